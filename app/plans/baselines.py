@@ -16,8 +16,8 @@ from app.session import scenario
 from app.session.result_kind import SCENARIO
 from app.shell import frame
 from torchsplit_core.pictures.numbers import escape_markdown, exact, short
-from torchsplit_core.planning.baselines.gain import gain
 from torchsplit_core.planning.baselines.baseline_plans import Baseline, build_baselines
+from torchsplit_core.planning.baselines.gain import gain
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace import named_results

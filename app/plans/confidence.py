@@ -34,11 +34,15 @@ def reasons(plan_confidence: PlanConfidence) -> tuple[str, ...]:
     """What stands behind that, a sentence each."""
     lines = [f"The plan is made for {formatting.format_figures_used(plan_confidence)}."]
     if not plan_confidence.meets:
-        lines.append(f"Meets its demand as planned: no ({formatting.format_nominal_shortfalls(plan_confidence)}).")
+        lines.append(
+            f"Meets its demand as planned: no ({formatting.format_nominal_shortfalls(plan_confidence)})."
+        )
     if not plan_confidence.meets_low:
         lines.append(f"Surest to fail: {formatting.format_surest_to_fail(plan_confidence)}.")
     if plan_confidence.next_measurement is not None:
-        lines.append(f"Best measured next: {formatting.format_measurement(plan_confidence.next_measurement)}.")
+        lines.append(
+            f"Best measured next: {formatting.format_measurement(plan_confidence.next_measurement)}."
+        )
     return tuple(lines)
 
 

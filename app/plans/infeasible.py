@@ -11,7 +11,7 @@ from app.session import draft as drafts
 from app.session.workspace import read
 from torchsplit_core.pictures.numbers import THIN, counted, escape_markdown, short
 from torchsplit_core.planning.infeasibility.notes import NO_CONFLICT, NO_RELAXATION, SMALLER, unsettled_notes
-from torchsplit_core.planning.infeasibility.repairs import Repair, repair_requests, find_repairs
+from torchsplit_core.planning.infeasibility.repairs import Repair, find_repairs, repair_requests
 from torchsplit_core.planning.request import edit
 from torchsplit_core.values import PlanOutcome, PlanRequest, Relaxation
 from torchsplit_core.workspace.plan_cache.cache import PlanCache

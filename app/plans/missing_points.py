@@ -13,9 +13,9 @@ from app.shell import frame, navigation
 from torchsplit_core import workflow
 from torchsplit_core.hardware import peak_names
 from torchsplit_core.pictures.numbers import escape_markdown
+from torchsplit_core.planning.confidence.formatting import format_names
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.coverage import UncoveredGpuType, uncovered_gpu_types
-from torchsplit_core.planning.confidence.formatting import format_names
 from torchsplit_core.values import PlanRequest, Profile
 from torchsplit_core.workspace.store import Workspace
 

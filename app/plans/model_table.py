@@ -9,8 +9,8 @@ from app.format.html import table_html
 from app.plans.explanation.descriptions import describe_binding
 from app.plans.summary import weighted
 from torchsplit_core.pictures.numbers import exact, short, size
-from torchsplit_core.planning.request.objective import goal_of, tier_level_count, has_tiers
 from torchsplit_core.planning.confidence.formatting import bounded_models
+from torchsplit_core.planning.request.objective import goal_of, has_tiers, tier_level_count
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import ModelBinding, PlanModel, PlannedModel, PlanOutcome, PlanRequest
 from torchsplit_core.values.plan.outcome import ResponseBinding

@@ -40,8 +40,8 @@ from torchsplit_core.latency_slo.verdict import PlanVerdict
 from torchsplit_core.pictures.colours import model_colours
 from torchsplit_core.pictures.numbers import UNKNOWN, escape_markdown, short
 from torchsplit_core.pictures.slice_map import slice_table
-from torchsplit_core.planning.request.objective import has_no_minimum, models_without_minimum
 from torchsplit_core.planning.confidence.assessment import PlanConfidence
+from torchsplit_core.planning.request.objective import has_no_minimum, models_without_minimum
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace

@@ -118,7 +118,9 @@ def _devices(
 ) -> Mapping[str, str]:
     """The slices of the current plan that run each node; where it is not planned, where it was profiled."""
     source = Profile(name, "")
-    plan_model = next((entry for entry in request.models if is_model_of(entry, source)), None) if request else None
+    plan_model = (
+        next((entry for entry in request.models if is_model_of(entry, source)), None) if request else None
+    )
     model = plan_model.name if plan_model else scenario.short_name(name)
     slices: dict[str, dict[str, None]] = {}
     for gpu in plan.gpus if plan else ():

@@ -47,7 +47,9 @@ def quiet(share: float, text: str) -> None:
 def test_the_moments_live_as_long_as_the_run(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
 
-    def run(outcome: Any, request: Any, serving: Any, load: Any, *, progress: Any, on_sample: Any) -> Measurement:
+    def run(
+        outcome: Any, request: Any, serving: Any, load: Any, *, progress: Any, on_sample: Any
+    ) -> Measurement:
         on_sample({"at_s": 1.0})
         seen.append((serving.stand_in, load.load, load.duration_s, LiveRunFile(workspace, "cores").read()))
         return FOUND

@@ -21,15 +21,15 @@ from tests.support.seeds import in_blocks
 from torchsplit_core.latency_slo.cost_and_tier_text import describe_tiers
 from torchsplit_core.latency_slo.incumbent import update_incumbent
 from torchsplit_core.planning import plan, validate, violations
-from torchsplit_core.planning.baselines.gain import gain
 from torchsplit_core.planning.baselines.baseline_plans import build_baselines
+from torchsplit_core.planning.baselines.gain import gain
 from torchsplit_core.planning.explanation.binding_limits import level_ranks
 from torchsplit_core.planning.explanation.explain import explain_plan
 from torchsplit_core.planning.manual.evaluate import evaluate, from_plan
 from torchsplit_core.planning.manual.what_if import is_better, with_bound
 from torchsplit_core.planning.outcome.levels import outcome_levels
-from torchsplit_core.planning.request.objective import first_bound, reached_levels
 from torchsplit_core.planning.request.equivalence import equivalence_hash
+from torchsplit_core.planning.request.objective import first_bound, reached_levels
 from torchsplit_core.planning.sweep.points import SweepRequest, sweep_points, sweep_requests
 from torchsplit_core.values import FleetEntry, InputFault, Objective, PlanOutcome, PlanRequest
 
@@ -185,7 +185,9 @@ def test_plans_are_compared_by_tiers_and_not_by_the_least() -> None:
     tight = with_bound(request, worse, 0.9)
     assert tight.objective.bound == 0.9 and first_bound(tight.objective) == 0.9
     assert not list(violations(request, tight))
-    assert gain(best, worse, request.objective).description == "1.64 × level 1 of the tiers, the highest first"
+    assert (
+        gain(best, worse, request.objective).description == "1.64 × level 1 of the tiers, the highest first"
+    )
     assert describe_tiers(request, worse) == (
         "by tier, the highest first: tier 2 at least 0.6111 × its demand, tier 0 at least 1.833 × its demand"
     )

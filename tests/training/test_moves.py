@@ -190,7 +190,10 @@ def test_without_its_checkpoint_nothing_moves(reason: str | None, tmp_path: Path
         return
     after: Any = StageMigration(folder, 0, time.time(), stub, stub)  # type: ignore[arg-type]
     assert after.estimated_seconds() == float("inf"), "nor by another start"
-    assert stub.completed_move is not None and (stub.completed_move.step_s, stub.completed_move.predicted_s) == (2.0, 1.0)
+    assert stub.completed_move is not None and (
+        stub.completed_move.step_s,
+        stub.completed_move.predicted_s,
+    ) == (2.0, 1.0)
     kept = read_overrides(tmp_path)
     assert kept.layers == (3, 1) and kept.under_way is None and kept.move_s is not None
     save_overrides(tmp_path, replace(kept, moved_s=time.time() - MIN_INTERVAL_S - 1))

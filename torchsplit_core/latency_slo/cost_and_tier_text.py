@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from torchsplit_core.planning.confidence.formatting import format_figure
 from torchsplit_core.planning.outcome.cost import unpriced_types
 from torchsplit_core.planning.request.objective import has_tiers
-from torchsplit_core.planning.confidence.formatting import format_figure
 from torchsplit_core.values import PlanOutcome, PlanRequest
 
 
@@ -30,5 +30,8 @@ def describe_tiers(request: PlanRequest, plan: PlanOutcome) -> str:
     for spec, planned in zip(request.models, plan.models, strict=True):
         worst[spec.tier] = min(planned.normalised, worst.get(spec.tier, planned.normalised))
     of = "demand" if all(spec.weight == 1 for spec in request.models) else "weight · demand"
-    tiers = (f"tier {tier} at least {format_figure(worst[tier])} × its {of}" for tier in sorted(worst, reverse=True))
+    tiers = (
+        f"tier {tier} at least {format_figure(worst[tier])} × its {of}"
+        for tier in sorted(worst, reverse=True)
+    )
     return f"by tier, the highest first: {', '.join(tiers)}"

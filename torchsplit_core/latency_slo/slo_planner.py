@@ -23,7 +23,7 @@ from torchsplit_core.planning.outcome.levels import Levels, outcome_levels
 from torchsplit_core.planning.planner import plan
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.planning.request.objective import goal_of, level_count, build_objective_value
+from torchsplit_core.planning.request.objective import build_objective_value, goal_of, level_count
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.planning.verification.outcome import verify

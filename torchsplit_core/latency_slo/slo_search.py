@@ -12,7 +12,7 @@ from torchsplit_core.latency_slo.slo_check import SloChecker, SloResult, limited
 from torchsplit_core.planning.outcome.figures import level_values, unproven_outcome
 from torchsplit_core.planning.planner import plan
 from torchsplit_core.planning.request.fleet import list_gpus
-from torchsplit_core.planning.request.objective import max_min_objective, goal_of
+from torchsplit_core.planning.request.objective import goal_of, max_min_objective
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.planning.verification.outcome import violations
 from torchsplit_core.values import (

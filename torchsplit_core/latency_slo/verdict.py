@@ -13,10 +13,10 @@ from torchsplit_core.latency_slo import verdict_text as words
 from torchsplit_core.latency_slo.expected_response import ExpectedResponse, expected_responses
 from torchsplit_core.latency_slo.frontend import FrontendLoad, describe_shortfall, frontend_load
 from torchsplit_core.latency_slo.verdict_text import Fact
-from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.planning.request.objective import goal_of
 from torchsplit_core.planning.confidence.assessment import ModelConfidence, PlanConfidence, assess_confidence
 from torchsplit_core.planning.confidence.formatting import format_figure, format_names
+from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.planning.request.objective import goal_of
 from torchsplit_core.planning.tolerance import TOLERANCE, equal
 from torchsplit_core.values import InputFault, PlannedModel, PlanOutcome, PlanRequest, slice_name
 

@@ -8,7 +8,6 @@ from typing import Literal
 
 from torchsplit_core.latency_slo.expected_response import ExpectedResponse
 from torchsplit_core.latency_slo.frontend import FrontendLoad, describe_frontend
-from torchsplit_core.planning.request.coverage import models_without_figures
 from torchsplit_core.planning.confidence.assessment import ModelConfidence, PlanConfidence
 from torchsplit_core.planning.confidence.formatting import (
     format_low_share,
@@ -17,6 +16,7 @@ from torchsplit_core.planning.confidence.formatting import (
     format_nominal_shortfalls,
     format_share,
 )
+from torchsplit_core.planning.request.coverage import models_without_figures
 from torchsplit_core.values import PlannedModel, PlanRequest
 
 FactAnswer = Literal["yes", "no", "unknown", "not asked"]
@@ -101,7 +101,10 @@ def describe_over_service_limit(request: PlanRequest, slow: Sequence[PlannedMode
 
 def describe_missing_figures(request: PlanRequest) -> str:
     """Where that is why a model is not served."""
-    bare, fleet = models_without_figures(request), ", ".join(dict.fromkeys(entry.type for entry in request.gpus))
+    bare, fleet = (
+        models_without_figures(request),
+        ", ".join(dict.fromkeys(entry.type for entry in request.gpus)),
+    )
     if not bare:
         return ""
     who = "No model has"

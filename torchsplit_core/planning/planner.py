@@ -11,14 +11,18 @@ from torchsplit_core.planning.formulation.leximin import LevelsResult
 from torchsplit_core.planning.fractional.plan import plan_fractional
 from torchsplit_core.planning.infeasibility.notes import NO_CONFLICT
 from torchsplit_core.planning.outcome.assignment import Assignment
-from torchsplit_core.planning.outcome.build import no_plan, build_plan_outcome
+from torchsplit_core.planning.outcome.build import build_plan_outcome, no_plan
 from torchsplit_core.planning.outcome.canonical_layout import canonicalised
 from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.objective import reached_levels
 from torchsplit_core.planning.request.validate import validate
-from torchsplit_core.planning.traffic.minimization import minimize_cross_gpu_traffic, ranks_by_traffic, without_soft_colocations
 from torchsplit_core.planning.timing import Stopwatch, partial_deadline
+from torchsplit_core.planning.traffic.minimization import (
+    minimize_cross_gpu_traffic,
+    ranks_by_traffic,
+    without_soft_colocations,
+)
 from torchsplit_core.planning.verification.outcome import verify
 from torchsplit_core.solver.pyomo_model import load_pyomo
 from torchsplit_core.values import (
@@ -62,7 +66,9 @@ def plan(request: PlanRequest, *, progress: Progress = ignore_progress, reasons:
     if not ranks_by_traffic(request):
         outcome, problem = _search(request, watch, deadline, progress)
     else:
-        outcome, problem = _search(without_soft_colocations(request), watch, partial_deadline(deadline, OBJECTIVE_SHARE), progress)
+        outcome, problem = _search(
+            without_soft_colocations(request), watch, partial_deadline(deadline, OBJECTIVE_SHARE), progress
+        )
         if outcome.gpus:
             progress(0.9, "Keeping requests on their GPU")
             outcome = minimize_cross_gpu_traffic(request, outcome, deadline, watch)
@@ -71,7 +77,10 @@ def plan(request: PlanRequest, *, progress: Progress = ignore_progress, reasons:
         return _canonicalise_and_verify(request, outcome if problem.complete else _without_proof(outcome))
     ended = replace(outcome, request_sha256=request_hash(request), warnings=problem.warnings)
     return _explain_failure(
-        request, ended if problem.complete else replace(ended, status="timeout"), progress, with_reasons=reasons
+        request,
+        ended if problem.complete else replace(ended, status="timeout"),
+        progress,
+        with_reasons=reasons,
     )
 
 

@@ -9,10 +9,10 @@ from torchsplit_core.planning.request.validate import check_minima
 from torchsplit_core.planning.sweep.points import (
     SweepPoint,
     SweepRequest,
-    visiting_order,
     request_at,
     sweep_points,
     sweep_requests,
+    visiting_order,
 )
 from torchsplit_core.values import PlanOutcome, PlanRequest, Progress, ignore_progress
 
@@ -47,7 +47,9 @@ def sweep(
     # Of a minimum that begins at 0, the last value is a minimum.
     check_minima(requests[what.values[-1]])
     outcomes = dict(known or {})
-    open_values = [what.values[at] for at in visiting_order(len(what.values)) if what.values[at] not in outcomes]
+    open_values = [
+        what.values[at] for at in visiting_order(len(what.values)) if what.values[at] not in outcomes
+    ]
     limit_s = point_time_limit_s(request, time_limit_s, len(what.values))
 
     def record(position: int, outcome: PlanOutcome) -> None:

@@ -68,7 +68,9 @@ class VersionStore:
                 )
                 return
         number = newest[0] + 1 if newest else 1
-        changes = describe_changes(read_compressed(newest[4]), self._value(request_artifact)) if newest else ()
+        changes = (
+            describe_changes(read_compressed(newest[4]), self._value(request_artifact)) if newest else ()
+        )
         self._write(number, time.time(), request_artifact, plan_artifact, changes, note or "")
 
     def list(self) -> tuple[Version, ...]:

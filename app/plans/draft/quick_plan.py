@@ -10,7 +10,7 @@ import streamlit as st
 
 from app.session.draft import Draft
 from torchsplit_core.latency_slo.incumbent import is_settled, is_simulated, update_incumbent
-from torchsplit_core.planning.manual.what_if import with_bound, plan_with_starts
+from torchsplit_core.planning.manual.what_if import plan_with_starts, with_bound
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
 from torchsplit_core.workspace.faults import StoreFault

@@ -61,7 +61,9 @@ def _render_missing_points(editor: DraftEditor, known: Sequence[Profile]) -> Non
     own_profiles = edit.profiles_of(editor.current, known)
     # With the figures that a plan would take from the workspace; most have all they need.
     request = (
-        edit.with_points(editor.current, own_profiles, ()) if uncovered_gpu_types(editor.current) else editor.current
+        edit.with_points(editor.current, own_profiles, ())
+        if uncovered_gpu_types(editor.current)
+        else editor.current
     )
     if wanted := uncovered_gpu_types(request):
         label = f"No figures for {', '.join(gap.name for gap in wanted)}"

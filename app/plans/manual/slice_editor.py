@@ -12,7 +12,7 @@ from app.plans.manual.edit_state import EditState
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.planning.manual.evaluate import ManualGpu, ManualSlice, ManualTenant
-from torchsplit_core.planning.manual.moves import replace_slice, placements_at, models_with_points, slice_at
+from torchsplit_core.planning.manual.moves import models_with_points, placements_at, replace_slice, slice_at
 from torchsplit_core.planning.request.fleet import FleetGpu
 from torchsplit_core.values import WHOLE_GPU, PlanModel, PlanRequest, point_type, profile_words
 
@@ -126,7 +126,11 @@ def _format_place(place: Place) -> str:
 
 
 def _models(
-    key: str, request: PlanRequest, given: FleetGpu, item: ManualSlice, put: Callable[[ManualSlice | None], None]
+    key: str,
+    request: PlanRequest,
+    given: FleetGpu,
+    item: ManualSlice,
+    put: Callable[[ManualSlice | None], None],
 ) -> None:
     """Who runs on it: one where slices are owned, several where they are shared, then with equal shares."""
     able = models_with_points(request, given.type, item.profile)
@@ -136,7 +140,9 @@ def _models(
 
     def set_to(names: Sequence[str]) -> None:
         by_model = {tenant.model: tenant for tenant in item.tenants}
-        put(replace(item, tenants=tuple(replace(by_model.get(n, ManualTenant(n)), share=None) for n in names)))
+        put(
+            replace(item, tenants=tuple(replace(by_model.get(n, ManualTenant(n)), share=None) for n in names))
+        )
 
     if request.sharing == "exclusive" and len(present) <= 1:
         st.session_state[at] = present[0] if present else FREE

@@ -147,7 +147,13 @@ def _render_headline(shown: Slide, beside: Slide | None, side: Side, change: Pla
 
 
 def _map(
-    workspace: Workspace, name: str, shown: Slide, side: Side, change: PlanComparison | None, *, searching: bool
+    workspace: Workspace,
+    name: str,
+    shown: Slide,
+    side: Side,
+    change: PlanComparison | None,
+    *,
+    searching: bool,
 ) -> None:
     plan = shown.solved
     if plan is None:

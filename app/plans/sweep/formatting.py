@@ -9,7 +9,13 @@ from app.format.badges import Badge
 from torchsplit_core.latency_slo.worst_response import LOOK_REQUESTS, LOOK_RUNS, WorstResponse
 from torchsplit_core.pictures.numbers import all_measured, exact, percent, short
 from torchsplit_core.planning.request.objective import goal_of, has_penalties, has_tiers
-from torchsplit_core.planning.sweep.points import Parameter, SweepPoint, SweepRequest, describe_point, undominated_points
+from torchsplit_core.planning.sweep.points import (
+    Parameter,
+    SweepPoint,
+    SweepRequest,
+    describe_point,
+    undominated_points,
+)
 from torchsplit_core.values import PlanRequest
 
 PARAMETER_WORDS: dict[Parameter, str] = {

@@ -93,7 +93,9 @@ def test_over_arbitrary_links_trails_prove_segments_of_one_gpu(seed: int, share:
 def test_curves_by_programs_alone_are_those_of_the_exact_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     seeds = [seed for seed in range(50) if len(random_instance(seed).kinds) > 2]
     expected = {seed: trace_frontier(random_instance(seed), COSTS, time_limit_s=60.0) for seed in seeds}
-    monkeypatch.setattr("torchsplit_core.placement.frontier.curve_search.build_dynamic_program", lambda *_: None)
+    monkeypatch.setattr(
+        "torchsplit_core.placement.frontier.curve_search.build_dynamic_program", lambda *_: None
+    )
     several = 0
     for seed, exact in expected.items():
         found = trace_frontier(random_instance(seed), COSTS, time_limit_s=60.0)

@@ -10,8 +10,8 @@ import pytest
 from tests.support.planning.requests import A30, published, random_request, simple
 from tests.support.seeds import repeated
 from torchsplit_core.planning import plan
-from torchsplit_core.planning.baselines.gain import gain
 from torchsplit_core.planning.baselines.baseline_plans import Baseline, build_baselines
+from torchsplit_core.planning.baselines.gain import gain
 from torchsplit_core.planning.problem.latency_split import split_limit
 from torchsplit_core.planning.verification.outcome import verify
 from torchsplit_core.values import (
@@ -333,14 +333,18 @@ def test_gain_in_words() -> None:
     total = replace(request, objective=Objective("weighted_sum"))
     # Every slice to the encoder: 8 of 5333 requests/s, and 2 of 7555 on whole GPUs.
     assert (
-        gain(plan(total), by_name(total)["uniform"], total.objective).description == "the same weighted throughput"
+        gain(plan(total), by_name(total)["uniform"], total.objective).description
+        == "the same weighted throughput"
     )
     four = replace(total, gpus=(FleetEntry(A30, count=4),))
     told = gain(plan(four), by_name(four)["whole_gpu"], total.objective)
     assert told.ratio == pytest.approx(16 * 5333 / (125 + 7555 + 92 + 4.82))
     assert told.description == "11 × the weighted throughput"
     close = replace(plan(four), objective=replace(plan(four).objective, value=16 * 5333 * 1.001))
-    assert gain(close, by_name(four)["uniform"], total.objective).description == "+0.1 % of the weighted throughput"
+    assert (
+        gain(close, by_name(four)["uniform"], total.objective).description
+        == "+0.1 % of the weighted throughput"
+    )
     assert gain(plan(total), best, total.objective).description == "n/a: they answer different requests."
 
 

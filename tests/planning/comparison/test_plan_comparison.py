@@ -10,8 +10,8 @@ import pytest
 
 from tests.support.planning.requests import A30, published, random_request, simple
 from torchsplit_core.planning import plan
-from torchsplit_core.planning.comparison.plan_comparison import PlanComparison, compare
 from torchsplit_core.planning.comparison.gpu_matching import match_gpus
+from torchsplit_core.planning.comparison.plan_comparison import PlanComparison, compare
 from torchsplit_core.values import (
     FleetEntry,
     InputFault,

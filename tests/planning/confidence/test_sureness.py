@@ -10,7 +10,6 @@ import pytest
 from tests.support.planning.requests import A30, random_request
 from tests.support.seeds import in_blocks
 from torchsplit_core.planning import plan
-from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.confidence.assessment import PlanConfidence, assess_confidence
 from torchsplit_core.planning.confidence.formatting import (
     format_bases,
@@ -22,6 +21,7 @@ from torchsplit_core.planning.confidence.formatting import (
     format_tenant,
     format_throughput,
 )
+from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import (
     FleetEntry,
     InputFault,
@@ -98,7 +98,10 @@ def test_what_is_measured_closely_is_not_measured_again_and_what_is_wide_is() ->
     assert bare.meets_low and bare.low_end == "unknown"
     assert format_low_shortfalls(bare) == "1 of the 2 figures used has no error range"
     alone = of(asked(whole("bert", point("2g.12gb", 100.0, None, None), demand_rps=90.0)))
-    assert (alone.low_end, format_low_shortfalls(alone)) == ("unknown", "none of the figures used has an error range")
+    assert (alone.low_end, format_low_shortfalls(alone)) == (
+        "unknown",
+        "none of the figures used has an error range",
+    )
 
 
 def test_equal_ones_go_by_name_and_who_has_nothing_fails_surest() -> None:

@@ -13,11 +13,17 @@ from tests.support.planning.requests import A30, published, random_request, simp
 from tests.support.seeds import repeated
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.explanation import planner_process
-from torchsplit_core.planning.explanation.changes import without_demand, relaxed_demand, force_layout, remove_gpu, add_gpu
+from torchsplit_core.planning.explanation.changes import (
+    add_gpu,
+    force_layout,
+    relaxed_demand,
+    remove_gpu,
+    without_demand,
+)
 from torchsplit_core.planning.explanation.explain import explain_plan
-from torchsplit_core.planning.explanation.unused_layouts import gpu_classes
 from torchsplit_core.planning.explanation.level_comparison import compare_levels
 from torchsplit_core.planning.explanation.relaxation_bound import relaxation_bound
+from torchsplit_core.planning.explanation.unused_layouts import gpu_classes
 from torchsplit_core.planning.outcome.levels import NO_PLAN, Levels
 from torchsplit_core.values import ChangeEffect, FleetEntry, Objective, PlanRequest
 

@@ -15,7 +15,11 @@ from tests.support.planning.shared_requests import small
 from tests.support.seeds import repeated
 from torchsplit_core.planning import violations
 from torchsplit_core.planning.fractional.initial_plan import initial_plan
-from torchsplit_core.planning.fractional.relaxation import AggregatedShares, aggregate_shares, relaxation_meets_minima
+from torchsplit_core.planning.fractional.relaxation import (
+    AggregatedShares,
+    aggregate_shares,
+    relaxation_meets_minima,
+)
 from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.timing import Stopwatch
 from torchsplit_core.values import (

@@ -12,9 +12,9 @@ from tests.support.planning.shared_oracle import best_shared
 from tests.support.planning.shared_requests import small
 from torchsplit_core.planning import plan, violations
 from torchsplit_core.planning.fractional.diving import is_divable, plan_by_diving
-from torchsplit_core.planning.fractional.restricted_master import PlacedPattern
 from torchsplit_core.planning.fractional.pattern_selection import PatternSelectionProgram
 from torchsplit_core.planning.fractional.plan import plan_fractional
+from torchsplit_core.planning.fractional.restricted_master import PlacedPattern
 from torchsplit_core.planning.fractional.targets import targets
 from torchsplit_core.planning.outcome.assignment import Assignment
 from torchsplit_core.planning.outcome.build import build_plan_outcome, build_planned_models

@@ -11,10 +11,10 @@ from torchsplit_core.planning import plan
 from torchsplit_core.planning.infeasibility.repairs import (
     MAX_ADDED_GPUS,
     Repair,
+    find_repairs,
     repair_requests,
     scale_request,
     with_scaled_minima,
-    find_repairs,
 )
 from torchsplit_core.planning.request.edit import with_more_gpus
 from torchsplit_core.planning.request.equivalence import equivalence_hash
@@ -79,7 +79,10 @@ def test_more_gpus_are_tried_until_they_suffice() -> None:
     asked = request(40.0, 40.0, 40.0)
     _, ways, asking = answered(asked)
     way = next(way for way in ways if way.kind == "gpus")
-    assert way.added_gpus == 2 and plan(with_more_gpus(asked, 0, 1) or asked, reasons=False).status == "infeasible"
+    assert (
+        way.added_gpus == 2
+        and plan(with_more_gpus(asked, 0, 1) or asked, reasons=False).status == "infeasible"
+    )
     assert sum(1 for one in asking if one.gpus != asked.gpus) == 2
     _, ways, _ = answered(request(*[40.0] * (MAX_ADDED_GPUS + 3)))
     assert not [way for way in ways if way.kind == "gpus"]

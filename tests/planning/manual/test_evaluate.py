@@ -145,7 +145,8 @@ def test_a_limit_over_two_stages_is_divided_best() -> None:
         request = PlanRequest((FleetEntry(A30),), (cut_model(rng),))
         places = (("2g.12gb", 0, "first"), ("1g.6gb", 2, "second"), ("1g.6gb", 3, "second"))
         gpu = ManualGpu(
-            "gpu0", tuple(ManualSlice(p, start, (ManualTenant("m", stage=name),)) for p, start, name in places)
+            "gpu0",
+            tuple(ManualSlice(p, start, (ManualTenant("m", stage=name),)) for p, start, name in places),
         )
         best = None
         stages = request.models[0].variants[0].stages
@@ -229,7 +230,9 @@ def test_every_fault_of_tenants_is_named() -> None:
         ("gpu0", None, "unknown model 'nobody'"),
         ("gpu0", "text to speech", "the model has no point on 1g.6gb"),
     ]
-    assert told(on("2g.12gb", ManualTenant("audio recognition", share=0.5), ManualTenant("text to speech"))) == [
+    assert told(
+        on("2g.12gb", ManualTenant("audio recognition", share=0.5), ManualTenant("text to speech"))
+    ) == [
         ("gpu0", "text to speech", "stands beside audio recognition, and whole slices are not shared"),
         ("gpu0", "audio recognition", "has a share of 0.5, and whole slices are not shared"),
     ]

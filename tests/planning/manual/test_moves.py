@@ -11,7 +11,7 @@ import pytest
 from torchsplit_core.hardware import gpu_type, legal_layouts, plain_profiles
 from torchsplit_core.hardware.layouts import layout_fault
 from torchsplit_core.planning.manual.evaluate import ManualGpu, ManualSlice, ManualTenant
-from torchsplit_core.planning.manual.moves import replace_slice, placements_at, models_with_points, slice_at
+from torchsplit_core.planning.manual.moves import models_with_points, placements_at, replace_slice, slice_at
 from torchsplit_core.planning.request.fleet import FleetGpu
 from torchsplit_core.values import FleetEntry, PlacedProfile, PlanModel, PlanRequest, Point, Stage, Variant
 
@@ -101,4 +101,6 @@ def test_a_model_runs_where_one_of_its_stages_has_a_point() -> None:
     assert models_with_points(request, "A30-24GB", "1g.6gb") == ()
     # A variant that is not allowed is no way to run.
     barred = replace(request.models[1], variants=(replace(request.models[1].variants[0], allowed=False),))
-    assert models_with_points(replace(request, models=(request.models[0], barred)), A100, "7g.80gb") == ("bert",)
+    assert models_with_points(replace(request, models=(request.models[0], barred)), A100, "7g.80gb") == (
+        "bert",
+    )

@@ -69,7 +69,7 @@ def test_what_tenants_get_stays_what_it_is(seed: int, monkeypatch: pytest.Monkey
     )
     request = PlanRequest((FleetEntry(A100, count=rng.choice([1, 2])),), models)
     standard = plan(request)
-    monkeypatch.setattr("torchsplit_core.planning.planner.standardised", lambda asked, outcome: outcome)
+    monkeypatch.setattr("torchsplit_core.planning.planner.canonicalised", lambda asked, outcome: outcome)
     free = plan(request)
     assert standard.objective == free.objective
 

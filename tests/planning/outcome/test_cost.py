@@ -12,7 +12,7 @@ from torchsplit_core.files import read_file, write_file
 from torchsplit_core.latency_slo.cost_and_tier_text import describe_cost
 from torchsplit_core.planning import plan, request_hash, validate, violations
 from torchsplit_core.planning.manual.evaluate import evaluate, from_plan
-from torchsplit_core.planning.outcome.fleet_mapping import with_request_ids, with_canonical_ids
+from torchsplit_core.planning.outcome.fleet_mapping import with_canonical_ids, with_request_ids
 from torchsplit_core.planning.request.equivalence import equivalence_hash
 from torchsplit_core.values import FleetEntry, InputFault, Objective, PlanOutcome, PlanRequest
 

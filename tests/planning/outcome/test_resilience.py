@@ -43,7 +43,10 @@ def test_a_stage_that_is_gone_leaves_nothing() -> None:
     stages = tuple(Stage(name, mine) for name, mine in zip(("a", "b"), points, strict=True))
     model = PlanModel("cut", (Variant("cut", stages, (0.0,)),), demand_rps=5.0)
     request = PlanRequest((FleetEntry(A30, count=3, layouts=ONE),), (model,))
-    left = {loss.gpu: [one.left_rps for one in loss.models] for loss in failure_losses(request, plan(request).gpus)}
+    left = {
+        loss.gpu: [one.left_rps for one in loss.models]
+        for loss in failure_losses(request, plan(request).gpus)
+    }
     # Two instances of a, one of b: without b nothing, without one a 10 of 20, which is more than the demand.
     assert sorted(left.values()) == [[], [], [0.0]]
 

@@ -14,7 +14,7 @@ from tests.support.planning.pattern_search import searching
 from tests.support.planning.requests import A30, LAYOUTS, model
 from tests.support.seeds import repeated
 from torchsplit_core.planning.patterns import feasibility
-from torchsplit_core.planning.patterns.feasibility import Decision, PatternSearch, FeasibilityProblem
+from torchsplit_core.planning.patterns.feasibility import Decision, FeasibilityProblem, PatternSearch
 from torchsplit_core.values import FleetEntry, PlanRequest
 
 pytestmark = pytest.mark.slow
@@ -100,7 +100,8 @@ def test_no_is_never_said_where_a_plan_exists(block: int) -> None:
         if not vectors:
             if search is not None:
                 assert (
-                    search.decide(FeasibilityProblem((0.0,)), time.perf_counter() + 30.0, prove=True).verdict == "none"
+                    search.decide(FeasibilityProblem((0.0,)), time.perf_counter() + 30.0, prove=True).verdict
+                    == "none"
                 )
             continue
         assert search is not None or vectors == [(0.0,) * len(request.models)]

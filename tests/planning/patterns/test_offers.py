@@ -25,7 +25,9 @@ def runs(seed: int) -> tuple[ModelOptions, NDArray[np.float64], float, NDArray[n
         rates[rng.integers(3)] = 5.0
         return StageOption(rates, (-1,) * 3)
 
-    found = [ModelOption(tuple(stage() for _ in range(rng.choice([1, 2])))) for _ in range(rng.integers(1, 4))]
+    found = [
+        ModelOption(tuple(stage() for _ in range(rng.choice([1, 2])))) for _ in range(rng.integers(1, 4))
+    ]
     return (
         ModelOptions(found),
         rng.uniform(0.3, 3.0, 3),
@@ -51,7 +53,9 @@ def keys(found: PricedPatterns) -> set[Key]:
     return {(pattern.option, pattern.stages.tobytes()) for pattern in found.patterns}
 
 
-def check(options: ModelOptions, prices: NDArray[np.float64], every: dict[Key, float], found: PricedPatterns) -> None:
+def check(
+    options: ModelOptions, prices: NDArray[np.float64], every: dict[Key, float], found: PricedPatterns
+) -> None:
     """What holds of any answer: real patterns with their costs and rates, rising, and a true bound."""
     assert len(keys(found)) == len(found.patterns) == len(found.costs)
     assert (np.diff(found.costs) >= -1e-9).all()

@@ -10,8 +10,8 @@ import pytest
 from tests.support.planning.requests import A30, LAYOUTS, PROFILES
 from tests.support.seeds import in_blocks
 from torchsplit_core.planning.patterns import options
-from torchsplit_core.planning.patterns.options import ModelOption, build_options
 from torchsplit_core.planning.patterns.capacity import FleetCapacity, fleet_capacity
+from torchsplit_core.planning.patterns.options import ModelOption, build_options
 from torchsplit_core.planning.problem.build import Problem, VariantCase, build_problem
 from torchsplit_core.values import FleetEntry, PlanModel, PlanRequest, Point, Stage, Variant
 

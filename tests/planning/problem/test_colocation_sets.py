@@ -53,7 +53,8 @@ def test_presences_are_all_sets_that_keep_hard_pairs_whole(seed: int) -> None:
     allowed = {
         frozenset(chosen)
         for chosen in every
-        if len(chosen) <= MAX_MEMBERS_PER_GPU and all(len(set(chosen) & pair) in (0, len(pair)) for pair in hard)
+        if len(chosen) <= MAX_MEMBERS_PER_GPU
+        and all(len(set(chosen) & pair) in (0, len(pair)) for pair in hard)
     }
     found = colocation_sets(index_colocations(request))
     if len(allowed) > MAX_SETS:
@@ -65,7 +66,11 @@ def test_presences_are_all_sets_that_keep_hard_pairs_whole(seed: int) -> None:
 
 def test_more_presences_than_are_told_apart() -> None:
     names = tuple(f"m{number}" for number in range(9))
-    assert len(colocation_sets(index_colocations(tied(9, Colocation(names[:8], "soft")))) or ()) == 256 == MAX_SETS
+    assert (
+        len(colocation_sets(index_colocations(tied(9, Colocation(names[:8], "soft")))) or ())
+        == 256
+        == MAX_SETS
+    )
     assert colocation_sets(index_colocations(tied(9, Colocation(names, "soft")))) is None
     # Nine models on one GPU together are more than it has slices.
     assert colocation_sets(index_colocations(tied(9, Colocation(names, "hard")))) == (frozenset(),)

@@ -18,7 +18,13 @@ from torchsplit_core.planning.formulation.leximin import LevelsResult
 from torchsplit_core.planning.formulation.objectives import solve_objective
 from torchsplit_core.planning.formulation.solution import separations_of
 from torchsplit_core.planning.problem.build import Problem, build_problem
-from torchsplit_core.planning.request.colocation_index import ColocationMember, member_names, members_of, colocated_models, index_colocations
+from torchsplit_core.planning.request.colocation_index import (
+    ColocationMember,
+    colocated_models,
+    index_colocations,
+    member_names,
+    members_of,
+)
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.values import (
     Colocation,
@@ -193,7 +199,11 @@ def presences(request: PlanRequest, outcome: PlanOutcome) -> list[frozenset[int]
     }
     return [
         frozenset().union(
-            *(ties.members_at(*numbers[t.model, t.variant, t.stage]) for item in gpu.slices for t in item.tenants)
+            *(
+                ties.members_at(*numbers[t.model, t.variant, t.stage])
+                for item in gpu.slices
+                for t in item.tenants
+            )
         )
         for gpu in outcome.gpus
     ]

@@ -8,7 +8,12 @@ import pytest
 
 from tests.support.app.values import request
 from torchsplit_core.planning.problem.build import build_problem
-from torchsplit_core.planning.request.coverage import UncoveredGpuType, check_figures, uncovered_gpu_types, models_without_figures
+from torchsplit_core.planning.request.coverage import (
+    UncoveredGpuType,
+    check_figures,
+    models_without_figures,
+    uncovered_gpu_types,
+)
 from torchsplit_core.values import FleetEntry, InputFault, PlanModel, PlanRequest, Point, Stage, Variant
 
 H100 = "H100-SXM5-80GB"

@@ -11,10 +11,10 @@ from tests.support.paths import ROOT
 from torchsplit_core.files import read_file, read_text, write_text
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning import plan, violations
+from torchsplit_core.planning.request.allowed_layouts import MAX_DIVISIONS, core_divisions
 from torchsplit_core.planning.request.build import build_request
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.fleet_text import parse_fleet
-from torchsplit_core.planning.request.allowed_layouts import MAX_DIVISIONS, core_divisions
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.values import (
     WHOLE_GPU,

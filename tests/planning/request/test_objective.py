@@ -24,13 +24,13 @@ from torchsplit_core.planning.request.objective import (
     GOALS,
     first_level_objective,
     goal_of,
+    has_penalties,
     level_count,
     level_positions,
-    normalised,
-    has_penalties,
     leximin_values,
-    reached_levels,
+    normalised,
     objective_levels,
+    reached_levels,
 )
 from torchsplit_core.planning.verification.objective import check_objective
 from torchsplit_core.profiling import library

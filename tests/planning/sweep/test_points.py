@@ -16,13 +16,13 @@ from torchsplit_core.planning.sweep.points import (
     SweepPoint,
     SweepRequest,
     describe_point,
-    visiting_order,
-    undominated_points,
     present_value,
     request_at,
     spread_values,
     sweep_points,
     sweep_requests,
+    undominated_points,
+    visiting_order,
 )
 from torchsplit_core.planning.sweep.workers import plan_all, point_time_limit_s
 from torchsplit_core.planning.verification.outcome import verify
@@ -153,7 +153,9 @@ def test_a_point_that_another_proves_impossible_says_which() -> None:
     found = sweep_points(request(), what, {1.0: made(None, None), 2.0: no, 3.0: made(None, None)})
     assert [point.status for point in found] == ["infeasible", "infeasible", "timeout"]
     assert describe_point(found[1]).startswith("impossible; which demands")
-    assert describe_point(found[0]) == "impossible, as it is at 2 already" and "no plan found in time" in describe_point(found[2])
+    assert describe_point(
+        found[0]
+    ) == "impossible, as it is at 2 already" and "no plan found in time" in describe_point(found[2])
 
 
 def test_weighted_sums_carry_bounds_by_weight_upward_only() -> None:
@@ -242,7 +244,11 @@ def test_the_ends_come_first_and_every_point_once() -> None:
 
 def test_the_time_is_shared_out() -> None:
     asked = replace(request(), solver=SolverOptions(10.0))
-    assert (point_time_limit_s(asked, 60.0, 24), point_time_limit_s(asked, 60.0, 2), point_time_limit_s(asked, 1.0, 64)) == (5.0, 10.0, 0.5)
+    assert (
+        point_time_limit_s(asked, 60.0, 24),
+        point_time_limit_s(asked, 60.0, 2),
+        point_time_limit_s(asked, 1.0, 64),
+    ) == (5.0, 10.0, 0.5)
 
 
 def test_a_process_that_dies_costs_its_point_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from tests.support.planning.routed_oracle import best_routed_shares
 from tests.support.planning.routed_requests import routed, routed_shares
 from tests.support.seeds import in_blocks
 from torchsplit_core.planning import plan, violations
-from torchsplit_core.planning.outcome.figures import separation_traffic, cross_gpu_bytes
+from torchsplit_core.planning.outcome.figures import cross_gpu_bytes, separation_traffic
 from torchsplit_core.planning.traffic import minimization, pairwise_exchange
 from torchsplit_core.values import (
     Colocation,
@@ -82,7 +82,9 @@ def test_never_more_than_without_pairs_at_an_equal_objective(seed: int) -> None:
     if without.gpus:
         mine, other = levels_of(request, with_pairs), levels_of(free, without)
         assert mine == pytest.approx(other, rel=1e-6, abs=1e-9)
-        assert separation_traffic(request, with_pairs.gpus) <= separation_traffic(request, without.gpus) * (1 + 1e-9)
+        assert separation_traffic(request, with_pairs.gpus) <= separation_traffic(request, without.gpus) * (
+            1 + 1e-9
+        )
 
 
 def test_stands_side_by_side_and_says_so() -> None:

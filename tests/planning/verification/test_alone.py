@@ -19,14 +19,14 @@ from torchsplit_core.planning.outcome.figures import level_values, plan_penalty
 from torchsplit_core.planning.outcome.fleet_mapping import with_request_ids
 from torchsplit_core.planning.request import fleet
 from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.planning.verification.claims import find_point
+from torchsplit_core.planning.verification.colocation import members_on_gpu
+from torchsplit_core.planning.verification.cost import check_costs
 from torchsplit_core.planning.verification.flows import flow_faults
 from torchsplit_core.planning.verification.layout import layout_faults
 from torchsplit_core.planning.verification.models import check_models
-from torchsplit_core.planning.verification.cost import check_costs
 from torchsplit_core.planning.verification.objective import check_objective
 from torchsplit_core.planning.verification.outcome import demand_faults, slice_faults, verify, violations
-from torchsplit_core.planning.verification.colocation import members_on_gpu
-from torchsplit_core.planning.verification.claims import find_point
 from torchsplit_core.values import Colocation, FleetEntry, InternalFault, Objective, PlanOutcome, PlanRequest
 
 CHECK = {

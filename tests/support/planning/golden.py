@@ -26,8 +26,8 @@ from torchsplit_core.planning.formulation.model import Formulation, Mode
 from torchsplit_core.planning.formulation.objectives import solve_objective
 from torchsplit_core.planning.fractional import relaxation
 from torchsplit_core.planning.fractional.share_program import ShareProgram
-from torchsplit_core.planning.patterns.master import Column, _build_program
 from torchsplit_core.planning.patterns.capacity import fleet_capacity
+from torchsplit_core.planning.patterns.master import Column, _build_program
 from torchsplit_core.planning.problem.build import build_problem
 from torchsplit_core.values import (
     Colocation,
@@ -239,8 +239,12 @@ def _legend(built: Formulation, rows: str) -> list[str]:
     for g, group in enumerate(problem.groups):
         for number, layout in enumerate(group.layouts):
             if f"y({g}_{number})" in rows:
-                present = [problem.request.models[model].name for model in sorted(layout.present_members or ())]
-                there = f", present: {', '.join(present) or 'none'}" if layout.present_members is not None else ""
+                present = [
+                    problem.request.models[model].name for model in sorted(layout.present_members or ())
+                ]
+                there = (
+                    f", present: {', '.join(present) or 'none'}" if layout.present_members is not None else ""
+                )
                 lines.append(f"layout {number} of group {g}: {' '.join(layout.profiles)}{there}")
     return lines
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from torchsplit_core.planning.patterns.capacity import fleet_capacity
 from torchsplit_core.planning.patterns.feasibility import LevelDemand, PatternSearch
 from torchsplit_core.planning.patterns.options import build_options
-from torchsplit_core.planning.patterns.capacity import fleet_capacity
 from torchsplit_core.planning.problem.build import build_problem
 from torchsplit_core.values import PlanRequest
 
@@ -25,7 +25,10 @@ def searching(request: PlanRequest) -> PatternSearch | None:
     caps = np.array([spec.demand_rps if spec.cap_at_demand else np.inf for spec in models]) / units
     # The whole fleet for one model, each of its stages by itself.
     alone = [
-        max((min(supply.worth(stage.rates) for stage in option.stages) for option in mine.options), default=0.0)
+        max(
+            (min(supply.worth(stage.rates) for stage in option.stages) for option in mine.options),
+            default=0.0,
+        )
         for mine in options
     ]
     tiers = np.array([spec.tier for spec in models])

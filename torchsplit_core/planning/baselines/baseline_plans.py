@@ -17,14 +17,20 @@ from torchsplit_core.hardware import gpu_type, place_layout, plain_profiles
 from torchsplit_core.planning.baselines.best_fit import best_fit
 from torchsplit_core.planning.baselines.colocation_blocks import settle_variants
 from torchsplit_core.planning.baselines.first_fit import first_fit
-from torchsplit_core.planning.baselines.greedy import ChosenVariant, GreedyPlacement, NoBaselinePlan, choose_variant, placement_order
+from torchsplit_core.planning.baselines.greedy import (
+    ChosenVariant,
+    GreedyPlacement,
+    NoBaselinePlan,
+    choose_variant,
+    placement_order,
+)
 from torchsplit_core.planning.baselines.partial_layouts import LayoutGroup, PartialLayouts
 from torchsplit_core.planning.outcome.assignment import build_planned_gpus
 from torchsplit_core.planning.outcome.figures import unproven_outcome
 from torchsplit_core.planning.outcome.resilience import survives_failure
+from torchsplit_core.planning.request.allowed_layouts import allowed_layouts
 from torchsplit_core.planning.request.fleet import UNPARTITIONED, FleetGpu, list_gpus
 from torchsplit_core.planning.request.objective import goal_of, leximin_values, objective_levels
-from torchsplit_core.planning.request.allowed_layouts import allowed_layouts
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.planning.verification.outcome import verify
 from torchsplit_core.values import (
@@ -80,7 +86,7 @@ def build_baselines(
         ("first_fit", "First fit", _first_fit),
         ("greedy", "Greedy best fit", _greedy),
     )
-    baselines_ = []
+    results = []
     for number, (name, title, builder) in enumerate(builders):
         progress(number / len(builders), f"Baseline: {title.lower()}")
         begun = time.perf_counter()
@@ -94,11 +100,11 @@ def build_baselines(
             if not survives_failure(request, build_planned_gpus(request, greedy.partial.assignment())):
                 raise NoBaselinePlan("It keeps every minimum, but not with any one GPU lost.")
         except NoBaselinePlan as reason:
-            baselines_.append(Baseline(name, title, _ABOUT[name], None, str(reason)))
+            results.append(Baseline(name, title, _ABOUT[name], None, str(reason)))
             continue
-        baselines_.append(Baseline(name, title, about, _verified_outcome(request, greedy, plan, begun)))
+        results.append(Baseline(name, title, about, _verified_outcome(request, greedy, plan, begun)))
     progress(1.0, "Baselines done")
-    return tuple(baselines_)
+    return tuple(results)
 
 
 _ABOUT: dict[BaselineName, str] = {
@@ -112,7 +118,9 @@ _ABOUT: dict[BaselineName, str] = {
 }
 
 
-def _verified_outcome(request: PlanRequest, greedy: GreedyPlacement, plan: PlanOutcome | None, begun: float) -> PlanOutcome:
+def _verified_outcome(
+    request: PlanRequest, greedy: GreedyPlacement, plan: PlanOutcome | None, begun: float
+) -> PlanOutcome:
     gpus = build_planned_gpus(request, greedy.partial.assignment())
     statistics = PlanStatistics(time.perf_counter() - begun, 0.0, 0.0, "none")
     outcome = unproven_outcome(request, gpus, statistics, plan)
@@ -130,7 +138,9 @@ def _gpu_classes(request: PlanRequest) -> list[tuple[FleetGpu, tuple[str, ...]]]
     return sorted(((gpu, tuple(ids)) for gpu, ids in by_gpu.items()), key=lambda item: item[0].cost)
 
 
-def _empty_placement(request: PlanRequest, groups: Sequence[LayoutGroup], *, by_density: bool) -> GreedyPlacement:
+def _empty_placement(
+    request: PlanRequest, groups: Sequence[LayoutGroup], *, by_density: bool
+) -> GreedyPlacement:
     partial = PartialLayouts(groups)
     by_density = by_density or goal_of(request).by_cost
 
@@ -142,7 +152,9 @@ def _empty_placement(request: PlanRequest, groups: Sequence[LayoutGroup], *, by_
         others = (replace(v, allowed=v.allowed and n == number) for n, v in enumerate(spec.variants))
         return choose(replace(spec, variants=tuple(others)))
 
-    variants = settle_variants(request, list(map(choose, request.models)), lambda choice: choice.variant, choose_again)
+    variants = settle_variants(
+        request, list(map(choose, request.models)), lambda choice: choice.variant, choose_again
+    )
     return GreedyPlacement(request, partial, variants)
 
 
@@ -210,7 +222,7 @@ def _uniform(request: PlanRequest, deadline: float) -> tuple[GreedyPlacement, st
     choices = [_uniform_layouts(request, gpu) for gpu, _ in kinds]
     if not any(choices):
         raise NoBaselinePlan("No GPU of the fleet may have equal slices that a model can use.")
-    choices = [layouts_ or [()] for layouts_ in choices]
+    choices = [gpu_layouts or [()] for gpu_layouts in choices]
     best: tuple[tuple[float, ...], GreedyPlacement, tuple[tuple[str, ...], ...]] | None = None
 
     def attempt(layouts: tuple[tuple[str, ...], ...]) -> None:
@@ -231,15 +243,15 @@ def _uniform(request: PlanRequest, deadline: float) -> tuple[GreedyPlacement, st
             best = rank, greedy, layouts
 
     combinations = 1
-    for layouts_ in choices:
-        combinations *= len(layouts_)
+    for gpu_layouts in choices:
+        combinations *= len(gpu_layouts)
     if combinations <= MAX_COMBINATIONS:
         for layouts in product(*choices):
             attempt(layouts)
     else:
-        attempt(tuple(layouts_[0] for layouts_ in choices))
-        for index, layouts_ in enumerate(choices):
-            for layout in layouts_[1:]:
+        attempt(tuple(gpu_layouts[0] for gpu_layouts in choices))
+        for index, gpu_layouts in enumerate(choices):
+            for layout in gpu_layouts[1:]:
                 assert best is not None
                 attempt((*best[2][:index], layout, *best[2][index + 1 :]))
     assert best is not None

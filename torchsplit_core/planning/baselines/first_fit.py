@@ -16,7 +16,11 @@ def first_fit(request: PlanRequest, greedy: GreedyPlacement) -> GreedyPlacement:
     """The empty fleet filled. Models of a hard co-location go to GPUs together, by the fill's own rule."""
     for model, target_rps in target_rates(request, greedy, 1.0).items():
         while greedy.rate(model) < target_rps * (1 - RATE_SLACK):
-            served = greedy.add_instance(model) if greedy.blocks.is_bound(model) else _add_instance(greedy, model, target_rps)
+            served = (
+                greedy.add_instance(model)
+                if greedy.blocks.is_bound(model)
+                else _add_instance(greedy, model, target_rps)
+            )
             if not served:
                 break
     return greedy
@@ -43,7 +47,9 @@ def _add_instance(greedy: GreedyPlacement, model: int, target_rps: float) -> boo
     return True
 
 
-def _first_room(greedy: GreedyPlacement, model: int, stage: int, rest_rps: float) -> tuple[SliceOption, int] | None:
+def _first_room(
+    greedy: GreedyPlacement, model: int, stage: int, rest_rps: float
+) -> tuple[SliceOption, int] | None:
     """The slice that is taken and its GPU: the first GPU with room for any of the stage's slices."""
     chosen = greedy.chosen[model]
     assert chosen is not None

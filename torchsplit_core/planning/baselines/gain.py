@@ -33,7 +33,10 @@ def gain(plan: PlanOutcome, other: Baseline | PlanOutcome, objective: Objective)
     other_outcome = other.outcome if isinstance(other, Baseline) else other
     if isinstance(other, Baseline) and other_outcome is None:
         return Gain(None, f"n/a: {other.reason}")
-    plan_levels, other_levels = outcome_levels(plan), None if other_outcome is None else outcome_levels(other_outcome)
+    plan_levels, other_levels = (
+        outcome_levels(plan),
+        None if other_outcome is None else outcome_levels(other_outcome),
+    )
     if plan_levels is None or not plan_levels.values:
         return Gain(None, "n/a: there is no plan to compare.")
     if other_outcome is None or other_levels is None or not other_levels.values:
@@ -72,8 +75,13 @@ def _ratio_gain(value: float, other_value: float, of_what: str, other_outcome: P
         return Gain(ratio, f"{_format_figure(ratio)} × {of_what}")
     idle = [model.name for model in other_outcome.models if model.throughput_rps == 0]
     if other_value == 0 and idle:
-        return Gain(None, f"n/a as a ratio: without the plan {_format_names(idle)} would not be served at all")
-    return Gain(None, f"n/a as a ratio: {_format_figure(value)} instead of {_format_figure(other_value)} for {of_what}")
+        return Gain(
+            None, f"n/a as a ratio: without the plan {_format_names(idle)} would not be served at all"
+        )
+    return Gain(
+        None,
+        f"n/a as a ratio: {_format_figure(value)} instead of {_format_figure(other_value)} for {of_what}",
+    )
 
 
 def _cost_gain(plan: PlanOutcome, other_outcome: PlanOutcome) -> Gain:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.baselines.colocation_blocks import build_blocks
-from torchsplit_core.planning.baselines.partial_layouts import PlacedInstance, PartialLayouts
+from torchsplit_core.planning.baselines.partial_layouts import PartialLayouts, PlacedInstance
+from torchsplit_core.planning.problem.effective_rate import effective_point
 from torchsplit_core.planning.problem.latency_cases import LATENCY_SLACK
 from torchsplit_core.planning.problem.latency_split import split_limit
 from torchsplit_core.planning.problem.transfers import link_between, transfer_ms
-from torchsplit_core.planning.problem.effective_rate import effective_point
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.objective import goal_of, normalised, service_priority, unit_rps
 from torchsplit_core.values import PlanModel, PlanRequest, Point, Variant, point_type
@@ -69,7 +69,9 @@ def choose_variant(
     best: tuple[tuple[int, float], ChosenVariant] | None = None
     link = link_between(request, {gpu.node for gpu in list_gpus(request.gpus)})
     for number, variant in model.allowed_variants:
-        options = [_slice_options(request, partial, variant, stage, link) for stage in range(len(variant.stages))]
+        options = [
+            _slice_options(request, partial, variant, stage, link) for stage in range(len(variant.stages))
+        ]
         for stages in _options_within_limit(model, variant, options, link, by_density=by_density):
             density = min(max(option.density for option in stage_options) for stage_options in stages)
             if best is None or (len(stages), -density) < best[0]:
@@ -93,17 +95,28 @@ def _options_within_limit(
         return
     free = link is None or not any(variant.cut_bytes_per_request)
     largest = max(option.point.batch_size for stage_options in options for option in stage_options)
-    caps = {largest} if free else {option.point.batch_size for stage_options in options for option in stage_options}
+    caps = (
+        {largest}
+        if free
+        else {option.point.batch_size for stage_options in options for option in stage_options}
+    )
     for cap in sorted(caps):
-        capped = [[option for option in stage_options if option.point.batch_size <= cap] for stage_options in options]
+        capped = [
+            [option for option in stage_options if option.point.batch_size <= cap]
+            for stage_options in options
+        ]
         if not all(capped):
             continue
         budget = model.max_latency_ms * (1 + LATENCY_SLACK)
         budget -= transfer_ms(variant, [cap] * len(variant.cut_bytes), link)
-        limits = split_limit(budget, [[(o.point.latency_ms, o.density) for o in stage_options] for stage_options in capped])
+        limits = split_limit(
+            budget, [[(o.point.latency_ms, o.density) for o in stage_options] for stage_options in capped]
+        )
         if limits is not None:
             yield tuple(
-                _best_per_slice([o for o in stage_options if o.point.latency_ms <= limit], by_density=by_density)
+                _best_per_slice(
+                    [o for o in stage_options if o.point.latency_ms <= limit], by_density=by_density
+                )
                 for stage_options, limit in zip(capped, limits, strict=True)
             )
 
@@ -129,7 +142,9 @@ def _slice_options(
             if goal_of(request).by_cost:
                 cost *= group.cost
             effective = effective_point(request, variant, stage, point, link)
-            options.append(SliceOption(g, point.profile, point, cost, min(effective.rate_rps, effective.cap_rps)))
+            options.append(
+                SliceOption(g, point.profile, point, cost, min(effective.rate_rps, effective.cap_rps))
+            )
     return options
 
 
@@ -156,7 +171,9 @@ class GreedyPlacement:
         self, request: PlanRequest, partial: PartialLayouts, chosen: Sequence[ChosenVariant | None]
     ) -> None:
         self.request, self.partial, self.chosen = request, partial, tuple(chosen)
-        self.blocks = build_blocks(request, [variant_choice.variant if variant_choice else None for variant_choice in chosen])
+        self.blocks = build_blocks(
+            request, [variant_choice.variant if variant_choice else None for variant_choice in chosen]
+        )
         self.host_gpus: dict[frozenset[int], list[int]] = {}
         self.rates: list[list[float]] = [
             [0.0] * (len(variant_choice.stages) if variant_choice else 1) for variant_choice in chosen
@@ -218,12 +235,12 @@ class GreedyPlacement:
 
     def shortfalls(self) -> tuple[str, ...]:
         """Every minimum that is not met, in words."""
-        shortfalls_ = []
+        sentences = []
         for number, spec in enumerate(self.request.models):
             least, rate = spec.min_throughput_rps or 0.0, self.rate(number)
             if rate < least * (1 - RATE_SLACK):
-                shortfalls_.append(f"{spec.name} gets {rate:.3g} of the {least:.3g} requests/s it must have")
-        return tuple(shortfalls_)
+                sentences.append(f"{spec.name} gets {rate:.3g} of the {least:.3g} requests/s it must have")
+        return tuple(sentences)
 
     def _models(self) -> list[int]:
         return [model for model in range(len(self.chosen)) if self.is_to_be_served(model)]
@@ -256,7 +273,9 @@ class GreedyPlacement:
         chosen = self.chosen[model]
         assert chosen is not None
         options = chosen.stages[self._slowest(model)]
-        return next((o for o in options if self.partial.first_with_room(o.group, o.profile) is not None), None)
+        return next(
+            (o for o in options if self.partial.first_with_room(o.group, o.profile) is not None), None
+        )
 
     def _place_anywhere(self, model: int, stage: int) -> int | None:
         """One instance by the most preferred option with room; the GPU it went to, None without room."""
@@ -285,7 +304,11 @@ class GreedyPlacement:
                 ):
                     self.place(model, stage, option, gpu)
                     return True
-        further = all_instances if self.blocks.whole_variant[model] else [(m, self._slowest(m)) for m in sorted(block)]
+        further = (
+            all_instances
+            if self.blocks.whole_variant[model]
+            else [(m, self._slowest(m)) for m in sorted(block)]
+        )
         return self._open_gpu(block, further)
 
     def _open_gpu(self, block: frozenset[int], instances: Sequence[tuple[int, int]]) -> bool:

@@ -21,14 +21,20 @@ def better_heuristic(
     from torchsplit_core.planning.baselines.baseline_plans import build_baselines
 
     goal = goal_of(request)
-    plans = [baseline.outcome for baseline in build_baselines(request, deadline=deadline) if baseline.outcome is not None]
+    plans = [
+        baseline.outcome
+        for baseline in build_baselines(request, deadline=deadline)
+        if baseline.outcome is not None
+    ]
     if not plans:
         return None
 
     def levels(plan: PlanOutcome) -> tuple[float, ...]:
         return reached_levels(plan.objective)
 
-    best = reduce(lambda first, second: second if goal.better(levels(second), levels(first)) else first, plans)
+    best = reduce(
+        lambda first, second: second if goal.better(levels(second), levels(first)) else first, plans
+    )
     if incumbent is not None and not goal.better(levels(best), levels(incumbent)):
         return None
     objective = best.objective

@@ -61,7 +61,9 @@ class PartialLayouts:
     def first_with_room(self, group: int, profile: str) -> int | None:
         """The first GPU of the group with room for one more slice of this profile."""
         extension = self.extensions[group]
-        gpus = [gpu for state, gpu in self.first_by_state(group) if extension.extend(state, profile) is not None]
+        gpus = [
+            gpu for state, gpu in self.first_by_state(group) if extension.extend(state, profile) is not None
+        ]
         return min(gpus, default=None)
 
     def first_by_state(self, group: int) -> Iterator[tuple[GpuState, int]]:

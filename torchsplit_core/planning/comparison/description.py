@@ -17,13 +17,20 @@ def describe_changes(
 ) -> tuple[str, ...]:
     """Summary first, then models (those that lose first), what to drain, and the GPUs that change."""
     order = {"loses": 0, "gone": 1, "gains": 2, "new": 3, "same": 4}
-    model_lines = [_describe_model(model) for model in sorted(models, key=lambda model: order[model.direction])]
+    model_lines = [
+        _describe_model(model) for model in sorted(models, key=lambda model: order[model.direction])
+    ]
     renumbered = [
         f"{gpu.before_id} is {gpu.after_id} in the new plan"
         for gpu in gpus
         if None not in (gpu.before_id, gpu.after_id) and gpu.before_id != gpu.after_id
     ]
-    lines = [_describe_summary(gpus), *(line for line in model_lines if line), *_describe_drains(drains), *_describe_gpus(gpus)]
+    lines = [
+        _describe_summary(gpus),
+        *(line for line in model_lines if line),
+        *_describe_drains(drains),
+        *_describe_gpus(gpus),
+    ]
     if renumbered:
         lines.append(f"So that the fewest slices change: {_format_names(renumbered)}.")
     return tuple(lines)
@@ -81,7 +88,10 @@ def _describe_drains(drains: Sequence[Drain]) -> list[str]:
             slices_by_tenant.setdefault(_format_tenant(tenant), []).append(
                 f"{item.gpu_id} {slice_name(item.profile, item.start)}"
             )
-    return [f"Drain first: {tenant_name} on {_format_names(slices)}." for tenant_name, slices in slices_by_tenant.items()]
+    return [
+        f"Drain first: {tenant_name} on {_format_names(slices)}."
+        for tenant_name, slices in slices_by_tenant.items()
+    ]
 
 
 def _describe_gpus(gpus: Sequence[GpuChange]) -> list[str]:
@@ -97,7 +107,9 @@ def _describe_gpus(gpus: Sequence[GpuChange]) -> list[str]:
             elif gpu.before_id is None:
                 description = f"joins the fleet; {description}" if description else "joins the fleet"
             alike.setdefault((gpu.type, description), []).append(name)
-    return [f"{_format_names(names)} ({kind}): {description}." for (kind, description), names in alike.items()]
+    return [
+        f"{_format_names(names)} ({kind}): {description}." for (kind, description), names in alike.items()
+    ]
 
 
 def _describe_slice(item: SliceChange) -> str:

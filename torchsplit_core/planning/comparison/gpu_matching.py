@@ -92,7 +92,9 @@ def _pair_nearest(
         for item in gpu.slices:
             column_of.setdefault((item.profile, item.start), len(column_of))
             column_of.setdefault(_slice_key(item), len(column_of))
-    weight = np.array([SLICE_WEIGHT if len(key) == 2 else TENANT_WEIGHT for key in column_of], dtype=np.float64)  # type: ignore[arg-type]
+    weight = np.array(
+        [SLICE_WEIGHT if len(key) == 2 else TENANT_WEIGHT for key in column_of], dtype=np.float64
+    )  # type: ignore[arg-type]
     before_features, after_features = (
         _features([gpus[n] for n in numbers], column_of) for gpus, numbers in ((before, left), (after, right))
     )
@@ -101,7 +103,11 @@ def _pair_nearest(
     def distance(rows: slice) -> NDArray[np.float64]:
         """The weighted symmetric difference, plus one where the ids differ: (rows, right)."""
         features = before_features[rows]
-        apart = (features @ weight)[:, None] + (after_features @ weight)[None, :] - 2 * (features * weight) @ after_features.T
+        apart = (
+            (features @ weight)[:, None]
+            + (after_features @ weight)[None, :]
+            - 2 * (features * weight) @ after_features.T
+        )
         ids = np.array([before[n].id for n in left[rows]], dtype=object)
         return np.asarray(apart + (ids[:, None] != names[None, :]), dtype=np.float64)
 

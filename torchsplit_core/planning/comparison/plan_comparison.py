@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchsplit_core.planning.comparison.changes import Drain, GpuChange, ModelChange, SliceChange
-from torchsplit_core.planning.comparison.gpu_matching import match_gpus, tenant_key
 from torchsplit_core.planning.comparison.description import describe_changes
+from torchsplit_core.planning.comparison.gpu_matching import match_gpus, tenant_key
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import InputFault, PlannedGpu, PlannedModel, PlannedSlice, PlanOutcome, Tenant
 

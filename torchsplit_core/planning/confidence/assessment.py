@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from torchsplit_core.planning.confidence.next_measurement import (
+    MeasurementAdvice,
+    most_informative_measurement,
+)
 from torchsplit_core.planning.outcome.figures import ModelInstances, model_instances, planned_or_unserved
 from torchsplit_core.planning.request.fleet import is_unpartitioned
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.planning.confidence.next_measurement import MeasurementAdvice, most_informative_measurement
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import (
     WHOLE_GPU,
@@ -127,12 +130,19 @@ def assess_confidence(request: PlanRequest, plan: PlanOutcome) -> PlanConfidence
     by_model = model_instances(nominal, plan.gpus)
     models = tuple(_model_confidence(nominal, model) for model in by_model)
     used = {
-        id(instance.point): instance.point for served_model in by_model for stage in served_model.stages for instance in stage
+        id(instance.point): instance.point
+        for served_model in by_model
+        for stage in served_model.stages
+        for instance in stage
     }
     without_interval = sum(point.low_rps is None and point.high_rps is None for point in used.values())
     still_open = [served_model for served_model, model in zip(by_model, models, strict=True) if model.is_open]
-    advice = most_informative_measurement(nominal, still_open, {model.name: model.wanted_rps for model in models})
-    return PlanConfidence(models, _count_bases(request), len(used), without_interval, advice, request.solver.plan_at)
+    advice = most_informative_measurement(
+        nominal, still_open, {model.name: model.wanted_rps for model in models}
+    )
+    return PlanConfidence(
+        models, _count_bases(request), len(used), without_interval, advice, request.solver.plan_at
+    )
 
 
 def wanted_rps(model: PlanModel) -> float:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from torchsplit_core.planning.confidence.next_measurement import MeasurementAdvice
 from torchsplit_core.planning.confidence.assessment import ModelConfidence, PlanConfidence
+from torchsplit_core.planning.confidence.next_measurement import MeasurementAdvice
 from torchsplit_core.values import PlannedModel, PlanOutcome, Tenant
 from torchsplit_core.values.profile import Basis
 
@@ -87,7 +87,9 @@ def format_low_shortfalls(confidence: PlanConfidence) -> str:
         unknown = "none of the figures used has an error range"
     else:
         verb = "has" if confidence.without_interval == 1 else "have"
-        unknown = f"{confidence.without_interval} of the {confidence.in_use} figures used {verb} no error range"
+        unknown = (
+            f"{confidence.without_interval} of the {confidence.in_use} figures used {verb} no error range"
+        )
     return f"{failing}; {unknown}" if failing else unknown
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from torchsplit_core.planning.outcome.figures import RunningInstance, ModelInstances, planned_or_unserved
+from torchsplit_core.planning.outcome.figures import ModelInstances, RunningInstance, planned_or_unserved
 from torchsplit_core.values import PlanRequest, Point
 from torchsplit_core.values.profile import Basis
 
@@ -41,7 +41,9 @@ def most_informative_measurement(
 ) -> MeasurementAdvice | None:
     """The measurement that settles most of these models' verdicts; None where nothing in use is worth measuring."""
     rated = [
-        rated_point for instances in still_open for rated_point in _rate_points(request, instances, wanted_rps[instances.model.name])
+        rated_point
+        for instances in still_open
+        for rated_point in _rate_points(request, instances, wanted_rps[instances.model.name])
     ]
     # Rates are rounded to what tells them apart, so that equal ones go by name on every machine.
     return (
@@ -87,7 +89,9 @@ def _rate_points(
 def _is_worth_measuring(point: Point) -> bool:
     """Whether there is something to find out: it has an interval, and was not measured or is wide."""
     low, high = _interval(point)
-    return high > low and (point.basis != "measured" or high - low > MAX_RELATIVE_WIDTH * point.throughput_rps)
+    return high > low and (
+        point.basis != "measured" or high - low > MAX_RELATIVE_WIDTH * point.throughput_rps
+    )
 
 
 def _interval(point: Point) -> tuple[float, float]:

@@ -25,7 +25,9 @@ class ColocatedAssignment:
     separations: float
 
 
-def assign_colocated(formulation: Formulation, free: Problem, pattern_solution: PatternSolution, seconds: float) -> ColocatedAssignment | None:
+def assign_colocated(
+    formulation: Formulation, free: Problem, pattern_solution: PatternSolution, seconds: float
+) -> ColocatedAssignment | None:
     """Deal the counts of the `free` problem out on a formulation that keeps more; None where none was found in time.
 
     Adds families dealt_layouts and dealt_instances to the model, so it is used for nothing else.
@@ -46,7 +48,10 @@ def assign_colocated(formulation: Formulation, free: Problem, pattern_solution: 
     for key, members in columns.items():
         total = sum(model.y[member] for member in members)
         model.dealt_layouts.add(total == layout_counts.get(key, 0))
-    amounts = {_equivalence_key(free.choices[i], free.choices[i].group): n for i, n in pattern_solution.amounts.items()}
+    amounts = {
+        _equivalence_key(free.choices[i], free.choices[i].group): n
+        for i, n in pattern_solution.amounts.items()
+    }
     uses: dict[tuple[object, ...], list[int]] = {}
     for number, use in enumerate(formulation.slice_uses):
         uses.setdefault(_equivalence_key(use.choice, free_groups[use.choice.group]), []).append(number)
@@ -72,4 +77,6 @@ def _equivalence_key(choice: Choice, group: int) -> tuple[object, ...]:
 
 def _bytes_unit(formulation: Formulation) -> float:
     """The largest bytes per request, so that the objective's figures stay near 1."""
-    return max([1.0, *(colocation.bytes_per_request for colocation in formulation.problem.colocation_index.soft)])
+    return max(
+        [1.0, *(colocation.bytes_per_request for colocation in formulation.problem.colocation_index.soft)]
+    )

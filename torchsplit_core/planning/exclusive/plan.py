@@ -9,17 +9,22 @@ from torchsplit_core.planning.exclusive.colocated_assignment import assign_coloc
 from torchsplit_core.planning.formulation.build import build
 from torchsplit_core.planning.formulation.leximin import LevelsResult
 from torchsplit_core.planning.formulation.objectives import find_any_plan, solve_objective
-from torchsplit_core.planning.outcome.assignment import Assignment, assign_instances, assign_integer, build_planned_gpus
+from torchsplit_core.planning.outcome.assignment import (
+    Assignment,
+    assign_instances,
+    assign_integer,
+    build_planned_gpus,
+)
 from torchsplit_core.planning.outcome.build import build_planned_models
 from torchsplit_core.planning.outcome.figures import separated_bytes
 from torchsplit_core.planning.patterns import PatternSolution, solve_patterns
 from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.request.objective import (
     goal_of,
-    level_count,
-    requires_resilience,
     has_penalties,
+    level_count,
     leximin_values,
+    requires_resilience,
 )
 from torchsplit_core.planning.timing import OutOfTime, Stopwatch, build_deadline, partial_deadline
 from torchsplit_core.planning.tolerance import TOLERANCE, equal
@@ -80,13 +85,21 @@ def _solve(problem: Problem, deadline: float, progress: Progress, watch: Stopwat
             if relaxed.bounds:
                 # A little above, so that rounding never cuts off a plan that reaches the bound.
                 value_bound = relaxed.bounds[0] * (1 + TOLERANCE)
-                from_patterns = _restore_colocations(problem, free, relaxed, deadline, watch) or _without_soft_colocations(problem, free, relaxed)
-        if from_patterns is not None and (from_patterns.levels.status == "optimal" or len(problem.choices) > MAX_CHOICES):
+                from_patterns = _restore_colocations(
+                    problem, free, relaxed, deadline, watch
+                ) or _without_soft_colocations(problem, free, relaxed)
+        if from_patterns is not None and (
+            from_patterns.levels.status == "optimal" or len(problem.choices) > MAX_CHOICES
+        ):
             return from_patterns
     else:
-        from_patterns = _solve_sum_uncolocated(problem, partial_deadline(deadline, RELAXED_SHARE), progress, watch)
+        from_patterns = _solve_sum_uncolocated(
+            problem, partial_deadline(deadline, RELAXED_SHARE), progress, watch
+        )
     try:
-        formulation = replace(build(problem, "exclusive", until=build_deadline(deadline)), top=value_bound)
+        formulation = replace(
+            build(problem, "exclusive", until=build_deadline(deadline)), value_bound=value_bound
+        )
     except OutOfTime:
         if from_patterns is None and not goal_of(problem.request).fair:
             from_patterns = _solve_sum_uncolocated(problem, deadline, progress, watch)
@@ -103,7 +116,9 @@ def _solve(problem: Problem, deadline: float, progress: Progress, watch: Stopwat
 
 
 def _levels_of_patterns(pattern_solution: PatternSolution) -> LevelsResult:
-    return LevelsResult(pattern_solution.status, proven=pattern_solution.proven, bounds=list(pattern_solution.bounds))
+    return LevelsResult(
+        pattern_solution.status, proven=pattern_solution.proven, bounds=list(pattern_solution.bounds)
+    )
 
 
 def _solve_relaxed(
@@ -175,15 +190,23 @@ def _restore_colocations(
     return ExclusiveResult(problem, levels_result, colocated.assignment, {"method": "patterns, dealt out"})
 
 
-def _without_soft_colocations(problem: Problem, free: Problem, relaxed: PatternSolution) -> ExclusiveResult | None:
+def _without_soft_colocations(
+    problem: Problem, free: Problem, relaxed: PatternSolution
+) -> ExclusiveResult | None:
     """The plan without ties as it stands, where nothing but soft ties was dropped: its levels do not depend on them."""
     request = problem.request
-    if has_penalties(request.objective) or requires_resilience(request) or not _only_soft_colocations(request):
+    if (
+        has_penalties(request.objective)
+        or requires_resilience(request)
+        or not _only_soft_colocations(request)
+    ):
         return None
     levels_result = _levels_of_patterns(relaxed)
     levels_result.status = "feasible"
-    uncolocated = replace(free, request=request, ties=problem.colocation_index)
-    return ExclusiveResult(uncolocated, levels_result, _assign_solution(free, relaxed), {"method": "patterns"})
+    uncolocated = replace(free, request=request, colocation_index=problem.colocation_index)
+    return ExclusiveResult(
+        uncolocated, levels_result, _assign_solution(free, relaxed), {"method": "patterns"}
+    )
 
 
 def _solve_sum_uncolocated(
@@ -203,8 +226,13 @@ def _solve_sum_uncolocated(
     if levels_result.best is None:
         return None
     levels_result.status = "feasible"
-    uncolocated = replace(free, request=request, ties=problem.colocation_index)
-    return ExclusiveResult(uncolocated, levels_result, assign_integer(formulation, levels_result.best), {"stages": levels_result.levels})
+    uncolocated = replace(free, request=request, colocation_index=problem.colocation_index)
+    return ExclusiveResult(
+        uncolocated,
+        levels_result,
+        assign_integer(formulation, levels_result.best),
+        {"stages": levels_result.levels},
+    )
 
 
 def _only_soft_colocations(request: PlanRequest) -> bool:
@@ -214,7 +242,11 @@ def _only_soft_colocations(request: PlanRequest) -> bool:
 
 def _is_better(from_program: ExclusiveResult, from_patterns: ExclusiveResult) -> bool:
     """Whether the program's plan beats the dealt one: proven, worth more, or as much with less torn apart."""
-    if from_program.levels.status == "optimal" or from_program.assignment is None or from_patterns.assignment is None:
+    if (
+        from_program.levels.status == "optimal"
+        or from_program.assignment is None
+        or from_patterns.assignment is None
+    ):
         return from_program.assignment is not None
     goal = goal_of(from_program.problem.request)
     program_levels, pattern_levels = from_program.levels.values[:1], from_patterns.levels.values[:1]
@@ -223,7 +255,9 @@ def _is_better(from_program: ExclusiveResult, from_patterns: ExclusiveResult) ->
         program_levels = _levels(from_program.problem, from_program.assignment)[:count]
         pattern_levels = _levels(from_patterns.problem, from_patterns.assignment)[:count]
     if all(map(equal, program_levels, pattern_levels)):
-        return _separated_bytes(from_program.problem, from_program.assignment) < _separated_bytes(from_patterns.problem, from_patterns.assignment)
+        return _separated_bytes(from_program.problem, from_program.assignment) < _separated_bytes(
+            from_patterns.problem, from_patterns.assignment
+        )
     return goal.better(program_levels, pattern_levels)
 
 
@@ -233,9 +267,14 @@ def _separated_bytes(problem: Problem, assignment: Assignment) -> float:
 
 
 def _assign_solution(problem: Problem, pattern_solution: PatternSolution) -> Assignment:
-    amounts = [(problem.choices[index], pattern_solution.amounts[index]) for index in sorted(pattern_solution.amounts)]
+    amounts = [
+        (problem.choices[index], pattern_solution.amounts[index])
+        for index in sorted(pattern_solution.amounts)
+    ]
     return assign_instances(problem, pattern_solution.layouts, amounts)
 
 
 def _levels(problem: Problem, assignment: Assignment) -> list[float]:
-    return leximin_values(problem.request, [model.throughput_rps for model in build_planned_models(problem, assignment)])
+    return leximin_values(
+        problem.request, [model.throughput_rps for model in build_planned_models(problem, assignment)]
+    )

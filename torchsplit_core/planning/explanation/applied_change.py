@@ -37,6 +37,8 @@ def _change_gpu_count(request: PlanRequest, change: ChangeEffect) -> PlanRequest
         entry_index += 1
     if (change.new or 0) < (change.old or 0):
         entries, entry = list(request.gpus), request.gpus[entry_index]
-        entries[entry_index : entry_index + 1] = [replace(entry, count=entry.count - 1)] if entry.count > 1 else []
+        entries[entry_index : entry_index + 1] = (
+            [replace(entry, count=entry.count - 1)] if entry.count > 1 else []
+        )
         return replace(request, gpus=tuple(entries)) if entries else None
     return with_more_gpus(request, entry_index, 1)

@@ -14,8 +14,8 @@ from torchsplit_core.planning.explanation.level_comparison import NOT_EXAMINED, 
 from torchsplit_core.planning.explanation.probes import SensitivityProbe
 from torchsplit_core.planning.outcome.levels import Levels, known_equal
 from torchsplit_core.planning.problem.build import build_problem
-from torchsplit_core.planning.request.objective import TierGroup, goal_of, reached_levels, tier_groups
 from torchsplit_core.planning.request.colocation_index import colocated_models
+from torchsplit_core.planning.request.objective import TierGroup, goal_of, reached_levels, tier_groups
 from torchsplit_core.planning.tolerance import TOLERANCE
 from torchsplit_core.values import (
     ChangeEffect,
@@ -28,7 +28,9 @@ from torchsplit_core.values import (
 from torchsplit_core.values.plan.explanation import LimitKind
 
 
-def bisect_effects(probe: SensitivityProbe, changes: Sequence[Change], *, deep: bool = False) -> list[LevelComparison]:
+def bisect_effects(
+    probe: SensitivityProbe, changes: Sequence[Change], *, deep: bool = False
+) -> list[LevelComparison]:
     """The effect of each change alone, in the order given: together first, then halves, then one by one."""
     if not changes:
         return []
@@ -61,7 +63,9 @@ def level_ranks(request: PlanRequest, outcome: PlanOutcome) -> dict[str, int]:
     by_name: dict[str, int] = {}
     spans = _level_spans(request)
     for tier_group, span in spans:
-        for level, index in zip(span, sorted(tier_group.models, key=lambda index: (r[index], index)), strict=True):
+        for level, index in zip(
+            span, sorted(tier_group.models, key=lambda index: (r[index], index)), strict=True
+        ):
             if tier_group is spans[-1][0] or r[index] - penalty < tier_group.cap * (1 - TOLERANCE):
                 by_name.setdefault(outcome.models[index].name, level)
     return by_name
@@ -70,8 +74,8 @@ def level_ranks(request: PlanRequest, outcome: PlanOutcome) -> dict[str, int]:
 def _level_spans(request: PlanRequest) -> list[tuple[TierGroup, range]]:
     """The rungs whose levels models stand at, each with its levels."""
     spans, first = [], 0
-    tier_groups_ = tier_groups(request.models)
-    for tier_group in tier_groups_ if goal_of(request).every_level else tier_groups_[-1:]:
+    all_groups = tier_groups(request.models)
+    for tier_group in all_groups if goal_of(request).every_level else all_groups[-1:]:
         spans.append((tier_group, range(first, first + len(tier_group.models))))
         first += len(tier_group.models)
     return spans
@@ -94,7 +98,7 @@ def model_bindings(
     """One entry a model, in the order of the request; `capacity` has one more GPU of each kind."""
     rank_of = level_ranks(request, outcome)
     runnable = {case.model for case in build_problem(request).cases}
-    model_bindings_ = []
+    by_model = []
     for index, (spec, planned) in enumerate(zip(request.models, outcome.models, strict=True)):
         level = rank_of[spec.name]
         limits: list[ModelLimit] = []
@@ -111,8 +115,8 @@ def model_bindings(
                     limits.append(_shared_limit(change.what, [(change, comparison)], before, tied_levels))
             elif change.model == spec.name or spec.name in _colocated_names(request, change):
                 limits.append(ModelLimit(cast(LimitKind, change.what), _BINDS.get(comparison.effect), change))
-        model_bindings_.append(ModelBinding(spec.name, level + 1, planned.normalised, tuple(limits)))
-    return tuple(model_bindings_)
+        by_model.append(ModelBinding(spec.name, level + 1, planned.normalised, tuple(limits)))
+    return tuple(by_model)
 
 
 def _colocated_names(request: PlanRequest, change: ChangeEffect) -> frozenset[str]:
@@ -178,6 +182,7 @@ def _raises_level(comparison: LevelComparison, before: Levels, tied_levels: rang
         return None
     # A level before these rises; that the later ones are proven too tells where they go.
     return any(
-        after.values[level] > before.values[level] and not known_equal(after.values[level], before.values[level])
+        after.values[level] > before.values[level]
+        and not known_equal(after.values[level], before.values[level])
         for level in tied_levels
     )

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from torchsplit_core.hardware import gpu_type
+from torchsplit_core.planning.request.colocation_index import flows_of, members_of, separation_bytes
 from torchsplit_core.planning.request.fleet import FleetGpu, list_gpus
 from torchsplit_core.planning.request.objective import goal_of
-from torchsplit_core.planning.request.colocation_index import flows_of, members_of, separation_bytes
 from torchsplit_core.planning.request.validate import MAX_GPUS
 from torchsplit_core.values import (
     CPU,
@@ -48,7 +48,9 @@ def without_demand(request: PlanRequest) -> tuple[Change, ...]:
             changes.append(_model_change(model, "max_latency_ms", model.max_latency_ms, None))
         if model.cap_at_demand:
             spec = ChangeEffect("cap_at_demand", "not_examined", old=model.demand_rps, model=model.name)
-            changes.append(Change(spec, _edit_model(model.name, lambda item: replace(item, cap_at_demand=False))))
+            changes.append(
+                Change(spec, _edit_model(model.name, lambda item: replace(item, cap_at_demand=False)))
+            )
         if memory_matters(request, model):
             spec = ChangeEffect("memory", "not_examined", model=model.name)
             changes.append(Change(spec, _edit_model(model.name, _without_memory)))
@@ -67,7 +69,7 @@ def without_demand(request: PlanRequest) -> tuple[Change, ...]:
             changes.append(Change(spec, without_colocation))
     if request.sharing == "fractional" and request.max_tenants_per_slice is not None:
         spec = ChangeEffect("max_tenants_per_slice", "not_examined", old=float(request.max_tenants_per_slice))
-        changes.append(Change(spec, lambda asked: replace(asked, max_tenants_per_slice=None)))
+        changes.append(Change(spec, lambda edited: replace(edited, max_tenants_per_slice=None)))
     # Behind the co-locations, which they reword.
     for model in request.models:
         if link_matters(request, model):
@@ -202,7 +204,9 @@ def _without_transfers(name: str) -> Apply:
     """Cuts of the model that carry nothing; what separations of its stages weigh stays as it was."""
 
     def apply(changed: PlanRequest) -> PlanRequest:
-        pairs = tuple(colocation for item in changed.colocations for colocation in _with_explicit_bytes(changed, item))
+        pairs = tuple(
+            colocation for item in changed.colocations for colocation in _with_explicit_bytes(changed, item)
+        )
         return _edit_model(name, _without_bytes)(replace(changed, colocations=pairs))
 
     return apply

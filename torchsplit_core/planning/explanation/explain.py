@@ -9,21 +9,29 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 
-from torchsplit_core.planning.explanation.binding_limits import model_bindings, level_ranks, bisect_effects
+from torchsplit_core.planning.explanation.binding_limits import bisect_effects, level_ranks, model_bindings
 from torchsplit_core.planning.explanation.changes import (
     Change,
-    without_demand,
-    relaxed_demand,
-    force_layout,
-    remove_gpu,
     add_gpu,
+    force_layout,
     only_gpus,
+    relaxed_demand,
+    remove_gpu,
+    without_demand,
 )
-from torchsplit_core.planning.explanation.unused_layouts import UnusedLayout, unused_layouts
-from torchsplit_core.planning.explanation.level_comparison import LevelComparison, with_comparison, compare_levels
+from torchsplit_core.planning.explanation.level_comparison import (
+    LevelComparison,
+    compare_levels,
+    with_comparison,
+)
+from torchsplit_core.planning.explanation.planner_process import (
+    OutcomeCallback,
+    PlannerProcess,
+    ignore_outcome,
+)
 from torchsplit_core.planning.explanation.price_steps import price_steps
 from torchsplit_core.planning.explanation.probes import SensitivityProbe
-from torchsplit_core.planning.explanation.planner_process import OutcomeCallback, PlannerProcess, ignore_outcome
+from torchsplit_core.planning.explanation.unused_layouts import UnusedLayout, unused_layouts
 from torchsplit_core.planning.outcome.levels import Levels, outcome_levels
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.validate import validate
@@ -141,7 +149,9 @@ def _run_probes(probe: SensitivityProbe, outcome: PlanOutcome, progress: Progres
     progress(0.9, "A second look at what is still open")
     _probe_all_levels(results)
     remaining_layouts = open_layouts[MAX_LAYOUTS:]
-    results.trials += [(item, *_try_layout(probe, outcome, item)) for item in remaining_layouts if probe.planner.remaining_s]
+    results.trials += [
+        (item, *_try_layout(probe, outcome, item)) for item in remaining_layouts if probe.planner.remaining_s
+    ]
     return results
 
 
@@ -180,9 +190,9 @@ def _probe_all_levels(results: _ProbeResults) -> None:
     repeat(results.demand_relaxed)
     for index, (item, change, effect) in enumerate(results.trials):
         if probe.is_first_level_only(effect) and probe.planner.remaining_s > probe.effort_s:
-            look = probe.effect(change.apply, relaxes=False, deep=True)
-            if look.effect not in UNSETTLED:
-                results.trials[index] = item, change, look
+            trial_comparison = probe.effect(change.apply, relaxes=False, deep=True)
+            if trial_comparison.effect not in UNSETTLED:
+                results.trials[index] = item, change, trial_comparison
 
 
 def _build_explanation(results: _ProbeResults, begun: float) -> PlanExplanation:
@@ -197,10 +207,18 @@ def _build_explanation(results: _ProbeResults, begun: float) -> PlanExplanation:
     limits = [(describe_effect(change, effect), effect) for change, effect in results.demand_dropped]
     changes = (
         *(change for change, _ in capacity),
-        *(describe_effect(change, effect) for change, effect in (*results.gpu_removed, *results.demand_relaxed)),
+        *(
+            describe_effect(change, effect)
+            for change, effect in (*results.gpu_removed, *results.demand_relaxed)
+        ),
     )
-    trials = {(item.gpu, item.reason.layout): describe_effect(change, effect) for item, change, effect in results.trials}
-    reasons = tuple(_layout_reason(item, trials.get((item.gpu, item.reason.layout))) for item in results.layouts)
+    trials = {
+        (item.gpu, item.reason.layout): describe_effect(change, effect)
+        for item, change, effect in results.trials
+    }
+    reasons = tuple(
+        _layout_reason(item, trials.get((item.gpu, item.reason.layout))) for item in results.layouts
+    )
     effects = [*changes, *(change for change, _ in limits), *(r.trial for r in reasons if r.trial)]
     complete = bool(capacity) and all(item.effect not in UNSETTLED for item in effects)
     return PlanExplanation(
@@ -221,7 +239,9 @@ def _tighten_bound(before: Levels, bound: float, *, negated: bool) -> Levels:
     return replace(before, bound=max(limit, before.values[0]))
 
 
-def _try_layout(probe: SensitivityProbe, outcome: PlanOutcome, item: UnusedLayout) -> tuple[Change, LevelComparison]:
+def _try_layout(
+    probe: SensitivityProbe, outcome: PlanOutcome, item: UnusedLayout
+) -> tuple[Change, LevelComparison]:
     """The plan with the layout on one GPU."""
     if not probe.negated:
         change = force_layout(probe.request, item.gpu, item.index, item.reason.layout)

@@ -27,7 +27,9 @@ class LevelComparison:
         """Whether both values are proven to be the best ones."""
         if self.effect == "infeasible":
             return known_equal(self.value_before, self.bound_before)
-        return known_equal(self.value_before, self.bound_before) and known_equal(self.value_after, self.bound_after)
+        return known_equal(self.value_before, self.bound_before) and known_equal(
+            self.value_after, self.bound_after
+        )
 
 
 NOT_EXAMINED = LevelComparison("not_examined")
@@ -80,7 +82,12 @@ def with_comparison(
         figures = [value] * 4
         level, exact = shown_level, True
     else:
-        figures = [comparison.value_before, comparison.bound_before, comparison.value_after, comparison.bound_after]
+        figures = [
+            comparison.value_before,
+            comparison.bound_before,
+            comparison.value_after,
+            comparison.bound_after,
+        ]
         assert comparison.level is not None
         level, exact = comparison.level, comparison.exact
     if negated:

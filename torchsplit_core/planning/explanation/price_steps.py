@@ -57,7 +57,9 @@ def price_steps(
         replace(request, sharing="exclusive", max_tenants_per_slice=None), relaxes=False
     )
     if exclusive is not None and exclusive.feasible:
-        steps.append(step("whole_slices", exclusive.values[0], *_bound_and_proof(exclusive, exclusive.values[0], base)))
+        steps.append(
+            step("whole_slices", exclusive.values[0], *_bound_and_proof(exclusive, exclusive.values[0], base))
+        )
     return tuple(steps)
 
 

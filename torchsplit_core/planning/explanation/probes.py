@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from torchsplit_core.planning.explanation.changes import Apply
-from torchsplit_core.planning.explanation.level_comparison import NOT_EXAMINED, LevelComparison, compare_levels
-from torchsplit_core.planning.explanation.relaxation_bound import RelaxationBound, relaxation_bound
+from torchsplit_core.planning.explanation.level_comparison import (
+    NOT_EXAMINED,
+    LevelComparison,
+    compare_levels,
+)
 from torchsplit_core.planning.explanation.planner_process import PlannerProcess
+from torchsplit_core.planning.explanation.relaxation_bound import RelaxationBound, relaxation_bound
 from torchsplit_core.planning.outcome.levels import Levels
 from torchsplit_core.planning.request.objective import first_level_objective, goal_of
 from torchsplit_core.values import PlanRequest
@@ -64,7 +68,9 @@ class SensitivityProbe:
         thorough = deep or not several_levels or self.effort_s <= share
         levels = None
         if self._failures < MAX_FAILURES:
-            levels = self.planner.levels(changed if thorough else _first_level_request(changed), share, relaxes=relaxes)
+            levels = self.planner.levels(
+                changed if thorough else _first_level_request(changed), share, relaxes=relaxes
+            )
             if levels is not None and levels.proven == 0 and several_levels and thorough and not deep:
                 levels = self.planner.levels(_first_level_request(changed), share, relaxes=relaxes) or levels
             settled = levels is not None and (levels.proven > 0 or not levels.feasible)
@@ -83,7 +89,9 @@ class SensitivityProbe:
         """Whether a second look at all levels could tell more than this one, of the first level, does."""
         partial = comparison.after is not None and len(comparison.after.values) < len(self.before.values)
         return (
-            partial and comparison.effect in ("open", "better") and bool(comparison.level or comparison.effect == "better")
+            partial
+            and comparison.effect in ("open", "better")
+            and bool(comparison.level or comparison.effect == "better")
         )
 
     def implied_comparison(self, comparison: LevelComparison) -> LevelComparison | None:
@@ -100,14 +108,18 @@ class SensitivityProbe:
 
     def first_level(self, request: PlanRequest, *, relaxes: bool) -> Levels | None:
         """The first level of any other request."""
-        return self.planner.levels(_first_level_request(without_tie_breaks(request)), self._time_share_s(), relaxes=relaxes)
+        return self.planner.levels(
+            _first_level_request(without_tie_breaks(request)), self._time_share_s(), relaxes=relaxes
+        )
 
     def _time_share_s(self) -> float:
         share = self.planner.remaining_s / max(1, self.expected_probes)
         self.expected_probes -= 1
         return max(share, MIN_SHARE_S)
 
-    def _with_relaxation_bound(self, changed: PlanRequest, levels: Levels | None, *, relaxes: bool) -> Levels | None:
+    def _with_relaxation_bound(
+        self, changed: PlanRequest, levels: Levels | None, *, relaxes: bool
+    ) -> Levels | None:
         """With the relaxation's bound of the first level where that is tighter, or where nothing else is known."""
         relaxation = self.bound(changed)
         if relaxation is None or (levels is None and not relaxes):

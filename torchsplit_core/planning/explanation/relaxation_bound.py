@@ -94,7 +94,9 @@ def _bound(problem: Problem, prices: StagePrices, weights: Sequence[float]) -> f
                     raised = prices.get(key, 0.0) * weight / known if known else weight / case.stages
                     prices[key] = max(raised, prices.get(key, 0.0))
     for group, highest_priced in zip(problem.groups, highest_priced_uses(problem, prices), strict=True):
-        most = max((layout_value(layout.usable_counts, highest_priced) for layout in group.layouts), default=0.0)
+        most = max(
+            (layout_value(layout.usable_counts, highest_priced) for layout in group.layouts), default=0.0
+        )
         total += len(group.gpu_ids) * max(0.0, most - (group.cost if goal.by_cost else 0.0))
     if goal.fair:
         total = min(total, tier_groups(request.models)[0].cap)

@@ -13,9 +13,9 @@ from torchsplit_core.planning.explanation.relaxation_bound import (
     layout_value,
 )
 from torchsplit_core.planning.problem.build import build_problem
-from torchsplit_core.planning.problem.dominance import CasePoint, profile_dominance, match_slices
-from torchsplit_core.planning.request.fleet import FleetGpu
+from torchsplit_core.planning.problem.dominance import CasePoint, match_slices, profile_dominance
 from torchsplit_core.planning.request.allowed_layouts import allowed_layouts
+from torchsplit_core.planning.request.fleet import FleetGpu
 from torchsplit_core.values import LayoutReason, PlanOutcome, PlanRequest, point_type
 
 Layout = tuple[str, ...]

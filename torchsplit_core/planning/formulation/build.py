@@ -106,7 +106,10 @@ def _slice_uses(problem: Problem, mode: Mode, until: float) -> tuple[tuple[Slice
         slots: Sequence[int | None] = [None]
         if mode == "concrete":
             slots = range(
-                max(layout.usable_counts.get(choice.profile, 0) for layout in problem.groups[choice.group].layouts)
+                max(
+                    layout.usable_counts.get(choice.profile, 0)
+                    for layout in problem.groups[choice.group].layouts
+                )
             )
         layout_numbers: Sequence[int | None] = [None]
         members = problem.colocation_members(choice) & problem.colocated
@@ -114,7 +117,8 @@ def _slice_uses(problem: Problem, mode: Mode, until: float) -> tuple[tuple[Slice
             layout_numbers = [
                 number
                 for number, layout in enumerate(problem.groups[choice.group].layouts)
-                if choice.profile in layout.usable_counts and members <= (layout.present_members or frozenset())
+                if choice.profile in layout.usable_counts
+                and members <= (layout.present_members or frozenset())
             ]
         for slot in slots:
             for layout_number in layout_numbers:
@@ -130,4 +134,6 @@ def _upper_bound(problem: Problem, use: SliceUse, mode: Mode) -> int:
     group = problem.groups[use.choice.group]
     if use.layout is not None:
         return len(group.gpu_ids) * group.layouts[use.layout].usable_counts.get(use.choice.profile, 0)
-    return len(group.gpu_ids) * max(layout.usable_counts.get(use.choice.profile, 0) for layout in group.layouts)
+    return len(group.gpu_ids) * max(
+        layout.usable_counts.get(use.choice.profile, 0) for layout in group.layouts
+    )

@@ -68,7 +68,9 @@ def add_assignment_links(formulation: Formulation) -> None:
     for g, group in enumerate(problem.groups):
         for number, candidate in enumerate(group.layouts):
             formulation.check_deadline()
-            for member in sorted(problem.colocation_index.minimal_members(candidate.present_members or frozenset())):
+            for member in sorted(
+                problem.colocation_index.minimal_members(candidate.present_members or frozenset())
+            ):
                 instances = sum(model.x[use] for use in by_member.get((g, number, member), []))
                 model.home_presence.add(instances - model.y[g, number] >= 0)
 
@@ -129,7 +131,10 @@ def add_latency(formulation: Formulation, upper_bounds: Sequence[int]) -> None:
         for stage in range(case.stages):
             levels = latency_levels(formulation, number, stage)
             model.latency_level.add(sum(model.delta[number, stage, x] for x in levels) - model.w[number] == 0)
-            enough = {latency: sum(model.delta[number, stage, x] for x in levels if x >= latency) for latency in levels}
+            enough = {
+                latency: sum(model.delta[number, stage, x] for x in levels if x >= latency)
+                for latency in levels
+            }
             for use in formulation.stage_uses.get((number, stage), []):
                 formulation.check_deadline()
                 latency = formulation.slice_uses[use].choice.point.latency_ms
@@ -145,7 +150,10 @@ def add_latency(formulation: Formulation, upper_bounds: Sequence[int]) -> None:
 def latency_levels(formulation: Formulation, number: int, stage: int) -> list[float]:
     """The different latencies of a stage's points, ascending."""
     return sorted(
-        {formulation.slice_uses[use].choice.point.latency_ms for use in formulation.stage_uses.get((number, stage), [])}
+        {
+            formulation.slice_uses[use].choice.point.latency_ms
+            for use in formulation.stage_uses.get((number, stage), [])
+        }
     )
 
 
@@ -169,7 +177,9 @@ def add_tenants(formulation: Formulation, pools: Pools) -> None:
     model.slice_alone = pyo.ConstraintList()
     for use in range(len(formulation.slice_uses)):
         model.share_present.add(model.x[use] - model.b[use] <= 0)
-        if not problem.colocation_members(formulation.slice_uses[use].choice).isdisjoint(formulation.presence):
+        if not problem.colocation_members(formulation.slice_uses[use].choice).isdisjoint(
+            formulation.presence
+        ):
             model.share_present.add(model.x[use] - MIN_SHARE * model.b[use] >= 0)
     for (number, _), members in formulation.stage_uses.items():
         case = problem.cases[number]
@@ -214,7 +224,9 @@ def add_colocation(formulation: Formulation, upper_bounds: Sequence[int]) -> Non
         formulation.check_deadline()
         for member in sorted(problem.colocation_members(use.choice)):
             members.setdefault((member, use.choice.group), []).append(number)
-            model.presence_up.add(model.x[number] - upper_bounds[number] * model.a[member, use.choice.group] <= 0)
+            model.presence_up.add(
+                model.x[number] - upper_bounds[number] * model.a[member, use.choice.group] <= 0
+            )
     uses = model.b if formulation.mode == "concrete" else model.x
     for member in formulation.presence:
         for g in groups:
@@ -227,7 +239,9 @@ def add_colocation(formulation: Formulation, upper_bounds: Sequence[int]) -> Non
     model.q = pyo.Var(soft, groups, bounds=(0, 1))
     for k, colocation in enumerate(problem.colocation_index.colocations):
         for g in groups:
-            for first, second in zip(colocation.members, colocation.members[1:] + colocation.members[:1], strict=True):
+            for first, second in zip(
+                colocation.members, colocation.members[1:] + colocation.members[:1], strict=True
+            ):
                 apart = model.a[first, g] - model.a[second, g]
                 if colocation.hard:
                     model.hard_colocation.add(apart == 0)

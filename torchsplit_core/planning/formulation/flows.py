@@ -17,7 +17,10 @@ def add_flows(formulation: Formulation) -> None:
     """φ[f], the share of a flow's requests that leaves their GPU, and κ[f,g], the share that stays on one."""
     model, flows = formulation.model, formulation.problem.colocation_index.flows
     sides = [
-        tuple(_member_rates(formulation, member, flow.rate_rps, f"flow_{f}_{side}") for side, member in enumerate(pair))
+        tuple(
+            _member_rates(formulation, member, flow.rate_rps, f"flow_{f}_{side}")
+            for side, member in enumerate(pair)
+        )
         for f, flow in enumerate(flows)
         for pair in ((flow.first, flow.second),)
     ]
@@ -33,7 +36,9 @@ def add_flows(formulation: Formulation) -> None:
         model.leaving.add(model.phi[f] + sum(model.kappa[key] for key in both if key[0] == f) >= 1)
 
 
-def _member_rates(formulation: Formulation, member: ColocationMember, scale: float, name: str) -> dict[int, Any]:
+def _member_rates(
+    formulation: Formulation, member: ColocationMember, scale: float, name: str
+) -> dict[int, Any]:
     """By GPU, what it has of a member over `scale`: of its stage, or of the slowest stage of its model."""
     by_group: dict[int, Any] = {}
     for number, case in enumerate(formulation.problem.cases):
@@ -41,7 +46,9 @@ def _member_rates(formulation: Formulation, member: ColocationMember, scale: flo
         for stage in member.stages_of(case.model, case.variant, case.stages):
             by_gpu: dict[int, Any] = {}
             formulation.check_deadline()
-            for use, term in formulation.stage_terms(number, stage, scale, f"{name}_{number}_{stage}").items():
+            for use, term in formulation.stage_terms(
+                number, stage, scale, f"{name}_{number}_{stage}"
+            ).items():
                 g = formulation.slice_uses[use].choice.group
                 by_gpu[g] = by_gpu.get(g, 0.0) + term
             sums.append(by_gpu)

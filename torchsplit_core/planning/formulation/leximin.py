@@ -22,8 +22,8 @@ from torchsplit_core.planning.formulation.model import Formulation
 from torchsplit_core.planning.formulation.solution import Solution, penalty_of, read_solution
 from torchsplit_core.planning.request.objective import (
     TierGroup,
-    level_positions,
     has_penalties,
+    level_positions,
     leximin_values,
     unit_rps,
 )
@@ -73,8 +73,14 @@ def solve_levels(formulation: Formulation, levels: int, deadline: float, progres
             levels_result.bounds += ceilings[k - 1 :]
             break
         progress((k - 1) / levels, f"Fair share {k} of {levels}")
-        incumbent_values = solution_levels(formulation, levels_result.best) if levels_result.best is not None else None
-        if incumbent_values is not None and not penalised and incumbent_values[k - 1] >= ceiling * (1 - TOLERANCE):
+        incumbent_values = (
+            solution_levels(formulation, levels_result.best) if levels_result.best is not None else None
+        )
+        if (
+            incumbent_values is not None
+            and not penalised
+            and incumbent_values[k - 1] >= ceiling * (1 - TOLERANCE)
+        ):
             # No plan can pass the ceiling of this level, so it is proven as it stands.
             levels_result.bounds.append(max(ceiling, incumbent_values[k - 1]))
             if levels_result.proven == k - 1:
@@ -85,7 +91,9 @@ def solve_levels(formulation: Formulation, levels: int, deadline: float, progres
             continue
         scale = ceiling if ceiling > 0 else 1.0
         objective = _add_level(formulation, k, scale)
-        solution = formulation.solve(_time_slice_s(deadline, levels - k + 1, have_plan=levels_result.best is not None))
+        solution = formulation.solve(
+            _time_slice_s(deadline, levels - k + 1, have_plan=levels_result.best is not None)
+        )
         levels_result.seconds += solution.seconds
         if solution.status == "infeasible" and levels_result.best is not None:
             # The plan at hand meets every floor, so that is the solver's rounding: once more with room.
@@ -146,7 +154,10 @@ def upper_rates(formulation: Formulation) -> list[float]:
         for g, group in enumerate(problem.groups):
             rates[index] += len(group.gpu_ids) * max(
                 (
-                    sum(count * best_rates.get((index, g, name), 0.0) for name, count in layout.usable_counts.items())
+                    sum(
+                        count * best_rates.get((index, g, name), 0.0)
+                        for name, count in layout.usable_counts.items()
+                    )
                     for layout in group.layouts
                 ),
                 default=0.0,
@@ -215,7 +226,9 @@ def _relax_floors(model: Any, k: int) -> None:
             block.level_floor.set_value(block.theta >= floor - RELAXED_SLACK * max(1e-3, abs(floor)))
 
 
-def _accept_solution(formulation: Formulation, levels_result: LevelsResult, result: ModelSolution, k: int) -> bool:
+def _accept_solution(
+    formulation: Formulation, levels_result: LevelsResult, result: ModelSolution, k: int
+) -> bool:
     """Take the answer where it is no worse than what is there; say whether level k is proven.
 
     A stage that comes back worse than what is there, or with a bound below what is reached, is a
@@ -226,7 +239,9 @@ def _accept_solution(formulation: Formulation, levels_result: LevelsResult, resu
         candidate = read_solution(formulation, result)
         positions = level_positions(formulation.problem.request.models)[:k]
         if levels_result.best is None or no_worse(
-            solution_levels(formulation, candidate), solution_levels(formulation, levels_result.best), positions
+            solution_levels(formulation, candidate),
+            solution_levels(formulation, levels_result.best),
+            positions,
         ):
             levels_result.best = candidate
         else:

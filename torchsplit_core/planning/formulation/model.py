@@ -109,7 +109,9 @@ class Formulation:
         """
         model = self.model
         parts = []
-        for number in [index_of_case for index_of_case, case in enumerate(self.problem.cases) if case.model == index]:
+        for number in [
+            index_of_case for index_of_case, case in enumerate(self.problem.cases) if case.model == index
+        ]:
             stages = range(self.problem.cases[number].stages)
             stage_parts = [self.stage_terms(number, stage, scale, name) for stage in stages]
             if not all(stage_parts):
@@ -191,4 +193,6 @@ class Formulation:
             )
         if not hasattr(self.model, "q"):
             return 0.0
-        return sum(colocation_index.colocations[k].bytes_per_request * self.model.q[k, g] for k, g in self.model.q)
+        return sum(
+            colocation_index.colocations[k].bytes_per_request * self.model.q[k, g] for k, g in self.model.q
+        )

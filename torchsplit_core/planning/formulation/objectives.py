@@ -14,11 +14,11 @@ from torchsplit_core.planning.formulation.build import build
 from torchsplit_core.planning.formulation.leximin import (
     FLOOR_SLACK,
     LevelsResult,
-    fix_levels,
     fix_level,
+    fix_levels,
     level_ceilings,
-    solution_levels,
     no_worse,
+    solution_levels,
     solve_levels,
     upper_rates,
 )
@@ -26,9 +26,9 @@ from torchsplit_core.planning.formulation.model import Formulation
 from torchsplit_core.planning.formulation.solution import Solution, penalty_of, read_solution, separations_of
 from torchsplit_core.planning.request.objective import (
     goal_of,
+    has_penalties,
     level_count,
     level_positions,
-    has_penalties,
     objective_levels,
 )
 from torchsplit_core.planning.timing import OutOfTime, build_deadline
@@ -130,7 +130,8 @@ def _solve_sum(formulation: Formulation, deadline: float, progress: Progress) ->
     progress(0.0, "Searching")
     scale = _scale(formulation)
     model.objective = pyo.Objective(
-        expr=_with_variable(model, _sum_expression(formulation, scale)), sense=pyo.minimize if goal.minimised else pyo.maximize
+        expr=_with_variable(model, _sum_expression(formulation, scale)),
+        sense=pyo.minimize if goal.minimised else pyo.maximize,
     )
     result = formulation.solve(deadline - time.perf_counter())
     model.objective.deactivate()
@@ -156,7 +157,10 @@ def _scale(formulation: Formulation) -> float:
     request, goal = formulation.problem.request, goal_of(formulation.problem.request)
     if goal.by_cost:
         return max(1.0, *(group.cost for group in formulation.problem.groups))
-    return sum(goal.gain(s) * rate for s, rate in zip(request.models, upper_rates(formulation), strict=True)) or 1.0
+    return (
+        sum(goal.gain(s) * rate for s, rate in zip(request.models, upper_rates(formulation), strict=True))
+        or 1.0
+    )
 
 
 def _sum_expression(formulation: Formulation, scale: float) -> Any:
@@ -165,9 +169,14 @@ def _sum_expression(formulation: Formulation, scale: float) -> Any:
     penalty = formulation.penalty() if has_penalties(request.objective) else 0.0
     if goal.by_cost:
         groups = formulation.problem.groups
-        return sum(groups[g].cost / scale * count for (g, _), count in formulation.model.y.items()) + penalty / scale
+        return (
+            sum(groups[g].cost / scale * count for (g, _), count in formulation.model.y.items())
+            + penalty / scale
+        )
     gains = [goal.gain(spec) for spec in request.models]
-    return sum(formulation.rate(i, scale / gain, f"sum_{i}") for i, gain in enumerate(gains)) - penalty / scale
+    return (
+        sum(formulation.rate(i, scale / gain, f"sum_{i}") for i, gain in enumerate(gains)) - penalty / scale
+    )
 
 
 def first_level_value(formulation: Formulation, solution: Solution) -> float:
@@ -192,7 +201,9 @@ def minimize_traffic(formulation: Formulation, levels: Sequence[float], deadline
     else:
         scale = _scale(formulation)
         _fix_sum(formulation, _with_variable(model, _sum_expression(formulation, scale)), levels[0], scale)
-    model.least_apart = pyo.Objective(expr=formulation.separated_traffic() / traffic_unit(formulation), sense=pyo.minimize)
+    model.least_apart = pyo.Objective(
+        expr=formulation.separated_traffic() / traffic_unit(formulation), sense=pyo.minimize
+    )
     return formulation.solve(deadline - time.perf_counter())
 
 
@@ -200,7 +211,11 @@ def traffic_unit(formulation: Formulation) -> float:
     """The largest bytes that a co-location counts for, so that the objective's figures stay near 1."""
     colocation_index = formulation.problem.colocation_index
     return max(
-        [1.0, *(colocation.bytes_per_request for colocation in colocation_index.soft), *(flow.bytes_per_s for flow in colocation_index.flows)]
+        [
+            1.0,
+            *(colocation.bytes_per_request for colocation in colocation_index.soft),
+            *(flow.bytes_per_s for flow in colocation_index.flows),
+        ]
     )
 
 
@@ -212,7 +227,9 @@ def _fix_sum(formulation: Formulation, total: Any, reached: float, scale: float)
     formulation.model.reached = pyo.Constraint(expr=floor)
 
 
-def _minimize_separations(formulation: Formulation, levels_result: LevelsResult, deadline: float, progress: Progress) -> None:
+def _minimize_separations(
+    formulation: Formulation, levels_result: LevelsResult, deadline: float, progress: Progress
+) -> None:
     """Among plans of equal objective the fewest separations of soft co-locations (weight 0 only)."""
     request = formulation.problem.request
     soft = formulation.problem.colocation_index.soft

@@ -51,7 +51,10 @@ def rates_of(formulation: Formulation, amounts: Mapping[int, float]) -> tuple[fl
     rates = [0.0] * len(formulation.problem.request.models)
     for number, case in enumerate(formulation.problem.cases):
         least = min(
-            sum(_rate(formulation, use, amounts.get(use, 0.0)) for use in formulation.stage_uses.get((number, stage), []))
+            sum(
+                _rate(formulation, use, amounts.get(use, 0.0))
+                for use in formulation.stage_uses.get((number, stage), [])
+            )
             for stage in range(case.stages)
         )
         rates[case.model] += least
@@ -78,7 +81,9 @@ def penalty_of(formulation: Formulation, solution: Solution) -> float:
 
 def traffic_of(formulation: Formulation, solution: Solution) -> float:
     """Bytes of soft co-locations torn apart and bytes/s of routed ones that leave their GPU."""
-    return separations_of(formulation, solution) + (0.0 if formulation.mode == "pooled" else _cross_gpu_bytes(formulation, solution))
+    return separations_of(formulation, solution) + (
+        0.0 if formulation.mode == "pooled" else _cross_gpu_bytes(formulation, solution)
+    )
 
 
 def _cross_gpu_bytes(formulation: Formulation, solution: Solution) -> float:
@@ -99,7 +104,10 @@ def _member_rates(formulation: Formulation, member: ColocationMember, solution: 
         stage_rates: list[dict[int, float]] = [{} for _ in stages]
         for stage, totals in zip(stages, stage_rates, strict=True):
             for use in formulation.stage_uses.get((number, stage), []):
-                g, rate = formulation.slice_uses[use].choice.group, _rate(formulation, use, solution.amounts.get(use, 0.0))
+                g, rate = (
+                    formulation.slice_uses[use].choice.group,
+                    _rate(formulation, use, solution.amounts.get(use, 0.0)),
+                )
                 totals[g] = totals.get(g, 0.0) + rate
         for g in set().union(*stage_rates):
             by_group[g] = by_group.get(g, 0.0) + min(totals.get(g, 0.0) for totals in stage_rates)
@@ -120,13 +128,17 @@ def separations_of(formulation: Formulation, solution: Solution) -> float:
     members_by_group: dict[int, frozenset[int]] = {}
     for use in solution.amounts:
         choice = formulation.slice_uses[use].choice
-        members_by_group[choice.group] = members_by_group.get(choice.group, frozenset()) | formulation.problem.colocation_members(choice)
+        members_by_group[choice.group] = members_by_group.get(
+            choice.group, frozenset()
+        ) | formulation.problem.colocation_members(choice)
     return sum(map(colocation_index.separated_bytes, members_by_group.values()))
 
 
 def _excess(formulation: Formulation, solution: Solution) -> float:
     if formulation.mode != "concrete":
-        return sum(formulation.slice_uses[use].choice.excess_gib * amount for use, amount in solution.amounts.items())
+        return sum(
+            formulation.slice_uses[use].choice.excess_gib * amount for use, amount in solution.amounts.items()
+        )
     slice_memory: dict[tuple[int, str, int | None], float] = {}
     for use in solution.amounts:
         choice = formulation.slice_uses[use].choice

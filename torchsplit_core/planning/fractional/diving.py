@@ -13,10 +13,16 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from torchsplit_core.planning.fractional.restricted_master import RestrictedMaster, ClassKey, Layouts, PlacedPattern, MasterSolution
-from torchsplit_core.planning.fractional.pattern_selection import PatternSelectionProgram
-from torchsplit_core.planning.fractional.slice_patterns import PartialPlan, price_slice_patterns
 from torchsplit_core.planning.fractional.packing import equalise_shares
+from torchsplit_core.planning.fractional.pattern_selection import PatternSelectionProgram
+from torchsplit_core.planning.fractional.restricted_master import (
+    ClassKey,
+    Layouts,
+    MasterSolution,
+    PlacedPattern,
+    RestrictedMaster,
+)
+from torchsplit_core.planning.fractional.slice_patterns import PartialPlan, price_slice_patterns
 from torchsplit_core.planning.outcome.assignment import AssignedSlice, Assignment, assign_layouts
 from torchsplit_core.planning.problem.build import Problem
 from torchsplit_core.planning.timing import partial_deadline
@@ -43,7 +49,9 @@ MIN_REDUCED_COST = 1e-6
 def is_divable(problem: Problem) -> bool:
     """Whether everything that the request asks of a slice is heeded here: no ties, no survival, no penalties."""
     request = problem.request
-    constrained = request.colocations or request.objective.survives or request.objective.memory_violation_penalty
+    constrained = (
+        request.colocations or request.objective.survives or request.objective.memory_violation_penalty
+    )
     return not constrained and all(choice.cap_rps >= choice.rate_rps for choice in problem.choices)
 
 
@@ -75,7 +83,9 @@ def plan_by_diving(
             return fair_assignment
     if not pattern_pool or time.perf_counter() > until:
         return None
-    selection = PatternSelectionProgram(problem, targets, pattern_pool, max_cost).solve(until - time.perf_counter())
+    selection = PatternSelectionProgram(problem, targets, pattern_pool, max_cost).solve(
+        until - time.perf_counter()
+    )
     return None if selection is None else equalise_shares(problem, _assign_patterns(problem, *selection))
 
 
@@ -102,7 +112,9 @@ class _Dive:
         solution = self._generate_columns(None, PRICING_ROUNDS)
         if solution is None or solution.missing > MISSING_TOLERANCE:
             return None
-        return self._restricted_master(None).whole_layouts(partial_deadline(self.until, 0.5) - time.perf_counter())
+        return self._restricted_master(None).whole_layouts(
+            partial_deadline(self.until, 0.5) - time.perf_counter()
+        )
 
     def run(self, layouts: Layouts) -> Assignment | None:
         """Slices of these layouts with tenants and the shares of their fills; None where something is missing."""
@@ -118,7 +130,13 @@ class _Dive:
         for placed, times in self.decided.items():
             slices[placed.slice_class] += times
         return RestrictedMaster(
-            self.problem, self.partial_plan, self.slice_classes, list(self.patterns), slices, self.max_cost, layouts
+            self.problem,
+            self.partial_plan,
+            self.slice_classes,
+            list(self.patterns),
+            slices,
+            self.max_cost,
+            layouts,
         )
 
     def _generate_columns(self, layouts: Layouts | None, rounds: int) -> MasterSolution | None:
@@ -138,7 +156,9 @@ class _Dive:
         """Fills that are worth more than their slice costs."""
         for key, pool in self.slice_classes.items():
             least = self.partial_plan.least_shares[pool.choices]
-            candidates = price_slice_patterns(pool, least, self.partial_plan.missing, solution.stage_prices, self.max_tenants)
+            candidates = price_slice_patterns(
+                pool, least, self.partial_plan.missing, solution.stage_prices, self.max_tenants
+            )
             for _, slice_pattern in zip(range(MAX_NEW_PATTERNS), candidates, strict=False):
                 parts = self.partial_plan.contributions(slice_pattern)
                 worth = sum(float(solution.stage_prices[row]) * part for row, part in parts.items())

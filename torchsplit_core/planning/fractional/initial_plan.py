@@ -8,9 +8,13 @@ from dataclasses import replace
 
 from torchsplit_core.planning.fractional.packing import pack_shares
 from torchsplit_core.planning.fractional.relaxation import AggregatedShares
-from torchsplit_core.planning.fractional.second_tenants import add_second_tenants, second_tenant_models, as_fractional
+from torchsplit_core.planning.fractional.second_tenants import (
+    add_second_tenants,
+    as_fractional,
+    second_tenant_models,
+)
 from torchsplit_core.planning.outcome.assignment import Assignment, assign_instances
-from torchsplit_core.planning.outcome.build import keeps_minima, build_plan_outcome, build_planned_models
+from torchsplit_core.planning.outcome.build import build_plan_outcome, build_planned_models, keeps_minima
 from torchsplit_core.planning.patterns import solve_patterns
 from torchsplit_core.planning.problem.build import Problem
 from torchsplit_core.planning.request.objective import first_level_objective, level_count
@@ -75,7 +79,12 @@ def initial_plan(
             break
         proven += 1
     return build_plan_outcome(
-        problem, assignment, proven=proven, tie_break_proven=True, bounds=bounds, statistics=watch.statistics(details)
+        problem,
+        assignment,
+        proven=proven,
+        tie_break_proven=True,
+        bounds=bounds,
+        statistics=watch.statistics(details),
     )
 
 
@@ -99,18 +108,27 @@ def _with_second_tenants(
     slices then give to those that must be alone, second tenants get back in fractions.
     """
     request = exclusive.request
-    first_level_problem = replace(exclusive, request=replace(request, objective=first_level_objective(request.objective)))
+    first_level_problem = replace(
+        exclusive, request=replace(request, objective=first_level_objective(request.objective))
+    )
     flexible = second_tenant_models(problem)
     for number, part in enumerate(HOLD_BACK_SHARES):
         until = partial_deadline(deadline, 1 / (len(HOLD_BACK_SHARES) - number))
         if number and (not flexible or time.perf_counter() > deadline):
             return
         with watch.searching():
-            pattern_solution = solve_patterns(first_level_problem, until, progress, dict.fromkeys(flexible, 1 - part))
+            pattern_solution = solve_patterns(
+                first_level_problem, until, progress, dict.fromkeys(flexible, 1 - part)
+            )
         if pattern_solution is not None and pattern_solution.status in ("optimal", "feasible"):
-            amounts = [(first_level_problem.choices[index], count) for index, count in sorted(pattern_solution.amounts.items())]
+            amounts = [
+                (first_level_problem.choices[index], count)
+                for index, count in sorted(pattern_solution.amounts.items())
+            ]
             assignment = assign_instances(first_level_problem, pattern_solution.layouts, amounts)
             with watch.searching():
                 fractional = as_fractional(problem, assignment)
-                with_second = None if fractional is None else add_second_tenants(problem, fractional, shares.prices)
+                with_second = (
+                    None if fractional is None else add_second_tenants(problem, fractional, shares.prices)
+                )
             yield with_second

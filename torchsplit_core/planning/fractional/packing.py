@@ -130,12 +130,16 @@ def _assign_all(
     for key, items in by_class.items():
         slices = [slice_ for slice_ in assignment.slices if (slice_.group, slice_.profile) == key]
         for item in items:
-            for slice_ in [slice_ for slice_ in slices if not slice_.tenants][: int(item.amount + SHARE_TOLERANCE)]:
+            for slice_ in [slice_ for slice_ in slices if not slice_.tenants][
+                : int(item.amount + SHARE_TOLERANCE)
+            ]:
                 slice_.tenants.append((item.choice, 1.0))
                 item.amount -= 1.0
         rest = [item for item in items if item.amount > NEGLIGIBLE_SHARE]
         rest.sort(key=lambda item: (-item.least_share, -item.choice.memory_gib, -item.amount))
-        assigned = _chain_shares(problem, [slice_ for slice_ in slices if not slice_.tenants], rest) and assigned
+        assigned = (
+            _chain_shares(problem, [slice_ for slice_ in slices if not slice_.tenants], rest) and assigned
+        )
     return assigned
 
 

@@ -20,8 +20,13 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from torchsplit_core.planning.fractional.restricted_master import ClassKey, PlacedPattern, add_layout_columns, slices_per_column
-from torchsplit_core.planning.fractional.slice_patterns import SlicePattern, PartialPlan
+from torchsplit_core.planning.fractional.restricted_master import (
+    ClassKey,
+    PlacedPattern,
+    add_layout_columns,
+    slices_per_column,
+)
+from torchsplit_core.planning.fractional.slice_patterns import PartialPlan, SlicePattern
 from torchsplit_core.planning.problem.build import Choice, Problem
 from torchsplit_core.solver.highs import INF
 from torchsplit_core.solver.row_program import RowProgram
@@ -35,7 +40,12 @@ class PatternSelectionProgram:
     ) -> None:
         self.problem, self.targets, self.program = problem, targets, RowProgram()
         self.partial_plan = PartialPlan(problem, targets)
-        self.tenant_sets = list(dict.fromkeys((placed_pattern.slice_class, tuple(number for number, _ in placed_pattern.pattern)) for placed_pattern in placed))
+        self.tenant_sets = list(
+            dict.fromkeys(
+                (placed_pattern.slice_class, tuple(number for number, _ in placed_pattern.pattern))
+                for placed_pattern in placed
+            )
+        )
         self.layouts = add_layout_columns(self.program, problem, max_cost, 1.0, minimised=False)
         self._add_cases()
         self.shares: list[dict[int, int]] = []
@@ -102,7 +112,9 @@ class PatternSelectionProgram:
             latency = self._relative_latency(choice)
             if latency is None:
                 continue
-            self.program.add_row(0.0, INF, [self.longest[choice.case, choice.stage], presence], [1.0, -latency])
+            self.program.add_row(
+                0.0, INF, [self.longest[choice.case, choice.stage], presence], [1.0, -latency]
+            )
             if not single:
                 self.program.add_row(0.0, INF, [share, count], [1.0, -latency])
                 needed = [self.longest[key] for key in self.longest if key[0] == choice.case]
@@ -138,4 +150,6 @@ class PatternSelectionProgram:
             self.program.add_row(-INF, 1.0, longest, [1.0] * len(longest))
         for stage in range(0 if alone else self.problem.cases[case].stages):
             for column in self.stage_columns.get((case, stage), ([], []))[0]:
-                self.program.add_row(-INF, 0.0, [column, self.case_columns[case]], [1.0, -self.program.upper[column]])
+                self.program.add_row(
+                    -INF, 0.0, [column, self.case_columns[case]], [1.0, -self.program.upper[column]]
+                )

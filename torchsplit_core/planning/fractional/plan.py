@@ -24,10 +24,10 @@ from torchsplit_core.planning.formulation.leximin import LevelsResult
 from torchsplit_core.planning.formulation.model import Formulation
 from torchsplit_core.planning.formulation.objectives import solve_objective
 from torchsplit_core.planning.fractional.diving import is_divable, plan_by_diving
-from torchsplit_core.planning.fractional.restricted_master import PlacedPattern
 from torchsplit_core.planning.fractional.initial_plan import initial_plan
 from torchsplit_core.planning.fractional.packing import pack_shares
 from torchsplit_core.planning.fractional.relaxation import aggregate_shares
+from torchsplit_core.planning.fractional.restricted_master import PlacedPattern
 from torchsplit_core.planning.fractional.targets import targets
 from torchsplit_core.planning.outcome.assignment import Assignment, assign_shares, build_planned_gpus
 from torchsplit_core.planning.outcome.build import build_plan_outcome
@@ -64,7 +64,9 @@ class FractionalResult:
     """Of the first level; None where none is proven."""
 
 
-def plan_fractional(problem: Problem, watch: Stopwatch, deadline: float, progress: Progress) -> FractionalResult:
+def plan_fractional(
+    problem: Problem, watch: Stopwatch, deadline: float, progress: Progress
+) -> FractionalResult:
     """The best fractional plan found before the deadline, with an honest bound; `watch` gets the searches' time."""
 
     @cache
@@ -82,10 +84,18 @@ def plan_fractional(problem: Problem, watch: Stopwatch, deadline: float, progres
         # A little above, so that rounding never cuts off a plan that reaches the bound.
         value_bound = shares.bound * (1 + TOLERANCE)
     try:
-        formulation = replace(build(problem, "pooled", until=build_deadline(deadline)), top=value_bound)
+        formulation = replace(
+            build(problem, "pooled", until=build_deadline(deadline)), value_bound=value_bound
+        )
     except OutOfTime:
-        return FractionalResult("timeout", initial, {}) if initial is None else FractionalResult(initial.status, initial, {})
-    pooled = solve_objective(formulation, partial_deadline(deadline, 0.35), progress=lambda a, b: progress(0.3 * a, b))
+        return (
+            FractionalResult("timeout", initial, {})
+            if initial is None
+            else FractionalResult(initial.status, initial, {})
+        )
+    pooled = solve_objective(
+        formulation, partial_deadline(deadline, 0.35), progress=lambda a, b: progress(0.3 * a, b)
+    )
     watch.searched_s += pooled.seconds
     details: dict[str, str | int | float] = {"stages": pooled.levels, "pooled": pooled.status}
     if pooled.status == "infeasible":
@@ -138,9 +148,13 @@ class _SearchSteps:
     def _best(self) -> PlanOutcome:
         return max(self.plans, key=cmp_to_key(_compare))
 
-    def _add_plan(self, step: str, problem: Problem, assignment: Assignment, levels_result: LevelsResult) -> bool:
+    def _add_plan(
+        self, step: str, problem: Problem, assignment: Assignment, levels_result: LevelsResult
+    ) -> bool:
         """One more plan; whether it is the optimum."""
-        plan = _proven_outcome(problem, assignment, self.relaxation, levels_result, self.watch.statistics(self.details))
+        plan = _proven_outcome(
+            problem, assignment, self.relaxation, levels_result, self.watch.statistics(self.details)
+        )
         self.plans.append(plan)
         self.details[f"{step}_value"] = reached_levels(plan.objective)[0]
         return plan.status == "optimal"
@@ -150,22 +164,31 @@ class _SearchSteps:
         best, problem = self.relaxation.best, self.formulation.problem
         if best is None or self.request.colocations:
             return False
-        amounts = [(self.formulation.slice_uses[use].choice, part) for use, part in sorted(best.amounts.items())]
+        amounts = [
+            (self.formulation.slice_uses[use].choice, part) for use, part in sorted(best.amounts.items())
+        ]
         with self.watch.searching():
             assignment = pack_shares(problem, best.layouts, amounts)
-        if assignment is None or not survives_failure(problem.request, build_planned_gpus(problem.request, assignment)):
+        if assignment is None or not survives_failure(
+            problem.request, build_planned_gpus(problem.request, assignment)
+        ):
             return False
         return self._add_plan("packed", problem, assignment, LevelsResult())
 
     def _plan_exclusive(self) -> bool:
         """Whole slices are shares of 1, so the exclusive optimum is a plan here too, and often a good one."""
         until = partial_deadline(self.deadline, 0.35)
-        exclusive_result = plan_exclusive(self.exclusive(), until, lambda a, b: self.progress(0.3 + 0.3 * a, b))
+        exclusive_result = plan_exclusive(
+            self.exclusive(), until, lambda a, b: self.progress(0.3 + 0.3 * a, b)
+        )
         self.watch.searched_s += exclusive_result.levels.seconds
         if exclusive_result.assignment is None:
             return False
         return self._add_plan(
-            "exclusive", replace(exclusive_result.problem, request=self.request), exclusive_result.assignment, LevelsResult()
+            "exclusive",
+            replace(exclusive_result.problem, request=self.request),
+            exclusive_result.assignment,
+            LevelsResult(),
         )
 
     def _dive(self) -> bool:
@@ -177,12 +200,16 @@ class _SearchSteps:
         if not is_divable(problem):
             return False
         pattern_pool: dict[PlacedPattern, None] = {}
-        for targets_rps, max_cost in targets(problem, self.relaxation.bounds, self._best() if self.plans else None):
+        for targets_rps, max_cost in targets(
+            problem, self.relaxation.bounds, self._best() if self.plans else None
+        ):
             if time.perf_counter() > self.deadline:
                 break
             self.progress(0.6, "Filling slices")
             with self.watch.searching():
-                assignment = plan_by_diving(problem, targets_rps, max_cost, partial_deadline(self.deadline, share), pattern_pool)
+                assignment = plan_by_diving(
+                    problem, targets_rps, max_cost, partial_deadline(self.deadline, share), pattern_pool
+                )
             if assignment is not None:
                 return self._add_plan("filled", problem, assignment, LevelsResult())
         return False
@@ -210,7 +237,7 @@ class _SearchSteps:
             formulation = build(problem, "concrete", until=build_deadline(until))
         except OutOfTime:
             return None
-        return replace(formulation, top=self.formulation.value_bound)
+        return replace(formulation, value_bound=self.formulation.value_bound)
 
     def _solve_exact(self) -> bool:
         """The exact model; whether it proves that there is no plan."""
@@ -219,7 +246,9 @@ class _SearchSteps:
         if problem is None or model is None:
             self.details["concrete"] = "timeout"
             return False
-        concrete = solve_objective(model, self.deadline, progress=lambda a, b: self.progress(0.6 + 0.4 * a, b))
+        concrete = solve_objective(
+            model, self.deadline, progress=lambda a, b: self.progress(0.6 + 0.4 * a, b)
+        )
         self.watch.searched_s += concrete.seconds
         self.details["concrete"] = concrete.status
         if not free:
@@ -310,10 +339,16 @@ def _most_slices(layouts: Iterable[CandidateLayout]) -> Counter[str]:
 
 
 def _proven_outcome(
-    problem: Problem, assignment: Assignment, relaxation: LevelsResult, levels_result: LevelsResult, statistics: PlanStatistics
+    problem: Problem,
+    assignment: Assignment,
+    relaxation: LevelsResult,
+    levels_result: LevelsResult,
+    statistics: PlanStatistics,
 ) -> PlanOutcome:
     """The outcome of an assignment, proven as far as the search's own proof or the pooled bounds reach."""
-    first = build_plan_outcome(problem, assignment, proven=0, tie_break_proven=False, bounds=[], statistics=statistics)
+    first = build_plan_outcome(
+        problem, assignment, proven=0, tie_break_proven=False, bounds=[], statistics=statistics
+    )
     goal = goal_of(first.objective)
     matched = _matched_levels(goal, reached_levels(first.objective), relaxation)
     if levels_result.proven >= matched and levels_result.proven > 0:
@@ -345,7 +380,9 @@ def _matched_levels(goal: Goal, levels: Sequence[float], relaxation: LevelsResul
 def _compare(first: PlanOutcome, second: PlanOutcome) -> int:
     """Above 0 where the first plan is better; of plans of equal value the one with more proven."""
     goal = goal_of(first.objective)
-    for first_value, second_value in zip(reached_levels(first.objective), reached_levels(second.objective), strict=True):
+    for first_value, second_value in zip(
+        reached_levels(first.objective), reached_levels(second.objective), strict=True
+    ):
         if not equal(first_value, second_value):
             return 1 if goal.better((first_value,), (second_value,)) else -1
     proven = (first.status == "optimal", first.objective.proven_levels)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torchsplit_core.planning.fractional.share_program import OutOfScale, Share, ShareProgram
 from torchsplit_core.planning.patterns.capacity import FleetCapacity, fleet_capacity
 from torchsplit_core.planning.problem.build import Problem
-from torchsplit_core.planning.request.objective import goal_of, requires_resilience, has_tiers
+from torchsplit_core.planning.request.objective import goal_of, has_tiers, requires_resilience
 from torchsplit_core.solver.highs import INF, run, set_integrality
 
 LEVEL_SCALE = 1000.0
@@ -132,7 +132,9 @@ def relaxation_meets_minima(problem: Problem) -> bool:
     shares = [Share(*use[:3], problem.choices[use[3]].rate_rps) for use in uses]
     owners = [case.model for case in problem.cases]
     try:
-        program = ShareProgram(problem.request.models, owners, shares, np.zeros(len(capacity.pools)), capacity)
+        program = ShareProgram(
+            problem.request.models, owners, shares, np.zeros(len(capacity.pools)), capacity
+        )
     except OutOfScale:
         return True
     everyone = np.ones(len(problem.request.models), dtype=bool)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from torchsplit_core.planning.fractional.slice_patterns import SlicePattern, SliceClass, PartialPlan
+from torchsplit_core.planning.fractional.slice_patterns import PartialPlan, SliceClass, SlicePattern
 from torchsplit_core.planning.problem.build import Problem
 from torchsplit_core.solver.highs import INF, run
 from torchsplit_core.solver.row_program import RowProgram
@@ -73,10 +73,15 @@ def add_layout_columns(
     return columns
 
 
-def slices_per_column(problem: Problem, key: ClassKey, layouts: Mapping[tuple[int, int], int]) -> dict[int, float]:
+def slices_per_column(
+    problem: Problem, key: ClassKey, layouts: Mapping[tuple[int, int], int]
+) -> dict[int, float]:
     """By column of a layout how many slices of a pool it has."""
     group_layouts = problem.groups[key[0]].layouts
-    return {layouts[key[0], number]: float(layout.usable_counts.get(key[1], 0)) for number, layout in enumerate(group_layouts)}
+    return {
+        layouts[key[0], number]: float(layout.usable_counts.get(key[1], 0))
+        for number, layout in enumerate(group_layouts)
+    }
 
 
 class RestrictedMaster:
@@ -127,7 +132,9 @@ class RestrictedMaster:
             return None
         return {key: round(float(result.values[column])) for key, column in self.layouts.items()}
 
-    def _add_class_rows(self, slice_classes: Mapping[ClassKey, SliceClass], decided: Mapping[ClassKey, int]) -> None:
+    def _add_class_rows(
+        self, slice_classes: Mapping[ClassKey, SliceClass], decided: Mapping[ClassKey, int]
+    ) -> None:
         members: dict[ClassKey, list[int]] = {}
         self.pattern_at = len(self.program.cost)
         for placed in self.patterns:
@@ -139,13 +146,17 @@ class RestrictedMaster:
         for key in slice_classes:
             slices, pattern_columns = slices_per_column(self.problem, key, self.layouts), members.get(key, [])
             values = [1.0] * len(pattern_columns) + [-count for count in slices.values()]
-            self.pool_rows[key] = self.program.add_row(-INF, -float(decided.get(key, 0)), [*pattern_columns, *slices], values)
+            self.pool_rows[key] = self.program.add_row(
+                -INF, -float(decided.get(key, 0)), [*pattern_columns, *slices], values
+            )
 
     def _add_model_rows(self) -> None:
         partial_plan, cases = self.partial_plan, self.problem.cases
         chosen_columns = {case: self.program.add_columns([0.0], [1.0]) for case, _ in partial_plan.stages}
         self.missing_at = len(self.program.cost)
-        self.program.add_columns([MISSING_COST] * len(partial_plan.targets), [1.0] * len(partial_plan.targets))
+        self.program.add_columns(
+            [MISSING_COST] * len(partial_plan.targets), [1.0] * len(partial_plan.targets)
+        )
         parts: dict[int, tuple[list[int], list[float]]] = {}
         for number, placed in enumerate(self.patterns):
             for row, part in partial_plan.contributions(placed.pattern).items():
@@ -160,4 +171,6 @@ class RestrictedMaster:
         self.stage_at = rows[0]
         for number, model in enumerate(sorted(partial_plan.targets)):
             case_columns = [column for case, column in chosen_columns.items() if cases[case].model == model]
-            self.program.add_row(1.0, INF, [*case_columns, self.missing_at + number], [1.0] * (len(case_columns) + 1))
+            self.program.add_row(
+                1.0, INF, [*case_columns, self.missing_at + number], [1.0] * (len(case_columns) + 1)
+            )

@@ -72,7 +72,9 @@ def as_fractional(problem: Problem, assignment: Assignment) -> Assignment | None
     slices = [
         replace(
             slice_,
-            tenants=[(by_key[_choice_key(c)][min(common_cases[c.model])], share) for c, share in slice_.tenants],
+            tenants=[
+                (by_key[_choice_key(c)][min(common_cases[c.model])], share) for c, share in slice_.tenants
+            ],
         )
         for slice_ in assignment.slices
     ]
@@ -114,7 +116,11 @@ def _second_tenants(
     best_by_stage: dict[tuple[int, int], tuple[float, Choice]] = {}
     for choice in choices:
         key = (choice.model, choice.stage)
-        if key == (owner.model, owner.stage) or choice.needs_own_slice or choice.memory_gib > room + SHARE_TOLERANCE:
+        if (
+            key == (owner.model, owner.stage)
+            or choice.needs_own_slice
+            or choice.memory_gib > room + SHARE_TOLERANCE
+        ):
             continue
         spec = problem.request.models[choice.model]
         worth = float(prices[choice.model]) * choice.rate_rps / unit_rps(spec)

@@ -177,7 +177,9 @@ class ShareProgram:
         lower[self.served_at :], upper[self.served_at :] = 0.0, INF
         return self._load_program(rows, entries, lower, upper)
 
-    def _load_program(self, rows: int, entries: list[tuple[int, int, float]], lower: Vector, upper: Vector) -> Any:
+    def _load_program(
+        self, rows: int, entries: list[tuple[int, int, float]], lower: Vector, upper: Vector
+    ) -> Any:
         columns = self.t + 1
         row, column, value = zip(*entries, strict=True)
         sizes = np.abs(value)

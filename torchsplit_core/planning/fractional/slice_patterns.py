@@ -51,7 +51,9 @@ class PartialPlan:
         self.problem, self.targets = problem, targets
         cases, choices = problem.cases, problem.choices
         target_cases = [number for number, case in enumerate(cases) if case.model in targets]
-        self.stages = tuple((number, stage) for number in target_cases for stage in range(cases[number].stages))
+        self.stages = tuple(
+            (number, stage) for number in target_cases for stage in range(cases[number].stages)
+        )
         self.missing = np.ones(len(self.stages))
         self.chosen_cases: dict[int, int] = {}
         rows = {stage: row for row, stage in enumerate(self.stages)}
@@ -133,7 +135,9 @@ class PartialPlan:
         self.least_shares: Vector = np.where(fits, share, np.inf)
 
 
-def price_slice_patterns(slice_class: SliceClass, least: Vector, missing: Vector, prices: Vector, most: int) -> Iterator[SlicePattern]:
+def price_slice_patterns(
+    slice_class: SliceClass, least: Vector, missing: Vector, prices: Vector, most: int
+) -> Iterator[SlicePattern]:
     """Fills that are worth much at these prices of a whole stage, the dearest first; each around another tenant.
 
     A slice is filled greedily by worth per share, and once more by worth per share and memory together.
@@ -146,7 +150,9 @@ def price_slice_patterns(slice_class: SliceClass, least: Vector, missing: Vector
     usable = (least <= 1 + SHARE_TOLERANCE) & (wanted > SHARE_TOLERANCE) & (worth > 0)
     if not usable.any():
         return
-    pricing = _PricingProblem(slice_class, np.minimum(least, 1.0), np.minimum(full, 1.0), wanted, worth, usable, most)
+    pricing = _PricingProblem(
+        slice_class, np.minimum(least, 1.0), np.minimum(full, 1.0), wanted, worth, usable, most
+    )
     best_by_tenants: dict[tuple[int, ...], tuple[float, SlicePattern]] = {}
     for memory_weight in (0.0, 1.0):
         size = pricing.full + memory_weight * slice_class.memory / slice_class.memory_gib
@@ -156,7 +162,9 @@ def price_slice_patterns(slice_class: SliceClass, least: Vector, missing: Vector
             key = tuple(number for number, _ in pattern)
             if key not in best_by_tenants or total > best_by_tenants[key][0]:
                 best_by_tenants[key] = (total, pattern)
-    yield from (pattern for _, pattern in sorted(best_by_tenants.values(), key=lambda item: (-item[0], item[1])))
+    yield from (
+        pattern for _, pattern in sorted(best_by_tenants.values(), key=lambda item: (-item[0], item[1]))
+    )
 
 
 def _seeds(slice_class: SliceClass, value: Vector) -> Sequence[int]:
@@ -194,7 +202,11 @@ class _PricingProblem:
         open_ = self.usable & ~slice_class.needs_own_slice
         open_ &= slice_class.stages != slice_class.stages[seed]
         while not slice_class.needs_own_slice[seed] and free > SHARE_TOLERANCE and len(shares) < self.most:
-            fits = open_ & (self.least <= free + SHARE_TOLERANCE) & (slice_class.memory <= room + SHARE_TOLERANCE)
+            fits = (
+                open_
+                & (self.least <= free + SHARE_TOLERANCE)
+                & (slice_class.memory <= room + SHARE_TOLERANCE)
+            )
             if not fits.any():
                 break
             part = np.minimum(self.full, free)
@@ -208,4 +220,6 @@ class _PricingProblem:
             float(self.worth[index] * min(self.wanted[index], slice_class.rates[index] * share))
             for index, share in shares.items()
         )
-        return total, tuple(sorted((int(slice_class.choices[index]), share) for index, share in shares.items()))
+        return total, tuple(
+            sorted((int(slice_class.choices[index]), share) for index, share in shares.items())
+        )

@@ -42,7 +42,9 @@ def with_demands(request: PlanRequest, demands: Sequence[Demand]) -> PlanRequest
                 min_throughput_rps=model.min_throughput_rps
                 if Demand("min_throughput_rps", model.name) in demand_set
                 else None,
-                max_latency_ms=model.max_latency_ms if Demand("max_latency_ms", model.name) in demand_set else None,
+                max_latency_ms=model.max_latency_ms
+                if Demand("max_latency_ms", model.name) in demand_set
+                else None,
             )
             for model in request.models
         ),
@@ -56,20 +58,22 @@ def with_demands(request: PlanRequest, demands: Sequence[Demand]) -> PlanRequest
 
 def find_conflicts(request: PlanRequest, deadline: float) -> tuple[Conflict, ...]:
     """Minimal conflicts of an infeasible request, none where the time does not suffice to prove one."""
-    conflicts_: list[Conflict] = []
+    minimal_sets: list[Conflict] = []
     left = list_demands(request)
-    while left and len(conflicts_) < MAX_CONFLICTS:
+    while left and len(minimal_sets) < MAX_CONFLICTS:
         core = _minimal_conflict(request, left, deadline)
         if core is None:
             break
-        conflicts_.append(Conflict(core, _message(request, core)))
+        minimal_sets.append(Conflict(core, _message(request, core)))
         left = tuple(demand for demand in left if demand not in core)
         if is_feasible(with_demands(request, left), deadline) is not False:
             break
-    return tuple(conflicts_)
+    return tuple(minimal_sets)
 
 
-def _minimal_conflict(request: PlanRequest, demands: Sequence[Demand], deadline: float) -> tuple[Demand, ...] | None:
+def _minimal_conflict(
+    request: PlanRequest, demands: Sequence[Demand], deadline: float
+) -> tuple[Demand, ...] | None:
     """A minimal infeasible part of infeasible `demands`; None where a test was cut off."""
     core = list(demands)
     # Whole models at a time first: most demands have no part in a conflict.

@@ -83,7 +83,9 @@ def _solve_relaxation(
     if result.status not in ("optimal", "feasible"):
         return None
     solution = read_solution(formulation, result)
-    assignment = assign_integer(formulation, solution) if mode == "exclusive" else assign_shares(formulation, solution)
+    assignment = (
+        assign_integer(formulation, solution) if mode == "exclusive" else assign_shares(formulation, solution)
+    )
     planned = build_planned_models(problem, assignment)
     rates = [model.throughput_rps for model in planned]
     if requires_resilience(request):
@@ -102,8 +104,14 @@ def _shortfall_changes(
         least, limit = spec.min_throughput_rps, spec.max_latency_ms
         if least and rate < least * (1 - NEGLIGIBLE_CHANGE):
             changes.append(Relaxation(spec.name, "min_throughput_rps", least, _round(rate, math.floor)))
-        if limit is not None and model.latency_ms is not None and model.latency_ms > limit * (1 + NEGLIGIBLE_CHANGE):
-            changes.append(Relaxation(spec.name, "max_latency_ms", limit, _round(model.latency_ms, math.ceil)))
+        if (
+            limit is not None
+            and model.latency_ms is not None
+            and model.latency_ms > limit * (1 + NEGLIGIBLE_CHANGE)
+        ):
+            changes.append(
+                Relaxation(spec.name, "max_latency_ms", limit, _round(model.latency_ms, math.ceil))
+            )
     return tuple(changes)
 
 

@@ -47,7 +47,9 @@ def find_repairs(request: PlanRequest, outcome: PlanOutcome, lookup: PlanLookup)
         for extra in range(1, MAX_ADDED_GPUS + 1):
             larger = with_more_gpus(request, index, extra)
             if larger is not None and (plan := _plan_of(larger, lookup)):
-                if not any(repair.gpu_type == entry.type and repair.added_gpus <= extra for repair in repairs):
+                if not any(
+                    repair.gpu_type == entry.type and repair.added_gpus <= extra for repair in repairs
+                ):
                     repairs.append(Repair("gpus", larger, plan, entry.type, extra))
                 break
     scale = _feasible_scale(request, lookup)
@@ -69,11 +71,11 @@ def repair_requests(request: PlanRequest, outcome: PlanOutcome, lookup: PlanLook
             if larger is None:
                 break
             yield larger
-            outcome_ = lookup(larger)
-            if outcome_ is None or outcome_.status != "infeasible":
+            larger_outcome = lookup(larger)
+            if larger_outcome is None or larger_outcome.status != "infeasible":
                 break
-    if (scale_request_ := scale_request(request)) is not None:
-        yield scale_request_
+    if (scale_problem := scale_request(request)) is not None:
+        yield scale_problem
         if (scale := _feasible_scale(request, lookup)) is not None:
             yield with_scaled_minima(request, scale)
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.manual.values import ManualInstance
+from torchsplit_core.planning.problem.effective_rate import planned_rps
 from torchsplit_core.planning.problem.latency_cases import LATENCY_SLACK
 from torchsplit_core.planning.problem.latency_split import split_limit
-from torchsplit_core.planning.problem.transfers import link_limited_rps, link_between, transfer_ms
-from torchsplit_core.planning.problem.effective_rate import planned_rps
+from torchsplit_core.planning.problem.transfers import link_between, link_limited_rps, transfer_ms
 from torchsplit_core.values import (
     PlanFault,
     PlanModel,
@@ -40,7 +40,11 @@ def choose_variants(request: PlanRequest, instances: Sequence[ManualInstance]) -
     for model, model_instances in instances_by_model(request, instances):
         known = [variant.name for variant in model.variants]
         named = list(
-            dict.fromkeys(instance.manual_tenant.variant for instance in model_instances if instance.manual_tenant.variant is not None)
+            dict.fromkeys(
+                instance.manual_tenant.variant
+                for instance in model_instances
+                if instance.manual_tenant.variant is not None
+            )
         )
         unknown = [
             instance
@@ -66,7 +70,11 @@ def choose_variants(request: PlanRequest, instances: Sequence[ManualInstance]) -
                 if instance.manual_tenant.variant not in (None, named[0])
             ]
             continue
-        stages = {instance.manual_tenant.stage for instance in model_instances if instance.manual_tenant.stage is not None}
+        stages = {
+            instance.manual_tenant.stage
+            for instance in model_instances
+            if instance.manual_tenant.stage is not None
+        }
         if named:
             chosen = [variant for variant in model.variants if variant.name == named[0]]
         else:
@@ -75,14 +83,18 @@ def choose_variants(request: PlanRequest, instances: Sequence[ManualInstance]) -
         if chosen and not allowed:
             alternatives = " or ".join(item.name for _, item in model.allowed_variants)
             faults += [
-                instance.fault(f"variant {chosen[0].name} is not allowed", f"Allow it, or use {alternatives}.")
+                instance.fault(
+                    f"variant {chosen[0].name} is not allowed", f"Allow it, or use {alternatives}."
+                )
                 for instance in model_instances
                 if instance.manual_tenant.variant is not None or instance.manual_tenant.stage is not None
             ]
             continue
         first = model.allowed_variants[0][1]
         variant = min(allowed, key=lambda item: len(item.stages), default=first)
-        faults += [fault for instance in model_instances if (fault := _choose_stage(instance, variant)) is not None]
+        faults += [
+            fault for instance in model_instances if (fault := _choose_stage(instance, variant)) is not None
+        ]
     return faults
 
 
@@ -109,7 +121,9 @@ def choose_points(request: PlanRequest, instances: Sequence[ManualInstance]) -> 
     where no points keep it, the quickest stand. A instance without any point is a fault.
     """
     faults: list[PlanFault] = []
-    for model, model_instances in instances_by_model(request, [instance for instance in instances if instance.stage is not None]):
+    for model, model_instances in instances_by_model(
+        request, [instance for instance in instances if instance.stage is not None]
+    ):
         choices: list[tuple[ManualInstance, list[Point]]] = []
         for instance in model_instances:
             points, fault = _candidate_points(request, instance)

@@ -56,7 +56,9 @@ def from_plan(outcome: PlanOutcome) -> tuple[ManualGpu, ...]:
         ManualGpu(
             gpu.id,
             tuple(
-                ManualSlice(item.profile, item.start, tuple(_manual_tenant(tenant) for tenant in item.tenants))
+                ManualSlice(
+                    item.profile, item.start, tuple(_manual_tenant(tenant) for tenant in item.tenants)
+                )
                 for item in gpu.slices
             ),
         )
@@ -70,7 +72,9 @@ def _manual_tenant(tenant: Tenant) -> ManualTenant:
     )
 
 
-def evaluate(request: PlanRequest, gpus: Sequence[ManualGpu], plan: PlanOutcome | None = None) -> ManualOutcome:
+def evaluate(
+    request: PlanRequest, gpus: Sequence[ManualGpu], plan: PlanOutcome | None = None
+) -> ManualOutcome:
     """What the GPUs named give, those not named being unused. `plan` of the same request lends its bound.
 
     Raises InputFault where the request breaks a rule or `plan` answers another one; everything
@@ -82,15 +86,24 @@ def evaluate(request: PlanRequest, gpus: Sequence[ManualGpu], plan: PlanOutcome 
         bound_for(request, plan)
     fleet = {gpu.id: gpu for gpu in list_gpus(request.gpus)}
     known_gpus = [manual_gpu for manual_gpu in gpus if manual_gpu.id in fleet]
-    by_slice = [[_instances(request, fleet[manual_gpu.id], item) for item in manual_gpu.slices] for manual_gpu in known_gpus]
-    instances = [instance for slices in by_slice for slice_instances in slices for instance in slice_instances]
+    by_slice = [
+        [_instances(request, fleet[manual_gpu.id], item) for item in manual_gpu.slices]
+        for manual_gpu in known_gpus
+    ]
+    instances = [
+        instance for slices in by_slice for slice_instances in slices for instance in slice_instances
+    ]
     unknown = [
-        fault for manual_gpu in known_gpus for item in manual_gpu.slices for fault in _unknown_models(request, manual_gpu.id, item)
+        fault
+        for manual_gpu in known_gpus
+        for item in manual_gpu.slices
+        for fault in _unknown_models(request, manual_gpu.id, item)
     ]
     unknown += choose_variants(request, instances)
     unknown += choose_points(request, instances)
     planned_gpus = tuple(
-        _to_planned_gpu(request, fleet[manual_gpu.id], manual_gpu, slice_instances) for manual_gpu, slice_instances in zip(known_gpus, by_slice, strict=True)
+        _to_planned_gpu(request, fleet[manual_gpu.id], manual_gpu, slice_instances)
+        for manual_gpu, slice_instances in zip(known_gpus, by_slice, strict=True)
     )
     faults = (*_gpu_faults(gpus, fleet), *slice_faults(request, planned_gpus))
     notes = tuple(
@@ -112,7 +125,9 @@ def evaluate(request: PlanRequest, gpus: Sequence[ManualGpu], plan: PlanOutcome 
     verify_begun = time.perf_counter()
     verify(request, outcome)
     statistics = replace(statistics, verify_s=time.perf_counter() - verify_begun)
-    return ManualOutcome((), notes, outcome.models, outcome.objective, replace(outcome, statistics=statistics))
+    return ManualOutcome(
+        (), notes, outcome.models, outcome.objective, replace(outcome, statistics=statistics)
+    )
 
 
 def _gpu_faults(gpus: Sequence[ManualGpu], fleet: Mapping[str, FleetGpu]) -> Iterator[PlanFault]:
@@ -133,7 +148,9 @@ def _instances(request: PlanRequest, fleet_gpu: FleetGpu, item: ManualSlice) -> 
     open_ = sum(tenant.share is None for tenant in tenants)
     equal = 1.0 if request.sharing == "exclusive" else free / max(1, open_)
     return [
-        ManualInstance(fleet_gpu, item.profile, item.start, tenant, equal if tenant.share is None else tenant.share)
+        ManualInstance(
+            fleet_gpu, item.profile, item.start, tenant, equal if tenant.share is None else tenant.share
+        )
         for tenant in tenants
     ]
 
@@ -147,11 +164,16 @@ def _unknown_models(request: PlanRequest, gpu: str, item: ManualSlice) -> Iterat
 
 
 def _to_planned_gpu(
-    request: PlanRequest, fleet_gpu: FleetGpu, manual_gpu: ManualGpu, by_slice: Sequence[Sequence[ManualInstance]]
+    request: PlanRequest,
+    fleet_gpu: FleetGpu,
+    manual_gpu: ManualGpu,
+    by_slice: Sequence[Sequence[ManualInstance]],
 ) -> PlannedGpu:
     """The GPU as it was asked for, with what was chosen by now."""
     slices = tuple(
-        PlannedSlice(item.profile, item.start, tuple(instance.tenant(request) for instance in slice_instances))
+        PlannedSlice(
+            item.profile, item.start, tuple(instance.tenant(request) for instance in slice_instances)
+        )
         for item, slice_instances in zip(manual_gpu.slices, by_slice, strict=True)
     )
     return PlannedGpu(fleet_gpu.id, fleet_gpu.type, any(item.tenants for item in manual_gpu.slices), slices)

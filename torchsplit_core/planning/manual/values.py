@@ -53,7 +53,9 @@ class ManualInstance:
 
     def fault(self, problem: str, remedy: str) -> PlanFault:
         """A fault of this tenant."""
-        return PlanFault(self.gpu.id, slice_name(self.profile, self.start), self.manual_tenant.model, problem, remedy)
+        return PlanFault(
+            self.gpu.id, slice_name(self.profile, self.start), self.manual_tenant.model, problem, remedy
+        )
 
     def tenant(self, request: PlanRequest) -> Tenant:
         """The tenant as a plan has it; before it has a point, its model and its share alone."""

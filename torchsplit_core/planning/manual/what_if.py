@@ -14,7 +14,7 @@ from torchsplit_core.planning.outcome.figures import level_values
 from torchsplit_core.planning.outcome.fleet_mapping import move_to_fleet
 from torchsplit_core.planning.planner import plan
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.planning.request.objective import goal_of, reached_levels, objective_levels
+from torchsplit_core.planning.request.objective import goal_of, objective_levels, reached_levels
 from torchsplit_core.planning.request.validate import check_minima
 from torchsplit_core.values import PlannedGpu, PlanOutcome, PlanRequest
 

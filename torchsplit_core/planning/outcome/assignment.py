@@ -63,7 +63,9 @@ def assign_layouts(problem: Problem, layouts: Mapping[tuple[int, int], int]) -> 
 
 def assign_integer(formulation: Formulation, solution: Solution) -> Assignment:
     """Put the whole instances of a formulation's solution, co-located ones on the GPUs of their layout."""
-    amounts = [(formulation.slice_uses[use], round(solution.amounts[use])) for use in sorted(solution.amounts)]
+    amounts = [
+        (formulation.slice_uses[use], round(solution.amounts[use])) for use in sorted(solution.amounts)
+    ]
     assignment = assign_layouts(formulation.problem, solution.layouts)
     for (g, number), count in solution.layouts.items():
         instances = [

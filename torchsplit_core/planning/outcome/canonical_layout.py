@@ -15,8 +15,8 @@ from functools import cache
 
 from torchsplit_core.hardware import gpu_type, place_layout
 from torchsplit_core.planning.outcome.figures import planned_models_of
-from torchsplit_core.planning.request.fleet import FleetGpu, list_gpus
 from torchsplit_core.planning.request.allowed_layouts import allowed_layouts
+from torchsplit_core.planning.request.fleet import FleetGpu, list_gpus
 from torchsplit_core.planning.request.point_keys import PointKey, keyed_tenants, point_table
 from torchsplit_core.values import (
     GpuType,
@@ -72,7 +72,9 @@ def _canonical_slices(
         positions = _match_slices([list(by_profile) for by_profile in moves], layout)
         if positions is not None:
             return _place_slices(
-                kind, layout, [by_profile[layout[position]] for by_profile, position in zip(moves, positions, strict=True)]
+                kind,
+                layout,
+                [by_profile[layout[position]] for by_profile, position in zip(moves, positions, strict=True)],
             )
     return planned.slices
 
@@ -123,10 +125,10 @@ def _match_slices(wanted: Sequence[Sequence[str]], layout: Layout) -> list[int] 
                     return True
         return False
 
-    if not all(augment(one, set()) for one in range(len(wanted))):
+    if not all(augment(slice_number, set()) for slice_number in range(len(wanted))):
         return None
-    positions = {one: place for place, one in slice_at.items()}
-    return [positions[one] for one in range(len(wanted))]
+    positions = {slice_number: place for place, slice_number in slice_at.items()}
+    return [positions[slice_number] for slice_number in range(len(wanted))]
 
 
 def _place_slices(kind: GpuType, layout: Layout, busy: Sequence[PlannedSlice]) -> tuple[PlannedSlice, ...]:

@@ -13,19 +13,25 @@ from dataclasses import dataclass, replace
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.outcome.cost import with_costs
 from torchsplit_core.planning.outcome.warnings import plan_warnings
+from torchsplit_core.planning.problem.effective_rate import planned_rps
 from torchsplit_core.planning.problem.transfers import (
-    cut_batches,
-    link_limited_rps,
     bytes_across_cuts,
+    cut_batches,
     link_between,
+    link_limited_rps,
     transfer_ms,
 )
-from torchsplit_core.planning.problem.effective_rate import planned_rps
+from torchsplit_core.planning.request.colocation_index import ColocationMember, flows_of, index_colocations
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.planning.request.objective import first_bound, goal_of, normalised, build_objective_value, objective_levels
+from torchsplit_core.planning.request.objective import (
+    build_objective_value,
+    first_bound,
+    goal_of,
+    normalised,
+    objective_levels,
+)
 from torchsplit_core.planning.request.point_keys import keyed_tenants, point_table
-from torchsplit_core.planning.request.colocation_index import ColocationMember, flows_of, index_colocations
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import (
     InputFault,
@@ -68,7 +74,13 @@ def planned_model(
     def rate(of_point: Callable[[Point], float]) -> float:
         return min(
             sum(
-                link_limited_rps(instance.share * of_point(instance.point), variant, number, instance.point.batch_size, link)
+                link_limited_rps(
+                    instance.share * of_point(instance.point),
+                    variant,
+                    number,
+                    instance.point.batch_size,
+                    link,
+                )
                 for instance in stage
             )
             for number, stage in enumerate(stages)
@@ -77,7 +89,9 @@ def planned_model(
     planned_rate = rate(lambda point: planned_rps(request, point))
     bytes_per_s = None
     if len(stages) > 1:
-        bytes_per_s = planned_rate * bytes_across_cuts(variant, [_mean_batch(request, stage) for stage in stages])
+        bytes_per_s = planned_rate * bytes_across_cuts(
+            variant, [_mean_batch(request, stage) for stage in stages]
+        )
     return PlannedModel(
         spec.name,
         variant.name,
@@ -136,7 +150,9 @@ def model_instances(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[M
         variant = next((item for item in spec.variants if (spec.name, item.name) in instances), None)
         by_stage = instances[spec.name, variant.name] if variant else {}
         stages = variant.stages if variant else ()
-        by_model.append(ModelInstances(spec, variant, tuple(tuple(by_stage.get(stage.name, ())) for stage in stages)))
+        by_model.append(
+            ModelInstances(spec, variant, tuple(tuple(by_stage.get(stage.name, ())) for stage in stages))
+        )
     return tuple(by_model)
 
 
@@ -175,7 +191,9 @@ def separated_bytes(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float:
     total = 0.0
     for gpu in gpus:
         members = (stages[t.model, t.variant, t.stage] for item in gpu.slices for t in item.tenants)
-        total += colocation_index.separated_bytes(frozenset().union(*(colocation_index.members_at(*key) for key in members)))
+        total += colocation_index.separated_bytes(
+            frozenset().union(*(colocation_index.members_at(*key) for key in members))
+        )
     return total
 
 
@@ -195,7 +213,9 @@ def cross_gpu_bytes(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float:
     return total
 
 
-def member_rates(request: PlanRequest, by_model: Sequence[ModelInstances], member: ColocationMember) -> dict[str, float]:
+def member_rates(
+    request: PlanRequest, by_model: Sequence[ModelInstances], member: ColocationMember
+) -> dict[str, float]:
     """By GPU the requests/s of a member: those of its stage, or of the slowest stage of its model.
 
     They count as the model's do, behind the link that its variant has.
@@ -208,13 +228,17 @@ def member_rates(request: PlanRequest, by_model: Sequence[ModelInstances], membe
     stage_rates: list[dict[str, float]] = []
     for stage in member.stages_of(member.model, number, len(model.stages)):
         rates: dict[str, float] = {}
-        for one in model.stages[stage]:
-            assert one.gpu is not None
-            rate = one.share * planned_rps(request, one.point)
-            limited = link_limited_rps(rate, model.variant, stage, one.point.batch_size, link)
-            rates[one.gpu] = rates.get(one.gpu, 0.0) + limited
+        for stage_instance in model.stages[stage]:
+            assert stage_instance.gpu is not None
+            rate = stage_instance.share * planned_rps(request, stage_instance.point)
+            limited = link_limited_rps(rate, model.variant, stage, stage_instance.point.batch_size, link)
+            rates[stage_instance.gpu] = rates.get(stage_instance.gpu, 0.0) + limited
         stage_rates.append(rates)
-    return {gpu: min(rates.get(gpu, 0.0) for rates in stage_rates) for gpu in stage_rates[0]} if stage_rates else {}
+    return (
+        {gpu: min(rates.get(gpu, 0.0) for rates in stage_rates) for gpu in stage_rates[0]}
+        if stage_rates
+        else {}
+    )
 
 
 def routed_bytes(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> RoutedBytes | None:

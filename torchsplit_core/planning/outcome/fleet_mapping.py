@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from torchsplit_core.planning.outcome.cost import with_costs
+from torchsplit_core.planning.request.equivalence import ordered_gpus
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.planning.request.equivalence import ordered_gpus
 from torchsplit_core.planning.verification.outcome import violations
 from torchsplit_core.values import PlannedGpu, PlanOutcome, PlanRequest
 
@@ -30,7 +30,8 @@ def with_request_ids(request: PlanRequest, outcome: PlanOutcome) -> PlanOutcome 
     if outcome.gpus and len(fleet) != len(outcome.gpus):
         return None
     by_id = {
-        own_gpu.id: replace(planned, id=own_gpu.id) for own_gpu, planned in zip(fleet, outcome.gpus, strict=False)
+        own_gpu.id: replace(planned, id=own_gpu.id)
+        for own_gpu, planned in zip(fleet, outcome.gpus, strict=False)
     }
     gpus = tuple(by_id[gpu.id] for gpu in list_gpus(request.gpus) if gpu.id in by_id)
     # An equal question may have other prices: none is planned like 1.

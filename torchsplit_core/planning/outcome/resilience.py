@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torchsplit_core.planning.outcome.figures import model_instances
-from torchsplit_core.planning.problem.transfers import link_limited_rps, link_between
 from torchsplit_core.planning.problem.effective_rate import planned_rps
+from torchsplit_core.planning.problem.transfers import link_between, link_limited_rps
 from torchsplit_core.planning.request.objective import requires_resilience
 from torchsplit_core.planning.tolerance import TOLERANCE
 from torchsplit_core.values import PlannedGpu, PlanRequest
@@ -76,17 +76,23 @@ def failure_losses(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[Gp
     for gpu in (planned.id for planned in gpus if planned.used):
         affected = []
         for number in remaining.models_on(gpu):
-            spec, before_rps, left_rps = request.models[number], remaining.before[number], remaining.remaining_rps(number, gpu)
+            spec, before_rps, left_rps = (
+                request.models[number],
+                remaining.before[number],
+                remaining.remaining_rps(number, gpu),
+            )
             if left_rps < before_rps * (1 - TOLERANCE):
-                affected.append(ModelLoss(spec.name, before_rps, left_rps, spec.min_throughput_rps, spec.demand_rps))
+                affected.append(
+                    ModelLoss(spec.name, before_rps, left_rps, spec.min_throughput_rps, spec.demand_rps)
+                )
         missing = tuple(loss for loss in affected if loss.below_least_rps > 0 or loss.below_demand_rps > 0)
         losses_by_gpu.append(GpuLoss(gpu, missing))
     return tuple(losses_by_gpu)
 
 
-def worst_failure(losses_: Sequence[GpuLoss]) -> GpuLoss | None:
+def worst_failure(impacts: Sequence[GpuLoss]) -> GpuLoss | None:
     """The loss that breaks most minima, then takes the largest part of one; None where none costs anything."""
-    hurting = [loss for loss in losses_ if loss.models]
+    hurting = [loss for loss in impacts if loss.models]
     return max(hurting, key=lambda loss: (loss.broken_minima, loss.share), default=None)
 
 
@@ -139,7 +145,11 @@ class _RemainingFleet:
         for number, model_stages in enumerate(stages):
             for gpu in dict.fromkeys(gpu for stage in model_stages for gpu in stage.by_gpu):
                 by_gpu.setdefault(gpu, []).append(number)
-        return cls(stages, [min((stage.total for stage in model_stages), default=0.0) for model_stages in stages], by_gpu)
+        return cls(
+            stages,
+            [min((stage.total for stage in model_stages), default=0.0) for model_stages in stages],
+            by_gpu,
+        )
 
     def models_on(self, gpu: str) -> Sequence[int]:
         """The models with an instance there, in the order of the request."""

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from torchsplit_core.on_demand import on_demand
 
 if TYPE_CHECKING:
-    from torchsplit_core.planning.patterns.solve import PatternSolution, solve_patterns, patterns_meet_minima
+    from torchsplit_core.planning.patterns.solve import PatternSolution, patterns_meet_minima, solve_patterns
 
-__all__ = ["PatternSolution", "solve_patterns", "patterns_meet_minima"]
+__all__ = ["PatternSolution", "patterns_meet_minima", "solve_patterns"]
 
 __getattr__ = on_demand(
     __name__,

@@ -45,7 +45,9 @@ def fleet_capacity(problem: Problem) -> FleetCapacity:
     columns = [(g, number) for g, group in enumerate(problem.groups) for number in range(len(group.layouts))]
     pools = list(
         dict.fromkeys(
-            (g, name) for g, number in columns for name in sorted(problem.groups[g].layouts[number].usable_counts)
+            (g, name)
+            for g, number in columns
+            for name in sorted(problem.groups[g].layouts[number].usable_counts)
         )
     )
     slices = np.zeros((len(pools), len(columns)), dtype=np.int64)

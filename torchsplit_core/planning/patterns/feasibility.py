@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from torchsplit_core.planning.patterns.capacity import FleetCapacity, Vector
 from torchsplit_core.planning.patterns.master import Column, Duals, Flags, solve_integer, solve_relaxation
 from torchsplit_core.planning.patterns.options import ModelOptions
-from torchsplit_core.planning.patterns.pricing import PricedPatterns, Pattern, price_patterns
-from torchsplit_core.planning.patterns.capacity import FleetCapacity, Vector
+from torchsplit_core.planning.patterns.pricing import Pattern, PricedPatterns, price_patterns
 from torchsplit_core.values.status import SearchVerdict
 
 PROOF_MARGIN = 1e-7
@@ -129,7 +129,9 @@ class PatternSearch:
         until = deadline
         if not prove:
             # A plan that is there is mostly found at once.
-            until = min(deadline, time.perf_counter() + max(MIN_MASTER_S, 0.1 * (deadline - time.perf_counter())))
+            until = min(
+                deadline, time.perf_counter() + max(MIN_MASTER_S, 0.1 * (deadline - time.perf_counter()))
+            )
         decision = self._solve_master(problem, until, self._columns(problem, duals))
         if decision.verdict == "found":
             return replace(decision, zeta=duals.zeta)
@@ -151,7 +153,9 @@ class PatternSearch:
 
     def linear_costs(self) -> Vector:
         """What a level of 1 costs each model at least, at the last prices and with divisible slices."""
-        cheapest = [float(model_options.unit_costs(self.prices).min(initial=np.inf)) for model_options in self.options]
+        cheapest = [
+            float(model_options.unit_costs(self.prices).min(initial=np.inf)) for model_options in self.options
+        ]
         return np.where(np.isfinite(cheapest), cheapest, 0.0) * self.demand.units
 
     def _is_blocked(self, problem: FeasibilityProblem) -> bool:
@@ -200,7 +204,11 @@ class PatternSearch:
         priced = []
         for number, level in self._reachable_levels(problem, model):
             priced_patterns = price_patterns(
-                self.options[model], prices, self.demand.required_rps(model, level), self.capacity.max_slices, keep=keep
+                self.options[model],
+                prices,
+                self.demand.required_rps(model, level),
+                self.capacity.max_slices,
+                keep=keep,
             )
             least = min(least, priced_patterns.least + float(penalties[number]))
             priced.append(priced_patterns)
@@ -261,7 +269,9 @@ class PatternSearch:
         """The highest level the pattern reaches; -1 where not even the first."""
         reached = -1
         for number, level in enumerate(problem.levels):
-            if self._reachable(model, level) and pattern.rate >= self.demand.required_rps(model, level) * (1 - 2e-9):
+            if self._reachable(model, level) and pattern.rate >= self.demand.required_rps(model, level) * (
+                1 - 2e-9
+            ):
                 reached = number
         return reached
 
@@ -273,7 +283,9 @@ class PatternSearch:
             if (level := self._reached_level(model, pattern, problem)) >= 0
         ]
 
-    def _columns(self, problem: FeasibilityProblem, duals: Duals, most: int = 40) -> list[tuple[Column, Pattern]]:
+    def _columns(
+        self, problem: FeasibilityProblem, duals: Duals, most: int = 40
+    ) -> list[tuple[Column, Pattern]]:
         """The known patterns that are cheapest at these prices, at most `most` a model."""
         columns: list[tuple[Column, Pattern]] = []
         penalties = self._level_penalties(problem, duals.below)
@@ -298,7 +310,9 @@ class PatternSearch:
         prices, below = self.prices, duals.below
         worth = self.capacity.worth(prices)
         penalties = self._level_penalties(problem, below)
-        leasts = [self._price_model(model, problem, prices, penalties[model])[0] for model in range(len(penalties))]
+        leasts = [
+            self._price_model(model, problem, prices, penalties[model])[0] for model in range(len(penalties))
+        ]
         allowance = float(below @ np.array(problem.allowed, dtype=float)) if len(below) else 0.0
         slack = worth + allowance - sum(leasts) + 1e-9 * worth
         columns: list[tuple[Column, Pattern]] = []
@@ -311,16 +325,31 @@ class PatternSearch:
                 within = least + slack - float(penalties[model, number])
                 demand = self.demand.required_rps(model, level)
                 priced_patterns = price_patterns(
-                    self.options[model], prices, demand, self.capacity.max_slices, max_cost=within, keep=MOST_PER_MODEL
+                    self.options[model],
+                    prices,
+                    demand,
+                    self.capacity.max_slices,
+                    max_cost=within,
+                    keep=MOST_PER_MODEL,
                 )
-                complete = complete and not priced_patterns.truncated and priced_patterns.complete_below >= within - 1e-9 * abs(within)
+                complete = (
+                    complete
+                    and not priced_patterns.truncated
+                    and priced_patterns.complete_below >= within - 1e-9 * abs(within)
+                )
                 columns += [((model, number, pattern.usage), pattern) for pattern in priced_patterns.patterns]
         return columns, complete
 
-    def _solve_master(self, problem: FeasibilityProblem, deadline: float, columns: list[tuple[Column, Pattern]]) -> Decision:
+    def _solve_master(
+        self, problem: FeasibilityProblem, deadline: float, columns: list[tuple[Column, Pattern]]
+    ) -> Decision:
         left = deadline - time.perf_counter()
         counts = solve_integer(
-            self.capacity, self._subset_flags(problem), [column for column, _ in columns], problem.allowed, left
+            self.capacity,
+            self._subset_flags(problem),
+            [column for column, _ in columns],
+            problem.allowed,
+            left,
         )
         if counts == "none":
             return Decision("none")

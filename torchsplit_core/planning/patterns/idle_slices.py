@@ -7,13 +7,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from torchsplit_core.planning.patterns.capacity import Counts, FleetCapacity, Vector
 from torchsplit_core.planning.patterns.feasibility import LevelDemand, PatternPlan
 from torchsplit_core.planning.patterns.options import ModelOption, ModelOptions
 from torchsplit_core.planning.patterns.pricing import Pattern, build_pattern
-from torchsplit_core.planning.patterns.capacity import Counts, FleetCapacity, Vector
 
 
-def use_idle_slices(capacity: FleetCapacity, options: Sequence[ModelOptions], demand: LevelDemand, plan: PatternPlan, prices: Vector) -> PatternPlan:
+def use_idle_slices(
+    capacity: FleetCapacity,
+    options: Sequence[ModelOptions],
+    demand: LevelDemand,
+    plan: PatternPlan,
+    prices: Vector,
+) -> PatternPlan:
     """The plan with its idle slices, and the slices of idle GPUs, given to the worst-served models."""
     layouts = _assign_all_gpus(capacity, plan.layouts, prices)
     idle = capacity.slices @ layouts

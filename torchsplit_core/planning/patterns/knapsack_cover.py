@@ -78,7 +78,11 @@ def enumerate_minimal_covers(
     allowed = min(waste, knapsack.bulk_waste / FIRST_WASTE_SHARE)
     while True:
         cover_set = knapsack.enumerate_covers(allowed, items, width, cheapest_only=True)
-        if len(cover_set.costs) or cover_set.complete_below < knapsack.linear_cost + allowed or allowed >= waste:
+        if (
+            len(cover_set.costs)
+            or cover_set.complete_below < knapsack.linear_cost + allowed
+            or allowed >= waste
+        ):
             return cover_set
         allowed = min(waste, max(8 * allowed, float(knapsack.price.min()) / FIRST_WASTE_SHARE))
 
@@ -97,7 +101,9 @@ class CoveringKnapsack:
         bulk = rate[self.cheapest]
         self.bulk_waste = float(self.unit_price * (np.ceil(need / bulk) * bulk - need))
 
-    def enumerate_covers(self, waste: float, items: Counts, width: int, *, cheapest_only: bool = False) -> CoverSet:
+    def enumerate_covers(
+        self, waste: float, items: Counts, width: int, *, cheapest_only: bool = False
+    ) -> CoverSet:
         """Every minimal cover within the waste, or within as much of it as can be enumerated.
 
         `cheapest` is content with the cheapest one and some others.

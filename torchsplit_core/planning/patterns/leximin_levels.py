@@ -14,7 +14,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from torchsplit_core.planning.patterns.feasibility import Decision, PatternSearch, PatternPlan, FeasibilityProblem
+from torchsplit_core.planning.patterns.feasibility import (
+    Decision,
+    FeasibilityProblem,
+    PatternPlan,
+    PatternSearch,
+)
 from torchsplit_core.planning.patterns.idle_slices import use_idle_slices
 from torchsplit_core.planning.request.objective import TierGroup
 from torchsplit_core.planning.timing import partial_deadline
@@ -70,7 +75,9 @@ def raise_levels(
     level_result = LevelResult(tier_groups)
     ceilings = level_result.levels_at(search.demand.ceilings)
     # Some plan is there in milliseconds; it is worth waiting for where the limit is shorter.
-    first = search.decide(FeasibilityProblem((0.0,)), max(deadline, time.perf_counter() + MIN_FIRST_PLAN_S), prove=True)
+    first = search.decide(
+        FeasibilityProblem((0.0,)), max(deadline, time.perf_counter() + MIN_FIRST_PLAN_S), prove=True
+    )
     if first.verdict != "found":
         level_result.infeasible = first.verdict == "none"
         return level_result
@@ -92,10 +99,16 @@ def raise_levels(
     return level_result
 
 
-def _bound_open_level(search: PatternSearch, level_result: LevelResult, ceilings: list[float], deadline: float) -> None:
+def _bound_open_level(
+    search: PatternSearch, level_result: LevelResult, ceilings: list[float], deadline: float
+) -> None:
     """A bound of the first level that is not proven, where time ran out before the search had one."""
     k = level_result.proven
-    if k >= len(level_result.bounds) or level_result.bounds[k] < ceilings[k] or level_result.levels[k] >= ceilings[k]:
+    if (
+        k >= len(level_result.bounds)
+        or level_result.bounds[k] < ceilings[k]
+        or level_result.levels[k] >= ceilings[k]
+    ):
         return
     until = max(deadline, time.perf_counter() + MIN_BOUND_S)
     bound = _price_bound(search, level_result, k, ceilings[k], until)
@@ -117,7 +130,9 @@ def _linear_bound(search: PatternSearch, levels: list[float], k: int) -> float:
     return (worth - spent) / rest * (1 + 1e-9) if rest > 0 else float("inf")
 
 
-def _raise_level(search: PatternSearch, level_result: LevelResult, k: int, ceiling: float, deadline: float) -> float:
+def _raise_level(
+    search: PatternSearch, level_result: LevelResult, k: int, ceiling: float, deadline: float
+) -> float:
     """Raise level k (from 0) as far as it goes; return a proven bound of it."""
     if level_result.levels[k] <= 0 < ceiling:
         # Whatever is above 0 at all is at least this: one question settles it.
@@ -166,7 +181,9 @@ def _raise_level(search: PatternSearch, level_result: LevelResult, k: int, ceili
     return high
 
 
-def _price_bound(search: PatternSearch, level_result: LevelResult, k: int, ceiling: float, deadline: float) -> float:
+def _price_bound(
+    search: PatternSearch, level_result: LevelResult, k: int, ceiling: float, deadline: float
+) -> float:
     """A level that prices alone prove to be out of reach; the ceiling where time ran out first."""
     trial = level_result.levels[k] * (1 + PROOF_WIDTH)
     high = ceiling
@@ -189,13 +206,17 @@ def _level_problem(level_result: LevelResult, k: int, trial: float) -> Feasibili
     first = 0
     for tier_group in level_result.tier_groups:
         group_thresholds: list[tuple[float, int]] = []
-        for position, level in enumerate([*level_result.levels[:k], trial][first : first + len(tier_group.models)]):
+        for position, level in enumerate(
+            [*level_result.levels[:k], trial][first : first + len(tier_group.models)]
+        ):
             if not group_thresholds or level > group_thresholds[-1][0] * (1 + LEVEL_TOLERANCE):
                 group_thresholds.append((level, position))
         thresholds += [(level, allowed, tier_group.models) for level, allowed in group_thresholds]
         first += len(tier_group.models)
     if len(level_result.tier_groups) == 1:
-        return FeasibilityProblem(tuple(level for level, _, _ in thresholds), tuple(allowed for _, allowed, _ in thresholds[1:]))
+        return FeasibilityProblem(
+            tuple(level for level, _, _ in thresholds), tuple(allowed for _, allowed, _ in thresholds[1:])
+        )
     # A level that speaks of all models comes first: it holds whatever tiers do.
     thresholds.sort(key=lambda item: item[0])
     levels, allowed, subsets = zip(*thresholds, strict=True)

@@ -51,7 +51,9 @@ class IntegerSolution:
     layouts: Counts
 
 
-def solve_relaxation(capacity: FleetCapacity, subsets: Flags, columns: Sequence[Column], allowed: Sequence[int]) -> Duals:
+def solve_relaxation(
+    capacity: FleetCapacity, subsets: Flags, columns: Sequence[Column], allowed: Sequence[int]
+) -> Duals:
     """Solve the linear program over these columns; a model whose columns do not suffice pays MISSING.
 
     `among[i, m]`: whether threshold i speaks of model m.
@@ -86,10 +88,16 @@ def solve_integer(
     for number in np.flatnonzero(values[: len(columns)] > 0.5).tolist():
         chosen[columns[number][0]] = number
     layouts = np.rint(values[len(columns) : -1]).astype(np.int64)
-    return IntegerSolution(tuple(chosen), layouts) if _is_consistent(capacity, columns, chosen, layouts) else "unknown"
+    return (
+        IntegerSolution(tuple(chosen), layouts)
+        if _is_consistent(capacity, columns, chosen, layouts)
+        else "unknown"
+    )
 
 
-def _is_consistent(capacity: FleetCapacity, columns: Sequence[Column], chosen: Sequence[int], layouts: Counts) -> bool:
+def _is_consistent(
+    capacity: FleetCapacity, columns: Sequence[Column], chosen: Sequence[int], layouts: Counts
+) -> bool:
     """The rounded answer rechecked in whole numbers."""
     if min(chosen) < 0:
         return False

@@ -109,7 +109,9 @@ def _latency_limits(
     ]
 
 
-def _stage_option(choices: Sequence[Choice], capacity: FleetCapacity, stage: Sequence[int], longest_ms: float) -> StageOption:
+def _stage_option(
+    choices: Sequence[Choice], capacity: FleetCapacity, stage: Sequence[int], longest_ms: float
+) -> StageOption:
     rates = np.zeros(len(capacity.pools))
     chosen = [-1] * len(capacity.pools)
     row_of = {pool: row for row, pool in enumerate(capacity.pools)}

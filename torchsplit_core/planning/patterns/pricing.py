@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from torchsplit_core.planning.patterns.capacity import Counts, Vector
 from torchsplit_core.planning.patterns.knapsack_cover import CoverSet, enumerate_minimal_covers
 from torchsplit_core.planning.patterns.options import ModelOption, ModelOptions
-from torchsplit_core.planning.patterns.capacity import Counts, Vector
 
 
 @dataclass(frozen=True)

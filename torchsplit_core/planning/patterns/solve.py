@@ -12,12 +12,23 @@ from typing import Literal
 
 import numpy as np
 
-from torchsplit_core.planning.patterns.feasibility import LevelDemand, PatternSearch, PatternPlan, FeasibilityProblem
+from torchsplit_core.planning.patterns.capacity import FleetCapacity, Vector, fleet_capacity
+from torchsplit_core.planning.patterns.feasibility import (
+    FeasibilityProblem,
+    LevelDemand,
+    PatternPlan,
+    PatternSearch,
+)
 from torchsplit_core.planning.patterns.leximin_levels import LevelResult, raise_levels
 from torchsplit_core.planning.patterns.options import ModelOption, ModelOptions, build_options
-from torchsplit_core.planning.patterns.capacity import FleetCapacity, Vector, fleet_capacity
 from torchsplit_core.planning.problem.build import Problem
-from torchsplit_core.planning.request.objective import goal_of, level_count, requires_resilience, tier_groups, unit_rps
+from torchsplit_core.planning.request.objective import (
+    goal_of,
+    level_count,
+    requires_resilience,
+    tier_groups,
+    unit_rps,
+)
 from torchsplit_core.values import Progress
 from torchsplit_core.values.status import SolveStatus
 
@@ -98,12 +109,19 @@ def _build_search(problem: Problem, weight_factors: Mapping[int, float]) -> Patt
     return PatternSearch(capacity, options, _level_demand(problem, capacity, options, scale), start)
 
 
-def _level_demand(problem: Problem, capacity: FleetCapacity, options: tuple[ModelOptions, ...], scale: Vector) -> LevelDemand:
+def _level_demand(
+    problem: Problem, capacity: FleetCapacity, options: tuple[ModelOptions, ...], scale: Vector
+) -> LevelDemand:
     models = problem.request.models
     units = np.array([unit_rps(spec) for spec in models]) * scale
     minima = np.array([spec.min_throughput_rps or 0.0 for spec in models])
     caps = np.array([spec.demand_rps if spec.cap_at_demand else float("inf") for spec in models]) / units
-    whole = np.array([max((_whole_fleet_rps(capacity, option) for option in model_options.options), default=0.0) for model_options in options])
+    whole = np.array(
+        [
+            max((_whole_fleet_rps(capacity, option) for option in model_options.options), default=0.0)
+            for model_options in options
+        ]
+    )
     tiers = np.array([spec.tier for spec in models])
     return LevelDemand(units, minima, caps, np.minimum(caps, whole / units), tiers)
 
@@ -129,4 +147,6 @@ def _to_solution(
                 amounts[choice] = amounts.get(choice, 0) + int(counts[pool])
     layouts = {search.capacity.columns[c]: int(plan.layouts[c]) for c in np.flatnonzero(plan.layouts)}
     profiles = {key: problem.groups[key[0]].layouts[key[1]].profiles for key in layouts}
-    return PatternSolution(status, layouts, profiles, amounts, tuple(level_result.bounds), level_result.proven)
+    return PatternSolution(
+        status, layouts, profiles, amounts, tuple(level_result.bounds), level_result.proven
+    )

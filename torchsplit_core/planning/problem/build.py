@@ -12,16 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from torchsplit_core.hardware import gpu_type, plain_profiles, unsourced_profiles
-from torchsplit_core.planning.problem.latency_cases import CasePoints, VariantCase, admissible_cases
 from torchsplit_core.planning.problem.colocation_sets import colocation_sets
 from torchsplit_core.planning.problem.core_sizes import undominated_core_sizes
 from torchsplit_core.planning.problem.dominance import drop_dominated_layouts
 from torchsplit_core.planning.problem.effective_rate import EffectivePoint
+from torchsplit_core.planning.problem.latency_cases import CasePoints, VariantCase, admissible_cases
+from torchsplit_core.planning.request.allowed_layouts import allowed_layouts, allowed_profiles, core_divisions
+from torchsplit_core.planning.request.colocation_index import ColocationIndex, index_colocations
 from torchsplit_core.planning.request.coverage import figure_warnings
 from torchsplit_core.planning.request.fleet import FleetGpu, list_gpus
 from torchsplit_core.planning.request.objective import goal_of, requires_resilience
-from torchsplit_core.planning.request.allowed_layouts import core_divisions, allowed_layouts, allowed_profiles
-from torchsplit_core.planning.request.colocation_index import ColocationIndex, index_colocations
 from torchsplit_core.values import CPU, InputFault, PlanRequest, Point, point_type
 
 MAX_COMPARED_LAYOUTS = 400
@@ -176,14 +176,21 @@ def build_problem(
         layouts = _candidate_layouts(request, gpu, useful, capacity, cases)
         if present_sets is not None:
             layouts = tuple(
-                replace(layout, present=present)
+                replace(layout, present_members=present)
                 for layout in layouts
                 for present in present_sets
                 if len(colocation_index.minimal_members(present)) <= sum(layout.usable_counts.values())
             )
         kind = point_type(gpu.type)
         candidates = [
-            (case_number, cases[case_number].case, stage, name, effective, _excess(effective, capacity[kind, name]))
+            (
+                case_number,
+                cases[case_number].case,
+                stage,
+                name,
+                effective,
+                _excess(effective, capacity[kind, name]),
+            )
             for name in sorted({name for layout in layouts for name in layout.usable_counts})
             for case_number, stage, effective in useful[name]
         ]
@@ -248,7 +255,9 @@ def _gpu_classes(
     return [(members[0], tuple(gpu.id for gpu in members)) for members in by_key.values()]
 
 
-def _usable_points(cases: Sequence[CasePoints], gpu: FleetGpu) -> dict[str, list[tuple[int, int, EffectivePoint]]]:
+def _usable_points(
+    cases: Sequence[CasePoints], gpu: FleetGpu
+) -> dict[str, list[tuple[int, int, EffectivePoint]]]:
     """By profile what may run on such a GPU: case, stage, point."""
     by_profile: dict[str, list[tuple[int, int, EffectivePoint]]] = {}
     kind = point_type(gpu.type)
@@ -304,7 +313,9 @@ def _candidate_layouts(
         known = any(capacity[CPU, name] < float("inf") for name in useful)
         penalised = request.objective.memory_violation_penalty is not None
         by_memory = known and (penalised or request.sharing == "fractional")
-        offered = core_divisions(gpu.type, undominated_core_sizes(useful, latency_limited, by_memory=by_memory))
+        offered = core_divisions(
+            gpu.type, undominated_core_sizes(useful, latency_limited, by_memory=by_memory)
+        )
     else:
         offered = allowed_layouts(request, gpu)
     for profiles in offered:

@@ -23,7 +23,9 @@ def colocation_sets(colocation_index: ColocationIndex) -> tuple[frozenset[int], 
 
     A model that is a member is there wherever a stage of it is.
     """
-    together: dict[int, frozenset[int]] = {number: frozenset((number,)) for number in sorted(colocation_index.members)}
+    together: dict[int, frozenset[int]] = {
+        number: frozenset((number,)) for number in sorted(colocation_index.members)
+    }
     for colocation in colocation_index.colocations:
         if colocation.hard:
             joined = frozenset().union(*(together[number] for number in colocation.members))
@@ -43,7 +45,9 @@ def colocation_sets(colocation_index: ColocationIndex) -> tuple[frozenset[int], 
     return tuple(sets)
 
 
-def _closure(colocation_index: ColocationIndex, together: Mapping[int, frozenset[int]], present: frozenset[int]) -> frozenset[int]:
+def _closure(
+    colocation_index: ColocationIndex, together: Mapping[int, frozenset[int]], present: frozenset[int]
+) -> frozenset[int]:
     """These with the models of their stages, and with whom those must stand."""
     while True:
         larger = present.union(*(together[number] for number in colocation_index.implied_models(present)))
@@ -104,7 +108,9 @@ def _pick_profiles(
     return None
 
 
-def _spare_slices(left: Mapping[int, Mapping[str, int]], slices: Mapping[str, int], rest: int) -> dict[str, int]:
+def _spare_slices(
+    left: Mapping[int, Mapping[str, int]], slices: Mapping[str, int], rest: int
+) -> dict[str, int]:
     """How much room a profile may have left on this GPU, so that the other GPUs take what remains."""
     spare = {}
     for profile, most in slices.items():

@@ -31,7 +31,11 @@ def undominated_core_sizes(
 
 
 def _dominates(
-    smaller: int, size: int, by_size: Mapping[int, Sequence[CasePoint]], latency_limited: Set[int], by_memory: bool
+    smaller: int,
+    size: int,
+    by_size: Mapping[int, Sequence[CasePoint]],
+    latency_limited: Set[int],
+    by_memory: bool,
 ) -> bool:
     """Whether slices of the smaller size in the place of one of `size` serve every use of that."""
     times = size // smaller

@@ -38,7 +38,9 @@ def pareto_points(
         order = sorted(slice_points, key=_sort_key)
         front: list[EffectivePoint] = []
         for effective in order:
-            if not any(_point_dominates(other, size, effective, size, request, by_latency) for other in front):
+            if not any(
+                _point_dominates(other, size, effective, size, request, by_latency) for other in front
+            ):
                 front.append(effective)
         undominated += front
     return undominated
@@ -126,7 +128,12 @@ def match_slices(
 
 
 def _point_dominates(
-    good: EffectivePoint, good_size: float, worse: EffectivePoint, worse_size: float, request: PlanRequest, by_latency: bool
+    good: EffectivePoint,
+    good_size: float,
+    worse: EffectivePoint,
+    worse_size: float,
+    request: PlanRequest,
+    by_latency: bool,
 ) -> bool:
     if good.rate_rps < worse.rate_rps or good.cap_rps < worse.cap_rps:
         return False
@@ -166,7 +173,9 @@ def _profile_dominates(
     )
 
 
-def _layout_dominates(layout: Sequence[str], other: Sequence[str], better: Mapping[tuple[str, str], bool]) -> bool:
+def _layout_dominates(
+    layout: Sequence[str], other: Sequence[str], better: Mapping[tuple[str, str], bool]
+) -> bool:
     """Whether each slice of `layout` finds a slice of its own in `other`, which is another layout."""
     if len(layout) > len(other) or Counter(layout) == Counter(other):
         return False

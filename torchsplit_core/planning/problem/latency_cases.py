@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import product
 
 from torchsplit_core.planning.problem.dominance import pareto_points
-from torchsplit_core.planning.problem.transfers import bytes_per_request, link_between, transfer_ms
 from torchsplit_core.planning.problem.effective_rate import EffectivePoint, effective_point
+from torchsplit_core.planning.problem.transfers import bytes_per_request, link_between, transfer_ms
 from torchsplit_core.planning.request.coverage import has_figures
 from torchsplit_core.values import PlanModel, PlanRequest, Point, Variant
 
@@ -131,7 +131,9 @@ def _excluded_notes(model: PlanModel, too_large: int, exact: bool) -> Iterator[s
         )
 
 
-def _fitting_points(request: PlanRequest, variant: Variant, capacity: Capacity) -> tuple[list[list[Point]], int]:
+def _fitting_points(
+    request: PlanRequest, variant: Variant, capacity: Capacity
+) -> tuple[list[list[Point]], int]:
     """By stage the points on the fleet's slices that fit their memory, and how many did not fit."""
     soft = request.objective.memory_violation_penalty is not None
     fitting, too_large = [], 0

@@ -172,7 +172,10 @@ def _select_length(profiles: Sequence[Profile], length: int | None) -> tuple[Pro
     """Each profile with the rows of that sequence length, or of its first. InputFault where one has not got it."""
     if length is None:
         return tuple(map(at_first_length, profiles))
-    lengths = [tuple(known for known in sequence_lengths(profile_rows) if known is not None) for profile_rows in profiles]
+    lengths = [
+        tuple(known for known in sequence_lengths(profile_rows) if known is not None)
+        for profile_rows in profiles
+    ]
     for profile, known in zip(profiles, lengths, strict=True):
         if length not in known and (known or not any(lengths)):
             raise InputFault(
@@ -188,7 +191,9 @@ def _select_length(profiles: Sequence[Profile], length: int | None) -> tuple[Pro
     )
 
 
-def _forbid_variants(models: Sequence[PlanModel], forbidden: Collection[tuple[str, str]]) -> tuple[PlanModel, ...]:
+def _forbid_variants(
+    models: Sequence[PlanModel], forbidden: Collection[tuple[str, str]]
+) -> tuple[PlanModel, ...]:
     """The models with these variants kept, and not allowed."""
     known = [(model.name, variant.name) for model in models for variant in model.variants]
     for pair in forbidden:

@@ -87,7 +87,11 @@ class ColocationIndex:
     @property
     def soft(self) -> tuple[IndexedColocation, ...]:
         """Those that cost something where they are torn."""
-        return tuple(colocation for colocation in self.colocations if not colocation.hard and colocation.bytes_per_request > 0)
+        return tuple(
+            colocation
+            for colocation in self.colocations
+            if not colocation.hard and colocation.bytes_per_request > 0
+        )
 
     def members_at(self, model: int, variant: int, stage: int) -> frozenset[int]:
         """The members that an instance of a stage puts on its GPU."""
@@ -113,7 +117,8 @@ class ColocationIndex:
         return sum(
             colocation.bytes_per_request
             for colocation in self.colocations
-            if not colocation.hard and 0 < len(present.intersection(colocation.members)) < len(colocation.members)
+            if not colocation.hard
+            and 0 < len(present.intersection(colocation.members)) < len(colocation.members)
         )
 
 
@@ -132,9 +137,13 @@ def index_colocations(request: PlanRequest) -> ColocationIndex:
             if member.variant is None or member.stage is None:
                 numbers[member] = member.model
             else:
-                numbers[member] = stages[member.model, member.variant, member.stage] = len(request.models) + len(stages)
+                numbers[member] = stages[member.model, member.variant, member.stage] = len(
+                    request.models
+                ) + len(stages)
         weight = separation_bytes(request.models, item, members)
-        indexed.append(IndexedColocation(tuple(numbers[member] for member in members), item.mode == "hard", weight))
+        indexed.append(
+            IndexedColocation(tuple(numbers[member] for member in members), item.mode == "hard", weight)
+        )
     models = frozenset(member.model for member in numbers if member.variant is None)
     return ColocationIndex(tuple(indexed), models, stages, flows_of(request))
 
@@ -194,7 +203,9 @@ def all_member_names(models: Sequence[PlanModel]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def separation_bytes(models: Sequence[PlanModel], item: Colocation, members: Sequence[ColocationMember]) -> float:
+def separation_bytes(
+    models: Sequence[PlanModel], item: Colocation, members: Sequence[ColocationMember]
+) -> float:
     """Bytes per request that a separation weighs: those given, else what two neighbouring stages hand on.
 
     The latter are what a request adds across their cut; where no request adds any, the bytes of a batch.
@@ -205,7 +216,9 @@ def separation_bytes(models: Sequence[PlanModel], item: Colocation, members: Seq
     return 0.0 if cut is None else _request_bytes_at(*cut) or cut[0].cut_bytes[cut[1]]
 
 
-def _request_bytes_between(models: Sequence[PlanModel], first: ColocationMember, second: ColocationMember) -> float:
+def _request_bytes_between(
+    models: Sequence[PlanModel], first: ColocationMember, second: ColocationMember
+) -> float:
     """Bytes that a request adds across the cut between two neighbouring stages; 0 for any other two."""
     cut = _cut_between(models, first, second)
     return 0.0 if cut is None else _request_bytes_at(*cut)
@@ -215,7 +228,9 @@ def _request_bytes_at(variant: Variant, cut: int) -> float:
     return variant.cut_bytes_per_request[cut] if variant.cut_bytes_per_request else 0.0
 
 
-def _cut_between(models: Sequence[PlanModel], first: ColocationMember, second: ColocationMember) -> tuple[Variant, int] | None:
+def _cut_between(
+    models: Sequence[PlanModel], first: ColocationMember, second: ColocationMember
+) -> tuple[Variant, int] | None:
     """The cut between two neighbouring stages of one variant; None for any other two."""
     if (first.model, first.variant) != (second.model, second.variant) or first.variant is None:
         return None
@@ -245,7 +260,9 @@ def _find_member(models: Sequence[PlanModel], name: str, where: str) -> Colocati
         return next(iter(matches))
     if matches:
         raise InputFault(
-            where, f"{quoted(name)} names {len(matches)} stages", f"Write one of {', '.join(matches.values())}."
+            where,
+            f"{quoted(name)} names {len(matches)} stages",
+            f"Write one of {', '.join(matches.values())}.",
         )
     if known:
         raise InputFault(where, f"unknown stage {quoted(name)}", suggestion(name, known, "stages"))

@@ -91,7 +91,9 @@ def figure_warnings(request: PlanRequest) -> tuple[str, ...]:
     fleet = ", ".join(dict.fromkeys(entry.type for entry in request.gpus))
     gaps = tuple(gap for gap in uncovered_gpu_types(request) if set(unserved) & set(gap.models))
     its = "its" if len(unserved) == 1 else "their"
-    warning = f"{', '.join(unserved)}: no figures for {fleet}, so {its} throughput is 0. {_remedy(request, gaps)}"
+    warning = (
+        f"{', '.join(unserved)}: no figures for {fleet}, so {its} throughput is 0. {_remedy(request, gaps)}"
+    )
     return (*idle, warning)
 
 

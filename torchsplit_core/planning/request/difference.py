@@ -65,7 +65,9 @@ def describe_changes(before: PlanRequest, after: PlanRequest) -> tuple[str, ...]
 def _fleet(before: Sequence[FleetEntry], after: Sequence[FleetEntry]) -> Iterator[RequestChange]:
     if [entry.type for entry in before] == [entry.type for entry in after]:
         # Row by row: one that was turned to whole GPUs is the same row.
-        mig_changed = [number for number, pair in enumerate(zip(before, after, strict=True)) if _mig_differs(*pair)]
+        mig_changed = [
+            number for number, pair in enumerate(zip(before, after, strict=True)) if _mig_differs(*pair)
+        ]
         for number in mig_changed:
             row = f" (row {number + 1})" if len(before) > 1 else ""
             states = ("on" if rows[number].mig else "off" for rows in (before, after))

@@ -41,7 +41,10 @@ def is_model_of(model: PlanModel, profile: Profile) -> bool:
 
 def profiles_of(request: PlanRequest, profiles: Sequence[Profile]) -> dict[str, Profile]:
     """By the names of a request's models the profile that each is of, the first where several are."""
-    pairs = ((model, next((candidate for candidate in profiles if is_model_of(model, candidate)), None)) for model in request.models)
+    pairs = (
+        (model, next((candidate for candidate in profiles if is_model_of(model, candidate)), None))
+        for model in request.models
+    )
     return {model.name: profile for model, profile in pairs if profile is not None}
 
 
@@ -157,7 +160,9 @@ def with_cuts(request: PlanRequest, profile: Profile, outcome: PartitionOutcome)
 
     return replace(
         request,
-        models=tuple(with_new_cuts(model) if is_model_of(model, profile) else model for model in request.models),
+        models=tuple(
+            with_new_cuts(model) if is_model_of(model, profile) else model for model in request.models
+        ),
     )
 
 

@@ -25,7 +25,9 @@ def with_frontend_costs(request: PlanRequest, profiles: Mapping[str, Profile]) -
     if slowest is None:
         return request
     models = tuple(
-        replace(model, bytes_per_request=_request_bytes(profiles[model.name])) if model.name in profiles else model
+        replace(model, bytes_per_request=_request_bytes(profiles[model.name]))
+        if model.name in profiles
+        else model
         for model in request.models
     )
     return replace(request, front=slowest, models=models)

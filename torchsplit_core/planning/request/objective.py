@@ -142,7 +142,9 @@ def has_tiers(request: PlanRequest) -> bool:
 
 def level_positions(models: Sequence[PlanModel]) -> tuple[tuple[TierGroup, int], ...]:
     """For each level of leximin its rung, and its place there from 1 on."""
-    return tuple((tier_group, k) for tier_group in tier_groups(models) for k in range(1, len(tier_group.models) + 1))
+    return tuple(
+        (tier_group, k) for tier_group in tier_groups(models) for k in range(1, len(tier_group.models) + 1)
+    )
 
 
 def level_count(request: PlanRequest) -> int:
@@ -190,11 +192,15 @@ def leximin_values(request: PlanRequest, rates: Sequence[float], penalty: float 
     rung by rung; `rates` are requests/s in the order of the request."""
     r = [normalised(spec, rate) - penalty for spec, rate in zip(request.models, rates, strict=True)]
     return [
-        value for tier_group in tier_groups(request.models) for value in sorted(min(r[m], tier_group.cap) for m in tier_group.models)
+        value
+        for tier_group in tier_groups(request.models)
+        for value in sorted(min(r[m], tier_group.cap) for m in tier_group.models)
     ]
 
 
-def objective_levels(request: PlanRequest, rates: Sequence[float], cost: float, penalty: float) -> list[float]:
+def objective_levels(
+    request: PlanRequest, rates: Sequence[float], cost: float, penalty: float
+) -> list[float]:
     """The value of every level: of the models' requests/s, the cost of the GPUs in use, the penalties paid."""
     goal = goal_of(request)
     if goal.by_cost:

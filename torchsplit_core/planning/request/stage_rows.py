@@ -116,7 +116,9 @@ def _stage_memory(profile: Profile, candidate: PartitionCandidate) -> _StageMemo
         weights=weights,
         traced=traced,
         weights_known=weights_known,
-        whole_weights=max((parts.weights for _, parts in measured), default=sum(weights) if weights_known else 0.0),
+        whole_weights=max(
+            (parts.weights for _, parts in measured), default=sum(weights) if weights_known else 0.0
+        ),
         whole_traced=max(peaks.values(), default=0.0),
         contexts={kind: parts.context for kind, parts in measured},
         any_context=max((parts.context for _, parts in measured), default=0.0),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from torchsplit_core.hardware import MOST_CORES, gpu_type, place_layout, profile_cores
+from torchsplit_core.planning.request.colocation_index import flows_of, members_of
 from torchsplit_core.planning.request.fleet import is_unpartitioned
 from torchsplit_core.planning.request.objective import GOALS, goal_of, has_no_minimum
-from torchsplit_core.planning.request.colocation_index import flows_of, members_of
 from torchsplit_core.values import (
     CPU,
     WHOLE_GPU,
@@ -117,7 +117,11 @@ def _check_fleet(entries: Iterable[FleetEntry]) -> None:
                 f"{where}.layouts", "is empty, so the GPU has no layout", "Use null for every legal layout."
             )
         for layout in entry.layouts:
-            unplaced = [profile.name for profile in gpu.profiles if profile.name in layout and not profile.placement_starts]
+            unplaced = [
+                profile.name
+                for profile in gpu.profiles
+                if profile.name in layout and not profile.placement_starts
+            ]
             if unplaced:
                 raise InputFault(
                     f"{where}.layouts",

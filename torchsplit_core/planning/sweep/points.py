@@ -329,6 +329,10 @@ def _fleet_with_count(request: PlanRequest, kind: str, count: int) -> tuple[Flee
         if taken:
             entries.append(replace(entry, count=taken))
     if left:
-        more = replace(entries_of_type[-1], id=None, count=left) if entries_of_type else FleetEntry(kind, count=left)
+        more = (
+            replace(entries_of_type[-1], id=None, count=left)
+            if entries_of_type
+            else FleetEntry(kind, count=left)
+        )
         entries.append(more)
     return tuple(entries)

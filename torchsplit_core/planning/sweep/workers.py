@@ -31,12 +31,16 @@ class _BusyWorker:
     deadline: float
 
 
-def point_time_limit_s(request: PlanRequest, time_limit_s: float, count: int, workers: int = WORKERS) -> float:
+def point_time_limit_s(
+    request: PlanRequest, time_limit_s: float, count: int, workers: int = WORKERS
+) -> float:
     """The seconds one of `count` points may search for where the whole sweep may take `time_limit_s`."""
     return min(request.solver.time_limit_s, max(MIN_POINT_S, time_limit_s * workers / max(1, count)))
 
 
-def plan_all(requests: Sequence[PlanRequest], limit_s: float, on_outcome: OutcomeCallback, *, workers: int = WORKERS) -> None:
+def plan_all(
+    requests: Sequence[PlanRequest], limit_s: float, on_outcome: OutcomeCallback, *, workers: int = WORKERS
+) -> None:
     """Plan every request within about `limit_s` seconds, `workers` at a time; `hear` gets (position, outcome).
 
     Outcomes answer the requests as given, whatever their own time limit. Where a process hangs or dies, its
@@ -51,16 +55,20 @@ def plan_all(requests: Sequence[PlanRequest], limit_s: float, on_outcome: Outcom
             while left and len(busy) < workers:
                 position, request = left.pop()
                 worker = idle.pop() if idle else ForkedWorker(_plan_request)
-                busy.append(_BusyWorker(worker, position, time.monotonic() + OVERRUN_FACTOR * limit_s + GRACE_S))
+                busy.append(
+                    _BusyWorker(worker, position, time.monotonic() + OVERRUN_FACTOR * limit_s + GRACE_S)
+                )
                 worker.submit(request, limit_s)
             soonest = min(busy_worker.deadline for busy_worker in busy)
-            ready = wait([busy_worker.worker.pipe for busy_worker in busy], max(0.0, soonest - time.monotonic()))
-            for one in list(busy):
-                if one.worker.pipe not in ready and time.monotonic() < one.deadline:
+            ready = wait(
+                [busy_worker.worker.pipe for busy_worker in busy], max(0.0, soonest - time.monotonic())
+            )
+            for finished in list(busy):
+                if finished.worker.pipe not in ready and time.monotonic() < finished.deadline:
                     continue
-                outcome = _receive_outcome(one.worker, requests[one.position], idle)
-                busy.remove(one)
-                on_outcome(one.position, outcome)
+                outcome = _receive_outcome(finished.worker, requests[finished.position], idle)
+                busy.remove(finished)
+                on_outcome(finished.position, outcome)
     finally:
         for worker in [*idle, *(busy_worker.worker for busy_worker in busy)]:
             worker.kill()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from torchsplit_core.planning.formulation.build import build
-from torchsplit_core.planning.formulation.objectives import traffic_unit, minimize_traffic
+from torchsplit_core.planning.formulation.objectives import minimize_traffic, traffic_unit
 from torchsplit_core.planning.formulation.solution import read_solution
 from torchsplit_core.planning.fractional.plan import (
     MAX_EXACT_TENANCIES,
@@ -22,17 +22,22 @@ from torchsplit_core.planning.fractional.plan import (
 )
 from torchsplit_core.planning.outcome.assignment import assign_integer, assign_shares, build_planned_gpus
 from torchsplit_core.planning.outcome.build import keeps_minima
-from torchsplit_core.planning.outcome.figures import separation_traffic, cross_gpu_bytes, level_values, planned_models_of
-from torchsplit_core.planning.outcome.resilience import survives_failure
 from torchsplit_core.planning.outcome.cost import with_costs
+from torchsplit_core.planning.outcome.figures import (
+    cross_gpu_bytes,
+    level_values,
+    planned_models_of,
+    separation_traffic,
+)
+from torchsplit_core.planning.outcome.resilience import survives_failure
 from torchsplit_core.planning.outcome.warnings import plan_warnings
 from torchsplit_core.planning.problem.build import Problem, build_problem
+from torchsplit_core.planning.request.colocation_index import index_colocations
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.objective import build_objective_value
-from torchsplit_core.planning.request.colocation_index import index_colocations
-from torchsplit_core.planning.traffic.pairwise_exchange import exchange_tenants
 from torchsplit_core.planning.timing import OutOfTime, Stopwatch, build_deadline, partial_deadline
 from torchsplit_core.planning.tolerance import TOLERANCE, equal
+from torchsplit_core.planning.traffic.pairwise_exchange import exchange_tenants
 from torchsplit_core.values import PlannedGpu, PlanOutcome, PlanRequest, RoutedBytes
 
 MAX_CHOICES = 20_000
@@ -59,10 +64,15 @@ def ranks_by_traffic(request: PlanRequest) -> bool:
 
 def without_soft_colocations(request: PlanRequest) -> PlanRequest:
     """The request without the co-locations that only rank plans: routed and soft ones."""
-    return replace(request, colocations=tuple(colocation for colocation in request.colocations if colocation.mode == "hard"))
+    return replace(
+        request,
+        colocations=tuple(colocation for colocation in request.colocations if colocation.mode == "hard"),
+    )
 
 
-def minimize_cross_gpu_traffic(request: PlanRequest, incumbent: PlanOutcome, deadline: float, watch: Stopwatch) -> PlanOutcome:
+def minimize_cross_gpu_traffic(
+    request: PlanRequest, incumbent: PlanOutcome, deadline: float, watch: Stopwatch
+) -> PlanOutcome:
     """The outcome of `request`, of a plan no worse than `known` (of the request without ranks), not verified yet.
 
     `routed` has what it sends and a bound; the status is optimal only where both are one, and `known` is that.
@@ -79,7 +89,9 @@ def minimize_cross_gpu_traffic(request: PlanRequest, incumbent: PlanOutcome, dea
     return _build_outcome(request, incumbent, best, bound)
 
 
-def _solve_program(request: PlanRequest, incumbent: PlanOutcome, deadline: float, watch: Stopwatch) -> _TrafficResult:
+def _solve_program(
+    request: PlanRequest, incumbent: PlanOutcome, deadline: float, watch: Stopwatch
+) -> _TrafficResult:
     """What the program finds and proves; nothing where it is too large or not built in time."""
     problem = build_problem(request, per_gpu=True)
     fractional, free = request.sharing == "fractional", True
@@ -91,7 +103,9 @@ def _solve_program(request: PlanRequest, incumbent: PlanOutcome, deadline: float
     levels = level_values(request, incumbent.gpus, incumbent.models)
     deadline += watch.load_solver()
     try:
-        formulation = build(problem, "concrete" if fractional else "exclusive", until=build_deadline(deadline))
+        formulation = build(
+            problem, "concrete" if fractional else "exclusive", until=build_deadline(deadline)
+        )
         result = minimize_traffic(formulation, levels, deadline)
     except OutOfTime:
         return _TrafficResult()

@@ -14,15 +14,17 @@ from itertools import combinations, product
 
 from torchsplit_core.planning.outcome.figures import separation_traffic
 from torchsplit_core.planning.outcome.resilience import survives_failure
-from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.colocation_index import colocated_models
+from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.values import PlannedGpu, PlannedSlice, PlanRequest
 
 SliceAddress = tuple[int, int]
 """A GPU and one of its slices, by their places."""
 
 
-def exchange_tenants(request: PlanRequest, gpus: tuple[PlannedGpu, ...], deadline: float) -> tuple[PlannedGpu, ...]:
+def exchange_tenants(
+    request: PlanRequest, gpus: tuple[PlannedGpu, ...], deadline: float
+) -> tuple[PlannedGpu, ...]:
     """The GPUs with tenants exchanged until no exchange helps, or until `deadline` (time.perf_counter)."""
     fewest_bytes, improved = separation_traffic(request, gpus), True
     while improved and fewest_bytes > 0:
@@ -39,11 +41,16 @@ def exchange_tenants(request: PlanRequest, gpus: tuple[PlannedGpu, ...], deadlin
     return gpus
 
 
-def _exchangeable_slices(request: PlanRequest, gpus: tuple[PlannedGpu, ...]) -> Iterator[tuple[SliceAddress, SliceAddress]]:
+def _exchangeable_slices(
+    request: PlanRequest, gpus: tuple[PlannedGpu, ...]
+) -> Iterator[tuple[SliceAddress, SliceAddress]]:
     """Equal slices of two GPUs, both with tenants, so that no GPU falls out of use."""
     nodes = [gpu.node for gpu in list_gpus(request.gpus)]
     bound_models = {
-        name for colocation in request.colocations if colocation.mode == "hard" for name in colocated_models(request.models, colocation)
+        name
+        for colocation in request.colocations
+        if colocation.mode == "hard"
+        for name in colocated_models(request.models, colocation)
     }
     free = [[s for s, item in enumerate(gpu.slices) if _is_movable(item, bound_models)] for gpu in gpus]
     for (g, first_gpu), (h, second_gpu) in combinations(enumerate(gpus), 2):
@@ -58,7 +65,9 @@ def _is_movable(item: PlannedSlice, bound_models: Collection[str]) -> bool:
     return bool(item.tenants) and all(tenant.model not in bound_models for tenant in item.tenants)
 
 
-def _exchange(gpus: tuple[PlannedGpu, ...], first: SliceAddress, second: SliceAddress) -> tuple[PlannedGpu, ...]:
+def _exchange(
+    gpus: tuple[PlannedGpu, ...], first: SliceAddress, second: SliceAddress
+) -> tuple[PlannedGpu, ...]:
     (g, s), (h, t) = first, second
     changed = list(gpus)
     changed[g] = _with_tenants(gpus[g], s, gpus[h].slices[t])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torchsplit_core.planning.request.fleet import list_gpus
-from torchsplit_core.planning.verification.claims import same, false_claim
+from torchsplit_core.planning.verification.claims import false_claim, same
 from torchsplit_core.values import PlanFault, PlanOutcome, PlanRequest
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from torchsplit_core.planning.verification.models import member_rates
-from torchsplit_core.planning.verification.colocation import routed_steps
 from torchsplit_core.planning.verification.claims import TOLERANCE, false_claim
+from torchsplit_core.planning.verification.colocation import routed_steps
+from torchsplit_core.planning.verification.models import member_rates
 from torchsplit_core.values import PlanFault, PlannedGpu, PlanOutcome, PlanRequest
 
 
@@ -16,7 +16,9 @@ def sent_between_gpus(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float
     for pair in request.colocations:
         for first, second, carried in routed_steps(request, pair) if pair.mode == "routed" else ():
             first_rates, second_rates = (member_rates(request, name, gpus) for name in (first, second))
-            local_rps = sum(min(first_rates[gpu], second_rates[gpu]) for gpu in first_rates.keys() & second_rates.keys())
+            local_rps = sum(
+                min(first_rates[gpu], second_rates[gpu]) for gpu in first_rates.keys() & second_rates.keys()
+            )
             demand = min(_demand(request, name) for name in (first, second))
             total += carried * max(0.0, demand - local_rps)
     return total
@@ -50,11 +52,19 @@ def flow_faults(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFaul
         yield false_claim(f"claims that no plan sends fewer than {claimed.bound} bytes/s, and sends {true}")
     gap = None
     if claimed.bound is not None:
-        gap = max(0.0, claimed.bytes_per_s - claimed.bound) / claimed.bytes_per_s if claimed.bytes_per_s else 0.0
+        gap = (
+            max(0.0, claimed.bytes_per_s - claimed.bound) / claimed.bytes_per_s
+            if claimed.bytes_per_s
+            else 0.0
+        )
     if (gap is None) != (claimed.gap is None) or abs((gap or 0.0) - (claimed.gap or 0.0)) > TOLERANCE:
         yield false_claim(f"claims the gap {claimed.gap} of its bytes/s, and it is {gap}")
     penalised = request.objective.separation_weight > 0
-    if outcome.status == "optimal" and not penalised and (claimed.bound is None or true > claimed.bound + slack):
+    if (
+        outcome.status == "optimal"
+        and not penalised
+        and (claimed.bound is None or true > claimed.bound + slack)
+    ):
         yield false_claim(f"is called optimal with {true} bytes/s, and {claimed.bound} are proven")
 
 

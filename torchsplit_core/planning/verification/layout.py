@@ -27,7 +27,12 @@ def layout_faults(fleet_gpu: FleetGpu, slices: Sequence[PlannedSlice]) -> Iterat
     yield from _overlaps(fleet_gpu, placed)
     yield from _instance_count_faults(fleet_gpu, gpu, placed)
     names = tuple(sorted(item.profile for item in slices))
-    if names and fleet_gpu.layouts is not None and names not in fleet_gpu.layouts and set(names) <= set(known):
+    if (
+        names
+        and fleet_gpu.layouts is not None
+        and names not in fleet_gpu.layouts
+        and set(names) <= set(known)
+    ):
         yield PlanFault(
             fleet_gpu.id,
             None,
@@ -79,7 +84,9 @@ def _overlaps(fleet_gpu: FleetGpu, placed: Sequence[Placed]) -> Iterator[PlanFau
                 )
 
 
-def _instance_count_faults(fleet_gpu: FleetGpu, gpu: GpuType, placed: Sequence[Placed]) -> Iterator[PlanFault]:
+def _instance_count_faults(
+    fleet_gpu: FleetGpu, gpu: GpuType, placed: Sequence[Placed]
+) -> Iterator[PlanFault]:
     for profile, count in Counter(profile for _, profile in placed).items():
         if count > profile.max_instances:
             problem = f"has {count} × {profile_words(profile.name)}, at most {profile.max_instances} fit on {gpu.name}"

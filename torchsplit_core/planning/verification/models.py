@@ -8,8 +8,8 @@ from typing import Literal
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.request.fleet import list_gpus
-from torchsplit_core.planning.verification.colocation import stage_names, members_on_gpu
-from torchsplit_core.planning.verification.claims import TOLERANCE, find_point, same, throughput, false_claim
+from torchsplit_core.planning.verification.claims import TOLERANCE, false_claim, find_point, same, throughput
+from torchsplit_core.planning.verification.colocation import members_on_gpu, stage_names
 from torchsplit_core.values import (
     PlanFault,
     PlanModel,
@@ -82,7 +82,9 @@ def check_models(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFau
         yield from _figure_faults(request, spec, planned, instances[spec.name])
 
 
-def _instances_by_model(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> dict[str, list[_CheckedInstance]]:
+def _instances_by_model(
+    request: PlanRequest, gpus: Iterable[PlannedGpu]
+) -> dict[str, list[_CheckedInstance]]:
     """The instances of every model."""
     models = {model.name: model for model in request.models}
     nodes = {gpu.id: gpu.node for gpu in list_gpus(request.gpus)}
@@ -116,7 +118,9 @@ def _memory_faults(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator
                 yield PlanFault(gpu.id, slice_name(item.profile, item.start), None, problem, remedy)
 
 
-def _model_faults(request: PlanRequest, spec: PlanModel, instances: Sequence[_CheckedInstance]) -> Iterator[PlanFault]:
+def _model_faults(
+    request: PlanRequest, spec: PlanModel, instances: Sequence[_CheckedInstance]
+) -> Iterator[PlanFault]:
     """The demands of a model whose instances run one variant."""
     for variant in _running(spec, instances):
         if not variant.allowed:
@@ -139,7 +143,9 @@ def _model_faults(request: PlanRequest, spec: PlanModel, instances: Sequence[_Ch
         yield PlanFault(None, None, spec.name, problem, remedy)
 
 
-def _latency_faults(transfer: float, limit: float, stages: Sequence[Sequence[_CheckedInstance]]) -> Iterator[PlanFault]:
+def _latency_faults(
+    transfer: float, limit: float, stages: Sequence[Sequence[_CheckedInstance]]
+) -> Iterator[PlanFault]:
     """A broken limit at the tenants that make their stage as slow as it is; or a share too small for it."""
     slowest = [max(instance.slowed_ms for instance in stage) for stage in stages]
     longest = sum(max(instance.latency_ms for instance in stage) for stage in stages)
@@ -162,7 +168,9 @@ def _latency_faults(transfer: float, limit: float, stages: Sequence[Sequence[_Ch
                     yield instance.fault(problem, remedy)
 
 
-def _failure_faults(request: PlanRequest, instances: Mapping[str, Sequence[_CheckedInstance]]) -> Iterator[PlanFault]:
+def _failure_faults(
+    request: PlanRequest, instances: Mapping[str, Sequence[_CheckedInstance]]
+) -> Iterator[PlanFault]:
     """The minima that do not hold with the instances of one GPU gone, where the request survives that."""
     for spec in request.models:
         least, model_instances = spec.min_throughput_rps, instances[spec.name]
@@ -191,7 +199,12 @@ def member_rates(request: PlanRequest, name: str, gpus: Iterable[PlannedGpu]) ->
                 continue
             return {
                 gpu: min(
-                    _stage_rates(request, variant, [instance for instance in model_instances if instance.gpu == gpu], link=link)[stage]
+                    _stage_rates(
+                        request,
+                        variant,
+                        [instance for instance in model_instances if instance.gpu == gpu],
+                        link=link,
+                    )[stage]
                     for stage in stages
                 )
                 for gpu in {instance.gpu for instance in model_instances}
@@ -229,7 +242,11 @@ def _figure_faults(
         ("normalised", planned.normalised, counted / (spec.weight * spec.demand_rps)),
         ("low end", planned.low_rps, _rate(request, spec, instances, "low_rps")),
         ("high end", planned.high_rps, _rate(request, spec, instances, "high_rps")),
-        ("bytes across cuts", planned.bytes_across_cuts_per_s, rate * _bytes_across_cuts(request, variants, instances)),
+        (
+            "bytes across cuts",
+            planned.bytes_across_cuts_per_s,
+            rate * _bytes_across_cuts(request, variants, instances),
+        ),
     ):
         # Plans of earlier versions say nothing of their ends and bytes.
         if claim is not None and not same(claim, true):
@@ -316,7 +333,9 @@ def _bytes_of_request(variant: Variant, stage: str, batch: int) -> float:
     return total
 
 
-def _bytes_across_cuts(request: PlanRequest, variants: Sequence[Variant], instances: Sequence[_CheckedInstance]) -> float:
+def _bytes_across_cuts(
+    request: PlanRequest, variants: Sequence[Variant], instances: Sequence[_CheckedInstance]
+) -> float:
     """Bytes of one request across all cuts; a batch's fixed ones are shared by the requests that a batch before
     the cut has on the average, every instance at work as much as it can be."""
     total = 0.0

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.request.fleet import list_gpus
-from torchsplit_core.planning.verification.flows import sent_between_gpus
+from torchsplit_core.planning.verification.claims import TOLERANCE, false_claim, same
 from torchsplit_core.planning.verification.colocation import members_on_gpu, separation_weight_bytes
-from torchsplit_core.planning.verification.claims import TOLERANCE, same, false_claim
+from torchsplit_core.planning.verification.flows import sent_between_gpus
 from torchsplit_core.values import PlanFault, PlannedGpu, PlanOutcome, PlanRequest
 
 
@@ -79,7 +79,9 @@ def _penalty(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float:
     return total
 
 
-def _level_values(request: PlanRequest, outcome: PlanOutcome, ranked: list[float], penalty: float) -> list[float]:
+def _level_values(
+    request: PlanRequest, outcome: PlanOutcome, ranked: list[float], penalty: float
+) -> list[float]:
     """What the objective has at each of its levels (max_min: the first of these), penalties paid."""
     kind = request.objective.kind
     if kind == "min_gpus":
@@ -96,7 +98,9 @@ def _level_values(request: PlanRequest, outcome: PlanOutcome, ranked: list[float
     tiers = sorted({spec.tier for spec in request.models}, reverse=True)
     for tier in tiers if len(tiers) > 1 else ():
         pairs = zip(request.models, outcome.models, strict=True)
-        tier_values += sorted(min(planned.normalised - penalty, 1.0) for spec, planned in pairs if spec.tier == tier)
+        tier_values += sorted(
+            min(planned.normalised - penalty, 1.0) for spec, planned in pairs if spec.tier == tier
+        )
     return [*tier_values, *(value - penalty for value in ranked)]
 
 

@@ -11,12 +11,19 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.planning.verification.claims import (
+    REPLAN,
+    TOLERANCE,
+    false_claim,
+    find_point,
+    same,
+    throughput,
+)
+from torchsplit_core.planning.verification.cost import check_costs
 from torchsplit_core.planning.verification.flows import flow_faults
 from torchsplit_core.planning.verification.layout import layout_faults
 from torchsplit_core.planning.verification.models import check_models, demand_faults
-from torchsplit_core.planning.verification.cost import check_costs
 from torchsplit_core.planning.verification.objective import check_objective
-from torchsplit_core.planning.verification.claims import REPLAN, TOLERANCE, find_point, same, throughput, false_claim
 from torchsplit_core.values import (
     InternalFault,
     PlanFault,
@@ -91,14 +98,20 @@ def slice_faults(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[P
     sound: set[object] = set()
     for planned in gpus:
         fleet_gpu = fleet[planned.id]
-        layout = (fleet_gpu.type, fleet_gpu.layouts, tuple((item.profile, item.start) for item in planned.slices))
+        layout = (
+            fleet_gpu.type,
+            fleet_gpu.layouts,
+            tuple((item.profile, item.start) for item in planned.slices),
+        )
         if layout not in sound:
             faults = tuple(layout_faults(fleet_gpu, planned.slices))
             yield from faults
             if not faults:
                 sound.add(layout)
         for item in planned.slices:
-            yield from (_exclusive_faults if request.sharing == "exclusive" else _sharing_faults)(request, planned.id, item)
+            yield from (_exclusive_faults if request.sharing == "exclusive" else _sharing_faults)(
+                request, planned.id, item
+            )
 
 
 def _exclusive_faults(request: PlanRequest, gpu: str, item: PlannedSlice) -> Iterator[PlanFault]:
@@ -157,6 +170,8 @@ def _point_faults(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Iterator[
                     yield _tenant_fault(gpu.id, item, tenant, problem, REPLAN)
 
 
-def _tenant_fault(gpu: str, item: PlannedSlice, tenant: Tenant | None, problem: str, remedy: str) -> PlanFault:
+def _tenant_fault(
+    gpu: str, item: PlannedSlice, tenant: Tenant | None, problem: str, remedy: str
+) -> PlanFault:
     model = None if tenant is None else tenant.model
     return PlanFault(gpu, slice_name(item.profile, item.start), model, problem, remedy)

@@ -14,10 +14,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from torchsplit_core.files import write_text
-from torchsplit_core.planning.outcome.fleet_mapping import with_request_ids, with_canonical_ids
+from torchsplit_core.planning.outcome.fleet_mapping import with_canonical_ids, with_request_ids
+from torchsplit_core.planning.request.equivalence import equivalence_hash, first_level_hash
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.objective import first_bound
-from torchsplit_core.planning.request.equivalence import first_level_hash, equivalence_hash
 from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace.drafts import compress_text, read_compressed
 from torchsplit_core.workspace.plan_cache.warm_start_ranking import PlanSummary, rank_warm_starts, summarize

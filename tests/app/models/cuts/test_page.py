@@ -260,7 +260,9 @@ def test_the_chart_joins_what_no_other_beats_and_marks_the_chosen() -> None:
         dot("a", 2, 2_000_000, 6.0, chosen=True),
         dot("b", 2, 3_000_000, 7.0, dominated=True),
     ]
-    figure = pareto_front([*found, dot("own", 2, 4_000_000, 8.0, by_user=True)], 5.0, "slowest stage", dark=False)
+    figure = pareto_front(
+        [*found, dot("own", 2, 4_000_000, 8.0, by_user=True)], 5.0, "slowest stage", dark=False
+    )
     line = next(trace for trace in figure.data if trace.mode == "lines")
     assert list(line.x) == [0, 2] and list(line.y) == [10, 6]
     named_results = {

@@ -169,7 +169,9 @@ def test_demands_that_contradict_while_dragging_are_said_and_nothing_raises(work
     known = PlanCache(workspace)
     tried = quick_plan.plan_quickly(known, asked)
     # Why is for the search behind the draft to say: whoever moves a slider does not wait for it.
-    assert tried.outcome is not None and tried.outcome.status == "infeasible" and unsettled_notes(tried.outcome)
+    assert (
+        tried.outcome is not None and tried.outcome.status == "infeasible" and unsettled_notes(tried.outcome)
+    )
     assert tried.outcome.request_sha256 == request_hash(asked)
     broken = quick_plan.plan_quickly(known, replace(asked, gpus=(FleetEntry("none"),)))
     assert broken.outcome is None and "none" in broken.fault
