@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
+
+from torchsplit_core.values.fields import Free, NodeId, Whole
 
 NodeKind = Literal["input", "parameter", "buffer", "constant", "op", "output"]
 
@@ -21,7 +22,7 @@ class GraphNode:
     nobody says.
     """
 
-    id: str
+    id: NodeId
     kind: NodeKind
     op: str = ""
     target: str = ""
@@ -29,7 +30,7 @@ class GraphNode:
     module: str = ""
     shape: tuple[int | str, ...] | None = None
     dtype: str | None = None
-    output_bytes: int = 0
+    output_bytes: Whole = 0
     source: str = ""
     code: str = ""
-    arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    arguments: Free = field(default_factory=dict, hash=False)

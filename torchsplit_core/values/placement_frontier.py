@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from torchsplit_core.values.fields import Added, Count, Facts, NonNegative, Positive, Required
 from torchsplit_core.values.placement import PlacedLink, PlacedSegment
 from torchsplit_core.values.profile import Basis
 from torchsplit_core.values.status import SolveStatus
@@ -18,13 +18,13 @@ class FrontierPoint:
     latency_bound_s: no pipeline of at least this throughput has a lower latency. proven: its own equals it.
     """
 
-    throughput: float
-    latency_s: float
-    latency_bound_s: float
+    throughput: Positive
+    latency_s: Positive
+    latency_bound_s: NonNegative
     proven: bool
     segments: tuple[PlacedSegment, ...]
     links: tuple[PlacedLink, ...]
-    sequences_in_flight: int | None = None
+    sequences_in_flight: Added[Count | None] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,10 @@ class PlacementFrontier:
     """
 
     status: SolveStatus
-    points: tuple[FrontierPoint, ...] = ()
-    throughput_bound: float | None = None
-    complete: bool = False
+    points: Required[tuple[FrontierPoint, ...]] = ()
+    throughput_bound: Required[NonNegative | None] = None
+    complete: Required[bool] = False
     message: str = ""
     units: Literal["tokens_per_s", "seed_literal"] = "tokens_per_s"
     basis: Basis = "estimated"
-    statistics: Mapping[str, str | int | float] = field(default_factory=dict)
+    statistics: Facts = field(default_factory=dict)

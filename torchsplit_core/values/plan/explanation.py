@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from torchsplit_core.values.fields import Count, FileField, Finite, Name, NonNegative
 
 ChangeKind = Literal[
     "gpu",
@@ -49,19 +51,19 @@ class ChangeEffect:
 
     what: ChangeKind
     effect: Effect
-    old: float | None = None
-    new: float | None = None
-    level: int | None = None
-    value_before: float | None = None
-    bound_before: float | None = None
-    value_after: float | None = None
-    bound_after: float | None = None
+    old: Annotated[Finite | None, FileField(key="from")] = None
+    new: Annotated[Finite | None, FileField(key="to")] = None
+    level: Count | None = None
+    value_before: Finite | None = None
+    bound_before: Finite | None = None
+    value_after: Finite | None = None
+    bound_after: Finite | None = None
     proven: bool = False
     model: str | None = None
     models: tuple[str, ...] = ()
     gpu_type: str | None = None
     gpu_id: str | None = None
-    layout: tuple[str, ...] = ()
+    layout: tuple[Name, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +79,9 @@ class ModelLimit:
 class ModelBinding:
     """The limits that a model has, and which of them bind. `level`: its rank from the worst served, from 1."""
 
-    model: str
-    level: int
-    normalised: float
+    model: Name
+    level: Count
+    normalised: NonNegative
     limits: tuple[ModelLimit, ...]
 
 
@@ -92,12 +94,12 @@ class LayoutReason:
     what the best plan with this layout on one GPU reaches. not_examined: left for want of time.
     """
 
-    gpu_type: str
-    gpu_id: str
-    layout: tuple[str, ...]
+    gpu_type: Name
+    gpu_id: Name
+    layout: tuple[Name, ...]
     reason: Literal["no_use", "dominated", "tried", "not_examined"]
-    dominated_by: tuple[str, ...] = ()
-    matching: tuple[tuple[str, str], ...] = ()
+    dominated_by: tuple[Name, ...] = ()
+    matching: tuple[tuple[Name, Name], ...] = ()
     trial: ChangeEffect | None = None
 
 
@@ -112,9 +114,9 @@ class PriceStep:
     """
 
     step: Literal["relaxed", "pooled", "packed", "shared", "whole_slices", "plan"]
-    value: float | None
-    bound: float | None
-    loss: float | None
+    value: Finite | None
+    bound: Finite | None
+    loss: NonNegative | None
     proven: bool
 
 
@@ -126,5 +128,5 @@ class PlanExplanation:
     changes: tuple[ChangeEffect, ...]
     layouts: tuple[LayoutReason, ...]
     steps: tuple[PriceStep, ...]
-    seconds: float
+    seconds: NonNegative
     complete: bool

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from torchsplit_core.values.fields import Amount, Count, Divisor, NonNegative
 from torchsplit_core.values.profile import Basis
 from torchsplit_core.values.units import MB
 
@@ -20,15 +21,15 @@ class FrontCosts:
     counts where a plan is measured and both are on one core.
     """
 
-    ms_per_request: float
-    ms_per_batch: float = 0.0
-    ms_per_mb: float = 0.0
-    hand_over_ms: float = 0.0
-    ms_per_request_low: float | None = None
-    ms_per_request_high: float | None = None
-    cores: int | None = None
+    ms_per_request: Divisor
+    ms_per_batch: Amount = 0.0
+    ms_per_mb: Amount = 0.0
+    hand_over_ms: Amount = 0.0
+    ms_per_request_low: Amount | None = None
+    ms_per_request_high: Amount | None = None
+    cores: Count | None = None
     host: str = ""
-    generator_ms: float = 0.0
+    generator_ms: Amount = 0.0
     basis: Basis = "measured"
 
     def ms(self, bytes_per_request: float, batches_per_request: float) -> float:
@@ -49,6 +50,6 @@ class PlannedFront:
     front takes its time from the slices, which `load_factor` counts.
     """
 
-    load_factor: float
-    core_share: float
+    load_factor: NonNegative
+    core_share: NonNegative
     shared: bool = False

@@ -3,8 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
+from torchsplit_core.values.fields import (
+    Added,
+    Amount,
+    Count,
+    Divisor,
+    FileField,
+    Length,
+    Name,
+    NodeId,
+    NonEmpty,
+    PercentileRank,
+    Text,
+    Tier,
+)
+from torchsplit_core.values.hardware import WHOLE_GPU
 from torchsplit_core.values.plan.front import FrontCosts
 from torchsplit_core.values.profile import Basis, Pace
 from torchsplit_core.values.simulation.request import Arrivals, PoissonArrivals
@@ -21,13 +36,13 @@ class FleetEntry:
     nothing of types that know no MIG.
     """
 
-    type: str
-    id: str | None = None
-    count: int = 1
-    layouts: tuple[tuple[str, ...], ...] | None = None
-    cost: float | None = None
-    node: str | None = None
-    mig: bool = True
+    type: Annotated[Name, FileField(after="id")]
+    id: Name | None = None
+    count: Count = 1
+    layouts: tuple[tuple[Name, ...], ...] | None = None
+    cost: Added[Amount | None] = None
+    node: Added[Name | None] = None
+    mig: Added[bool] = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,26 +53,26 @@ class Point:
     the 90 % interval of the throughput, None where they are unknown. `pace` None: the device keeps its speed.
     """
 
-    gpu_type: str
-    profile: str
-    batch_size: int
-    throughput_rps: float
-    latency_ms: float
-    processes: int = 1
-    memory_gib: float | None = None
+    gpu_type: Name
+    profile: Annotated[Name, FileField(null=WHOLE_GPU)]
+    batch_size: Count
+    throughput_rps: Amount
+    latency_ms: Amount
+    processes: Annotated[Count, FileField(after="batch_size")] = 1
+    memory_gib: Amount | None = None
     basis: Basis = "measured"
-    low_rps: float | None = None
-    high_rps: float | None = None
-    pace: Pace | None = None
+    low_rps: Added[Amount | None] = None
+    high_rps: Added[Amount | None] = None
+    pace: Added[Pace | None] = None
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
     """A part of a model (the whole of it where the variant is not cut). `nodes`: of its graph, empty where unknown."""
 
-    name: str
+    name: Name
     points: tuple[Point, ...] = ()
-    nodes: tuple[str, ...] = ()
+    nodes: Added[tuple[NodeId, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +83,11 @@ class Variant:
     No plan uses one that is not `allowed`: it only stays in the request.
     """
 
-    name: str
-    stages: tuple[Stage, ...]
-    cut_bytes: tuple[float, ...] = ()
-    allowed: bool = True
-    cut_bytes_per_request: tuple[float, ...] = ()
+    name: Name
+    stages: Annotated[NonEmpty[tuple[Stage, ...]], FileField(after="allowed")]
+    cut_bytes: tuple[Amount, ...] = ()
+    cut_bytes_per_request: Added[tuple[Amount, ...]] = ()
+    allowed: Added[bool] = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +101,19 @@ class PlanModel:
     their demand before those of a lower one get more.
     """
 
-    name: str
-    variants: tuple[Variant, ...]
-    weight: float = 1.0
-    demand_rps: float = 1.0
-    min_throughput_rps: float | None = None
-    max_latency_ms: float | None = None
+    name: Name
+    variants: Annotated[NonEmpty[tuple[Variant, ...]], FileField(after="tier")]
+    weight: Divisor = 1.0
+    demand_rps: Divisor = 1.0
+    min_throughput_rps: Amount | None = None
+    max_latency_ms: Divisor | None = None
     cap_at_demand: bool = False
-    source: str | None = None
-    max_response_ms: float | None = None
-    response_percentile: float = 95.0
-    arrivals: Arrivals | None = None
-    bytes_per_request: float | None = None
-    tier: int = 0
+    source: Added[Text | None] = None
+    max_response_ms: Added[Divisor | None] = None
+    response_percentile: Added[PercentileRank] = 95.0
+    arrivals: Added[Arrivals | None] = None
+    bytes_per_request: Added[Amount | None] = None
+    tier: Added[Tier] = 0
 
     @property
     def expected_arrivals(self) -> Arrivals:
@@ -123,9 +138,9 @@ class Colocation:
     of that name). Between two neighbouring stages 0 bytes stand for what their cut carries.
     """
 
-    models: tuple[str, ...]
+    models: Annotated[tuple[Name, ...], Length(min_length=2)]
     mode: ColocationMode = "hard"
-    bytes_per_request: float = 0.0
+    bytes_per_request: Amount = 0.0
 
 
 ObjectiveKind = Literal["leximin", "max_min", "weighted_sum", "min_gpus"]
@@ -140,17 +155,17 @@ class Objective:
     """
 
     kind: ObjectiveKind = "leximin"
-    memory_violation_penalty: float | None = None
-    separation_weight: float = 0.0
-    survives: Literal[0, 1] = 0
+    memory_violation_penalty: Amount | None = None
+    separation_weight: Amount = 0.0
+    survives: Added[Literal[0, 1]] = 0
 
 
 @dataclass(frozen=True, slots=True)
 class SolverOptions:
     """Seconds the search may take, and whether it plans with throughputs as they are or their lower ends."""
 
-    time_limit_s: float = 60.0
-    plan_at: Literal["nominal", "low"] = "nominal"
+    time_limit_s: Divisor = 60.0
+    plan_at: Added[Literal["nominal", "low"]] = "nominal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +182,8 @@ class PlanRequest:
     colocations: tuple[Colocation, ...] = ()
     objective: Objective = field(default_factory=Objective)
     sharing: Literal["exclusive", "fractional"] = "exclusive"
-    link_gb_per_s: float | None = None
-    max_tenants_per_slice: int | None = None
+    link_gb_per_s: Divisor | None = None
+    network_gb_per_s: Added[Divisor | None] = None
+    max_tenants_per_slice: Count | None = None
     solver: SolverOptions = field(default_factory=SolverOptions)
-    network_gb_per_s: float | None = None
-    front: FrontCosts | None = None
+    front: Added[FrontCosts | None] = None
