@@ -44,7 +44,7 @@ FORMATS: Mapping[str, str] = {
     "torchsplit.partition": "torchsplit_core.values.partition:PartitionOutcome",
     "torchsplit.placement_request": "torchsplit_core.values.placement:PlacementRequest",
     "torchsplit.placement": "torchsplit_core.values.placement:PlacementOutcome",
-    "torchsplit.placement_frontier": "torchsplit_core.values.placement_frontier:PlacementFrontier",
+    "torchsplit.placement_frontier": "torchsplit_core.values.placement:PlacementFrontier",
     "torchsplit.stages": "torchsplit_core.values.stages:StageManifest",
     "torchsplit.simulation_request": "torchsplit_core.values.simulation.request:SimulationRequest",
     "torchsplit.simulation": "torchsplit_core.values.simulation.outcome:SimulationOutcome",

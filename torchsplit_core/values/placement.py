@@ -1,4 +1,4 @@
-"""Placing an LLM's layers on particular GPUs: request and outcome.
+"""Placing an LLM's layers on particular GPUs: request, outcome, and the frontier of throughput against latency.
 
 Memory and the links of a fleet count GiB of 2^30 bytes, the peaks of a GPU GB of 10^9 (values/units.py).
 """
@@ -252,3 +252,38 @@ class PlacementOutcome:
             if pipeline.sequences_in_flight is not None and pipeline.throughput
         ]
         return max(times, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierPoint:
+    """One pipeline of the curve; throughput in the units of the request, the rest as in PlacementOutcome.
+
+    latency_bound_s: no pipeline of at least this throughput has a lower latency. proven: its own equals it.
+    """
+
+    throughput: Positive
+    latency_s: Positive
+    latency_bound_s: NonNegative
+    proven: bool
+    segments: tuple[PlacedSegment, ...]
+    links: tuple[PlacedLink, ...]
+    sequences_in_flight: Added[Count | None] = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementFrontier:
+    """The curve of one pipeline, by rising throughput and so by rising latency.
+
+    status: optimal, every point is proven; feasible, some are not, or a higher throughput is not excluded; infeasible
+    is proven; timeout has no points. complete: all are proven and none is missing between them; else the curve may be
+    coarse. throughput_bound: no pipeline has more; None where there is none, or where it is not known.
+    """
+
+    status: SolveStatus
+    points: Required[tuple[FrontierPoint, ...]] = ()
+    throughput_bound: Required[NonNegative | None] = None
+    complete: Required[bool] = False
+    message: str = ""
+    units: Literal["tokens_per_s", "seed_literal"] = "tokens_per_s"
+    basis: Basis = "estimated"
+    statistics: Facts = field(default_factory=dict)
