@@ -26,6 +26,7 @@ MOST_DEPTH = 32
 OTHER_NAMES = {
     "SolverOptions": "Solver", "PlanStatistics": "Statistics", "GraphEdge": "Edge", "PartitionDevices": "Devices",
     "PartitionCandidate": "Candidate", "MaxLoadSearch": "Find", "MixDescription": "MixTold", "IntervalEnds": "Ends",
+    "TrainingJob": "StrategyTraining",
 }  # fmt: skip
 """Values that the schemas in docs/schemas call otherwise."""
 

@@ -7,10 +7,13 @@ contract.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from torchsplit_core.values.errors import InputFault
+from torchsplit_core.values.fields import Range
 
+Size = Annotated[int, Range(ge=1, le=2**20)]
+"""Layers, experts, nodes and the like: sizes whose divisors are found in no time."""
 Shard = Literal["none", "zero1", "zero2", "fsdp", "hsdp"]
 Recompute = Literal["none", "selective", "full"]
 Offload = Literal["none", "optimizer", "parameters"]
@@ -130,7 +133,7 @@ class ParallelConfig:
 class TrainingJob:
     """What is asked of a step: sequences in all, the numbers' format, the optimizer."""
 
-    global_batch: int
+    global_batch: Size
     precision: Precision = "bf16"
     optimizer: Literal["adamw", "sgd"] = "adamw"
 

@@ -20,10 +20,8 @@ from torchsplit_core.values.fields import (
     Range,
     Text,
 )
-from torchsplit_core.values.training import Offload, Precision, Recompute, Shard, TrainingJob, Transformer
+from torchsplit_core.values.training import Offload, Recompute, Shard, Size, TrainingJob, Transformer
 
-Size = Annotated[int, Range(ge=1, le=2**20)]
-"""Layers, experts, nodes and the like: sizes whose divisors are found in no time."""
 Large = Annotated[int, Range(ge=1, le=2**31)]
 
 
@@ -118,25 +116,12 @@ class StrategySolver:
 
 
 @dataclass(frozen=True, slots=True)
-class StrategyTraining:
-    """What is asked of a step: sequences in all, the numbers' format, the optimizer."""
-
-    global_batch: Size
-    precision: Precision = "bf16"
-    optimizer: Literal["adamw", "sgd"] = "adamw"
-
-    def job(self) -> TrainingJob:
-        """The same as the estimate takes it."""
-        return TrainingJob(self.global_batch, self.precision, self.optimizer)
-
-
-@dataclass(frozen=True, slots=True)
 class StrategyRequest:
     """The whole question. `top_k`: candidates wanted."""
 
     model: TransformerSizes | SourceSizes
     fleet: NonEmpty[tuple[StrategyNodes, ...]]
-    training: StrategyTraining
+    training: TrainingJob
     fix: StrategyFix = field(default_factory=StrategyFix)
     top_k: Annotated[int, Range(ge=1, le=10000)] = 10
     solver: StrategySolver = field(default_factory=StrategySolver)
