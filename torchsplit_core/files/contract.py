@@ -30,10 +30,10 @@ LARGEST_FILE_BYTES = 512 * 2**20
 """A larger contract file is refused before it is read."""
 
 STANDARD_STREAM, STANDARD_NAME = "-", "standard input"
-"""Standard input in a file's place, and what messages call it."""
+"""The path that means standard input, and its name in messages."""
 
 _stdin_read: object = None
-"""The stream that has been read."""
+"""The standard input that was read: a second read would find nothing."""
 
 FORMATS: Mapping[str, str] = {
     "torchsplit.graph": "torchsplit_core.graph.torch_graph:TorchGraph",
@@ -54,7 +54,7 @@ FORMATS: Mapping[str, str] = {
     "torchsplit.routes": "torchsplit_core.values.serving.routes:Routes",
     "torchsplit.evaluation": "torchsplit_core.values.evaluation.outcome:EvaluationOutcome",
 }
-"""Format name → value class: who reads one format loads no other's."""
+"""Format name → value class, imported when the format is first read."""
 
 IN_VERSION_2 = ("torchsplit.placement_request", "torchsplit.placement", "torchsplit.placement_frontier")
 """Formats that are written in version 2 and read in version 1 for ever."""
@@ -78,7 +78,7 @@ def _is_earlier(format_name: str, version: int) -> bool:
 
 @cache
 def _model(format_name: str, version: int) -> type[BaseModel]:
-    """The file model. Loaded when first used: a job that only writes a graph starts twice as fast without."""
+    """The file model, made when first used: a job that only writes a graph starts twice as fast without pydantic."""
     if format_name == "torchsplit.graph":
         from torchsplit_core.files.graph_model import GraphFile
 
@@ -126,7 +126,7 @@ def read_text(
 def _parsed(
     text: str, origin: str, expected: str | None, memory_bytes: int
 ) -> tuple[str, int, dict[str, Any]]:
-    """A contract file's format name, version and plain data, whose fields nobody has checked yet."""
+    """A contract file's format name, version and plain data, whose fields are not checked yet."""
     data = parse_json(text, origin, memory_bytes=memory_bytes)
     if not isinstance(data, dict):
         raise InputFault(
@@ -160,7 +160,7 @@ def _parsed(
 
 
 def _value(name: str, version: int, data: dict[str, Any], origin: str) -> Any:
-    """The value that plain data stands for. Raises InputFault where it breaks a rule of its format."""
+    """The value of plain data. Raises InputFault if it breaks a rule of its format."""
     if name == "torchsplit.graph":
         # It checks itself: file models of a million nodes would need several times the memory.
         try:
@@ -186,7 +186,7 @@ def read_file(path: str | Path, *, expected: str | None = None) -> tuple[str, An
 
 
 def read_versioned(path: str | Path, *, expected: str) -> tuple[int, Any]:
-    """The version of a file in the format `expected`, and its value: to answer in the version that was asked in."""
+    """The version of a file in the format `expected`, and its value: answers are written in the same version."""
     origin = origin_of(path)
     name, version, data = _parsed(_text_of(path), origin, expected, TRUSTED_BYTES)
     return version, _value(name, version, data, origin)

@@ -1,8 +1,8 @@
 """The vocabulary of the program: frozen dataclasses that every room understands.
 
 Nothing here computes, reads files or imports a third-party package. Units stand in the
-names (`latency_ms`, `memory_gib`, `output_bytes`); lists are tuples; a figure that was
-measured and one that was estimated are told apart by `basis`.
+names (`latency_ms`, `memory_gib`, `output_bytes`); lists are tuples; `basis` says whether a
+figure was measured or estimated. Limits of fields in contract files stand in their annotations (`fields`).
 """
 
 from __future__ import annotations

@@ -18,8 +18,7 @@ class GraphNode:
     `shape` has integers, or symbol names where the size is free; None where the value is
     not a tensor. `output_bytes` is the size of its output at the traced batch. `source` is
     "file.py:118", and `code` that line's text as torch recorded it when it traced the model.
-    `arguments` is what an operation is called with, by name, in the JSON of `graph.arguments`; empty where
-    nobody says.
+    `arguments`: those of an operation by name, in the JSON of `graph.arguments`; empty if unknown.
     """
 
     id: NodeId

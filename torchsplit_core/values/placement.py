@@ -133,7 +133,7 @@ Split = Literal["equal", "proportional", "tensor"]
 
 @dataclass(frozen=True, slots=True)
 class PlacementSolver:
-    """`exact`: the search that names its bound; `literal`: the published program as it stands. Seconds in all."""
+    """`exact`: a search with a proven bound; `literal`: the published program unchanged. `time_limit_s` in all."""
 
     method: Literal["exact", "literal"] = "exact"
     time_limit_s: Divisor = 60.0
@@ -215,7 +215,7 @@ class PlacementOutcome:
 
     latency_s: seconds of one pass of the batch through all segments and links, one behind the other: in decode the
     least time per token of a sequence (`seconds_per_token` adds the wait for the slowest segment), in prefill that
-    to its first token; None where it was not reckoned.
+    to its first token; None if it was not computed.
     replicas: where the request allows several, all pipelines, the fastest first; throughput and bound are then of
     their sum, segments and links those of the first, and latency_s is the longest.
     infeasible is proven; timeout has no segments, and its bound may be known. gap = (bound − throughput) / bound.

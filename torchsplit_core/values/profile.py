@@ -53,7 +53,7 @@ class MemoryParts:
     """What a peak is made of, in GiB: weights, values alive at the peak, what an operation needs while it runs.
 
     `context` is what there is beside them: on a GPU the CUDA context; on a processor the rest of what the process
-    holds (Python, torch, generated kernels, packed matrices), 0 where nobody measured it.
+    holds (Python, torch, generated kernels, packed matrices), 0 if not measured.
     """
 
     weights: NonNegative
@@ -65,10 +65,10 @@ class MemoryParts:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How the speed of a device changes by itself: two factors of the time of a batch, log-normal, of mean 1.
+    """How the speed of a device varies: two log-normal factors of a batch's time, both of mean 1.
 
-    Each period, of `seconds` on the average, has its own, of the coefficient of variation `cv`; the other is of a whole
-    run, for it changes from minute to minute, of `drift_cv`.
+    One is drawn anew each period, of `seconds` on average, with coefficient of variation `cv`; the other once a run
+    (it drifts over minutes), with `drift_cv`.
     """
 
     cv: SpreadOrNone
@@ -84,7 +84,7 @@ class ProfileRow:
     the throughput (90 % interval); `memory_gib` is the peak of one instance. `device` is the key of
     `Profile.environment["devices"]` under which it was measured, None for what was not measured here.
     `sequence_length` are the tokens of each request, None where the example inputs are as the model gives them.
-    `pace` None: the device keeps its speed, or nobody looked.
+    `pace` None: the speed is constant, or was not observed.
     """
 
     stage: Name

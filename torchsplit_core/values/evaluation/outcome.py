@@ -1,7 +1,7 @@
-"""The evaluation's outcome: every case with its four metrics, and the claims with what was found of each.
+"""The evaluation's outcome: every case with its four metrics, and every claim with its verdict.
 
-Figures that were not reckoned are None. `low` and `high` in a name are with every estimated throughput at the lower
-and the upper end of its 90 % interval; measured ones stay as they are.
+Figures that were not computed are None. `low` and `high` in a name: with every estimated throughput at the lower or
+upper end of its 90 % interval; measured ones are not varied.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class CaseKey:
 
     @property
     def name(self) -> str:
-        """One word for the whole key."""
+        """The whole key as one word."""
         return "-".join((self.mix, self.regime, self.sharing, self.colocation, self.weights, self.planner))
 
 
@@ -152,7 +152,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class ClaimPart:
-    """One thing that a claim says, and the comparisons by which it is judged. `counts` False: told beside it."""
+    """One part of a claim and the comparisons that decide it. `counts` False: reported, but not decisive."""
 
     title: str
     metric: str
@@ -167,7 +167,7 @@ class ClaimPart:
 class Claim:
     """A claim about plans; its verdict is the weakest of the parts that count.
 
-    Claim 1 has parts that each say it in a way of their own: its verdict is the weakest of those that say anything.
+    The parts of claim 1 are alternative tests of it: its verdict is the weakest of those that decide anything.
     """
 
     number: Count
@@ -179,7 +179,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class MixDescription:
-    """A mix as a reader has to know it."""
+    """What a reader needs to know of a mix."""
 
     name: Name
     title: str
@@ -191,7 +191,7 @@ class MixDescription:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationSettings:
-    """What every case shares; with other settings nothing is taken over."""
+    """What all cases share; cases of an earlier run are reused only if it had the same settings."""
 
     quick: bool
     requests_per_model: Count

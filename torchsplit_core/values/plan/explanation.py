@@ -1,4 +1,4 @@
-"""Why a plan is as it is: what binds each model, what a change would bring, what other layouts would."""
+"""Why a plan is as it is: what binds each model, and the effect of changes and of other layouts."""
 
 from __future__ import annotations
 
@@ -39,14 +39,13 @@ Effect = Literal["better", "same", "worse", "infeasible", "open", "not_examined"
 class ChangeEffect:
     """What one change of the request, alone, does to the objective (`old` and `new` are "from" and "to").
 
-    `level` is the first level of the objective, counted from 1, at which the best plans before and
-    after differ (where none does, the level at which the model stands); objectives of one level
-    have level 1. Values are those of plans found, bounds are proven: the gain is at least
-    value_after − bound_before and at most bound_after − value_before (for min_gpus the other way
-    round). `effect` is proven unless it is open (time ran out) or not_examined; `proven` says
-    that the figures are exact too. `new` is None where a demand is dropped. `gpu_id` names a GPU of
-    the kind meant: GPUs of one type may differ in the layouts they are offered, or in cost. `link` (GB/s) dropped
-    lets one model's transfers take no time; otherwise link and network of the whole request are changed.
+    `level` is the first level of the objective, from 1, at which the best plans before and after differ (if none
+    does, the model's own level); objectives of one level have level 1. Values are of plans found, bounds are proven:
+    the gain is at least value_after − bound_before and at most bound_after − value_before (min_gpus: the other way
+    round). `effect` is proven unless it is open (time ran out) or not_examined; `proven`: the figures are exact too.
+    `new` is None if a demand is dropped. `gpu_id` names a GPU of the changed kind: GPUs of one type may differ in
+    allowed layouts or cost. Dropping `link` (GB/s) makes one model's transfers free; any other change of it applies
+    to link and network of the whole request.
     """
 
     what: ChangeKind
@@ -89,9 +88,9 @@ class ModelBinding:
 class LayoutReason:
     """Why no GPU of the kind of `gpu_id` (same type, offers and cost) has this layout.
 
-    no_use: no model can use any of its slices. dominated: `matching` pairs each of its useful
-    slices with a slice of `dominated_by` at least as good for every model. tried: `trial` tells
-    what the best plan with this layout on one GPU reaches. not_examined: left for want of time.
+    no_use: no model can use any of its slices. dominated: `matching` pairs each of its useful slices with a slice of
+    `dominated_by` at least as good for every model. tried: `trial` is the best plan with this layout on one GPU.
+    not_examined: no time was left.
     """
 
     gpu_type: Name
@@ -108,9 +107,9 @@ class PriceStep:
     """A step from the freest relaxation to the plan, judged at the objective's first level.
 
     relaxed: GPUs and slices in any fractions. pooled: whole layouts, shares pooled over equal
-    slices. packed: those shares on concrete slices. shared, whole_slices: the best plan with
-    sharing fractional, exclusive. plan: the plan itself. `value` is of a plan found (None for a
-    bound alone); `loss` is its distance from the relaxed bound, as a share of it.
+    slices. packed: those shares on concrete slices. shared, whole_slices: the best plan with sharing fractional,
+    exclusive. plan: the plan itself. `value` is of a plan found (None if only bounded); `loss` is its distance from
+    the relaxed bound as a share of that bound.
     """
 
     step: Literal["relaxed", "pooled", "packed", "shared", "whole_slices", "plan"]

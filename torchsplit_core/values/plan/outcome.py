@@ -63,7 +63,7 @@ class ResponsePercentiles:
 
 
 ResponseBinding = Literal["rate", "fill", "service"]
-"""What most of a response at the limited percentile is: waiting, the rest of its batch, or the model itself."""
+"""The largest part of a response at the limited percentile: queueing, filling its batch, or the model itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +72,10 @@ class PlannedModel:
 
     `low_rps` and `high_rps`: its throughput with every instance at the lower (upper) end of its interval, one
     without an interval as it is. `basis` is the weakest of its tenants'. `bytes_across_cuts_per_s` are the bytes
-    that cross its cuts at that throughput. All None in plans of a version that did not reckon them.
+    that cross its cuts at that throughput. All None in plans of versions that did not compute them.
     `response_ms`, `response_bound_by` and `max_wait_ms` (how long a batch waits for requests before it starts) are
     of models with a limit of their response time, else None. `front_rps` is what the front lets through of the
-    throughput when all models get the same multiple of their demands; None where the request does not tell its costs.
+    throughput when all models get the same multiple of their demands; None if the request has no front costs.
     """
 
     name: Name
@@ -95,7 +95,7 @@ class PlannedModel:
 
 @dataclass(frozen=True, slots=True)
 class RoutedBytes:
-    """What routed co-locations send between GPUs, bytes/s, whatever the routing.
+    """Bytes/s that routed co-locations send between GPUs under any routing.
 
     No plan of this one's levels sends fewer than `bound` (None: nothing is proven, or the objective pays for them);
     `gap` is (bytes_per_s − bound) / bytes_per_s.
@@ -170,8 +170,8 @@ class PlanStatistics:
 class PlanOutcome:
     """The answer to the request with this hash. `warnings` say what was left out and why.
 
-    `explanation` is there where it was asked for, and only of a plan. `cost_per_hour` is that of the GPUs in use, None
-    where one of them has no price; `cost_per_million_requests` is of those served: of each model its throughput, up to
+    `explanation`: if requested, and only of a plan. `cost_per_hour` is that of the GPUs in use, None if one of them
+    has no price; `cost_per_million_requests` is of those served: of each model its throughput, up to
     its demand.
     """
 

@@ -29,11 +29,10 @@ from torchsplit_core.values.simulation.request import Arrivals, PoissonArrivals
 class FleetEntry:
     """`count` equal GPUs, or one with an id of its own.
 
-    `layouts`: None for every legal layout of the plain profiles, or the offered layouts as
-    tuples of profile names. `cost` is the price of one GPU for an hour, in whatever currency: None where none is
-    given, and then 1 to the objective min_gpus, the only one that heeds it. GPUs with one `node` name share that
-    host's link; None is a node of its own. `mig` False leaves a GPU whole; it says
-    nothing of types that know no MIG.
+    `layouts`: the allowed ones as tuples of profile names; None: every legal layout of the plain profiles. `cost` is
+    the price of one GPU for an hour in any currency, used by the objective min_gpus alone, which takes None for 1.
+    GPUs with the same `node` share that host's link; None: a node of its own. `mig` False leaves a GPU whole; types
+    without MIG ignore it.
     """
 
     type: Annotated[Name, FileField(after="id")]
@@ -94,11 +93,11 @@ class Variant:
 class PlanModel:
     """A model with its demands. `normalised` throughput is T / (weight · demand_rps).
 
-    `source` is what was profiled, None where nobody has told; `stages[].nodes` are of its graph.
-    `max_response_ms` limits `response_percentile` of what its clients wait, queues included, when requests come as
-    `arrivals` say; None: Poisson at `demand_rps`. `bytes_per_request` are those of a request's inputs and outputs,
-    which pass the front; None: nobody has told. With leximin and max_min, models of a higher `tier` are served up to
-    their demand before those of a lower one get more.
+    `source` is what was profiled, None if unknown; `stages[].nodes` are of its graph. `max_response_ms` limits
+    `response_percentile` of its clients' waiting time, queues included, for requests that arrive by `arrivals` (None:
+    Poisson at `demand_rps`). `bytes_per_request`: of a request's inputs and outputs, which pass the front; None:
+    unknown. With leximin and max_min, models of a higher `tier` are served up to their demand before those of a lower
+    one get more.
     """
 
     name: Name
@@ -117,7 +116,7 @@ class PlanModel:
 
     @property
     def expected_arrivals(self) -> Arrivals:
-        """How requests come: as it says, else Poisson at its demand."""
+        """`arrivals`, else Poisson at its demand."""
         return self.arrivals or PoissonArrivals(self.demand_rps)
 
     @property
@@ -131,8 +130,8 @@ ColocationMode = Literal["hard", "soft", "routed"]
 
 @dataclass(frozen=True, slots=True)
 class Colocation:
-    """hard: on every GPU either all of `models` have a slice or none. soft: separations cost bytes. routed: bytes/s do
-    that models which follow one another in the list must send between GPUs.
+    """hard: on every GPU either all of `models` have a slice or none. soft: separations cost bytes. routed: bytes/s
+    between GPUs from each model of the list to the next cost.
 
     `models` are names of models, or of stages as MODEL/VARIANT.STAGE (MODEL/STAGE where no other variant has one
     of that name). Between two neighbouring stages 0 bytes stand for what their cut carries.
@@ -144,7 +143,7 @@ class Colocation:
 
 
 ObjectiveKind = Literal["leximin", "max_min", "weighted_sum", "min_gpus"]
-"""What the best plan is; the planner tells them apart in its objective.py."""
+"""What the best plan is; see `planning.request.objective`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +171,8 @@ class SolverOptions:
 class PlanRequest:
     """The whole question. `link_gb_per_s` None: transfers between stages take no time.
 
-    `network_gb_per_s` holds where it is slower and the instances of a variant stand on more than one node.
-    Both in 10^9 bytes a second. `front`: what the one process costs that all clients of the plan talk to, where it is
-    served from one host; None: it counts for nothing.
+    `network_gb_per_s` applies, if slower, to a variant with instances on more than one node. Both in 10^9 bytes a
+    second. `front`: costs of the front if the plan is served from one host; None: ignored.
     """
 
     gpus: tuple[FleetEntry, ...]

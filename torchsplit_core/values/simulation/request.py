@@ -89,9 +89,9 @@ class SimulatedModel:
     """A model whose requests go through `stages` in this order; from stage i to i + 1 takes `transfer_ms[i]`.
 
     Empty `transfer_ms`: transfers take no time. Across cut i a batch of stage i carries `cut_bytes[i]`
-    whatever its size and `cut_bytes_per_request[i]` for each request; both empty: unknown. `front_ms`: so long a
-    request of it keeps the front, one process in front of all models that takes one request at a time, in the order
-    in which they come; 0: it passes none.
+    whatever its size and `cut_bytes_per_request[i]` for each request; both empty: unknown. `front_ms`: how long a
+    request occupies the front, one process before all models that serves requests one at a time in order of arrival;
+    0: no front.
     """
 
     name: Name

@@ -149,7 +149,7 @@ class StrategyRefusal:
 
 @dataclass(frozen=True, slots=True)
 class StrategyOutcome:
-    """Candidates, fastest first. `considered`: choices that were told good or not, the refused ones included.
+    """Candidates, fastest first. `considered`: choices that were examined, the refused ones included.
 
     Before the fastest stand those that can be exported and trained and whose seconds lie in its interval.
     optimal: no choice of the space is faster than the fastest; feasible: `bound_s`, seconds below which no choice

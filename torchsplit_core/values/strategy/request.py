@@ -29,8 +29,8 @@ Large = Annotated[int, Range(ge=1, le=2**31)]
 class TransformerSizes:
     """A decoder's sizes as they were written down; `transformer()` checks them.
 
-    Not `Transformer` itself, which checks when it is made: pydantic, which reads the union with `SourceSizes`, takes
-    the InputFault of a `__post_init__` for a member that does not fit, and the user is told of an internal fault.
+    Not `Transformer`, which checks itself: pydantic would take the InputFault of a `__post_init__` for a complaint
+    of its own and lose its field and remedy.
     """
 
     layers: Annotated[int, Range(ge=1, le=10000)]
