@@ -17,9 +17,9 @@ from torchsplit_core.values.strategy.request import (
     StrategyFix,
     StrategyNodes,
     StrategyRequest,
-    StrategyTraining,
     TransformerSizes,
 )
+from torchsplit_core.values.training import TrainingJob
 
 GPT = TransformerSizes(30, 3072, 32, 32, 12288, 50257, 2048)
 LLAMA_8B = TransformerSizes(32, 4096, 32, 8, 14336, 128256, 8192, gated=True, tied_embeddings=False)
@@ -35,7 +35,7 @@ WANTED = 10
 
 def equal(model: TransformerSizes, nodes: int, kind: str, batch: int, fix: StrategyFix) -> StrategyRequest:
     """A request for nodes of eight equal cards."""
-    return StrategyRequest(model, (StrategyNodes(nodes, 8, kind),), StrategyTraining(batch), fix, WANTED)
+    return StrategyRequest(model, (StrategyNodes(nodes, 8, kind),), TrainingJob(batch), fix, WANTED)
 
 
 def main() -> int:
@@ -45,10 +45,8 @@ def main() -> int:
     searched = {
         "4B, 8 × 8 A100-80GB": equal(GPT, 8, "A100-80GB", 512, StrategyFix()),
         "70B, 64 × 8 H100": equal(LLAMA_70B, 64, "H100-SXM5-80GB", 1024, StrategyFix()),
-        "8B, 64 cards of four kinds": StrategyRequest(LLAMA_8B, UNEQUAL, StrategyTraining(512), top_k=WANTED),
-        "70B, 64 cards of four kinds": StrategyRequest(
-            LLAMA_70B, UNEQUAL, StrategyTraining(512), top_k=WANTED
-        ),
+        "8B, 64 cards of four kinds": StrategyRequest(LLAMA_8B, UNEQUAL, TrainingJob(512), top_k=WANTED),
+        "70B, 64 cards of four kinds": StrategyRequest(LLAMA_70B, UNEQUAL, TrainingJob(512), top_k=WANTED),
     }
     compared = {
         "4B, 8 × 8 A100-80GB": searched["4B, 8 × 8 A100-80GB"],
@@ -82,7 +80,7 @@ def _searched(name: str, request: StrategyRequest) -> int:
 def _compared(name: str, request: StrategyRequest) -> int:
     (machine,) = read_fleet(request.fleet, request.training.precision)
     assert isinstance(request.model, TransformerSizes)
-    space = SearchSpace(request.model.transformer(), request.training.job(), 8, request.fix)
+    space = SearchSpace(request.model.transformer(), request.training, 8, request.fix)
     started = time.perf_counter()
     found = HomogeneousSearch(machine, space).best(machine.devices, WANTED)
     middle = time.perf_counter()

@@ -51,9 +51,9 @@ from torchsplit_core.values.strategy.request import (
     StrategyFix,
     StrategyNodes,
     StrategyRequest,
-    StrategyTraining,
     TransformerSizes,
 )
+from torchsplit_core.values.training import TrainingJob
 
 FOLDER = Path(__file__).resolve().parent.parent / "examples"
 
@@ -201,7 +201,7 @@ def training_4b() -> StrategyRequest:
     return StrategyRequest(
         TransformerSizes(30, 3072, 32, 32, 12288, 50257, 2048),
         (StrategyNodes(8, 8, "A100-80GB", between_gb_per_s=100.0),),
-        StrategyTraining(512),
+        TrainingJob(512),
         StrategyFix(tensor=2, micro_batch=8),
         top_k=3,
     )

@@ -1,4 +1,4 @@
-"""Write the JSON schema of every contract file to docs/schemas (run after a change of files/models.py)."""
+"""Write the JSON schema of every contract file to docs/schemas (run after a change of a value in FORMATS)."""
 
 from __future__ import annotations
 

@@ -18,9 +18,9 @@ from torchsplit_core.values.strategy.request import (
     SourceSizes,
     StrategyNodes,
     StrategyRequest,
-    StrategyTraining,
     TransformerSizes,
 )
+from torchsplit_core.values.training import TrainingJob
 from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 
@@ -50,7 +50,7 @@ def render(workspace: Workspace, *, first: bool) -> None:
         form = _model(workspace)
     with right:
         fleet = fleet_editor(list(FLEET), "new")
-        training = job_inputs(StrategyTraining(512), "new")
+        training = job_inputs(TrainingJob(512), "new")
     if st.button("Find a strategy", key="training-build", type="secondary" if first else "primary"):
         with frame.fault_boundary():
             name, model = sizes_of(form)
@@ -65,7 +65,7 @@ def render(workspace: Workspace, *, first: bool) -> None:
 def example(label: str) -> StrategyRequest:
     """The request of a ready example."""
     name, sequence, nodes, kind, batch = EXAMPLES[label]
-    return StrategyRequest(preset(name, sequence), (StrategyNodes(nodes, 8, kind),), StrategyTraining(batch))
+    return StrategyRequest(preset(name, sequence), (StrategyNodes(nodes, 8, kind),), TrainingJob(batch))
 
 
 def _model(workspace: Workspace) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def fleet_editor(rows: list[dict[str, Any]], mark: str) -> list[dict[str, Any]]:
     return edited
 
 
-def job_inputs(now: StrategyTraining, mark: str) -> StrategyTraining:
+def job_inputs(now: TrainingJob, mark: str) -> TrainingJob:
     """Batch, precision and optimizer."""
     batch = st.number_input("Sequences a step", 1, 2**20, now.global_batch, key=f"training-batch {mark}")
     left, right = st.columns(2)
@@ -157,7 +157,7 @@ def job_inputs(now: StrategyTraining, mark: str) -> StrategyTraining:
         optimizer = st.selectbox(
             "Optimizer", OPTIMIZERS, OPTIMIZERS.index(now.optimizer), key=f"training-optimizer {mark}"
         )
-    return StrategyTraining(int(batch), precision, optimizer)  # type: ignore[arg-type]
+    return TrainingJob(int(batch), precision, optimizer)  # type: ignore[arg-type]
 
 
 def rows_of(request: StrategyRequest) -> list[dict[str, Any]]:

@@ -19,15 +19,15 @@ from torchsplit_core.values.strategy.request import (
     StrategyFix,
     StrategyNodes,
     StrategyRequest,
-    StrategyTraining,
     TransformerSizes,
 )
+from torchsplit_core.values.training import TrainingJob
 
 pytestmark = pytest.mark.browser
 REQUEST = StrategyRequest(
     TransformerSizes(9, 4096, 32, 32, 16384, 32000, 512),
     (StrategyNodes(1, 2, "T4-16GB"), StrategyNodes(1, 1, "L4-24GB")),
-    StrategyTraining(8, "fp16"),
+    TrainingJob(8, "fp16"),
     StrategyFix(tensor=1, data=1, context=1),
 )
 INK = {"light": "rgb(27, 31, 36)", "dark": "rgb(230, 234, 238)"}

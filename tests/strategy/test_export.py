@@ -23,9 +23,9 @@ from torchsplit_core.values.strategy.request import (
     StrategyFix,
     StrategyNodes,
     StrategyRequest,
-    StrategyTraining,
     TransformerSizes,
 )
+from torchsplit_core.values.training import TrainingJob
 
 GATED = TransformerSizes(4, 32, 4, 2, 64, 100, 16, gated=True)
 PLAIN = replace(GATED, gated=False, tied_embeddings=False)
@@ -37,7 +37,7 @@ def asked(model: TransformerSizes = GATED, precision: str = "fp32", **fix: objec
     return StrategyRequest(
         model,
         (StrategyNodes(1, 4, "A100-40GB"),),
-        StrategyTraining(8, precision),  # type: ignore[arg-type]
+        TrainingJob(8, precision),  # type: ignore[arg-type]
         StrategyFix(**{**ALONE, "offload": "none", **fix}),  # type: ignore[arg-type]
         1,
     )

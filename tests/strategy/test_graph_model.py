@@ -21,9 +21,8 @@ from torchsplit_core.values.strategy.request import (
     StrategyFix,
     StrategyNodes,
     StrategyRequest,
-    StrategyTraining,
 )
-from torchsplit_core.values.training import ParallelConfig
+from torchsplit_core.values.training import ParallelConfig, TrainingJob
 
 WIDTH = 64
 
@@ -72,7 +71,7 @@ def asked(batch: int = 32, nodes: int = 2, kind: str = "A100-40GB", **fix: objec
     return StrategyRequest(
         SourceSizes("sample:chain"),
         (StrategyNodes(nodes, 4, kind),),
-        StrategyTraining(batch, "fp32"),
+        TrainingJob(batch, "fp32"),
         StrategyFix(**fix),  # type: ignore[arg-type]
         5,
     )
@@ -201,9 +200,7 @@ def test_unlike_nodes_and_eight_bits_are_refused_for_a_traced_model() -> None:
         search_graph_strategy(replace(request, fleet=request.fleet * 2), chain())
     assert fault.value.where == "fleet"
     with pytest.raises(InputFault) as fault:
-        search_graph_strategy(
-            replace(asked(kind="H100-SXM5-80GB"), training=StrategyTraining(32, "fp8")), chain()
-        )
+        search_graph_strategy(replace(asked(kind="H100-SXM5-80GB"), training=TrainingJob(32, "fp8")), chain())
     assert fault.value.where == "training.precision"
 
 

@@ -23,9 +23,9 @@ from torchsplit_core.values.strategy.request import (
     StrategyNodes,
     StrategyRequest,
     StrategySolver,
-    StrategyTraining,
     TransformerSizes,
 )
+from torchsplit_core.values.training import TrainingJob
 
 SMALL = TransformerSizes(12, 1024, 16, 16, 4096, 32000, 1024)
 FLEETS = {
@@ -44,7 +44,7 @@ def asked(fleet: str, batch: int = 13, **fix: object) -> StrategyRequest:
     return StrategyRequest(
         SMALL,
         FLEETS[fleet],
-        StrategyTraining(batch, "fp16"),
+        TrainingJob(batch, "fp16"),
         StrategyFix(**fix),  # type: ignore[arg-type]
     )
 
@@ -54,7 +54,7 @@ def entries_of(request: StrategyRequest) -> tuple[NodeGroup, ...]:
     return tuple(
         NodeGroup(
             one,
-            SearchSpace(SMALL.transformer(), request.training.job(), one.cluster.gpus_per_node, request.fix),
+            SearchSpace(SMALL.transformer(), request.training, one.cluster.gpus_per_node, request.fix),
         )
         for one in machines
     )
@@ -132,7 +132,7 @@ def test_a_faster_kind_gets_more_of_the_batch_and_every_entry_says_what_it_does(
         assert sum(one.layers_per_stage) == 12 and len(one.layers_per_stage) == one.stages
         assert one.seconds < best.seconds_per_step
     assert sum(vars_of(best.parts_s)) == pytest.approx(best.seconds_per_step)
-    alone = search_strategy(StrategyRequest(SMALL, FLEETS["two kinds"][:1], StrategyTraining(512, "fp16")))
+    alone = search_strategy(StrategyRequest(SMALL, FLEETS["two kinds"][:1], TrainingJob(512, "fp16")))
     assert best.seconds_per_step < alone.candidates[0].seconds_per_step
 
 
@@ -173,7 +173,7 @@ def test_a_fix_holds_for_every_entry() -> None:
 def test_where_no_entry_holds_the_model_it_says_what_each_lacks() -> None:
     large = TransformerSizes(80, 8192, 64, 8, 28672, 128256, 4096, gated=True)
     outcome = search_strategy(
-        StrategyRequest(large, FLEETS["two kinds"], StrategyTraining(16, "fp16"), solver=StrategySolver(5.0))
+        StrategyRequest(large, FLEETS["two kinds"], TrainingJob(16, "fp16"), solver=StrategySolver(5.0))
     )
     assert outcome.status == "infeasible" and outcome.message.count("GiB more") == 3
     assert outcome.message.count("smallest fleet of") + outcome.message.count("No fleet of") == 2

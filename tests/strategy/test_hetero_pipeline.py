@@ -28,10 +28,9 @@ from torchsplit_core.values.strategy.request import (
     StrategyNodes,
     StrategyRequest,
     StrategySolver,
-    StrategyTraining,
     TransformerSizes,
 )
-from torchsplit_core.values.training import ParallelConfig
+from torchsplit_core.values.training import ParallelConfig, TrainingJob
 from torchsplit_core.values.units import GIB
 
 LOOSE = TransformerSizes(5, 1024, 16, 16, 4096, 32000, 512)
@@ -72,7 +71,7 @@ CASES = {
 
 def searches_of(name: str) -> list[HomogeneousSearch]:
     model, fleet, batch, fix = CASES[name]
-    job = StrategyTraining(batch, "fp16").job()
+    job = TrainingJob(batch, "fp16")
     return [
         HomogeneousSearch(
             one, SearchSpace(model.transformer(), job, one.cluster.gpus_per_node, StrategyFix(**fix))
@@ -125,19 +124,19 @@ def test_tables_say_what_each_stage_by_itself_does() -> None:
 def test_two_equal_entries_are_reckoned_as_one_with_two_stages() -> None:
     fleet = (StrategyNodes(1, 1, "A100-80GB"), StrategyNodes(1, 1, "A100-80GB"))
     outcome = search_strategy(
-        StrategyRequest(LOOSE, fleet, StrategyTraining(8), StrategyFix(pipeline=1, recompute="none"))
+        StrategyRequest(LOOSE, fleet, TrainingJob(8), StrategyFix(pipeline=1, recompute="none"))
     )
     best = next(one for one in outcome.candidates if one.across)
     layers = [one.layers_per_stage for one in best.stages]
     even = replace(LOOSE, layers=6)
     outcome = search_strategy(
-        StrategyRequest(even, fleet, StrategyTraining(8), StrategyFix(shard="none", offload="none"))
+        StrategyRequest(even, fleet, TrainingJob(8), StrategyFix(shard="none", offload="none"))
     )
     best = next(one for one in outcome.candidates if one.across)
     assert sum(sum(one) for one in layers) == 5 and len(best.stages) == 2
     (machine,) = read_fleet((StrategyNodes(2, 1, "A100-80GB"),), "bf16")
     choices = ParallelConfig(pipeline=2, micro_batch=best.micro_batch, recompute=best.recompute)
-    job = StrategyTraining(8).job()
+    job = TrainingJob(8)
     step = estimate(even.transformer(), machine.device, machine.cluster, choices, job, SOFTWARE)
     same = [one.layers_per_stage for one in best.stages] == [(3,), (3,)]
     assert (
@@ -149,7 +148,7 @@ def test_two_equal_entries_are_reckoned_as_one_with_two_stages() -> None:
 
 def test_what_no_entry_holds_alone_is_trained_by_all_together() -> None:
     model, fleet, _, fix = CASES["no entry holds a copy"]
-    request = StrategyRequest(model, fleet, StrategyTraining(8, "fp16"), StrategyFix(**fix))  # type: ignore[arg-type]
+    request = StrategyRequest(model, fleet, TrainingJob(8, "fp16"), StrategyFix(**fix))  # type: ignore[arg-type]
     outcome = search_strategy(request)
     assert outcome.status == "optimal" and "No entry holds a copy of the model" in outcome.message
     (best,) = outcome.candidates
@@ -194,7 +193,7 @@ def test_a_pipeline_that_was_tampered_with_breaks_a_rule() -> None:
 def test_a_host_gets_a_stage_where_that_helps_and_else_it_says_why_not() -> None:
     helped = search_strategy(
         StrategyRequest(
-            TIGHT, (StrategyNodes(1, 1, "T4-16GB"), StrategyNodes(1, 1, "CPU-64c")), StrategyTraining(4, "fp16"),
+            TIGHT, (StrategyNodes(1, 1, "T4-16GB"), StrategyNodes(1, 1, "CPU-64c")), TrainingJob(4, "fp16"),
             StrategyFix(offload="none"),
         )
     )  # fmt: skip
@@ -205,9 +204,7 @@ def test_a_host_gets_a_stage_where_that_helps_and_else_it_says_why_not() -> None
         StrategyNodes(1, 1, "CPU-2c"),
     )
     wide = replace(TIGHT, layers=24)
-    left = search_strategy(
-        StrategyRequest(wide, fleet, StrategyTraining(8, "fp16"), StrategyFix(offload="none"))
-    )
+    left = search_strategy(StrategyRequest(wide, fleet, TrainingJob(8, "fp16"), StrategyFix(offload="none")))
     assert "CPU-2c" not in {one.type for one in left.candidates[0].stages}
     assert "fleet[2], CPU-2c is left out: a layer takes" in left.message
 
@@ -252,10 +249,10 @@ def test_what_the_nearest_pipeline_lacks_is_the_least_of_all(offload: str) -> No
     request = StrategyRequest(
         model,
         fleet,
-        StrategyTraining(2, "fp16"),
+        TrainingJob(2, "fp16"),
         StrategyFix(offload=offload, recompute="full"),  # type: ignore[arg-type]
     )
-    job = request.training.job()
+    job = request.training
     searches = [
         HomogeneousSearch(one, SearchSpace(model.transformer(), job, one.cluster.gpus_per_node, request.fix))
         for one in read_fleet(fleet, "fp16")
@@ -279,7 +276,7 @@ def test_where_nothing_divides_no_pipeline_is_the_nearest() -> None:
     fleet = (StrategyNodes(1, 3, "T4-16GB"), StrategyNodes(1, 3, "L4-24GB"))
     fix = StrategyFix(offload="none", pipeline=1)
     model = replace(TIGHT, layers=40)
-    outcome = search_strategy(StrategyRequest(model, fleet, StrategyTraining(4, "fp16"), fix))
+    outcome = search_strategy(StrategyRequest(model, fleet, TrainingJob(4, "fp16"), fix))
     assert (
         "No pipeline across entries fits either: no division of the entries into stages goes"
         in outcome.message
@@ -289,20 +286,18 @@ def test_where_nothing_divides_no_pipeline_is_the_nearest() -> None:
 def test_fixes_hold_for_every_stage_of_a_pipeline() -> None:
     fleet = (StrategyNodes(1, 4, "T4-16GB"), StrategyNodes(1, 2, "L4-24GB"))
     fix = StrategyFix(tensor=2, recompute="full", micro_batch=1, offload="none")
-    outcome = search_strategy(StrategyRequest(TIGHT, fleet, StrategyTraining(8, "fp16"), fix))
+    outcome = search_strategy(StrategyRequest(TIGHT, fleet, TrainingJob(8, "fp16"), fix))
     best = next(one for one in outcome.candidates if one.across)
     assert all(one.tensor == 2 and one.recompute == "full" and one.micro_batch == 1 for one in best.stages)
     # Chunks of a stage are none of a pipeline across entries.
-    chunks = search_strategy(
-        StrategyRequest(LOOSE, fleet, StrategyTraining(8, "fp16"), StrategyFix(interleave=1))
-    )
+    chunks = search_strategy(StrategyRequest(LOOSE, fleet, TrainingJob(8, "fp16"), StrategyFix(interleave=1)))
     assert any(one.across for one in chunks.candidates)
 
 
 def test_out_of_time_it_says_how_far_the_best_may_be_off() -> None:
     fleet = (StrategyNodes(1, 4, "A100-40GB"), StrategyNodes(1, 4, "T4-16GB"))
     request = StrategyRequest(
-        replace(LOOSE, layers=12), fleet, StrategyTraining(64, "fp16"), solver=StrategySolver(1e-3)
+        replace(LOOSE, layers=12), fleet, TrainingJob(64, "fp16"), solver=StrategySolver(1e-3)
     )
     outcome = search_strategy(request)
     assert outcome.status == "feasible" and outcome.bound_s is not None

@@ -24,9 +24,9 @@ from torchsplit_core.values.strategy.request import (
     StrategyNodes,
     StrategyRequest,
     StrategySolver,
-    StrategyTraining,
     TransformerSizes,
 )
+from torchsplit_core.values.training import TrainingJob
 
 LOOSE = TransformerSizes(4, 1024, 16, 16, 4096, 32000, 512)
 
@@ -49,12 +49,12 @@ FIX = StrategyFix(offload="none", shard="none", recompute="full")
 
 def request_of(name: str) -> StrategyRequest:
     model, fleet, batch = CASES[name]
-    return StrategyRequest(model, fleet, StrategyTraining(batch, "fp16"), FIX)
+    return StrategyRequest(model, fleet, TrainingJob(batch, "fp16"), FIX)
 
 
 def entries_of(request: StrategyRequest) -> tuple[NodeGroup, ...]:
     assert isinstance(request.model, TransformerSizes)
-    sizes, job = request.model.transformer(), request.training.job()
+    sizes, job = request.model.transformer(), request.training
     return tuple(
         NodeGroup(one, SearchSpace(sizes, job, one.cluster.gpus_per_node, request.fix))
         for one in read_fleet(request.fleet, request.training.precision)
@@ -120,7 +120,7 @@ def test_the_search_is_equal_to_every_division_into_groups(name: str) -> None:
 
 
 def test_two_of_a_kind_beside_two_of_another_are_two_pipelines() -> None:
-    request = replace(request_of("two pairs"), training=StrategyTraining(32, "fp16"))
+    request = replace(request_of("two pairs"), training=TrainingJob(32, "fp16"))
     outcome = search_strategy(replace(request, solver=StrategySolver(600.0)))
     best = outcome.candidates[0]
     assert outcome.status == "optimal" and outcome.bound_s == best.seconds_per_step
@@ -160,7 +160,7 @@ def test_groups_that_were_tampered_with_break_a_rule() -> None:
 
 
 def test_out_of_time_groups_leave_a_bound() -> None:
-    entries = entries_of(replace(request_of("two pairs"), training=StrategyTraining(64, "fp16")))
+    entries = entries_of(replace(request_of("two pairs"), training=TrainingJob(64, "fp16")))
     search = ReplicaGroupSearch(entries, stock_of(entries))
     search.run(time.monotonic(), known_s=1e3)
     assert search.best is None and not search.proven and 0 < search.bound_s < 1e3
@@ -170,7 +170,7 @@ def test_out_of_time_groups_leave_a_bound() -> None:
     assert other.best is not None
     assert other.proven or other.bound_s < other.best.seconds
     known = search_strategy(
-        replace(request_of("two pairs"), training=StrategyTraining(64, "fp16"), solver=StrategySolver(1e-3))
+        replace(request_of("two pairs"), training=TrainingJob(64, "fp16"), solver=StrategySolver(1e-3))
     )
     assert known.status == "feasible" and known.bound_s is not None
     assert known.bound_s < known.candidates[0].seconds_per_step

@@ -23,10 +23,9 @@ from torchsplit_core.values.strategy.request import (
     StrategyFix,
     StrategyNodes,
     StrategyRequest,
-    StrategyTraining,
     TransformerSizes,
 )
-from torchsplit_core.values.training import ParallelConfig, StepEstimate
+from torchsplit_core.values.training import ParallelConfig, StepEstimate, TrainingJob
 
 GPT = TransformerSizes(24, 2048, 16, 16, 8192, 50257, 2048)
 MIXTURE = TransformerSizes(12, 1024, 16, 4, 2816, 32000, 1024, gated=True, experts=8, experts_per_token=2)
@@ -47,7 +46,7 @@ def asked(
     return StrategyRequest(
         model,
         (StrategyNodes(nodes, per_node, kind),),
-        StrategyTraining(batch, precision),  # type: ignore[arg-type]
+        TrainingJob(batch, precision),  # type: ignore[arg-type]
         StrategyFix(**fix),  # type: ignore[arg-type]
         top_k,
     )
@@ -57,7 +56,7 @@ def searched(request: StrategyRequest) -> tuple[HomogeneousSearch, int]:
     (machine,) = read_fleet(request.fleet, request.training.precision)
     assert isinstance(request.model, TransformerSizes)
     space = SearchSpace(
-        request.model.transformer(), request.training.job(), machine.cluster.gpus_per_node, request.fix
+        request.model.transformer(), request.training, machine.cluster.gpus_per_node, request.fix
     )
     return HomogeneousSearch(machine, space), machine.devices
 

@@ -9,7 +9,7 @@ from torchsplit_core.deployment.hosts import Host
 from torchsplit_core.deployment.workload import Route, ServedPart, SliceServer, Workload
 from torchsplit_core.files import write_text
 from torchsplit_core.values import InputFault, StageValue, quoted
-from torchsplit_core.values.serving.datatypes import OF_TORCH
+from torchsplit_core.values.serving.datatypes import OF_TORCH, Datatype
 from torchsplit_core.values.serving.routes import (
     RoutedModel,
     RoutedOutput,
@@ -20,7 +20,7 @@ from torchsplit_core.values.serving.routes import (
 )
 
 
-def datatype(value: StageValue) -> str:
+def datatype(value: StageValue) -> Datatype:
     """Its name on the wire. Raises InputFault for a dtype that the protocol has not got."""
     if value.dtype is None or value.dtype not in OF_TORCH:
         raise InputFault(

@@ -32,8 +32,10 @@ def replace_file(path: Path, text: str, mode: int = 0o644) -> None:
 
 
 def move_into_place(path: Path, text: str) -> None:
-    """Write `text` beside `path` and move it there, not synced: for words of a moment, which need not survive a power
-    cut. A path has one writer. Raises OSError where that cannot be done."""
+    """Like `replace_file`, not synced: for states that need not survive a power cut. A path has one writer.
+
+    Raises OSError.
+    """
     fresh = path.with_name(f".{path.name}")
     fresh.write_text(text, encoding="utf-8")
     fresh.replace(path)

@@ -1,8 +1,6 @@
 """Reading and writing contract files: text ↔ strict model ↔ frozen value.
 
-A value and its file model have the same field names, so one pair of functions serves all
-formats: pydantic checks the text, then a type adapter builds the value, and back. Where the
-file says another name, it is the field's alias.
+File models are made of the values (`file_models`), so one pair of functions serves all formats.
 """
 
 from __future__ import annotations
@@ -19,10 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from torchsplit_core.files.atomic_write import replace_file
 from torchsplit_core.files.json_text import TRUSTED_BYTES, measure, parse_json, refuse_large
-from torchsplit_core.files.plain_data import leave_out, rename_profiles
 from torchsplit_core.files.validation_faults import fault_of
 from torchsplit_core.graph.serialization import graph_from_dict, graph_to_text
-from torchsplit_core.values import WHOLE_GPU, InputFault, quoted, suggestion, system_reason
+from torchsplit_core.values import InputFault, quoted, suggestion, system_reason
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, TypeAdapter
@@ -33,88 +30,72 @@ LARGEST_FILE_BYTES = 512 * 2**20
 """A larger contract file is refused before it is read."""
 
 STANDARD_STREAM, STANDARD_NAME = "-", "standard input"
-"""Standard input in a file's place, and what messages call it."""
+"""The path that means standard input, and its name in messages."""
 
 _stdin_read: object = None
-"""The stream that has been read."""
+"""The standard input that was read: a second read would find nothing."""
 
-FORMATS: Mapping[str, tuple[str, str]] = {
-    "torchsplit.graph": ("GraphFile", "torchsplit_core.graph.torch_graph:TorchGraph"),
-    "torchsplit.profile": ("ProfileFile", "torchsplit_core.values.profile:Profile"),
-    "torchsplit.plan_request": ("PlanRequestFile", "torchsplit_core.values.plan.request:PlanRequest"),
-    "torchsplit.plan": ("PlanOutcomeFile", "torchsplit_core.values.plan.outcome:PlanOutcome"),
-    "torchsplit.partition_request": (
-        "PartitionRequestFile",
-        "torchsplit_core.values.partition:PartitionRequest",
-    ),
-    "torchsplit.partition": ("PartitionOutcomeFile", "torchsplit_core.values.partition:PartitionOutcome"),
-    "torchsplit.placement_request": (
-        "PlacementRequestFile",
-        "torchsplit_core.values.placement:PlacementRequest",
-    ),
-    "torchsplit.placement": ("PlacementOutcomeFile", "torchsplit_core.values.placement:PlacementOutcome"),
-    "torchsplit.placement_frontier": (
-        "PlacementFrontierFile",
-        "torchsplit_core.values.placement_frontier:PlacementFrontier",
-    ),
-    "torchsplit.stages": ("StageManifestFile", "torchsplit_core.values.stages:StageManifest"),
-    "torchsplit.simulation_request": (
-        "SimulationRequestFile",
-        "torchsplit_core.values.simulation.request:SimulationRequest",
-    ),
-    "torchsplit.simulation": (
-        "SimulationOutcomeFile",
-        "torchsplit_core.values.simulation.outcome:SimulationOutcome",
-    ),
-    "torchsplit.measurement": ("MeasurementFile", "torchsplit_core.values.serving.measurement:Measurement"),
-    "torchsplit.strategy_request": (
-        "StrategyRequestFile",
-        "torchsplit_core.values.strategy.request:StrategyRequest",
-    ),
-    "torchsplit.strategy": ("StrategyOutcomeFile", "torchsplit_core.values.strategy.outcome:StrategyOutcome"),
-    "torchsplit.routes": ("RoutesFile", "torchsplit_core.values.serving.routes:Routes"),
-    "torchsplit.evaluation": (
-        "EvaluationOutcomeFile",
-        "torchsplit_core.values.evaluation.outcome:EvaluationOutcome",
-    ),
+FORMATS: Mapping[str, str] = {
+    "torchsplit.graph": "torchsplit_core.graph.torch_graph:TorchGraph",
+    "torchsplit.profile": "torchsplit_core.values.profile:Profile",
+    "torchsplit.plan_request": "torchsplit_core.values.plan.request:PlanRequest",
+    "torchsplit.plan": "torchsplit_core.values.plan.outcome:PlanOutcome",
+    "torchsplit.partition_request": "torchsplit_core.values.partition:PartitionRequest",
+    "torchsplit.partition": "torchsplit_core.values.partition:PartitionOutcome",
+    "torchsplit.placement_request": "torchsplit_core.values.placement:PlacementRequest",
+    "torchsplit.placement": "torchsplit_core.values.placement:PlacementOutcome",
+    "torchsplit.placement_frontier": "torchsplit_core.values.placement:PlacementFrontier",
+    "torchsplit.stages": "torchsplit_core.values.stages:StageManifest",
+    "torchsplit.simulation_request": "torchsplit_core.values.simulation.request:SimulationRequest",
+    "torchsplit.simulation": "torchsplit_core.values.simulation.outcome:SimulationOutcome",
+    "torchsplit.measurement": "torchsplit_core.values.serving.measurement:Measurement",
+    "torchsplit.strategy_request": "torchsplit_core.values.strategy.request:StrategyRequest",
+    "torchsplit.strategy": "torchsplit_core.values.strategy.outcome:StrategyOutcome",
+    "torchsplit.routes": "torchsplit_core.values.serving.routes:Routes",
+    "torchsplit.evaluation": "torchsplit_core.values.evaluation.outcome:EvaluationOutcome",
 }
-"""Format name → (name of its newest version's file model, value class): who reads one format loads no other's."""
+"""Format name → value class, imported when the format is first read."""
 
-EARLIER_MODELS: Mapping[str, tuple[str, ...]] = {
-    "torchsplit.placement_request": ("PlacementRequestFile1",),
-    "torchsplit.placement": ("PlacementOutcomeFile1",),
-    "torchsplit.placement_frontier": ("PlacementFrontierFile1",),
-}
-"""Format name → file models of its versions 1, 2, … before the newest: they are read for ever."""
-
-
-MODEL_MODULES = (
-    "models", "partition_models", "placement_models", "stage_models", "simulation_models", "strategy_models",
-    "measurement_models", "route_models", "evaluation_models",
-)  # fmt: skip
-"""Where file models stand: what most commands read comes first, and no further room is loaded than has the format."""
+IN_VERSION_2 = ("torchsplit.placement_request", "torchsplit.placement", "torchsplit.placement_frontier")
+"""Formats that are written in version 2 and read in version 1 for ever."""
 
 
 def newest_version(format_name: str) -> int:
     """The version that is written."""
-    return len(EARLIER_MODELS.get(format_name, ())) + 1
+    return 2 if format_name in IN_VERSION_2 else 1
+
+
+def value_class(format_name: str) -> type:
+    """The class of a format's values."""
+    module, _, name = FORMATS[format_name].partition(":")
+    kind: type = getattr(import_module(module), name)
+    return kind
+
+
+def _is_earlier(format_name: str, version: int) -> bool:
+    return version < newest_version(format_name)
 
 
 @cache
 def _model(format_name: str, version: int) -> type[BaseModel]:
-    """The file model. Loaded when first used: a job that only writes a graph starts twice as fast without."""
-    name = (*EARLIER_MODELS.get(format_name, ()), FORMATS[format_name][0])[version - 1]
-    modules = (import_module(f"torchsplit_core.files.{module}") for module in MODEL_MODULES)
-    model: type[BaseModel] = next(getattr(module, name) for module in modules if hasattr(module, name))
-    return model
+    """The file model, made when first used: a job that only writes a graph starts twice as fast without pydantic."""
+    if format_name == "torchsplit.graph":
+        from torchsplit_core.files.graph_model import GraphFile
+
+        return GraphFile
+    from torchsplit_core.files.file_models import file_model
+
+    return file_model(value_class(format_name), _is_earlier(format_name, version), (format_name, version))
 
 
 @cache
-def _adapter(format_name: str) -> TypeAdapter[Any]:
+def _adapter(format_name: str, version: int) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter
 
-    module, _, name = FORMATS[format_name][1].partition(":")
-    return TypeAdapter(getattr(import_module(module), name))
+    from torchsplit_core.files.file_models import file_type
+
+    earlier = _is_earlier(format_name, version)
+    return TypeAdapter(file_type(value_class(format_name), earlier, (format_name, version)))
 
 
 def schema_of(format_name: str) -> dict[str, Any]:
@@ -145,7 +126,7 @@ def read_text(
 def _parsed(
     text: str, origin: str, expected: str | None, memory_bytes: int
 ) -> tuple[str, int, dict[str, Any]]:
-    """A contract file's format name, version and plain data, whose fields nobody has checked yet."""
+    """A contract file's format name, version and plain data, whose fields are not checked yet."""
     data = parse_json(text, origin, memory_bytes=memory_bytes)
     if not isinstance(data, dict):
         raise InputFault(
@@ -179,29 +160,24 @@ def _parsed(
 
 
 def _value(name: str, version: int, data: dict[str, Any], origin: str) -> Any:
-    """The value that plain data stands for. Raises InputFault where it breaks a rule of its format."""
+    """The value of plain data. Raises InputFault if it breaks a rule of its format."""
     if name == "torchsplit.graph":
         # It checks itself: file models of a million nodes would need several times the memory.
         try:
             return graph_from_dict(data)
         except InputFault as fault:
             raise fault.within(origin) from fault
-    checked = _validate(_model(name, version), data, origin)
-    plain = checked.model_dump(by_alias=False, exclude={"format", "version"})
-    rename_profiles(name, plain, None, WHOLE_GPU)
-    return _adapter(name).validate_python(plain)
+    return _checked(name, version, data, origin)
 
 
-def _validate(
-    model: type[BaseModel], data: dict[str, Any], origin: str, *, by_name: bool = False
-) -> BaseModel:
-    """The file model of plain data; `own`: of a value, by its field names. Raises InputFault for a broken rule."""
+def _checked(name: str, version: int, data: dict[str, Any], origin: str) -> Any:
+    """The value of plain data that pydantic checks. Raises InputFault for a broken rule."""
     from pydantic import ValidationError
 
     try:
-        return model.model_validate(data, by_alias=not by_name, by_name=by_name)
+        return _adapter(name, version).validate_python(data)
     except ValidationError as error:
-        raise fault_of(error, model, data, origin) from error
+        raise fault_of(error, _model(name, version), data, origin) from error
 
 
 def read_file(path: str | Path, *, expected: str | None = None) -> tuple[str, Any]:
@@ -210,7 +186,7 @@ def read_file(path: str | Path, *, expected: str | None = None) -> tuple[str, An
 
 
 def read_versioned(path: str | Path, *, expected: str) -> tuple[int, Any]:
-    """The version of a file in the format `expected`, and its value: to answer in the version that was asked in."""
+    """The version of a file in the format `expected`, and its value: answers are written in the same version."""
     origin = origin_of(path)
     name, version, data = _parsed(_text_of(path), origin, expected, TRUSTED_BYTES)
     return version, _value(name, version, data, origin)
@@ -256,8 +232,8 @@ def _text_of(path: str | Path) -> str:
 def format_of(value: Any) -> str:
     """The format name of a value."""
     qualified_name = f"{type(value).__module__}:{type(value).__qualname__}"
-    for name, (_, value_class) in FORMATS.items():
-        if qualified_name == value_class:
+    for name, class_name in FORMATS.items():
+        if qualified_name == class_name:
             return name
     raise TypeError(f"no file format for {type(value).__name__}")
 
@@ -274,13 +250,12 @@ def write_text(value: Any, version: int | None = None) -> str:
 
 
 def _checked_text(name: str, value: Any, version: int) -> str:
-    """The value as text by its file model."""
-    plain = {"format": name, "version": version, **_plain(dataclasses.asdict(value))}
-    rename_profiles(name, plain, WHOLE_GPU, None)
-    checked = _validate(_model(name, version), plain, name.removeprefix("torchsplit."), by_name=True)
-    data = checked.model_dump(by_alias=True)
-    leave_out(name, data)
-    return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    """The value as text, if it passes the checks of its format: numbers become those that a reader gets."""
+    from torchsplit_core.files.file_models import to_data
+
+    head, earlier = {"format": name, "version": version}, _is_earlier(name, version)
+    checked = _checked(name, version, head | to_data(value, earlier), name.removeprefix("torchsplit."))
+    return json.dumps(head | to_data(checked, earlier), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _placement_text(request: PlacementRequest, version: int) -> str:
@@ -290,15 +265,6 @@ def _placement_text(request: PlacementRequest, version: int) -> str:
     empty = f'"bandwidth_{"gb" if version == 1 else "gib"}_per_s": []'
     assert text.count(empty) == 1, "no other field of a request has this name"
     return text.replace(empty, f"{empty[:-1]}\n  {rows}\n ]") if rows else text
-
-
-def _plain(value: Any) -> Any:
-    """Tuples as lists and mappings as dicts, as a strict file model wants them."""
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return value
 
 
 def write_file(value: Any, path: str | Path, version: int | None = None) -> Path:

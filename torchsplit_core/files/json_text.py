@@ -1,8 +1,7 @@
-"""Foreign JSON: measured before it is read, then read with every fault of it as one message.
+"""Untrusted JSON: its memory is bounded before it is parsed, and every fault becomes one message.
 
-What a text costs in memory is not its size: `{},` is three bytes and an object of 64, and what checks
-the objects keeps more. So the marks of the syntax are counted first, which is quick, and a text that
-could need more than it may is refused unread.
+The size of a text does not bound its memory: `{},` is three bytes and an object of 64. Counting the marks of the
+syntax is quick and gives an upper figure; a text above the limit is refused unread.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ MOST_KEYS = 10_000
 
 # CPython 3.11, 64 bits (sys.getsizeof): upper figures of what json.loads makes of each mark.
 _OBJECT, _FIRST_ENTRY, _ENTRY, _LIST, _VALUE, _TEXT = 64, 75, 45, 88, 41, 64
-# What checking adds to each object and to each value: file model, plain copy and value of our own.
-# Measured with pydantic 2.14 for every format: 600 to 1,400 bytes an object, up to 40 a value.
+# What checking adds to each object and each value: file model and frozen value.
+# Upper figures, measured with pydantic 2.14 for every format.
 _CHECKED_OBJECT, _CHECKED_VALUE = 1500, 40
 
 _MARKS = '{[:,"'

@@ -1,7 +1,7 @@
-"""A value as our own store keeps it between two edits: its fields as JSON, without the checks of a contract file.
+"""Values as JSON without the checks of a contract file, for drafts in the store.
 
-To write a request of 16 models so takes a fortieth of its contract file's time, which whoever moves a slider would
-wait for. It is read by this program alone; what leaves it is a contract file.
+A slider's edit waits for this write: a request of 16 models takes a fortieth of its contract file's time. Only this
+program reads it.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from torchsplit_core.bundle import python_path
 from torchsplit_core.jobs.job_kinds import JOBS, kind_of
 
 PRELOADED = (
-    "torchsplit_core.jobs.runner", "torchsplit_core.files.models", "torchsplit_core.planning.explanation.explain",
+    "torchsplit_core.jobs.runner", "torchsplit_core.files.file_models", "torchsplit_core.planning.explanation.explain",
     "torchsplit_core.latency_slo.slo_planner", "torchsplit_core.workspace.versions", "pydantic.dataclasses",
 )  # fmt: skip
 """What jobs load while they run, beside the modules of their kinds; none of it loads torch."""

@@ -36,7 +36,7 @@ from torchsplit_core.serving.protocol.tensors import (
 from torchsplit_core.values import quoted, suggestion
 from torchsplit_core.values.serving.datatypes import OF_TORCH
 
-DTYPES = {datatype: getattr(torch, name) for name, datatype in OF_TORCH.items()}
+DTYPES: dict[str, torch.dtype] = {datatype: getattr(torch, name) for name, datatype in OF_TORCH.items()}
 
 Values = dict[str, torch.Tensor]
 

@@ -49,7 +49,7 @@ def run_strategy_of(given: Any, candidate: int = 1, precision: Precision | None 
         job = TrainingJob(given.batch_per_device * given.data, precision or "fp32")
         return RunStrategy(given.choices, job, predicted, _layers(given))
     if isinstance(given, StrategyRequest):
-        job = given.training.job()
+        job = given.training
         config = ParallelConfig(**given.fix.given())  # type: ignore[arg-type]
         return RunStrategy(config, replace(job, precision=precision or job.precision))
     raise InputFault(

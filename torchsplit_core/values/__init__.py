@@ -1,8 +1,8 @@
 """The vocabulary of the program: frozen dataclasses that every room understands.
 
 Nothing here computes, reads files or imports a third-party package. Units stand in the
-names (`latency_ms`, `memory_gib`, `output_bytes`); lists are tuples; a figure that was
-measured and one that was estimated are told apart by `basis`.
+names (`latency_ms`, `memory_gib`, `output_bytes`); lists are tuples; `basis` says whether a
+figure was measured or estimated. Limits of fields in contract files stand in their annotations (`fields`).
 """
 
 from __future__ import annotations
@@ -42,11 +42,13 @@ if TYPE_CHECKING:
         PartitionRequest,
     )
     from torchsplit_core.values.placement import (
+        FrontierPoint,
         LinearCoefficients,
         LinearThroughput,
         PlacedLink,
         PlacedReplica,
         PlacedSegment,
+        PlacementFrontier,
         PlacementGpu,
         PlacementModel,
         PlacementOutcome,
@@ -57,7 +59,6 @@ if TYPE_CHECKING:
         TableThroughput,
         ThroughputRow,
     )
-    from torchsplit_core.values.placement_frontier import FrontierPoint, PlacementFrontier
     from torchsplit_core.values.plan.explanation import (
         ChangeEffect,
         LayoutReason,
@@ -263,11 +264,10 @@ __getattr__ = on_demand(
             "GraphEdge PartitionCandidate PartitionDevices PartitionNode PartitionOutcome PartitionRequest"
         ),
         "placement": (
-            "LinearCoefficients LinearThroughput PlacedLink PlacedReplica PlacedSegment PlacementGpu "
-            "PlacementModel PlacementOutcome PlacementRequest PlacementSolver RooflineGpu "
-            "RooflineThroughput TableThroughput ThroughputRow"
+            "FrontierPoint LinearCoefficients LinearThroughput PlacedLink PlacedReplica PlacedSegment "
+            "PlacementFrontier PlacementGpu PlacementModel PlacementOutcome PlacementRequest PlacementSolver "
+            "RooflineGpu RooflineThroughput TableThroughput ThroughputRow"
         ),
-        "placement_frontier": "FrontierPoint PlacementFrontier",
         "plan.explanation": "ChangeEffect LayoutReason ModelBinding ModelLimit PlanExplanation PriceStep",
         "plan.fault": "PlanFault slice_name",
         "plan.outcome": (

@@ -1,4 +1,4 @@
-"""The two kinds of fault a person can meet: theirs, said clearly, and ours."""
+"""The two kinds of fault: of the input, which the user can correct, and of the program."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ class InputFault(ValueError):
 
     `problem` is a clause that is true of this very input and names the value: "unknown GPU type 'A100'",
     "cannot be read: no such file", "is -3, below the least value 0". It never states the rule as if it held.
-    `remedy` is one sentence or more that tell what to do. `where` is the file, field or option; "" where the
-    problem says it already.
+    `remedy` says what to do, in whole sentences. `where` is the file, field or option; "" if the problem names it.
 
     The command line turns it into exit code 2, a page into one red line.
     """

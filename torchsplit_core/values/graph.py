@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
+
+from torchsplit_core.values.fields import Free, NodeId, Whole
 
 NodeKind = Literal["input", "parameter", "buffer", "constant", "op", "output"]
 
@@ -17,11 +18,10 @@ class GraphNode:
     `shape` has integers, or symbol names where the size is free; None where the value is
     not a tensor. `output_bytes` is the size of its output at the traced batch. `source` is
     "file.py:118", and `code` that line's text as torch recorded it when it traced the model.
-    `arguments` is what an operation is called with, by name, in the JSON of `graph.arguments`; empty where
-    nobody says.
+    `arguments`: those of an operation by name, in the JSON of `graph.arguments`; empty if unknown.
     """
 
-    id: str
+    id: NodeId
     kind: NodeKind
     op: str = ""
     target: str = ""
@@ -29,7 +29,7 @@ class GraphNode:
     module: str = ""
     shape: tuple[int | str, ...] | None = None
     dtype: str | None = None
-    output_bytes: int = 0
+    output_bytes: Whole = 0
     source: str = ""
     code: str = ""
-    arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    arguments: Free = field(default_factory=dict, hash=False)

@@ -9,7 +9,7 @@ WHOLE_GPU = ""
 """The profile of a GPU that is not cut: null in files. Empty, so that profiles stay texts that sort."""
 
 CPU = "CPU"
-"""The gpu_type of points measured on cores of a host, whatever host of a fleet they are for."""
+"""The gpu_type of points measured on cores of a host, for any host of a fleet."""
 
 
 def point_type(fleet_type: str) -> str:
@@ -28,9 +28,9 @@ class SliceProfile:
 
     `placement_starts` and `memory_slices` are in memory slots of the GPU; an instance at
     start s occupies slots s … s + memory_slices − 1 and `compute_slices` compute slices.
-    `memory_gib` and `sm_count` are None where no listing was found. A whole GPU and the cores of a host are told
-    in the same way: `name` is WHOLE_GPU, or `4c` with a slot and a compute slice for every core. `profile_id` is
-    -1 where the driver has none or it is not published, `placement_starts` empty where they are not published.
+    `memory_gib` and `sm_count` are None where no listing was found. A whole GPU and the cores of a host are
+    described in the same way: `name` is WHOLE_GPU, or `4c` with a slot and a compute slice for every core. `profile_id`
+    is -1 where the driver has none or it is not published, `placement_starts` empty where they are not published.
     """
 
     name: str
@@ -53,7 +53,7 @@ class GpuType:
     `whole` is the one slice of a GPU that is left whole; None for a CPU.
     `sm_mig_on` are the multiprocessors that MIG slices can reach, those of the largest slice; `sm_mig_off` all
     that the whole GPU computes with. An A100 has 98 and 108.
-    `product_names` are what nvidia-smi calls it, where a source tells; `note` names what is not published of it.
+    `product_names` are its names in nvidia-smi, where sourced; `note` names what is not published of it.
     """
 
     name: str

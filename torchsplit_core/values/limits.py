@@ -14,7 +14,7 @@ LARGEST_MAGNITUDE = 1e15
 """Beyond it, sums of doubles no longer tell neighbouring plans apart."""
 
 LARGEST_WHOLE = 2**53
-"""Whole numbers up to here are exact as doubles, which solvers reckon in."""
+"""Whole numbers up to here are exact as doubles, with which solvers compute."""
 
 MOST_TIER = 1000
 """Highest tier of a model: no plan has more ranks than it could have models, and a larger number is a mistake."""
@@ -26,7 +26,7 @@ _NO_NAME = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def is_name(text: str) -> bool:
-    """Whether the text may name a model, a variant, a stage or a GPU, without what NAME_FAULT tells of.
+    """Whether the text may name a model, a variant, a stage or a GPU: it has nothing of what NAME_FAULT names.
 
     Such names stand in file names, manifests, terminals and tables, each of which reads a control
     character in its own way.

@@ -4,8 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
+from torchsplit_core.values.fields import (
+    Added,
+    Count,
+    Divisor,
+    Facts,
+    FileField,
+    Finite,
+    NodeId,
+    NonNegative,
+    Range,
+    Whole,
+)
+from torchsplit_core.values.limits import LARGEST_MAGNITUDE
 from torchsplit_core.values.plan.request import SolverOptions
 from torchsplit_core.values.profile import Basis
 from torchsplit_core.values.status import SolveStatus
@@ -17,10 +30,10 @@ Objective = Literal["throughput", "latency"]
 class PartitionNode:
     """A node with its costs. Nodes of one `group` stay on one device."""
 
-    id: str
-    time_ms: float
-    memory_bytes: int = 0
-    output_bytes: int = 0
+    id: NodeId
+    time_ms: Annotated[float, Range(ge=0, le=LARGEST_MAGNITUDE)]
+    memory_bytes: Whole = 0
+    output_bytes: Whole = 0
     group: str | None = None
 
 
@@ -28,8 +41,8 @@ class PartitionNode:
 class GraphEdge:
     """`target` reads the value of `source`."""
 
-    source: str
-    target: str
+    source: NodeId
+    target: NodeId
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +53,10 @@ class PartitionDevices:
     None where all are as fast as the one that was profiled.
     """
 
-    count: int
-    memory_bytes: int | None = None
-    link_gb_per_s: float | None = None
-    time_factors: tuple[float, ...] | None = None
+    count: Count
+    memory_bytes: Whole | None = None
+    link_gb_per_s: Divisor | None = None
+    time_factors: tuple[Divisor, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +71,8 @@ class PartitionRequest:
     edges: tuple[GraphEdge, ...]
     devices: PartitionDevices
     contiguous: bool = True
-    top_k: int = 5
-    solver: SolverOptions = field(default_factory=SolverOptions)
+    top_k: Count = 5
+    solver: Annotated[SolverOptions, FileField(complete=True)] = field(default_factory=SolverOptions)
     objective: Objective = "throughput"
 
 
@@ -78,18 +91,18 @@ class PartitionCandidate:
     """
 
     stages: tuple[tuple[str, ...], ...]
-    loads_ms: tuple[float, ...]
-    max_load_ms: float
-    cut_bytes: tuple[int, ...]
-    peak_memory_bytes: tuple[int, ...]
+    loads_ms: tuple[NonNegative, ...]
+    max_load_ms: NonNegative
+    cut_bytes: tuple[Whole, ...]
+    peak_memory_bytes: tuple[Whole, ...]
     basis: Basis = "estimated"
-    latency_ms: float | None = None
-    devices: tuple[int, ...] = ()
-    times_ms: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
-    batch_sensitivity: tuple[float | None, ...] = ()
-    weight_bytes: tuple[int, ...] = ()
-    cut_bytes_fixed: tuple[float, ...] = ()
-    cut_bytes_per_request: tuple[float, ...] = ()
+    latency_ms: NonNegative | None = None
+    devices: tuple[Whole, ...] = ()
+    times_ms: Mapping[Annotated[int, Range(ge=1)], tuple[NonNegative, ...]] = field(default_factory=dict)
+    batch_sensitivity: tuple[Finite | None, ...] = ()
+    weight_bytes: tuple[Whole, ...] = ()
+    cut_bytes_fixed: Added[tuple[NonNegative, ...]] = ()
+    cut_bytes_per_request: Added[tuple[NonNegative, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +115,11 @@ class PartitionOutcome:
 
     status: SolveStatus
     candidates: tuple[PartitionCandidate, ...]
-    bound_ms: float | None
-    gap: float | None
+    bound_ms: NonNegative | None
+    gap: NonNegative | None
     message: str = ""
     source: str = ""
     architecture_hash: str = ""
-    statistics: Mapping[str, str | int | float] = field(default_factory=dict)
+    statistics: Facts = field(default_factory=dict)
     devices: PartitionDevices | None = None
     objective: Objective = "throughput"

@@ -1,4 +1,4 @@
-"""Placing an LLM's layers on particular GPUs: request and outcome.
+"""Placing an LLM's layers on particular GPUs: request, outcome, and the frontier of throughput against latency.
 
 Memory and the links of a fleet count GiB of 2^30 bytes, the peaks of a GPU GB of 10^9 (values/units.py).
 """
@@ -7,12 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
+from torchsplit_core.values.fields import (
+    Added,
+    Amount,
+    Count,
+    Divisor,
+    Efficiency,
+    Facts,
+    FileField,
+    Name,
+    NonNegative,
+    Positive,
+    Range,
+    Required,
+    Signed,
+    Whole,
+)
+from torchsplit_core.values.limits import LARGEST_WHOLE
 from torchsplit_core.values.profile import Basis
 from torchsplit_core.values.status import SolveStatus
 
-GpuId = int | str
+GpuId = Annotated[int, Range(ge=-LARGEST_WHOLE, le=LARGEST_WHOLE)] | Name
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +45,17 @@ class PlacementModel:
     token).
     """
 
-    layers: int
-    hidden_size: int
-    ffn_size: int
-    layer_weight_gib: float
-    sequence_length: int
-    batch_size: int
-    bytes_per_element: float = 2.0
-    key_value_size: int | None = None
-    active_layer_weight_gib: float | None = None
-    sequences_in_flight: int | None = None
-    prefill_chunk: int | None = None
+    layers: Count
+    hidden_size: Count
+    ffn_size: Count
+    layer_weight_gib: Annotated[Amount, FileField(key="layer_weight_gb")]
+    sequence_length: Count
+    batch_size: Count
+    bytes_per_element: Divisor = 2.0
+    key_value_size: Count | None = None
+    active_layer_weight_gib: Annotated[Amount | None, FileField(key="active_layer_weight_gb")] = None
+    sequences_in_flight: Added[Count | None] = None
+    prefill_chunk: Added[Count | None] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +63,18 @@ class PlacementGpu:
     """One GPU of the fleet. `type` is a name that the throughput model knows."""
 
     id: GpuId
-    type: str
-    memory_gib: float
+    type: Name
+    memory_gib: Annotated[Divisor, FileField(version_1_key="memory_gb")]
 
 
 @dataclass(frozen=True, slots=True)
 class LinearCoefficients:
     """What a token of the sequence, a sequence of the batch and a layer add to `constant` (tokens/s)."""
 
-    sequence: float
-    batch: float
-    layers: float
-    constant: float
+    sequence: Signed
+    batch: Signed
+    layers: Signed
+    constant: Signed
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +89,10 @@ class LinearThroughput:
 class ThroughputRow:
     """Tokens/s of one GPU of this type that holds so many layers and gets so many sequences at once."""
 
-    gpu_type: str
-    batch: float
-    layers: int
-    throughput: float
+    gpu_type: Name
+    batch: Divisor
+    layers: Count
+    throughput: Divisor
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +107,8 @@ class TableThroughput:
 class RooflineGpu:
     """Peaks of a GPU type: dense tera-FLOP/s at the model's precision, and GB/s (10^9) of its memory."""
 
-    tflops: float
-    memory_gb_per_s: float
+    tflops: Divisor
+    memory_gb_per_s: Divisor
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +119,8 @@ class RooflineThroughput:
     """
 
     phase: Literal["prefill", "decode"]
-    compute_efficiency: float | None = None
-    memory_efficiency: float | None = None
+    compute_efficiency: Efficiency | None = None
+    memory_efficiency: Efficiency | None = None
     gpus: Mapping[str, RooflineGpu] = field(default_factory=dict)
     kind: Literal["roofline"] = "roofline"
 
@@ -116,10 +133,10 @@ Split = Literal["equal", "proportional", "tensor"]
 
 @dataclass(frozen=True, slots=True)
 class PlacementSolver:
-    """`exact`: the search that names its bound; `literal`: the published program as it stands. Seconds in all."""
+    """`exact`: a search with a proven bound; `literal`: the published program unchanged. `time_limit_s` in all."""
 
     method: Literal["exact", "literal"] = "exact"
-    time_limit_s: float = 60.0
+    time_limit_s: Divisor = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +150,15 @@ class PlacementRequest:
     model: PlacementModel
     gpus: tuple[PlacementGpu, ...]
     throughput: Throughput
-    bandwidth_gib_per_s: tuple[tuple[float, ...], ...]
-    max_gpus_per_segment: int
-    communication_efficiency: float
+    bandwidth_gib_per_s: Annotated[
+        tuple[tuple[Amount, ...], ...], FileField(version_1_key="bandwidth_gb_per_s")
+    ]
+    max_gpus_per_segment: Annotated[Count, FileField(default=(1,))]
+    communication_efficiency: Annotated[Efficiency, FileField(default=(0.85,))]
     units: Literal["tokens_per_s", "seed_literal"] = "tokens_per_s"
     split: Split = "equal"
     same_type_segments: bool = False
-    max_replicas: int = 1
+    max_replicas: Added[Count] = 1
     solver: PlacementSolver = field(default_factory=PlacementSolver)
 
 
@@ -152,24 +171,24 @@ class PlacedSegment:
     num_gpus and workload_per_gpu (batch_per_gpu) say the same as the published result says it.
     """
 
-    start_layer: int
-    end_layer: int
+    start_layer: Count
+    end_layer: Count
     gpu_ids: tuple[GpuId, ...]
-    throughput: float
-    batch_per_gpu: float | tuple[float, ...]
-    memory_gib: tuple[float, ...] = ()
-    gpu_types: Mapping[str, int] = field(default_factory=dict)
-    num_gpus: int = 0
-    workload_per_gpu: float | tuple[float, ...] = 0.0
+    throughput: Positive
+    batch_per_gpu: Positive | tuple[Positive, ...]
+    memory_gib: Annotated[tuple[NonNegative, ...], FileField(version_1_key="memory_gb")] = ()
+    gpu_types: Added[Mapping[str, Count]] = field(default_factory=dict)
+    num_gpus: Added[Whole] = 0
+    workload_per_gpu: Added[NonNegative | tuple[Positive, ...]] = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedLink:
     """From one segment to the next, counted from 0. throughput is in the units of the request."""
 
-    from_segment: int
-    to_segment: int
-    throughput: float
+    from_segment: Whole
+    to_segment: Whole
+    throughput: Positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,11 +198,11 @@ class PlacedReplica:
     sequences_in_flight: of a decode, as in PlacementOutcome.
     """
 
-    throughput: float
-    latency_s: float
+    throughput: Positive
+    latency_s: Positive
     segments: tuple[PlacedSegment, ...]
     links: tuple[PlacedLink, ...]
-    sequences_in_flight: int | None = None
+    sequences_in_flight: Added[Count | None] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +215,7 @@ class PlacementOutcome:
 
     latency_s: seconds of one pass of the batch through all segments and links, one behind the other: in decode the
     least time per token of a sequence (`seconds_per_token` adds the wait for the slowest segment), in prefill that
-    to its first token; None where it was not reckoned.
+    to its first token; None if it was not computed.
     replicas: where the request allows several, all pipelines, the fastest first; throughput and bound are then of
     their sum, segments and links those of the first, and latency_s is the longest.
     infeasible is proven; timeout has no segments, and its bound may be known. gap = (bound − throughput) / bound.
@@ -204,18 +223,18 @@ class PlacementOutcome:
     """
 
     status: SolveStatus
-    throughput: float | None
-    bound: float | None
-    gap: float | None
-    segments: tuple[PlacedSegment, ...] = ()
-    links: tuple[PlacedLink, ...] = ()
+    throughput: NonNegative | None
+    bound: NonNegative | None
+    gap: NonNegative | None
+    segments: Required[tuple[PlacedSegment, ...]] = ()
+    links: Required[tuple[PlacedLink, ...]] = ()
     message: str = ""
     units: Literal["tokens_per_s", "seed_literal"] = "tokens_per_s"
     basis: Basis = "estimated"
-    latency_s: float | None = None
-    replicas: tuple[PlacedReplica, ...] = ()
-    sequences_in_flight: int | None = None
-    statistics: Mapping[str, str | int | float] = field(default_factory=dict)
+    latency_s: Positive | None = None
+    replicas: Added[tuple[PlacedReplica, ...]] = ()
+    sequences_in_flight: Added[Count | None] = None
+    statistics: Facts = field(default_factory=dict)
 
     @property
     def seconds_per_token(self) -> float | None:
@@ -233,3 +252,38 @@ class PlacementOutcome:
             if pipeline.sequences_in_flight is not None and pipeline.throughput
         ]
         return max(times, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierPoint:
+    """One pipeline of the curve; throughput in the units of the request, the rest as in PlacementOutcome.
+
+    latency_bound_s: no pipeline of at least this throughput has a lower latency. proven: its own equals it.
+    """
+
+    throughput: Positive
+    latency_s: Positive
+    latency_bound_s: NonNegative
+    proven: bool
+    segments: tuple[PlacedSegment, ...]
+    links: tuple[PlacedLink, ...]
+    sequences_in_flight: Added[Count | None] = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementFrontier:
+    """The curve of one pipeline, by rising throughput and so by rising latency.
+
+    status: optimal, every point is proven; feasible, some are not, or a higher throughput is not excluded; infeasible
+    is proven; timeout has no points. complete: all are proven and none is missing between them; else the curve may be
+    coarse. throughput_bound: no pipeline has more; None where there is none, or where it is not known.
+    """
+
+    status: SolveStatus
+    points: Required[tuple[FrontierPoint, ...]] = ()
+    throughput_bound: Required[NonNegative | None] = None
+    complete: Required[bool] = False
+    message: str = ""
+    units: Literal["tokens_per_s", "seed_literal"] = "tokens_per_s"
+    basis: Basis = "estimated"
+    statistics: Facts = field(default_factory=dict)

@@ -5,11 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Annotated, Literal, get_args
+
+from torchsplit_core.values.fields import (
+    Added,
+    Amount,
+    Count,
+    Divisor,
+    FileField,
+    Free,
+    Name,
+    NodeId,
+    NonNegative,
+    Range,
+    Required,
+    Whole,
+)
 
 Basis = Literal["measured", "emulated", "estimated"]
 BASES: tuple[Basis, ...] = get_args(Basis)
 """The surest first."""
+SpreadOrNone = Annotated[float, Range(ge=0, le=100)]
 FailureReason = Literal["out_of_memory", "failed", "time_limit", "crashed", "device_lost"]
 
 
@@ -17,16 +33,16 @@ FailureReason = Literal["out_of_memory", "failed", "time_limit", "crashed", "dev
 class Percentile:
     """A percentile of the runs in ms with its 90 % interval; an end is None where too few runs bound it."""
 
-    value: float
-    low: float | None = None
-    high: float | None = None
+    value: NonNegative
+    low: NonNegative | None = None
+    high: NonNegative | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyPercentiles:
     """Service time of one batch over the timed runs, in ms."""
 
-    runs: int
+    runs: Count
     p50: Percentile
     p95: Percentile
     p99: Percentile
@@ -37,27 +53,27 @@ class MemoryParts:
     """What a peak is made of, in GiB: weights, values alive at the peak, what an operation needs while it runs.
 
     `context` is what there is beside them: on a GPU the CUDA context; on a processor the rest of what the process
-    holds (Python, torch, generated kernels, packed matrices), 0 where nobody measured it.
+    holds (Python, torch, generated kernels, packed matrices), 0 if not measured.
     """
 
-    weights: float
-    activations: float
-    transient: float
-    context: float
+    weights: NonNegative
+    activations: NonNegative
+    transient: NonNegative
+    context: Annotated[NonNegative, FileField(default=(0.0,))]
     basis: Literal["measured", "estimated"]
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How the speed of a device changes by itself: two factors of the time of a batch, log-normal, of mean 1.
+    """How the speed of a device varies: two log-normal factors of a batch's time, both of mean 1.
 
-    Each period, of `seconds` on the average, has its own, of the coefficient of variation `cv`; the other is of a whole
-    run, for it changes from minute to minute, of `drift_cv`.
+    One is drawn anew each period, of `seconds` on average, with coefficient of variation `cv`; the other once a run
+    (it drifts over minutes), with `drift_cv`.
     """
 
-    cv: float
-    seconds: float
-    drift_cv: float
+    cv: SpreadOrNone
+    seconds: Divisor
+    drift_cv: SpreadOrNone
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,25 +84,25 @@ class ProfileRow:
     the throughput (90 % interval); `memory_gib` is the peak of one instance. `device` is the key of
     `Profile.environment["devices"]` under which it was measured, None for what was not measured here.
     `sequence_length` are the tokens of each request, None where the example inputs are as the model gives them.
-    `pace` None: the device keeps its speed, or nobody looked.
+    `pace` None: the speed is constant, or was not observed.
     """
 
-    stage: str
-    gpu_type: str
-    profile: str | None
-    batch_size: int
-    processes: int
-    throughput_rps: float
-    latency_ms: float
-    low_rps: float | None
-    high_rps: float | None
-    memory_gib: float | None
+    stage: Name
+    gpu_type: Name
+    profile: Annotated[str | None, FileField(default=(None,))]
+    batch_size: Count
+    processes: Annotated[Count, FileField(default=(1,))]
+    throughput_rps: Amount
+    latency_ms: Amount
+    low_rps: Annotated[Amount | None, FileField(default=(None,))]
+    high_rps: Annotated[Amount | None, FileField(default=(None,))]
+    memory_gib: Annotated[Amount | None, FileField(default=(None,))]
     basis: Basis
-    device: str | None = None
-    percentiles_ms: LatencyPercentiles | None = None
-    memory_parts_gib: MemoryParts | None = None
-    sequence_length: int | None = None
-    pace: Pace | None = None
+    device: Added[str | None] = None
+    percentiles_ms: Added[LatencyPercentiles | None] = None
+    memory_parts_gib: Added[MemoryParts | None] = None
+    sequence_length: Added[Count | None] = None
+    pace: Added[Pace | None] = None
 
     @property
     def batch_ms(self) -> float:
@@ -107,15 +123,15 @@ NOT_TRIED = "Not tried"
 class ProfileFailure:
     """A point that was tried and gave no figure, or that a smaller one rules out: never a row of zeros."""
 
-    stage: str
-    gpu_type: str
-    profile: str | None
-    batch_size: int
-    processes: int
+    stage: Name
+    gpu_type: Name
+    profile: Annotated[str | None, FileField(default=(None,))]
+    batch_size: Count
+    processes: Annotated[Count, FileField(default=(1,))]
     reason: FailureReason
     message: str
-    device: str | None = None
-    sequence_length: int | None = None
+    device: Added[str | None] = None
+    sequence_length: Added[Count | None] = None
 
     @property
     def tried(self) -> bool:
@@ -131,10 +147,10 @@ class NodeTimes:
     the time of a run.
     """
 
-    mean: float
-    std: float
-    min: float
-    max: float
+    mean: NonNegative
+    std: NonNegative
+    min: NonNegative
+    max: NonNegative
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +161,12 @@ class NodeProfile:
     by batch size, nothing where it was not.
     """
 
-    id: str
-    time_share: float
-    output_bytes: int
-    peak_bytes: int
-    time_shares: Mapping[int, float] = field(default_factory=dict)
-    times_ms: Mapping[int, NodeTimes] = field(default_factory=dict)
+    id: NodeId
+    time_share: NonNegative
+    output_bytes: Whole
+    peak_bytes: Whole
+    time_shares: Added[Mapping[Annotated[int, Range(ge=1)], NonNegative]] = field(default_factory=dict)
+    times_ms: Added[Mapping[Annotated[int, Range(ge=1)], NodeTimes]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +178,11 @@ class Profile:
 
     source: str
     architecture_hash: str
-    environment: Mapping[str, Any] = field(default_factory=dict)
-    rows: tuple[ProfileRow, ...] = ()
+    environment: Free = field(default_factory=dict)
+    rows: Required[tuple[ProfileRow, ...]] = ()
     nodes: tuple[NodeProfile, ...] = ()
-    failures: tuple[ProfileFailure, ...] = ()
-    name: str = ""
+    failures: Added[tuple[ProfileFailure, ...]] = ()
+    name: Added[Literal[""] | Name] = ""
 
 
 def sequence_lengths(profile: Profile) -> tuple[int | None, ...]:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from torchsplit_core.values.fields import Count, FileField, Length, Name, NodeId, NonEmpty, Sha256, Whole
 
 ValueKind = Literal["tensor", "int", "float", "bool"]
+PartFileName = Annotated[str, Length(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*\.pt2$", max_length=200)]
+"""A file beside the manifest: never a path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,23 +20,23 @@ class StageValue:
     `dtype`. `bytes` is its size at the traced batch.
     """
 
-    name: str
+    name: NodeId
     kind: ValueKind
     dtype: str | None = None
     shape: tuple[int | str, ...] | None = None
-    bytes: int = 0
+    bytes: Whole = 0
 
 
 @dataclass(frozen=True, slots=True)
 class StagePart:
     """One stage: its file beside the manifest, and the values it takes and gives, in the order of its arguments."""
 
-    name: str
-    file: str
-    sha256: str
-    file_bytes: int
-    operations: int
-    weight_bytes: int
+    name: Name
+    file: PartFileName
+    sha256: Sha256
+    file_bytes: Whole
+    operations: Whole
+    weight_bytes: Whole
     inputs: tuple[StageValue, ...]
     outputs: tuple[StageValue, ...]
 
@@ -41,17 +45,17 @@ class StagePart:
 class StageLink:
     """`target` reads `values` of `source`; as source None is who calls the model, as target who takes its result."""
 
-    source: str | None
-    target: str | None
-    values: tuple[str, ...]
-    bytes: int
+    source: Name | None
+    target: Name | None
+    values: tuple[NodeId, ...]
+    bytes: Whole
 
 
 @dataclass(frozen=True, slots=True)
 class StageSlot:
     """One place among the leaves of the model's arguments or result: a value by name, or a constant."""
 
-    name: str | None = None
+    name: NodeId | None = None
     constant: int | float | bool | str | None = None
 
 
@@ -68,13 +72,13 @@ class StageManifest:
     source: str
     architecture_hash: str
     torch_version: str
-    traced_batch: int
+    traced_batch: Count
     inputs: tuple[StageSlot, ...]
     input_structure: str
     outputs: tuple[StageSlot, ...]
-    output_structure: str
-    stages: tuple[StagePart, ...]
+    output_structure: Annotated[str, FileField(default=("",))]
+    stages: NonEmpty[tuple[StagePart, ...]]
     links: tuple[StageLink, ...]
-    cut_bytes: tuple[int, ...]
-    verified_batches: tuple[int, ...] = ()
+    cut_bytes: tuple[Whole, ...]
+    verified_batches: tuple[Count, ...] = ()
     notes: tuple[str, ...] = ()

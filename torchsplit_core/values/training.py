@@ -1,4 +1,4 @@
-"""What a training step is reckoned from: a transformer's sizes, a device, a cluster, the choices, the software.
+"""What a training step is estimated from: a transformer's sizes, a device, a cluster, the choices, the software.
 
 Bandwidths count one direction (datasheets of NVLink count both). Names of the choices are those of the strategy
 contract.
@@ -7,10 +7,13 @@ contract.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from torchsplit_core.values.errors import InputFault
+from torchsplit_core.values.fields import Range
 
+Size = Annotated[int, Range(ge=1, le=2**20)]
+"""Layers, experts, nodes and the like: sizes whose divisors are found in no time."""
 Shard = Literal["none", "zero1", "zero2", "fsdp", "hsdp"]
 Recompute = Literal["none", "selective", "full"]
 Offload = Literal["none", "optimizer", "parameters"]
@@ -103,7 +106,7 @@ class Transformer:
 
 @dataclass(frozen=True, slots=True)
 class ParallelConfig:
-    """How a step is divided: a device of each kind of group, sequences a micro-batch, and what is kept.
+    """How a step is divided: the size of each group of devices, sequences of a micro-batch, and what memory holds.
 
     `expert` devices of the data-parallel group hold the experts among them; `interleave` chunks of layers a stage.
     """
@@ -130,7 +133,7 @@ class ParallelConfig:
 class TrainingJob:
     """What is asked of a step: sequences in all, the numbers' format, the optimizer."""
 
-    global_batch: int
+    global_batch: Size
     precision: Precision = "bf16"
     optimizer: Literal["adamw", "sgd"] = "adamw"
 
@@ -166,7 +169,7 @@ class TrainingCluster:
 
 @dataclass(frozen=True, slots=True)
 class TrainingSoftware:
-    """What a framework of its year does. `family` is the name under which errors are kept.
+    """How a framework trains. `family` is its name in the table of measured errors.
 
     `compiled`: host time and element-wise operations as after a compiler or with a vendor's fused layers.
     `data_overlap`: gradients of data parallelism are sent while the backward pass runs. `selective`: what selective

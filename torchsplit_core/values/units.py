@@ -1,7 +1,7 @@
 """Units of bytes. A name that ends in `_gib` or `_gib_per_s` counts GIB, one in `_gb` or `_gb_per_s` counts GB.
 
-Memory is told in GiB; links, memory bandwidths and sizes of values on the way are told in GB and MB, as
-datasheets give them, but for the links of a placement, which count GiB.
+Memory is in GiB; links, memory bandwidths and sizes of transferred values are in GB and MB, as in datasheets, but
+the links of a placement are in GiB/s.
 """
 
 GIB = 2**30

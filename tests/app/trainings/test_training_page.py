@@ -32,9 +32,9 @@ from torchsplit_core.values.strategy.request import (
     StrategyNodes,
     StrategyRequest,
     StrategySolver,
-    StrategyTraining,
     TransformerSizes,
 )
+from torchsplit_core.values.training import TrainingJob
 from torchsplit_core.workflow import strategy
 from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
@@ -42,7 +42,7 @@ from torchsplit_core.workspace.store import Workspace
 SMALL = StrategyRequest(
     TransformerSizes(4, 256, 4, 4, 1024, 1000, 128),
     (StrategyNodes(2, 2, "A100-40GB"),),
-    StrategyTraining(16),
+    TrainingJob(16),
     top_k=3,
 )
 
@@ -84,7 +84,7 @@ def test_a_pipeline_across_unlike_nodes_is_shown_stage_by_stage(
     model = TransformerSizes(9, 4096, 32, 32, 16384, 32000, 512)
     fleet = (StrategyNodes(1, 2, "T4-16GB"), StrategyNodes(1, 1, "L4-24GB"))
     fix = StrategyFix(offload="none", tensor=1, data=1, context=1)
-    outcome = found(workspace, "across", StrategyRequest(model, fleet, StrategyTraining(8, "fp16"), fix))
+    outcome = found(workspace, "across", StrategyRequest(model, fleet, TrainingJob(8, "fp16"), fix))
     best = outcome.candidates[0]
     assert best.across and best.pipeline == 3
     rows = stage_rows(best)
@@ -110,9 +110,7 @@ def test_groups_beside_each_other_are_shown_entry_by_entry(
         StrategyNodes(1, 1, kind, None, 400.0) for kind in ("L4-24GB", "L4-24GB", "T4-16GB", "T4-16GB")
     )
     fix = StrategyFix(offload="none", shard="none", recompute="full")
-    asked = StrategyRequest(
-        model, fleet, StrategyTraining(32, "fp16"), fix, top_k=2, solver=StrategySolver(600.0)
-    )
+    asked = StrategyRequest(model, fleet, TrainingJob(32, "fp16"), fix, top_k=2, solver=StrategySolver(600.0))
     outcome = found(workspace, "beside", asked)
     best = outcome.candidates[0]
     assert best.beside

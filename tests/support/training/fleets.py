@@ -12,8 +12,8 @@ from torchsplit_core.training.cluster import FleetJob, PodSpec, ResourceRequest,
 from torchsplit_core.training.cluster.job_files import fleet_files
 from torchsplit_core.training.fitted_strategy import run_strategy_of
 from torchsplit_core.values.strategy.request import SourceSizes, StrategyFix, StrategyNodes, StrategyRequest
-from torchsplit_core.values.strategy.request import StrategyTraining as Training
 from torchsplit_core.values.strategy.run import RunOptions
+from torchsplit_core.values.training import TrainingJob as Training
 
 VERSIONS = ("1.34", "1.37")
 

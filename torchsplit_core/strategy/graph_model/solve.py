@@ -87,7 +87,7 @@ def search_graph_strategy(
             "is 'fp8', which a traced model does not train in",
             "Choose fp32, tf32, fp16 or bf16.",
         )
-    model, job = GraphCostModel(graph), request.training.job()
+    model, job = GraphCostModel(graph), request.training
     if not sum(model.parameters):
         raise InputFault(
             "model.source", f"{quoted(request.model.source)} has no weights to train", "Choose another model."
@@ -111,7 +111,7 @@ def stage_starts(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The blocks of the model, and those with which the second stage of a candidate and those after it begin."""
     machine = read_fleet(request.fleet, request.training.precision)[0]
-    steps = GraphStepModel(GraphCostModel(graph), machine, request.training.job(), unseen())
+    steps = GraphStepModel(GraphCostModel(graph), machine, request.training, unseen())
     blocks = steps.model.chain.blocks
     return blocks, tuple(blocks[stage.start] for stage in steps.stages(candidate.choices)[1:])
 

@@ -54,7 +54,7 @@ def search_strategy(request: StrategyRequest, *, progress: Progress = ignore_pro
             f"has {devices} devices, more than the {MOST_DEVICES} that are planned at once",
             "Plan a part of it.",
         )
-    sizes, job = model.transformer(), request.training.job()
+    sizes, job = model.transformer(), request.training
     spaces = [SearchSpace(sizes, job, machine.cluster.gpus_per_node, request.fix) for machine in machines]
     if len(machines) > 1:
         check_fixed_choices_of_any(spaces, [machine.devices for machine in machines])

@@ -1,15 +1,27 @@
-"""The evaluation's outcome: every case with its four metrics, and the claims with what was found of each.
+"""The evaluation's outcome: every case with its four metrics, and every claim with its verdict.
 
-Figures that were not reckoned are None. `low` and `high` in a name are with every estimated throughput at the lower
-and the upper end of its 90 % interval; measured ones stay as they are.
+Figures that were not computed are None. `low` and `high` in a name: with every estimated throughput at the lower or
+upper end of its 90 % interval; measured ones are not varied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
+from torchsplit_core.values.fields import (
+    Added,
+    Count,
+    Facts,
+    FileField,
+    Finite,
+    Name,
+    NonNegative,
+    Positive,
+    Range,
+    Sha256,
+    Whole,
+)
 from torchsplit_core.values.profile import Basis
 from torchsplit_core.values.status import SolveStatus
 
@@ -21,13 +33,14 @@ Weighting = Literal["equal", "favoured", "throughput", "fewest_gpus"]
 Planner = Literal["planner", "whole_gpu", "uniform", "first_fit", "greedy"]
 ClaimVerdict = Literal["supported", "not supported", "cannot be said"]
 ComparisonResult = Literal["better", "equal", "worse", "open"]
+Share = Annotated[float, Range(ge=0, le=1 + 1e-9)]
 
 
 @dataclass(frozen=True, slots=True)
 class CaseKey:
     """Which case: the mix, what the fleet and the plan may be, and who planned it."""
 
-    mix: str
+    mix: Name
     regime: Regime
     sharing: Sharing
     colocation: ColocationSetting
@@ -36,7 +49,7 @@ class CaseKey:
 
     @property
     def name(self) -> str:
-        """One word for the whole key."""
+        """The whole key as one word."""
         return "-".join((self.mix, self.regime, self.sharing, self.colocation, self.weights, self.planner))
 
 
@@ -50,30 +63,30 @@ class ModelFigures:
     what arrives (`overloaded_at_low`).
     """
 
-    name: str
-    basis: Basis | None
-    demand_rps: float
-    throughput_rps: float
-    served_rps: float
-    limit_ms: float | None = None
-    p50_ms: float | None = None
-    p95_ms: float | None = None
-    p95_ci95_ms: float | None = None
-    p50_low_ms: float | None = None
-    p50_high_ms: float | None = None
-    p95_low_ms: float | None = None
-    p95_high_ms: float | None = None
-    overloaded_at_low: bool = False
-    bytes_across_cuts_per_s: float | None = None
+    name: Name
+    basis: Annotated[Basis | None, FileField(default=(None,))]
+    demand_rps: Positive
+    throughput_rps: NonNegative
+    served_rps: NonNegative
+    limit_ms: Positive | None = None
+    p50_ms: NonNegative | None = None
+    p95_ms: NonNegative | None = None
+    p95_ci95_ms: NonNegative | None = None
+    p50_low_ms: Added[NonNegative | None] = None
+    p50_high_ms: Added[NonNegative | None] = None
+    p95_low_ms: Added[NonNegative | None] = None
+    p95_high_ms: Added[NonNegative | None] = None
+    overloaded_at_low: Added[bool] = False
+    bytes_across_cuts_per_s: Added[NonNegative | None] = None
 
 
 @dataclass(frozen=True, slots=True)
 class IntervalEnds:
     """What a case reaches with every estimate at one end of its interval."""
 
-    total_rps: float
-    common_load: float
-    utilisation_full: float | None
+    total_rps: NonNegative
+    common_load: NonNegative
+    utilisation_full: Share | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +102,19 @@ class CaseFigures:
     stranded_share: of the compute slices of GPUs in use, those that no model has. memory_share: the fullest slice.
     """
 
-    total_rps: float
-    served_rps: float
-    common_load: float
-    jain: float
-    starved: int
-    below_demand: int
-    utilisation: float
-    utilisation_full: float | None
-    bytes_across_cuts_per_s: float | None
-    cross_gpu_bytes_per_s: float | None
-    gpus_used: int
-    stranded_share: float
-    memory_share: float | None
+    total_rps: NonNegative
+    served_rps: NonNegative
+    common_load: NonNegative
+    jain: Share
+    starved: Whole
+    below_demand: Whole
+    utilisation: Share
+    utilisation_full: Share | None
+    bytes_across_cuts_per_s: NonNegative | None
+    cross_gpu_bytes_per_s: NonNegative | None
+    gpus_used: Whole
+    stranded_share: Share
+    memory_share: NonNegative | None
     deployable: bool
     at_low: IntervalEnds | None = None
     at_high: IntervalEnds | None = None
@@ -116,9 +129,9 @@ class EvaluatedCase:
     """
 
     key: CaseKey
-    request_sha256: str
+    request_sha256: Sha256
     status: SolveStatus | None
-    gap: float | None
+    gap: Finite | None
     basis: Basis | None = None
     figures: CaseFigures | None = None
     models: tuple[ModelFigures, ...] = ()
@@ -131,15 +144,15 @@ class Comparison:
     """One figure of two cases that differ in one thing: `tested` is what the claim speaks for."""
 
     label: str
-    tested: float
-    reference: float
+    tested: Finite
+    reference: Finite
     result: ComparisonResult
     note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimPart:
-    """One thing that a claim says, and the comparisons by which it is judged. `counts` False: told beside it."""
+    """One part of a claim and the comparisons that decide it. `counts` False: reported, but not decisive."""
 
     title: str
     metric: str
@@ -154,10 +167,10 @@ class ClaimPart:
 class Claim:
     """A claim about plans; its verdict is the weakest of the parts that count.
 
-    Claim 1 has parts that each say it in a way of their own: its verdict is the weakest of those that say anything.
+    The parts of claim 1 are alternative tests of it: its verdict is the weakest of those that decide anything.
     """
 
-    number: int
+    number: Count
     text: str
     verdict: ClaimVerdict
     words: str
@@ -166,24 +179,24 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class MixDescription:
-    """A mix as a reader has to know it."""
+    """What a reader needs to know of a mix."""
 
-    name: str
+    name: Name
     title: str
     about: str
-    gpu_type: str
-    gpus: int
-    models: tuple[str, ...]
+    gpu_type: Name
+    gpus: Count
+    models: tuple[Name, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationSettings:
-    """What every case shares; with other settings nothing is taken over."""
+    """What all cases share; cases of an earlier run are reused only if it had the same settings."""
 
     quick: bool
-    requests_per_model: int
-    replications: int
-    time_limit_s: float
+    requests_per_model: Count
+    replications: Count
+    time_limit_s: Positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,4 +208,4 @@ class EvaluationOutcome:
     cases: tuple[EvaluatedCase, ...]
     claims: tuple[Claim, ...] = ()
     complete: bool = False
-    statistics: Mapping[str, str | int | float] = field(default_factory=dict)
+    statistics: Facts = field(default_factory=dict)

@@ -1,9 +1,11 @@
-"""Why a plan is as it is: what binds each model, what a change would bring, what other layouts would."""
+"""Why a plan is as it is: what binds each model, and the effect of changes and of other layouts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from torchsplit_core.values.fields import Count, FileField, Finite, Name, NonNegative
 
 ChangeKind = Literal[
     "gpu",
@@ -37,31 +39,30 @@ Effect = Literal["better", "same", "worse", "infeasible", "open", "not_examined"
 class ChangeEffect:
     """What one change of the request, alone, does to the objective (`old` and `new` are "from" and "to").
 
-    `level` is the first level of the objective, counted from 1, at which the best plans before and
-    after differ (where none does, the level at which the model stands); objectives of one level
-    have level 1. Values are those of plans found, bounds are proven: the gain is at least
-    value_after − bound_before and at most bound_after − value_before (for min_gpus the other way
-    round). `effect` is proven unless it is open (time ran out) or not_examined; `proven` says
-    that the figures are exact too. `new` is None where a demand is dropped. `gpu_id` names a GPU of
-    the kind meant: GPUs of one type may differ in the layouts they are offered, or in cost. `link` (GB/s) dropped
-    lets one model's transfers take no time; otherwise link and network of the whole request are changed.
+    `level` is the first level of the objective, from 1, at which the best plans before and after differ (if none
+    does, the model's own level); objectives of one level have level 1. Values are of plans found, bounds are proven:
+    the gain is at least value_after − bound_before and at most bound_after − value_before (min_gpus: the other way
+    round). `effect` is proven unless it is open (time ran out) or not_examined; `proven`: the figures are exact too.
+    `new` is None if a demand is dropped. `gpu_id` names a GPU of the changed kind: GPUs of one type may differ in
+    allowed layouts or cost. Dropping `link` (GB/s) makes one model's transfers free; any other change of it applies
+    to link and network of the whole request.
     """
 
     what: ChangeKind
     effect: Effect
-    old: float | None = None
-    new: float | None = None
-    level: int | None = None
-    value_before: float | None = None
-    bound_before: float | None = None
-    value_after: float | None = None
-    bound_after: float | None = None
+    old: Annotated[Finite | None, FileField(key="from")] = None
+    new: Annotated[Finite | None, FileField(key="to")] = None
+    level: Count | None = None
+    value_before: Finite | None = None
+    bound_before: Finite | None = None
+    value_after: Finite | None = None
+    bound_after: Finite | None = None
     proven: bool = False
     model: str | None = None
     models: tuple[str, ...] = ()
     gpu_type: str | None = None
     gpu_id: str | None = None
-    layout: tuple[str, ...] = ()
+    layout: tuple[Name, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +78,9 @@ class ModelLimit:
 class ModelBinding:
     """The limits that a model has, and which of them bind. `level`: its rank from the worst served, from 1."""
 
-    model: str
-    level: int
-    normalised: float
+    model: Name
+    level: Count
+    normalised: NonNegative
     limits: tuple[ModelLimit, ...]
 
 
@@ -87,17 +88,17 @@ class ModelBinding:
 class LayoutReason:
     """Why no GPU of the kind of `gpu_id` (same type, offers and cost) has this layout.
 
-    no_use: no model can use any of its slices. dominated: `matching` pairs each of its useful
-    slices with a slice of `dominated_by` at least as good for every model. tried: `trial` tells
-    what the best plan with this layout on one GPU reaches. not_examined: left for want of time.
+    no_use: no model can use any of its slices. dominated: `matching` pairs each of its useful slices with a slice of
+    `dominated_by` at least as good for every model. tried: `trial` is the best plan with this layout on one GPU.
+    not_examined: no time was left.
     """
 
-    gpu_type: str
-    gpu_id: str
-    layout: tuple[str, ...]
+    gpu_type: Name
+    gpu_id: Name
+    layout: tuple[Name, ...]
     reason: Literal["no_use", "dominated", "tried", "not_examined"]
-    dominated_by: tuple[str, ...] = ()
-    matching: tuple[tuple[str, str], ...] = ()
+    dominated_by: tuple[Name, ...] = ()
+    matching: tuple[tuple[Name, Name], ...] = ()
     trial: ChangeEffect | None = None
 
 
@@ -106,15 +107,15 @@ class PriceStep:
     """A step from the freest relaxation to the plan, judged at the objective's first level.
 
     relaxed: GPUs and slices in any fractions. pooled: whole layouts, shares pooled over equal
-    slices. packed: those shares on concrete slices. shared, whole_slices: the best plan with
-    sharing fractional, exclusive. plan: the plan itself. `value` is of a plan found (None for a
-    bound alone); `loss` is its distance from the relaxed bound, as a share of it.
+    slices. packed: those shares on concrete slices. shared, whole_slices: the best plan with sharing fractional,
+    exclusive. plan: the plan itself. `value` is of a plan found (None if only bounded); `loss` is its distance from
+    the relaxed bound as a share of that bound.
     """
 
     step: Literal["relaxed", "pooled", "packed", "shared", "whole_slices", "plan"]
-    value: float | None
-    bound: float | None
-    loss: float | None
+    value: Finite | None
+    bound: Finite | None
+    loss: NonNegative | None
     proven: bool
 
 
@@ -126,5 +127,5 @@ class PlanExplanation:
     changes: tuple[ChangeEffect, ...]
     layouts: tuple[LayoutReason, ...]
     steps: tuple[PriceStep, ...]
-    seconds: float
+    seconds: NonNegative
     complete: bool

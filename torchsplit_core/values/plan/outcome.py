@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
+from torchsplit_core.values.fields import Added, Count, Facts, FileField, Finite, Name, NonNegative, Whole
+from torchsplit_core.values.hardware import WHOLE_GPU
 from torchsplit_core.values.plan.explanation import PlanExplanation
 from torchsplit_core.values.plan.front import PlannedFront
+from torchsplit_core.values.plan.request import ObjectiveKind
 from torchsplit_core.values.profile import Basis
 from torchsplit_core.values.status import SolveStatus
 
@@ -19,25 +21,25 @@ class Tenant:
     `throughput_rps` is its share of its point's; `low_rps` and `high_rps` are the interval of the point itself.
     """
 
-    model: str
-    variant: str
-    stage: str
-    share: float
-    batch_size: int
-    processes: int
-    throughput_rps: float
-    memory_gib: float | None
+    model: Name
+    variant: Name
+    stage: Name
+    share: NonNegative
+    batch_size: Count
+    processes: Count
+    throughput_rps: NonNegative
+    memory_gib: NonNegative | None
     basis: Basis | None = None
-    low_rps: float | None = None
-    high_rps: float | None = None
+    low_rps: NonNegative | None = None
+    high_rps: NonNegative | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedSlice:
     """A MIG instance at its first memory slot, and who uses it."""
 
-    profile: str
-    start: int
+    profile: Annotated[Name, FileField(null=WHOLE_GPU)]
+    start: Whole
     tenants: tuple[Tenant, ...] = ()
 
 
@@ -45,8 +47,8 @@ class PlannedSlice:
 class PlannedGpu:
     """A GPU and its slices; a GPU not used has none."""
 
-    id: str
-    type: str
+    id: Name
+    type: Name
     used: bool
     slices: tuple[PlannedSlice, ...] = ()
 
@@ -55,13 +57,13 @@ class PlannedGpu:
 class ResponsePercentiles:
     """Milliseconds from arrival to answer, simulated, queues included; means over replications."""
 
-    p50: float
-    p95: float
-    p99: float
+    p50: NonNegative
+    p95: NonNegative
+    p99: NonNegative
 
 
 ResponseBinding = Literal["rate", "fill", "service"]
-"""What most of a response at the limited percentile is: waiting, the rest of its batch, or the model itself."""
+"""The largest part of a response at the limited percentile: queueing, filling its batch, or the model itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,38 +72,38 @@ class PlannedModel:
 
     `low_rps` and `high_rps`: its throughput with every instance at the lower (upper) end of its interval, one
     without an interval as it is. `basis` is the weakest of its tenants'. `bytes_across_cuts_per_s` are the bytes
-    that cross its cuts at that throughput. All None in plans of a version that did not reckon them.
+    that cross its cuts at that throughput. All None in plans of versions that did not compute them.
     `response_ms`, `response_bound_by` and `max_wait_ms` (how long a batch waits for requests before it starts) are
     of models with a limit of their response time, else None. `front_rps` is what the front lets through of the
-    throughput when all models get the same multiple of their demands; None where the request does not tell its costs.
+    throughput when all models get the same multiple of their demands; None if the request has no front costs.
     """
 
-    name: str
+    name: Name
     variant: str | None
-    throughput_rps: float
-    normalised: float
-    latency_ms: float | None
-    low_rps: float | None = None
-    high_rps: float | None = None
+    throughput_rps: NonNegative
+    normalised: NonNegative
+    latency_ms: NonNegative | None
+    low_rps: NonNegative | None = None
+    high_rps: NonNegative | None = None
     basis: Basis | None = None
-    bytes_across_cuts_per_s: float | None = None
-    response_ms: ResponsePercentiles | None = None
-    max_wait_ms: float | None = None
-    response_bound_by: ResponseBinding | None = None
-    front_rps: float | None = None
+    bytes_across_cuts_per_s: NonNegative | None = None
+    response_ms: Added[ResponsePercentiles | None] = None
+    max_wait_ms: Added[NonNegative | None] = None
+    response_bound_by: Added[ResponseBinding | None] = None
+    front_rps: Added[NonNegative | None] = None
 
 
 @dataclass(frozen=True, slots=True)
 class RoutedBytes:
-    """What routed co-locations send between GPUs, bytes/s, whatever the routing.
+    """Bytes/s that routed co-locations send between GPUs under any routing.
 
     No plan of this one's levels sends fewer than `bound` (None: nothing is proven, or the objective pays for them);
     `gap` is (bytes_per_s − bound) / bytes_per_s.
     """
 
-    bytes_per_s: float
-    bound: float | None = None
-    gap: float | None = None
+    bytes_per_s: NonNegative
+    bound: NonNegative | None = None
+    gap: NonNegative | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,23 +115,26 @@ class ObjectiveValue:
     r, which is the first of the last levels. Empty elsewhere: the levels are `sorted_normalised` less the penalty.
     """
 
-    kind: str
-    value: float | None
-    sorted_normalised: tuple[float, ...] = ()
-    bound: float | None = None
-    gap: float | None = None
-    proven_levels: int = 0
-    routed: RoutedBytes | None = None
-    levels: tuple[float, ...] = ()
+    kind: ObjectiveKind
+    value: Finite | None
+    sorted_normalised: tuple[NonNegative, ...] = ()
+    bound: Finite | None = None
+    gap: NonNegative | None = None
+    proven_levels: Whole = 0
+    routed: Added[RoutedBytes | None] = None
+    levels: Added[tuple[Finite, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
     """A demand at fault: of one `model`, or of several `models` (a hard co-location)."""
 
-    demand: Literal["min_throughput_rps", "max_latency_ms", "max_response_ms", "colocation"]
-    model: str | None = None
-    models: tuple[str, ...] | None = None
+    demand: Annotated[
+        Literal["min_throughput_rps", "max_latency_ms", "max_response_ms", "colocation"],
+        FileField(after="models"),
+    ]
+    model: Added[str | None] = None
+    models: Added[tuple[str, ...] | None] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,29 +149,29 @@ class Conflict:
 class Relaxation:
     """One numeric change of the least relaxation (written "from" and "to" in the file)."""
 
-    model: str
+    model: Name
     demand: Literal["min_throughput_rps", "max_latency_ms"]
-    old: float
-    new: float
+    old: Annotated[Finite, FileField(key="from")]
+    new: Annotated[Finite, FileField(key="to")]
 
 
 @dataclass(frozen=True, slots=True)
 class PlanStatistics:
     """Seconds spent, and with which solver. Differs from run to run."""
 
-    build_s: float
-    solve_s: float
-    verify_s: float
+    build_s: NonNegative
+    solve_s: NonNegative
+    verify_s: NonNegative
     solver: str
-    details: Mapping[str, str | int | float] = field(default_factory=dict)
+    details: Facts = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanOutcome:
     """The answer to the request with this hash. `warnings` say what was left out and why.
 
-    `explanation` is there where it was asked for, and only of a plan. `cost_per_hour` is that of the GPUs in use, None
-    where one of them has no price; `cost_per_million_requests` is of those served: of each model its throughput, up to
+    `explanation`: if requested, and only of a plan. `cost_per_hour` is that of the GPUs in use, None if one of them
+    has no price; `cost_per_million_requests` is of those served: of each model its throughput, up to
     its demand.
     """
 
@@ -175,11 +180,11 @@ class PlanOutcome:
     objective: ObjectiveValue
     gpus: tuple[PlannedGpu, ...]
     models: tuple[PlannedModel, ...]
-    statistics: PlanStatistics
+    statistics: Annotated[PlanStatistics, FileField(after="warnings")]
     conflicts: tuple[Conflict, ...] = ()
     least_relaxation: tuple[Relaxation, ...] | None = None
     warnings: tuple[str, ...] = ()
-    explanation: PlanExplanation | None = None
-    front: PlannedFront | None = None
-    cost_per_hour: float | None = None
-    cost_per_million_requests: float | None = None
+    explanation: Added[PlanExplanation | None] = None
+    front: Added[PlannedFront | None] = None
+    cost_per_hour: Added[NonNegative | None] = None
+    cost_per_million_requests: Added[NonNegative | None] = None

@@ -3,8 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
+from torchsplit_core.values.fields import (
+    Added,
+    Amount,
+    Count,
+    Divisor,
+    FileField,
+    Length,
+    Name,
+    NodeId,
+    NonEmpty,
+    PercentileRank,
+    Text,
+    Tier,
+)
+from torchsplit_core.values.hardware import WHOLE_GPU
 from torchsplit_core.values.plan.front import FrontCosts
 from torchsplit_core.values.profile import Basis, Pace
 from torchsplit_core.values.simulation.request import Arrivals, PoissonArrivals
@@ -14,20 +29,19 @@ from torchsplit_core.values.simulation.request import Arrivals, PoissonArrivals
 class FleetEntry:
     """`count` equal GPUs, or one with an id of its own.
 
-    `layouts`: None for every legal layout of the plain profiles, or the offered layouts as
-    tuples of profile names. `cost` is the price of one GPU for an hour, in whatever currency: None where none is
-    given, and then 1 to the objective min_gpus, the only one that heeds it. GPUs with one `node` name share that
-    host's link; None is a node of its own. `mig` False leaves a GPU whole; it says
-    nothing of types that know no MIG.
+    `layouts`: the allowed ones as tuples of profile names; None: every legal layout of the plain profiles. `cost` is
+    the price of one GPU for an hour in any currency, used by the objective min_gpus alone, which takes None for 1.
+    GPUs with the same `node` share that host's link; None: a node of its own. `mig` False leaves a GPU whole; types
+    without MIG ignore it.
     """
 
-    type: str
-    id: str | None = None
-    count: int = 1
-    layouts: tuple[tuple[str, ...], ...] | None = None
-    cost: float | None = None
-    node: str | None = None
-    mig: bool = True
+    type: Annotated[Name, FileField(after="id")]
+    id: Name | None = None
+    count: Count = 1
+    layouts: tuple[tuple[Name, ...], ...] | None = None
+    cost: Added[Amount | None] = None
+    node: Added[Name | None] = None
+    mig: Added[bool] = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,26 +52,26 @@ class Point:
     the 90 % interval of the throughput, None where they are unknown. `pace` None: the device keeps its speed.
     """
 
-    gpu_type: str
-    profile: str
-    batch_size: int
-    throughput_rps: float
-    latency_ms: float
-    processes: int = 1
-    memory_gib: float | None = None
+    gpu_type: Name
+    profile: Annotated[Name, FileField(null=WHOLE_GPU)]
+    batch_size: Count
+    throughput_rps: Amount
+    latency_ms: Amount
+    processes: Annotated[Count, FileField(after="batch_size")] = 1
+    memory_gib: Amount | None = None
     basis: Basis = "measured"
-    low_rps: float | None = None
-    high_rps: float | None = None
-    pace: Pace | None = None
+    low_rps: Added[Amount | None] = None
+    high_rps: Added[Amount | None] = None
+    pace: Added[Pace | None] = None
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
     """A part of a model (the whole of it where the variant is not cut). `nodes`: of its graph, empty where unknown."""
 
-    name: str
+    name: Name
     points: tuple[Point, ...] = ()
-    nodes: tuple[str, ...] = ()
+    nodes: Added[tuple[NodeId, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,41 +82,41 @@ class Variant:
     No plan uses one that is not `allowed`: it only stays in the request.
     """
 
-    name: str
-    stages: tuple[Stage, ...]
-    cut_bytes: tuple[float, ...] = ()
-    allowed: bool = True
-    cut_bytes_per_request: tuple[float, ...] = ()
+    name: Name
+    stages: Annotated[NonEmpty[tuple[Stage, ...]], FileField(after="allowed")]
+    cut_bytes: tuple[Amount, ...] = ()
+    cut_bytes_per_request: Added[tuple[Amount, ...]] = ()
+    allowed: Added[bool] = True
 
 
 @dataclass(frozen=True, slots=True)
 class PlanModel:
     """A model with its demands. `normalised` throughput is T / (weight · demand_rps).
 
-    `source` is what was profiled, None where nobody has told; `stages[].nodes` are of its graph.
-    `max_response_ms` limits `response_percentile` of what its clients wait, queues included, when requests come as
-    `arrivals` say; None: Poisson at `demand_rps`. `bytes_per_request` are those of a request's inputs and outputs,
-    which pass the front; None: nobody has told. With leximin and max_min, models of a higher `tier` are served up to
-    their demand before those of a lower one get more.
+    `source` is what was profiled, None if unknown; `stages[].nodes` are of its graph. `max_response_ms` limits
+    `response_percentile` of its clients' waiting time, queues included, for requests that arrive by `arrivals` (None:
+    Poisson at `demand_rps`). `bytes_per_request`: of a request's inputs and outputs, which pass the front; None:
+    unknown. With leximin and max_min, models of a higher `tier` are served up to their demand before those of a lower
+    one get more.
     """
 
-    name: str
-    variants: tuple[Variant, ...]
-    weight: float = 1.0
-    demand_rps: float = 1.0
-    min_throughput_rps: float | None = None
-    max_latency_ms: float | None = None
+    name: Name
+    variants: Annotated[NonEmpty[tuple[Variant, ...]], FileField(after="tier")]
+    weight: Divisor = 1.0
+    demand_rps: Divisor = 1.0
+    min_throughput_rps: Amount | None = None
+    max_latency_ms: Divisor | None = None
     cap_at_demand: bool = False
-    source: str | None = None
-    max_response_ms: float | None = None
-    response_percentile: float = 95.0
-    arrivals: Arrivals | None = None
-    bytes_per_request: float | None = None
-    tier: int = 0
+    source: Added[Text | None] = None
+    max_response_ms: Added[Divisor | None] = None
+    response_percentile: Added[PercentileRank] = 95.0
+    arrivals: Added[Arrivals | None] = None
+    bytes_per_request: Added[Amount | None] = None
+    tier: Added[Tier] = 0
 
     @property
     def expected_arrivals(self) -> Arrivals:
-        """How requests come: as it says, else Poisson at its demand."""
+        """`arrivals`, else Poisson at its demand."""
         return self.arrivals or PoissonArrivals(self.demand_rps)
 
     @property
@@ -116,20 +130,20 @@ ColocationMode = Literal["hard", "soft", "routed"]
 
 @dataclass(frozen=True, slots=True)
 class Colocation:
-    """hard: on every GPU either all of `models` have a slice or none. soft: separations cost bytes. routed: bytes/s do
-    that models which follow one another in the list must send between GPUs.
+    """hard: on every GPU either all of `models` have a slice or none. soft: separations cost bytes. routed: bytes/s
+    between GPUs from each model of the list to the next cost.
 
     `models` are names of models, or of stages as MODEL/VARIANT.STAGE (MODEL/STAGE where no other variant has one
     of that name). Between two neighbouring stages 0 bytes stand for what their cut carries.
     """
 
-    models: tuple[str, ...]
+    models: Annotated[tuple[Name, ...], Length(min_length=2)]
     mode: ColocationMode = "hard"
-    bytes_per_request: float = 0.0
+    bytes_per_request: Amount = 0.0
 
 
 ObjectiveKind = Literal["leximin", "max_min", "weighted_sum", "min_gpus"]
-"""What the best plan is; the planner tells them apart in its objective.py."""
+"""What the best plan is; see `planning.request.objective`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,26 +154,25 @@ class Objective:
     """
 
     kind: ObjectiveKind = "leximin"
-    memory_violation_penalty: float | None = None
-    separation_weight: float = 0.0
-    survives: Literal[0, 1] = 0
+    memory_violation_penalty: Amount | None = None
+    separation_weight: Amount = 0.0
+    survives: Added[Literal[0, 1]] = 0
 
 
 @dataclass(frozen=True, slots=True)
 class SolverOptions:
     """Seconds the search may take, and whether it plans with throughputs as they are or their lower ends."""
 
-    time_limit_s: float = 60.0
-    plan_at: Literal["nominal", "low"] = "nominal"
+    time_limit_s: Divisor = 60.0
+    plan_at: Added[Literal["nominal", "low"]] = "nominal"
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
     """The whole question. `link_gb_per_s` None: transfers between stages take no time.
 
-    `network_gb_per_s` holds where it is slower and the instances of a variant stand on more than one node.
-    Both in 10^9 bytes a second. `front`: what the one process costs that all clients of the plan talk to, where it is
-    served from one host; None: it counts for nothing.
+    `network_gb_per_s` applies, if slower, to a variant with instances on more than one node. Both in 10^9 bytes a
+    second. `front`: costs of the front if the plan is served from one host; None: ignored.
     """
 
     gpus: tuple[FleetEntry, ...]
@@ -167,8 +180,8 @@ class PlanRequest:
     colocations: tuple[Colocation, ...] = ()
     objective: Objective = field(default_factory=Objective)
     sharing: Literal["exclusive", "fractional"] = "exclusive"
-    link_gb_per_s: float | None = None
-    max_tenants_per_slice: int | None = None
+    link_gb_per_s: Divisor | None = None
+    network_gb_per_s: Added[Divisor | None] = None
+    max_tenants_per_slice: Count | None = None
     solver: SolverOptions = field(default_factory=SolverOptions)
-    network_gb_per_s: float | None = None
-    front: FrontCosts | None = None
+    front: Added[FrontCosts | None] = None

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-OF_TORCH = {
+from collections.abc import Mapping
+from typing import Literal
+
+Datatype = Literal[
+    "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64",
+    "FP16", "FP32", "FP64", "BF16",
+]  # fmt: skip
+
+OF_TORCH: Mapping[str, Datatype] = {
     "bool": "BOOL",
     "uint8": "UINT8",
     "uint16": "UINT16",

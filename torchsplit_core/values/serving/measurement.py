@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from torchsplit_core.values.fields import Added, Count, Divisor, FileField, Name, NonNegative, Required, Whole
+from torchsplit_core.values.hardware import WHOLE_GPU
 
 DeviationSource = Literal["service", "wait", "front", "load"]
 """What a disagreement is in: batches that take another time, queues, the way through the front, or the load sent."""
@@ -14,9 +17,9 @@ DeviationSource = Literal["service", "wait", "front", "load"]
 class MeasuredTimes:
     """Milliseconds; None where nothing was answered, or the simulation gives none."""
 
-    p50: float | None = None
-    p95: float | None = None
-    p99: float | None = None
+    p50: Required[NonNegative | None] = None
+    p95: Required[NonNegative | None] = None
+    p99: Required[NonNegative | None] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +33,18 @@ class MeasuredModel:
     and `simulated_high_ms`; None where no speed was drawn.
     """
 
-    name: str
-    offered_rps: float
-    predicted_rps: float
-    measured_rps: float
+    name: Name
+    offered_rps: NonNegative
+    predicted_rps: NonNegative
+    measured_rps: NonNegative
     simulated_ms: MeasuredTimes
     measured_ms: MeasuredTimes
-    hop_ms: float
-    errors: int
-    statuses: tuple[tuple[int, int], ...] = ()
-    replayed_ms: MeasuredTimes = MeasuredTimes()
-    simulated_low_ms: MeasuredTimes | None = None
-    simulated_high_ms: MeasuredTimes | None = None
+    hop_ms: NonNegative
+    errors: Whole
+    statuses: tuple[tuple[Whole, Whole], ...] = ()
+    replayed_ms: Added[MeasuredTimes] = MeasuredTimes()
+    simulated_low_ms: Added[MeasuredTimes | None] = None
+    simulated_high_ms: Added[MeasuredTimes | None] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,45 +55,45 @@ class MeasuredServer:
     what they took (means). Utilisations are shares of the run's time. None: no batch came, or nothing was simulated.
     """
 
-    id: str
-    model: str
-    stage: str
-    planned_batch_ms: float | None
-    batch_ms: float | None
-    simulated_utilisation: float | None
-    utilisation: float
-    simulated_batch: float | None
-    mean_batch: float | None
-    wait_ms: float | None
+    id: Name
+    model: Name
+    stage: Name
+    planned_batch_ms: Annotated[NonNegative | None, FileField(default=(None,))]
+    batch_ms: Annotated[NonNegative | None, FileField(default=(None,))]
+    simulated_utilisation: Annotated[NonNegative | None, FileField(default=(None,))]
+    utilisation: NonNegative
+    simulated_batch: Annotated[NonNegative | None, FileField(default=(None,))]
+    mean_batch: Annotated[NonNegative | None, FileField(default=(None,))]
+    wait_ms: Annotated[NonNegative | None, FileField(default=(None,))]
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPoint:
     """A point of the request as measured while serving: batches of that size on that slice. Values as in `Point`."""
 
-    model: str
-    variant: str
-    stage: str
-    gpu_type: str
-    profile: str
-    batch_size: int
-    processes: int
-    throughput_rps: float
-    latency_ms: float
-    low_rps: float
-    high_rps: float
-    batches: int
+    model: Name
+    variant: Name
+    stage: Name
+    gpu_type: Name
+    profile: Annotated[str, FileField(null=WHOLE_GPU)]
+    batch_size: Count
+    processes: Count
+    throughput_rps: NonNegative
+    latency_ms: NonNegative
+    low_rps: NonNegative
+    high_rps: NonNegative
+    batches: Count
 
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
     """Where measured and predicted part by more than is usual, in a sentence; `server` None: not of one slice."""
 
-    model: str
+    model: Name
     where: DeviationSource
     message: str
-    server: str | None = None
-    stage: str | None = None
+    server: Name | None = None
+    stage: Name | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +104,8 @@ class Measurement:
     """
 
     request_sha256: str
-    duration_s: float
-    load: float
+    duration_s: Divisor
+    load: Divisor
     host: str
     models: tuple[MeasuredModel, ...]
     servers: tuple[MeasuredServer, ...] = ()
@@ -110,4 +113,4 @@ class Measurement:
     disagreements: tuple[Disagreement, ...] = ()
     stand_in: Literal["none", "cpu", "sm"] = "none"
     warnings: tuple[str, ...] = ()
-    in_place: Mapping[str, str] = field(default_factory=dict)
+    in_place: Added[Mapping[Name, str]] = field(default_factory=dict)

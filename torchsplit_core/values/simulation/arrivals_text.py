@@ -27,7 +27,7 @@ KINDS = (
 def arrivals_text(arrivals: Arrivals | None, rate_rps: float) -> str:
     """Arrivals as `parse_arrivals` reads them, of a model of this demand; empty for None.
 
-    Numbers are told with six digits. A trace is counted, which cannot be read back.
+    Numbers have six digits. Of a trace only the length is written, which cannot be read back.
     """
     if arrivals is None:
         return ""

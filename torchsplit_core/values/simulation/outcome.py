@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from torchsplit_core.values.fields import Added, Facts, Finite, Name, NonNegative, Required, Whole
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseTimes:
     """Milliseconds; None where they are not given. `p50` is the nearest rank: the ⌈0.5·n⌉-th smallest."""
 
-    mean: float | None = None
-    p50: float | None = None
-    p95: float | None = None
-    p99: float | None = None
-    max: float | None = None
+    mean: Required[NonNegative | None] = None
+    p50: Required[NonNegative | None] = None
+    p95: Required[NonNegative | None] = None
+    p99: Required[NonNegative | None] = None
+    max: Required[NonNegative | None] = None
 
 
 @dataclass(frozen=True, slots=True)
 class HalfWidths:
     """Half-widths of 95 % intervals over the replications, milliseconds; None with one replication."""
 
-    mean: float | None = None
-    p50: float | None = None
-    p95: float | None = None
-    p99: float | None = None
+    mean: Required[NonNegative | None] = None
+    p50: Required[NonNegative | None] = None
+    p95: Required[NonNegative | None] = None
+    p99: Required[NonNegative | None] = None
 
 
 @dataclass(frozen=True, slots=True)
 class WaitTimes:
     """Milliseconds that a request spends in queues, all stages together."""
 
-    mean: float | None = None
+    mean: Required[NonNegative | None] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,29 +44,29 @@ class ModelLoad:
     servers is drawn, 90 % of the replications lie between `response_low_ms` and `response_high_ms`.
     """
 
-    name: str
-    offered_rps: float | None
-    capacity_rps: float
+    name: Name
+    offered_rps: NonNegative | None
+    capacity_rps: NonNegative
     stable: bool | None
-    completed: int
-    throughput_rps: float
+    completed: Whole
+    throughput_rps: NonNegative
     response_ms: ResponseTimes
     response_ci95_ms: HalfWidths
     wait_ms: WaitTimes
-    slo_attainment: float | None
-    mean_batch: float
-    bytes_across_cuts_per_s: float | None = None
-    response_low_ms: ResponseTimes | None = None
-    response_high_ms: ResponseTimes | None = None
+    slo_attainment: NonNegative | None
+    mean_batch: NonNegative
+    bytes_across_cuts_per_s: NonNegative | None = None
+    response_low_ms: Added[ResponseTimes | None] = None
+    response_high_ms: Added[ResponseTimes | None] = None
 
 
 @dataclass(frozen=True, slots=True)
 class ServerLoad:
     """One entry of the request's servers, all `count` of it together. `mean_batch` None: it never worked."""
 
-    id: str
-    utilisation: float
-    mean_batch: float | None
+    id: Name
+    utilisation: NonNegative
+    mean_batch: NonNegative | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +76,10 @@ class HighestLoad:
     `factor` None: no factor that was tried holds (`low` None), or every one does (`high` None).
     """
 
-    percentile: float
-    factor: float | None
-    low: float | None
-    high: float | None
+    percentile: Finite
+    factor: NonNegative | None
+    low: NonNegative | None
+    high: NonNegative | None
     message: str = ""
 
 
@@ -90,4 +91,4 @@ class SimulationOutcome:
     servers: tuple[ServerLoad, ...]
     highest_load: HighestLoad | None = None
     warnings: tuple[str, ...] = ()
-    statistics: Mapping[str, str | int | float] = field(default_factory=dict)
+    statistics: Facts = field(default_factory=dict)

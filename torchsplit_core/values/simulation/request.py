@@ -4,16 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
+from torchsplit_core.values.fields import (
+    Added,
+    Amount,
+    Count,
+    Divisor,
+    FileField,
+    Name,
+    NonEmpty,
+    NonNegative,
+    PercentileRank,
+    Range,
+    Whole,
+)
 from torchsplit_core.values.profile import Pace
+
+Spread = Annotated[float, Range(ge=1e-3, le=100)]
 
 
 @dataclass(frozen=True, slots=True)
 class PoissonArrivals:
     """Independent exponential times between requests, of mean 1 / `rate_rps`."""
 
-    rate_rps: float
+    rate_rps: Divisor
     kind: Literal["poisson"] = "poisson"
 
 
@@ -21,7 +36,7 @@ class PoissonArrivals:
 class DeterministicArrivals:
     """The k-th request, from 1, at k / `rate_rps` seconds."""
 
-    rate_rps: float
+    rate_rps: Divisor
     kind: Literal["deterministic"] = "deterministic"
 
 
@@ -29,8 +44,8 @@ class DeterministicArrivals:
 class GammaArrivals:
     """Independent gamma-distributed times between requests; `cv` is their standard deviation over their mean."""
 
-    rate_rps: float
-    cv: float
+    rate_rps: Divisor
+    cv: Spread
     kind: Literal["gamma"] = "gamma"
 
 
@@ -38,15 +53,15 @@ class GammaArrivals:
 class RateState:
     """Poisson arrivals of `rate_rps` for an exponential time of mean `mean_s`."""
 
-    rate_rps: float
-    mean_s: float
+    rate_rps: Amount
+    mean_s: Divisor
 
 
 @dataclass(frozen=True, slots=True)
 class MmppArrivals:
     """A Markov-modulated Poisson process that goes through `states` in their order, again and again."""
 
-    states: tuple[RateState, ...]
+    states: NonEmpty[tuple[RateState, ...]]
     kind: Literal["mmpp"] = "mmpp"
 
 
@@ -54,7 +69,7 @@ class MmppArrivals:
 class TraceArrivals:
     """Requests at these seconds, never falling; equal times keep their order."""
 
-    times_s: tuple[float, ...]
+    times_s: NonEmpty[tuple[NonNegative, ...]]
     kind: Literal["trace"] = "trace"
 
 
@@ -66,7 +81,7 @@ class Service:
     """How a batch's time varies around its mean; `cv` (standard deviation over mean) is of lognormal times alone."""
 
     kind: Literal["deterministic", "exponential", "lognormal"] = "deterministic"
-    cv: float | None = None
+    cv: Added[Spread | None] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +89,19 @@ class SimulatedModel:
     """A model whose requests go through `stages` in this order; from stage i to i + 1 takes `transfer_ms[i]`.
 
     Empty `transfer_ms`: transfers take no time. Across cut i a batch of stage i carries `cut_bytes[i]`
-    whatever its size and `cut_bytes_per_request[i]` for each request; both empty: unknown. `front_ms`: so long a
-    request of it keeps the front, one process in front of all models that takes one request at a time, in the order
-    in which they come; 0: it passes none.
+    whatever its size and `cut_bytes_per_request[i]` for each request; both empty: unknown. `front_ms`: how long a
+    request occupies the front, one process before all models that serves requests one at a time in order of arrival;
+    0: no front.
     """
 
-    name: str
-    stages: tuple[str, ...]
-    arrivals: Arrivals
-    transfer_ms: tuple[float, ...] = ()
-    slo_ms: float | None = None
-    cut_bytes: tuple[float, ...] = ()
-    cut_bytes_per_request: tuple[float, ...] = ()
-    front_ms: float = 0.0
+    name: Name
+    stages: NonEmpty[tuple[Name, ...]]
+    arrivals: Annotated[Arrivals, FileField(after="slo_ms")]
+    transfer_ms: tuple[Amount, ...] = ()
+    slo_ms: Divisor | None = None
+    cut_bytes: Added[tuple[Amount, ...]] = ()
+    cut_bytes_per_request: Added[tuple[Amount, ...]] = ()
+    front_ms: Added[Amount] = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,22 +112,22 @@ class Server:
     `pace` all of them change their speed together.
     """
 
-    id: str
-    model: str
-    stage: str
-    max_batch: int
-    batch_ms: Mapping[int, float]
-    count: int = 1
-    max_wait_ms: float = 0.0
+    id: Name
+    model: Name
+    stage: Name
+    max_batch: Count
+    batch_ms: NonEmpty[Mapping[Annotated[int, Range(ge=1, le=2**53)], Divisor]]
+    count: Annotated[Count, FileField(after="stage")] = 1
+    max_wait_ms: Annotated[Amount, FileField(after="max_batch")] = 0.0
     service: Service = field(default_factory=Service)
-    pace: Pace | None = None
+    pace: Added[Pace | None] = None
 
 
 @dataclass(frozen=True, slots=True)
 class MaxLoadSearch:
     """Ask for the largest common factor of all rates at which this percentile stays within each `slo_ms`."""
 
-    percentile: float = 95.0
+    percentile: PercentileRank = 95.0
 
 
 QueueKind = Literal["shared", "per_server"]
@@ -122,11 +137,11 @@ QueueKind = Literal["shared", "per_server"]
 class SimulationRequest:
     """The whole question."""
 
-    models: tuple[SimulatedModel, ...]
-    servers: tuple[Server, ...]
+    models: NonEmpty[tuple[SimulatedModel, ...]]
+    servers: NonEmpty[tuple[Server, ...]]
     queue: QueueKind = "shared"
-    requests_per_model: int = 100_000
-    warmup_share: float = 0.1
-    replications: int = 5
-    seed: int = 0
-    find: MaxLoadSearch | None = None
+    requests_per_model: Count = 100_000
+    warmup_share: Annotated[float, Range(ge=0, lt=1)] = 0.1
+    replications: Count = 5
+    seed: Whole = 0
+    find: Added[MaxLoadSearch | None] = None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
+from torchsplit_core.values.fields import Added, Count, Facts, Name, NonNegative, Positive, Whole
 from torchsplit_core.values.profile import Basis
 from torchsplit_core.values.status import SolveStatus
 from torchsplit_core.values.training import Offload, ParallelConfig, Recompute, Shard
@@ -14,13 +14,13 @@ from torchsplit_core.values.training import Offload, ParallelConfig, Recompute, 
 class StrategyMemory:
     """GiB at the peak of the fullest device; `reserve` (context, libraries) is within the total too."""
 
-    weights: float
-    gradients: float
-    optimizer: float
-    activations: float
-    communication: float
-    reserve: float
-    total: float
+    weights: NonNegative
+    gradients: NonNegative
+    optimizer: NonNegative
+    activations: NonNegative
+    communication: NonNegative
+    reserve: NonNegative
+    total: NonNegative
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,12 @@ class StrategyParts:
     `data_communication` the gathers of sharded weights, `optimizer` what a step takes whatever its size.
     """
 
-    compute: float
-    tensor_communication: float
-    pipeline_bubble: float
-    pipeline_communication: float
-    data_communication: float
-    optimizer: float
+    compute: NonNegative
+    tensor_communication: NonNegative
+    pipeline_bubble: NonNegative
+    pipeline_communication: NonNegative
+    data_communication: NonNegative
+    optimizer: NonNegative
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,30 +53,30 @@ class StrategyStage:
     copies, each group with its part of the sequences; 0: all entries are one.
     """
 
-    fleet: int
-    type: str
-    devices: int
-    stages: int
-    data: int
-    tensor: int
-    context: int
-    expert: int
-    micro_batch: int
-    interleave: int
+    fleet: Whole
+    type: Name
+    devices: Count
+    stages: Count
+    data: Count
+    tensor: Count
+    context: Count
+    expert: Count
+    micro_batch: Count
+    interleave: Count
     shard: Shard
     recompute: Recompute
     sequence_parallel: bool
     offload: Offload
-    start_layer: int
-    end_layer: int
-    layers_per_stage: tuple[int, ...]
-    sequences: int
-    batch_per_device: int
-    memory_gib: float
-    seconds: float
-    memory_gib_per_stage: tuple[float, ...] = ()
-    seconds_per_stage: tuple[float, ...] = ()
-    group: int = 0
+    start_layer: Count
+    end_layer: Count
+    layers_per_stage: tuple[Count, ...]
+    sequences: Count
+    batch_per_device: Count
+    memory_gib: NonNegative
+    seconds: NonNegative
+    memory_gib_per_stage: Added[tuple[NonNegative, ...]] = ()
+    seconds_per_stage: Added[tuple[NonNegative, ...]] = ()
+    group: Added[Whole] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,32 +89,32 @@ class StrategyCandidate:
     `not_exportable`: why no file is written for it.
     """
 
-    data: int
-    tensor: int
-    pipeline: int
-    context: int
-    expert: int
-    micro_batch: int
-    interleave: int
+    data: Count
+    tensor: Count
+    pipeline: Count
+    context: Count
+    expert: Count
+    micro_batch: Count
+    interleave: Count
     shard: Shard
     recompute: Recompute
     sequence_parallel: bool
     offload: Offload
-    micro_batches: int
-    batch_per_device: int
-    seconds_per_step: float
-    low_s: float
-    high_s: float
-    tokens_per_s: float
-    samples_per_s: float
-    mfu: float
+    micro_batches: Count
+    batch_per_device: Count
+    seconds_per_step: Positive
+    low_s: Positive
+    high_s: Positive
+    tokens_per_s: Positive
+    samples_per_s: Positive
+    mfu: NonNegative
     memory_gib: StrategyMemory
     fits: bool
     parts_s: StrategyParts
     basis: Basis = "estimated"
-    devices: int = 0
+    devices: Whole = 0
     stages: tuple[StrategyStage, ...] = ()
-    not_exportable: str | None = None
+    not_exportable: Added[str | None] = None
 
     @property
     def across(self) -> bool:
@@ -142,14 +142,14 @@ class StrategyRefusal:
     """
 
     reason: str
-    count: int
+    count: Whole
     nearest: str | None = None
-    missing_gib: float | None = None
+    missing_gib: NonNegative | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StrategyOutcome:
-    """Candidates, fastest first. `considered`: choices that were told good or not, the refused ones included.
+    """Candidates, fastest first. `considered`: choices that were examined, the refused ones included.
 
     Before the fastest stand those that can be exported and trained and whose seconds lie in its interval.
     optimal: no choice of the space is faster than the fastest; feasible: `bound_s`, seconds below which no choice
@@ -158,8 +158,8 @@ class StrategyOutcome:
 
     status: SolveStatus
     candidates: tuple[StrategyCandidate, ...]
-    considered: int
+    considered: Whole
     refused: tuple[StrategyRefusal, ...]
     message: str
-    bound_s: float | None = None
-    statistics: Mapping[str, str | int | float] = field(default_factory=dict)
+    bound_s: NonNegative | None = None
+    statistics: Facts = field(default_factory=dict)

@@ -6,29 +6,43 @@ Bandwidths are GB/s (10^9 bytes), one direction.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Literal
+from typing import Annotated, Literal
 
-from torchsplit_core.values.training import Offload, Precision, Recompute, Shard, TrainingJob, Transformer
+from torchsplit_core.values.fields import (
+    Added,
+    Amount,
+    Count,
+    Divisor,
+    Length,
+    Name,
+    NonEmpty,
+    Positive,
+    Range,
+    Text,
+)
+from torchsplit_core.values.training import Offload, Recompute, Shard, Size, TrainingJob, Transformer
+
+Large = Annotated[int, Range(ge=1, le=2**31)]
 
 
 @dataclass(frozen=True, slots=True)
 class TransformerSizes:
     """A decoder's sizes as they were written down; `transformer()` checks them.
 
-    Not `Transformer` itself, which checks when it is made: pydantic, which reads the union with `SourceSizes`, takes
-    the InputFault of a `__post_init__` for a member that does not fit, and the user is told of an internal fault.
+    Not `Transformer`, which checks itself: pydantic would take the InputFault of a `__post_init__` for a complaint
+    of its own and lose its field and remedy.
     """
 
-    layers: int
-    hidden: int
-    heads: int
-    kv_heads: int
-    ffn: int
-    vocab: int
-    sequence: int
+    layers: Annotated[int, Range(ge=1, le=10000)]
+    hidden: Size
+    heads: Size
+    kv_heads: Size
+    ffn: Size
+    vocab: Large
+    sequence: Large
     gated: bool = False
-    experts: int = 1
-    experts_per_token: int = 1
+    experts: Annotated[int, Range(ge=1, le=10000)] = 1
+    experts_per_token: Size = 1
     tied_embeddings: bool = True
     kind: Literal["transformer"] = "transformer"
 
@@ -41,17 +55,17 @@ class TransformerSizes:
 class MeasuredStep:
     """A training step of the model that was measured on one device of the fleet, without recomputation."""
 
-    batch: int
-    seconds: float
+    batch: Count
+    seconds: Positive
 
 
 @dataclass(frozen=True, slots=True)
 class SourceSizes:
     """Any traced model: its source, the path of its profile, and up to three measured steps, which calibrate it."""
 
-    source: str
-    profile: str | None = None
-    measured_steps: tuple[MeasuredStep, ...] = ()
+    source: Text
+    profile: Text | None = None
+    measured_steps: Added[Annotated[tuple[MeasuredStep, ...], Length(max_length=3)]] = ()
     kind: Literal["source"] = "source"
 
 
@@ -63,29 +77,29 @@ class StrategyNodes:
     others. None: the catalogue's. `host_memory_gib`: of a node's host, for what is offloaded; None: twice its GPUs'.
     """
 
-    nodes: int
-    gpus_per_node: int
-    type: str
-    inside_gb_per_s: float | None = None
-    between_gb_per_s: float | None = None
-    host_memory_gib: float | None = None
+    nodes: Annotated[int, Range(ge=1, le=100000)]
+    gpus_per_node: Annotated[int, Range(ge=1, le=1024)]
+    type: Name
+    inside_gb_per_s: Amount | None = None
+    between_gb_per_s: Amount | None = None
+    host_memory_gib: Amount | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StrategyFix:
     """Choices that are given; None: free."""
 
-    data: int | None = None
-    tensor: int | None = None
-    pipeline: int | None = None
-    context: int | None = None
-    expert: int | None = None
-    micro_batch: int | None = None
-    interleave: int | None = None
-    shard: Shard | None = None
-    recompute: Recompute | None = None
-    sequence_parallel: bool | None = None
-    offload: Offload | None = None
+    data: Added[Count | None] = None
+    tensor: Added[Count | None] = None
+    pipeline: Added[Count | None] = None
+    context: Added[Count | None] = None
+    expert: Added[Count | None] = None
+    micro_batch: Added[Count | None] = None
+    interleave: Added[Count | None] = None
+    shard: Added[Shard | None] = None
+    recompute: Added[Recompute | None] = None
+    sequence_parallel: Added[bool | None] = None
+    offload: Added[Offload | None] = None
 
     def given(self) -> dict[str, int | str | bool]:
         """Those that are fixed, by name."""
@@ -98,20 +112,7 @@ class StrategyFix:
 class StrategySolver:
     """Seconds in all."""
 
-    time_limit_s: float = 20.0
-
-
-@dataclass(frozen=True, slots=True)
-class StrategyTraining:
-    """What is asked of a step: sequences in all, the numbers' format, the optimizer."""
-
-    global_batch: int
-    precision: Precision = "bf16"
-    optimizer: Literal["adamw", "sgd"] = "adamw"
-
-    def job(self) -> TrainingJob:
-        """The same as the estimate takes it."""
-        return TrainingJob(self.global_batch, self.precision, self.optimizer)
+    time_limit_s: Divisor = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +120,8 @@ class StrategyRequest:
     """The whole question. `top_k`: candidates wanted."""
 
     model: TransformerSizes | SourceSizes
-    fleet: tuple[StrategyNodes, ...]
-    training: StrategyTraining
+    fleet: NonEmpty[tuple[StrategyNodes, ...]]
+    training: TrainingJob
     fix: StrategyFix = field(default_factory=StrategyFix)
-    top_k: int = 10
+    top_k: Annotated[int, Range(ge=1, le=10000)] = 10
     solver: StrategySolver = field(default_factory=StrategySolver)

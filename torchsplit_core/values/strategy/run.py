@@ -120,7 +120,7 @@ class RunSummary:
 
 @dataclass(frozen=True, slots=True)
 class Exports:
-    """Where a run's figures go. `metrics_port`: None no endpoint, 0 a free one, which `running.watch.exports` tells."""
+    """Where a run's figures go. `metrics_port`: None no endpoint, 0 a free one, which `training.monitor` publishes."""
 
     metrics_port: int | None = None
     metrics_host: str = "127.0.0.1"

@@ -1,0 +1,3 @@
+"""Fields that were added to a format, and how values stand in files."""
+
+from __future__ import annotations
