@@ -15,7 +15,6 @@ from torch.utils import _pytree as pytree
 from torchsplit_core.model_source import example_arguments, foreign_code, load_client, open_model
 from torchsplit_core.serving.settings import WARM_UP_RUNS
 from torchsplit_core.stages.export_folder import open_manifest
-from torchsplit_core.stages.pipeline import live_values
 from torchsplit_core.stages.signature import bind_arguments
 from torchsplit_core.stages.staged_model import LoadedStage
 from torchsplit_core.stages.tensor_transport import DTYPES
@@ -135,7 +134,7 @@ class StageRunner:
         self.stage = LoadedStage(Path(directory), self.manifest.stages[position], device)
         self.first = position == 0
         self.last = position == len(self.manifest.stages) - 1
-        self.live_after = () if self.last else live_values(self.manifest)[position + 1]
+        self.live_names = live_values(self.manifest, position)
         self.example = ExampleInput(load_client(source, trust)) if self.first else None
         self.inputs: tuple[TorchPort, ...] = ()
         if self.example is not None:
@@ -159,14 +158,22 @@ class StageRunner:
         with foreign_code(f"stage {self.stage.part.name}"):
             return {**values, **self.stage(values)}
 
-    def handed_on(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """What later parts need of the values."""
-        return {name: values[name] for name in self.live_after}
+    def live(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of the values that are still needed after this stage."""
+        return {name: values[name] for name in self.live_names}
 
     def results(self, values: Mapping[str, Any]) -> list[torch.Tensor]:
         """The model's result: its leaves that are tensors. Of the last part alone."""
         leaves = [slot.constant if slot.name is None else values[slot.name] for slot in self.manifest.outputs]
         return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def live_values(manifest: StageManifest, position: int) -> list[str]:
+    """Values that exist after the stage at `position` and that a later stage or the result needs."""
+    later = manifest.stages[position + 1 :]
+    needed = {slot.name for slot in manifest.outputs if slot.name is not None}
+    needed |= {value.name for stage in later for value in stage.inputs}
+    return sorted(needed - {value.name for stage in later for value in stage.outputs})
 
 
 def _manifest_outputs(manifest: StageManifest) -> tuple[TorchPort, ...]:

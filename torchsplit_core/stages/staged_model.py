@@ -60,14 +60,3 @@ class StagedModel:
 def open_stages(directory: str | Path, *, trust: bool = False) -> StagedModel:
     """Load the parts in a folder into this process, which executes what they hold; see `open_manifest`."""
     return StagedModel(directory, open_manifest(directory, trust=trust))
-
-
-def run_stages(
-    directory: str | Path,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any] | None = None,
-    *,
-    trust: bool = False,
-) -> Any:
-    """The model's result for one batch, the parts loaded from a folder and run in this process."""
-    return open_stages(directory, trust=trust)(*args, **(kwargs or {}))
