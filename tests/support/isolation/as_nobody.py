@@ -62,10 +62,10 @@ def main(folder: Path) -> None:
     os.environ |= {"HOME": str(folder), "TMPDIR": str(folder), "TORCHSPLIT_HOME": str(folder / "store")}
     import torch
 
+    from tests.support.serving.stages import run_stage
     from torchsplit_core import workflow
     from torchsplit_core.isolation import available_levels, isolation_level
     from torchsplit_core.profiling import MeasurementSettings
-    from tests.support.serving.stages import run_stage
     from torchsplit_core.stages import export_stages
 
     print("uid", os.getuid(), flush=True)
