@@ -260,22 +260,26 @@ def test_a_batch_goes_through_all_stages_together(workers: FakeWorkers) -> None:
 
 def test_tenants_of_a_slice_run_in_turns(workers: FakeWorkers) -> None:
     plan = serving_plan(
-        worker_spec(0, model="a", slice_="shared"), worker_spec(1, model="b", slice_="shared")
+        worker_spec(0, model="a", slice_="shared"),
+        worker_spec(1, model="b", slice_="shared"),
+        worker_spec(2, model="a", slice_="shared"),
     )
 
     async def test() -> None:
         async with started(plan) as engine:
-            a, b = workers.running
-            replies = [submit(engine, 1, model="a"), submit(engine, 2, model="b")]
+            a, b, second_a = workers.running
+            replies = [submit(engine, 1, model="a"), submit(engine, 2, model="a")]
             await settle()
-            assert a.busy and not b.batches, "one tenant has the slice"
-            replies.append(submit(engine, 3, model="a"))
-            await asyncio.sleep(0.01)
+            assert a.busy and second_a.busy, "nobody else wants the slice"
+            replies += [submit(engine, 3, model="b"), submit(engine, 4, model="a")]
             await a.reply()
-            assert b.busy and not a.busy, "then the other, which is further behind"
+            assert not a.busy and not b.busy, "the other tenant is next, once the slice is free"
+            await asyncio.sleep(0.01)
+            await second_a.reply()
+            assert b.busy and not a.busy
             await b.reply()
             await a.reply()
-            assert await asyncio.gather(*replies) == [[1], [2], [3]]
+            assert await asyncio.gather(*replies) == [[1], [2], [3], [4]]
 
     run(test)
 

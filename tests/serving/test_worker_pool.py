@@ -77,13 +77,14 @@ def test_start_waits_for_all_workers_and_reports_progress(workers: FakeWorkers) 
 
 
 def test_a_worker_that_does_not_start_fails_the_start(workers: FakeWorkers) -> None:
-    workers.failing_starts = 1
+    workers.failing_starts, workers.start_s = 1, 0.01
 
     async def test() -> None:
         async with pool_of(2) as pool:
             with pytest.raises(InputFault, match="does not load"):
                 await pool.start({}, ignore_progress)
-        assert not workers.running
+            await asyncio.sleep(0.02)
+            assert not any(worker.ports for worker in workers.made), "the other start was cancelled"
 
     run(test)
 
@@ -140,16 +141,16 @@ def test_a_worker_is_given_up_after_too_many_failed_starts(workers: FakeWorkers)
 
 
 def test_stop_ends_a_restart_under_way(workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_pool, "LONGEST_BACKOFF_S", 60.0)
+    monkeypatch.setattr(worker_pool, "LONGEST_BACKOFF_S", 0.03)
 
     async def test() -> None:
         async with pool_of(1) as pool:
             await pool.start({}, ignore_progress)
             workers.failing_starts = 1
             pool.restart(pool.slots[0])
-            await settle()
+            await until(lambda: not workers.failing_starts)
         made = len(workers.made)
-        await settle()
+        await asyncio.sleep(0.05)
         assert not workers.running and len(workers.made) == made
 
     run(test)

@@ -19,10 +19,11 @@ PORTS = {"inputs": [PORT], "outputs": [PORT], "example": [base64.b64encode(bytes
 
 @dataclass
 class FakeWorkers:
-    """All fake workers that were made, in order; the next `failing_starts` of their starts fail."""
+    """All fake workers, in the order of their making. `failing_starts` starts fail at once, others take `start_s`."""
 
     made: list[FakeWorker] = field(default_factory=list)
     failing_starts: int = 0
+    start_s: float = 0.0
 
     def __call__(self, config: WorkerConfig) -> FakeWorker:
         """What `WorkerProcess(config)` is in the tests."""
@@ -49,10 +50,10 @@ class FakeWorker:
         self._reply: asyncio.Future[Any] | None = None
 
     async def start(self, launcher: Any) -> None:
-        await asyncio.sleep(0)
         if self.workers.failing_starts:
             self.workers.failing_starts -= 1
             raise InputFault(self.config.spec.model, "does not load", "Mend it.")
+        await asyncio.sleep(self.workers.start_s)
         self.ports = PORTS
 
     def send_batch(
