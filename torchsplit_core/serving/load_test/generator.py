@@ -15,9 +15,11 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
+
+from torchsplit_core.serving.protocol.http_client import ClientConnection, ClientResponse, Result
 
 MOST_CONNECTIONS = 1000
 REPORT_INTERVAL_S = 0.5
@@ -35,52 +37,6 @@ class ArrivalStream:
     times_s: list[float]
     responses: list[tuple[float, float, int]] = field(default_factory=list)
     sent: int = 0
-
-
-class ClientConnection(asyncio.Protocol):
-    """A connection with one request at a time; the answer's body is counted, not kept."""
-
-    def __init__(self, on_response: Callable[[ClientConnection, int], None]) -> None:
-        self.on_response = on_response
-        self.transport: Any = None
-        self.stream: ArrivalStream | None = None
-        self.due = 0.0
-        self._head = b""
-        self._body_left = -1
-        self._status = 0
-        self.closed = False
-
-    def connection_made(self, transport: Any) -> None:
-        self.transport = transport
-
-    def send(self, stream: ArrivalStream, due: float) -> None:
-        """Send its request."""
-        self.stream, self.due = stream, due
-        self._head, self._body_left = b"", -1
-        self.transport.write(stream.request)
-
-    def data_received(self, data: bytes) -> None:
-        if self._body_left < 0:
-            self._head += data
-            head, separator, rest = self._head.partition(b"\r\n\r\n")
-            if not separator:
-                return
-            self._status = int(head.split(b" ", 2)[1])
-            length = next(
-                line.partition(b":")[2]
-                for line in head.lower().split(b"\r\n")
-                if line.startswith(b"content-length")
-            )
-            self._body_left = int(length) - len(rest)
-        else:
-            self._body_left -= len(data)
-        if self._body_left == 0 and self.stream is not None:
-            self.on_response(self, self._status)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.closed = True
-        if self.stream is not None:
-            self.on_response(self, 0)
 
 
 class LoadGenerator:
@@ -138,8 +94,11 @@ class LoadGenerator:
     def _send_waiting(self) -> None:
         while self.waiting and self.idle_connections:
             connection = self.idle_connections.pop()
-            if not connection.closed:
-                connection.send(*self.waiting.popleft())
+            if connection.reusable:
+                stream, due = self.waiting.popleft()
+                connection.send(stream.request, on_result=partial(self._on_result, connection, stream, due))
+            else:
+                self.connection_count -= 1
         if self.waiting and self.connection_count < self.most_connections:
             task = asyncio.ensure_future(self._connect())
             self.tasks.add(task)
@@ -149,7 +108,7 @@ class LoadGenerator:
         self.connection_count += 1
         try:
             _, connection = await asyncio.get_running_loop().create_connection(
-                lambda: ClientConnection(self._on_response), self.host, self.port
+                ClientConnection, self.host, self.port
             )
         except OSError:
             self.connection_count -= 1
@@ -160,15 +119,14 @@ class LoadGenerator:
         self.idle_connections.append(connection)
         self._send_waiting()
 
-    def _on_response(self, connection: ClientConnection, status: int) -> None:
-        stream, due = connection.stream, connection.due
-        assert stream is not None
-        connection.stream = None
-        self._record(stream, due, status)
-        if connection.closed:
-            self.connection_count -= 1
-        else:
+    def _on_result(
+        self, connection: ClientConnection, stream: ArrivalStream, due: float, result: Result
+    ) -> None:
+        self._record(stream, due, result.status if isinstance(result, ClientResponse) else 0)
+        if connection.reusable:
             self.idle_connections.append(connection)
+        else:
+            self.connection_count -= 1
         self._send_waiting()
 
     def _record(self, stream: ArrivalStream, due: float, status: int) -> None:

@@ -21,6 +21,7 @@ from torchsplit_core.serving.protocol.access_guard import HEALTH, AccessGuard
 from torchsplit_core.serving.protocol.body_readers import BodyReaders, is_quick_to_read
 from torchsplit_core.serving.protocol.client import RawTensor, decode_outputs, encode_request
 from torchsplit_core.serving.protocol.http_body import content_headers, max_body_bytes, parse_json_length
+from torchsplit_core.serving.protocol.http_client import ClientResponse
 from torchsplit_core.serving.protocol.http_server import Request, json_response
 from torchsplit_core.serving.protocol.tensors import (
     LENGTH_HEADER,
@@ -31,7 +32,6 @@ from torchsplit_core.serving.protocol.tensors import (
     encode_response,
     parse_request,
 )
-from torchsplit_core.serving.router.backend import BackendResponse
 from torchsplit_core.serving.router.load_balancer import (
     LARGEST_TEXT,
     REDEPLOY,
@@ -208,7 +208,7 @@ class _ModelRoute:
     async def ready(self) -> bool:
         return all(await asyncio.gather(*(balancer.ready(READY_S) for _, balancer in self.parts)))
 
-    async def infer(self, headers: Mapping[str, str], body: bytes | bytearray) -> BackendResponse:
+    async def infer(self, headers: Mapping[str, str], body: bytes | bytearray) -> ClientResponse:
         try:
             async with self._deadline(self.timeout_s):
                 return await (self._forward if len(self.parts) == 1 else self._run_parts)(headers, body)
@@ -225,7 +225,7 @@ class _ModelRoute:
             remedy = "Ask again later, or allow more time."
             raise RequestFault(self.model.name, problem, remedy, 504) from None
 
-    async def _forward(self, headers: Mapping[str, str], body: bytes | bytearray) -> BackendResponse:
+    async def _forward(self, headers: Mapping[str, str], body: bytes | bytearray) -> ClientResponse:
         step, balancer = self.parts[0]
         forwarded = {
             name: value
@@ -236,7 +236,7 @@ class _ModelRoute:
         max_bytes = max_response_bytes(list(map(_port, self.model.outputs)), rows, text=True)
         return await balancer.send(step.model, forwarded, body, max_bytes)
 
-    async def _run_parts(self, headers: Mapping[str, str], body: bytes | bytearray) -> BackendResponse:
+    async def _run_parts(self, headers: Mapping[str, str], body: bytes | bytearray) -> ClientResponse:
         parsed = await self._parsed(headers, body)
         values_by_name = {
             port.name: RawTensor(port.name, port.datatype, shape, data)
@@ -257,7 +257,7 @@ class _ModelRoute:
         text, json_bytes = await _run_inline_or_in_thread(
             sum(map(len, values)), encode_response, parsed, self.model.name, ports, values
         )
-        return BackendResponse(200, content_headers(json_bytes), text)
+        return ClientResponse(200, content_headers(json_bytes), text)
 
     async def _parsed(self, headers: Mapping[str, str], body: bytes | bytearray) -> InferRequest:
         encoding, gives = headers.get("content-encoding", ""), list(self.output_values)
@@ -268,7 +268,7 @@ class _ModelRoute:
 
     async def _run_part(
         self, step: RouteStep, balancer: LoadBalancer, values: dict[str, RawTensor], rows: int
-    ) -> BackendResponse | None:
+    ) -> ClientResponse | None:
         """Adds what a part gives to what is known; its refusal where it gives nothing.
 
         Values have the names of the model's graph here and those of its server there: they meet by their order.
@@ -329,6 +329,6 @@ def _tensor_metadata(tensor: RoutedTensor) -> dict[str, Any]:
     return {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
 
 
-def _bad_part_response(where: str, problem: str) -> BackendResponse:
+def _bad_part_response(where: str, problem: str) -> ClientResponse:
     """What a server of a part gave that the routes do not know."""
     return error_response(RequestFault(where, problem, REDEPLOY, 502))

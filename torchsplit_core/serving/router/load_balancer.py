@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
-from torchsplit_core.serving.protocol.tensors import RequestFault, TensorPort
-from torchsplit_core.serving.router.backend import (
-    Backend,
-    BackendResponse,
+from torchsplit_core.serving.protocol.http_client import (
+    ClientResponse,
     InvalidResponseError,
     ResponseTooLargeError,
 )
+from torchsplit_core.serving.protocol.tensors import RequestFault, TensorPort
+from torchsplit_core.serving.router.backend import Backend
 from torchsplit_core.values.serving.datatypes import SIZES
 from torchsplit_core.values.serving.routes import RouteServer
 
@@ -38,10 +38,10 @@ class PartPorts:
     outputs: tuple[TensorPort, ...] | None
 
 
-def error_response(fault: RequestFault) -> BackendResponse:
+def error_response(fault: RequestFault) -> ClientResponse:
     """The answer that tells of a fault."""
     body = json.dumps({"error": str(fault)}).encode()
-    return BackendResponse(fault.status, {"content-type": "application/json"}, body)
+    return ClientResponse(fault.status, {"content-type": "application/json"}, body)
 
 
 def unreachable(model: str) -> RequestFault:
@@ -80,7 +80,7 @@ class LoadBalancer:
         headers: Mapping[str, str],
         body: bytes | bytearray,
         max_bytes: int = LARGEST_RESPONSE,
-    ) -> BackendResponse:
+    ) -> ClientResponse:
         """The answer of the first server that gives one: least busy for its weight first.
 
         Each is asked once at most; where none gives one, the last refusal stands, 503 where none was reached, 502 where
@@ -153,7 +153,7 @@ class LoadBalancer:
                         return True
         return False
 
-    async def _get(self, server: RouteServer, path: str) -> BackendResponse:
+    async def _get(self, server: RouteServer, path: str) -> ClientResponse:
         return await self._backends[server.url].send("GET", path, {}, b"", LARGEST_TEXT)
 
     def _least_busy(self, tried: set[str]) -> RouteServer | None:
