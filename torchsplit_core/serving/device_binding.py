@@ -1,4 +1,4 @@
-"""Where the slices of a plan are on this host: cores, MIG instances by UUID, whole GPUs, or what stands in for them."""
+"""Binds the slices of a plan to devices of this host: cores, MIG instances, whole GPUs, or stand-ins."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from torchsplit_core.serving.settings import StandIn
 from torchsplit_core.values import Device, InputFault, PlannedSlice, PlanOutcome, profile_words
 
 MOST_LISTED = 3
-"""Kinds of slices that a message names."""
+"""Kinds of missing slices that a message names."""
 
 STAND_IN_HINT = (
     "Run it where they are; or add --stand-in cpu, which runs every slice on cores of this host "
@@ -36,9 +36,9 @@ def bind_slices(
     report: HostReport | None = None,
     cores: Iterable[int] | None = None,
 ) -> tuple[BoundSlice, ...]:
-    """Every slice of the plan with its device here (`report` and `cores`: default this machine's).
+    """Bind every slice of the plan to a device here (`report` and `cores`: default this machine's).
 
-    Raises InputFault that names all slices that are not here, and what could stand in for them.
+    Raises InputFault that names the slices this host lacks and what could stand in for them.
     """
     hosts = group_by_host(outcome)
     report = report or discover_host()
@@ -91,7 +91,7 @@ def _format_counts(names: Iterable[str]) -> list[str]:
 
 
 def _format_first(names: list[str]) -> str:
-    """The first ones, and how many more there are."""
+    """The first names and the number of the rest."""
     more = len(names) - MOST_LISTED
     return "; ".join(names[:MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
 
@@ -101,7 +101,7 @@ def _slice_id(gpu: HostGpu, item: PlannedSlice) -> str:
 
 
 def _bind_to_cores(gpu: HostGpu, item: PlannedSlice, report: HostReport, host_cores: list[int]) -> BoundSlice:
-    """The slice on the cores that its start counts to."""
+    """Bind a slice to the host's cores from its start on."""
     count = profile_cores(item.profile) or 0
     chosen = tuple(host_cores[item.start : item.start + count])
     return BoundSlice(
@@ -110,7 +110,7 @@ def _bind_to_cores(gpu: HostGpu, item: PlannedSlice, report: HostReport, host_co
 
 
 def _cores_device(count: int, report: HostReport) -> Device:
-    """So many of this host's cores, with their part of its memory."""
+    """A device of so many of this host's cores, with their part of its memory."""
     memory_gib = None if report.memory_gib is None else report.memory_gib * count / report.cpu_cores
     return Device(
         "cpu", f"cpu:{count}c", f"{count} of the cores of {report.cpu_name}", "CPU", f"{count}c", "cpu",
@@ -119,7 +119,7 @@ def _cores_device(count: int, report: HostReport) -> Device:
 
 
 def _bind_round_robin(hosts: Iterable[Host], report: HostReport, allowed: list[int]) -> Iterator[BoundSlice]:
-    """One core a slice, the first again after the last; slices of cores keep their number as far as there are any."""
+    """Bind slices to cores in turn: one core for a GPU slice, as many as it has for a slice of cores."""
     offset = 0
     for host in hosts:
         for gpu in host.gpus:
@@ -138,7 +138,7 @@ def _bind_round_robin(hosts: Iterable[Host], report: HostReport, allowed: list[i
 
 
 def _claim_device(gpu: HostGpu, item: PlannedSlice, free: list[Device]) -> Device | None:
-    """The first device here that is this slice and no other has taken: on the GPU of its index, else on any of it."""
+    """Take a free device of this type and profile, preferably on the GPU with the plan's index."""
     profile = item.profile or None
     kind = "mig" if profile else "cuda"
     fitting = [
@@ -154,7 +154,7 @@ def _claim_device(gpu: HostGpu, item: PlannedSlice, free: list[Device]) -> Devic
 
 
 def _emulate_slice(gpu: HostGpu, item: PlannedSlice, report: HostReport) -> Device | None:
-    """A whole GPU of that type, held to the slice's SMs where it is one of MIG. Untested on hardware."""
+    """A whole GPU of that type, limited to the SMs of a MIG slice. Untested on hardware."""
     gpus = [
         device
         for device in available_devices(report)

@@ -1,4 +1,4 @@
-"""Who serves what: a plan and its request as models, slices and the processes that work on them. Starts nothing."""
+"""What to serve: a plan and its request as models, bound slices and workers. Starts nothing."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from torchsplit_core.values import (
 
 @dataclass(frozen=True, slots=True)
 class BoundSlice:
-    """A slice of the plan and the device of this host that it runs on.
+    """A slice of the plan, bound to a device of this host.
 
-    `cores` are the processors that its processes are pinned to, empty on a GPU.
+    `cores` are the cores that its processes are pinned to; empty on a GPU.
     """
 
     id: str
@@ -36,10 +36,10 @@ class BoundSlice:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """One process: of a model's stage (`position` in its row, from 0), on a slice, with batches of up to `max_batch`.
+    """A worker process of a model's stage (`position` from 0) on a slice, with batches of up to `max_batch` rows.
 
-    `server` is the id of the plan's simulation, which all processes of an instance share. `order` ranks the servers of
-    a stage as the simulation does: of several that are free the lowest starts. `share` is its tenant's of the slice.
+    `server` is the server id in the plan's simulation, the same for all processes of an instance. Of several free
+    workers of a stage the one with the lowest `order` starts. `share` is the tenant's share of the slice.
     """
 
     id: str
@@ -56,9 +56,9 @@ class WorkerSpec:
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model with the stages that its requests go through, and how long a batch waits for more of them.
+    """A model, its stages, and how long a batch may wait for more requests.
 
-    `nodes` are its stages' where it is cut, in their order, else empty.
+    `nodes` lists the graph nodes of each stage; empty for a model that is not cut.
     """
 
     name: str
@@ -70,7 +70,7 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class ServingPlan:
-    """Everything that `serve` starts. `turns` are the slices whose tenants take turns."""
+    """Everything that `serve` starts."""
 
     models: tuple[ServedModel, ...]
     slices: tuple[BoundSlice, ...]
@@ -79,7 +79,7 @@ class ServingPlan:
 
     @property
     def shared_slices(self) -> tuple[str, ...]:
-        """Slices that several tenants share."""
+        """Slices with several tenants."""
         tenants: dict[str, set[tuple[str, str]]] = {}
         for worker in self.workers:
             tenants.setdefault(worker.slice, set()).add((worker.model, worker.stage))
@@ -89,12 +89,12 @@ class ServingPlan:
 def plan_serving(
     outcome: PlanOutcome, request: PlanRequest, bound_slices: Sequence[BoundSlice]
 ) -> ServingPlan:
-    """The roster of a plan whose slices stand at `places`.
+    """The serving plan of a plan whose slices are bound.
 
-    Raises InputFault where the plan has no slices or is of another request, and for a model without a source or a
-    cut whose nodes nobody has told.
+    Raises InputFault if the plan has no slices or answers another request, and for a model without a source or a cut
+    without nodes.
     """
-    # The simulation's own order and batch sizes: what is served is what is simulated.
+    # The simulation's order, so that what is served is what is simulated.
     servers = {
         simulated.id: (number, simulated)
         for number, simulated in enumerate(simulation_request(outcome, request).servers)
@@ -145,7 +145,7 @@ def plan_serving(
 def _memory_warnings(
     outcome: PlanOutcome, slice_at: Mapping[tuple[str, str, int], BoundSlice]
 ) -> Iterator[str]:
-    """Slices of cores whose tenants need more than those cores' part of this host's memory: nothing else holds it."""
+    """Warn of tenants that need more memory than their cores' part of this host's: nothing enforces that limit."""
     for gpu in outcome.gpus:
         for item in gpu.slices:
             bound_slice = slice_at[gpu.id, item.profile, item.start]
@@ -165,7 +165,7 @@ def _variant_of(model: PlanModel, tenant: Tenant) -> Variant:
 
 
 def is_runnable(source: str | None) -> TypeGuard[str]:
-    """Whether a model's source names something to load: figures from a table or a library are of none."""
+    """Whether a source can be loaded; a model whose figures come from a table or the library has none."""
     return bool(source) and not str(source).startswith(("library:", "import:"))
 
 
