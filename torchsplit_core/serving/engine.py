@@ -41,18 +41,7 @@ class Engine:
             for spec in serving_plan.workers
         ]
         self.stages = {
-            model.name: [
-                ServedStage(
-                    model,
-                    position,
-                    [
-                        worker
-                        for worker in self.slots
-                        if worker.spec.model == model.name and worker.spec.position == position
-                    ],
-                )
-                for position in range(len(model.stages))
-            ]
+            model.name: [ServedStage(model, position, self.slots) for position in range(len(model.stages))]
             for model in serving_plan.models
         }
         self.schedulers = {

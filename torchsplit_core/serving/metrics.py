@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -44,6 +45,10 @@ class BatchTrace:
         self._seen += 1
 
 
+def _times_by_rows() -> dict[int, deque[float]]:
+    return defaultdict(lambda: deque(maxlen=MAX_BATCH_TIMES))
+
+
 @dataclass(slots=True)
 class BatchStats:
     """Batches of one server: busy time, waiting time of their rows, and their times by batch size.
@@ -56,13 +61,8 @@ class BatchStats:
     busy_s: float = 0.0
     waited_s: float = 0.0
     deaths: int = 0
-    whole_ms: dict[int, deque[float]] = field(
-        default_factory=lambda: defaultdict(lambda: deque(maxlen=MAX_BATCH_TIMES))
-    )
-    compute_ms: dict[int, deque[float]] = field(
-        default_factory=lambda: defaultdict(lambda: deque(maxlen=MAX_BATCH_TIMES))
-    )
-
+    whole_ms: dict[int, deque[float]] = field(default_factory=_times_by_rows)
+    compute_ms: dict[int, deque[float]] = field(default_factory=_times_by_rows)
     trace: BatchTrace = field(default_factory=BatchTrace)
 
     def to_json(self) -> dict[str, Any]:
@@ -83,52 +83,38 @@ class ServerMetrics:
 
     def __init__(self, serving_plan: ServingPlan) -> None:
         self.registry = CollectorRegistry()
-        make: dict[str, Any] = {"registry": self.registry}
-        self.requests = Counter(
-            "torchsplit_requests",
-            "Requests answered, by the status of their answer",
-            ["model", "status"],
-            **make,
+        counter = partial(Counter, registry=self.registry)
+        gauge = partial(Gauge, registry=self.registry)
+        histogram = partial(Histogram, registry=self.registry)
+        labels = ["model", "stage", "slice"]
+        self.requests = counter(
+            "torchsplit_requests", "Requests answered, by the status of their answer", ["model", "status"]
         )
-        self.response = Histogram(
+        self.response = histogram(
             "torchsplit_response_seconds",
             "From the whole request's arrival to its answer, of those answered 200",
             ["model"],
             buckets=RESPONSE_BUCKETS,
-            **make,
         )
-        self.sizes = Histogram(
-            "torchsplit_batch_rows",
-            "Rows of a batch",
-            ["model", "stage", "slice"],
-            buckets=BATCH_BUCKETS,
-            **make,
+        self.sizes = histogram("torchsplit_batch_rows", "Rows of a batch", labels, buckets=BATCH_BUCKETS)
+        self.busy = counter(
+            "torchsplit_busy_seconds",
+            "Seconds in which a tenant of a slice had a batch, of all its processes",
+            labels,
         )
-        self.busy = Counter(
-            "torchsplit_busy_seconds", "Seconds in which a tenant of a slice had a batch, of all its processes",
-            ["model", "stage", "slice"], **make,
-        )  # fmt: skip
-        self.deaths = Counter(
-            "torchsplit_worker_deaths", "Workers that died", ["model", "stage", "slice"], **make
-        )
-        self.queue = Gauge("torchsplit_queue_rows", "Rows that wait", ["model", "stage"], **make)
-        self.utilisation = Gauge(
+        self.deaths = counter("torchsplit_worker_deaths", "Workers that died", labels)
+        self.queue = gauge("torchsplit_queue_rows", "Rows that wait", ["model", "stage"])
+        self.utilisation = gauge(
             "torchsplit_utilisation_ratio",
             "Share of the time since the last look in which a tenant's processes on a slice were busy",
-            ["model", "stage", "slice"],
-            **make,
+            labels,
         )
-        self._refused = Counter(
-            "torchsplit_refused",
-            "Requests and connections that a limit refused, by the limit",
-            ["reason"],
-            **make,
+        self._refused = counter(
+            "torchsplit_refused", "Requests and connections that a limit refused, by the limit", ["reason"]
         )
-        self._connections = Gauge("torchsplit_connections", "Connections that are open", **make)
-        self._active_requests = Gauge(
-            "torchsplit_requests_at_work", "Requests that wait for their answer", **make
-        )
-        self._held = Gauge("torchsplit_held_bytes", "Bytes of bodies of requests not answered yet", **make)
+        self._connections = gauge("torchsplit_connections", "Connections that are open")
+        self._active_requests = gauge("torchsplit_requests_at_work", "Requests that wait for their answer")
+        self._held = gauge("torchsplit_held_bytes", "Bytes of bodies of requests not answered yet")
         self._request_counters: dict[tuple[str, int], Any] = {}
         self._response_histograms: dict[str, Any] = {}
         self.batch_stats: dict[str, BatchStats] = {}

@@ -79,15 +79,8 @@ class ExampleInput:
         with suppress(TypeError, ValueError):
             names = list(inspect.signature(model.forward).parameters)
         names = [name for name in names if name not in kwargs]
-        labelled = [
-            (
-                names[number]
-                if number < len(names) and names[number] not in ("args", "kwargs")
-                else f"input_{number}",
-                value,
-            )
-            for number, value in enumerate(args)
-        ]
+        positional = {number: name for number, name in enumerate(names) if name not in ("args", "kwargs")}
+        labelled = [(positional.get(number, f"input_{number}"), value) for number, value in enumerate(args)]
         leaf_names: list[str] = []
         for name, value in (*labelled, *kwargs.items()):
             count = len(pytree.tree_leaves(value))
@@ -112,7 +105,7 @@ class ModelRunner:
         self.outputs: tuple[TorchPort, ...] = ()
 
     def warm_up(self, batch: int) -> None:
-        """Run the model at the largest batch and at 1, and record its outputs. Raises InputFault if they lack a batch."""
+        """Run the model at the largest batch and at 1; records its outputs. Raises InputFault if they lack a batch."""
         outputs = self(self.example.at(2))
         self.outputs = output_ports([(f"output_{i}", tensor) for i, tensor in enumerate(outputs)])
         for size in (*[batch] * WARM_UP_RUNS, 1):

@@ -1,4 +1,4 @@
-"""A worker's process as the frontend sees it: started in a sandbox, called without blocking, ended with its children."""
+"""A worker's process as the frontend sees it: sandboxed, called without blocking, ended with its children."""
 
 from __future__ import annotations
 

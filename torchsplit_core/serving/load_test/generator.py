@@ -1,8 +1,8 @@
-"""The process that sends requests when they are due, whatever has come back (an open loop), and notes every answer.
+"""An open-loop load generator: sends each request when it is due and records every response.
 
-Run as `python -m torchsplit_core.serving.load_test.generator`; a line of JSON on standard input says what to send (see
-`Plan`), lines on standard output say how it goes, the last has all answers. It ends with its standard input. A response
-time counts from when its request was due: one that waits for a connection, or for this process, is not left out.
+Run as `python -m torchsplit_core.serving.load_test.generator`. Standard input has the command as a line of JSON (see
+`main`); standard output gets progress as lines of JSON, the last with all responses. It ends when standard input does.
+Response times count from the due time, so that waiting for a connection or for this process is included.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from torchsplit_core.serving.protocol.http_client import ClientConnection, Clien
 
 MOST_CONNECTIONS = 1000
 REPORT_INTERVAL_S = 0.5
-"""Between two lines on how it goes."""
+"""Interval of progress lines."""
 WINDOW_S = 3.0
-"""Answers of this long make a percentile of the moment."""
+"""Span of the responses in a progress line."""
 
 
 @dataclass(slots=True)
 class ArrivalStream:
-    """One model's requests: all alike, `times_s` from the start. `answers`: (due, response time, status)."""
+    """Equal requests to a model, due at `times_s` from the start. `responses`: (due, response time, status)."""
 
     name: str
     request: bytes
@@ -40,7 +40,7 @@ class ArrivalStream:
 
 
 class LoadGenerator:
-    """Every stream's requests on as many connections as they need."""
+    """Sends the requests of all streams, on as many connections as they need."""
 
     def __init__(
         self,
@@ -62,9 +62,9 @@ class LoadGenerator:
         self.all_answered = asyncio.Event()
 
     async def run(self) -> None:
-        """Send everything, then wait for what is still out, at most `settle_s`."""
+        """Send every request, then wait at most `settle_s` for the last responses."""
         reporting = asyncio.create_task(self._report_progress())
-        # Connections that stand before the first request is due: making one is no part of a response.
+        # Connect before the first request is due: connecting is not part of a response time.
         for _ in range(min(4, self.most_connections)):
             await self._connect()
         self.began_at, spent = time.perf_counter(), time.process_time()
@@ -77,7 +77,7 @@ class LoadGenerator:
             self.outstanding += 1
             self.waiting.append((stream, due))
             self._send_waiting()
-            # The loop sends and receives while the next is due already.
+            # Let the loop send and receive even if the next request is already due.
             await asyncio.sleep(0)
         self.all_answered.clear()
         if self.outstanding:
@@ -150,7 +150,7 @@ def _arrivals(stream: ArrivalStream) -> Any:
 
 
 def _progress(stream: ArrivalStream, now: float) -> dict[str, Any]:
-    """Rate and 95th percentile of the answers of the last seconds."""
+    """Rate and 95th percentile of the recent responses."""
     times_ms = []
     for due, response, status in reversed(stream.responses):
         if due + response < now - WINDOW_S:
@@ -168,13 +168,13 @@ def _progress(stream: ArrivalStream, now: float) -> dict[str, Any]:
 
 
 def report(content: dict[str, Any]) -> None:
-    """A line on standard output."""
+    """Write a line of JSON to standard output."""
     sys.stdout.write(json.dumps(content) + "\n")
     sys.stdout.flush()
 
 
 async def _cancel_at_stdin_eof(work: asyncio.Task[None]) -> None:
-    """End the work where standard input ends: who asked for it is gone."""
+    """Cancel the work when standard input ends, with the parent process."""
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
@@ -184,7 +184,7 @@ async def _cancel_at_stdin_eof(work: asyncio.Task[None]) -> None:
 
 
 async def main(command: dict[str, Any]) -> None:
-    """Run one load and tell all answers."""
+    """Generate one load and report all responses."""
     streams = [
         ArrivalStream(entry["name"], base64.b64decode(entry["request"]), entry["times_s"])
         for entry in command["streams"]
@@ -196,7 +196,7 @@ async def main(command: dict[str, Any]) -> None:
     watching = asyncio.create_task(_cancel_at_stdin_eof(work))
     await work
     watching.cancel()
-    # One clock for every process of a host: CLOCK_MONOTONIC, of which batches are noted too.
+    # CLOCK_MONOTONIC, one clock for all processes of a host; batches use it too.
     responses = {stream.name: stream.responses for stream in streams}
     report({"begun_s": generator.began_at, "processor_s": generator.processor_s, "answers": responses})
 

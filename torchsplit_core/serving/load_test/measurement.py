@@ -1,4 +1,4 @@
-"""A plan served and loaded: arrivals as the simulation makes them, sent, and set beside plan and simulation."""
+"""Measures a plan: serves it, sends the simulation's arrivals and compares the result with plan and simulation."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from torchsplit_core.values.simulation.request import Arrivals
 LONGEST_S = 3600.0
 MOST_REQUESTS = 5_000_000
 HOP_REQUESTS = 40
-"""Of each model at start, one at a time: the way through the front while nothing else is on it."""
+"""Single requests to each model at the start, which measure the idle frontend."""
 LEAST_GAP_S = 0.05
 
 ArrivalsOf = Callable[[PlanModel], Arrivals]
@@ -60,10 +60,10 @@ def measure(
     progress: Progress = ignore_progress,
     on_progress: Callable[[dict[str, Any]], None] = lambda report_progress: None,
 ) -> Measurement:
-    """Serve the plan in a process of its own, load it, and say where measured, simulated and planned part.
+    """Serve the plan in a child process, load it, and compare measured, simulated and planned figures.
 
-    `hear` gets a moment of the run twice a second: `at_s`, and by model what the generator and the queues say.
-    Raises InputFault as `serve` does, and for a load that makes no sense.
+    `on_progress` gets a sample of the run twice a second: `at_s`, and by model the generator's figures and the queues.
+    Raises InputFault as `serve` does, and for invalid load settings.
     """
     from torchsplit_core.serving.frontend.server import prepare_serving, reserve_slices
 
@@ -74,7 +74,7 @@ def measure(
         problem = f"is {load.duration_s:g}, above the longest measurement, {LONGEST_S:g} s"
         raise InputFault("--duration-s", problem, "Measure for less time.")
     serving_plan = prepare_serving(outcome, request, serving)
-    # The server takes them for as long as it is there; one that has them already is not disturbed meanwhile.
+    # Fail early, before a server that already has these slices is disturbed.
     with reserve_slices(serving_plan, serving):
         pass
     times = arrival_times(request, serving_plan, load, arrivals)
@@ -134,16 +134,16 @@ def measure(
 
 
 def front_warning(outcome: PlanOutcome, request: PlanRequest, load: float = 1.0) -> str:
-    """What of so many times the demands the front does not pass, with our own load generator beside it.
+    """A warning if the frontend, with the load generator beside it, cannot carry `load` times the demands.
 
-    Empty where all of it passes, and where the request does not tell what the front costs.
+    Empty if it can, or if the request has no costs of the frontend.
     """
     overload = frontend_load(with_load_generator(request, outcome, load), outcome)
     return "" if overload is None else describe_shortfall(overload)
 
 
 def core_warnings(cores: Sequence[int]) -> tuple[str, ...]:
-    """What a reader must know of the cores that front and load had."""
+    """A warning if frontend and load generator had no cores of their own."""
     if cores:
         return ()
     return (
@@ -152,7 +152,7 @@ def core_warnings(cores: Sequence[int]) -> tuple[str, ...]:
 
 
 def death_warnings(tallies: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Which servers lost workers while they were under load."""
+    """Warnings of workers that died under load."""
     for server, tally in tallies.items():
         if count := tally["deaths"]:
             workers = "a worker" if count == 1 else f"{count} workers"
@@ -165,7 +165,7 @@ def death_warnings(tallies: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 def arrival_times(
     request: PlanRequest, serving_plan: ServingPlan, load: LoadSettings, arrivals: ArrivalsOf
 ) -> dict[str, list[float]]:
-    """Seconds at which each served model's requests are due. Raises InputFault for too many or none at all."""
+    """Due times (s) of each served model's requests. Raises InputFault for too many, or none."""
     served_names = {model.name for model in serving_plan.models}
     times_s: dict[str, list[float]] = {}
     for number, model in enumerate(request.models):
@@ -186,7 +186,7 @@ def arrival_times(
                 f"models: {model.name}: demand_rps", problem, "Use a smaller --load or --duration-s."
             )
         if isinstance(kind, MmppArrivals):
-            # Which states it goes through is drawn for all of the requests.
+            # Its states are drawn for all requests.
             check_arrivals(where, kind, most)
         rng = np.random.default_rng([load.seed, number])
         due = arrival_times_ms(kind, most, rng, load.load) / 1e3
@@ -199,21 +199,21 @@ def arrival_times(
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """ms of an idle request beside the computing: all of it, and by server id what keeps a worker busy meanwhile."""
+    """Time (ms) of an idle request besides computing: in total, and by server id while it keeps a worker busy."""
 
     total_ms: float
     hand_over_ms: Mapping[str, float]
 
 
 def hand_over_by_server(hops: Mapping[str, Hop]) -> dict[str, float]:
-    """Hand-over by server id, of all models."""
+    """Hand-over time of all models, by server id."""
     return {server: ms for hop in hops.values() for server, ms in hop.hand_over_ms.items()}
 
 
 def _measure_hop(
     server: ServerHandle, serving_plan: ServingPlan, model: str, request: bytes, cores: Sequence[int]
 ) -> Hop:
-    """Requests one at a time while nothing else runs: response less computing, medians."""
+    """Measure single requests on an idle server: median response minus median compute time."""
     server.fetch_json("DELETE", "/torchsplit/tallies")
     warm = send_load(server, {model: request}, {model: [0.0]}, cores).answers[model]
     gap = max(LEAST_GAP_S, 2 * warm[0][1])
@@ -259,10 +259,10 @@ def build_simulation(
     times: Mapping[str, Sequence[float]],
     hand_over_ms: Mapping[str, float],
 ) -> SimulationRequest:
-    """The plan's simulation of these very arrivals, its batches drawn as the measured points vary.
+    """The simulation of the plan with these arrivals; batch times vary as the measured points do.
 
-    A hand-over keeps a worker busy as its batch does, and is as slow as that is. The front, where the request tells its
-    costs, has the load generator on its core where there is no other.
+    A hand-over keeps the worker busy, and slows down as its batch does. The frontend, if the request has its costs,
+    shares its core with the load generator where there is no other.
     """
     sim_request = simulation_request(
         outcome,

@@ -1,4 +1,4 @@
-"""A front and the load on it as processes of their own, spoken to by lines of JSON."""
+"""Runs a server and a load generator as child processes that exchange lines of JSON."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ GENERATOR = "torchsplit_core.serving.load_test.generator"
 NAMES = {FRONT: "the server", GENERATOR: "the load generator"}
 END_S = 60.0
 SETTLE_S = 30.0
-"""How long after the last request its answer is waited for."""
+"""Time to wait for responses after the last request."""
 
 Answers = dict[str, list[tuple[float, float, int]]]
-"""By model, of each request: when it was due (s), its response time (s), its status (0: none)."""
+"""By model, for each request: due time (s), response time (s), status (0: no response)."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """What came back of a load, and when its time 0 was: s of time.perf_counter, which all processes here share.
+    """The responses of a load. `begun_s`: its start by time.perf_counter, which all processes of a host share.
 
-    `processor_s` is the processor time that the generator took for it.
+    `processor_s` is the processor time of the generator.
     """
 
     answers: Answers
@@ -51,7 +51,7 @@ class LoadResult:
 
 @dataclass(frozen=True, slots=True)
 class ServerHandle:
-    """A front that is ready; `pid` is its process where it was started here."""
+    """A server that is ready; `pid` is its process if it was started here."""
 
     host: str
     port: int
@@ -60,7 +60,7 @@ class ServerHandle:
     token: str = ""
 
     def fetch_json(self, method: str, path: str) -> Any:
-        """The JSON of an answer. Raises InputFault where the server does not give one."""
+        """The JSON of a response. Raises InputFault if there is none or its status is not 200."""
         connection = http.client.HTTPConnection(self.host, self.port, timeout=30)
         try:
             connection.request(method, path, headers={"authorization": f"Bearer {self.token}"})
@@ -76,7 +76,7 @@ class ServerHandle:
             connection.close()
 
     def example_request(self, model: str) -> bytes:
-        """A whole HTTP request with the model's example of one row, its tensors as bytes."""
+        """A whole HTTP request with one row of the model's example, its tensors as bytes."""
         example = self.fetch_json("GET", f"/torchsplit/examples/{model}")
         body, length = encode_request(
             [
@@ -103,8 +103,8 @@ class ServerHandle:
 def serving_session(
     outcome: PlanOutcome, request: PlanRequest, settings: ServeSettings, progress: Progress
 ) -> Iterator[ServerHandle]:
-    """The plan served by a child; it ends with the `with` block or this process. Raises InputFault."""
-    # Only who measures may drop the tallies, or add to them.
+    """Serve the plan in a child process, which ends with the `with` block or this process. Raises InputFault."""
+    # With a token nobody else can send requests or reset the statistics.
     token = secrets.token_urlsafe()
     settings = replace(settings, access=Access(token=token))
     command = {"plan": write_text(outcome), "request": write_text(request), "settings": asdict(settings)}
@@ -136,9 +136,9 @@ def send_load(
     *,
     connections: int = MOST_CONNECTIONS,
 ) -> LoadResult:
-    """Send each model's request at its times, from a process of its own; every answer. Raises InputFault.
+    """Send each model's request at its times, from a child process. Raises InputFault.
 
-    At most `connections` requests are under way: with few of them the next waits for an answer, and no load is open.
+    At most `connections` requests are in flight; if that delays requests, the load is no longer open-loop.
     """
     streams = [
         {"name": name, "request": base64.b64encode(requests[name]).decode(), "times_s": list(times)}
@@ -161,7 +161,7 @@ def send_load(
 
 @contextmanager
 def _run_child(module: str, command: Mapping[str, Any]) -> Iterator[tuple[int, Iterator[dict[str, Any]]]]:
-    """A process of ours that is asked in one line and answers in lines; it ends when its input does. First its id."""
+    """Run a module as a child that ends when its input does; its process id, and the lines that it writes."""
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", module],

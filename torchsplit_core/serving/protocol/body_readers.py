@@ -1,8 +1,8 @@
-"""Bodies that take long to read, read in a process of their own: packed ones, and JSON of more than INLINE_JSON bytes.
+"""Processes that parse slow bodies: compressed ones, and those with more than INLINE_JSON bytes of JSON.
 
-Python reads JSON and unpacks with its one lock held, so in a thread of the front they would stop every other answer.
-The process has limits of memory and time, a lower priority than the front, and is started with the first such body.
-What crosses is as in `messages`: a head in JSON and bytes.
+Python holds its lock while it decompresses and parses JSON, so a thread would block every other response. A process
+has limits of memory and time and a low priority; it is started with the first such body. `framing` describes the
+messages.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from torchsplit_core.serving.protocol.tensors import (
 from torchsplit_core.serving.settings import Limits
 
 INLINE_JSON = 64 * 1024
-"""JSON of so many bytes is read in about 2 ms."""
+"""Parsing so many bytes of JSON takes about 2 ms."""
 MAX_READERS = 2
 READ_S = 20.0
-"""How long the reading of one body may take."""
+"""Time limit for a body."""
 BASE_MEMORY = 2**30
-"""Address space beside what a body may need: Python with numpy."""
+"""Address space besides a body's: Python with numpy."""
 NICE = 5
 
 
 def is_quick_to_read(body: bytes | bytearray, encoding: str, json_bytes: int | None) -> bool:
-    """Whether a body is read in a moment: it is not packed, and its JSON (None: all of it) is short."""
+    """Whether a body is not compressed and its JSON (None: all of it) is short."""
     return not is_compressed(encoding) and (len(body) if json_bytes is None else json_bytes) <= INLINE_JSON
 
 
@@ -59,14 +59,14 @@ def read_body(
     outputs: Sequence[str],
     limits: Limits,
 ) -> InferRequest:
-    """The request in a body, which is unpacked and measured before it is parsed. Raises RequestFault."""
+    """Decompress, check and parse a body. Raises RequestFault."""
     plain = decompress(body, encoding, max_body_bytes(inputs, limits))
     check_json(memoryview(plain)[:json_bytes], inputs, limits)
     return parse_request(plain, json_bytes, inputs, outputs)
 
 
 class BodyReaders:
-    """Up to READERS processes that read a body each."""
+    """Up to MAX_READERS processes, each with one body at a time."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -82,7 +82,7 @@ class BodyReaders:
         inputs: Sequence[TensorPort],
         outputs: Sequence[str],
     ) -> InferRequest:
-        """As `read_body`. Raises RequestFault, also where reading takes too long or too much."""
+        """As `read_body`. Raises RequestFault, also if it exceeds the time or memory limit."""
         head = {
             "encoding": encoding,
             "length": json_bytes,
@@ -110,7 +110,7 @@ class BodyReaders:
         return result
 
     def end(self) -> None:
-        """End the processes, also those that read."""
+        """End all processes, idle or not."""
         for reader in tuple(self._all):
             self._end(reader)
         self._free.clear()
@@ -121,7 +121,7 @@ class BodyReaders:
 
 
 class _ReaderProcess:
-    """One process."""
+    """A reader process."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -158,7 +158,7 @@ class _ReaderProcess:
         self._reader, self._writer = await asyncio.open_connection(sock=local, limit=2**20)
 
     def end(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process."""
         if self._writer is not None:
             self._writer.close()
         if self._process is not None:
@@ -185,7 +185,7 @@ def _decode_reply(head: dict[str, Any], payload: memoryview) -> InferRequest | R
 
 
 def main(descriptor: int, limits: Limits) -> None:
-    """Read bodies until the front hangs up."""
+    """Read bodies until the parent closes the socket."""
     os.nice(NICE)
     max_memory = BASE_MEMORY + 2 * limits.body_bytes + MAX_PARSE_MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (max_memory, max_memory))

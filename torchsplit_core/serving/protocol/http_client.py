@@ -94,9 +94,9 @@ class ClientConnection(asyncio.Protocol):
         if self._has_head and not {"content-length", "transfer-encoding"} & self._headers.keys():
             self.on_message_complete()  # such a body ends with its connection
         elif self.received_any:
-            self._finish(InvalidResponseError("it ended before its response did"))
+            self._finish(InvalidResponseError("it ended before its answer did"))
         else:
-            self._finish(ConnectionError("closed without a response"))
+            self._finish(ConnectionError("closed without an answer"))
 
     def on_message_begin(self) -> None:
         if self._on_result is None:

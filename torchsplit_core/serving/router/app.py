@@ -1,7 +1,7 @@
-"""One address for models whose slices are servers of their own: Open Inference Protocol v2 in front of it.
+"""The router: one address, speaking the Open Inference Protocol v2, for models whose slices are separate servers.
 
-A request for a whole model goes on as it came. One for a cut model goes through its parts in a row, each part's
-values in binary form, and comes back as its client asked. What waits holds no thread.
+A request for a whole model is forwarded unchanged. One for a cut model passes through its parts, with tensors as
+bytes, and returns in the form that the client asked for. Waiting requests hold no thread.
 """
 
 from __future__ import annotations
@@ -45,21 +45,20 @@ from torchsplit_core.values.serving.datatypes import SIZES
 from torchsplit_core.values.serving.routes import RoutedModel, RoutedTensor, Routes, RouteStep
 
 READY_S = 1.0
-"""How long one server may take to say that it is ready."""
+"""Time for a server to say that it is ready."""
 FIXED_PATHS = {"/v2": "server", HEALTH[0]: "live", HEALTH[1]: "ready", "/metrics": "metrics"}
-"""Paths that are of no model, and what is asked by them."""
+"""Paths without a model, and their verbs."""
 INLINE_BYTES = 256 * 1024
-"""More is written in a thread, so that other requests are not held up."""
+"""More bytes are encoded in a thread, so that other requests are not delayed."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class Router:
-    """What clients talk to: `wire.http` calls it. To be made in the event loop.
+    """The application that `HttpServer` calls. Create it in the event loop.
 
-    An answer that takes longer than `timeout_s`, through all parts, is given up (504). The token that clients show is
-    the one that the servers are shown.
+    A response may take `timeout_s` through all parts (else 504). The servers get the same token as the clients send.
     """
 
     def __init__(self, routes: Routes, timeout_s: float, access: Access, limits: Limits) -> None:
@@ -87,17 +86,17 @@ class Router:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def admit(self, request: Request) -> int:
-        """Bytes that the body may have. Raises RequestFault for who may not ask, and for no such path."""
+        """Largest allowed body in bytes. Raises RequestFault if access is denied or the path is unknown."""
         self.guard.check(request)
         model, verb = self._resolve(request)
         return model.max_body_bytes if model is not None and verb == "infer" else http_server.LARGE_BODY
 
     def refused(self, request: Request | None, fault: RequestFault) -> None:
-        """Count what a limit has refused."""
+        """Count a request or connection that a limit rejected."""
         self._refused.labels(fault.reason or "request").inc()
 
     def handle(self, request: Request) -> None:
-        """Answer now, or once the servers have."""
+        """Reply now, or once the servers have responded."""
         model, verb = self._resolve(request)
         if model is not None and verb == "infer":
             self._spawn(request, self._infer(model, request))
@@ -117,7 +116,7 @@ class Router:
             request.reply(json_response({"name": "torchsplit", "version": "1", "extensions": extensions}))
 
     def _resolve(self, request: Request) -> tuple[_ModelRoute | None, str]:
-        """The model that a path is of, and what is asked. Raises RequestFault for what there is not."""
+        """Model and verb of a path. Raises RequestFault for an unknown path, model or method."""
         path = request.path
         if path in FIXED_PATHS:
             http_server.check_method(request, "GET")
@@ -136,7 +135,7 @@ class Router:
         return self.models[name], verb
 
     def _spawn(self, request: Request, work: Coroutine[Any, Any, None]) -> None:
-        """Do what takes time as a task that ends where the client goes away."""
+        """Run a task that is cancelled when the client disconnects."""
         task = asyncio.create_task(work)
         request.gone = partial(_cancel, task)
         self._tasks.add(task)
@@ -269,9 +268,9 @@ class _ModelRoute:
     async def _run_part(
         self, step: RouteStep, balancer: LoadBalancer, values: dict[str, RawTensor], rows: int
     ) -> ClientResponse | None:
-        """Adds what a part gives to what is known; its refusal where it gives nothing.
+        """Run a part and add its outputs to `values`; returns the response if the part failed.
 
-        Values have the names of the model's graph here and those of its server there: they meet by their order.
+        The part's server has other names for the values than the graph; they correspond by order.
         """
         ports = await balancer.ports(step.model, step.inputs)
         inputs = [
@@ -307,14 +306,14 @@ class _ModelRoute:
 
 
 async def _run_inline_or_in_thread(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What `work` gives; where it is about so many bytes, worked beside the event loop."""
+    """Call `work`, in a thread if it handles INLINE_BYTES or more."""
     if size < INLINE_BYTES:
         return work(*args, **kwargs)
     return await asyncio.to_thread(work, *args, **kwargs)
 
 
 def _most_rows(ports: list[TensorPort], size: int) -> int:
-    """Rows that a body of so many bytes can have: a number takes two of them in JSON (with its comma), or its own."""
+    """Most rows in a body of so many bytes: a number takes at least 2 in JSON (with a comma), or its own size."""
     if not ports or any(-1 in port.shape for port in ports):
         return MOST_ROWS
     least = sum(port.row_bytes // SIZES[port.datatype] * min(2, SIZES[port.datatype]) for port in ports)
@@ -330,5 +329,5 @@ def _tensor_metadata(tensor: RoutedTensor) -> dict[str, Any]:
 
 
 def _bad_part_response(where: str, problem: str) -> ClientResponse:
-    """What a server of a part gave that the routes do not know."""
+    """The response if a part's server does not fit the routes."""
     return error_response(RequestFault(where, problem, REDEPLOY, 502))

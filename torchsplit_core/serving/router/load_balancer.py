@@ -1,4 +1,4 @@
-"""Calls to the servers of a part: the least busy first, the next where one is not there or will not."""
+"""Sends requests to the servers of a part: to the least busy first, then to the others if it fails."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ from torchsplit_core.values.serving.datatypes import SIZES
 from torchsplit_core.values.serving.routes import RouteServer
 
 RETRYABLE_STATUS = (429, 503)
-"""What one server answers that another may not: its queue is full; it is not ready, draining, or lost its worker."""
+"""Status codes of a full queue and of a server that is not ready; another server may respond."""
 LARGEST_RESPONSE = 512 * 2**20
-"""Bytes of an answer whose outputs have sizes that are free or not known."""
+"""Largest response in bytes if the sizes of its outputs are free or unknown."""
 LARGEST_TEXT = 2**20
-"""Bytes of an answer beside its tensors: its JSON, a message, metadata."""
+"""Bytes of a response without tensors: its JSON, a message, metadata."""
 NUMBER_BYTES = 26
-"""A number in JSON at its longest, with what parts it from the next."""
+"""Longest number in JSON, with its separator."""
 REDEPLOY = "Deploy the parts and the routes anew, from one plan."
 
 
 @dataclass(frozen=True, slots=True)
 class PartPorts:
-    """What a part's servers say that it takes, by name in order, and gives (None: they do not say)."""
+    """A part's inputs and outputs as its servers name them; `outputs` None: their metadata has none."""
 
     inputs: tuple[str, ...]
     outputs: tuple[TensorPort, ...] | None
 
 
 def error_response(fault: RequestFault) -> ClientResponse:
-    """The answer that tells of a fault."""
+    """The response for a fault."""
     body = json.dumps({"error": str(fault)}).encode()
     return ClientResponse(fault.status, {"content-type": "application/json"}, body)
 
 
 def unreachable(model: str) -> RequestFault:
-    """The fault where none of a part's servers is there."""
+    """The fault if no server of a part can be reached."""
     return RequestFault(
         model, "has no server that can be reached", "Start its servers, or ask again later.", 503
     )
 
 
 def max_response_bytes(outputs: Sequence[TensorPort] | None, rows: int, *, text: bool) -> int:
-    """Bytes that an answer with so many rows of these outputs has at most, as JSON `text` or as bytes."""
+    """Largest response with so many rows of these outputs, as JSON (`text`) or bytes."""
     if outputs is None or any(-1 in port.shape for port in outputs):
         return LARGEST_RESPONSE
     row = sum(
@@ -63,7 +63,7 @@ def max_response_bytes(outputs: Sequence[TensorPort] | None, rows: int, *, text:
 
 @dataclass
 class LoadBalancer:
-    """The servers of a part and how many requests each has in work; `token` is what they are shown."""
+    """The servers of a part with their active requests; `token` is sent to all of them."""
 
     servers: tuple[RouteServer, ...]
     token: str | None = None
@@ -81,10 +81,10 @@ class LoadBalancer:
         body: bytes | bytearray,
         max_bytes: int = LARGEST_RESPONSE,
     ) -> ClientResponse:
-        """The answer of the first server that gives one: least busy for its weight first.
+        """The response of the first server that gives one; servers are tried by load over weight, each once.
 
-        Each is asked once at most; where none gives one, the last refusal stands, 503 where none was reached, 502 where
-        an answer is none of HTTP or has more than `most` bytes. The caller says how long all of it may take.
+        If none gives one: its last 429 or 503, 503 if none was reached, 502 for a response that is no HTTP or has more
+        than `max_bytes`. The caller limits the time.
         """
         path = f"/v2/models/{quote(model, safe='')}/infer"
         tried_urls: set[str] = set()
@@ -109,9 +109,9 @@ class LoadBalancer:
         return last
 
     async def ports(self, model: str, inputs: Sequence[str]) -> PartPorts:
-        """What the servers say that the part takes, which is as many as `inputs`, and gives; asked until one says it.
+        """The part's ports, from the first server that describes them with as many inputs as `inputs` (cached).
 
-        Raises RequestFault where none does.
+        Raises RequestFault if none does.
         """
         fault = unreachable(model)
         for server in () if self._ports is not None else self.servers:
@@ -145,7 +145,7 @@ class LoadBalancer:
         return self._ports
 
     async def ready(self, timeout_s: float) -> bool:
-        """Whether one of them is; each has so long to say it."""
+        """Whether a server is ready; each gets `timeout_s` to say so."""
         for server in self.servers:
             with contextlib.suppress(OSError, ResponseTooLargeError):
                 async with asyncio.timeout(timeout_s):
