@@ -95,15 +95,10 @@ def plan_serving(
     without nodes.
     """
     # The simulation's order, so that what is served is what is simulated.
-    servers = {
-        simulated.id: (number, simulated)
-        for number, simulated in enumerate(simulation_request(outcome, request).servers)
-    }
+    order = {server.id: number for number, server in enumerate(simulation_request(outcome, request).servers)}
     requested = {model.name: model for model in request.models}
     waits = {model.name: model.max_wait_ms or 0.0 for model in outcome.models}
-    slice_at = {
-        (bound_slice.gpu, bound_slice.profile, bound_slice.start): bound_slice for bound_slice in bound_slices
-    }
+    slice_at = {(bound.gpu, bound.profile, bound.start): bound for bound in bound_slices}
     workers: list[WorkerSpec] = []
     variants: dict[str, Variant] = {}
     for gpu in outcome.gpus:
@@ -112,7 +107,6 @@ def plan_serving(
                 variant = _variant_of(requested[tenant.model], tenant)
                 variants[tenant.model] = variant
                 server = server_id(gpu, item, tenant)
-                order, _ = servers[server]
                 spec = WorkerSpec(
                     server,
                     server,
@@ -121,14 +115,14 @@ def plan_serving(
                     [stage.name for stage in variant.stages].index(tenant.stage),
                     slice_at[gpu.id, item.profile, item.start].id,
                     tenant.batch_size,
-                    order,
+                    order[server],
                     tenant.share,
                     tenant.processes,
                 )
                 workers += [replace(spec, id=f"{server}#{number}") for number in range(tenant.processes)]
     models = tuple(
-        _served_model(requested[name], variants[name], waits.get(name, 0.0))
-        for name in requested
+        _served_model(model, variants[name], waits.get(name, 0.0))
+        for name, model in requested.items()
         if name in variants
     )
     idle = (
@@ -148,15 +142,13 @@ def _memory_warnings(
     """Warn of tenants that need more memory than their cores' part of this host's: nothing enforces that limit."""
     for gpu in outcome.gpus:
         for item in gpu.slices:
-            bound_slice = slice_at[gpu.id, item.profile, item.start]
-            needed_gib, available_gib = (
-                sum(tenant.memory_gib or 0.0 for tenant in item.tenants),
-                bound_slice.device.memory_gib,
-            )
-            if bound_slice.cores and available_gib is not None and needed_gib > available_gib:
+            bound = slice_at[gpu.id, item.profile, item.start]
+            needed_gib = sum(tenant.memory_gib or 0.0 for tenant in item.tenants)
+            available_gib = bound.device.memory_gib
+            if bound.cores and available_gib is not None and needed_gib > available_gib:
                 yield (
-                    f"{bound_slice.id}: its tenants need {needed_gib:.3g} GiB, and {bound_slice.device.name} have {available_gib:.3g} GiB of "
-                    "its memory"
+                    f"{bound.id}: its tenants need {needed_gib:.3g} GiB, and {bound.device.name} have "
+                    f"{available_gib:.3g} GiB of its memory"
                 )
 
 

@@ -44,8 +44,8 @@ WARM_UP = 0.1
 class LoadTestData:
     """The data of a load test: responses, batch statistics by server id, and hop times.
 
-    `hop_ms`, by model, is the time of an idle request besides computing. `hand_over_ms`, by server id, is the part
-    of it in which the worker takes no other batch; `front_ms`, by model, the part that the simulation models as the frontend.
+    `hop_ms`, by model: the time of an idle request besides computing. `hand_over_ms`, by server id: the part of it in
+    which the worker takes no other batch. `front_ms`, by model: the part that the simulation has as the frontend.
     """
 
     load: LoadResult

@@ -109,9 +109,7 @@ def measure(
     simulated = simulate_with_variance(sim_request)
     report = discover_host()
     processor = f"{report.cpu_name}, {report.cpu_cores} cores"
-    gpus = sorted(
-        {bound_slice.device.name for bound_slice in serving_plan.slices if bound_slice.device.kind != "cpu"}
-    )
+    gpus = sorted({bound.device.name for bound in serving_plan.slices if bound.device.kind != "cpu"})
     total = {name: hop.total_ms for name, hop in hops.items()}
     in_front = {model.name: model.front_ms for model in sim_request.models}
     measured = LoadTestData(load_result, tallies, total, hand_over_by_server(hops), load.duration_s, in_front)
@@ -175,9 +173,9 @@ def arrival_times(
         where = f"models: {model.name}: arrivals"
         check_arrivals(where, kind, 1)
         rate = (offered_rps(kind) or 0.0) * load.load
-        most = (
-            len(kind.times_s) if isinstance(kind, TraceArrivals) else int(rate * load.duration_s * 1.5) + 100
-        )
+        most = int(rate * load.duration_s * 1.5) + 100
+        if isinstance(kind, TraceArrivals):
+            most = len(kind.times_s)
         if most > MOST_REQUESTS:
             problem = (
                 f"makes {most:,} requests of {rate:g}/s, above the {MOST_REQUESTS:,} that are sent to a model"
@@ -229,27 +227,22 @@ def _measure_hop(
             "Serve the plan by itself to see why (torchsplit serve).",
         )
     tallies = server.fetch_json("GET", "/torchsplit/tallies")
+    by_position: dict[int, set[str]] = {}
+    for worker in serving_plan.workers:
+        if worker.model == model:
+            by_position.setdefault(worker.position, set()).add(worker.server)
+
+    def median_ms(ids: set[str], kind: str) -> float:
+        return statistics.median(
+            ms for id_ in ids for batches in tallies[id_][kind].values() for ms in batches
+        )
+
     compute = 0.0
     hand_over: dict[str, float] = {}
-    for position, _ in enumerate(
-        next(served_model for served_model in serving_plan.models if served_model.name == model).stages
-    ):
-        ids = {
-            worker.server
-            for worker in serving_plan.workers
-            if (worker.model, worker.position) == (model, position)
-        }
-        stage_tallies = {id_: tallies[id_] for id_ in ids if tallies[id_]["compute_ms"]}
-        compute_times = [
-            ms for tally in stage_tallies.values() for times_ in tally["compute_ms"].values() for ms in times_
-        ]
-        batch_times = [
-            ms for tally in stage_tallies.values() for times_ in tally["whole_ms"].values() for ms in times_
-        ]
-        compute += statistics.median(compute_times)
-        hand_over |= dict.fromkeys(
-            ids, max(0.0, statistics.median(batch_times) - statistics.median(compute_times))
-        )
+    for ids in by_position.values():
+        stage_compute = median_ms(ids, "compute_ms")
+        compute += stage_compute
+        hand_over |= dict.fromkeys(ids, max(0.0, median_ms(ids, "whole_ms") - stage_compute))
     return Hop(max(0.0, statistics.median(response_times) * 1e3 - compute), hand_over)
 
 

@@ -80,13 +80,8 @@ class ServerHandle:
         example = self.fetch_json("GET", f"/torchsplit/examples/{model}")
         body, length = encode_request(
             [
-                RawTensor(
-                    tensor["name"],
-                    tensor["datatype"],
-                    tuple(tensor["shape"]),
-                    base64.b64decode(tensor["bytes"]),
-                )
-                for tensor in example["inputs"]
+                RawTensor(item["name"], item["datatype"], item["shape"], base64.b64decode(item["bytes"]))
+                for item in example["inputs"]
             ]
         )
         headers = {
@@ -151,9 +146,7 @@ def send_load(
     with _run_child(GENERATOR, command) as (_, lines):
         for message in lines:
             if "answers" in message:
-                answers = {
-                    name: [(a, b, c) for a, b, c in triples] for name, triples in message["answers"].items()
-                }
+                answers = {name: list(map(tuple, rows)) for name, rows in message["answers"].items()}
                 return LoadResult(answers, float(message["begun_s"]), float(message["processor_s"]))
             on_progress(message)
     raise InputFault("the load generator", "ended before it had sent every request", "Measure again.")
@@ -178,9 +171,8 @@ def _run_child(module: str, command: Mapping[str, Any]) -> Iterator[tuple[int, I
             status = process.poll()
             if status not in (0, 2, None):
                 errors.seek(0)
-                last = printable_line(
-                    errors.read().decode(errors="replace").strip().rpartition("\n")[2][:300]
-                )
+                lines = errors.read().decode(errors="replace").strip().splitlines() or [""]
+                last = printable_line(lines[-1][:300])
                 raise InputFault(NAMES[module], f"ended with {last or f'status {status}'}", "Try again.")
         finally:
             with contextlib.suppress(OSError):

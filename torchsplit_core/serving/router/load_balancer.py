@@ -117,29 +117,24 @@ class LoadBalancer:
         for server in () if self._ports is not None else self.servers:
             try:
                 response = await self._get(server, f"/v2/models/{quote(model, safe='')}")
-            except InvalidResponseError as error:
-                fault = _invalid_response(model, error)
-                continue
-            except (OSError, ResponseTooLargeError):
-                continue
-            if response.status == 200:
-                try:
+                if response.status == 200:
                     ports = _ports(response.body)
                     if len(ports.inputs) == len(inputs):
                         self._ports = ports
                         break
                     problem = f"takes {', '.join(ports.inputs)}, not {', '.join(inputs)}"
-                    fault = RequestFault(model, problem, REDEPLOY, 502)
-                except (ValueError, TypeError, KeyError, RecursionError) as error:
-                    problem = (
-                        f"gave metadata that names no inputs ({type(error).__name__}: {str(error)[:200]})"
-                    )
-                    fault = RequestFault(model, problem, REDEPLOY, 502)
-            elif response.status not in RETRYABLE_STATUS:
-                problem = (
-                    f"has a server that answers {response.status} where it is asked for the model's metadata"
-                )
-                fault = RequestFault(model, problem, REDEPLOY, 502)
+                elif response.status in RETRYABLE_STATUS:
+                    continue
+                else:
+                    problem = f"has a server that answers {response.status} where it is asked for the model's metadata"
+            except InvalidResponseError as error:
+                fault = _invalid_response(model, error)
+                continue
+            except (OSError, ResponseTooLargeError):
+                continue
+            except (ValueError, TypeError, KeyError, RecursionError) as error:
+                problem = f"gave metadata that names no inputs ({type(error).__name__}: {str(error)[:200]})"
+            fault = RequestFault(model, problem, REDEPLOY, 502)
         if self._ports is None:
             raise fault
         return self._ports
