@@ -52,7 +52,7 @@ class PartServer:
         if self.device.type == "cpu":
             # The cores that its Ray node was started on.
             torch.set_num_threads(len(os.sched_getaffinity(0)))
-        if self.device.type != "cpu":
+        else:
             from torch.export.passes import move_to_device_pass
 
             program = move_to_device_pass(program, self.device)

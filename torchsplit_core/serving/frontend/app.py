@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
@@ -165,16 +165,21 @@ class Inference:
         if is_quick_to_read(body, encoding, length):
             self.submit(model.parse(body, length))
         else:
-            self.front.keep_task(asyncio.create_task(self._read(encoding, length)))
+            self._spawn(self._read(encoding, length))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        async def reported() -> None:
+            try:
+                await work
+            except Exception as error:  # noqa: BLE001 - the client gets a response for every error
+                self._fail(error)
+
+        self.front.keep_task(asyncio.create_task(reported()))
 
     async def _read(self, encoding: str, length: int | None) -> None:
-        model, readers = self.model, self.front.readers
-        try:
-            self.submit(
-                await readers.read(self.request.body, encoding, length, model.ports, model.output_names)
-            )
-        except Exception as error:  # noqa: BLE001 - nobody else would tell the client
-            self._fail(error)
+        model, body = self.model, self.request.body
+        reading = self.front.readers.read(body, encoding, length, model.ports, model.output_names)
+        self.submit(await reading)
 
     def submit(self, parsed: InferRequest) -> None:
         """Pass the request to the engine. Raises RequestFault if the engine does not take it."""
@@ -191,24 +196,17 @@ class Inference:
             return
         outputs = future.result()
         assert self.wanted is not None
+        encode = partial(response_blocks, self.wanted, self.model.name, self.model.outputs, outputs)
         if all_binary(self.wanted) or sum(map(len, outputs)) <= INLINE_RESPONSE_BYTES:
             try:
-                self._reply(*response_blocks(self.wanted, self.model.name, self.model.outputs, outputs))
+                self._reply(*encode())
             except RequestFault as fault:
                 self.reject(fault)
         else:
-            self.front.keep_task(asyncio.create_task(self._write(outputs)))
+            self._spawn(self._write(encode))
 
-    async def _write(self, outputs: Sequence[Any]) -> None:
-        assert self.wanted is not None
-        try:
-            self._reply(
-                *await asyncio.to_thread(
-                    response_blocks, self.wanted, self.model.name, self.model.outputs, outputs
-                )
-            )
-        except Exception as error:  # noqa: BLE001 - nobody else would tell the client
-            self._fail(error)
+    async def _write(self, encode: Callable[[], tuple[bytes, list[bytes | memoryview]]]) -> None:
+        self._reply(*await asyncio.to_thread(encode))
 
     def _reply(self, text: bytes, blocks: Sequence[bytes | memoryview]) -> None:
         self._observe(200)

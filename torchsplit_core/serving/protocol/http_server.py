@@ -88,7 +88,7 @@ class Request:
         self.keep_alive = True
         self.held = 0
         self.refused: RequestFault | None = None
-        self.gone: Callable[[], None] | None = None
+        self.gone: Callable[[], object] | None = None
         """Called when the client disconnects before its response."""
 
     def header(self, name: bytes) -> str:

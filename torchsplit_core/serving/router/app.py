@@ -68,20 +68,15 @@ class Router:
             for model in routes.models
         }
         self._registry = CollectorRegistry()
-        self._count = Counter(
-            "torchsplit_route_requests",
-            "Answers by model and status",
-            ["model", "code"],
-            registry=self._registry,
-        )
+        counter = partial(Counter, registry=self._registry)
+        self._count = counter("torchsplit_route_requests", "Answers by model and status", ["model", "code"])
         self._seconds = Histogram(
             "torchsplit_route_seconds", "Seconds from request to answer", ["model"], registry=self._registry
         )
-        self._refused = Counter(
+        self._refused = counter(
             "torchsplit_route_refused",
             "Requests and connections that a limit refused, by the limit",
             ["reason"],
-            registry=self._registry,
         )
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -101,9 +96,8 @@ class Router:
         if model is not None and verb == "infer":
             self._spawn(request, self._infer(model, request))
         elif verb == "ready":
-            self._spawn(
-                request, self._ready(request, list(self.models.values()) if model is None else [model])
-            )
+            routes = list(self.models.values()) if model is None else [model]
+            self._spawn(request, self._ready(request, routes))
         elif model is not None:
             request.reply(json_response(model.metadata()))
         elif verb == "metrics":
@@ -137,7 +131,7 @@ class Router:
     def _spawn(self, request: Request, work: Coroutine[Any, Any, None]) -> None:
         """Run a task that is cancelled when the client disconnects."""
         task = asyncio.create_task(work)
-        request.gone = partial(_cancel, task)
+        request.gone = task.cancel
         self._tasks.add(task)
 
         def on_done(done: asyncio.Task[None]) -> None:
@@ -155,9 +149,7 @@ class Router:
             }
             response = await model.infer(headers, request.body)
             status = response.status
-            forwarded = tuple(
-                (name, value) for name, value in response.headers.items() if name in _FORWARDED_HEADERS
-            )
+            forwarded = tuple(item for item in response.headers.items() if item[0] in _FORWARDED_HEADERS)
             request.reply(http_server.HttpResponse(status, (response.body,), forwarded))
         except asyncio.CancelledError:
             status = 499
@@ -167,17 +159,12 @@ class Router:
             self._seconds.labels(model.model.name).observe(time.perf_counter() - began)
 
     async def _ready(self, request: Request, routes: list[_ModelRoute]) -> None:
-        for model, is_ready in zip(
-            routes, await asyncio.gather(*(route.ready() for route in routes)), strict=True
-        ):
+        states = await asyncio.gather(*(route.ready() for route in routes))
+        for model, is_ready in zip(routes, states, strict=True):
             if not is_ready:
                 problem = "has a part without a server that is ready"
                 raise RequestFault(model.model.name, problem, "Ask again later.", 503)
         request.reply(json_response({"ready": True}))
-
-
-def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
 
 
 _FORWARDED_HEADERS = ("content-type", LENGTH_HEADER, "content-encoding", "retry-after")
@@ -248,9 +235,8 @@ class _ModelRoute:
                     return failure
         outputs = {name: values_by_name[value] for name, value in self.output_values.items()}
         if odd := [name for name, tensor in outputs.items() if tensor.shape[:1] != (parsed.rows,)]:
-            return _bad_part_response(
-                f"output {odd[0]}", f"came without the {parsed.rows} rows of the request"
-            )
+            problem = f"came without the {parsed.rows} rows of the request"
+            return _bad_part_response(f"output {odd[0]}", problem)
         ports = [TensorPort(name, tensor.datatype, tensor.shape[1:]) for name, tensor in outputs.items()]
         values = [tensor.data for tensor in outputs.values()]
         text, json_bytes = await _run_inline_or_in_thread(
@@ -277,30 +263,24 @@ class _ModelRoute:
             replace(values[name], name=server_name)
             for name, server_name in zip(step.inputs, ports.inputs, strict=True)
         ]
-        body, length = await _run_inline_or_in_thread(
-            sum(len(tensor.data) for tensor in inputs), encode_request, inputs
-        )
+        size = sum(len(tensor.data) for tensor in inputs)
+        body, head_bytes = await _run_inline_or_in_thread(size, encode_request, inputs)
         max_bytes = max_response_bytes(ports.outputs, rows, text=False)
-        response = await balancer.send(step.model, content_headers(length), body, max_bytes)
+        response = await balancer.send(step.model, content_headers(head_bytes), body, max_bytes)
         if response.status != 200:
             return response
-        length_header = response.headers.get(LENGTH_HEADER, "")
-        if (
-            int(length_header)
-            if length_header.isdecimal() and len(length_header) < 13
-            else len(response.body)
-        ) > LARGEST_TEXT:
-            return _bad_part_response(
-                step.model, f"gave an answer with more than {LARGEST_TEXT} bytes of JSON"
-            )
+        length = response.headers.get(LENGTH_HEADER, "")
+        json_bytes = int(length) if length.isdecimal() and len(length) < 13 else len(response.body)
+        problem = f"gave an answer with more than {LARGEST_TEXT} bytes of JSON"
+        if json_bytes > LARGEST_TEXT:
+            return _bad_part_response(step.model, problem)
         try:
-            outputs = decode_outputs(response.body, length_header or None)
+            outputs = decode_outputs(response.body, length or None)
         except ValueError as fault:
             return _bad_part_response(step.model, f"gave an answer that cannot be read: {fault}")
         if len(outputs) != len(step.outputs):
-            return _bad_part_response(
-                step.model, f"gave {len(outputs)} values, not {', '.join(step.outputs)}"
-            )
+            problem = f"gave {len(outputs)} values, not {', '.join(step.outputs)}"
+            return _bad_part_response(step.model, problem)
         values.update(zip(step.outputs, outputs, strict=True))
         return None
 
