@@ -18,7 +18,8 @@ def transported(values: dict[str, Any]) -> dict[str, Any]:
     """The values as they come out at the other end of a socket."""
     sender, receiver = socket.socketpair()
     with sender, receiver, receiver.makefile("rb") as stream:
-        thread = threading.Thread(target=lambda: [sender.sendall(block) for block in encode_values(values)])
+        message = b"".join(encode_values(values))
+        thread = threading.Thread(target=sender.sendall, args=(message,))
         thread.start()
         received = receive_values(stream)
         thread.join()
@@ -75,4 +76,4 @@ MESSAGE = b"".join(encode_values({"x": BASE}))
 @pytest.mark.parametrize("content", [b"", b"\x08\x00", b"\xff" * 8, MESSAGE[:100], MESSAGE[:-1]])
 def test_a_message_that_is_cut_off_is_no_message(content: bytes) -> None:
     with pytest.raises(EOFError):
-        receive_values(BufferedReader(BytesIO(content)))  # type: ignore[arg-type]
+        receive_values(BufferedReader(BytesIO(content)))

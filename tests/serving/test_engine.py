@@ -60,7 +60,7 @@ def submit(
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(test(), 10))  # type: ignore[arg-type]
+    asyncio.run(asyncio.wait_for(test(), 10))
 
 
 def test_requests_that_wait_share_a_batch_and_get_their_own_rows(workers: FakeWorkers) -> None:

@@ -60,7 +60,7 @@ def _serve(request: dict[str, Any], send_status: Any) -> None:
         else:
             model = ModelRunner(request["source"], request["trust"], opened.torch_device)
         connection = socket.socket(fileno=request["socket"])
-        stream = connection.makefile("rb", COALESCE_BYTES)
+        stream = BufferedReader(connection.makefile("rb", 0), COALESCE_BYTES)
         torch.set_grad_enabled(False)
         if isinstance(model, ModelRunner):
             model.warm_up(request["max_batch"])
@@ -94,7 +94,7 @@ def _pin_to(cores: Sequence[int]) -> None:
                 os.sched_setaffinity(int(task.name), cores)
 
 
-def _receive_batch(stream: BufferedReader, model: Any) -> Any:
+def _receive_batch(stream: BufferedReader[Any], model: Any) -> Any:
     """The next batch: tensors, or values by name for a later stage; None once the frontend has closed the stream."""
     import torch
 

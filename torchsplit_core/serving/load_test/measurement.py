@@ -6,6 +6,7 @@ import os
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -233,9 +234,8 @@ def _measure_hop(
             by_position.setdefault(worker.position, set()).add(worker.server)
 
     def median_ms(ids: set[str], kind: str) -> float:
-        return statistics.median(
-            ms for id_ in ids for batches in tallies[id_][kind].values() for ms in batches
-        )
+        batches = [times_ms for id_ in ids for times_ms in tallies[id_][kind].values()]
+        return float(statistics.median(chain.from_iterable(batches)))
 
     compute = 0.0
     hand_over: dict[str, float] = {}
