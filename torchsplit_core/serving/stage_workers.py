@@ -47,10 +47,12 @@ class ServedStage:
     """A stage of a model: its queue, and its workers in the order in which they get batches."""
 
     def __init__(self, model: ServedModel, position: int, slots: Sequence[WorkerSlot]) -> None:
-        """Take its own of the slots of all stages."""
+        """Take the stage's slots out of those of all stages."""
         self.model, self.position = model, position
-        own = (slot for slot in slots if (slot.spec.model, slot.spec.position) == (model.name, position))
-        self.slots = tuple(sorted(own, key=lambda slot: slot.spec.order))
+        stage_slots = (
+            slot for slot in slots if (slot.spec.model, slot.spec.position) == (model.name, position)
+        )
+        self.slots = tuple(sorted(stage_slots, key=lambda slot: slot.spec.order))
         # Batches are formed before the first stage only.
         self.queue = BatchQueue(model.max_wait_ms / 1e3 if position == 0 else 0.0)
         self.timer: asyncio.TimerHandle | None = None
