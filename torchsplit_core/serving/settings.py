@@ -25,7 +25,7 @@ WARM_UP_RUNS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RequestLimits:
     """Limits of a server, checked before a request is handled.
 
     `head_bytes`, `head_s`: of a request's head. `body_s`: time for its body; `body_bytes`: its size, compressed or
@@ -46,7 +46,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class AccessSettings:
     """Who may send requests. `hosts`: accepted host names ("*": any). `token`: the required bearer token.
 
     `certificate` and `key` are PEM files; with them the server uses TLS.
@@ -70,14 +70,14 @@ class ServeSettings:
     drain_s: float = 30.0
     stand_in: StandIn = "none"
     trust: bool = False
-    limits: Limits = Limits()
-    access: Access = Access()
+    limits: RequestLimits = RequestLimits()
+    access: AccessSettings = AccessSettings()
 
 
 def settings_from_dict(content: Mapping[str, Any]) -> ServeSettings:
     """The settings from what `asdict` made of them, after a way through JSON."""
-    access = Access(**content["access"] | {"hosts": tuple(content["access"]["hosts"])})
-    return ServeSettings(**{**content, "limits": Limits(**content["limits"]), "access": access})
+    access = AccessSettings(**content["access"] | {"hosts": tuple(content["access"]["hosts"])})
+    return ServeSettings(**{**content, "limits": RequestLimits(**content["limits"]), "access": access})
 
 
 DEFAULT_DURATION_S = 30.0

@@ -32,7 +32,7 @@ from torchsplit_core.serving.protocol.tensors import (
     response_blocks,
     split_body,
 )
-from torchsplit_core.serving.settings import Limits
+from torchsplit_core.serving.settings import RequestLimits
 from torchsplit_core.values import quoted, suggestion
 
 EXTENSIONS = ["binary_tensor_data", "model_configuration", "statistics"]
@@ -46,7 +46,9 @@ LENGTH_HEADER = b"inference-header-content-length"
 class Frontend:
     """The application that `HttpServer` calls, over an engine."""
 
-    def __init__(self, engine: Engine, metrics: ServerMetrics, guard: AccessGuard, limits: Limits) -> None:
+    def __init__(
+        self, engine: Engine, metrics: ServerMetrics, guard: AccessGuard, limits: RequestLimits
+    ) -> None:
         self.engine, self.metrics, self.guard, self.limits = engine, metrics, guard, limits
         self.readers = BodyReaders(limits)
         self._models: dict[str, _ModelEndpoint] = {}

@@ -23,7 +23,7 @@ from torchsplit_core.isolation.faults import printable_line
 from torchsplit_core.serving.load_test.generator import MOST_CONNECTIONS
 from torchsplit_core.serving.protocol.client import RawTensor, encode_request
 from torchsplit_core.serving.protocol.http_body import content_headers
-from torchsplit_core.serving.settings import Access, ServeSettings
+from torchsplit_core.serving.settings import AccessSettings, ServeSettings
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Progress
 
 FRONT = "torchsplit_core.serving.frontend"
@@ -101,7 +101,7 @@ def serving_session(
     """Serve the plan in a child process, which ends with the `with` block or this process. Raises InputFault."""
     # With a token nobody else can send requests or reset the statistics.
     token = secrets.token_urlsafe()
-    settings = replace(settings, access=Access(token=token))
+    settings = replace(settings, access=AccessSettings(token=token))
     command = {"plan": write_text(outcome), "request": write_text(request), "settings": asdict(settings)}
     with _run_child(FRONT, command) as (pid, lines):
         for message in lines:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from torchsplit_core.serving.protocol.http_server import Request
 from torchsplit_core.serving.protocol.tensors import RequestFault
-from torchsplit_core.serving.settings import Access
+from torchsplit_core.serving.settings import AccessSettings
 from torchsplit_core.values import InputFault, quoted, system_reason
 from torchsplit_core.values.serving.hosts import ANY
 
@@ -22,7 +22,7 @@ _HOST = re.compile(rb"(\[[0-9A-Za-z:.]+\]|[-0-9A-Za-z._]+)(:\d*)?")
 class AccessGuard:
     """Checks the head of a request against the access settings."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: AccessSettings) -> None:
         self._any = ANY in access.hosts
         self._hosts = frozenset(access.hosts)
         self._token = None if access.token is None else access.token.encode()
@@ -71,7 +71,7 @@ class AccessGuard:
             raise RequestFault("the request", problem, remedy, 401, "token", headers)
 
 
-def load_tls_context(access: Access) -> ssl.SSLContext | None:
+def load_tls_context(access: AccessSettings) -> ssl.SSLContext | None:
     """The TLS context, if certificate and key are given. Raises InputFault for invalid files."""
     if access.certificate is None and access.key is None:
         return None

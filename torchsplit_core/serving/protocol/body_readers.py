@@ -34,7 +34,7 @@ from torchsplit_core.serving.protocol.tensors import (
     TensorPort,
     parse_request,
 )
-from torchsplit_core.serving.settings import Limits
+from torchsplit_core.serving.settings import RequestLimits
 
 INLINE_JSON = 64 * 1024
 """Parsing so many bytes of JSON takes about 2 ms."""
@@ -57,7 +57,7 @@ def read_body(
     json_bytes: int | None,
     inputs: Sequence[TensorPort],
     outputs: Sequence[str],
-    limits: Limits,
+    limits: RequestLimits,
 ) -> InferRequest:
     """Decompress, check and parse a body. Raises RequestFault."""
     plain = decompress(body, encoding, max_body_bytes(inputs, limits))
@@ -68,7 +68,7 @@ def read_body(
 class BodyReaders:
     """Up to MAX_READERS processes, each with one body at a time."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: RequestLimits) -> None:
         self.limits = limits
         self._free: list[_ReaderProcess] = []
         self._all: set[_ReaderProcess] = set()
@@ -123,7 +123,7 @@ class BodyReaders:
 class _ReaderProcess:
     """A reader process."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: RequestLimits) -> None:
         self._limits = limits
         self._process: subprocess.Popen[bytes] | None = None
         self._reader: asyncio.StreamReader | None = None
@@ -184,7 +184,7 @@ def _decode_reply(head: dict[str, Any], payload: memoryview) -> InferRequest | R
     )
 
 
-def main(descriptor: int, limits: Limits) -> None:
+def main(descriptor: int, limits: RequestLimits) -> None:
     """Read bodies until the parent closes the socket."""
     os.nice(NICE)
     max_memory = BASE_MEMORY + 2 * limits.body_bytes + MAX_PARSE_MEMORY
@@ -200,7 +200,7 @@ def main(descriptor: int, limits: Limits) -> None:
 
 
 def _read_command(
-    command: dict[str, Any], body: bytes, limits: Limits
+    command: dict[str, Any], body: bytes, limits: RequestLimits
 ) -> tuple[dict[str, Any], Sequence[Any]]:
     ports = [TensorPort(name, datatype, tuple(shape)) for name, datatype, shape in command["inputs"]]
     try:
@@ -224,4 +224,4 @@ def _read_command(
 
 if __name__ == "__main__":
     with contextlib.suppress(KeyboardInterrupt):
-        main(int(sys.argv[1]), Limits(body_bytes=int(sys.argv[2]), json_bytes=int(sys.argv[3])))
+        main(int(sys.argv[1]), RequestLimits(body_bytes=int(sys.argv[2]), json_bytes=int(sys.argv[3])))

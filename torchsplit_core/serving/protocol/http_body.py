@@ -14,10 +14,10 @@ from torchsplit_core.serving.protocol.tensors import (
     RequestFault,
     TensorPort,
 )
-from torchsplit_core.serving.settings import Limits
+from torchsplit_core.serving.settings import RequestLimits
 from torchsplit_core.values import quoted
 
-LIMITS = Limits()
+LIMITS = RequestLimits()
 NUMBER_BYTES = 32
 """Longest number in JSON: a float64 has up to 24 characters, besides a comma, a space and brackets."""
 OTHER_JSON_BYTES = 64 * 1024
@@ -35,7 +35,7 @@ def _most_numbers(ports: Sequence[TensorPort]) -> int | None:
     return MOST_ROWS * sum(math.prod(port.shape) for port in ports)
 
 
-def max_json_bytes(ports: Sequence[TensorPort], limits: Limits) -> int:
+def max_json_bytes(ports: Sequence[TensorPort], limits: RequestLimits) -> int:
     """Most bytes of JSON that a request for these inputs needs, within the limit."""
     numbers = _most_numbers(ports)
     return (
@@ -45,7 +45,7 @@ def max_json_bytes(ports: Sequence[TensorPort], limits: Limits) -> int:
     )
 
 
-def max_body_bytes(ports: Sequence[TensorPort], limits: Limits = LIMITS) -> int:
+def max_body_bytes(ports: Sequence[TensorPort], limits: RequestLimits = LIMITS) -> int:
     """Most bytes that a request for these inputs needs, in JSON or as bytes, within the limit."""
     if any(-1 in port.shape for port in ports):
         return limits.body_bytes
@@ -53,7 +53,7 @@ def max_body_bytes(ports: Sequence[TensorPort], limits: Limits = LIMITS) -> int:
     return min(limits.body_bytes, max(as_bytes, max_json_bytes(ports, limits)))
 
 
-def check_json(text: memoryview, ports: Sequence[TensorPort], limits: Limits) -> None:
+def check_json(text: memoryview, ports: Sequence[TensorPort], limits: RequestLimits) -> None:
     """Raises RequestFault for JSON that is longer, or needs more memory, than a request for these inputs can."""
     from torchsplit_core.files import measure
 

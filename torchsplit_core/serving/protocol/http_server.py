@@ -26,7 +26,7 @@ import httptools
 from torchsplit_core.serving.protocol.http_body import body_too_large
 from torchsplit_core.serving.protocol.listener import BACKLOG
 from torchsplit_core.serving.protocol.tensors import REQUEST, RequestFault
-from torchsplit_core.serving.settings import Limits
+from torchsplit_core.serving.settings import RequestLimits
 
 MOST_PIPELINED = 32
 """Requests of a connection that may wait for the active one."""
@@ -395,7 +395,9 @@ class ServerConnection(asyncio.Protocol):
 class HttpServer:
     """Serves an application on a socket."""
 
-    def __init__(self, application: Application, limits: Limits, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, application: Application, limits: RequestLimits, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.application, self.limits, self.tls = application, limits, tls
         self.connections: set[ServerConnection] = set()
         self.active_requests = 0
@@ -467,7 +469,7 @@ def _malformed(problem: str) -> RequestFault:
     return RequestFault(REQUEST, problem, "Send HTTP/1.1.", 400, "malformed")
 
 
-def _large_head(limits: Limits) -> RequestFault:
+def _large_head(limits: RequestLimits) -> RequestFault:
     problem = f"has a head of more than the {limits.head_bytes} bytes that are taken"
     return RequestFault(REQUEST, problem, "Send fewer or shorter headers.", 431, "head")
 

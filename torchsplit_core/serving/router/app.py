@@ -39,7 +39,7 @@ from torchsplit_core.serving.router.load_balancer import (
     error_response,
     max_response_bytes,
 )
-from torchsplit_core.serving.settings import Access, Limits
+from torchsplit_core.serving.settings import AccessSettings, RequestLimits
 from torchsplit_core.values import quoted, suggestion
 from torchsplit_core.values.serving.datatypes import SIZES
 from torchsplit_core.values.serving.routes import RoutedModel, RoutedTensor, Routes, RouteStep
@@ -61,7 +61,9 @@ class Router:
     A response may take `timeout_s` through all parts (else 504). The servers get the same token as the clients send.
     """
 
-    def __init__(self, routes: Routes, timeout_s: float, access: Access, limits: Limits) -> None:
+    def __init__(
+        self, routes: Routes, timeout_s: float, access: AccessSettings, limits: RequestLimits
+    ) -> None:
         self.guard, self.readers = AccessGuard(access), BodyReaders(limits)
         self.models = {
             model.name: _ModelRoute(model, timeout_s, limits, self.readers, access.token)
@@ -174,7 +176,12 @@ class _ModelRoute:
     """A model and the servers of its parts."""
 
     def __init__(
-        self, model: RoutedModel, timeout_s: float, limits: Limits, readers: BodyReaders, token: str | None
+        self,
+        model: RoutedModel,
+        timeout_s: float,
+        limits: RequestLimits,
+        readers: BodyReaders,
+        token: str | None,
     ) -> None:
         self.model, self.timeout_s, self.readers = model, timeout_s, readers
         self.parts = [(step, LoadBalancer(step.servers, token)) for step in model.steps]

@@ -12,7 +12,7 @@ from torchsplit_core.serving.protocol.file_limits import raise_file_limit
 from torchsplit_core.serving.protocol.http_server import HttpServer
 from torchsplit_core.serving.protocol.listener import open_listener, stop_on_signal, url_of
 from torchsplit_core.serving.router.app import Router
-from torchsplit_core.serving.settings import Access, Limits, check_port
+from torchsplit_core.serving.settings import AccessSettings, RequestLimits, check_port
 from torchsplit_core.values.limits import check_number
 from torchsplit_core.values.serving.routes import Routes
 
@@ -25,8 +25,8 @@ def run_router(
     host: str,
     port: int,
     timeout_s: float,
-    access: Access,
-    limits: Limits,
+    access: AccessSettings,
+    limits: RequestLimits,
 ) -> None:
     """Route requests at host:port until SIGTERM or SIGINT. Raises InputFault if the port is not available."""
     check_number("--timeout-s", timeout_s, positive=True)
