@@ -81,6 +81,8 @@ def settings_from_dict(content: Mapping[str, Any]) -> ServeSettings:
 
 
 DEFAULT_DURATION_S = 30.0
+MOST_CONNECTIONS = 1000
+"""Connections of a load generator."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from functools import partial
 from typing import Any
 
 from torchsplit_core.serving.protocol.http_client import ClientConnection, ClientResponse, Result
+from torchsplit_core.serving.settings import MOST_CONNECTIONS
 
-MOST_CONNECTIONS = 1000
 REPORT_INTERVAL_S = 0.5
 """Interval of progress lines."""
 WINDOW_S = 3.0

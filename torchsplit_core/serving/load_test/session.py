@@ -20,10 +20,9 @@ from urllib.parse import urlsplit
 from torchsplit_core.bundle import python_path
 from torchsplit_core.files import write_text
 from torchsplit_core.isolation.faults import printable_line
-from torchsplit_core.serving.load_test.generator import MOST_CONNECTIONS
 from torchsplit_core.serving.protocol.client import RawTensor, encode_request
 from torchsplit_core.serving.protocol.http_body import content_headers
-from torchsplit_core.serving.settings import AccessSettings, ServeSettings
+from torchsplit_core.serving.settings import MOST_CONNECTIONS, AccessSettings, ServeSettings
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Progress
 
 FRONT = "torchsplit_core.serving.frontend"
