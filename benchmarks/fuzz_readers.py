@@ -310,9 +310,9 @@ ANSWERS = re.compile(
 def http() -> Read:
     """A connection: the same requests in any pieces, answers that are HTTP, an end in time, and nothing kept."""
     from torchsplit_core.serving.protocol.http_server import HttpServer, ServerConnection
-    from torchsplit_core.serving.settings import Limits
+    from torchsplit_core.serving.settings import RequestLimits
 
-    limits = Limits(head_bytes=2000, body_bytes=4096, held_bytes=2**20)
+    limits = RequestLimits(head_bytes=2000, body_bytes=4096, held_bytes=2**20)
 
     async def made() -> HttpServer:
         return HttpServer(_Application(), limits)
@@ -380,13 +380,13 @@ def infer() -> Read:
     from torchsplit_core.serving.protocol.body_readers import read_body
     from torchsplit_core.serving.protocol.http_body import parse_json_length
     from torchsplit_core.serving.protocol.tensors import MOST_ROWS
-    from torchsplit_core.serving.settings import Limits
+    from torchsplit_core.serving.settings import RequestLimits
     from torchsplit_core.values.serving.datatypes import SIZES
 
     ports = _ports()
     # `a` alone has fixed sizes: bodies for it are measured tighter.
     ways = {"one": ports[:1], "all": ports}
-    limits = Limits(body_bytes=2**20, json_bytes=2**19)
+    limits = RequestLimits(body_bytes=2**20, json_bytes=2**19)
 
     def read(data: bytes) -> None:
         head, _, body = data.partition(b"\n")
@@ -434,7 +434,7 @@ TOKEN = "a-token-of-32-letters-0123456789"
 def guard() -> Read:
     """A head: path, host, origin and authorization, a line each."""
     from torchsplit_core.serving.protocol.access_guard import HEALTH, AccessGuard
-    from torchsplit_core.serving.settings import Access
+    from torchsplit_core.serving.settings import AccessSettings
 
     names = ("localhost", "127.0.0.1", "::1", "plan.example.com")
 
@@ -447,7 +447,7 @@ def guard() -> Read:
         given = zip((b"host", b"origin", b"authorization"), lines[1:], strict=False)
         headers = {name: value for name, value in given if value}
         head: Any = Head(lines[0].decode("latin-1"), headers)
-        AccessGuard(Access(names, TOKEN)).check(head)
+        AccessGuard(AccessSettings(names, TOKEN)).check(head)
         host = headers.get(b"host", b"")
         assert TAKEN.fullmatch(host), f"a host that is not served: {host!r}"
         assert headers.get(b"origin", b"x://" + host).partition(b"://")[2] == host, headers

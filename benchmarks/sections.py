@@ -377,12 +377,8 @@ BENCHMARKS = (
     Benchmark(
         "Running the parts of a cut model",
         "benchmarks.stage_execution",
-        "Parts from the exported files against the model, to the bit; two stages in two processes of one thread "
-        "(many batches at work) against the whole model in one process with one thread or two, whichever is faster: "
-        "ratio of the medians, above 1 where two processes are faster; *of the cut, at most* is the sum of its loads "
-        "over the largest, what a pipeline could gain over one thread. Then one message and its answer between two "
-        "processes.",
-        ("--samples", "diamond", "--models", "diamond", "--size", "small", "--turns", "1", "--rounds", "5"),
+        "Parts from the exported files against the model, to the bit.",
+        ("--samples", "diamond"),
     ),
     Benchmark(
         "Served plans against what was predicted of them",

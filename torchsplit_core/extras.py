@@ -8,11 +8,11 @@ from torchsplit_core.values import InputFault
 
 EXTRA_MODULES = {
     "trace": ("torch",),
-    "serve": ("torch", "httptools", "uvloop", "orjson", "h11"),
+    "serve": ("torch", "httptools", "uvloop", "orjson"),
     "telemetry": ("opentelemetry",),
-    "deploy": ("torch", "httptools", "uvloop", "orjson", "h11", "opentelemetry"),
+    "deploy": ("torch", "httptools", "uvloop", "orjson", "opentelemetry"),
     "train": ("torch",),
-    "app": ("streamlit", "starlette", "uvicorn", "plotly", "pandas", "httptools", "uvloop", "orjson", "h11"),
+    "app": ("streamlit", "starlette", "uvicorn", "plotly", "pandas", "httptools", "uvloop", "orjson"),
 }
 """The modules of each extra. Where several have one, the first is named."""
 

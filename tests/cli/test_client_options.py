@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from torchsplit_core.cli.arguments.clients import TOKEN_VARIABLE, access_of, add_client_options, limits_of
-from torchsplit_core.serving.settings import Access, Limits
+from torchsplit_core.serving.settings import AccessSettings, RequestLimits
 from torchsplit_core.values import InputFault
 
 
@@ -20,8 +20,8 @@ def options(*words: str, host: str = "127.0.0.1") -> argparse.Namespace:
 
 def test_without_an_option_the_defaults_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
-    assert limits_of(options()) == Limits()
-    assert access_of(options()) == Access(("127.0.0.1", "localhost", "::1"))
+    assert limits_of(options()) == RequestLimits()
+    assert access_of(options()) == AccessSettings(("127.0.0.1", "localhost", "::1"))
     assert access_of(options(host="0.0.0.0")).hosts == ("*",)
 
 
@@ -31,14 +31,14 @@ def test_every_limit_has_an_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         "--head-timeout-s 1 --body-timeout-s 2 --send-timeout-s 3 --keep-alive-s 4"
     )
     mib = 2**20
-    assert limits_of(options(*words.split())) == Limits(
+    assert limits_of(options(*words.split())) == RequestLimits(
         7 * 2**10, 1, 2, 3, 4, 5, 6, 8 * mib, 9 * mib, 10 * mib
     )
     (tmp_path / "token").write_text("sixteen-letters-or-more\nand a comment\n")
     found = access_of(options("--token-file", str(tmp_path / "token"), "--allowed-host", "Plan.Example.com"))
     assert found.token == "sixteen-letters-or-more" and found.hosts[-1] == "plan.example.com"
     monkeypatch.setenv(TOKEN_VARIABLE, "another-token-of-letters")
-    assert access_of(options("--allowed-host", "*")) == Access(("*",), "another-token-of-letters")
+    assert access_of(options("--allowed-host", "*")) == AccessSettings(("*",), "another-token-of-letters")
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,6 @@ ONLY_IN = {
     "httptools": {"serving"},
     "uvloop": {"serving"},
     "orjson": {"serving"},
-    "h11": {"serving"},
     "prometheus_client": {"serving", "training"},
     "ray": {"serving", "training"},
 }

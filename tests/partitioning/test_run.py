@@ -17,16 +17,17 @@ from torchsplit_core.cli.command import main
 from torchsplit_core.files import read_file, write_file
 from torchsplit_core.graph.architecture import former_architecture_hash
 from torchsplit_core.model_source import example_arguments
-from torchsplit_core.stages import MANIFEST, export_stages, open_stages, run_stages
+from torchsplit_core.stages import MANIFEST, export_stages, open_stages
 from torchsplit_core.stages.bit_equal import same_bits
 from torchsplit_core.tracing import trace
 from torchsplit_core.values import InputFault, NodeProfile, Profile, ProfileRow
 
 FRESH = """
 import sys, torch
-from torchsplit_core.stages import run_stages
+from torchsplit_core.stages import open_stages
 args = torch.load(sys.argv[2], weights_only=True)
-torch.save({batch: run_stages(sys.argv[1], one) for batch, one in args.items()}, sys.argv[3])
+model = open_stages(sys.argv[1])
+torch.save({batch: model(*one) for batch, one in args.items()}, sys.argv[3])
 assert not any(name.split(".")[0] == "sample_models" for name in sys.modules)
 """
 
@@ -106,14 +107,14 @@ def test_parts_of_another_hand_need_trust_and_changed_ones_are_never_loaded(
     args = example_arguments(client, 3)[0]
     folder = copied(parts, tmp_path)
     with torch.no_grad():
-        assert_same(run_stages(folder, args), model(*args))
+        assert_same(open_stages(folder)(*args), model(*args))
     manifest = json.loads((folder / MANIFEST).read_text())
     manifest["notes"].append("from elsewhere")
     (folder / MANIFEST).write_text(json.dumps(manifest))
     with pytest.raises(InputFault, match="was not written here and is not trusted"):
         open_stages(folder)
     with torch.no_grad():
-        assert_same(run_stages(folder, args, trust=True), model(*args))
+        assert_same(open_stages(folder, trust=True)(*args), model(*args))
     part = folder / "stage1.pt2"
     part.write_bytes(part.read_bytes()[:-1])
     with pytest.raises(InputFault, match=r"stage1\.pt2: has the SHA-256"):
@@ -230,7 +231,7 @@ def test_a_model_of_the_users_and_a_pt2_need_trust_and_keep_their_keywords(bert:
         inner, best_cut(part, 2), tmp_path / "inner", architecture_hash=part.architecture_hash, trust=True
     )
     values = {value.name: {"x": x, "shift": shift}.get(value.name) for value in manifest.stages[0].inputs}
-    found = run_stages(tmp_path / "inner", tuple(values.values()))
+    found = open_stages(tmp_path / "inner")(*values.values())
     expected = model.stages[0](values)
     assert all(same_bits(one, two) for one, two in zip(found, expected.values(), strict=True))
 

@@ -21,7 +21,7 @@ from tests.support.serving.plans import Placed, cpu_plan
 from tests.support.serving.running import Running, running
 from torchsplit_core.files import read_file
 from torchsplit_core.model_source import load_client
-from torchsplit_core.serving.settings import Access, ServeSettings
+from torchsplit_core.serving.settings import AccessSettings, ServeSettings
 
 
 def test_the_public_client_gets_the_models_own_answers() -> None:
@@ -145,7 +145,7 @@ def test_numbers_that_json_lacks_come_as_bytes_alone(doubling: Running) -> None:
 def test_a_token_and_tls_are_asked_for(file: Path) -> None:
     pems = Path(__file__).parents[1] / "support/serving/tls"
     token = "a token of sixteen".replace(" ", "-")
-    access = Access(("localhost",), token, str(pems / "certificate.pem"), str(pems / "key.pem"))
+    access = AccessSettings(("localhost",), token, str(pems / "certificate.pem"), str(pems / "key.pem"))
     plan = cpu_plan([Placed("double")], {"double": f"{file}:Client"})
     with running(plan, ServeSettings(trust=True, access=access)) as server:
         assert server.serving.url == f"https://127.0.0.1:{server.port}"

@@ -22,7 +22,7 @@ USER = 10001
 """Nobody's number on a host: the server needs no rights."""
 
 SERVING = (
-    "torch", "numpy", "pydantic", "PyYAML", "httptools", "uvloop", "orjson", "h11", "prometheus-client", "nvidia-ml-py",
+    "torch", "numpy", "pydantic", "PyYAML", "httptools", "uvloop", "orjson", "prometheus-client", "nvidia-ml-py",
     "networkx", "opentelemetry-sdk", "scipy", "pyomo", "highspy",
 )  # fmt: skip
 """What `serve`, its workers and `route` import, beside what these need themselves; a test holds it complete."""
@@ -43,7 +43,7 @@ _DOCKERFILE = """\
 
 FROM {triton} AS triton
 COPY requirements.txt /tmp/requirements.txt
-RUN pip install --no-cache-dir $(grep -E '^(torch|numpy|h11|orjson)==' /tmp/requirements.txt)
+RUN pip install --no-cache-dir $(grep -E '^(torch|numpy|httptools|orjson)==' /tmp/requirements.txt)
 COPY torchsplit_core /srv/torchsplit_core
 ENV PYTHONPATH=/srv
 

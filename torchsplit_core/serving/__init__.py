@@ -1,15 +1,14 @@
 """Plans that run: served on this host, and measured under load.
 
-    settings    what may be chosen          roster      who serves what, from plan and request
-    places      slices on this host         parts       the stages of cut models, written
-    process     a worker as the front sees it, on a `link`; `worker` its own side, `messages` what crosses, `runnable`
-                what it runs
-    waiting     queues and turns            seats       places of workers, stages of models
-    engine      requests to batches to workers and back; `crew` keeps these alive
-    wire/       HTTP with its limits, who may ask, and the protocol for all who speak it: requests, answers, bodies
-    meters      what is counted             front/      paths, start and end
-    load/       open-loop load, and what was measured beside what was said
-    routing/    a cut model's parts on several servers, behind one address; ray_app: the same as a Ray application
-
-Nothing here loads torch but `worker` and `runnable`, in the workers' processes.
+settings, plan, device_binding   what may be chosen; models and workers of a plan; its slices on this host
+part_export                      the stages of cut models, written before they are served
+engine, batching                 requests to batches to workers and back; queues, turns on a shared slice
+worker_pool, stage_workers       workers started, monitored and restarted; slots of workers, stages of models
+worker_process, worker_connection, framing    a worker as the frontend sees it, and what crosses the socket
+worker, model_runner             the worker's own side; the only modules that load torch
+metrics                          counters for Prometheus, and batches for `measure`
+protocol/                        HTTP with its limits, access, the Open Inference Protocol for server and client
+frontend/, router/               the server of a plan; one address for models whose parts are servers of their own
+load_test/                       open-loop load, measured beside plan and simulation
+ray_app                          a plan as a Ray Serve application
 """

@@ -1,4 +1,4 @@
-"""Requests that wait, and the order in which they are taken: the queue of a stage, the turns on a shared slice."""
+"""The batch queue of a stage, and the scheduler of tenants that share a slice."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Rows = tuple[memoryview, ...]
 
 @dataclass(slots=True, eq=False)
 class PendingRequest:
-    """Rows of one request that are worked on together. `joined` is when it joined the queue it is in.
+    """Rows of one request that run together. `deaths` counts the workers that died while they ran it.
 
-    `alone`: it has a batch of its own, since a batch with it failed. `lost` counts the workers that died with it.
+    `alone`: it gets a batch of its own, because a batch with it failed.
     """
 
     rows: int
@@ -27,14 +27,16 @@ class PendingRequest:
 
     @property
     def is_done(self) -> bool:
-        """Whether nobody waits for it any more: answered, too late, or its client went away."""
+        """Whether it was answered, timed out or cancelled."""
         return self.result.done()
 
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Items that were put together before the first stage and stay so through the row; `payload` is what the last
-    stage that ran gave."""
+    """Requests batched before the first stage; the batch stays together through all stages.
+
+    `payload` is the output of the last stage that ran.
+    """
 
     requests: list[PendingRequest]
     enqueued_at: float
@@ -42,54 +44,52 @@ class Batch:
 
     @property
     def rows(self) -> int:
-        """Of all its items."""
         return sum(request.rows for request in self.requests)
 
     @property
     def is_done(self) -> bool:
-        """Whether nobody waits for any of it."""
         return all(request.is_done for request in self.requests)
 
     @property
     def alone(self) -> bool:
-        """Two batches that another stage has worked on are not joined."""
+        """Batches between stages are not joined."""
         return True
 
 
 @dataclass(slots=True)
 class BatchQueue:
-    """First in first out. `rows` are those that wait, gone ones among them until they are passed."""
+    """A first-in, first-out queue. `rows` counts the waiting rows; finished requests count until they are dropped."""
 
     max_wait_s: float = 0.0
     rows: int = 0
     _entries: deque[PendingRequest | Batch] = field(default_factory=deque)
 
     def enqueue(self, entry: PendingRequest | Batch, *, first: bool = False) -> None:
-        """At the end, or before all others where it was taken once already."""
+        """Add an entry at the end, or at the head if it was taken before."""
         (self._entries.appendleft if first else self._entries.append)(entry)
         self.rows += entry.rows
 
     def peek(self) -> PendingRequest | Batch | None:
-        """The first that somebody waits for; those before it are dropped."""
+        """The first entry that is not finished; drops those before it."""
         while self._entries and self._entries[0].is_done:
             self.rows -= self._entries.popleft().rows
         return self._entries[0] if self._entries else None
 
     def is_due(self, now: float, max_batch: int) -> bool:
-        """Whether a batch may start: enough rows wait, or the first has waited long enough."""
+        """Whether a batch may start: enough rows wait, or the first has waited `max_wait_s`."""
         head = self.peek()
         if head is None:
             return False
-        # A timer may wake a little early: a millionth of a second is no waiting.
+        # Timers may fire up to a microsecond early.
         return head.alone or self.rows >= max_batch or now >= head.enqueued_at + self.max_wait_s - 1e-6
 
     def next_due_at(self) -> float | None:
-        """When the first will have waited long enough; None where nothing waits."""
+        """When the first entry will have waited `max_wait_s`; None for an empty queue."""
         head = self.peek()
         return None if head is None else head.enqueued_at + self.max_wait_s
 
     def take_batch(self, max_batch: int) -> Batch:
-        """The next batch: the first entry, and those behind it that fit in; `due` has said that there is one."""
+        """Take the first entry and those behind it that fit. Call it only when `is_due`."""
         head = self.peek()
         assert head is not None, "a batch is taken where one is due"
         self._entries.popleft()
@@ -108,7 +108,7 @@ class BatchQueue:
         return batch
 
     def drain(self) -> list[PendingRequest]:
-        """Everything that waits, taken out."""
+        """Empty the queue and return its requests."""
         requests = [
             request
             for entry in self._entries
@@ -120,11 +120,11 @@ class BatchQueue:
 
 
 class FairScheduler:
-    """Weighted turns of tenants on a slice (start-time fair queueing: Goyal, Vin, Cheng, SIGCOMM 1996).
+    """Shares a slice between tenants by start-time fair queueing (Goyal, Vin, Cheng, SIGCOMM 1996).
 
-    A tenant's clock advances by the time that it had the slice, divided by its share; who is furthest behind is next.
-    Who was idle starts from the clock of the last turn, so time that nobody wanted is not saved up. One tenant has
-    the slice at a time: a batch is as fast as on the slice alone, and waits for the batches of others.
+    A tenant's virtual time advances by the time it used the slice, divided by its share; the tenant with the least is
+    next. An idle tenant resumes at the current virtual time, so unused time is not saved up. One tenant has the slice
+    at a time, so a batch runs as fast as on the slice alone.
     """
 
     def __init__(self, shares: Mapping[str, float]) -> None:
@@ -134,22 +134,22 @@ class FairScheduler:
         self._running: dict[str, int] = dict.fromkeys(shares, 0)
 
     def order(self) -> list[str]:
-        """Tenants, who is furthest behind first."""
+        """Tenants by virtual time, the least first."""
         return sorted(self.virtual_times, key=lambda name: max(self.virtual_times[name], self._virtual_now))
 
     def may_start(self, tenant: str, *, others_wait: bool) -> bool:
-        """Whether it may start a batch: nobody has the slice, or it has it itself and nobody else wants it."""
+        """Whether it may start a batch: the slice is free, or the tenant has it and no other waits."""
         if any(count for name, count in self._running.items() if name != tenant):
             return False
         return not (self._running[tenant] and others_wait)
 
     def start(self, tenant: str) -> None:
-        """A batch of it starts."""
+        """Record the start of a batch."""
         self.virtual_times[tenant] = max(self.virtual_times[tenant], self._virtual_now)
         self._virtual_now = self.virtual_times[tenant]
         self._running[tenant] += 1
 
     def end(self, tenant: str, seconds: float) -> None:
-        """It has ended after so long."""
+        """Record the end of a batch that took so long."""
         self._running[tenant] -= 1
         self.virtual_times[tenant] += seconds / self.shares[tenant]

@@ -1,10 +1,11 @@
-"""Where the slices of a plan are on this host: cores, MIG instances by UUID, whole GPUs, or what stands in for them."""
+"""Binds the slices of a plan to devices of this host: cores, MIG instances, whole GPUs, or stand-ins."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from torchsplit_core.deployment.hosts import Host, HostGpu, group_by_host
 from torchsplit_core.hardware import (
@@ -20,7 +21,7 @@ from torchsplit_core.serving.settings import StandIn
 from torchsplit_core.values import Device, InputFault, PlannedSlice, PlanOutcome, profile_words
 
 MOST_LISTED = 3
-"""Kinds of slices that a message names."""
+"""Kinds of missing slices that a message names."""
 
 STAND_IN_HINT = (
     "Run it where they are; or add --stand-in cpu, which runs every slice on cores of this host "
@@ -36,9 +37,9 @@ def bind_slices(
     report: HostReport | None = None,
     cores: Iterable[int] | None = None,
 ) -> tuple[BoundSlice, ...]:
-    """Every slice of the plan with its device here (`report` and `cores`: default this machine's).
+    """Bind every slice of the plan to a device here (`report` and `cores`: default this machine's).
 
-    Raises InputFault that names all slices that are not here, and what could stand in for them.
+    Raises InputFault that names the slices this host lacks and what could stand in for them.
     """
     hosts = group_by_host(outcome)
     report = report or discover_host()
@@ -53,7 +54,8 @@ def bind_slices(
         )
     bound_slices: list[BoundSlice] = []
     missing: list[str] = []
-    free = list(available_devices(report))
+    devices = list(available_devices(report))
+    free = list(devices)
     next_core = 0
     for gpu in hosts[0].gpus:
         if gpu.is_cpu:
@@ -62,25 +64,24 @@ def bind_slices(
             if len(host_cores) < max(item.start + (profile_cores(item.profile) or 0) for item in gpu.slices):
                 missing.append(f"{gpu.id}, a host of {count} cores (this process has {len(allowed)})")
                 continue
-            bound_slices += [_bind_to_cores(gpu, item, report, host_cores) for item in gpu.slices]
-            continue
         for item in gpu.slices:
+            if gpu.is_cpu:
+                count = profile_cores(item.profile) or 0
+                chosen = tuple(host_cores[item.start : item.start + count])
+                bound_slices.append(_bound(gpu, item, _cores_device(count, report), chosen))
+                continue
             device = _emulate_slice(gpu, item, report) if stand_in == "sm" else _claim_device(gpu, item, free)
             if device is None:
                 missing.append(f"{gpu.id} {gpu.type}: {profile_words(item.profile)}")
             else:
-                bound_slices.append(
-                    BoundSlice(_slice_id(gpu, item), gpu.id, item.profile, item.start, device)
-                )
+                bound_slices.append(_bound(gpu, item, device))
     if missing:
-        devices = ", ".join(
-            f"{device.id} ({device.profile or device.name})" for device in available_devices(report)
-        )
-        has_gpu = any(device.kind == "cuda" for device in available_devices(report))
+        present = ", ".join(f"{device.id} ({device.profile or device.name})" for device in devices)
+        has_gpu = any(device.kind == "cuda" for device in devices)
         raise InputFault(
             "the plan",
-            f"has slices that this host lacks: {_format_first(_format_counts(missing))}. It has {devices or 'no devices'}. "
-            + report.message.rstrip("."),
+            f"has slices that this host lacks: {_format_first(_format_counts(missing))}. "
+            f"It has {present or 'no devices'}. {report.message.rstrip('.')}",
             STAND_IN_HINT + (SM_STAND_IN_HINT if has_gpu else ""),
         )
     return tuple(bound_slices)
@@ -91,26 +92,18 @@ def _format_counts(names: Iterable[str]) -> list[str]:
 
 
 def _format_first(names: list[str]) -> str:
-    """The first ones, and how many more there are."""
+    """The first names and the number of the rest."""
     more = len(names) - MOST_LISTED
     return "; ".join(names[:MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _slice_id(gpu: HostGpu, item: PlannedSlice) -> str:
-    return f"{gpu.id}/{item.profile or 'whole'}@{item.start}"
-
-
-def _bind_to_cores(gpu: HostGpu, item: PlannedSlice, report: HostReport, host_cores: list[int]) -> BoundSlice:
-    """The slice on the cores that its start counts to."""
-    count = profile_cores(item.profile) or 0
-    chosen = tuple(host_cores[item.start : item.start + count])
-    return BoundSlice(
-        _slice_id(gpu, item), gpu.id, item.profile, item.start, _cores_device(count, report), chosen
-    )
+def _bound(gpu: HostGpu, item: PlannedSlice, device: Device, cores: tuple[int, ...] = ()) -> BoundSlice:
+    slice_id = f"{gpu.id}/{item.profile or 'whole'}@{item.start}"
+    return BoundSlice(slice_id, gpu.id, item.profile, item.start, device, cores)
 
 
 def _cores_device(count: int, report: HostReport) -> Device:
-    """So many of this host's cores, with their part of its memory."""
+    """A device of so many of this host's cores, with their part of its memory."""
     memory_gib = None if report.memory_gib is None else report.memory_gib * count / report.cpu_cores
     return Device(
         "cpu", f"cpu:{count}c", f"{count} of the cores of {report.cpu_name}", "CPU", f"{count}c", "cpu",
@@ -119,50 +112,29 @@ def _cores_device(count: int, report: HostReport) -> Device:
 
 
 def _bind_round_robin(hosts: Iterable[Host], report: HostReport, allowed: list[int]) -> Iterator[BoundSlice]:
-    """One core a slice, the first again after the last; slices of cores keep their number as far as there are any."""
+    """Bind slices to cores in turn: one core for a GPU slice, as many as it has for a slice of cores."""
     offset = 0
-    for host in hosts:
-        for gpu in host.gpus:
-            for item in gpu.slices:
-                count = min(profile_cores(item.profile) or 1, len(allowed))
-                chosen = tuple(sorted({allowed[(offset + index) % len(allowed)] for index in range(count)}))
-                offset += count
-                yield BoundSlice(
-                    _slice_id(gpu, item),
-                    gpu.id,
-                    item.profile,
-                    item.start,
-                    _cores_device(count, report),
-                    chosen,
-                )
+    slices = [(gpu, item) for host in hosts for gpu in host.gpus for item in gpu.slices]
+    for gpu, item in slices:
+        count = min(profile_cores(item.profile) or 1, len(allowed))
+        chosen = {allowed[(offset + index) % len(allowed)] for index in range(count)}
+        offset += count
+        yield _bound(gpu, item, _cores_device(count, report), tuple(sorted(chosen)))
 
 
 def _claim_device(gpu: HostGpu, item: PlannedSlice, free: list[Device]) -> Device | None:
-    """The first device here that is this slice and no other has taken: on the GPU of its index, else on any of it."""
-    profile = item.profile or None
-    kind = "mig" if profile else "cuda"
-    fitting = [
-        device
-        for device in free
-        if (device.kind, device.gpu_type, device.profile) == (kind, gpu.type, profile)
-    ]
-    if not fitting:
-        return None
-    claimed = min(fitting, key=lambda device: device.gpu_index != gpu.index)
-    free.remove(claimed)
+    """Take a free device of this type and profile, preferably on the GPU with the plan's index."""
+    wanted = ("mig" if item.profile else "cuda", gpu.type, item.profile or None)
+    fitting = [device for device in free if (device.kind, device.gpu_type, device.profile) == wanted]
+    claimed = min(fitting, key=lambda device: device.gpu_index != gpu.index, default=None)
+    if claimed is not None:
+        free.remove(claimed)
     return claimed
 
 
 def _emulate_slice(gpu: HostGpu, item: PlannedSlice, report: HostReport) -> Device | None:
-    """A whole GPU of that type, held to the slice's SMs where it is one of MIG. Untested on hardware."""
-    gpus = [
-        device
-        for device in available_devices(report)
-        if device.kind == "cuda" and device.gpu_type == gpu.type
-    ]
-    if not gpus:
-        return None
-    chosen = min(gpus, key=lambda device: device.gpu_index != gpu.index)
-    if not item.profile:
+    """A whole GPU of that type, limited to the SMs of a MIG slice. Untested on hardware."""
+    chosen = _claim_device(gpu, replace(item, profile=""), list(available_devices(report)))
+    if chosen is None or not item.profile:
         return chosen
     return choose_devices(f"sm:{item.profile}@{chosen.gpu_index}", report)[0]

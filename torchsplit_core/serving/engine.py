@@ -1,8 +1,8 @@
-"""Requests to batches to workers and back: the queues of a plan, served.
+"""Forms batches from requests, gives them to workers and returns the results.
 
-One queue a stage for all its workers, as the plan's simulation has it: a free worker takes up to its batch size as
-soon as so many rows wait, or the first has waited `max_wait_ms`; of several that may start, the first in the
-simulation's order. Everything here runs in the event loop's one thread.
+All workers of a stage share one queue, as in the plan's simulation: a free worker takes a batch as soon as enough rows
+wait or the first has waited `max_wait_ms`. Of several free workers the first in the simulation's order starts.
+Everything runs in the thread of the event loop.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from torchsplit_core.values import Progress
 
 SERVER = "the server"
 STUCK_DEADLINES = 2.0
-"""So many of the longest deadline after which a batch's worker is taken to stand still, and ended."""
+"""A worker whose batch takes this many times the longest deadline is ended."""
 
 
 class Engine:
-    """The workers of a roster, started; `submit` is what a client asks for."""
+    """Runs the models of a serving plan; `submit` runs one request."""
 
     def __init__(self, serving_plan: ServingPlan, settings: ServeSettings, metrics: ServerMetrics) -> None:
         self.serving_plan, self.settings, self.metrics = serving_plan, settings, metrics
@@ -41,18 +41,7 @@ class Engine:
             for spec in serving_plan.workers
         ]
         self.stages = {
-            model.name: [
-                ServedStage(
-                    model,
-                    position,
-                    [
-                        worker
-                        for worker in self.slots
-                        if worker.spec.model == model.name and worker.spec.position == position
-                    ],
-                )
-                for position in range(len(model.stages))
-            ]
+            model.name: [ServedStage(model, position, self.slots) for position in range(len(model.stages))]
             for model in serving_plan.models
         }
         self.schedulers = {
@@ -73,9 +62,9 @@ class Engine:
     # --- start and end ---
 
     async def start(self, folders: Mapping[str, str], progress: Progress) -> None:
-        """Start every worker and wait until all are warm; `folders` have the parts of cut models.
+        """Start every worker and wait until all are warm; `folders` hold the parts of cut models, by model.
 
-        Raises the InputFault of the first that cannot be.
+        Raises the first InputFault of a worker.
         """
         await self.pool.start(folders, progress)
         for name, stages in self.stages.items():
@@ -85,7 +74,7 @@ class Engine:
             self.outputs[name] = tuple(map(parse_port, stages[-1].slots[0].ports["outputs"]))
 
     async def stop(self) -> None:
-        """End every process. Nobody waits for an answer any more: `drain` came before."""
+        """End every process; `drain` comes before."""
         self.draining = True
         for stages in self.stages.values():
             for stage in stages:
@@ -94,17 +83,15 @@ class Engine:
         await self.pool.stop()
 
     def _on_worker_ready(self, slot: WorkerSlot) -> None:
-        """A worker can take a batch again."""
         self._dispatch_next(slot.spec.slice, self._stage_of(slot))
 
     def _on_worker_lost(self, slot: WorkerSlot) -> None:
-        """A worker cannot be started any more."""
         stage = self._stage_of(slot)
         if stage.lost:
             self._fail(stage.queue.drain(), _no_worker_left(stage))
 
     async def drain(self) -> None:
-        """Take nothing new, and wait for what was taken, as long as the settings allow; then refuse what is left."""
+        """Take no more requests and finish those in flight; after `drain_s` reject the rest."""
         self.draining = True
         until = time.monotonic() + self.settings.drain_s
         while self._in_flight and time.monotonic() < until:
@@ -112,21 +99,21 @@ class Engine:
         stopped = RequestFault(SERVER, "stopped before this request was served", "Ask another server.", 503)
         self._fail(tuple(self._in_flight), stopped)
 
-    # --- what clients ask ---
+    # --- requests ---
 
     def ready(self, model: str) -> bool:
-        """Whether every stage of the model has a worker that is warm."""
+        """Whether every stage of the model has a warm worker."""
         return not self.draining and model in self.inputs and all(stage.warm for stage in self.stages[model])
 
     def check_available(self, model: str) -> None:
-        """Raises RequestFault where the server takes no request for the model now."""
+        """Raises RequestFault if the server is draining or the model has not started."""
         if self.draining:
             raise RequestFault(SERVER, "is draining and takes no more requests", "Ask another server.", 503)
         if model not in self.inputs:
             raise RequestFault(model, "is not ready yet", "Ask again later.", 503)
 
     def check_capacity(self, model: str, rows: int = 1) -> None:
-        """Raises RequestFault where the server takes no request of so many rows for the model now."""
+        """Raises RequestFault if the model cannot take so many rows now."""
         self.check_available(model)
         waiting = 0
         for stage in self.stages[model]:
@@ -140,9 +127,9 @@ class Engine:
     def submit(
         self, model: str, rows: int, inputs: Sequence[memoryview], timeout_s: float | None = None
     ) -> asyncio.Future[Sequence[bytes | memoryview]]:
-        """The bytes of each output, once they are there; cancelled, it is not computed any more.
+        """Queue a request; the future gets the bytes of each output. A cancelled request is not computed.
 
-        Raises RequestFault at once, or in the future, with the status that says why there are none.
+        Raises RequestFault at once or in the future.
         """
         self.check_capacity(model, rows)
         stages = self.stages[model]
@@ -167,7 +154,7 @@ class Engine:
         return result
 
     def _split(self, model: str, rows: int, inputs: Sequence[memoryview]) -> list[PendingRequest]:
-        """The request in pieces that fit into a batch of any of its workers."""
+        """Split the request into pieces that fit into a batch of any worker."""
         loop, now = asyncio.get_running_loop(), time.perf_counter()
         max_rows = self._batch_rows[model]
         if rows <= max_rows:
@@ -197,7 +184,7 @@ class Engine:
         for request in requests:
             if not request.is_done:
                 request.result.set_exception(error)
-                # One piece of a request tells of it; nobody asks the others.
+                # One piece of a request reports the fault; mark the others' as retrieved.
                 request.result.exception()
 
     @staticmethod
@@ -208,7 +195,7 @@ class Engine:
     # --- batches ---
 
     def _dispatch(self, stage: ServedStage) -> None:
-        """Start every batch of a stage that may start now, and wake up when the next may."""
+        """Start every batch of a stage that may start now, and set a timer for the next."""
         if stage.timer is not None:
             stage.timer.cancel()
             stage.timer = None
@@ -232,7 +219,7 @@ class Engine:
         return scheduler is None or scheduler.may_start(slot.tenant, others_wait=self._others_wait(slot))
 
     def _others_wait(self, slot: WorkerSlot) -> bool:
-        """Whether another tenant of the slice has a batch that could start."""
+        """Whether another tenant of the slice could start a batch."""
         now = time.perf_counter()
         return any(
             other.tenant != slot.tenant
@@ -251,7 +238,7 @@ class Engine:
         if slot.spec.slice in self.schedulers:
             self.schedulers[slot.spec.slice].start(slot.tenant)
         begin = time.perf_counter()
-        # Before a later stage all of a batch have waited alike.
+        # Before a later stage all requests of a batch have waited equally long.
         waited = sum(
             (begin - (batch.enqueued_at if stage.position else request.enqueued_at)) * request.rows
             for request in batch.requests
@@ -278,7 +265,7 @@ class Engine:
         timer: asyncio.TimerHandle,
         reply: asyncio.Future[Message],
     ) -> None:
-        """A batch has ended on the worker that it had since `begin`; its rows have waited `waited` s in all."""
+        """Handle the end of a batch that ran since `begin`; `waited` is the sum of its rows' waiting times (s)."""
         timer.cancel()
         if reply.cancelled():
             return
@@ -292,7 +279,7 @@ class Engine:
         if result is not None:
             slot.state = "free"
             self._deliver(stage, batch, result)
-        # Sharing its answers out is of a batch's time: no other begins on this worker meanwhile.
+        # Delivering the results counts as the batch's time: the worker starts no other batch meanwhile.
         spent = time.perf_counter() - begin
         self.metrics.observe_batch(
             slot.spec, batch.rows, waited, begin, spent, result.ms if result and not result.fault else None
@@ -300,14 +287,14 @@ class Engine:
         self._dispatch_next(slot.spec.slice, stage)
 
     def _deliver(self, stage: ServedStage, batch: Batch, result: BatchResult) -> None:
-        """An answer to who waits for it, or on to the next stage; what the model raised to whose rows it was."""
+        """Deliver a result to its requests or pass it to the next stage; report a model error to its request."""
         if result.fault:
             if len(batch.requests) == 1:
                 problem = f"failed on this request: {result.fault}"
                 remedy = "Send other values, or mend the model's code."
                 self._fail(batch.requests, RequestFault(stage.model.name, problem, remedy, 500))
             else:
-                # Whose rows it was shows when each runs by itself.
+                # Rerun each request alone to find the one that fails.
                 self._retry_singly(stage.model.name, batch.requests)
             return
         stages = self.stages[stage.model.name]
@@ -336,7 +323,7 @@ class Engine:
             at += request.rows
 
     def _retry_singly(self, model: str, requests: Sequence[PendingRequest]) -> None:
-        """Items back to the front of their model's first queue, each for a batch of its own."""
+        """Put requests back at the head of the first stage's queue, each for a batch of its own."""
         first = self.stages[model][0]
         for request in reversed(requests):
             request.alone = True
@@ -344,7 +331,7 @@ class Engine:
         self._dispatch(first)
 
     def _dispatch_next(self, slice_: str, stage: ServedStage) -> None:
-        """A worker is free: its slice's tenants in turn, else its own stage."""
+        """After a worker became free: let the slice's tenants start in their turn, or else its own stage."""
         scheduler = self.schedulers.get(slice_)
         if scheduler is None:
             self._dispatch(stage)
@@ -356,7 +343,7 @@ class Engine:
     # --- deaths ---
 
     def _on_worker_death(self, slot: WorkerSlot, batch: Batch, reason: str) -> None:
-        """Its batch is retried once, each request by itself; the worker starts again."""
+        """Restart the worker and retry its requests one by one; a second death fails a request."""
         self.pool.restart(slot)
         retried = []
         for request in batch.requests:
@@ -370,7 +357,7 @@ class Engine:
             self._retry_singly(slot.spec.model, retried)
 
     def state(self) -> dict[str, Any]:
-        """Queues and workers now, for a look at it."""
+        """The queues and workers as they are now."""
         return {
             "draining": self.draining,
             "models": {
@@ -382,7 +369,7 @@ class Engine:
 
 
 async def _gather_pieces(pieces: Sequence[PendingRequest]) -> Sequence[bytes]:
-    """The outputs of a request that is worked on in pieces."""
+    """Join the outputs of a request that was split."""
     results = [await piece.result for piece in pieces]
     return [b"".join(blocks) for blocks in zip(*results, strict=True)]
 

@@ -1,9 +1,8 @@
-"""What crosses the socket between the front and a worker: a JSON head and the bytes of tensors.
+"""Messages between the frontend and a worker: two lengths, a JSON head and a payload.
 
-Eight bytes say how long the head and what follows it are. A head to a worker has `rows` and, for a model or the first
-of its parts, `sizes`: the bytes of each input; what follows are the inputs' rows one behind the other. To a later part
-goes what the part before it gave, as `stages.wire` writes it, unread by the front. Back comes `ms`, the time of the
-computation, with `shapes` and the outputs' bytes (or again such a message), or `fault`.
+A head to a worker has `rows` and, for a model or its first stage, `sizes`, the bytes of each input; the payload is the
+inputs' rows. A later stage gets the payload of the stage before it (`stages.tensor_transport`), which the frontend
+does not read. The head of a response has `ms`, the compute time, and `shapes` and `dtypes` of the outputs, or `fault`.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ LARGEST_BODY = 2**34
 
 
 def encode_header(head: dict[str, Any], following: int) -> bytes:
-    """The beginning of a message whose tensors take so many bytes."""
+    """Lengths and head of a message with a payload of so many bytes."""
     text = json.dumps(head, separators=(",", ":")).encode()
     return LENGTH_PREFIX.pack(len(text), following) + text
 
 
 def frame_lengths(start: bytes | bytearray) -> tuple[int, int]:
-    """Bytes of the head and of what follows it. Raises ValueError for what no worker sends."""
+    """Bytes of the head and of the payload. Raises ValueError if they exceed the limits."""
     head, following = LENGTH_PREFIX.unpack(start)
     if head > LARGEST_HEAD or following > LARGEST_BODY:
         raise ValueError("a message too large")

@@ -1,10 +1,11 @@
-"""What is counted while a plan is served: for Prometheus, and the times of every batch for who measures."""
+"""Metrics of a server: counters for Prometheus, and the times of batches for load tests."""
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -18,16 +19,16 @@ RESPONSE_BUCKETS = (
 )  # fmt: skip
 BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 MAX_BATCH_TIMES = 4096
-"""Times kept of each worker's batches of one size, the newest."""
+"""Newest times kept for each server and batch size."""
 MAX_TRACE_BATCHES = 2**16
-"""Batches that the course of a run keeps."""
+"""Batches kept in a trace."""
 
 
 @dataclass(slots=True)
 class BatchTrace:
-    """Batches as they came: when each began (s of the host's clock), its rows, ms from hand-over to answer.
+    """Batches in time: start (s of the host's clock), rows, ms from dispatch to result.
 
-    Of more than KEPT_COURSE every second is dropped, and so on: those kept are spread over the whole run.
+    Keeps at most MAX_TRACE_BATCHES; when full, every second one is dropped, so that samples cover the whole run.
     """
 
     batches: list[tuple[float, int, float]] = field(default_factory=list)
@@ -35,7 +36,7 @@ class BatchTrace:
     _seen: int = 0
 
     def add(self, begin_s: float, rows: int, whole_ms: float) -> None:
-        """One more has ended."""
+        """Record a batch."""
         if self._seen % self._stride == 0:
             if len(self.batches) == MAX_TRACE_BATCHES:
                 del self.batches[1::2]
@@ -44,12 +45,15 @@ class BatchTrace:
         self._seen += 1
 
 
+def _times_by_rows() -> dict[int, deque[float]]:
+    return defaultdict(lambda: deque(maxlen=MAX_BATCH_TIMES))
+
+
 @dataclass(slots=True)
 class BatchStats:
-    """Batches of one instance: how long it was busy, how long their rows waited, their times by their rows.
+    """Batches of one server: busy time, waiting time of their rows, and their times by batch size.
 
-    `whole_ms` is from hand-over to answer, `compute_ms` the worker's own of it, `course` the whole ones by their time;
-    `deaths` are of its workers.
+    `whole_ms` is from dispatch to result, `compute_ms` the worker's part of it. `deaths` counts its workers' deaths.
     """
 
     batches: int = 0
@@ -57,17 +61,11 @@ class BatchStats:
     busy_s: float = 0.0
     waited_s: float = 0.0
     deaths: int = 0
-    whole_ms: dict[int, deque[float]] = field(
-        default_factory=lambda: defaultdict(lambda: deque(maxlen=MAX_BATCH_TIMES))
-    )
-    compute_ms: dict[int, deque[float]] = field(
-        default_factory=lambda: defaultdict(lambda: deque(maxlen=MAX_BATCH_TIMES))
-    )
-
+    whole_ms: dict[int, deque[float]] = field(default_factory=_times_by_rows)
+    compute_ms: dict[int, deque[float]] = field(default_factory=_times_by_rows)
     trace: BatchTrace = field(default_factory=BatchTrace)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON."""
         return {
             "batches": self.batches,
             "rows": self.rows,
@@ -81,56 +79,42 @@ class BatchStats:
 
 
 class ServerMetrics:
-    """The figures of one server. `tallies` are by server id of the plan's simulation."""
+    """Metrics of a serving process. `batch_stats` is by server id of the plan's simulation."""
 
     def __init__(self, serving_plan: ServingPlan) -> None:
         self.registry = CollectorRegistry()
-        make: dict[str, Any] = {"registry": self.registry}
-        self.requests = Counter(
-            "torchsplit_requests",
-            "Requests answered, by the status of their answer",
-            ["model", "status"],
-            **make,
+        counter = partial(Counter, registry=self.registry)
+        gauge = partial(Gauge, registry=self.registry)
+        histogram = partial(Histogram, registry=self.registry)
+        labels = ["model", "stage", "slice"]
+        self.requests = counter(
+            "torchsplit_requests", "Requests answered, by the status of their answer", ["model", "status"]
         )
-        self.response = Histogram(
+        self.response = histogram(
             "torchsplit_response_seconds",
             "From the whole request's arrival to its answer, of those answered 200",
             ["model"],
             buckets=RESPONSE_BUCKETS,
-            **make,
         )
-        self.sizes = Histogram(
-            "torchsplit_batch_rows",
-            "Rows of a batch",
-            ["model", "stage", "slice"],
-            buckets=BATCH_BUCKETS,
-            **make,
+        self.sizes = histogram("torchsplit_batch_rows", "Rows of a batch", labels, buckets=BATCH_BUCKETS)
+        self.busy = counter(
+            "torchsplit_busy_seconds",
+            "Seconds in which a tenant of a slice had a batch, of all its processes",
+            labels,
         )
-        self.busy = Counter(
-            "torchsplit_busy_seconds", "Seconds in which a tenant of a slice had a batch, of all its processes",
-            ["model", "stage", "slice"], **make,
-        )  # fmt: skip
-        self.deaths = Counter(
-            "torchsplit_worker_deaths", "Workers that died", ["model", "stage", "slice"], **make
-        )
-        self.queue = Gauge("torchsplit_queue_rows", "Rows that wait", ["model", "stage"], **make)
-        self.utilisation = Gauge(
+        self.deaths = counter("torchsplit_worker_deaths", "Workers that died", labels)
+        self.queue = gauge("torchsplit_queue_rows", "Rows that wait", ["model", "stage"])
+        self.utilisation = gauge(
             "torchsplit_utilisation_ratio",
             "Share of the time since the last look in which a tenant's processes on a slice were busy",
-            ["model", "stage", "slice"],
-            **make,
+            labels,
         )
-        self._refused = Counter(
-            "torchsplit_refused",
-            "Requests and connections that a limit refused, by the limit",
-            ["reason"],
-            **make,
+        self._refused = counter(
+            "torchsplit_refused", "Requests and connections that a limit refused, by the limit", ["reason"]
         )
-        self._connections = Gauge("torchsplit_connections", "Connections that are open", **make)
-        self._active_requests = Gauge(
-            "torchsplit_requests_at_work", "Requests that wait for their answer", **make
-        )
-        self._held = Gauge("torchsplit_held_bytes", "Bytes of bodies of requests not answered yet", **make)
+        self._connections = gauge("torchsplit_connections", "Connections that are open")
+        self._active_requests = gauge("torchsplit_requests_at_work", "Requests that wait for their answer")
+        self._held = gauge("torchsplit_held_bytes", "Bytes of bodies of requests not answered yet")
         self._request_counters: dict[tuple[str, int], Any] = {}
         self._response_histograms: dict[str, Any] = {}
         self.batch_stats: dict[str, BatchStats] = {}
@@ -142,7 +126,7 @@ class ServerMetrics:
         self._busy_s = dict.fromkeys(self._specs, 0.0)
 
     def reset(self) -> None:
-        """Begin the tallies anew; what Prometheus reads goes on."""
+        """Clear the batch statistics; the Prometheus metrics go on."""
         self.batch_stats = {name: BatchStats() for name in self._specs}
 
     def observe_batch(
@@ -154,9 +138,15 @@ class ServerMetrics:
         spent_s: float,
         compute_ms: float | None,
     ) -> None:
-        """A batch has ended; `waited_s` is the sum over its rows, `begin_s` of time.perf_counter.
+        """Record a batch.
 
-        `compute_ms` None: without an answer.
+        Args:
+            spec: the worker that ran it.
+            rows: its rows.
+            waited_s: waiting time, summed over the rows.
+            begin_s: its start, by time.perf_counter.
+            spent_s: from dispatch to the delivery of the results.
+            compute_ms: the worker's compute time; None if there was no result.
         """
         labels = (spec.model, spec.stage, spec.slice)
         self.sizes.labels(*labels).observe(rows)
@@ -173,13 +163,13 @@ class ServerMetrics:
             stats.trace.add(begin_s, rows, spent_s * 1e3)
 
     def count_death(self, spec: WorkerSpec) -> None:
-        """A worker died."""
+        """Record the death of a worker."""
         self.deaths.labels(spec.model, spec.stage, spec.slice).inc()
         self.batch_stats[spec.server].deaths += 1
 
     def observe_response(self, model: str, status: int, seconds: float) -> None:
-        """A request was answered."""
-        # Looking a label up takes longer than counting.
+        """Record a response."""
+        # Looking up a label takes longer than counting.
         counter = self._request_counters.get((model, status))
         if counter is None:
             counter = self._request_counters[model, status] = self.requests.labels(model, str(status))
@@ -191,17 +181,17 @@ class ServerMetrics:
             times.observe(seconds)
 
     def count_refusal(self, reason: str) -> None:
-        """A limit refused a request or a connection."""
+        """Count a request or connection that a limit rejected."""
         self._refused.labels(reason).inc()
 
     def observe_server(self, server: HttpServer) -> None:
-        """Tell of its connections, requests and bodies from now on."""
+        """Export the server's connections, active requests and held bytes."""
         self._connections.set_function(lambda: len(server.connections))
         self._active_requests.set_function(lambda: server.active_requests)
         self._held.set_function(lambda: server.held_bytes)
 
     def exposition(self, waiting: dict[tuple[str, str], int]) -> bytes:
-        """What Prometheus reads; `waiting` are the rows in each model's and stage's queue now."""
+        """The text for Prometheus; `waiting` gives the rows in each queue by (model, stage)."""
         for (model, stage), rows in waiting.items():
             self.queue.labels(model, stage).set(rows)
         now, (then, before) = time.monotonic(), self._last_sample

@@ -1,4 +1,4 @@
-"""What a worker computes: a whole model or one part of a cut one, rows of bytes in, rows of bytes out. Needs torch."""
+"""Runs a whole model or one stage of a cut model in a worker. Needs torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from torch.utils import _pytree as pytree
 from torchsplit_core.model_source import example_arguments, foreign_code, load_client, open_model
 from torchsplit_core.serving.settings import WARM_UP_RUNS
 from torchsplit_core.stages.export_folder import open_manifest
-from torchsplit_core.stages.pipeline import live_values
 from torchsplit_core.stages.signature import bind_arguments
 from torchsplit_core.stages.staged_model import LoadedStage
 from torchsplit_core.stages.tensor_transport import DTYPES
@@ -28,19 +27,19 @@ BATCH_FIRST = "Return it with the batch in front, so that each request gets its 
 
 @dataclass(frozen=True, slots=True)
 class TorchPort:
-    """An input or output: `shape` without the batch."""
+    """An input or output; `shape` is without the batch."""
 
     name: str
     dtype: torch.dtype
     shape: tuple[int, ...]
 
     def metadata(self) -> dict[str, Any]:
-        """As the protocol's metadata has it: the first dimension is the batch, -1."""
+        """The protocol's metadata; the first dimension, the batch, is -1."""
         return {"name": self.name, "datatype": _datatype(self), "shape": [-1, *self.shape]}
 
 
 class ExampleInput:
-    """Arguments of a model at the batch sizes asked for, and which of their leaves a client sends."""
+    """A model's example arguments, and which of their leaves a client sends."""
 
     def __init__(self, client: SplitClient) -> None:
         self.client = client
@@ -61,7 +60,7 @@ class ExampleInput:
             raise InputFault(EXAMPLE, "returns no tensor", "Return one with the batch in front.")
 
     def arguments(self, tensors: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The model's arguments with these tensors in the places of those that are sent."""
+        """The model's arguments with the tensors that a client sent."""
         leaves = list(self.leaves)
         for index, tensor in zip(self.tensor_indices, tensors, strict=True):
             leaves[index] = tensor
@@ -69,26 +68,19 @@ class ExampleInput:
         return args, kwargs
 
     def at(self, batch: int) -> list[torch.Tensor]:
-        """The example's own tensors at a batch size."""
+        """The tensors of the example at a batch size."""
         leaves = pytree.tree_leaves(example_arguments(self.client, batch))
         return [leaves[index] for index in self.tensor_indices]
 
     def ports(self, model: Any) -> tuple[TorchPort, ...]:
-        """The inputs by name: a parameter of `forward`, with its place behind it where that holds several tensors."""
+        """The inputs, named by the parameters of `forward`; several tensors in one parameter are numbered."""
         args, kwargs = pytree.tree_unflatten(self.leaves, self.structure)
         names: list[str] = []
         with suppress(TypeError, ValueError):
             names = list(inspect.signature(model.forward).parameters)
         names = [name for name in names if name not in kwargs]
-        labelled = [
-            (
-                names[number]
-                if number < len(names) and names[number] not in ("args", "kwargs")
-                else f"input_{number}",
-                value,
-            )
-            for number, value in enumerate(args)
-        ]
+        positional = {number: name for number, name in enumerate(names) if name not in ("args", "kwargs")}
+        labelled = [(positional.get(number, f"input_{number}"), value) for number, value in enumerate(args)]
         leaf_names: list[str] = []
         for name, value in (*labelled, *kwargs.items()):
             count = len(pytree.tree_leaves(value))
@@ -100,7 +92,7 @@ class ExampleInput:
 
 
 class ModelRunner:
-    """A model as its source gives it, on a device of torch."""
+    """A whole model on a torch device."""
 
     def __init__(self, source: str, trust: bool, device: str) -> None:
         self.device = torch.device(device)
@@ -113,14 +105,14 @@ class ModelRunner:
         self.outputs: tuple[TorchPort, ...] = ()
 
     def warm_up(self, batch: int) -> None:
-        """Run it as it will be run, at 1 too; learns its outputs. Raises InputFault where they have no batch."""
+        """Run the model at the largest batch and at 1; records its outputs. Raises InputFault if they lack a batch."""
         outputs = self(self.example.at(2))
         self.outputs = output_ports([(f"output_{i}", tensor) for i, tensor in enumerate(outputs)])
         for size in (*[batch] * WARM_UP_RUNS, 1):
             self(self.example.at(size))
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Its tensors' rows for these; the result's leaves that are tensors."""
+        """Run the model; the tensors among the leaves of its result."""
         args, kwargs = self.example.arguments([tensor.to(self.device) for tensor in tensors])
         with foreign_code("forward"), torch.inference_mode():
             result = self.model(*args, **kwargs)
@@ -128,14 +120,14 @@ class ModelRunner:
 
 
 class StageRunner:
-    """One stage of a cut model, from the folder that its export wrote."""
+    """One stage of a cut model, from the folder of its parts."""
 
     def __init__(self, directory: str, position: int, source: str, trust: bool, device: str) -> None:
         self.manifest: StageManifest = open_manifest(directory, trust=True)
         self.stage = LoadedStage(Path(directory), self.manifest.stages[position], device)
         self.first = position == 0
         self.last = position == len(self.manifest.stages) - 1
-        self.live_after = () if self.last else live_values(self.manifest)[position + 1]
+        self.live_names = live_values(self.manifest, position)
         self.example = ExampleInput(load_client(source, trust)) if self.first else None
         self.inputs: tuple[TorchPort, ...] = ()
         if self.example is not None:
@@ -149,28 +141,36 @@ class StageRunner:
         self.outputs = _manifest_outputs(self.manifest) if self.last else ()
 
     def bound(self, tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
-        """The values by name that these inputs are. Of the first part alone."""
+        """The model's inputs by name; for the first stage only."""
         assert self.example is not None
         args, kwargs = self.example.arguments(tensors)
         return bind_arguments(self.manifest, args, kwargs)
 
     def __call__(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """All values known once it has run."""
+        """Run the stage; all values known afterwards."""
         with foreign_code(f"stage {self.stage.part.name}"):
             return {**values, **self.stage(values)}
 
-    def handed_on(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """What later parts need of the values."""
-        return {name: values[name] for name in self.live_after}
+    def live(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The values that are still needed after this stage."""
+        return {name: values[name] for name in self.live_names}
 
     def results(self, values: Mapping[str, Any]) -> list[torch.Tensor]:
-        """The model's result: its leaves that are tensors. Of the last part alone."""
+        """The tensors among the leaves of the model's result; for the last stage only."""
         leaves = [slot.constant if slot.name is None else values[slot.name] for slot in self.manifest.outputs]
         return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
+def live_values(manifest: StageManifest, position: int) -> list[str]:
+    """Values that exist after the stage at `position` and that a later stage or the result needs."""
+    later = manifest.stages[position + 1 :]
+    needed = {slot.name for slot in manifest.outputs if slot.name is not None}
+    needed |= {value.name for stage in later for value in stage.inputs}
+    return sorted(needed - {value.name for stage in later for value in stage.outputs})
+
+
 def _manifest_outputs(manifest: StageManifest) -> tuple[TorchPort, ...]:
-    """The tensors of a cut model's result. Raises InputFault where not the batch, in front, alone is free."""
+    """The output ports of a cut model. Raises InputFault unless exactly the first dimension is free."""
     described = {value.name: value for part in manifest.stages for value in (*part.inputs, *part.outputs)}
     values = [described[slot.name] for slot in manifest.outputs if slot.name in described]
     tensors = [value for value in values if value.shape is not None and value.dtype is not None]
@@ -189,7 +189,7 @@ def _manifest_outputs(manifest: StageManifest) -> tuple[TorchPort, ...]:
 
 
 def output_ports(outputs: Sequence[tuple[str, torch.Tensor]]) -> tuple[TorchPort, ...]:
-    """The outputs of a batch of 2. Raises InputFault where one has not the batch in front."""
+    """The output ports, from a batch of 2. Raises InputFault if an output lacks the batch in front."""
     for name, tensor in outputs:
         if not tensor.dim() or tensor.shape[0] != 2:
             problem = f"has the shape {tuple(tensor.shape)} for a batch of 2, without the batch in front"

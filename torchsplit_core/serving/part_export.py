@@ -1,4 +1,4 @@
-"""The parts of cut models, written before they are served."""
+"""Writes the parts of cut models before they are served."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from torchsplit_core.values import PartitionCandidate, Progress
 
 
 def export_parts(serving_plan: ServingPlan, root: Path, trust: bool, progress: Progress) -> dict[str, str]:
-    """A folder below `room` for each cut model with its stages' files, by model; uncut ones have none.
+    """Write the stages of each cut model to a folder below `root`; the folders by model.
 
-    Raises InputFault where a model cannot be traced, or be cut at those nodes.
+    Raises InputFault if a model cannot be traced or cut at its nodes.
     """
     cut = [model for model in serving_plan.models if model.nodes]
     folders = {}

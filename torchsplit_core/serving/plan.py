@@ -1,4 +1,4 @@
-"""Who serves what: a plan and its request as models, slices and the processes that work on them. Starts nothing."""
+"""What to serve: a plan and its request as models, bound slices and workers. Starts nothing."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from torchsplit_core.values import (
 
 @dataclass(frozen=True, slots=True)
 class BoundSlice:
-    """A slice of the plan and the device of this host that it runs on.
+    """A slice of the plan, bound to a device of this host.
 
-    `cores` are the processors that its processes are pinned to, empty on a GPU.
+    `cores` are the cores that its processes are pinned to; empty on a GPU.
     """
 
     id: str
@@ -36,10 +36,10 @@ class BoundSlice:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """One process: of a model's stage (`position` in its row, from 0), on a slice, with batches of up to `max_batch`.
+    """A worker process of a model's stage (`position` from 0) on a slice, with batches of up to `max_batch` rows.
 
-    `server` is the id of the plan's simulation, which all processes of an instance share. `order` ranks the servers of
-    a stage as the simulation does: of several that are free the lowest starts. `share` is its tenant's of the slice.
+    `server` is the server id in the plan's simulation, the same for all processes of an instance. Of several free
+    workers of a stage the one with the lowest `order` starts. `share` is the tenant's share of the slice.
     """
 
     id: str
@@ -56,9 +56,9 @@ class WorkerSpec:
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model with the stages that its requests go through, and how long a batch waits for more of them.
+    """A model, its stages, and how long a batch may wait for more requests.
 
-    `nodes` are its stages' where it is cut, in their order, else empty.
+    `nodes` lists the graph nodes of each stage; empty for a model that is not cut.
     """
 
     name: str
@@ -70,7 +70,7 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class ServingPlan:
-    """Everything that `serve` starts. `turns` are the slices whose tenants take turns."""
+    """Everything that `serve` starts."""
 
     models: tuple[ServedModel, ...]
     slices: tuple[BoundSlice, ...]
@@ -79,7 +79,7 @@ class ServingPlan:
 
     @property
     def shared_slices(self) -> tuple[str, ...]:
-        """Slices that several tenants share."""
+        """Slices with several tenants."""
         tenants: dict[str, set[tuple[str, str]]] = {}
         for worker in self.workers:
             tenants.setdefault(worker.slice, set()).add((worker.model, worker.stage))
@@ -89,21 +89,16 @@ class ServingPlan:
 def plan_serving(
     outcome: PlanOutcome, request: PlanRequest, bound_slices: Sequence[BoundSlice]
 ) -> ServingPlan:
-    """The roster of a plan whose slices stand at `places`.
+    """The serving plan of a plan whose slices are bound.
 
-    Raises InputFault where the plan has no slices or is of another request, and for a model without a source or a
-    cut whose nodes nobody has told.
+    Raises InputFault if the plan has no slices or answers another request, and for a model without a source or a cut
+    without nodes.
     """
-    # The simulation's own order and batch sizes: what is served is what is simulated.
-    servers = {
-        simulated.id: (number, simulated)
-        for number, simulated in enumerate(simulation_request(outcome, request).servers)
-    }
+    # The simulation's order, so that what is served is what is simulated.
+    order = {server.id: number for number, server in enumerate(simulation_request(outcome, request).servers)}
     requested = {model.name: model for model in request.models}
     waits = {model.name: model.max_wait_ms or 0.0 for model in outcome.models}
-    slice_at = {
-        (bound_slice.gpu, bound_slice.profile, bound_slice.start): bound_slice for bound_slice in bound_slices
-    }
+    slice_at = {(bound.gpu, bound.profile, bound.start): bound for bound in bound_slices}
     workers: list[WorkerSpec] = []
     variants: dict[str, Variant] = {}
     for gpu in outcome.gpus:
@@ -112,7 +107,6 @@ def plan_serving(
                 variant = _variant_of(requested[tenant.model], tenant)
                 variants[tenant.model] = variant
                 server = server_id(gpu, item, tenant)
-                order, _ = servers[server]
                 spec = WorkerSpec(
                     server,
                     server,
@@ -121,14 +115,14 @@ def plan_serving(
                     [stage.name for stage in variant.stages].index(tenant.stage),
                     slice_at[gpu.id, item.profile, item.start].id,
                     tenant.batch_size,
-                    order,
+                    order[server],
                     tenant.share,
                     tenant.processes,
                 )
                 workers += [replace(spec, id=f"{server}#{number}") for number in range(tenant.processes)]
     models = tuple(
-        _served_model(requested[name], variants[name], waits.get(name, 0.0))
-        for name in requested
+        _served_model(model, variants[name], waits.get(name, 0.0))
+        for name, model in requested.items()
         if name in variants
     )
     idle = (
@@ -145,18 +139,16 @@ def plan_serving(
 def _memory_warnings(
     outcome: PlanOutcome, slice_at: Mapping[tuple[str, str, int], BoundSlice]
 ) -> Iterator[str]:
-    """Slices of cores whose tenants need more than those cores' part of this host's memory: nothing else holds it."""
+    """Warn of tenants that need more memory than their cores' part of this host's: nothing enforces that limit."""
     for gpu in outcome.gpus:
         for item in gpu.slices:
-            bound_slice = slice_at[gpu.id, item.profile, item.start]
-            needed_gib, available_gib = (
-                sum(tenant.memory_gib or 0.0 for tenant in item.tenants),
-                bound_slice.device.memory_gib,
-            )
-            if bound_slice.cores and available_gib is not None and needed_gib > available_gib:
+            bound = slice_at[gpu.id, item.profile, item.start]
+            needed_gib = sum(tenant.memory_gib or 0.0 for tenant in item.tenants)
+            available_gib = bound.device.memory_gib
+            if bound.cores and available_gib is not None and needed_gib > available_gib:
                 yield (
-                    f"{bound_slice.id}: its tenants need {needed_gib:.3g} GiB, and {bound_slice.device.name} have {available_gib:.3g} GiB of "
-                    "its memory"
+                    f"{bound.id}: its tenants need {needed_gib:.3g} GiB, and {bound.device.name} have "
+                    f"{available_gib:.3g} GiB of its memory"
                 )
 
 
@@ -165,7 +157,7 @@ def _variant_of(model: PlanModel, tenant: Tenant) -> Variant:
 
 
 def is_runnable(source: str | None) -> TypeGuard[str]:
-    """Whether a model's source names something to load: figures from a table or a library are of none."""
+    """Whether a source can be loaded; a model whose figures come from a table or the library has none."""
     return bool(source) and not str(source).startswith(("library:", "import:"))
 
 

@@ -1,6 +1,6 @@
-"""A plan's models as a Ray Serve application: a deployment for each part on each kind of slice, and one in front.
+"""A plan as a Ray Serve application: a deployment for each part on each kind of slice, and a frontend.
 
-Ray imports `build` by the name that a serve configuration gives; nothing else of the product imports this module.
+Ray imports `build` by the name in a serve configuration; nothing else in the product imports this module.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Values = dict[str, torch.Tensor]
 
 
 class PartServer:
-    """A part on a slice: batches of up to `max_batch` rows, of requests that come within `wait_s`."""
+    """A part on a slice; it batches up to `max_batch` rows of requests that arrive within `wait_s`."""
 
     def __init__(self, part: Mapping[str, Any]) -> None:
         self.inputs, self.outputs = tuple(part["inputs"]), tuple(part["outputs"])
@@ -52,7 +52,7 @@ class PartServer:
         if self.device.type == "cpu":
             # The cores that its Ray node was started on.
             torch.set_num_threads(len(os.sched_getaffinity(0)))
-        if self.device.type != "cpu":
+        else:
             from torch.export.passes import move_to_device_pass
 
             program = move_to_device_pass(program, self.device)
@@ -62,11 +62,11 @@ class PartServer:
 
     @serve.batch
     async def run(self, requests: Sequence[Values]) -> list[Values]:
-        """What the part gives for each request's values; together as far as they fit into a batch."""
+        """Run the part for several requests, in batches."""
         return await asyncio.to_thread(self._run_in_batches, requests)
 
     async def answer(self, values: Values) -> Values:
-        """For one request."""
+        """Run the part for one request."""
         outputs: Values = await self.run(values)
         return outputs
 
@@ -86,7 +86,7 @@ class PartServer:
             outputs = self.module(*joined)
         sizes = [_rows(values) for values in requests]
         split = [tensor.cpu().split(sizes) for tensor in outputs]
-        # A view would be sent with all that it is a view of.
+        # Sending a view would send the whole tensor behind it.
         return [
             {name: piece.clone() for name, piece in zip(self.outputs, pieces, strict=True)}
             for pieces in zip(*split, strict=True)
@@ -94,7 +94,7 @@ class PartServer:
 
 
 class RayFrontend:
-    """Open Inference Protocol v2 for all models; a cut model's values go from part to part."""
+    """The Open Inference Protocol v2 for all models; passes a cut model's values from part to part."""
 
     def __init__(self, models: Sequence[Mapping[str, Any]], handles: Mapping[str, Any]) -> None:
         self.models = {model["name"]: model for model in models}
@@ -153,7 +153,7 @@ class RayFrontend:
         return Response(text, headers=content_headers(length))
 
     async def _run_steps(self, model: Mapping[str, Any], tensors: Values) -> None:
-        """Adds what each part gives to what is known."""
+        """Run the parts in order; adds their outputs to `tensors`."""
         for step in model["steps"]:
             chosen = choices(step["deployments"], cum_weights=list(accumulate(step["weights"])))[0]
             values = {name: tensors[name] for name in step["inputs"]}
@@ -176,7 +176,7 @@ def _rows(values: Values) -> int:
 
 def _torch(datatype: str, shape: tuple[int, ...], data: memoryview) -> torch.Tensor:
     dtype = DTYPES[datatype]
-    # A bytearray: torch wants what it may write to.
+    # torch needs a writable buffer.
     return (
         torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape)
         if data

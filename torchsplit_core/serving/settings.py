@@ -1,4 +1,4 @@
-"""How a plan is served: the port, the limits of queues and answers, and what stands in for slices that are not here."""
+"""Settings of serving: address, limits, access, stand-ins for missing slices; settings of a load test."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from torchsplit_core.values import InputFault
 from torchsplit_core.values.limits import check_number
 
 StandIn = Literal["none", "cpu", "sm"]
-"""What a slice runs on where this host has not got it: nothing, cores in turn, or so many SMs of a whole GPU."""
+"""What replaces a slice that this host lacks: nothing, CPU cores, or a number of SMs of a whole GPU."""
 
 DEFAULT_PORT = 8000
 """Triton's HTTP port, which its clients assume."""
 LONGEST_QUEUE = 1000
-"""Rows (requests of one item) of a model that wait at most; what comes then is refused (429)."""
+"""Rows of a model that may wait; further requests get 429."""
 DEADLINE_S = 30.0
-"""How long a client waits that names no time of its own; then it is told so (504)."""
+"""Longest time for a response, and the default if a client names none; then it gets 504."""
 
 WARM_UP_RUNS = 3
-"""Runs of a worker at its largest batch before it says that it is ready."""
+"""Runs at the largest batch before a worker is ready."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What clients may ask of a server at most, before any of it is handled.
+class RequestLimits:
+    """Limits of a server, checked before a request is handled.
 
-    `head_bytes` and `head_s` of a request's head, `body_s` of its body, `send_s` in which a client takes nothing of its
-    answer, `idle_s` between requests. `connections` and `requests` at once; `body_bytes` of one body, packed or
-    unpacked, `json_bytes` of the JSON in it, `held_bytes` of all bodies at once.
+    `head_bytes`, `head_s`: of a request's head. `body_s`: time for its body; `body_bytes`: its size, compressed or
+    not; `json_bytes`: the JSON in it. `send_s`: time in which a client reads nothing of its response. `idle_s`: between
+    requests. `connections`, `requests`, `held_bytes` (bytes of bodies): at once.
     """
 
     head_bytes: int = 16 * 1024
@@ -46,10 +46,10 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
-    """Who may ask. `hosts`: the names a request may ask for, with "*" any; `token`: what it has to show, unless None.
+class AccessSettings:
+    """Who may send requests. `hosts`: accepted host names ("*": any). `token`: the required bearer token.
 
-    `certificate` and `key` are files in PEM: with them the server speaks TLS.
+    `certificate` and `key` are PEM files; with them the server uses TLS.
     """
 
     hosts: tuple[str, ...] = ("*",)
@@ -60,8 +60,8 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class ServeSettings:
-    """`port` 0 takes a free one. `queue_limit` counts rows that wait, by model; `drain_s` is how long requests that
-    were taken may still need once the server is told to stop."""
+    """Settings of `serve`. `port` 0 takes a free one; `queue_limit` counts the waiting rows of each model; `drain_s` is
+    the time for requests in flight once the server is told to stop."""
 
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
@@ -70,22 +70,24 @@ class ServeSettings:
     drain_s: float = 30.0
     stand_in: StandIn = "none"
     trust: bool = False
-    limits: Limits = Limits()
-    access: Access = Access()
+    limits: RequestLimits = RequestLimits()
+    access: AccessSettings = AccessSettings()
 
 
 def settings_from_dict(content: Mapping[str, Any]) -> ServeSettings:
-    """The settings of what `asdict` has made of them, across JSON."""
-    access = Access(**content["access"] | {"hosts": tuple(content["access"]["hosts"])})
-    return ServeSettings(**{**content, "limits": Limits(**content["limits"]), "access": access})
+    """The settings from what `asdict` made of them, after a way through JSON."""
+    access = AccessSettings(**content["access"] | {"hosts": tuple(content["access"]["hosts"])})
+    return ServeSettings(**{**content, "limits": RequestLimits(**content["limits"]), "access": access})
 
 
 DEFAULT_DURATION_S = 30.0
+MOST_CONNECTIONS = 1000
+"""Connections of a load generator."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadSettings:
-    """`load` times every rate, for `duration_s`; the same `seed` gives the same arrivals."""
+    """Every rate times `load`, for `duration_s`; the same `seed` gives the same arrivals."""
 
     duration_s: float = DEFAULT_DURATION_S
     load: float = 1.0
@@ -94,14 +96,14 @@ class LoadSettings:
 
 @dataclass(frozen=True, slots=True)
 class ReadyServer:
-    """A server that is ready: where it listens, and what it serves."""
+    """The address and the models of a server that is ready."""
 
     url: str
     models: tuple[str, ...]
     warnings: tuple[str, ...]
 
     def to_json(self) -> str:
-        """As one line of JSON, for who started the process."""
+        """One line of JSON, for the process that started the server."""
         return json.dumps({"url": self.url, "models": self.models, "warnings": self.warnings})
 
 
@@ -116,6 +118,6 @@ def check_settings(settings: ServeSettings) -> None:
 
 
 def check_port(port: int) -> None:
-    """Raises InputFault for what is none; 0 takes a free one."""
+    """Raises InputFault for a number that is no port; 0 takes a free one."""
     if not 0 <= port <= 65535:
         raise InputFault("--port", f"is {port}, outside 0 to 65535", f"Give, for example, {DEFAULT_PORT}.")

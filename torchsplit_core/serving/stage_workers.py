@@ -1,4 +1,4 @@
-"""The places of workers, and the stages of models that they serve; a cut model's first batches."""
+"""Slots for worker processes, the stages of models that they serve, and the warm-up of cut models."""
 
 from __future__ import annotations
 
@@ -16,54 +16,62 @@ from torchsplit_core.values import InputFault
 
 
 class WorkerSlot:
-    """The place of one worker: its process, which may be another after a death.
+    """A slot for one worker process, which is replaced when it dies.
 
-    `ports` is what the first told of its inputs, outputs and example: one that starts again has none for a while.
+    `ports` describes the model's inputs, outputs and example, as reported by the first process in this slot.
     """
 
     def __init__(self, config: WorkerConfig) -> None:
         self.config = config
         self.spec: WorkerSpec = config.spec
-        self.process = WorkerProcess(config)
+        self.renew_process()
         self.ports: Mapping[str, Any] = {}
         self.state: Literal["starting", "free", "busy", "down", "lost"] = "starting"
 
     def assign_folder(self, directory: str) -> None:
-        """The folder with its model's parts, before it starts."""
+        """Set the folder with the parts of its model, before the process starts."""
         self.config = replace(self.config, directory=directory)
+        self.renew_process()
+
+    def renew_process(self) -> None:
+        """Put a process that is not started yet into the slot."""
         self.process = WorkerProcess(self.config)
 
     @property
     def tenant(self) -> str:
-        """Its name among those that share its slice."""
+        """Name of its tenant among those that share the slice."""
         return f"{self.spec.model}.{self.spec.stage}"
 
 
 class ServedStage:
-    """A stage of a model: its queue and its workers in the order in which they are asked."""
+    """A stage of a model: its queue, and its workers in the order in which they get batches."""
 
     def __init__(self, model: ServedModel, position: int, slots: Sequence[WorkerSlot]) -> None:
+        """Take the stage's slots out of those of all stages."""
         self.model, self.position = model, position
-        self.slots = tuple(sorted(slots, key=lambda slot: slot.spec.order))
-        # Only where batches are made is there something to wait for.
+        stage_slots = (
+            slot for slot in slots if (slot.spec.model, slot.spec.position) == (model.name, position)
+        )
+        self.slots = tuple(sorted(stage_slots, key=lambda slot: slot.spec.order))
+        # Batches are formed before the first stage only.
         self.queue = BatchQueue(model.max_wait_ms / 1e3 if position == 0 else 0.0)
         self.timer: asyncio.TimerHandle | None = None
 
     @property
     def warm(self) -> bool:
-        """Whether a worker of it can take a batch."""
+        """Whether one of its workers has started."""
         return any(slot.state in ("free", "busy") for slot in self.slots)
 
     @property
     def lost(self) -> bool:
-        """Whether all its workers were given up."""
+        """Whether no worker can be started any more."""
         return all(slot.state == "lost" for slot in self.slots)
 
 
 async def warm_up(stages: Sequence[ServedStage]) -> None:
-    """The example of a cut model through all its workers, in the largest batch: no part has inputs of its own.
+    """Run the example of a cut model through all workers of its stages, in the largest batch.
 
-    Raises InputFault where a part fails on it.
+    A stage has no example of its own. Raises InputFault where a stage fails.
     """
     slot = stages[0].slots[0]
     rows = max(slot.spec.max_batch for slot in stages[0].slots)

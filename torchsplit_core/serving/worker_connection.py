@@ -1,4 +1,4 @@
-"""The connection to a worker as the front has it: a message out, and its answer in a future, without a task."""
+"""The frontend's connection to a worker: sends a message and gives a future for the response, without a task."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from torchsplit_core.serving.framing import LENGTH_PREFIX, encode_header, frame_lengths
 
 COALESCE_BYTES = 64 * 1024
-"""A message of fewer bytes goes out in one piece."""
+"""A smaller message is sent in one write."""
 
 Message = tuple[dict[str, Any], memoryview]
-"""The head of a worker's answer, and what follows it."""
+"""Head and payload of a worker's response."""
 
 
 class WorkerConnection(asyncio.Protocol):
-    """One message at a time."""
+    """Carries one message at a time."""
 
     def __init__(self) -> None:
         self.transport: Any = None
@@ -38,7 +38,7 @@ class WorkerConnection(asyncio.Protocol):
         self.closed = True
 
     def send(self, head: dict[str, Any], blocks: Sequence[Any]) -> asyncio.Future[Message]:
-        """Send a message. The future has the answer, or OSError or ValueError where there is none."""
+        """Send a message. The future gets the response, or OSError or ValueError if there is none."""
         reply = self._reply = asyncio.get_running_loop().create_future()
         if self.closed:
             self.fail(ConnectionResetError())
@@ -51,7 +51,7 @@ class WorkerConnection(asyncio.Protocol):
         return reply
 
     def fail(self, error: Exception) -> None:
-        """Whoever waits for an answer gets this."""
+        """Fail the response that is awaited, if there is one."""
         if self._reply is not None and not self._reply.done():
             self._reply.set_exception(error)
 
@@ -75,11 +75,11 @@ class WorkerConnection(asyncio.Protocol):
             self._payload, self._received = bytearray(following), 0
             data, self._header = memoryview(self._header)[at:], bytearray()
         if self._received + len(data) > len(self._payload):
-            raise ValueError("more than was told")
+            raise ValueError("more bytes than announced")
         self._payload[self._received : self._received + len(data)] = data
         self._received += len(data)
         if self._received == len(self._payload):
             if self._reply is None or self._reply.done():
-                raise ValueError("an answer to nothing")
+                raise ValueError("a response to nothing")
             head, self._head = self._head, None
             self._reply.set_result((head, memoryview(self._payload)))

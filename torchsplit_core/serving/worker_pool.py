@@ -1,4 +1,4 @@
-"""The workers' lives: started, watched, started again where they die, ended."""
+"""Starts, monitors, restarts and ends the workers of a server."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from functools import partial
 
 from torchsplit_core.serving.metrics import ServerMetrics
 from torchsplit_core.serving.stage_workers import WorkerSlot
-from torchsplit_core.serving.worker_process import WorkerProcess
 from torchsplit_core.values import InputFault, Progress
 
 MOST_STARTS = 5
-"""Starts in a row that fail, after which a worker is given up."""
+"""Failed starts in a row after which a worker is given up."""
 LONGEST_BACKOFF_S = 5.0
 MONITOR_INTERVAL_S = 0.5
-"""Between two looks at the workers."""
 
 
 class WorkerPool:
-    """All workers of a server. `freed` hears of one that was started again, `given_up` of one that cannot be."""
+    """All workers of a server.
+
+    `on_ready` is called after a worker was restarted, `on_lost` when it cannot be restarted.
+    """
 
     def __init__(
         self,
@@ -32,19 +33,19 @@ class WorkerPool:
     ) -> None:
         self.slots, self.metrics = slots, metrics
         self._on_ready, self._on_lost = on_ready, on_lost
-        # One thread for as long as the server lives: a worker ends with the thread that started it.
+        # One thread that lives as long as the server: a worker ends with the thread that started it.
         self._launcher = ThreadPoolExecutor(1, "launcher")
         self._end_threads = ThreadPoolExecutor(4, "ender")
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, folders: Mapping[str, str], progress: Progress) -> None:
-        """Start every worker and wait until all are warm; `folders` have the parts of cut models.
+        """Start every worker and wait until all are warm; `folders` hold the parts of cut models, by model.
 
-        Raises the InputFault of the first that cannot be.
+        Raises the first InputFault of a worker.
         """
         done = 0
-        for seat in self.slots:
-            seat.assign_folder(folders.get(seat.spec.model, ""))
+        for slot in self.slots:
+            slot.assign_folder(folders.get(slot.spec.model, ""))
 
         async def start_worker(slot: WorkerSlot) -> None:
             nonlocal done
@@ -54,21 +55,21 @@ class WorkerPool:
             progress(done / len(self.slots), f"{done} of {len(self.slots)} workers are ready")
 
         progress(0.0, f"starting {len(self.slots)} workers")
-        starting = [asyncio.create_task(start_worker(seat)) for seat in self.slots]
+        starting = [asyncio.create_task(start_worker(slot)) for slot in self.slots]
         try:
             await asyncio.gather(*starting)
         finally:
-            # Where one could not be started, nor are the others.
+            # If one worker fails to start, cancel the others.
             for task in starting:
                 task.cancel()
         self.keep_task(asyncio.create_task(self._monitor()))
 
     async def stop(self) -> None:
-        """End every process, those that are being started too."""
+        """End every process, including those that are starting."""
         for task in self._tasks:
             task.cancel()
         loop = asyncio.get_running_loop()
-        # What is being started is ended too, and nothing more is.
+        # Wait for the start under way and cancel those that are queued.
         await loop.run_in_executor(self._end_threads, partial(self._launcher.shutdown, cancel_futures=True))
         for slot in self.slots:
             slot.state = "lost"
@@ -78,18 +79,18 @@ class WorkerPool:
         self._end_threads.shutdown(wait=False)
 
     def keep_task(self, task: asyncio.Task[None]) -> None:
-        """The loop itself keeps no task alive."""
+        """Hold a reference to the task until it is done; the event loop holds none."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def restart(self, slot: WorkerSlot) -> None:
-        """A worker has died: another is started in its place."""
+        """Replace a worker that has died."""
         slot.state = "down"
         self.metrics.count_death(slot.spec)
         self.keep_task(asyncio.create_task(self._restart_with_backoff(slot)))
 
     async def _monitor(self) -> None:
-        """Find workers that died with nothing to do, before a request does; keep what they print short."""
+        """Restart workers that die while idle, and trim what workers print."""
         while True:
             await asyncio.sleep(MONITOR_INTERVAL_S)
             for slot in self.slots:
@@ -98,14 +99,14 @@ class WorkerPool:
                     self.restart(slot)
 
     async def _restart_with_backoff(self, slot: WorkerSlot) -> None:
-        """Another process in its place, with pauses that grow; given up after too many starts that fail."""
+        """Start another process, with growing pauses between attempts; give the worker up after MOST_STARTS."""
         loop = asyncio.get_running_loop()
         for attempt in range(MOST_STARTS):
             slot.process.disconnect()
             await loop.run_in_executor(self._end_threads, slot.process.terminate)
             if attempt:
                 await asyncio.sleep(min(0.5 * 2**attempt, LONGEST_BACKOFF_S))
-            slot.process = WorkerProcess(slot.config)
+            slot.renew_process()
             with contextlib.suppress(InputFault, OSError):
                 await slot.process.start(self._launcher)
                 slot.state = "free"

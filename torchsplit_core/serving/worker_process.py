@@ -1,4 +1,4 @@
-"""A worker's process as the front sees it: started confined, spoken to without blocking, ended with all it started."""
+"""A worker's process as the frontend sees it: sandboxed, called without blocking, ended with its children."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from torchsplit_core.values import Device, InputFault
 
 SERVE = "torchsplit_core.serving.worker:serve_in_child"
 START_TIMEOUT_S = 300.0
-"""How long a worker may take to load its model and get warm."""
+"""Time for a worker to load and warm up its model."""
 EXIT_GRACE_S = 5.0
-"""How long a worker that hung up may take to end by itself."""
+"""Time for a worker that closed its control pipe to exit."""
 TAIL_BYTES = 4096
 LONGEST_OUTPUT = 2**20
-"""Bytes of what it prints that are kept; of more only the end."""
+"""Bytes of printed output that are kept; of more only the end."""
 LONGEST_LINE = 256 * 2**20
-"""Of what it tells of itself: an example of its inputs is in it."""
+"""Bytes of a line on the control pipe; the ready message holds an example of the inputs."""
 
 
 class _Port(AnswerSchema):
@@ -53,14 +53,14 @@ class _ReadyMessage(AnswerSchema):
 
 
 class WorkerDied(Exception):
-    """The process has ended, or broke the form of an answer."""
+    """The process has ended, or sent an invalid response."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """What a batch gave: ms of computing, the outputs' shapes with their bytes, or a part's message in `payload`.
+    """The result of a batch: compute time (ms), shapes, dtypes and bytes of the outputs, or of a stage its message.
 
-    `fault`: the model raised, in one sentence.
+    `fault` says in one sentence what the model raised.
     """
 
     ms: float
@@ -72,7 +72,7 @@ class BatchResult:
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """Everything that a worker is told at its start. `directory` has the parts of a cut model, else it is empty."""
+    """Everything a worker is started with. `directory` holds the parts of a cut model, else it is empty."""
 
     spec: WorkerSpec
     model: ServedModel
@@ -82,7 +82,7 @@ class WorkerConfig:
 
 
 class WorkerProcess:
-    """One start of a worker; what died is started again as another."""
+    """One process of a worker; a restart makes another."""
 
     def __init__(self, config: WorkerConfig) -> None:
         self.config = config
@@ -96,18 +96,18 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of its supervisor, which ends it."""
+        """The process id of its supervisor."""
         return self._child.process.pid if self._child else None
 
     @property
     def is_disconnected(self) -> bool:
-        """Whether its end of the connection is closed."""
+        """Whether the worker has closed the connection."""
         return self._connection is not None and self._connection.closed
 
     async def start(self, launcher: Executor) -> None:
-        """Start it and wait until it is warm. Raises InputFault in its own words where the model cannot be run.
+        """Start the process and wait until it is warm. Raises InputFault if the model cannot be run.
 
-        `launcher` has one thread: the process ends with the thread that started it.
+        `launcher` has one thread, because the process ends with the thread that started it.
         """
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(launcher, self._launch)
@@ -130,10 +130,10 @@ class WorkerProcess:
         raise self._fault(f"ended its process while it loaded, {exit_reason}")
 
     def _exit_reason(self) -> str:
-        """The limit that it passed, else its status. Blocks until all that it started has ended."""
+        """The limit that it exceeded, or its status. Blocks until all its processes have ended."""
         assert self._child is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
-            # Who is told to end has the status of that.
+            # Wait first: a process that is ended has the status of that.
             self._child.process.wait(EXIT_GRACE_S)
         status, excess = self._child.end(), self._child.exceeded_limit()
         if excess is not None:
@@ -141,7 +141,8 @@ class WorkerProcess:
         return f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
 
     def _handle_message(self, line: bytes) -> bool:
-        """Take a line that it told; True where it is ready. Nothing may trust its form: the model's code runs there."""
+        """Handle a line of the control pipe; True if the worker is ready. The line is untrusted: the model's code runs
+        in that process."""
         try:
             ((kind, content),) = json.loads(line).items()
             if kind == "ready":
@@ -168,7 +169,7 @@ class WorkerProcess:
         )
 
     def _launch(self) -> None:
-        """Start the process; the ends of socket and pipe that are its own are closed here."""
+        """Start the process, and close its ends of the socket and the pipe here."""
         local, remote = socket.socketpair()
         reading, writing = os.pipe()
         config = self.config
@@ -214,16 +215,16 @@ class WorkerProcess:
         self._socket, self._control = local, reading
 
     async def run(self, rows: int, blocks: Sequence[Any], sizes: Sequence[int] | None) -> BatchResult:
-        """A batch and its answer. `sizes` None: the blocks are what the part before gave. Raises WorkerDied."""
+        """Run a batch. `sizes` None: the blocks are the payload of the stage before. Raises WorkerDied."""
         reply = self.send_batch(rows, blocks, sizes)
-        with contextlib.suppress(Exception):  # `answer` says it
+        with contextlib.suppress(Exception):  # read_result raises it
             await reply
         return self.read_result(reply)
 
     def send_batch(
         self, rows: int, blocks: Sequence[Any], sizes: Sequence[int] | None
     ) -> asyncio.Future[Message]:
-        """Begin with a batch; `answer` takes the future once it is done."""
+        """Start a batch; pass the future to `read_result` once it is done."""
         assert self._connection is not None
         head: dict[str, Any] = {"rows": rows}
         if sizes is not None:
@@ -231,7 +232,7 @@ class WorkerProcess:
         return self._connection.send(head, blocks)
 
     def read_result(self, reply: asyncio.Future[Message]) -> BatchResult:
-        """What a batch gave. Raises WorkerDied."""
+        """The result of a batch. Raises WorkerDied."""
         try:
             return _parse_result(*reply.result())
         except WorkerDied:
@@ -240,12 +241,12 @@ class WorkerProcess:
             raise WorkerDied(self.last_output()) from error
 
     def abort_batch(self, reason: str) -> None:
-        """Whoever waits for the batch at work hears that the worker is taken for dead."""
+        """Fail the running batch with WorkerDied."""
         assert self._connection is not None
         self._connection.fail(WorkerDied(reason))
 
     def last_output(self) -> str:
-        """The last line it printed, as a sentence with a space before it."""
+        """The last printed line as a sentence, with a space before it; empty if there is none."""
         with contextlib.suppress(OSError):
             printed = [line for line in self._tail().decode(errors="replace").splitlines() if line.strip()]
             if printed:
@@ -253,7 +254,7 @@ class WorkerProcess:
         return ""
 
     def trim_output(self) -> None:
-        """Keep the end alone of what it printed, where that has grown long."""
+        """Drop all but the end of a long output."""
         if self._output >= 0 and os.fstat(self._output).st_size > LONGEST_OUTPUT:
             tail = self._tail()
             os.ftruncate(self._output, 0)
@@ -264,7 +265,7 @@ class WorkerProcess:
         return os.pread(self._output, TAIL_BYTES, max(0, size - TAIL_BYTES))
 
     def terminate(self) -> None:
-        """End it and all it started; twice does no harm. Blocks for as long as that takes."""
+        """End the process and its children. Blocks until then; may be called twice."""
         if self._socket is not None:
             self._socket.close()
         if self._child is not None:
@@ -277,13 +278,13 @@ class WorkerProcess:
         self._temp_dirs.close()
 
     def disconnect(self) -> None:
-        """Close the connection, in the thread of the event loop: an idle worker ends by itself."""
+        """Close the connection, so that an idle worker exits. Call it in the thread of the event loop."""
         if self._connection is not None:
             self._connection.transport.close()
 
 
 def _parse_result(head: dict[str, Any], payload: memoryview) -> BatchResult:
-    """Checked, for the code of a model shares the process that sent it. Raises ValueError, KeyError or TypeError."""
+    """The result from an untrusted response. Raises ValueError, KeyError or TypeError."""
     if "fault" in head:
         return BatchResult(0.0, (), b"", printable_line(str(head["fault"])[:2000]))
     shapes = tuple(tuple(int(size) for size in shape) for shape in head.get("shapes", ()))
@@ -291,20 +292,21 @@ def _parse_result(head: dict[str, Any], payload: memoryview) -> BatchResult:
 
 
 def _output() -> IO[bytes]:
-    """Where a worker prints to: memory, so that a full disk fails no request. Truncated, it goes on at its new end."""
+    """A file in memory for printed output, so that a full disk fails no request. O_APPEND lets it be truncated."""
     output = os.fdopen(os.memfd_create("output"), "r+b", buffering=0)
     fcntl.fcntl(output, fcntl.F_SETFL, fcntl.fcntl(output, fcntl.F_GETFL) | os.O_APPEND)
     return output
 
 
 def _limits(device: Device) -> Limits:
-    """No end of its time or of what it computes, which a server has not; CUDA maps more memory than it uses."""
+    """No limit of CPU time, since a server runs until stopped; none of memory under CUDA, which maps more than it
+    uses."""
     if device.kind == "cpu":
         return Limits(cpu_s=None)
     return Limits(cpu_s=None, memory_bytes=None)
 
 
 def _environment(bound_slice: BoundSlice) -> dict[str, str]:
-    """The one device that it sees, and a thread for each of its cores."""
+    """Make one device visible, and allow a thread for each core."""
     visible = {"CUDA_VISIBLE_DEVICES": bound_slice.device.uuid or ""}
     return visible | ({"OMP_NUM_THREADS": str(len(bound_slice.cores))} if bound_slice.cores else {})

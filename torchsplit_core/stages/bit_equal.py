@@ -1,4 +1,4 @@
-"""Equal to the bit."""
+"""Comparison of results to the bit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 def same_bits(first: Any, second: Any) -> bool:
-    """Whether two results are one to the bit: a NaN equals the same NaN, 0.0 is not -0.0. Numbers by type too."""
+    """Whether two results have the same type and bits: a NaN equals the same NaN, 0.0 differs from -0.0."""
     if isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor):
         if first.dtype != second.dtype or first.shape != second.shape:
             return False

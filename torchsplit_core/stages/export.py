@@ -1,4 +1,4 @@
-"""Writing the parts of a cut model: the work is done in a limited child, the folder is changed at the end."""
+"""Writes the parts of a cut model: a limited child makes the files, and the folder is replaced at the end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EXPORT = "torchsplit_core.stages.export_child:export_in_child"
 
 @dataclass(frozen=True, slots=True)
 class ExportedCut:
-    """Which of several candidates was written (from 0), and why each before it could not be."""
+    """The candidate that was written (`number` from 0), and why each before it could not be."""
 
     number: int
     manifest: StageManifest
@@ -58,9 +58,9 @@ def export_stages(
 ) -> StageManifest:
     """Write each stage of the candidate as a .pt2 with a free batch, and `stages.json`, to `directory`.
 
-    The model is built (of a .pt2: loaded, which executes it, so it needs `trust`) in a limited child,
-    cut, and the files are run there against it at two batch sizes. Raises InputFault for a source or
-    folder that will not do, a graph that is not the one cut, and a cut through what is written in place.
+    A limited child builds the model, cuts it and runs the files against it at two batch sizes. A .pt2 is executed when
+    it is loaded, so it needs `trust`. Raises InputFault for an unusable source or folder, a graph other than the one
+    that was cut, and a cut through memory that is written in place.
     """
     return export_first(
         source,
@@ -83,9 +83,9 @@ def export_first(
     limits: Limits | None = None,
     progress: Progress = ignore_progress,
 ) -> ExportedCut:
-    """Write the first of the candidates that nothing written in place forbids, as `export_stages` does.
+    """Write the first candidate whose cut in-place writes allow, as `export_stages` does.
 
-    Raises InputFault as it does, one that says why for each where all of them are refused.
+    Raises InputFault as that does; if no candidate is allowed, with the reason for each.
     """
     folder = Path(directory).expanduser().absolute()
     parsed = check_export(source, folder, trust)
@@ -115,7 +115,7 @@ def export_first(
 
 
 def check_export(source: str, directory: Path, trust: bool) -> ModelSource:
-    """The source, where its parts may be written to that folder. Raises InputFault; executes nothing."""
+    """Check source and folder without executing anything. Raises InputFault."""
     check_target(directory)
     parsed = parse_source(source, trust=trust)
     if parsed.kind == "pt2" and not trust:
@@ -136,7 +136,7 @@ class _ExportReply(AnswerSchema):
 
 
 def _parse_reply(candidates: int, reply: Any) -> tuple[int, StageManifest, tuple[str, ...]]:
-    """What the child answers, of so many candidates. Raises ValueError for any other form."""
+    """The child's reply for so many candidates. Raises ValueError if it is invalid."""
     content = schema_reader(_ExportReply)(reply)
     number, refused = content["number"], tuple(map(printable, content["refused"]))
     if number >= candidates or len(refused) != number:
@@ -148,7 +148,7 @@ def _parse_reply(candidates: int, reply: Any) -> tuple[int, StageManifest, tuple
 
 @contextmanager
 def _staging_folder(folder: Path) -> Iterator[str]:
-    """A folder that the child may write to, on the disk where the parts will lie."""
+    """A temporary folder for the child, on the disk of the target."""
     staging = tempfile.mkdtemp(prefix=".torchsplit-stages-", dir=folder.parent)
     try:
         yield staging
@@ -157,7 +157,7 @@ def _staging_folder(folder: Path) -> Iterator[str]:
 
 
 def _check_files(staging: Path, manifest: StageManifest) -> None:
-    """Foreign code wrote there: what is moved on must be files, not links to others. Raises InputFault."""
+    """Check that the parts, written by foreign code, are files and no links. Raises InputFault."""
     for part in manifest.stages:
         path = staging / part.file
         if path.is_symlink() or not path.is_file():
@@ -167,6 +167,6 @@ def _check_files(staging: Path, manifest: StageManifest) -> None:
 
 
 def _limits(folder: Path) -> Limits:
-    """Weights may be of any size: all parts together get what leaves a tenth of the free disk."""
+    """Weights may have any size: all parts together may fill nine tenths of the free disk."""
     free = shutil.disk_usage(folder).free * 9 // 10
     return Limits(wall_s=1800.0, cpu_s=7200, file_bytes=None, total_file_bytes=free)

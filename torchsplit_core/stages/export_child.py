@@ -1,4 +1,4 @@
-"""The child's part of `export_stages`: export, cut, write, and run the files against the model."""
+"""The child of `export_stages`: exports and cuts the model, writes the parts and runs them against it."""
 
 from __future__ import annotations
 
@@ -41,10 +41,9 @@ from torchsplit_core.values import (
 
 
 def export_in_child(arguments: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    """Write the parts of the first of `arguments["cuts"]` that can be cut to `arguments["directory"]`.
+    """Write the parts of the first possible cut of `arguments["cuts"]` to `arguments["directory"]`.
 
-    The answer has the manifest by its contract, which cut it is, and why each before it was refused.
-    Executes foreign code.
+    Replies with the manifest, the number of the cut, and why each before it was refused. Executes foreign code.
     """
     progress(0.05, "building the model")
     torch.manual_seed(SEED)
@@ -68,9 +67,9 @@ def export_in_child(arguments: dict[str, Any], progress: Progress) -> dict[str, 
 def first_divisible_cut(
     program: ExportedProgram, cuts: Sequence[Sequence[Sequence[str]]]
 ) -> tuple[int, list[str]]:
-    """The place of the first cut that `divide` accepts, and what it says of each before it.
+    """The index of the first cut that `divide` accepts, and its faults for those before.
 
-    Raises InputFault where it accepts none: its own of a single cut, else one that names them all.
+    Raises InputFault if it accepts none, with the faults of all cuts.
     """
     refused: list[InputFault] = []
     for number, stages in enumerate(cuts):
@@ -98,10 +97,10 @@ def write_stages(
     architecture_hash: str,
     progress: Progress = ignore_progress,
 ) -> StageManifest:
-    """Cut the program, write each part to the directory and run the files against it; their manifest.
+    """Cut the program, write its parts and run the files against it; returns the manifest.
 
-    `examples` are arguments by batch size, the traced one first. Raises InputFault where the program is
-    not the one that was cut, and as `divide` does.
+    `examples` are arguments by batch size, the traced one first. Raises InputFault if the program is not the one that
+    was cut, and as `divide` does.
     """
     traced = next(iter(examples))
     graph = _checked_graph(program, traced, architecture_hash)
@@ -133,7 +132,7 @@ def write_stages(
 
 
 def _checked_graph(program: ExportedProgram, traced: int, architecture_hash: str) -> dict[str, Any]:
-    """The program's graph by its contract. Raises InputFault where it is not the one that was cut."""
+    """The program's graph. Raises InputFault if it is not the one that was cut."""
     graph = describe_program(program, traced)
     if graph["architecture_hash"] != architecture_hash:
         if architecture_hash == former_architecture_hash(graph_from_dict(graph)):
@@ -151,14 +150,14 @@ def _checked_graph(program: ExportedProgram, traced: int, architecture_hash: str
 
 
 def _export_model(client: SplitClient, examples: Mapping[int, Arguments]) -> ExportedProgram:
-    """The exported program of the model."""
+    """Export the model."""
     model = open_model(client)
     if not isinstance(model, torch.nn.Module):
         raise InputFault(
             "get_model()", f"returned a {type(model).__name__}, not an nn.Module", "Return the module."
         )
     args, kwargs = examples[TRACED_BATCH]
-    # Exporting runs the model: state that a run changes starts in the parts as get_model() gave it.
+    # Exporting runs the model; restore the state that a run changes.
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     program = export_program(model, args, kwargs, examples[OTHER_BATCH])
     with torch.no_grad():
@@ -168,7 +167,7 @@ def _export_model(client: SplitClient, examples: Mapping[int, Arguments]) -> Exp
 
 
 def _batches(program: ExportedProgram) -> tuple[int, ...]:
-    """The batch size that a .pt2 was exported with, and the next where its batch is free."""
+    """The batch size of a .pt2's export, and one more if its batch is free."""
     for node in program.graph.find_nodes(op="placeholder"):
         value = node.meta.get("val")
         if (
@@ -184,7 +183,7 @@ def _batches(program: ExportedProgram) -> tuple[int, ...]:
 def _write(
     program: ExportedProgram, division: Division, example: Arguments, directory: Path, progress: Progress
 ) -> tuple[StagePart, ...]:
-    """Each stage as a file, with the values of its inputs at the traced batch as its example inputs."""
+    """Write each stage to a file; its example inputs are its values at the traced batch."""
     keep_value = _copy if division.writes else _identity
     values = _named_inputs(program, example)
     parts = []
@@ -192,7 +191,7 @@ def _write(
         progress(0.4 + 0.3 * i / len(division.stages), f"writing stage {i + 1} of {len(division.stages)}")
         stage_inputs = [values[name] for name in draft.inputs]
         stage = build_program(program, draft, stage_inputs)
-        # What writes in place must not do so to what goes into the file.
+        # Running must not change, in place, what is saved.
         runnable = copy.deepcopy(stage) if division.writes else stage
         with torch.no_grad():
             stage_outputs = runnable.module(check_guards=False)(*map(keep_value, stage_inputs))
@@ -210,9 +209,9 @@ def _verify(
     examples: Sequence[Arguments],
     keep_value: Callable[[Any], Any],
 ) -> None:
-    """The files one after the other on every example, against the model. Raises InternalFault.
+    """Run the files in order on every example and compare with the model. Raises InternalFault.
 
-    `kept` copies where something is written in place: the next example may change what a value is a view of.
+    `keep_value` copies values if the model writes in place: the next example may change what a value is a view of.
     """
     values = [_named_inputs(program, pytree.tree_map(keep_value, example)) for example in examples]
     whole = program.module(check_guards=False)
@@ -238,7 +237,7 @@ def _verify(
 
 
 def _named_inputs(program: ExportedProgram, example: Arguments) -> dict[str, Any]:
-    """The model's inputs by the names of the traced graph."""
+    """The model's inputs by their names in the graph."""
     slots, _ = describe_slots(program)
     leaves = pytree.tree_leaves(example)
     return {slot.name: leaf for slot, leaf in zip(slots, leaves, strict=True) if slot.name is not None}

@@ -1,8 +1,8 @@
-"""The folder of a cut model: `stages.json` and a .pt2 a stage; who wrote it, and whether it is whole.
+"""The folder of a cut model, `stages.json` and a .pt2 for each stage: opening, checking, replacing.
 
-Loading a .pt2 executes code that it may carry. So a folder is opened only if this user's own
-`export` wrote it (its manifest's SHA-256 is noted in the store when it is written) or the user
-says to trust it; and a part only if its SHA-256 is the one in the manifest.
+Loading a .pt2 executes code that it may carry. A folder is therefore opened only if this user's own export wrote it
+(the store records the SHA-256 of its manifest) or the user trusts it, and a part only if its SHA-256 is the one in the
+manifest.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from torchsplit_core.workspace.store import default_root
 MANIFEST = "stages.json"
 LARGEST_MANIFEST_BYTES = 64 * 2**20
 PROVENANCE_FOLDER = "written_stages"
-"""Folder of the store with an empty file for each manifest that was written here, named by its SHA-256."""
+"""Folder of the store with an empty file, named by its SHA-256, for each manifest that was written here."""
 
 
 def open_manifest(directory: str | Path, *, trust: bool = False) -> StageManifest:
     """The manifest of a folder whose parts may be loaded: written here, or trusted.
 
-    Raises InputFault for a folder without a manifest, one that breaks its format, and one that is neither; for
-    parts of anything but a sample where this process was told to execute nothing that was uploaded.
+    Raises InputFault for a missing or invalid manifest, for one that is neither, and, in a process that may not execute
+    uploads, for parts of anything but a sample.
     """
     path = Path(directory) / MANIFEST
     try:
@@ -52,7 +52,7 @@ def open_manifest(directory: str | Path, *, trust: bool = False) -> StageManifes
 
 
 def open_part(directory: str | Path, part: StagePart) -> BinaryIO:
-    """A part's file, read through and found to be the one that the manifest names. Raises InputFault."""
+    """Open a part's file once its SHA-256 is checked. Raises InputFault."""
     path = Path(directory) / part.file
     try:
         stream = path.open("rb")
@@ -89,7 +89,7 @@ def check_target(directory: Path) -> None:
 
 
 def install_parts(written: Path, directory: Path, manifest: StageManifest) -> None:
-    """Move the parts from `written` to `directory` in place of an earlier export; the manifest comes last."""
+    """Replace an earlier export in `directory` by the parts in `written`; the manifest comes last."""
     text = write_text(manifest)
     replace_file(_provenance_file(text.encode()), "")
     try:
@@ -110,7 +110,7 @@ def install_parts(written: Path, directory: Path, manifest: StageManifest) -> No
 
 
 def _previous_files(directory: Path) -> tuple[str, ...]:
-    """The files of the export that the folder holds; none where it holds none that can be read."""
+    """The files of the export in a folder; none if it has no readable manifest."""
     try:
         _, manifest = read_text((directory / MANIFEST).read_text(), expected="torchsplit.stages")
     except (OSError, UnicodeDecodeError, InputFault):

@@ -1,4 +1,4 @@
-"""What the manifest says of a cut program."""
+"""Entries of the manifest of a cut program."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NUMBERS: tuple[tuple[type, ValueKind], ...] = (
 
 
 def describe_part(program: ExportedProgram, draft: StageDraft, path: Path, sha256: str) -> StagePart:
-    """A stage whose file is written."""
+    """The entry of a stage whose file is written."""
     weights = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs}
     tensors = {**program.state_dict, **program.constants}
     weight_values = [tensors[weights[name] or ""] for name in draft.weights]
@@ -46,7 +46,7 @@ def describe_part(program: ExportedProgram, draft: StageDraft, path: Path, sha25
 
 
 def describe_slots(program: ExportedProgram) -> tuple[tuple[StageSlot, ...], str]:
-    """The leaves of (args, kwargs) and their structure. Raises InputFault where that cannot be written."""
+    """The leaves of (args, kwargs) and their structure. Raises InputFault if the structure cannot be written."""
     slots = tuple(
         _slot(spec.arg) for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT
     )
@@ -61,7 +61,7 @@ def describe_slots(program: ExportedProgram) -> tuple[tuple[StageSlot, ...], str
 
 
 def describe_results(program: ExportedProgram) -> tuple[tuple[StageSlot, ...], str, tuple[str, ...]]:
-    """The leaves of the result, their structure ("": a flat tuple), and a note where it is that."""
+    """The leaves of the result, their structure ("": a flat tuple), and a note on a flat one."""
     slots = tuple(_slot(spec.arg) for spec in program.graph_signature.output_specs)
     try:
         return slots, pytree.treespec_dumps(program.call_spec.out_spec), ()
@@ -72,7 +72,7 @@ def describe_results(program: ExportedProgram) -> tuple[tuple[StageSlot, ...], s
 def describe_links(
     parts: Sequence[StagePart], inputs: Sequence[StageSlot], outputs: Sequence[StageSlot]
 ) -> tuple[tuple[StageLink, ...], tuple[int, ...]]:
-    """Which stage feeds which, and the bytes that leave each stage but the last for later ones."""
+    """Which stage feeds which, and the bytes that each stage but the last makes for later ones."""
     producers: dict[str, str | None] = {slot.name: None for slot in inputs if slot.name is not None}
     sizes: dict[str, int] = {}
     for part in parts:

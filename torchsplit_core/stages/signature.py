@@ -1,4 +1,4 @@
-"""The model's arguments as named values, and its result from them."""
+"""Converts a model's arguments to named values, and named values to its result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REMEDY = "Pass arguments like those of get_example_inputs()."
 def bind_arguments(
     manifest: StageManifest, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The model's inputs by name. Raises InputFault for another structure, dtype, rank, fixed size or constant."""
+    """The model's inputs by name. Raises InputFault if structure, dtype, rank, a fixed size or a constant differs."""
     structure = pytree.treespec_loads(manifest.input_structure)
     names = structure.child(1).context or []
     if set(names) == set(kwargs):
@@ -46,7 +46,7 @@ def bind_arguments(
 
 
 def unflatten_result(manifest: StageManifest, values: Mapping[str, Any]) -> Any:
-    """The model's result from values by name, in its structure."""
+    """The model's result, in its structure."""
     leaves = [slot.constant if slot.name is None else values[slot.name] for slot in manifest.outputs]
     if not manifest.output_structure:
         return tuple(leaves)
@@ -62,7 +62,7 @@ def unflatten_result(manifest: StageManifest, values: Mapping[str, Any]) -> Any:
 
 
 def _check_argument(value: StageValue, given: Any, sizes: dict[str, int]) -> None:
-    """One argument against its description; `sizes` are the free sizes met so far, by symbol."""
+    """Check an argument against its description; `sizes` collects the free sizes by symbol."""
     where = f"input {value.name}"
     if value.shape is None:
         return
@@ -80,7 +80,7 @@ def _check_argument(value: StageValue, given: Any, sizes: dict[str, int]) -> Non
 
 
 def _fits(size: int, expected: int | str, sizes: dict[str, int]) -> bool:
-    """A fixed size is that size, a symbol the size it stood for before; other expressions are the stage's to check."""
+    """Whether a size equals a fixed size, or a symbol's earlier size. Other expressions are left to the stage."""
     if isinstance(expected, int):
         return size == expected
     return not expected.isidentifier() or sizes.setdefault(expected, size) == size

@@ -1,4 +1,4 @@
-"""The parts of a model in this process, one after the other."""
+"""Runs the parts of a model in order, in this process."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from torchsplit_core.values import StageManifest, StagePart
 
 
 class LoadedStage:
-    """One part, loaded: values by name in, values by name out.
+    """A loaded part, called with values by name.
 
-    On a GPU (untested on hardware) it takes tensors from the host and gives them back to it.
+    On a GPU (untested on hardware) inputs and outputs are tensors on the host.
     """
 
     def __init__(self, directory: str | Path, part: StagePart, device: str = "cpu") -> None:
-        """Load it. Raises InputFault where the file is not the one that was written. Executes what it holds."""
+        """Load the part, which executes it. Raises InputFault if the file is not the one that was written."""
         self.part, self.device = part, device
         with open_part(directory, part) as stream:
             program = torch.export.load(stream)
@@ -30,7 +30,7 @@ class LoadedStage:
         self._module = program.module(check_guards=False)
 
     def __call__(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """What it gives for those of the values that it reads."""
+        """Run the part on the values that it reads."""
         with torch.no_grad():
             outputs = self._module(*(self._to_device(values[value.name]) for value in self.part.inputs))
         if self.device != "cpu":
@@ -38,19 +38,18 @@ class LoadedStage:
         return dict(zip((value.name for value in self.part.outputs), outputs, strict=True))
 
     def _to_device(self, value: Any) -> Any:
-        """The value where the part computes."""
         return value.to(self.device) if self.device != "cpu" and isinstance(value, torch.Tensor) else value
 
 
 class StagedModel:
-    """A model made of its parts; called as the model was."""
+    """A model made of its parts; it is called like the model."""
 
     def __init__(self, directory: str | Path, manifest: StageManifest) -> None:
         self.manifest = manifest
         self.stages = tuple(LoadedStage(directory, part) for part in manifest.stages)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The model's result. Raises InputFault for arguments that are not like the traced ones."""
+        """The model's result. Raises InputFault for arguments unlike the traced ones."""
         values = bind_arguments(self.manifest, args, kwargs)
         for stage in self.stages:
             values |= stage(values)
@@ -58,16 +57,5 @@ class StagedModel:
 
 
 def open_stages(directory: str | Path, *, trust: bool = False) -> StagedModel:
-    """Load the parts in a folder into this process, which executes what they hold; see `open_manifest`."""
+    """Load the parts in a folder into this process, which executes them. Raises InputFault as `open_manifest`."""
     return StagedModel(directory, open_manifest(directory, trust=trust))
-
-
-def run_stages(
-    directory: str | Path,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any] | None = None,
-    *,
-    trust: bool = False,
-) -> Any:
-    """The model's result for one batch, the parts loaded from a folder and run in this process."""
-    return open_stages(directory, trust=trust)(*args, **(kwargs or {}))

@@ -1,27 +1,26 @@
-"""Named values over a stream socket, so that the receiver computes to the bit what the sender would.
+"""Sends named values between stages so that the receiver computes the same bits as the sender would.
 
-Which kernel a result comes from, and so its last bits, can depend on strides and on where a
-tensor starts within a cache line. A tensor therefore arrives with the strides that it had and
-at the same offset from a multiple of 64 bytes. Repeated elements (expanded dimensions) are sent once.
+The strides of a tensor and its offset within a cache line can decide which kernel computes a result, and so its last
+bits. A tensor therefore arrives with the same strides and the same offset from a multiple of 64 bytes. Elements that
+an expanded dimension repeats are sent once.
 
-A message is a length (8 bytes, little-endian), a JSON header of that length, and the bytes of
-its tensors in order.
+A message is a length (8 bytes, little-endian), a JSON header of that length, and the bytes of the tensors in order.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import socket
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from io import BufferedReader
 from typing import Any
 
 import torch
 
 ALIGNMENT = 64
-"""What torch aligns its own allocations on a CPU to (c10 gAlignment)."""
+"""The alignment of torch's allocations on a CPU (c10 gAlignment)."""
 LONGEST_HEADER = 16 * 2**20
 _LENGTH = struct.Struct("<Q")
 DTYPES = {
@@ -34,17 +33,9 @@ DTYPES = {
 }  # fmt: skip
 
 
-class StreamClosed(Exception):
-    """The other end closed the stream: between two messages (`clean`) or within one."""
-
-    def __init__(self, *, clean: bool) -> None:
-        super().__init__("closed" if clean else "closed within a message")
-        self.clean = clean
-
-
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """How a tensor lies in memory: `narrow` is its shape with every expanded dimension once."""
+    """The memory layout of a tensor; `narrow` is its shape with every expanded dimension reduced to 1."""
 
     shape: tuple[int, ...]
     narrow: tuple[int, ...]
@@ -52,24 +43,24 @@ class _Layout:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """Its dimensions from the longest stride to the shortest."""
+        """Dimensions from the longest stride to the shortest."""
         return tuple(sorted(range(len(self.shape)), key=lambda d: -self.strides[d]))
 
     @property
     def sent_shape(self) -> tuple[int, ...]:
-        """The shape of the bytes on the wire."""
+        """The shape in which the elements are sent."""
         return tuple(self.narrow[d] for d in self.order)
 
     @property
     def span(self) -> int:
-        """Elements from its first in memory to its last."""
+        """Number of elements from the first in memory to the last."""
         if 0 in self.shape:
             return 0
         return 1 + sum((size - 1) * stride for size, stride in zip(self.narrow, self.strides, strict=True))
 
     @property
     def whole(self) -> bool:
-        """Whether all of its span is sent as it lies: it has no gaps, or elements of it overlap (windows)."""
+        """Whether the whole span is sent as it is: it has no gaps, or its elements overlap (windows)."""
         filled, overlaps = 1, False
         for d in reversed(self.order):
             if self.narrow[d] > 1:
@@ -78,11 +69,8 @@ class _Layout:
         return overlaps or filled == math.prod(self.narrow)
 
 
-def send_values(stream: socket.socket, number: int, values: Mapping[str, Any]) -> int:
-    """Send a message; the bytes of its tensors.
-
-    Raises OSError where the other end is gone, TypeError for what is neither a number nor a dense tensor on the CPU.
-    """
+def encode_values(values: Mapping[str, Any]) -> list[bytes | memoryview]:
+    """A message, in blocks. Raises TypeError for what is neither a number nor a dense tensor on the CPU."""
     entries: list[dict[str, Any]] = []
     payload: list[memoryview] = []
     for name, value in values.items():
@@ -95,31 +83,27 @@ def send_values(stream: socket.socket, number: int, values: Mapping[str, Any]) -
             entries.append({"name": name, "number": value})
         else:
             raise TypeError(f"{name} is a {type(value).__name__}: tensors on the CPU and numbers are sent")
-    header = json.dumps({"number": number, "values": entries}).encode()
-    stream.sendall(_LENGTH.pack(len(header)) + header)
-    for content in payload:
-        stream.sendall(content)
-    return sum(len(content) for content in payload)
+    header = json.dumps(entries).encode()
+    return [_LENGTH.pack(len(header)) + header, *payload]
 
 
-def receive_values(stream: socket.socket) -> tuple[int, dict[str, Any]]:
-    """The next message: its number and its values. Raises Closed, and OSError for a time-out of the socket."""
+def receive_values(stream: BufferedReader) -> dict[str, Any]:
+    """The values of the next message. Raises EOFError where the stream ends within it, or sends no message."""
     start = bytearray(_LENGTH.size)
-    _receive_exactly(stream, memoryview(start), first=True)
+    receive_exactly(stream, memoryview(start))
     (length,) = _LENGTH.unpack(start)
     if length > LONGEST_HEADER:
-        raise StreamClosed(clean=False)
-    text = bytearray(length)
-    _receive_exactly(stream, memoryview(text))
-    header = json.loads(text)
-    values: dict[str, Any] = {}
-    for entry in header["values"]:
-        values[entry["name"]] = entry["number"] if "number" in entry else _decode(stream, entry)
-    return header["number"], values
+        raise EOFError("a header too long")
+    header = bytearray(length)
+    receive_exactly(stream, memoryview(header))
+    return {
+        entry["name"]: entry["number"] if "number" in entry else _decode(stream, entry)
+        for entry in json.loads(header)
+    }
 
 
 def _encode(tensor: torch.Tensor) -> tuple[dict[str, Any], memoryview | None]:
-    """Its description and its bytes, without a copy where it is dense."""
+    """The header entry and the bytes of a tensor; a dense tensor is not copied."""
     tensor = tensor.detach().resolve_conj().resolve_neg()
     dtype = str(tensor.dtype).removeprefix("torch.")
     if tensor.layout is not torch.strided or tensor.device.type != "cpu" or dtype not in DTYPES:
@@ -140,8 +124,8 @@ def _encode(tensor: torch.Tensor) -> tuple[dict[str, Any], memoryview | None]:
     return {**entry, "phase": tensor.data_ptr() % ALIGNMENT}, content
 
 
-def _decode(stream: socket.socket, entry: Mapping[str, Any]) -> torch.Tensor:
-    """A tensor from its description and the stream."""
+def _decode(stream: BufferedReader, entry: Mapping[str, Any]) -> torch.Tensor:
+    """Read a tensor with this header entry from the stream."""
     dtype = DTYPES[entry["dtype"]]
     layout = _Layout(tuple(entry["shape"]), tuple(entry["narrow"]), tuple(entry["strides"]))
     buffer = torch.empty(ALIGNMENT + layout.span * dtype.itemsize, dtype=torch.uint8)
@@ -151,19 +135,15 @@ def _decode(stream: socket.socket, entry: Mapping[str, Any]) -> torch.Tensor:
         return elements.as_strided(layout.shape, layout.strides)
     offset = elements.storage_offset()
     if layout.whole:
-        _receive_exactly(stream, memoryview(elements.view(torch.uint8).numpy()))
+        receive_exactly(stream, memoryview(elements.view(torch.uint8).numpy()))
     else:
         dense = torch.empty(layout.sent_shape, dtype=dtype)
-        _receive_exactly(stream, memoryview(dense.reshape(-1).view(torch.uint8).numpy()))
+        receive_exactly(stream, memoryview(dense.reshape(-1).view(torch.uint8).numpy()))
         elements.as_strided(layout.narrow, layout.strides, offset).permute(layout.order).copy_(dense)
     return elements.as_strided(layout.shape, layout.strides, offset)
 
 
-def _receive_exactly(stream: socket.socket, buffer: memoryview, *, first: bool = False) -> None:
-    """Read exactly that many bytes."""
-    done = 0
-    while done < len(buffer):
-        count = stream.recv_into(buffer[done:])
-        if not count:
-            raise StreamClosed(clean=first and done == 0)
-        done += count
+def receive_exactly(stream: BufferedReader, buffer: memoryview) -> None:
+    """Fill the buffer. Raises EOFError where the stream ends before."""
+    if stream.readinto(buffer) != len(buffer):
+        raise EOFError("closed within a message")

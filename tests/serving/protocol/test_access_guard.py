@@ -10,7 +10,7 @@ import pytest
 from torchsplit_core.serving.protocol.access_guard import AccessGuard, load_tls_context
 from torchsplit_core.serving.protocol.http_server import Request
 from torchsplit_core.serving.protocol.tensors import RequestFault
-from torchsplit_core.serving.settings import Access
+from torchsplit_core.serving.settings import AccessSettings
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.serving.hosts import allowed_hosts
 
@@ -35,10 +35,10 @@ def status(guard: AccessGuard, path: str = "/v2", **headers: str) -> int:
     ],
 )  # fmt: skip
 def test_on_loopback_only_this_machine_s_names_and_those_given_are_answered(host: str, wanted: int) -> None:
-    guard = AccessGuard(Access(allowed_hosts("127.0.0.1", ["plan.example.com"])))
+    guard = AccessGuard(AccessSettings(allowed_hosts("127.0.0.1", ["plan.example.com"])))
     # Twice, for what was found is kept.
     assert [status(guard, host=host) for _ in range(2)] == [wanted] * 2
-    assert status(AccessGuard(Access(allowed_hosts("0.0.0.0", []))), host=host) == 200
+    assert status(AccessGuard(AccessSettings(allowed_hosts("0.0.0.0", []))), host=host) == 200
 
 
 @pytest.mark.parametrize(
@@ -47,11 +47,11 @@ def test_on_loopback_only_this_machine_s_names_and_those_given_are_answered(host
      ("http://evil.example", 403), ("null", 403), ("", 403)],
 )  # fmt: skip
 def test_a_web_page_of_another_origin_is_refused(origin: str, wanted: int) -> None:
-    assert status(AccessGuard(Access()), host="localhost:8000", origin=origin) == wanted
+    assert status(AccessGuard(AccessSettings()), host="localhost:8000", origin=origin) == wanted
 
 
 def test_a_token_is_asked_for_everywhere_but_by_probes() -> None:
-    guard = AccessGuard(Access(token="s3cret-s3cret-s3cret"))
+    guard = AccessGuard(AccessSettings(token="s3cret-s3cret-s3cret"))
     assert status(guard, "/v2/health/live") == status(guard, "/v2/health/ready") == 200
     for path in ("/v2", "/metrics", "/torchsplit/tallies", "/v2/models/m/infer"):
         assert status(guard, path) == 401
@@ -63,12 +63,12 @@ def test_a_token_is_asked_for_everywhere_but_by_probes() -> None:
 def test_files_that_are_no_certificate_and_key_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.pem").write_text("nothing")
     pem, missing = str(tmp_path / "a.pem"), str(tmp_path / "none.pem")
-    assert load_tls_context(Access()) is None
+    assert load_tls_context(AccessSettings()) is None
     for access, words in (
-        (Access(certificate=pem), "--tls-key: is missing"),
-        (Access(key=pem), "--tls-cert: is missing"),
-        (Access(certificate=missing, key=pem), "no such file"),
-        (Access(certificate=pem, key=pem), "are no certificate and key in PEM"),
+        (AccessSettings(certificate=pem), "--tls-key: is missing"),
+        (AccessSettings(key=pem), "--tls-cert: is missing"),
+        (AccessSettings(certificate=missing, key=pem), "no such file"),
+        (AccessSettings(certificate=pem, key=pem), "are no certificate and key in PEM"),
     ):
         with pytest.raises(InputFault, match=words):
             load_tls_context(access)

@@ -15,17 +15,17 @@ import pytest
 from torchsplit_core.serving.protocol import body_readers as module
 from torchsplit_core.serving.protocol.body_readers import BodyReaders
 from torchsplit_core.serving.protocol.tensors import InferRequest, RequestFault, TensorPort
-from torchsplit_core.serving.settings import Limits
+from torchsplit_core.serving.settings import RequestLimits
 
 PORTS = [TensorPort("x", "FP32", (4,))]
 FREE = [TensorPort("x", "FP32", (-1,))]
 
 
-def reading(test: Callable[[BodyReaders], Awaitable[None]], limits: Limits | None = None) -> None:
+def reading(test: Callable[[BodyReaders], Awaitable[None]], limits: RequestLimits | None = None) -> None:
     """Run a test with readers, which end with it."""
 
     async def run() -> None:
-        readers = BodyReaders(limits or Limits())
+        readers = BodyReaders(limits or RequestLimits())
         try:
             await test(readers)
         finally:
@@ -84,7 +84,7 @@ def test_a_size_that_is_free_is_held_by_the_limits_alone() -> None:
         with pytest.raises(RequestFault, match="bytes of JSON, of 300000"):
             await readers.read(text + b" " * 300_000, "", None, FREE, ["y"])
 
-    reading(test, Limits(json_bytes=300_000))
+    reading(test, RequestLimits(json_bytes=300_000))
 
 
 def test_a_reader_that_dies_or_hangs_costs_its_request_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,9 +14,9 @@ import pytest
 from torchsplit_core.serving.protocol.http_server import HttpResponse, HttpServer, Request, json_response
 from torchsplit_core.serving.protocol.listener import open_listener
 from torchsplit_core.serving.protocol.tensors import RequestFault
-from torchsplit_core.serving.settings import Limits
+from torchsplit_core.serving.settings import RequestLimits
 
-SHORT = Limits(head_bytes=1000, head_s=0.3, body_s=0.3, send_s=0.3, idle_s=60, body_bytes=10_000)
+SHORT = RequestLimits(head_bytes=1000, head_s=0.3, body_s=0.3, send_s=0.3, idle_s=60, body_bytes=10_000)
 
 
 @dataclass
@@ -85,7 +85,7 @@ class Client:
 Open = Callable[[], Awaitable[Client]]
 
 
-def served(test: Callable[[Open, HttpServer, Echo], Awaitable[None]], limits: Limits = SHORT) -> None:
+def served(test: Callable[[Open, HttpServer, Echo], Awaitable[None]], limits: RequestLimits = SHORT) -> None:
     """Run a test against a server of Echo."""
 
     async def run() -> None:

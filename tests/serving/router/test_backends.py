@@ -19,7 +19,7 @@ from torchsplit_core.serving.protocol.tensors import LENGTH_HEADER
 from torchsplit_core.serving.router import app
 from torchsplit_core.serving.router import backend as connections
 from torchsplit_core.serving.router.app import Router
-from torchsplit_core.serving.settings import Access, Limits
+from torchsplit_core.serving.settings import AccessSettings, RequestLimits
 from torchsplit_core.values.serving.routes import (
     RoutedModel,
     RoutedOutput,
@@ -143,8 +143,8 @@ async def routing(
     held: AbstractContextManager[Any] = open_listener("127.0.0.1", 0)
     with held as listener:
         routes = Routes(tuple(made() for made in models))
-        router = Router(routes, timeout_s, Access(), Limits())
-        async with HttpServer(router, Limits()).run(listener, 1):
+        router = Router(routes, timeout_s, AccessSettings(), RequestLimits())
+        async with HttpServer(router, RequestLimits()).run(listener, 1):
             yield Asking(listener.getsockname()[1])
     for server in servers:
         server.close()

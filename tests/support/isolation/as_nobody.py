@@ -62,10 +62,11 @@ def main(folder: Path) -> None:
     os.environ |= {"HOME": str(folder), "TMPDIR": str(folder), "TORCHSPLIT_HOME": str(folder / "store")}
     import torch
 
+    from tests.support.serving.stages import run_stage
     from torchsplit_core import workflow
     from torchsplit_core.isolation import available_levels, isolation_level
     from torchsplit_core.profiling import MeasurementSettings
-    from torchsplit_core.stages import StagePipeline, export_stages
+    from torchsplit_core.stages import export_stages
 
     print("uid", os.getuid(), flush=True)
     for name in available_levels():
@@ -84,9 +85,8 @@ def main(folder: Path) -> None:
         cuts = workflow.partition("sample:diamond", profile, graph=graph, stages=1)
         parts = folder / f"parts-{name}"
         export_stages("sample:diamond", cuts.candidates[0], parts, architecture_hash=graph.architecture_hash)
-        with StagePipeline(parts) as pipeline:
-            (result,) = pipeline.run([(torch.ones(2, 16),)])
-        print(name, "ran", tuple(result.shape), flush=True)
+        result = run_stage(parts, "sample:diamond", [torch.ones(16).numpy().tobytes()] * 2)
+        print(name, "ran", *result.shapes, flush=True)
 
 
 if __name__ == "__main__":

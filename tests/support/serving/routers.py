@@ -12,16 +12,19 @@ import httpx2
 from torchsplit_core.serving.protocol.http_server import HttpServer
 from torchsplit_core.serving.protocol.listener import open_listener
 from torchsplit_core.serving.router.app import Router
-from torchsplit_core.serving.settings import Access, Limits
+from torchsplit_core.serving.settings import AccessSettings, RequestLimits
 from torchsplit_core.values.serving.routes import Routes
 
 
 @contextmanager
 def routed(
-    routes: Routes, timeout_s: float, access: Access | None = None, limits: Limits | None = None
+    routes: Routes,
+    timeout_s: float,
+    access: AccessSettings | None = None,
+    limits: RequestLimits | None = None,
 ) -> Iterator[httpx2.Client]:
     """A client of a router, which listens for as long."""
-    access, limits = access or Access(), limits or Limits()
+    access, limits = access or AccessSettings(), limits or RequestLimits()
     with open_listener("127.0.0.1", 0) as listener:
         loop, begun, stop = asyncio.new_event_loop(), threading.Event(), asyncio.Event()
 

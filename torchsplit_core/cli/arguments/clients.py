@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from torchsplit_core.serving.settings import Access, Limits
+from torchsplit_core.serving.settings import AccessSettings, RequestLimits
 from torchsplit_core.values import InputFault, system_reason
 from torchsplit_core.values.limits import check_number
 from torchsplit_core.values.serving.hosts import ANY, allowed_hosts, host_name
@@ -15,7 +15,7 @@ from torchsplit_core.values.serving.hosts import ANY, allowed_hosts, host_name
 TOKEN_VARIABLE = "TORCHSPLIT_TOKEN"
 SHORTEST_TOKEN = 16
 MIB, KIB = 2**20, 2**10
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = RequestLimits()
 _COUNTS = (
     ("connections", "open at once; an idle one gives way to a new one", 1),
     ("requests", "at work at once, then 503", 1),
@@ -69,7 +69,7 @@ def _option_value(options: argparse.Namespace, option: str) -> Any:
     return getattr(options, option[2:].replace("-", "_"))
 
 
-def limits_of(options: argparse.Namespace) -> Limits:
+def limits_of(options: argparse.Namespace) -> RequestLimits:
     """Raises InputFault for a number out of range."""
     limits: dict[str, float] = {}
     for name, _, unit in _COUNTS:
@@ -86,14 +86,14 @@ def limits_of(options: argparse.Namespace) -> Limits:
     for name, option, _ in _SECONDS:
         limits[name] = _option_value(options, option)
         check_number(option, limits[name], positive=True)
-    return Limits(**limits)  # type: ignore[arg-type]
+    return RequestLimits(**limits)  # type: ignore[arg-type]
 
 
-def access_of(options: argparse.Namespace) -> Access:
+def access_of(options: argparse.Namespace) -> AccessSettings:
     """Raises InputFault for a name or a token that is none."""
     names = [name if name == ANY else host_name(name, "--allowed-host") for name in options.allowed_host]
     hosts = allowed_hosts(options.host, names)
-    return Access(hosts, _token(options.token_file), options.tls_cert, options.tls_key)
+    return AccessSettings(hosts, _token(options.token_file), options.tls_cert, options.tls_key)
 
 
 def _token(path: str | None) -> str | None:

@@ -1,1 +1,1 @@
-"""The server that clients talk to: protocol, batches, queues, metrics, start and end."""
+"""The HTTP frontend of a served plan, and the server process around it."""

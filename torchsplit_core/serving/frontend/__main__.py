@@ -1,4 +1,4 @@
-"""A front as a child of who measures it: asked in a line of JSON on standard input, it ends with that input.
+"""A server as a child of a load test: reads its command as a line of JSON and ends when standard input does.
 
 Lines on standard output: `{"progress": [share, text]}`, `{"ready": {url, models, warnings}}`,
 `{"fault": [where, problem, remedy]}`.

@@ -1,10 +1,10 @@
-"""The Open Inference Protocol v2: paths, metadata, inference; over the HTTP of `wire`."""
+"""The HTTP frontend: Open Inference Protocol v2, metrics and state."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,28 +26,29 @@ from torchsplit_core.serving.protocol.tensors import (
     MOST_ROWS,
     InferRequest,
     RequestFault,
-    RequestHead,
     TensorPort,
     all_binary,
     parse_head,
     response_blocks,
     split_body,
 )
-from torchsplit_core.serving.settings import Limits
+from torchsplit_core.serving.settings import RequestLimits
 from torchsplit_core.values import quoted, suggestion
 
 EXTENSIONS = ["binary_tensor_data", "model_configuration", "statistics"]
 INLINE_RESPONSE_BYTES = 256 * 1024
-"""Bytes of outputs of which more are written as JSON in a thread, piece by piece."""
+"""Outputs with more bytes are written as JSON in a thread."""
 LONGEST_CACHED_HEAD, MAX_CACHED_HEADS = 2048, 256
-"""Bytes of a request's JSON, and how many of them, that are kept read for each model."""
+"""Longest request head that is cached parsed, in bytes; cached heads per model."""
 LENGTH_HEADER = b"inference-header-content-length"
 
 
 class Frontend:
-    """What clients talk to, over a started engine: `wire.http` calls it."""
+    """The application that `HttpServer` calls, over an engine."""
 
-    def __init__(self, engine: Engine, metrics: ServerMetrics, guard: AccessGuard, limits: Limits) -> None:
+    def __init__(
+        self, engine: Engine, metrics: ServerMetrics, guard: AccessGuard, limits: RequestLimits
+    ) -> None:
         self.engine, self.metrics, self.guard, self.limits = engine, metrics, guard, limits
         self.readers = BodyReaders(limits)
         self._models: dict[str, _ModelEndpoint] = {}
@@ -55,7 +56,7 @@ class Frontend:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def admit(self, request: Request) -> int:
-        """Bytes that the body may have. Raises RequestFault for who may not ask."""
+        """Largest allowed body in bytes. Raises RequestFault if access is denied or the path is unknown."""
         self.guard.check(request)
         model = self._model_of(request)
         if model is not None:
@@ -64,7 +65,7 @@ class Frontend:
         return LARGE_BODY
 
     def handle(self, request: Request) -> None:
-        """Answer now, or once the engine has."""
+        """Reply now, or once the engine has a result."""
         model = self._model_of(request)
         if model is None:
             request.reply(self._control.resolve(request)())
@@ -76,16 +77,16 @@ class Frontend:
             inference.reject(fault)
 
     def refused(self, request: Request | None, fault: RequestFault) -> None:
-        """Count what a limit has refused."""
+        """Count a request or connection that a limit rejected."""
         self.metrics.count_refusal(fault.reason or "request")
 
     def keep_task(self, task: asyncio.Task[None]) -> None:
-        """The loop itself keeps no task alive."""
+        """Hold a reference to the task until it is done; the event loop holds none."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def _model_of(self, request: Request) -> _ModelEndpoint | None:
-        """The model of a path of inference; None for every other path."""
+        """The model of an inference path; None for every other path."""
         path = request.path
         if request.method != "POST" or not path.endswith("/infer"):
             return None
@@ -105,7 +106,7 @@ class Frontend:
 
 
 def _parse_model_path(path: str) -> tuple[str, str] | None:
-    """Name and version of the model that a path is of."""
+    """Model name and version in a path."""
     match path.split("/"):
         case ["", "v2", "models", name]:
             return name, "1"
@@ -115,23 +116,23 @@ def _parse_model_path(path: str) -> tuple[str, str] | None:
 
 
 class _ModelEndpoint:
-    """What inference asks of a model each time."""
+    """What inference needs of a model for every request."""
 
     def __init__(
         self, name: str, ports: tuple[TensorPort, ...], outputs: tuple[TensorPort, ...], max_bytes: int
     ) -> None:
         self.name, self.ports, self.outputs, self.max_body_bytes = name, ports, outputs, max_bytes
         self.output_names = [port.name for port in outputs]
-        self._heads: dict[tuple[bytes, int], RequestHead] = {}
+        self._heads: dict[tuple[bytes, int], InferRequest] = {}
 
     def parse(self, body: bytes | bytearray, length: int | None) -> InferRequest:
-        """As `parse_request`; JSON that says where bytes are is read once, for clients send the same again and again.
+        """As `parse_request`, with a cache of heads: clients that send tensors as bytes repeat their head.
 
         Raises RequestFault.
         """
         text, following = split_body(body, length)
         if not following or len(text) > LONGEST_CACHED_HEAD:
-            return parse_head(text, len(following), self.ports, self.output_names).request(following)
+            return parse_head(text, len(following), self.ports, self.output_names).with_payload(following)
         key = bytes(text), len(following)
         head = self._heads.get(key)
         if head is None:
@@ -140,11 +141,11 @@ class _ModelEndpoint:
                 if len(self._heads) >= MAX_CACHED_HEADS:
                     self._heads.clear()
                 self._heads[key] = head
-        return head.request(following)
+        return head.with_payload(following)
 
 
 class Inference:
-    """One request to a model, from its body to its answer."""
+    """One inference request, from its body to its response."""
 
     __slots__ = ("begun", "front", "future", "model", "request", "wanted")
 
@@ -155,10 +156,10 @@ class Inference:
         self.future: asyncio.Future[Any] | None = None
 
     def begin(self) -> None:
-        """Read the request here where that is quick, else beside the event loop. Raises RequestFault."""
+        """Parse the request here if that is quick, else in another process. Raises RequestFault."""
         request, model = self.request, self.model
         request.gone = self.on_disconnect
-        # Before it is read, which takes longer than to refuse it.
+        # Reject before parsing, which takes longer.
         self.front.engine.check_capacity(model.name)
         body, length_header = request.body, request.headers.get(LENGTH_HEADER)
         encoding = request.header(b"content-encoding")
@@ -166,19 +167,24 @@ class Inference:
         if is_quick_to_read(body, encoding, length):
             self.submit(model.parse(body, length))
         else:
-            self.front.keep_task(asyncio.create_task(self._read(encoding, length)))
+            self._spawn(self._read(encoding, length))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        async def reported() -> None:
+            try:
+                await work
+            except Exception as error:  # noqa: BLE001 - the client gets a response for every error
+                self._fail(error)
+
+        self.front.keep_task(asyncio.create_task(reported()))
 
     async def _read(self, encoding: str, length: int | None) -> None:
-        model, readers = self.model, self.front.readers
-        try:
-            self.submit(
-                await readers.read(self.request.body, encoding, length, model.ports, model.output_names)
-            )
-        except Exception as error:  # noqa: BLE001 - nobody else would tell the client
-            self._fail(error)
+        model, body = self.model, self.request.body
+        reading = self.front.readers.read(body, encoding, length, model.ports, model.output_names)
+        self.submit(await reading)
 
     def submit(self, parsed: InferRequest) -> None:
-        """Hand it to the engine. Raises RequestFault where that does not take it."""
+        """Pass the request to the engine. Raises RequestFault if the engine does not take it."""
         self.wanted = parsed
         self.future = self.front.engine.submit(self.model.name, parsed.rows, parsed.inputs, parsed.timeout_s)
         self.future.add_done_callback(self._on_result)
@@ -192,24 +198,17 @@ class Inference:
             return
         outputs = future.result()
         assert self.wanted is not None
+        encode = partial(response_blocks, self.wanted, self.model.name, self.model.outputs, outputs)
         if all_binary(self.wanted) or sum(map(len, outputs)) <= INLINE_RESPONSE_BYTES:
             try:
-                self._reply(*response_blocks(self.wanted, self.model.name, self.model.outputs, outputs))
+                self._reply(*encode())
             except RequestFault as fault:
                 self.reject(fault)
         else:
-            self.front.keep_task(asyncio.create_task(self._write(outputs)))
+            self._spawn(self._write(encode))
 
-    async def _write(self, outputs: Sequence[Any]) -> None:
-        assert self.wanted is not None
-        try:
-            self._reply(
-                *await asyncio.to_thread(
-                    response_blocks, self.wanted, self.model.name, self.model.outputs, outputs
-                )
-            )
-        except Exception as error:  # noqa: BLE001 - nobody else would tell the client
-            self._fail(error)
+    async def _write(self, encode: Callable[[], tuple[bytes, list[bytes | memoryview]]]) -> None:
+        self._reply(*await asyncio.to_thread(encode))
 
     def _reply(self, text: bytes, blocks: Sequence[bytes | memoryview]) -> None:
         self._observe(200)
@@ -224,14 +223,14 @@ class Inference:
             self.request.fail(error)
 
     def reject(self, fault: RequestFault) -> None:
-        """Answer that it is not served."""
+        """Reply with a fault."""
         if fault.reason:
             self.front.metrics.count_refusal(fault.reason)
         self._observe(fault.status)
         self.request.reply(error_response(fault))
 
     def on_disconnect(self) -> None:
-        """Its client went away: nobody waits for the answer."""
+        """Cancel the request of a client that disconnected."""
         self._observe(499)
         if self.future is not None:
             self.future.cancel()
@@ -241,7 +240,7 @@ class Inference:
 
 
 class _ControlPaths:
-    """Everything but inference."""
+    """Every path but inference."""
 
     def __init__(self, engine: Engine, server_metrics: ServerMetrics, guard: AccessGuard) -> None:
         self.engine, self.server_metrics, self.guard = engine, server_metrics, guard
@@ -263,7 +262,7 @@ class _ControlPaths:
         }
 
     def resolve(self, request: Request) -> Callable[[], HttpResponse]:
-        """What answers the request. Raises RequestFault for a path or method that there is not."""
+        """The handler of a request. Raises RequestFault for an unknown path, model or method."""
         path = request.path.rstrip("/") or "/"
         if path in self._fixed:
             methods, handler = self._fixed[path]
@@ -285,7 +284,7 @@ class _ControlPaths:
         return partial(self._of_model[verb], name_version[0])
 
     def _check_known(self, name: str, version: str, *, started: bool) -> None:
-        """Raises RequestFault: 404 where there is no such model, 503 before it has `started`."""
+        """Raises RequestFault: 404 for an unknown model or version, 503 for a model that has to be `started`."""
         stages = self.engine.stages
         if name not in stages:
             raise RequestFault("", f"unknown model {quoted(name)}", suggestion(name, stages, "models"), 404)
@@ -320,7 +319,7 @@ class _ControlPaths:
         )
 
     def config(self, name: str) -> HttpResponse:
-        """As Triton's model configuration has it, as far as it says something here."""
+        """The fields of Triton's model configuration that apply here."""
         stages = self.engine.stages[name]
         return json_response(
             {
@@ -378,7 +377,7 @@ class _ControlPaths:
         return json_response({"inputs": inputs})
 
     def tallies(self, request: Request) -> HttpResponse:
-        """The times of every batch since the last DELETE: what `measure` reads."""
+        """The statistics of batches since the last DELETE, for `measure`."""
         content = {name: stats.to_json() for name, stats in self.server_metrics.batch_stats.items()}
         if request.method == "DELETE":
             if not self.guard.has_token:

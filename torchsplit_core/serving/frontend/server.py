@@ -1,4 +1,4 @@
-"""A plan served until the process is told to stop: parts written, workers started, requests answered, all ended."""
+"""Serves a plan until the process is told to stop."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from torchsplit_core.serving.settings import ReadyServer, ServeSettings, check_s
 from torchsplit_core.values import PlanOutcome, PlanRequest, Progress, ignore_progress
 
 GRACE_S = 2
-"""For answers to be written, once all that was taken has one."""
+"""Time to write the last responses."""
 
 
 def prepare_serving(outcome: PlanOutcome, request: PlanRequest, settings: ServeSettings) -> ServingPlan:
-    """Who will serve what, checked before anything starts. Raises InputFault."""
+    """Check settings and plan before anything starts. Raises InputFault."""
     check_settings(settings)
     return plan_serving(outcome, request, bind_slices(outcome, settings.stand_in))
 
 
 def reserve_slices(serving_plan: ServingPlan, settings: ServeSettings) -> AbstractContextManager[None]:
-    """With the roster's slices for this process alone. What stands in for slices is shared: that is its purpose."""
+    """Reserve the plan's slices for this process; stand-ins are not reserved, since they may be shared."""
     return lock_devices(serving_plan.slices) if settings.stand_in == "none" else nullcontext()
 
 
@@ -53,19 +53,18 @@ def serve(
     ready: Path | None = None,
     announce: Callable[[ReadyServer], None] = lambda serving: None,
 ) -> None:
-    """Serve the plan in this process until SIGTERM or SIGINT, then answer what was taken and end.
+    """Serve the plan in this process until SIGTERM or SIGINT, then finish the requests in flight.
 
-    `announce` gets what is served once it is ready, and so does the file `ready`. Raises InputFault for a plan that
-    cannot be served here, a slice or a port that is taken, and a model that does not load.
+    Once the server is ready, `announce` is called and the file `ready` written. Raises InputFault for a plan that
+    cannot be served here, a slice or port in use, and a model that does not load.
     """
     serving_plan = prepare_serving(outcome, request, settings)
 
     def on_ready(serving: ReadyServer) -> None:
-        # What was loaded stays: going through all of it again and again would hold every queue up meanwhile.
+        # Exempt what is loaded from garbage collection, which would delay every queue.
         gc.collect()
         gc.freeze()
         if ready is not None:
-            # Whoever waits for the file finds it whole.
             replace_file(ready, serving.to_json())
         announce(serving)
 
@@ -91,7 +90,7 @@ async def serve_until(
     announce: Callable[[ReadyServer], None],
     progress: Progress = ignore_progress,
 ) -> None:
-    """Serve a roster on a socket until `stop` is set; every process has ended when this returns. Raises InputFault."""
+    """Serve on a socket until `stop` is set; all processes have ended when this returns. Raises InputFault."""
     metrics = ServerMetrics(serving_plan)
     with private_temp_dir() as directory:
         engine = Engine(serving_plan, settings, metrics)
@@ -123,14 +122,14 @@ async def serve_until(
 async def _start_engine(
     engine: Engine, serving_plan: ServingPlan, directory: Path, settings: ServeSettings, progress: Progress
 ) -> None:
-    """Write the parts beside the event loop, which answers meanwhile that nothing is ready; then start the workers."""
+    """Write the parts in a thread, while the frontend replies that nothing is ready; then start the workers."""
     folders = await asyncio.to_thread(export_parts, serving_plan, directory, settings.trust, progress)
     await engine.start(folders, progress)
 
 
 @contextmanager
 def _off_slice_cores(serving_plan: ServingPlan) -> Iterator[None]:
-    """This process on the cores that no slice has, where there are any; undone at the end."""
+    """Pin this process to the cores without a slice, if there are any, until the block ends."""
     before = os.sched_getaffinity(0)
     left = before - {core for bound_slice in serving_plan.slices for core in bound_slice.cores}
     if left:

@@ -1,7 +1,7 @@
-"""One server a slice: while one serves, its cores and GPUs are locked for the other processes of its user on this host.
+"""Locks the cores and GPUs of served slices against the user's other processes on this host.
 
-A lock is the kernel's (flock), so it ends with its process however that ends; the files stay and say nothing. They are
-in a folder that nobody else may write to.
+The kernel's locks (flock) end with their process, however that ends; the files stay, in a folder that only this user
+may write to.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torchsplit_core.values import InputFault, system_reason
 
 @contextmanager
 def lock_devices(slices: Iterable[BoundSlice]) -> Iterator[None]:
-    """With the devices of these slices locked. Raises InputFault where another process has one of them."""
+    """Lock the devices of the slices. Raises InputFault if another process holds one."""
     with ExitStack() as locks:
         folder = _lock_folder()
         for bound_slice in slices:
@@ -32,7 +32,7 @@ def lock_devices(slices: Iterable[BoundSlice]) -> Iterator[None]:
 
 
 def _lock_names(bound_slice: BoundSlice) -> Iterator[tuple[str, str]]:
-    """What a slice stands on, as a name and in words."""
+    """Name and description of each device of a slice."""
     for core in bound_slice.cores:
         yield f"core-{core}", f"core {core} of this host"
     if bound_slice.device.uuid:
@@ -40,9 +40,9 @@ def _lock_names(bound_slice: BoundSlice) -> Iterator[tuple[str, str]]:
 
 
 def _lock_folder() -> Path:
-    """Where this user's locks are on this host. Raises InputFault where it is no folder of this user's alone."""
+    """The folder of this user's locks. Raises InputFault if others may write to it."""
     base = os.environ.get("XDG_RUNTIME_DIR")
-    # It is named, and not there, where a shell was entered by `su` or a job by a scheduler.
+    # After `su` and in jobs of a scheduler the variable may name a folder that does not exist.
     if base and os.access(base, os.W_OK | os.X_OK):
         folder = Path(base) / "torchsplit"
     else:

@@ -1,1 +1,1 @@
-"""Load for a server: a client of its own, arrivals, what was measured beside what was said."""
+"""Load tests: a plan served, loaded, and compared with what plan and simulation predicted."""

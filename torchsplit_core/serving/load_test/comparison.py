@@ -1,4 +1,4 @@
-"""What a run gave, beside what plan and simulation said, and by name what parts from them."""
+"""Compares a load test with plan and simulation, and names what disagrees."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from torchsplit_core.values.serving.measurement import (
 )
 
 RATE_BAND, TIME_BAND = 0.10, 0.15
-"""Shares by which a rate, and a time, may differ before that is called a disagreement."""
+"""Relative tolerances of rates and of times."""
 LEAST_MS = 0.3
-"""Times that differ by less are alike: a timer of the event loop is not finer."""
+"""Smaller differences are ignored: timers of the event loop are no finer."""
 LEAST_BATCHES = 20
-"""Of one size, before their mean is a point or a disagreement."""
+"""Least number of batches of one size for a measured point."""
 WARM_UP = 0.1
-"""Share of a model's requests, by arrival, that percentiles leave out, as the simulation does."""
+"""First share of a model's requests that percentiles leave out, as in the simulation."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadTestData:
-    """What came back: every answer, each worker's batches by server id, and ms of the way through the front, by model.
+    """The data of a load test: responses, batch statistics by server id, and hop times.
 
-    `hand_over_ms`, by server id, is the part of that in which the worker takes no other batch, `front_ms`, by model,
-    the part that the simulation has as the front.
+    `hop_ms`, by model: the time of an idle request besides computing. `hand_over_ms`, by server id: the part of it in
+    which the worker takes no other batch. `front_ms`, by model: the part that the simulation has as the frontend.
     """
 
     load: LoadResult
@@ -65,7 +65,7 @@ def build_measurement(
     *,
     points: bool = True,
 ) -> Measurement:
-    """The measurement; `points` False where what ran is not what the plan's points are of."""
+    """Build the measurement; without `points` if stand-ins ran instead of the plan's slices."""
     loads = {model.name: model for model in simulated.models}
     planned = {model.name: model.throughput_rps for model in outcome.models}
     servers = tuple(_measured_servers(serving_plan, measured, sim_request, simulated))
@@ -108,7 +108,7 @@ def _measured_model(
     last = max((due + response for due, response in good), default=0.0)
     offered = len(answers) / measured.duration_s
     statuses = Counter(status for _, _, status in answers)
-    # What keeps neither a worker nor the simulated front busy comes on top of the simulated and the replayed response.
+    # Time that keeps neither a worker nor the simulated frontend busy is added to simulated and replayed responses.
     inside = _hand_over(name, serving_plan, measured) + measured.front_ms.get(name, 0.0)
     on_top = max(0.0, measured.hop_ms[name] - inside)
     times = load.response_ms
@@ -135,7 +135,7 @@ def _add_ms(times: ResponseTimes, on_top: float) -> MeasuredTimes:
 
 
 def _hand_over(name: str, serving_plan: ServingPlan, measured: LoadTestData) -> float:
-    """ms of hand-over through all stages of a model."""
+    """Hand-over time (ms) of all stages of a model."""
     by_stage: dict[int, float] = {}
     for worker in serving_plan.workers:
         if worker.model == name:
@@ -144,12 +144,12 @@ def _hand_over(name: str, serving_plan: ServingPlan, measured: LoadTestData) -> 
 
 
 def without_warm_up(responses_s: Sequence[float]) -> Sequence[float]:
-    """Responses in the order of arrival, without the first of them."""
+    """Responses without the warm-up; they are in the order of arrival."""
     return responses_s[math.floor(WARM_UP * len(responses_s)) :]
 
 
 def percentiles(responses_s: Sequence[float]) -> MeasuredTimes:
-    """Nearest ranks, in ms, as a simulation's are."""
+    """Nearest-rank percentiles in ms, as in the simulation."""
     ordered = sorted(responses_s)
     if not ordered:
         return MeasuredTimes()
@@ -188,7 +188,7 @@ def _measured_servers(
 def _measured_points(
     outcome: PlanOutcome, tallies: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[MeasuredPoint]:
-    """A point for each size of batch that came often enough: the computing alone, as a profile has it."""
+    """A point for each batch size with enough batches; like a profile's it counts compute time only."""
     from torchsplit_core.latency_slo.simulation_input import server_id
 
     times_by_point: dict[tuple[str, ...], tuple[str, str, Tenant, dict[int, list[float]]]] = {}
@@ -216,21 +216,19 @@ def _measured_points(
 def _disagreements(
     model: MeasuredModel, servers: Sequence[MeasuredServer], measured: LoadTestData
 ) -> Iterator[Disagreement]:
-    """Which slice and which stage, in service or in waiting; or the front; or requests that got no answer."""
-    slow = [
-        server
-        for server in servers
-        if _exceeds_tolerance(server.batch_ms, server.planned_batch_ms, TIME_BAND)
-    ]
+    """Disagreements of a model: slow batches, failed requests, waiting, or the frontend."""
     replay = _describe_replay(model)
-    for one in slow:
-        assert one.batch_ms is not None and one.planned_batch_ms is not None
+    slow = False
+    for server in servers:
+        batch_ms, planned_ms = server.batch_ms, server.planned_batch_ms
+        if batch_ms is None or planned_ms is None or not _exceeds_tolerance(batch_ms, planned_ms, TIME_BAND):
+            continue
+        slow = True
         words = (
-            f"{one.model} on {one.id}, stage {one.stage}: its batches take {_three_digits(one.batch_ms)} ms, "
-            f"{one.batch_ms / one.planned_batch_ms - 1:+.0%} against {_three_digits(one.planned_batch_ms)} ms planned "
-            f"({replay})"
+            f"{model.name} on {server.id}, stage {server.stage}: its batches take {_three_digits(batch_ms)} ms, "
+            f"{batch_ms / planned_ms - 1:+.0%} against {_three_digits(planned_ms)} ms planned ({replay})"
         )
-        yield Disagreement(one.model, "service", words, one.id, one.stage)
+        yield Disagreement(model.name, "service", words, server.id, server.stage)
     if model.errors:
         statuses = ", ".join(
             f"{count} × {status or 'no answer'}" for status, count in model.statuses if status != 200
@@ -273,14 +271,14 @@ def _disagreements(
     sooner = (model.measured_ms.p95 or 0.0) < (model.simulated_ms.p95 or 0.0)
     words = (
         f"{model.name}: answers {'faster' if sooner else 'slower'} than simulated ({against}), and its batches take "
-        f"what was planned. Its longest wait is {_three_digits(longest.wait_ms or 0.0)} ms, before stage {longest.stage} on "
-        f"{longest.id} ({replay})"
+        f"what was planned. Its longest wait is {_three_digits(longest.wait_ms or 0.0)} ms, before stage "
+        f"{longest.stage} on {longest.id} ({replay})"
     )
     yield Disagreement(model.name, "wait", words, longest.id, longest.stage)
 
 
 def _three_digits(value: float) -> str:
-    """Three digits, and no exponent however large."""
+    """The value with three digits and without an exponent."""
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
 
 
@@ -289,7 +287,7 @@ def _format_ms(value: float | None) -> str:
 
 
 def _describe_replay(model: MeasuredModel) -> str:
-    """How near the queues come with the times that the batches took."""
+    """Say how far the replayed p95 is from the measured one."""
     replayed_p95, measured_p95 = model.replayed_ms.p95, model.measured_ms.p95
     if replayed_p95 is None or measured_p95 is None:
         return "replayed p95 n/a"
@@ -297,7 +295,7 @@ def _describe_replay(model: MeasuredModel) -> str:
 
 
 def _describe_spread(tally: Mapping[str, Any]) -> str:
-    """What batches of the size that came most often took, from the fast to the slow."""
+    """The spread of times of the most frequent batch size."""
     rows, times = max(tally["whole_ms"].items(), key=lambda pair: len(pair[1]))
     ordered = sorted(times)
     low, high = percentile(ordered, 0.05), percentile(ordered, 0.95)
@@ -305,22 +303,17 @@ def _describe_spread(tally: Mapping[str, Any]) -> str:
 
 
 def _stage_ms(servers: Sequence[MeasuredServer], stage: str) -> float:
-    """Waiting and service of a stage's requests, the mean of its servers weighted by their time at work."""
+    """Mean waiting and service time of a stage, its servers weighted by utilisation."""
     stage_servers = [server for server in servers if server.stage == stage and server.batch_ms is not None]
     weight = sum(server.utilisation for server in stage_servers)
-    if not weight:
-        return 0.0
-    return (
-        sum(
-            ((server.wait_ms or 0.0) + (server.batch_ms or 0.0)) * server.utilisation
-            for server in stage_servers
-        )
-        / weight
+    total = sum(
+        ((server.wait_ms or 0.0) + (server.batch_ms or 0.0)) * server.utilisation for server in stage_servers
     )
+    return total / weight if weight else 0.0
 
 
 def _within_simulated_range(model: MeasuredModel) -> bool:
-    """Whether the measured p95 is one that the simulation has for the changes of speed of this host."""
+    """Whether the measured p95 is within the simulation's range for this host's changes of speed."""
     low, high, measured_p95 = model.simulated_low_ms, model.simulated_high_ms, model.measured_ms.p95
     if low is None or high is None or None in (low.p95, high.p95, measured_p95):
         return False

@@ -1,10 +1,9 @@
-"""What the front costs on this host: ms of a core for a request, for a batch, for bytes.
+"""Measures what the frontend costs on this host: ms of a core for a request, a batch, a megabyte.
 
-A real front serves two models that give back their input, from a worker process each; the load generator keeps a
-number of requests under way. The front's own processor time (user and system) over what passed it in a block is what
-it needs, whatever it shares its core with: steadier than a search for the rate at which it gives out. Blocks differ in
-the batches that they make and in their bytes, so least squares tell the three apart. Costs are those of a front that
-always has more to do: one that is idle between requests takes up to twice as long for each.
+A frontend serves two models that return their input; the load generator keeps a number of requests in flight. The
+frontend's processor time (user and system) over a block of requests is its cost, whatever shares its core; that is
+steadier than a search for its highest rate. Blocks differ in batches and bytes, so least squares separate the three
+costs. They hold for a busy frontend; one that idles between requests takes up to twice as long for each.
 """
 
 from __future__ import annotations
@@ -43,22 +42,21 @@ from torchsplit_core.values.plan.front import FrontCosts
 from torchsplit_core.values.units import MB
 
 METHOD_VERSION = 1
-"""Raised when a change of the measuring itself makes older figures incomparable."""
+"""Raised when a change of the method makes older figures incomparable."""
 COSTS_FILE = "front-costs.json"
-"""The file beside the store's measured points: one entry a host and version."""
-MODELS = Path(__file__).with_name("empty.py")
+"""File in the store, with an entry for each host and version."""
+MODELS = Path(__file__).with_name("identity_models.py")
 BATCH, BYTES = 16, {"small": 2 * 64, "large": 2 * 262_144}
-"""Rows of a batch at most; bytes of a request's input and output."""
+"""Largest batch in rows; bytes of a request's input and output."""
 BLOCK_S, BLOCKS = 0.4, 3
-"""Of each kind: processor time is told in hundredths of a second."""
+"""Length and number of blocks of each kind; processor time has a resolution of 10 ms."""
 FEW, MANY = 1, 64
-"""Requests under way: batches of one, and full ones."""
+"""Requests in flight: for batches of one, and for full ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostSample:
-    """What passed the front in a stretch of time, and ms of a core that front and generator took for it; ms of the
-    hand-over of a batch."""
+    """A block of requests: its size, processor time (ms) of frontend and generator, hand-over time (ms) of a batch."""
 
     requests: int
     batches: int
@@ -69,7 +67,7 @@ class CostSample:
 
 
 def saved_costs(root: Path, since: float = 0.0) -> FrontCosts | None:
-    """What was measured on this host with this version since then (Unix seconds), None where nothing was.
+    """The costs measured on this host with this version since then (Unix seconds), or None.
 
     `root` is the store's folder.
     """
@@ -81,12 +79,12 @@ def saved_costs(root: Path, since: float = 0.0) -> FrontCosts | None:
 
 
 def front_costs(root: Path, progress: Progress = ignore_progress, since: float = 0.0) -> FrontCosts:
-    """What is known, else what is measured now, which takes about twelve seconds, and kept. Raises InputFault."""
+    """The saved costs, or else those measured now (about 12 s) and saved. Raises InputFault."""
     costs = saved_costs(root, since)
     if costs is None:
         costs = measure_costs(progress)
         entry = {"kept": time.time(), "costs": asdict(costs)}
-        # Where nothing can be written, a plan is served and measured all the same.
+        # Serving and measuring work without the file too.
         with contextlib.suppress(OSError):
             root.mkdir(parents=True, exist_ok=True)
             replace_file(root / COSTS_FILE, json.dumps({**_read_saved(root), _host_key(): entry}, indent=1))
@@ -94,7 +92,7 @@ def front_costs(root: Path, progress: Progress = ignore_progress, since: float =
 
 
 def _read_saved(root: Path) -> dict[str, dict[str, Any]]:
-    """All that is kept; a file that is none of ours is as good as none, for all in it can be measured again."""
+    """All saved entries; an invalid file counts as empty, since everything can be measured again."""
     try:
         entries = json.loads((root / COSTS_FILE).read_text())
     except (OSError, ValueError):
@@ -104,7 +102,7 @@ def _read_saved(root: Path) -> dict[str, dict[str, Any]]:
 
 @cache
 def _host_key() -> str:
-    """What the figures depend on: processor, cores, Python, and the code that serves."""
+    """A hash of what the costs depend on: processor, cores, Python, and the code of serving."""
     code = hashlib.sha256()
     for path in sorted(Path(__file__).parents[1].rglob("*.py")):
         code.update(path.read_bytes())
@@ -117,9 +115,9 @@ def _cores() -> int:
 
 
 def measure_costs(progress: Progress = ignore_progress) -> FrontCosts:
-    """Measured now: the front on the cores that its worker has not, where there are any. Raises InputFault.
+    """Measure the costs, with the frontend on cores apart from its worker's, if there are any. Raises InputFault.
 
-    The load generator is on the worker's core; `progress` may raise, which ends everything.
+    The load generator runs on the worker's core. An exception from `progress` ends everything.
     """
     from torchsplit_core.planning import plan
 
@@ -137,7 +135,7 @@ def measure_costs(progress: Progress = ignore_progress) -> FrontCosts:
 
 
 def _request() -> PlanRequest:
-    """Both models on one core: they take turns, and one at a time is asked."""
+    """A request with both models on one core; only one of them gets load at a time."""
     models = tuple(
         PlanModel(
             name,
@@ -150,7 +148,7 @@ def _request() -> PlanRequest:
 
 
 def _measure_samples(server: ServerHandle, model: str, connections: int) -> Iterator[CostSample]:
-    """A block to warm up and to learn how many requests fill one, then those that count."""
+    """Measure blocks; the first warms up and determines how many requests fill a block."""
     request, cores = server.example_request(model), sorted(os.sched_getaffinity(0))[:1]
     count = 100
     for number in range(BLOCKS + 1):
@@ -177,8 +175,8 @@ def _measure_samples(server: ServerHandle, model: str, connections: int) -> Iter
 
 
 def _hand_over(tallies: Sequence[dict[str, dict[str, list[float]]]]) -> float:
-    """ms that a batch keeps its worker beside the computing: the 10th percentile, which other work on the machine does
-    not lengthen, as it does all that is told by the clock."""
+    """Time (ms) that a batch keeps its worker besides computing, from 10th percentiles, which other work on the machine
+    hardly lengthens."""
     return max(0.0, _undisturbed(tallies, "whole_ms") - _undisturbed(tallies, "compute_ms"))
 
 
@@ -189,7 +187,7 @@ def _undisturbed(tallies: Sequence[dict[str, dict[str, list[float]]]], kind: str
 
 
 def processor_ms(pid: int) -> float:
-    """User and system time of a process and its threads; its children are others."""
+    """User and system time (ms) of a process and its threads, without its children."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return 1e3 * (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -197,7 +195,7 @@ def processor_ms(pid: int) -> float:
 def fit_costs(
     few: Sequence[CostSample], many: Sequence[CostSample], large: Sequence[CostSample]
 ) -> FrontCosts:
-    """Costs that explain all blocks best, in the share by which they miss each; none of them below 0."""
+    """Fit non-negative costs to all blocks, least squares of the relative errors."""
     from scipy.optimize import nnls
 
     samples = (*few, *many, *large)

@@ -1,8 +1,8 @@
-"""The process that sends requests when they are due, whatever has come back (an open loop), and notes every answer.
+"""An open-loop load generator: sends each request when it is due and records every response.
 
-Run as `python -m torchsplit_core.serving.load_test.generator`; a line of JSON on standard input says what to send (see
-`Plan`), lines on standard output say how it goes, the last has all answers. It ends with its standard input. A response
-time counts from when its request was due: one that waits for a connection, or for this process, is not left out.
+Run as `python -m torchsplit_core.serving.load_test.generator`. Standard input has the command as a line of JSON (see
+`main`); standard output gets progress as lines of JSON, the last with all responses. It ends when standard input does.
+Response times count from the due time, so that waiting for a connection or for this process is included.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-MOST_CONNECTIONS = 1000
+from torchsplit_core.serving.protocol.http_client import ClientConnection, ClientResponse, Result
+from torchsplit_core.serving.settings import MOST_CONNECTIONS
+
 REPORT_INTERVAL_S = 0.5
-"""Between two lines on how it goes."""
+"""Interval of progress lines."""
 WINDOW_S = 3.0
-"""Answers of this long make a percentile of the moment."""
+"""Span of the responses in a progress line."""
 
 
 @dataclass(slots=True)
 class ArrivalStream:
-    """One model's requests: all alike, `times_s` from the start. `answers`: (due, response time, status)."""
+    """Equal requests to a model, due at `times_s` from the start. `responses`: (due, response time, status)."""
 
     name: str
     request: bytes
@@ -37,54 +39,8 @@ class ArrivalStream:
     sent: int = 0
 
 
-class ClientConnection(asyncio.Protocol):
-    """A connection with one request at a time; the answer's body is counted, not kept."""
-
-    def __init__(self, on_response: Callable[[ClientConnection, int], None]) -> None:
-        self.on_response = on_response
-        self.transport: Any = None
-        self.stream: ArrivalStream | None = None
-        self.due = 0.0
-        self._head = b""
-        self._body_left = -1
-        self._status = 0
-        self.closed = False
-
-    def connection_made(self, transport: Any) -> None:
-        self.transport = transport
-
-    def send(self, stream: ArrivalStream, due: float) -> None:
-        """Send its request."""
-        self.stream, self.due = stream, due
-        self._head, self._body_left = b"", -1
-        self.transport.write(stream.request)
-
-    def data_received(self, data: bytes) -> None:
-        if self._body_left < 0:
-            self._head += data
-            head, separator, rest = self._head.partition(b"\r\n\r\n")
-            if not separator:
-                return
-            self._status = int(head.split(b" ", 2)[1])
-            length = next(
-                line.partition(b":")[2]
-                for line in head.lower().split(b"\r\n")
-                if line.startswith(b"content-length")
-            )
-            self._body_left = int(length) - len(rest)
-        else:
-            self._body_left -= len(data)
-        if self._body_left == 0 and self.stream is not None:
-            self.on_response(self, self._status)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.closed = True
-        if self.stream is not None:
-            self.on_response(self, 0)
-
-
 class LoadGenerator:
-    """Every stream's requests on as many connections as they need."""
+    """Sends the requests of all streams, on as many connections as they need."""
 
     def __init__(
         self,
@@ -106,9 +62,9 @@ class LoadGenerator:
         self.all_answered = asyncio.Event()
 
     async def run(self) -> None:
-        """Send everything, then wait for what is still out, at most `settle_s`."""
+        """Send every request, then wait at most `settle_s` for the last responses."""
         reporting = asyncio.create_task(self._report_progress())
-        # Connections that stand before the first request is due: making one is no part of a response.
+        # Connect before the first request is due: connecting is not part of a response time.
         for _ in range(min(4, self.most_connections)):
             await self._connect()
         self.began_at, spent = time.perf_counter(), time.process_time()
@@ -121,7 +77,7 @@ class LoadGenerator:
             self.outstanding += 1
             self.waiting.append((stream, due))
             self._send_waiting()
-            # The loop sends and receives while the next is due already.
+            # Let the loop send and receive even if the next request is already due.
             await asyncio.sleep(0)
         self.all_answered.clear()
         if self.outstanding:
@@ -138,8 +94,11 @@ class LoadGenerator:
     def _send_waiting(self) -> None:
         while self.waiting and self.idle_connections:
             connection = self.idle_connections.pop()
-            if not connection.closed:
-                connection.send(*self.waiting.popleft())
+            if connection.reusable:
+                stream, due = self.waiting.popleft()
+                connection.send(stream.request, on_result=partial(self._on_result, connection, stream, due))
+            else:
+                self.connection_count -= 1
         if self.waiting and self.connection_count < self.most_connections:
             task = asyncio.ensure_future(self._connect())
             self.tasks.add(task)
@@ -149,7 +108,7 @@ class LoadGenerator:
         self.connection_count += 1
         try:
             _, connection = await asyncio.get_running_loop().create_connection(
-                lambda: ClientConnection(self._on_response), self.host, self.port
+                ClientConnection, self.host, self.port
             )
         except OSError:
             self.connection_count -= 1
@@ -160,15 +119,14 @@ class LoadGenerator:
         self.idle_connections.append(connection)
         self._send_waiting()
 
-    def _on_response(self, connection: ClientConnection, status: int) -> None:
-        stream, due = connection.stream, connection.due
-        assert stream is not None
-        connection.stream = None
-        self._record(stream, due, status)
-        if connection.closed:
-            self.connection_count -= 1
-        else:
+    def _on_result(
+        self, connection: ClientConnection, stream: ArrivalStream, due: float, result: Result
+    ) -> None:
+        self._record(stream, due, result.status if isinstance(result, ClientResponse) else 0)
+        if connection.reusable:
             self.idle_connections.append(connection)
+        else:
+            self.connection_count -= 1
         self._send_waiting()
 
     def _record(self, stream: ArrivalStream, due: float, status: int) -> None:
@@ -192,7 +150,7 @@ def _arrivals(stream: ArrivalStream) -> Any:
 
 
 def _progress(stream: ArrivalStream, now: float) -> dict[str, Any]:
-    """Rate and 95th percentile of the answers of the last seconds."""
+    """Rate and 95th percentile of the recent responses."""
     times_ms = []
     for due, response, status in reversed(stream.responses):
         if due + response < now - WINDOW_S:
@@ -210,13 +168,13 @@ def _progress(stream: ArrivalStream, now: float) -> dict[str, Any]:
 
 
 def report(content: dict[str, Any]) -> None:
-    """A line on standard output."""
+    """Write a line of JSON to standard output."""
     sys.stdout.write(json.dumps(content) + "\n")
     sys.stdout.flush()
 
 
 async def _cancel_at_stdin_eof(work: asyncio.Task[None]) -> None:
-    """End the work where standard input ends: who asked for it is gone."""
+    """Cancel the work when standard input ends, with the parent process."""
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
@@ -226,7 +184,7 @@ async def _cancel_at_stdin_eof(work: asyncio.Task[None]) -> None:
 
 
 async def main(command: dict[str, Any]) -> None:
-    """Run one load and tell all answers."""
+    """Generate one load and report all responses."""
     streams = [
         ArrivalStream(entry["name"], base64.b64decode(entry["request"]), entry["times_s"])
         for entry in command["streams"]
@@ -238,7 +196,7 @@ async def main(command: dict[str, Any]) -> None:
     watching = asyncio.create_task(_cancel_at_stdin_eof(work))
     await work
     watching.cancel()
-    # One clock for every process of a host: CLOCK_MONOTONIC, of which batches are noted too.
+    # CLOCK_MONOTONIC, one clock for all processes of a host; batches use it too.
     responses = {stream.name: stream.responses for stream in streams}
     report({"begun_s": generator.began_at, "processor_s": generator.processor_s, "answers": responses})
 

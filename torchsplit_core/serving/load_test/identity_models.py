@@ -1,4 +1,4 @@
-"""Models that give back their input: all that is left of a request is the way to them. Needs torch."""
+"""Models that return their input, so that a request costs nothing but its way. Needs torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Small:
     floats = 16
 
     def get_model(self) -> nn.Module:
-        """Gives its input."""
+        """The identity."""
         return nn.Identity()
 
     def get_example_inputs(self, batch_size: int) -> tuple[Tensor, ...]:

@@ -1,4 +1,4 @@
-"""A plan served and loaded: arrivals as the simulation makes them, sent, and set beside plan and simulation."""
+"""Measures a plan: serves it, sends the simulation's arrivals and compares the result with plan and simulation."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ from torchsplit_core.values.simulation.request import Arrivals
 LONGEST_S = 3600.0
 MOST_REQUESTS = 5_000_000
 HOP_REQUESTS = 40
-"""Of each model at start, one at a time: the way through the front while nothing else is on it."""
+"""Single requests to each model at the start, which measure the idle frontend."""
 LEAST_GAP_S = 0.05
 
 ArrivalsOf = Callable[[PlanModel], Arrivals]
@@ -60,10 +61,10 @@ def measure(
     progress: Progress = ignore_progress,
     on_progress: Callable[[dict[str, Any]], None] = lambda report_progress: None,
 ) -> Measurement:
-    """Serve the plan in a process of its own, load it, and say where measured, simulated and planned part.
+    """Serve the plan in a child process, load it, and compare measured, simulated and planned figures.
 
-    `hear` gets a moment of the run twice a second: `at_s`, and by model what the generator and the queues say.
-    Raises InputFault as `serve` does, and for a load that makes no sense.
+    `on_progress` gets a sample of the run twice a second: `at_s`, and by model the generator's figures and the queues.
+    Raises InputFault as `serve` does, and for invalid load settings.
     """
     from torchsplit_core.serving.frontend.server import prepare_serving, reserve_slices
 
@@ -74,7 +75,7 @@ def measure(
         problem = f"is {load.duration_s:g}, above the longest measurement, {LONGEST_S:g} s"
         raise InputFault("--duration-s", problem, "Measure for less time.")
     serving_plan = prepare_serving(outcome, request, serving)
-    # The server takes them for as long as it is there; one that has them already is not disturbed meanwhile.
+    # Fail early, before a server that already has these slices is disturbed.
     with reserve_slices(serving_plan, serving):
         pass
     times = arrival_times(request, serving_plan, load, arrivals)
@@ -109,9 +110,7 @@ def measure(
     simulated = simulate_with_variance(sim_request)
     report = discover_host()
     processor = f"{report.cpu_name}, {report.cpu_cores} cores"
-    gpus = sorted(
-        {bound_slice.device.name for bound_slice in serving_plan.slices if bound_slice.device.kind != "cpu"}
-    )
+    gpus = sorted({bound.device.name for bound in serving_plan.slices if bound.device.kind != "cpu"})
     total = {name: hop.total_ms for name, hop in hops.items()}
     in_front = {model.name: model.front_ms for model in sim_request.models}
     measured = LoadTestData(load_result, tallies, total, hand_over_by_server(hops), load.duration_s, in_front)
@@ -134,16 +133,16 @@ def measure(
 
 
 def front_warning(outcome: PlanOutcome, request: PlanRequest, load: float = 1.0) -> str:
-    """What of so many times the demands the front does not pass, with our own load generator beside it.
+    """A warning if the frontend, with the load generator beside it, cannot carry `load` times the demands.
 
-    Empty where all of it passes, and where the request does not tell what the front costs.
+    Empty if it can, or if the request has no costs of the frontend.
     """
     overload = frontend_load(with_load_generator(request, outcome, load), outcome)
     return "" if overload is None else describe_shortfall(overload)
 
 
 def core_warnings(cores: Sequence[int]) -> tuple[str, ...]:
-    """What a reader must know of the cores that front and load had."""
+    """A warning if frontend and load generator had no cores of their own."""
     if cores:
         return ()
     return (
@@ -152,7 +151,7 @@ def core_warnings(cores: Sequence[int]) -> tuple[str, ...]:
 
 
 def death_warnings(tallies: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Which servers lost workers while they were under load."""
+    """Warnings of workers that died under load."""
     for server, tally in tallies.items():
         if count := tally["deaths"]:
             workers = "a worker" if count == 1 else f"{count} workers"
@@ -165,7 +164,7 @@ def death_warnings(tallies: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 def arrival_times(
     request: PlanRequest, serving_plan: ServingPlan, load: LoadSettings, arrivals: ArrivalsOf
 ) -> dict[str, list[float]]:
-    """Seconds at which each served model's requests are due. Raises InputFault for too many or none at all."""
+    """Due times (s) of each served model's requests. Raises InputFault for too many, or none."""
     served_names = {model.name for model in serving_plan.models}
     times_s: dict[str, list[float]] = {}
     for number, model in enumerate(request.models):
@@ -175,9 +174,9 @@ def arrival_times(
         where = f"models: {model.name}: arrivals"
         check_arrivals(where, kind, 1)
         rate = (offered_rps(kind) or 0.0) * load.load
-        most = (
-            len(kind.times_s) if isinstance(kind, TraceArrivals) else int(rate * load.duration_s * 1.5) + 100
-        )
+        most = int(rate * load.duration_s * 1.5) + 100
+        if isinstance(kind, TraceArrivals):
+            most = len(kind.times_s)
         if most > MOST_REQUESTS:
             problem = (
                 f"makes {most:,} requests of {rate:g}/s, above the {MOST_REQUESTS:,} that are sent to a model"
@@ -186,7 +185,7 @@ def arrival_times(
                 f"models: {model.name}: demand_rps", problem, "Use a smaller --load or --duration-s."
             )
         if isinstance(kind, MmppArrivals):
-            # Which states it goes through is drawn for all of the requests.
+            # Its states are drawn for all requests.
             check_arrivals(where, kind, most)
         rng = np.random.default_rng([load.seed, number])
         due = arrival_times_ms(kind, most, rng, load.load) / 1e3
@@ -199,21 +198,21 @@ def arrival_times(
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """ms of an idle request beside the computing: all of it, and by server id what keeps a worker busy meanwhile."""
+    """Time (ms) of an idle request besides computing: in total, and by server id while it keeps a worker busy."""
 
     total_ms: float
     hand_over_ms: Mapping[str, float]
 
 
 def hand_over_by_server(hops: Mapping[str, Hop]) -> dict[str, float]:
-    """Hand-over by server id, of all models."""
+    """Hand-over time of all models, by server id."""
     return {server: ms for hop in hops.values() for server, ms in hop.hand_over_ms.items()}
 
 
 def _measure_hop(
     server: ServerHandle, serving_plan: ServingPlan, model: str, request: bytes, cores: Sequence[int]
 ) -> Hop:
-    """Requests one at a time while nothing else runs: response less computing, medians."""
+    """Measure single requests on an idle server: median response minus median compute time."""
     server.fetch_json("DELETE", "/torchsplit/tallies")
     warm = send_load(server, {model: request}, {model: [0.0]}, cores).answers[model]
     gap = max(LEAST_GAP_S, 2 * warm[0][1])
@@ -229,27 +228,21 @@ def _measure_hop(
             "Serve the plan by itself to see why (torchsplit serve).",
         )
     tallies = server.fetch_json("GET", "/torchsplit/tallies")
+    by_position: dict[int, set[str]] = {}
+    for worker in serving_plan.workers:
+        if worker.model == model:
+            by_position.setdefault(worker.position, set()).add(worker.server)
+
+    def median_ms(ids: set[str], kind: str) -> float:
+        batches = [times_ms for id_ in ids for times_ms in tallies[id_][kind].values()]
+        return float(statistics.median(chain.from_iterable(batches)))
+
     compute = 0.0
     hand_over: dict[str, float] = {}
-    for position, _ in enumerate(
-        next(served_model for served_model in serving_plan.models if served_model.name == model).stages
-    ):
-        ids = {
-            worker.server
-            for worker in serving_plan.workers
-            if (worker.model, worker.position) == (model, position)
-        }
-        stage_tallies = {id_: tallies[id_] for id_ in ids if tallies[id_]["compute_ms"]}
-        compute_times = [
-            ms for tally in stage_tallies.values() for times_ in tally["compute_ms"].values() for ms in times_
-        ]
-        batch_times = [
-            ms for tally in stage_tallies.values() for times_ in tally["whole_ms"].values() for ms in times_
-        ]
-        compute += statistics.median(compute_times)
-        hand_over |= dict.fromkeys(
-            ids, max(0.0, statistics.median(batch_times) - statistics.median(compute_times))
-        )
+    for ids in by_position.values():
+        stage_compute = median_ms(ids, "compute_ms")
+        compute += stage_compute
+        hand_over |= dict.fromkeys(ids, max(0.0, median_ms(ids, "whole_ms") - stage_compute))
     return Hop(max(0.0, statistics.median(response_times) * 1e3 - compute), hand_over)
 
 
@@ -259,10 +252,10 @@ def build_simulation(
     times: Mapping[str, Sequence[float]],
     hand_over_ms: Mapping[str, float],
 ) -> SimulationRequest:
-    """The plan's simulation of these very arrivals, its batches drawn as the measured points vary.
+    """The simulation of the plan with these arrivals; batch times vary as the measured points do.
 
-    A hand-over keeps a worker busy as its batch does, and is as slow as that is. The front, where the request tells its
-    costs, has the load generator on its core where there is no other.
+    A hand-over keeps the worker busy, and slows down as its batch does. The frontend, if the request has its costs,
+    shares its core with the load generator where there is no other.
     """
     sim_request = simulation_request(
         outcome,

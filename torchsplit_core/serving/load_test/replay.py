@@ -1,9 +1,9 @@
-"""The queues of a run reckoned once more, with the times that its batches took: what is left is not the device's.
+"""Replays the queues of a load test with its measured batch times; a remaining difference is not the device's.
 
-A batch takes what the plan says of its size, times what the batch that began nearest in time on its server took over
-what the plan says of that one's size. So a batch that the run had as well takes exactly what it took, and one that the
-replay makes of another size, or a moment later, the pace of that moment; the measured time of the nearest batch of the
-same size could be seconds away, in another phase of a core that changes its speed.
+A replayed batch takes the planned time of its size times the ratio of measured to planned time of the batch that began
+nearest in time on its server. A batch that also occurred in the run thus takes its measured time; one of another size
+or time gets the speed of that moment. The nearest batch of the same size could be seconds away, in another phase of a
+core that changes its speed.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from torchsplit_core.simulation.station import batch_time
 from torchsplit_core.values import Server, SimulationRequest, TraceArrivals
 
 Batch = Sequence[float]
-"""When it began (s of the host's clock), its rows, its ms from hand-over to answer."""
+"""Start (s of the host's clock), rows, ms from dispatch to result."""
 
 
 def replay_batches(
     sim_request: SimulationRequest, traces: Mapping[str, Sequence[Batch]], begun_s: float
 ) -> dict[str, list[float]]:
-    """ms of each response of every model of the simulation, in the order of arrival, the warm-up among them.
+    """Response times (ms) of every model in the order of arrival, warm-up included.
 
-    `courses` are the batches by server id, `begun_s` when the load began on their clock. Models of which a server has
-    no batch are left out: nothing says how fast it was.
+    `traces` are the batches by server id, `begun_s` is the start of the load on their clock. A model with a server
+    that ran no batch is left out.
     """
     responses_ms = {}
     for number, model in enumerate(sim_request.models):
@@ -41,7 +41,7 @@ def replay_batches(
 
 
 class _ServiceRateTrace:
-    """Of a server: measured over planned at an instant, in ms from the model's first arrival."""
+    """Ratio of measured to planned batch time of a server over time, in ms from the model's first arrival."""
 
     def __init__(self, server: Server, batches: Sequence[Batch], zero_s: float) -> None:
         ordered = sorted(batches, key=lambda batch: batch[0])
@@ -49,7 +49,7 @@ class _ServiceRateTrace:
         self.ratios = [ms / batch_ms(server, int(rows)) for _, rows, ms in ordered]
 
     def __call__(self, instant: Any) -> float:
-        """That of the batch that began nearest."""
+        """The ratio of the batch that began nearest."""
         index = bisect_left(self.begins, instant)
         if index == len(self.begins):
             return self.ratios[-1]
@@ -59,5 +59,5 @@ class _ServiceRateTrace:
 
 
 def batch_ms(server: Server, rows: int) -> float:
-    """ms of a batch as the simulation has it; beyond the largest size, which it never makes, as that."""
+    """Simulated time (ms) of a batch; sizes above the largest count as the largest."""
     return float(batch_time(server.batch_ms, min(rows, max(server.batch_ms))))

@@ -1,4 +1,4 @@
-"""A front and the load on it as processes of their own, spoken to by lines of JSON."""
+"""Runs a server and a load generator as child processes that exchange lines of JSON."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ from urllib.parse import urlsplit
 from torchsplit_core.bundle import python_path
 from torchsplit_core.files import write_text
 from torchsplit_core.isolation.faults import printable_line
-from torchsplit_core.serving.load_test.generator import MOST_CONNECTIONS
 from torchsplit_core.serving.protocol.client import RawTensor, encode_request
 from torchsplit_core.serving.protocol.http_body import content_headers
-from torchsplit_core.serving.settings import Access, ServeSettings
+from torchsplit_core.serving.settings import MOST_CONNECTIONS, AccessSettings, ServeSettings
 from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Progress
 
 FRONT = "torchsplit_core.serving.frontend"
@@ -31,17 +30,17 @@ GENERATOR = "torchsplit_core.serving.load_test.generator"
 NAMES = {FRONT: "the server", GENERATOR: "the load generator"}
 END_S = 60.0
 SETTLE_S = 30.0
-"""How long after the last request its answer is waited for."""
+"""Time to wait for responses after the last request."""
 
 Answers = dict[str, list[tuple[float, float, int]]]
-"""By model, of each request: when it was due (s), its response time (s), its status (0: none)."""
+"""By model, for each request: due time (s), response time (s), status (0: no response)."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """What came back of a load, and when its time 0 was: s of time.perf_counter, which all processes here share.
+    """The responses of a load. `begun_s`: its start by time.perf_counter, which all processes of a host share.
 
-    `processor_s` is the processor time that the generator took for it.
+    `processor_s` is the processor time of the generator.
     """
 
     answers: Answers
@@ -51,7 +50,7 @@ class LoadResult:
 
 @dataclass(frozen=True, slots=True)
 class ServerHandle:
-    """A front that is ready; `pid` is its process where it was started here."""
+    """A server that is ready; `pid` is its process if it was started here."""
 
     host: str
     port: int
@@ -60,7 +59,7 @@ class ServerHandle:
     token: str = ""
 
     def fetch_json(self, method: str, path: str) -> Any:
-        """The JSON of an answer. Raises InputFault where the server does not give one."""
+        """The JSON of a response. Raises InputFault if there is none or its status is not 200."""
         connection = http.client.HTTPConnection(self.host, self.port, timeout=30)
         try:
             connection.request(method, path, headers={"authorization": f"Bearer {self.token}"})
@@ -76,17 +75,12 @@ class ServerHandle:
             connection.close()
 
     def example_request(self, model: str) -> bytes:
-        """A whole HTTP request with the model's example of one row, its tensors as bytes."""
+        """A whole HTTP request with one row of the model's example, its tensors as bytes."""
         example = self.fetch_json("GET", f"/torchsplit/examples/{model}")
         body, length = encode_request(
             [
-                RawTensor(
-                    tensor["name"],
-                    tensor["datatype"],
-                    tuple(tensor["shape"]),
-                    base64.b64decode(tensor["bytes"]),
-                )
-                for tensor in example["inputs"]
+                RawTensor(item["name"], item["datatype"], item["shape"], base64.b64decode(item["bytes"]))
+                for item in example["inputs"]
             ]
         )
         headers = {
@@ -103,10 +97,10 @@ class ServerHandle:
 def serving_session(
     outcome: PlanOutcome, request: PlanRequest, settings: ServeSettings, progress: Progress
 ) -> Iterator[ServerHandle]:
-    """The plan served by a child; it ends with the `with` block or this process. Raises InputFault."""
-    # Only who measures may drop the tallies, or add to them.
+    """Serve the plan in a child process, which ends with the `with` block or this process. Raises InputFault."""
+    # With a token nobody else can send requests or reset the statistics.
     token = secrets.token_urlsafe()
-    settings = replace(settings, access=Access(token=token))
+    settings = replace(settings, access=AccessSettings(token=token))
     command = {"plan": write_text(outcome), "request": write_text(request), "settings": asdict(settings)}
     with _run_child(FRONT, command) as (pid, lines):
         for message in lines:
@@ -136,9 +130,9 @@ def send_load(
     *,
     connections: int = MOST_CONNECTIONS,
 ) -> LoadResult:
-    """Send each model's request at its times, from a process of its own; every answer. Raises InputFault.
+    """Send each model's request at its times, from a child process. Raises InputFault.
 
-    At most `connections` requests are under way: with few of them the next waits for an answer, and no load is open.
+    At most `connections` requests are in flight; if that delays requests, the load is no longer open-loop.
     """
     streams = [
         {"name": name, "request": base64.b64encode(requests[name]).decode(), "times_s": list(times)}
@@ -151,9 +145,7 @@ def send_load(
     with _run_child(GENERATOR, command) as (_, lines):
         for message in lines:
             if "answers" in message:
-                answers = {
-                    name: [(a, b, c) for a, b, c in triples] for name, triples in message["answers"].items()
-                }
+                answers = {name: list(map(tuple, rows)) for name, rows in message["answers"].items()}
                 return LoadResult(answers, float(message["begun_s"]), float(message["processor_s"]))
             on_progress(message)
     raise InputFault("the load generator", "ended before it had sent every request", "Measure again.")
@@ -161,7 +153,7 @@ def send_load(
 
 @contextmanager
 def _run_child(module: str, command: Mapping[str, Any]) -> Iterator[tuple[int, Iterator[dict[str, Any]]]]:
-    """A process of ours that is asked in one line and answers in lines; it ends when its input does. First its id."""
+    """Run a module as a child that ends when its input does; its process id, and the lines that it writes."""
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", module],
@@ -178,9 +170,8 @@ def _run_child(module: str, command: Mapping[str, Any]) -> Iterator[tuple[int, I
             status = process.poll()
             if status not in (0, 2, None):
                 errors.seek(0)
-                last = printable_line(
-                    errors.read().decode(errors="replace").strip().rpartition("\n")[2][:300]
-                )
+                lines = errors.read().decode(errors="replace").strip().splitlines() or [""]
+                last = printable_line(lines[-1][:300])
                 raise InputFault(NAMES[module], f"ended with {last or f'status {status}'}", "Try again.")
         finally:
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Points of a request replaced by those that were measured while its plan was served."""
+"""Replaces points of a request by points measured while its plan was served."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from torchsplit_core.values.serving.measurement import MeasuredPoint, Measuremen
 
 
 def replace_points(request: PlanRequest, measurement: Measurement) -> PlanRequest:
-    """The request with each measured point in the place of the one of its slice, batch size and processes.
+    """Replace the points of the same slice, batch size and processes by the measured ones.
 
-    Batch sizes that the request has no point of are added, with the memory of the largest there is. Without
-    measured points the request comes back as it is.
+    A new batch size is added with the memory of the largest known one.
     """
     points_by_stage: dict[tuple[str, str, str], list[MeasuredPoint]] = {}
     for point in measurement.points:
@@ -48,7 +47,7 @@ def _replace_stage_points(stage: Stage, measured: Sequence[MeasuredPoint]) -> St
 
 
 def _memory_like(stage: Stage, measured_point: MeasuredPoint) -> float | None:
-    """That of the largest batch on its slice; None where it is not known."""
+    """The memory of the largest batch on the same slice; None if unknown."""
     same_slice = [
         point
         for point in stage.points

@@ -1,1 +1,1 @@
-"""The Open Inference Protocol v2 over HTTP, for all who speak it: front, router, Ray application, load."""
+"""The Open Inference Protocol v2 over HTTP, for frontend, router, Ray application and load tests."""

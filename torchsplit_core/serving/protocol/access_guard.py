@@ -1,4 +1,4 @@
-"""Who may ask a server: the names it answers to, the web pages it takes requests from, and the token they show."""
+"""Access to a server: accepted host names, origins and token."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from urllib.parse import urlsplit
 
 from torchsplit_core.serving.protocol.http_server import Request
 from torchsplit_core.serving.protocol.tensors import RequestFault
-from torchsplit_core.serving.settings import Access
+from torchsplit_core.serving.settings import AccessSettings
 from torchsplit_core.values import InputFault, quoted, system_reason
 from torchsplit_core.values.serving.hosts import ANY
 
 HEALTH = ("/v2/health/live", "/v2/health/ready")
-"""What needs no token: an orchestrator's probes have none."""
+"""Paths without a token, for an orchestrator's probes."""
 _HOST = re.compile(rb"(\[[0-9A-Za-z:.]+\]|[-0-9A-Za-z._]+)(:\d*)?")
-"""A name or address with or without a port; urlsplit takes letters as a port and reads past brackets."""
+"""A name or address with or without a port; urlsplit is too lenient with ports and brackets."""
 
 
 class AccessGuard:
-    """Checks a request's head against what `access` says."""
+    """Checks the head of a request against the access settings."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: AccessSettings) -> None:
         self._any = ANY in access.hosts
         self._hosts = frozenset(access.hosts)
         self._token = None if access.token is None else access.token.encode()
@@ -30,11 +30,11 @@ class AccessGuard:
 
     @property
     def has_token(self) -> bool:
-        """Whether a token is asked for."""
+        """Whether a token is required."""
         return self._token is not None
 
     def check(self, request: Request) -> None:
-        """Raises RequestFault for a request that may not be made."""
+        """Raises RequestFault if access is denied."""
         headers = request.headers
         host = headers.get(b"host", b"")
         if not self._any and host not in self._accepted_hosts:
@@ -59,7 +59,7 @@ class AccessGuard:
             )
             remedy = "Ask by its own address, or serve with --allowed-host NAME."
             raise RequestFault("the request", problem, remedy, 403, "host")
-        if len(self._accepted_hosts) < 64:  # the same name with some ports
+        if len(self._accepted_hosts) < 64:  # one name can come with many ports
             self._accepted_hosts.add(host)
 
     def _check_token(self, header: bytes) -> None:
@@ -71,8 +71,8 @@ class AccessGuard:
             raise RequestFault("the request", problem, remedy, 401, "token", headers)
 
 
-def load_tls_context(access: Access) -> ssl.SSLContext | None:
-    """What speaks TLS, where certificate and key are given. Raises InputFault for files that are none."""
+def load_tls_context(access: AccessSettings) -> ssl.SSLContext | None:
+    """The TLS context, if certificate and key are given. Raises InputFault for invalid files."""
     if access.certificate is None and access.key is None:
         return None
     if access.certificate is None or access.key is None:

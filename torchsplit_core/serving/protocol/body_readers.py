@@ -1,8 +1,8 @@
-"""Bodies that take long to read, read in a process of their own: packed ones, and JSON of more than INLINE_JSON bytes.
+"""Processes that parse slow bodies: compressed ones, and those with more than INLINE_JSON bytes of JSON.
 
-Python reads JSON and unpacks with its one lock held, so in a thread of the front they would stop every other answer.
-The process has limits of memory and time, a lower priority than the front, and is started with the first such body.
-What crosses is as in `messages`: a head in JSON and bytes.
+Python holds its lock while it decompresses and parses JSON, so a thread would block every other response. A process
+has limits of memory and time and a low priority; it is started with the first such body. `framing` describes the
+messages.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from torchsplit_core.serving.protocol.tensors import (
     TensorPort,
     parse_request,
 )
-from torchsplit_core.serving.settings import Limits
+from torchsplit_core.serving.settings import RequestLimits
 
 INLINE_JSON = 64 * 1024
-"""JSON of so many bytes is read in about 2 ms."""
+"""Parsing so many bytes of JSON takes about 2 ms."""
 MAX_READERS = 2
 READ_S = 20.0
-"""How long the reading of one body may take."""
+"""Time limit for a body."""
 BASE_MEMORY = 2**30
-"""Address space beside what a body may need: Python with numpy."""
+"""Address space besides a body's: Python with numpy."""
 NICE = 5
 
 
 def is_quick_to_read(body: bytes | bytearray, encoding: str, json_bytes: int | None) -> bool:
-    """Whether a body is read in a moment: it is not packed, and its JSON (None: all of it) is short."""
+    """Whether a body is not compressed and its JSON (None: all of it) is short."""
     return not is_compressed(encoding) and (len(body) if json_bytes is None else json_bytes) <= INLINE_JSON
 
 
@@ -57,18 +57,18 @@ def read_body(
     json_bytes: int | None,
     inputs: Sequence[TensorPort],
     outputs: Sequence[str],
-    limits: Limits,
+    limits: RequestLimits,
 ) -> InferRequest:
-    """The request in a body, which is unpacked and measured before it is parsed. Raises RequestFault."""
+    """Decompress, check and parse a body. Raises RequestFault."""
     plain = decompress(body, encoding, max_body_bytes(inputs, limits))
     check_json(memoryview(plain)[:json_bytes], inputs, limits)
     return parse_request(plain, json_bytes, inputs, outputs)
 
 
 class BodyReaders:
-    """Up to READERS processes that read a body each."""
+    """Up to MAX_READERS processes, each with one body at a time."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: RequestLimits) -> None:
         self.limits = limits
         self._free: list[_ReaderProcess] = []
         self._all: set[_ReaderProcess] = set()
@@ -82,7 +82,7 @@ class BodyReaders:
         inputs: Sequence[TensorPort],
         outputs: Sequence[str],
     ) -> InferRequest:
-        """As `read_body`. Raises RequestFault, also where reading takes too long or too much."""
+        """As `read_body`. Raises RequestFault, also if it exceeds the time or memory limit."""
         head = {
             "encoding": encoding,
             "length": json_bytes,
@@ -110,7 +110,7 @@ class BodyReaders:
         return result
 
     def end(self) -> None:
-        """End the processes, also those that read."""
+        """End all processes, idle or not."""
         for reader in tuple(self._all):
             self._end(reader)
         self._free.clear()
@@ -121,9 +121,9 @@ class BodyReaders:
 
 
 class _ReaderProcess:
-    """One process."""
+    """A reader process."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: RequestLimits) -> None:
         self._limits = limits
         self._process: subprocess.Popen[bytes] | None = None
         self._reader: asyncio.StreamReader | None = None
@@ -158,7 +158,7 @@ class _ReaderProcess:
         self._reader, self._writer = await asyncio.open_connection(sock=local, limit=2**20)
 
     def end(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process."""
         if self._writer is not None:
             self._writer.close()
         if self._process is not None:
@@ -184,8 +184,8 @@ def _decode_reply(head: dict[str, Any], payload: memoryview) -> InferRequest | R
     )
 
 
-def main(descriptor: int, limits: Limits) -> None:
-    """Read bodies until the front hangs up."""
+def main(descriptor: int, limits: RequestLimits) -> None:
+    """Read bodies until the parent closes the socket."""
     os.nice(NICE)
     max_memory = BASE_MEMORY + 2 * limits.body_bytes + MAX_PARSE_MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (max_memory, max_memory))
@@ -200,7 +200,7 @@ def main(descriptor: int, limits: Limits) -> None:
 
 
 def _read_command(
-    command: dict[str, Any], body: bytes, limits: Limits
+    command: dict[str, Any], body: bytes, limits: RequestLimits
 ) -> tuple[dict[str, Any], Sequence[Any]]:
     ports = [TensorPort(name, datatype, tuple(shape)) for name, datatype, shape in command["inputs"]]
     try:
@@ -224,4 +224,4 @@ def _read_command(
 
 if __name__ == "__main__":
     with contextlib.suppress(KeyboardInterrupt):
-        main(int(sys.argv[1]), Limits(body_bytes=int(sys.argv[2]), json_bytes=int(sys.argv[3])))
+        main(int(sys.argv[1]), RequestLimits(body_bytes=int(sys.argv[2]), json_bytes=int(sys.argv[3])))

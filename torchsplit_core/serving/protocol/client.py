@@ -1,6 +1,6 @@
-"""The client's side: tensors sent and got back as bytes. The router, load tests and Triton's containers ask so.
+"""The client's side of the protocol, with tensors as bytes; for the router, load tests and Triton's containers.
 
-Source: the KServe v2 protocol and Triton's extension for binary tensor data.
+Source: the KServe v2 protocol and Triton's binary tensor data extension.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torchsplit_core.values.serving.datatypes import SIZES
 
 @dataclass(frozen=True, slots=True)
 class RawTensor:
-    """A tensor on its way, its numbers as they lie in memory: little-endian, row by row."""
+    """A tensor as bytes: little-endian, row-major."""
 
     name: str
     datatype: str
@@ -27,7 +27,7 @@ class RawTensor:
 
 
 def encode_request(tensors: Sequence[RawTensor]) -> tuple[bytes, int]:
-    """A body that asks for all outputs as bytes, and the length of its JSON."""
+    """A request body that asks for all outputs as bytes, and the length of its JSON."""
     inputs = [
         {
             "name": tensor.name,
@@ -42,7 +42,7 @@ def encode_request(tensors: Sequence[RawTensor]) -> tuple[bytes, int]:
 
 
 def decode_outputs(body: bytes, length_header: str | None) -> tuple[RawTensor, ...]:
-    """The tensors of an answer to such a request. Raises ValueError for what is none."""
+    """The tensors of the response to such a request. Raises ValueError if it is invalid."""
     try:
         split = parse_json_length(length_header)
         entries = json.loads(body[:split])["outputs"]
@@ -59,7 +59,7 @@ def decode_outputs(body: bytes, length_header: str | None) -> tuple[RawTensor, .
 
 
 def _decode_output(entry: Any, body: bytes, offset: int) -> tuple[RawTensor, int]:
-    """A tensor and where the next one's bytes begin."""
+    """A tensor, and the offset of the next one."""
     name, datatype, shape = str(entry["name"]), entry["datatype"], tuple(entry["shape"])
     if not all(type(size) is int and size >= 0 for size in shape):
         raise ValueError(f"{name} has the shape {list(shape)}")

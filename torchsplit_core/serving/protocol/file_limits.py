@@ -1,4 +1,4 @@
-"""Files of a process that has thousands of connections."""
+"""The limit of open files for thousands of connections."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import contextlib
 import resource
 
 OTHER_FILES = 256
-"""Files of such a process that are no connections: its workers, its log, its libraries."""
+"""Open files besides connections: workers, log, libraries."""
 
 
 def raise_file_limit(wanted: int) -> int:
-    """A connection is a file: as many of those wanted as this process may have, its limit raised as far as it goes."""
+    """Raise this process's file limit as far as possible; how many of the wanted connections it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):

@@ -1,4 +1,4 @@
-"""Bodies as they come over HTTP: how large they may be, unpacked, and where their JSON ends."""
+"""Bodies of requests: size limits, decompression, the length of their JSON."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from torchsplit_core.serving.protocol.tensors import (
     RequestFault,
     TensorPort,
 )
-from torchsplit_core.serving.settings import Limits
+from torchsplit_core.serving.settings import RequestLimits
 from torchsplit_core.values import quoted
 
-LIMITS = Limits()
+LIMITS = RequestLimits()
 NUMBER_BYTES = 32
-"""JSON of one number at most: a float64 has up to 24 characters, with a comma, a space and brackets."""
+"""Longest number in JSON: a float64 has up to 24 characters, besides a comma, a space and brackets."""
 OTHER_JSON_BYTES = 64 * 1024
-"""JSON of a request beside its numbers."""
+"""JSON of a request besides its numbers."""
 PARSED_NUMBER_BYTES = 200
-"""Memory that a number of JSON takes while it is read: itself, its place in a list, a list of its own."""
+"""Memory for a parsed number: the object, its entry in a list, a list of its own."""
 MAX_PARSE_MEMORY = 2**30
-"""Memory that the reading of one request may take."""
+"""Memory that parsing one request may take."""
 
 
 def _most_numbers(ports: Sequence[TensorPort]) -> int | None:
-    """Numbers in the largest request for these inputs; None where a size is free."""
+    """Numbers in the largest request for these inputs; None if a size is free."""
     if any(-1 in port.shape for port in ports):
         return None
     return MOST_ROWS * sum(math.prod(port.shape) for port in ports)
 
 
-def max_json_bytes(ports: Sequence[TensorPort], limits: Limits) -> int:
-    """Bytes of JSON that a request for these inputs can need, within the limit."""
+def max_json_bytes(ports: Sequence[TensorPort], limits: RequestLimits) -> int:
+    """Most bytes of JSON that a request for these inputs needs, within the limit."""
     numbers = _most_numbers(ports)
     return (
         limits.json_bytes
@@ -45,16 +45,16 @@ def max_json_bytes(ports: Sequence[TensorPort], limits: Limits) -> int:
     )
 
 
-def max_body_bytes(ports: Sequence[TensorPort], limits: Limits = LIMITS) -> int:
-    """Bytes that a request for these inputs can have, in JSON or as bytes, within the limit."""
+def max_body_bytes(ports: Sequence[TensorPort], limits: RequestLimits = LIMITS) -> int:
+    """Most bytes that a request for these inputs needs, in JSON or as bytes, within the limit."""
     if any(-1 in port.shape for port in ports):
         return limits.body_bytes
     as_bytes = OTHER_JSON_BYTES + MOST_ROWS * sum(port.row_bytes for port in ports)
     return min(limits.body_bytes, max(as_bytes, max_json_bytes(ports, limits)))
 
 
-def check_json(text: memoryview, ports: Sequence[TensorPort], limits: Limits) -> None:
-    """Raises RequestFault for JSON that is longer, or takes more memory to read, than a request for these inputs."""
+def check_json(text: memoryview, ports: Sequence[TensorPort], limits: RequestLimits) -> None:
+    """Raises RequestFault for JSON that is longer, or needs more memory, than a request for these inputs can."""
     from torchsplit_core.files import measure
 
     most = max_json_bytes(ports, limits)
@@ -71,7 +71,7 @@ def check_json(text: memoryview, ports: Sequence[TensorPort], limits: Limits) ->
 
 
 def is_compressed(encoding: str) -> bool:
-    """Whether a body of this content encoding has to be unpacked. Raises RequestFault for what is no such encoding."""
+    """Whether a content encoding needs decompression. Raises RequestFault for an unknown encoding."""
     encoding = encoding.strip().lower()
     if encoding not in ("", "identity", "gzip", "deflate"):
         problem = f"is {quoted(encoding)}, not gzip or deflate"
@@ -80,7 +80,7 @@ def is_compressed(encoding: str) -> bool:
 
 
 def decompress(body: bytes, encoding: str, max_bytes: int) -> bytes:
-    """The body without its content encoding (gzip or zlib), up to so many bytes. Raises RequestFault."""
+    """The decompressed body (gzip or zlib), of at most `max_bytes`. Raises RequestFault."""
     if not is_compressed(encoding):
         return body
     try:
@@ -95,13 +95,13 @@ def decompress(body: bytes, encoding: str, max_bytes: int) -> bytes:
 
 
 def body_too_large(max_bytes: int) -> RequestFault:
-    """The fault of a body with more bytes, as it comes or unpacked."""
+    """The fault for a body with more bytes, compressed or not."""
     problem = f"has more than the {max_bytes} bytes that are taken"
     return RequestFault(REQUEST, problem, "Send the rows in parts.", 413, "body")
 
 
 def parse_json_length(header: str | None) -> int | None:
-    """What LENGTH_HEADER says: None where the body is all JSON. Raises RequestFault."""
+    """The value of LENGTH_HEADER; None: the body is all JSON. Raises RequestFault."""
     if header is None:
         return None
     if not (header.isascii() and header.isdigit()) or len(header) > 12:
@@ -110,7 +110,7 @@ def parse_json_length(header: str | None) -> int | None:
 
 
 def content_headers(json_bytes: int | None) -> dict[str, str]:
-    """What a body whose first `json_bytes` (None: all) are JSON is sent with."""
+    """Headers of a body whose first `json_bytes` (None: all) are JSON."""
     if json_bytes is None:
         return {"content-type": "application/json"}
     return {"content-type": "application/octet-stream", LENGTH_HEADER: str(json_bytes)}

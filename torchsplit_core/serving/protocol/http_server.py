@@ -1,7 +1,7 @@
-"""HTTP/1.1 for the front and the router: httptools parses, limits hold before any handler sees a byte.
+"""HTTP/1.1 server for frontend and router: httptools parses, and limits apply before a handler is called.
 
-A connection is read up to a head, a body and a time that are limited, and has one request at work; what it sends
-meanwhile waits in order. Everything runs in the event loop's thread, in callbacks: a request makes no task.
+Head, body and time of a request are limited. A connection has one active request; requests that arrive meanwhile wait
+in order. Everything runs in callbacks of the event loop, without a task for each request.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ import httptools
 from torchsplit_core.serving.protocol.http_body import body_too_large
 from torchsplit_core.serving.protocol.listener import BACKLOG
 from torchsplit_core.serving.protocol.tensors import REQUEST, RequestFault
-from torchsplit_core.serving.settings import Limits
+from torchsplit_core.serving.settings import RequestLimits
 
 MOST_PIPELINED = 32
-"""Requests of a connection that wait for the one at work."""
+"""Requests of a connection that may wait for the active one."""
 LINGER_S = 2.0
-"""How long a client that was refused in the middle of its request is heard out, so that it reads the answer."""
+"""How long to read on from a client that was rejected within its request, so that it receives the response."""
 SWEEP_S = 0.5
-"""Between two looks at connections whose time may be over."""
+"""Interval between checks of the time limits."""
 LARGE_BODY = 64 * 1024
-"""A body whose length is told is received in place from here on, an answer is written block by block; what nothing is
-read of may have so many bytes."""
+"""From this size on, a body of known length is received in place and a response is written block by block. Requests
+whose body is not read may have one of this size."""
 JSON = (("content-type", "application/json"),)
 _SINGLE_HEADERS = frozenset(
     (b"host", b"content-length", b"authorization", b"origin", b"inference-header-content-length")
@@ -48,7 +48,7 @@ _REASONS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for sta
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """What a request is answered with; `body` is written block by block, uncopied."""
+    """A response; the blocks of `body` are written without a copy."""
 
     status: int
     body: tuple[bytes | memoryview, ...] = ()
@@ -56,18 +56,18 @@ class HttpResponse:
 
 
 def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> HttpResponse:
-    """An answer in JSON."""
+    """A response in JSON."""
     text = json.dumps(content, separators=(",", ":")).encode()
     return HttpResponse(status, (text,), (*JSON, *(headers or {}).items()))
 
 
 def error_response(fault: RequestFault) -> HttpResponse:
-    """The answer that says why a request is not served."""
+    """The response for a fault."""
     return json_response({"error": str(fault)}, fault.status, fault.headers)
 
 
 def check_method(request: Request, *methods: str) -> None:
-    """Raises RequestFault where a path does not take the request's method; who takes GET takes HEAD."""
+    """Raises RequestFault for a method that a path does not accept. GET includes HEAD."""
     accepted = (*methods, "HEAD") if "GET" in methods else methods
     if request.method not in accepted:
         problem, allowed = f"does not take {request.method}", ", ".join(accepted)
@@ -75,7 +75,7 @@ def check_method(request: Request, *methods: str) -> None:
 
 
 class Request:
-    """A request as it came. `headers` by names in lower case; `path` unquoted, without its query."""
+    """A request. Names in `headers` are in lower case; `path` is unquoted and without its query."""
 
     __slots__ = ("body", "connection", "gone", "headers", "held", "keep_alive", "method", "path", "refused")
 
@@ -88,19 +88,19 @@ class Request:
         self.keep_alive = True
         self.held = 0
         self.refused: RequestFault | None = None
-        self.gone: Callable[[], None] | None = None
-        """What is called where the client goes away before its answer."""
+        self.gone: Callable[[], object] | None = None
+        """Called when the client disconnects before its response."""
 
     def header(self, name: bytes) -> str:
-        """A header's value, empty where it is not there."""
+        """The value of a header; empty if it is missing."""
         return self.headers.get(name, b"").decode("latin-1")
 
     def reply(self, response: HttpResponse) -> None:
-        """Answer it; once, and from the event loop."""
+        """Send the response. Call it once, in the event loop."""
         self.connection.respond(self, response)
 
     def fail(self, error: BaseException) -> None:
-        """Answer with what went wrong: a RequestFault in its words, anything else as a fault of ours."""
+        """Send the response for an error: a RequestFault in its words, anything else as an internal fault."""
         if not isinstance(error, RequestFault):
             traceback.print_exception(error, file=sys.stderr)
             remedy = "Report it with the server's log."
@@ -109,37 +109,37 @@ class Request:
 
 
 class Application(Protocol):
-    """What answers."""
+    """What handles the requests of a server."""
 
     def admit(self, request: Request) -> int:
-        """Bytes that the body may have, asked when the head is there. Raises RequestFault to refuse it."""
+        """Largest allowed body in bytes; called with the head alone. Raises RequestFault to reject the request."""
         ...
 
     def handle(self, request: Request) -> None:
-        """See that `request.reply` or `request.fail` is called, now or later. May raise RequestFault."""
+        """Handle a request: call `request.reply` or `request.fail`, now or later. May raise RequestFault."""
         ...
 
     def refused(self, request: Request | None, fault: RequestFault) -> None:
-        """Hears of what was refused before it could be handled."""
+        """Called for a request that was rejected before `handle`."""
         ...
 
 
 class ServerConnection(asyncio.Protocol):
-    """One client's connection."""
+    """The connection of a client."""
 
     def __init__(self, server: HttpServer) -> None:
         self.server = server
         self.parser = httptools.HttpRequestParser(self)
         self.transport: Any = None
         self.phase_began = server.now()
-        """When what is being read began, or the connection became idle."""
+        """When the current phase of reading, or idleness, began."""
         self.reading = "idle"
         self.current: Request | None = None
         self.waiting: deque[Request] = deque()
         self.write_blocked_since: float | None = None
-        """Since when the client takes no more of its answer."""
+        """Since when the client does not read its response."""
         self.ending = ""
-        """"answered": to be closed with the next answer; "lingering": heard out, unread; "closed"."""
+        """"answered": close after the next response; "lingering": discard what the client still sends; "closed"."""
         self._incoming: Request | None = None
         self._url, self._headers = b"", dict[bytes, bytes]()
         self._head_bytes = 0
@@ -156,7 +156,7 @@ class ServerConnection(asyncio.Protocol):
             return
         problem = f"has {self.server.limits.connections} connections, which is the most"
         self._refuse(RequestFault("the server", problem, "Ask again later.", 503, "connections"))
-        # Not heard out: whoever opens thousands would keep them all.
+        # No lingering: a client that opens thousands would keep them all.
         self.ending = "closed"
         transport.close()
 
@@ -190,20 +190,20 @@ class ServerConnection(asyncio.Protocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            # The request is answered as any other; what follows it would be of a protocol that is not spoken here.
+            # Respond as to any other request; what follows would be another protocol.
             if self.current is None and not self.waiting:
                 self._close_after_response()
             else:
                 self.ending = "answered"
         except httptools.HttpParserCallbackError as error:
-            # What one of the callbacks below has raised.
+            # Raised by one of the callbacks below.
             if not isinstance(error.__context__, RequestFault):
                 raise
             self._refuse(error.__context__)
         except httptools.HttpParserError as error:
             self._refuse(_malformed(f"is not HTTP/1.1: {error}"))
         else:
-            # Behind a body's last chunk too: what is no body is a head.
+            # Trailers after the last chunk count as a head.
             if self.reading != "idle" and self._head_bytes > self.server.limits.head_bytes:
                 self._refuse(_large_head(self.server.limits))
 
@@ -243,14 +243,14 @@ class ServerConnection(asyncio.Protocol):
         except RequestFault as fault:
             if length > LARGE_BODY:
                 raise
-            # What is short is read to its end, and the connection stays.
+            # A short body is read to its end, so that the connection can stay.
             self.server.application.refused(request, fault)
             request.refused, self._max_body_bytes = fault, LARGE_BODY
         if length:
             if length > self._max_body_bytes:
                 raise body_too_large(self._max_body_bytes)
             if length >= LARGE_BODY:
-                # Takes memory as it is filled, not as it is told.
+                # The kernel provides the memory as it is filled.
                 self._body_buffer = bytearray(length)
         if self.current is None and headers.get(b"expect", b"").lower() == b"100-continue":
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -285,11 +285,11 @@ class ServerConnection(asyncio.Protocol):
     # --- requests ---
 
     def _handle_next(self) -> None:
-        """Begin with the next request where none is at work and the client takes its answers."""
+        """Handle the next request if none is active and the client reads its responses."""
         server = self.server
         while self.waiting and self.current is None and self.write_blocked_since is None:
             if self.ending not in ("", "answered"):
-                return  # the end was told with the last answer
+                return  # the last response announced the end
             request = self.current = self.waiting.popleft()
             server.active_requests += 1
             try:
@@ -301,11 +301,11 @@ class ServerConnection(asyncio.Protocol):
                     server.application.refused(request, fault)
                     raise fault
                 server.application.handle(request)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the client is told
+            except Exception as error:  # noqa: BLE001 - the client gets a response for every error
                 request.fail(error)
 
     def respond(self, request: Request, response: HttpResponse) -> None:
-        """Write the answer to the request at work; nothing where its client is gone."""
+        """Write the response to the active request; nothing if its client is gone."""
         if self.current is not request:
             return
         server = self.server
@@ -335,9 +335,9 @@ class ServerConnection(asyncio.Protocol):
             self._handle_next()
 
     def _refuse(self, fault: RequestFault) -> None:
-        """Answer in its turn that what comes cannot be served, and close: where its end is, nobody knows."""
+        """Reject the incoming request in its turn, and close: its end is unknown."""
         if self.ending:
-            return  # behind the last request whose answer was written with its end
+            return  # no more requests are handled
         request = self._incoming or Request(self, "", "", {})
         self.server.application.refused(self._incoming, fault)
         self._incoming, self._body_buffer, self._blocks = None, None, []
@@ -346,7 +346,7 @@ class ServerConnection(asyncio.Protocol):
         self._handle_next()
 
     def expire(self, now: float) -> None:
-        """End what takes longer than it may."""
+        """Enforce the time limits."""
         limits, elapsed = self.server.limits, now - self.phase_began
         if self.write_blocked_since is not None and now - self.write_blocked_since > limits.send_s:
             self.transport.abort()
@@ -364,11 +364,11 @@ class ServerConnection(asyncio.Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether no request of it is at work or being read."""
+        """Whether it has no request, active or incoming."""
         return self.reading == "idle" and self.current is None and not self.waiting and not self.ending
 
     def _close_after_response(self) -> None:
-        """Close after the answer: unread bytes would make the kernel take it back, so they are read first."""
+        """Close after the response. Read on first: the kernel drops the response if unread bytes are left."""
         if self.ending == "answered" and self.transport.can_write_eof():
             self.ending, self.phase_began = "lingering", self.server.now()
             self.transport.write_eof()
@@ -393,9 +393,11 @@ class ServerConnection(asyncio.Protocol):
 
 
 class HttpServer:
-    """An application on a socket."""
+    """Serves an application on a socket."""
 
-    def __init__(self, application: Application, limits: Limits, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, application: Application, limits: RequestLimits, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.application, self.limits, self.tls = application, limits, tls
         self.connections: set[ServerConnection] = set()
         self.active_requests = 0
@@ -406,7 +408,7 @@ class HttpServer:
 
     @asynccontextmanager
     async def run(self, listener: socket, grace_s: float) -> AsyncIterator[None]:
-        """Answer on the socket; at the end what was taken is answered, at most for so long."""
+        """Serve while the block runs; then finish the active requests, for at most `grace_s`."""
         loop = asyncio.get_running_loop()
         self._update_date()
         sweeping = asyncio.create_task(self._expire_connections())
@@ -427,11 +429,11 @@ class HttpServer:
             sweeping.cancel()
             for connection in tuple(self.connections):
                 connection.transport.abort()
-            # The loop tells the connections so in its next round.
+            # Let the loop call connection_lost.
             await asyncio.sleep(0)
 
     def make_room(self) -> bool:
-        """Whether another connection can be had; one that is idle gives way to it."""
+        """Whether there is room for another connection; closes an idle one if necessary."""
         if len(self.connections) < self.limits.connections:
             return True
         idle = next((connection for connection in self.connections if connection.idle), None)
@@ -453,7 +455,7 @@ class HttpServer:
 
 
 def _path(url: bytes) -> str:
-    """Raises RequestFault for what is no path."""
+    """The path of a URL. Raises RequestFault if there is none."""
     try:
         if b"?" in url or not url.startswith(b"/"):
             url = httptools.parse_url(url).path or b"/"
@@ -467,7 +469,7 @@ def _malformed(problem: str) -> RequestFault:
     return RequestFault(REQUEST, problem, "Send HTTP/1.1.", 400, "malformed")
 
 
-def _large_head(limits: Limits) -> RequestFault:
+def _large_head(limits: RequestLimits) -> RequestFault:
     problem = f"has a head of more than the {limits.head_bytes} bytes that are taken"
     return RequestFault(REQUEST, problem, "Send fewer or shorter headers.", 431, "head")
 

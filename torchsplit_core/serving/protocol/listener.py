@@ -1,4 +1,4 @@
-"""A port to listen on, and what tells a server to stop."""
+"""The listening socket and the stop signal of a server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BACKLOG = 4096
 
 @contextmanager
 def open_listener(host: str, port: int) -> Iterator[socket.socket]:
-    """The socket, bound before anything slow is begun. Raises InputFault where host or port cannot be had."""
+    """The listening socket. Raises InputFault if host or port is not available."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=False)
@@ -33,19 +33,19 @@ def open_listener(host: str, port: int) -> Iterator[socket.socket]:
             f"{host}:{port} cannot be listened on: {why}",
             "Stop what has it, choose another --port, or 0 for any that is free.",
         ) from error
-    # What it accepts takes this over. Without it the body of an answer waits 40 ms for the acknowledgement of its head.
+    # Accepted sockets inherit it. Without it the body of a response waits 40 ms for the acknowledgement of its head.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     with listener:
         yield listener
 
 
 def url_of(host: str, listener: socket.socket, scheme: str = "http") -> str:
-    """Where it is reached."""
+    """The URL of a listener."""
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
 
 
 def stop_on_signal() -> asyncio.Event:
-    """What SIGTERM and SIGINT set from now on; in the thread and loop that it is called in."""
+    """An event that SIGTERM and SIGINT set; call it in the main thread's event loop."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -1,11 +1,11 @@
-"""The server's side: requests as raw rows, parsed and checked against what a model takes, and answers written."""
+"""The server's side of the protocol: parses requests to raw rows, checks them against a model, writes responses."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,20 +17,20 @@ from torchsplit_core.values.serving.datatypes import OF_NUMPY, OF_TORCH, SIZES
 MOST_ROWS = 4096
 """Rows of one request."""
 LONGEST_TIMEOUT_US = 1e12
-"""Beyond the deadline of every server: 12 days."""
+"""12 days, beyond every deadline."""
 LENGTH_HEADER = "inference-header-content-length"
-"""Bytes of a body's JSON, where tensors follow it as bytes."""
+"""Bytes of the JSON in a body, if tensors follow as bytes."""
 REQUEST = "the request"
 PIECE = 2**16
-"""Numbers that are written as JSON in one go: a few milliseconds."""
+"""Numbers written as JSON without a pause: a few milliseconds."""
 SEND_OBJECT = 'Send {"inputs": [{"name": …, "datatype": …, "shape": …, "data": …}]}.'
 SEND_LENGTH = "Send the number of bytes that the JSON part of the body has."
 
 
 class RequestFault(InputFault):
-    """A request that is not served: the protocol's status, and the message of its answer.
+    """A request that is rejected, with the HTTP status and the message of its response.
 
-    `reason`: which limit refused it, in one word; empty where none did. `headers` go with the answer.
+    `reason` names the limit that rejected it, if one did. `headers` are sent with the response.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class RequestFault(InputFault):
 
 @dataclass(frozen=True, slots=True)
 class TensorPort:
-    """An input or output of a model as its metadata tells it; `shape` without the batch, -1 for a size that is free."""
+    """An input or output in a model's metadata; `shape` is without the batch, -1 stands for a free size."""
 
     name: str
     datatype: str
@@ -57,65 +57,51 @@ class TensorPort:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row, where no size is free."""
+        """Bytes of one row, if no size is free."""
         return math.prod(self.shape) * SIZES[self.datatype]
 
     def metadata(self) -> dict[str, Any]:
-        """Metadata: the first dimension is the batch, -1."""
+        """The protocol's metadata; the first dimension, the batch, is -1."""
         return {"name": self.name, "datatype": self.datatype, "shape": [-1, *self.shape]}
 
 
 @dataclass(frozen=True, slots=True)
 class InferRequest:
-    """A parsed request: shape and bytes of each input in the order of the model's, and how its answer is wanted.
+    """A parsed request, with its inputs in the model's order.
 
-    `wanted`: name and whether as bytes, empty for all of them as `binary` says.
+    An input of a parsed head (`parse_head`) is the slice of its bytes in the payload, or the numbers from the JSON.
+    `requested_outputs`: name and whether as bytes; if empty, all outputs are sent as `binary` says.
     """
 
     id: str
     rows: int
     shapes: tuple[tuple[int, ...], ...]
-    inputs: tuple[memoryview, ...]
-    requested_outputs: tuple[tuple[str, bool], ...]
-    binary: bool
-    timeout_s: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class RequestHead:
-    """The JSON of a request, read: each input is a slice of the bytes behind it, or has its numbers from the JSON."""
-
-    id: str
-    rows: int
-    shapes: tuple[tuple[int, ...], ...]
-    inputs: tuple[slice | memoryview, ...]
+    inputs: tuple[Any, ...]
     requested_outputs: tuple[tuple[str, bool], ...]
     binary: bool
     timeout_s: float | None
 
     @property
     def reusable(self) -> bool:
-        """Whether it says the same of another body with the same JSON: all inputs are bytes behind it."""
+        """Whether a head holds for every body with the same JSON: all inputs are bytes of the payload."""
         return all(isinstance(data, slice) for data in self.inputs)
 
-    def request(self, following: memoryview) -> InferRequest:
-        """The request with the bytes that follow the JSON."""
-        inputs = tuple(following[data] if isinstance(data, slice) else data for data in self.inputs)
-        return InferRequest(
-            self.id, self.rows, self.shapes, inputs, self.requested_outputs, self.binary, self.timeout_s
-        )
+    def with_payload(self, payload: memoryview) -> InferRequest:
+        """The request of a head and the payload behind it."""
+        inputs = (payload[data] if isinstance(data, slice) else data for data in self.inputs)
+        return replace(self, inputs=tuple(inputs))
 
 
 def parse_request(
     body: bytes | bytearray, json_bytes: int | None, inputs: Sequence[TensorPort], outputs: Sequence[str]
 ) -> InferRequest:
-    """The request to such a model in a body whose first `json_bytes` (None: all) are its JSON. Raises RequestFault."""
+    """Parse a body whose first `json_bytes` (None: all) are JSON. Raises RequestFault."""
     text, following = split_body(body, json_bytes)
-    return parse_head(text, len(following), inputs, outputs).request(following)
+    return parse_head(text, len(following), inputs, outputs).with_payload(following)
 
 
 def split_body(body: bytes | bytearray, json_bytes: int | None) -> tuple[memoryview, memoryview]:
-    """The JSON of a body and what follows it. Raises RequestFault."""
+    """The JSON of a body, and the bytes that follow. Raises RequestFault."""
     if json_bytes is not None and not 0 <= json_bytes <= len(body):
         raise RequestFault(LENGTH_HEADER, f"is {json_bytes}, and the body has {len(body)} bytes", SEND_LENGTH)
     view, at = memoryview(body), len(body) if json_bytes is None else json_bytes
@@ -124,8 +110,8 @@ def split_body(body: bytes | bytearray, json_bytes: int | None) -> tuple[memoryv
 
 def parse_head(
     text: memoryview, following: int, inputs: Sequence[TensorPort], outputs: Sequence[str]
-) -> RequestHead:
-    """The JSON of a request, behind which so many bytes follow. Raises RequestFault."""
+) -> InferRequest:
+    """Parse the JSON of a request that so many bytes follow. Raises RequestFault."""
     content = _json(text)
     if not isinstance(content, dict) or not isinstance(content.get("inputs"), list):
         raise RequestFault(REQUEST, "is not a JSON object with a list of inputs", SEND_OBJECT)
@@ -158,7 +144,7 @@ def parse_head(
         )
     parameters = _parameters(content, "parameters")
     requested = tuple(_parse_output(entry, outputs) for entry in _list(content.get("outputs")))
-    return RequestHead(
+    return InferRequest(
         str(content.get("id") or ""),
         counts.pop(),
         tuple(inputs_by_name[port.name][0] for port in inputs),
@@ -175,7 +161,7 @@ def _json(text: memoryview) -> Any:
     except ValueError:
         pass
     try:
-        # What orjson refuses and JSON's other readers take: NaN, and integers of more than 64 bits.
+        # json accepts what orjson does not: NaN, and integers of more than 64 bits.
         return json.loads(bytes(text))
     except (ValueError, RecursionError) as error:
         raise RequestFault(REQUEST, f"is not JSON: {error}", SEND_OBJECT) from error
@@ -190,10 +176,10 @@ def _list(value: Any) -> list[Any]:
 
 
 def _timeout_s(value: Any) -> float | None:
-    """The protocol's timeout is in microseconds; 0 is none."""
+    """The timeout in seconds from the protocol's microseconds; None for 0."""
     if value is None:
         return None
-    # NaN compares with nothing, so it would disorder the event loop's timers; a long integer is beyond every float.
+    # NaN would disorder the event loop's timers; a long integer does not fit into a float.
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LONGEST_TIMEOUT_US:
         problem = f"is {quoted(value)}, not a number of microseconds from 0 to {LONGEST_TIMEOUT_US:.0f}"
         raise RequestFault("parameters.timeout", problem, "Send such a number, or leave it out.")
@@ -227,7 +213,7 @@ def _parse_output(entry: Any, outputs: Sequence[str]) -> tuple[str, bool]:
 
 
 def _parse_shape(entry: Mapping[str, Any], port: TensorPort) -> tuple[int, ...]:
-    """The shape of one input, its rows first."""
+    """The shape of an input, with its rows."""
     if entry.get("datatype") != port.datatype:
         raise RequestFault(
             f"input {port.name}",
@@ -255,14 +241,14 @@ def _parse_shape(entry: Mapping[str, Any], port: TensorPort) -> tuple[int, ...]:
 
 
 def too_many_rows(name: str, rows: int, most: int) -> RequestFault:
-    """The fault of an input with none, or with more than a request may have."""
+    """The fault for an input with no rows or too many."""
     return RequestFault(f"input {name}", f"has {rows} rows, outside 1 to {most}", "Send the rows in parts.")
 
 
 def _locate_input(
     entry: Mapping[str, Any], port: TensorPort, shape: tuple[int, ...], following: int, used: int
 ) -> tuple[slice | memoryview, int]:
-    """Where the bytes of one input are, of those that follow, or its numbers; and how many of those are used then."""
+    """The slice of an input's bytes, or its numbers from the JSON; and the end of the used bytes."""
     size = math.prod(shape) * SIZES[port.datatype]
     stated_bytes = _parameters(entry, f"input {port.name}: parameters").get("binary_data_size")
     if stated_bytes is not None:
@@ -280,7 +266,7 @@ def _locate_input(
 
 
 def _encode_numbers(data: Any, shape: tuple[int, ...], port: TensorPort) -> memoryview:
-    """Numbers of a JSON list, flat or nested, as bytes."""
+    """The bytes of the numbers in a JSON list, flat or nested."""
     if not isinstance(data, list):
         problem = "has neither a list of data nor a binary_data_size"
         raise RequestFault(f"input {port.name}", problem, "Send one of them.")
@@ -312,13 +298,13 @@ def _encode_numbers(data: Any, shape: tuple[int, ...], port: TensorPort) -> memo
 
 
 def _as_uint64(data: list[Any], floats: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Whole numbers as such where numpy made floats of them: it does of some below 2^63 and some from there on."""
+    """Integers that numpy turned into floats, as it does if some are below 2^63 and some above."""
     objects = np.asarray(data, dtype=object)
     return objects.astype(np.uint64) if all(type(value) is int for value in objects.flat) else floats
 
 
 def _as_bf16(array: np.ndarray[Any, np.dtype[np.float32]]) -> Any:
-    """The upper halves, rounded to the nearest even."""
+    """The upper half of each float32, rounded to nearest even."""
     bits = array.view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
@@ -326,10 +312,7 @@ def _as_bf16(array: np.ndarray[Any, np.dtype[np.float32]]) -> Any:
 def encode_response(
     request: InferRequest, model: str, outputs: Sequence[TensorPort], tensors: Sequence[bytes | memoryview]
 ) -> tuple[bytes, int | None]:
-    """The body of an answer to a request for these outputs, and the length of its JSON where bytes follow.
-
-    Raises RequestFault as `response_blocks` does.
-    """
+    """The body of a response, and the length of its JSON if bytes follow. Raises RequestFault."""
     text, blocks = response_blocks(request, model, outputs, tensors)
     return (b"".join([text, *blocks]), len(text)) if blocks else (text, None)
 
@@ -337,10 +320,7 @@ def encode_response(
 def response_blocks(
     request: InferRequest, model: str, outputs: Sequence[TensorPort], tensors: Sequence[bytes | memoryview]
 ) -> tuple[bytes, list[bytes | memoryview]]:
-    """The JSON of an answer and the tensors that follow it as bytes.
-
-    Raises RequestFault for numbers that JSON has no word for.
-    """
+    """The JSON of a response and the tensors that follow as bytes. Raises RequestFault for NaN or infinity in JSON."""
     entries, blocks = [], []
     for number, binary in _requested_outputs(request, outputs):
         port, raw = outputs[number], tensors[number]
@@ -357,7 +337,7 @@ def response_blocks(
 
 
 def all_binary(request: InferRequest) -> bool:
-    """Whether every output is wanted as bytes."""
+    """Whether all outputs are requested as bytes."""
     return (
         all(binary for _, binary in request.requested_outputs)
         if request.requested_outputs
@@ -366,7 +346,7 @@ def all_binary(request: InferRequest) -> bool:
 
 
 def _requested_outputs(request: InferRequest, outputs: Sequence[TensorPort]) -> Iterator[tuple[int, bool]]:
-    """Place and form of each output that is wanted."""
+    """Index of each requested output, and whether as bytes."""
     if not request.requested_outputs:
         yield from ((number, request.binary) for number in range(len(outputs)))
         return
@@ -378,12 +358,12 @@ def _requested_outputs(request: InferRequest, outputs: Sequence[TensorPort]) -> 
 def _json_text(value: str) -> str:
     try:
         return orjson.dumps(value).decode()
-    except TypeError:  # half a surrogate pair, which UTF-8 has no bytes for
+    except TypeError:  # half a surrogate pair has no UTF-8
         return json.dumps(value)
 
 
 def _json_numbers(raw: bytes | memoryview, port: TensorPort) -> bytes:
-    """The numbers of a tensor as JSON, without brackets, in pieces between which other threads run."""
+    """The numbers of a tensor as JSON without brackets; written in pieces, so that other threads can run."""
     if port.datatype == "BF16":
         wide = np.frombuffer(raw, dtype=np.uint16).astype(np.uint32) << 16
         array: np.ndarray[Any, Any] = wide.view(np.float32)
@@ -392,14 +372,14 @@ def _json_numbers(raw: bytes | memoryview, port: TensorPort) -> bytes:
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         problem = "holds NaN or infinity, for which JSON has no number"
         raise RequestFault(f"output {port.name}", problem, "Ask for it as bytes (binary_data).", 400)
-    # As float64, every float is written with the digits of its exact value.
+    # float64 keeps the exact value of every float.
     kind = np.float64 if array.dtype.kind == "f" else array.dtype
     pieces = (array[at : at + PIECE].astype(kind) for at in range(0, len(array), PIECE))
     return b",".join(orjson.dumps(piece, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1] for piece in pieces)
 
 
 def parse_port(metadata: Mapping[str, Any]) -> TensorPort:
-    """A port as a worker tells it."""
+    """The port in a worker's metadata."""
     return TensorPort(
         str(metadata["name"]), str(metadata["datatype"]), tuple(int(size) for size in metadata["shape"][1:])
     )
@@ -412,7 +392,7 @@ def split_outputs(
     rows: int,
     ports: Sequence[TensorPort],
 ) -> list[memoryview]:
-    """The outputs' bytes of a batch. Raises ValueError where they are not those that the model said it gives."""
+    """The bytes of each output of a batch. Raises ValueError if they differ from the model's ports."""
     if not len(shapes) == len(dtypes) == len(ports):
         raise ValueError(f"{len(shapes)} tensors, not {len(ports)}")
     blocks, offset = [], 0

@@ -1,7 +1,7 @@
-"""One address for models whose slices are servers of their own: Open Inference Protocol v2 in front of it.
+"""The router: one address, speaking the Open Inference Protocol v2, for models whose slices are separate servers.
 
-A request for a whole model goes on as it came. One for a cut model goes through its parts in a row, each part's
-values in binary form, and comes back as its client asked. What waits holds no thread.
+A request for a whole model is forwarded unchanged. One for a cut model passes through its parts, with tensors as
+bytes, and returns in the form that the client asked for. Waiting requests hold no thread.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from torchsplit_core.serving.protocol.access_guard import HEALTH, AccessGuard
 from torchsplit_core.serving.protocol.body_readers import BodyReaders, is_quick_to_read
 from torchsplit_core.serving.protocol.client import RawTensor, decode_outputs, encode_request
 from torchsplit_core.serving.protocol.http_body import content_headers, max_body_bytes, parse_json_length
+from torchsplit_core.serving.protocol.http_client import ClientResponse
 from torchsplit_core.serving.protocol.http_server import Request, json_response
 from torchsplit_core.serving.protocol.tensors import (
     LENGTH_HEADER,
@@ -31,7 +32,6 @@ from torchsplit_core.serving.protocol.tensors import (
     encode_response,
     parse_request,
 )
-from torchsplit_core.serving.router.backend import BackendResponse
 from torchsplit_core.serving.router.load_balancer import (
     LARGEST_TEXT,
     REDEPLOY,
@@ -39,72 +39,67 @@ from torchsplit_core.serving.router.load_balancer import (
     error_response,
     max_response_bytes,
 )
-from torchsplit_core.serving.settings import Access, Limits
+from torchsplit_core.serving.settings import AccessSettings, RequestLimits
 from torchsplit_core.values import quoted, suggestion
 from torchsplit_core.values.serving.datatypes import SIZES
 from torchsplit_core.values.serving.routes import RoutedModel, RoutedTensor, Routes, RouteStep
 
 READY_S = 1.0
-"""How long one server may take to say that it is ready."""
+"""Time for a server to say that it is ready."""
 FIXED_PATHS = {"/v2": "server", HEALTH[0]: "live", HEALTH[1]: "ready", "/metrics": "metrics"}
-"""Paths that are of no model, and what is asked by them."""
+"""Paths without a model, and their verbs."""
 INLINE_BYTES = 256 * 1024
-"""More is written in a thread, so that other requests are not held up."""
+"""More bytes are encoded in a thread, so that other requests are not delayed."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class Router:
-    """What clients talk to: `wire.http` calls it. To be made in the event loop.
+    """The application that `HttpServer` calls. Create it in the event loop.
 
-    An answer that takes longer than `timeout_s`, through all parts, is given up (504). The token that clients show is
-    the one that the servers are shown.
+    A response may take `timeout_s` through all parts (else 504). The servers get the same token as the clients send.
     """
 
-    def __init__(self, routes: Routes, timeout_s: float, access: Access, limits: Limits) -> None:
+    def __init__(
+        self, routes: Routes, timeout_s: float, access: AccessSettings, limits: RequestLimits
+    ) -> None:
         self.guard, self.readers = AccessGuard(access), BodyReaders(limits)
         self.models = {
             model.name: _ModelRoute(model, timeout_s, limits, self.readers, access.token)
             for model in routes.models
         }
         self._registry = CollectorRegistry()
-        self._count = Counter(
-            "torchsplit_route_requests",
-            "Answers by model and status",
-            ["model", "code"],
-            registry=self._registry,
-        )
+        counter = partial(Counter, registry=self._registry)
+        self._count = counter("torchsplit_route_requests", "Answers by model and status", ["model", "code"])
         self._seconds = Histogram(
             "torchsplit_route_seconds", "Seconds from request to answer", ["model"], registry=self._registry
         )
-        self._refused = Counter(
+        self._refused = counter(
             "torchsplit_route_refused",
             "Requests and connections that a limit refused, by the limit",
             ["reason"],
-            registry=self._registry,
         )
         self._tasks: set[asyncio.Task[None]] = set()
 
     def admit(self, request: Request) -> int:
-        """Bytes that the body may have. Raises RequestFault for who may not ask, and for no such path."""
+        """Largest allowed body in bytes. Raises RequestFault if access is denied or the path is unknown."""
         self.guard.check(request)
         model, verb = self._resolve(request)
         return model.max_body_bytes if model is not None and verb == "infer" else http_server.LARGE_BODY
 
     def refused(self, request: Request | None, fault: RequestFault) -> None:
-        """Count what a limit has refused."""
+        """Count a request or connection that a limit rejected."""
         self._refused.labels(fault.reason or "request").inc()
 
     def handle(self, request: Request) -> None:
-        """Answer now, or once the servers have."""
+        """Reply now, or once the servers have responded."""
         model, verb = self._resolve(request)
         if model is not None and verb == "infer":
             self._spawn(request, self._infer(model, request))
         elif verb == "ready":
-            self._spawn(
-                request, self._ready(request, list(self.models.values()) if model is None else [model])
-            )
+            routes = list(self.models.values()) if model is None else [model]
+            self._spawn(request, self._ready(request, routes))
         elif model is not None:
             request.reply(json_response(model.metadata()))
         elif verb == "metrics":
@@ -117,7 +112,7 @@ class Router:
             request.reply(json_response({"name": "torchsplit", "version": "1", "extensions": extensions}))
 
     def _resolve(self, request: Request) -> tuple[_ModelRoute | None, str]:
-        """The model that a path is of, and what is asked. Raises RequestFault for what there is not."""
+        """Model and verb of a path. Raises RequestFault for an unknown path, model or method."""
         path = request.path
         if path in FIXED_PATHS:
             http_server.check_method(request, "GET")
@@ -136,9 +131,9 @@ class Router:
         return self.models[name], verb
 
     def _spawn(self, request: Request, work: Coroutine[Any, Any, None]) -> None:
-        """Do what takes time as a task that ends where the client goes away."""
+        """Run a task that is cancelled when the client disconnects."""
         task = asyncio.create_task(work)
-        request.gone = partial(_cancel, task)
+        request.gone = task.cancel
         self._tasks.add(task)
 
         def on_done(done: asyncio.Task[None]) -> None:
@@ -156,9 +151,7 @@ class Router:
             }
             response = await model.infer(headers, request.body)
             status = response.status
-            forwarded = tuple(
-                (name, value) for name, value in response.headers.items() if name in _FORWARDED_HEADERS
-            )
+            forwarded = tuple(item for item in response.headers.items() if item[0] in _FORWARDED_HEADERS)
             request.reply(http_server.HttpResponse(status, (response.body,), forwarded))
         except asyncio.CancelledError:
             status = 499
@@ -168,17 +161,12 @@ class Router:
             self._seconds.labels(model.model.name).observe(time.perf_counter() - began)
 
     async def _ready(self, request: Request, routes: list[_ModelRoute]) -> None:
-        for model, is_ready in zip(
-            routes, await asyncio.gather(*(route.ready() for route in routes)), strict=True
-        ):
+        states = await asyncio.gather(*(route.ready() for route in routes))
+        for model, is_ready in zip(routes, states, strict=True):
             if not is_ready:
                 problem = "has a part without a server that is ready"
                 raise RequestFault(model.model.name, problem, "Ask again later.", 503)
         request.reply(json_response({"ready": True}))
-
-
-def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
 
 
 _FORWARDED_HEADERS = ("content-type", LENGTH_HEADER, "content-encoding", "retry-after")
@@ -188,7 +176,12 @@ class _ModelRoute:
     """A model and the servers of its parts."""
 
     def __init__(
-        self, model: RoutedModel, timeout_s: float, limits: Limits, readers: BodyReaders, token: str | None
+        self,
+        model: RoutedModel,
+        timeout_s: float,
+        limits: RequestLimits,
+        readers: BodyReaders,
+        token: str | None,
     ) -> None:
         self.model, self.timeout_s, self.readers = model, timeout_s, readers
         self.parts = [(step, LoadBalancer(step.servers, token)) for step in model.steps]
@@ -208,7 +201,7 @@ class _ModelRoute:
     async def ready(self) -> bool:
         return all(await asyncio.gather(*(balancer.ready(READY_S) for _, balancer in self.parts)))
 
-    async def infer(self, headers: Mapping[str, str], body: bytes | bytearray) -> BackendResponse:
+    async def infer(self, headers: Mapping[str, str], body: bytes | bytearray) -> ClientResponse:
         try:
             async with self._deadline(self.timeout_s):
                 return await (self._forward if len(self.parts) == 1 else self._run_parts)(headers, body)
@@ -225,7 +218,7 @@ class _ModelRoute:
             remedy = "Ask again later, or allow more time."
             raise RequestFault(self.model.name, problem, remedy, 504) from None
 
-    async def _forward(self, headers: Mapping[str, str], body: bytes | bytearray) -> BackendResponse:
+    async def _forward(self, headers: Mapping[str, str], body: bytes | bytearray) -> ClientResponse:
         step, balancer = self.parts[0]
         forwarded = {
             name: value
@@ -236,7 +229,7 @@ class _ModelRoute:
         max_bytes = max_response_bytes(list(map(_port, self.model.outputs)), rows, text=True)
         return await balancer.send(step.model, forwarded, body, max_bytes)
 
-    async def _run_parts(self, headers: Mapping[str, str], body: bytes | bytearray) -> BackendResponse:
+    async def _run_parts(self, headers: Mapping[str, str], body: bytes | bytearray) -> ClientResponse:
         parsed = await self._parsed(headers, body)
         values_by_name = {
             port.name: RawTensor(port.name, port.datatype, shape, data)
@@ -249,15 +242,14 @@ class _ModelRoute:
                     return failure
         outputs = {name: values_by_name[value] for name, value in self.output_values.items()}
         if odd := [name for name, tensor in outputs.items() if tensor.shape[:1] != (parsed.rows,)]:
-            return _bad_part_response(
-                f"output {odd[0]}", f"came without the {parsed.rows} rows of the request"
-            )
+            problem = f"came without the {parsed.rows} rows of the request"
+            return _bad_part_response(f"output {odd[0]}", problem)
         ports = [TensorPort(name, tensor.datatype, tensor.shape[1:]) for name, tensor in outputs.items()]
         values = [tensor.data for tensor in outputs.values()]
         text, json_bytes = await _run_inline_or_in_thread(
             sum(map(len, values)), encode_response, parsed, self.model.name, ports, values
         )
-        return BackendResponse(200, content_headers(json_bytes), text)
+        return ClientResponse(200, content_headers(json_bytes), text)
 
     async def _parsed(self, headers: Mapping[str, str], body: bytes | bytearray) -> InferRequest:
         encoding, gives = headers.get("content-encoding", ""), list(self.output_values)
@@ -268,53 +260,47 @@ class _ModelRoute:
 
     async def _run_part(
         self, step: RouteStep, balancer: LoadBalancer, values: dict[str, RawTensor], rows: int
-    ) -> BackendResponse | None:
-        """Adds what a part gives to what is known; its refusal where it gives nothing.
+    ) -> ClientResponse | None:
+        """Run a part and add its outputs to `values`; returns the response if the part failed.
 
-        Values have the names of the model's graph here and those of its server there: they meet by their order.
+        The part's server has other names for the values than the graph; they correspond by order.
         """
         ports = await balancer.ports(step.model, step.inputs)
         inputs = [
             replace(values[name], name=server_name)
             for name, server_name in zip(step.inputs, ports.inputs, strict=True)
         ]
-        body, length = await _run_inline_or_in_thread(
-            sum(len(tensor.data) for tensor in inputs), encode_request, inputs
-        )
+        size = sum(len(tensor.data) for tensor in inputs)
+        body, head_bytes = await _run_inline_or_in_thread(size, encode_request, inputs)
         max_bytes = max_response_bytes(ports.outputs, rows, text=False)
-        response = await balancer.send(step.model, content_headers(length), body, max_bytes)
+        response = await balancer.send(step.model, content_headers(head_bytes), body, max_bytes)
         if response.status != 200:
             return response
-        length_header = response.headers.get(LENGTH_HEADER, "")
-        if (
-            int(length_header)
-            if length_header.isdecimal() and len(length_header) < 13
-            else len(response.body)
-        ) > LARGEST_TEXT:
-            return _bad_part_response(
-                step.model, f"gave an answer with more than {LARGEST_TEXT} bytes of JSON"
-            )
+        length = response.headers.get(LENGTH_HEADER, "")
+        json_bytes = int(length) if length.isdecimal() and len(length) < 13 else len(response.body)
+        problem = f"gave an answer with more than {LARGEST_TEXT} bytes of JSON"
+        if json_bytes > LARGEST_TEXT:
+            return _bad_part_response(step.model, problem)
         try:
-            outputs = decode_outputs(response.body, length_header or None)
+            outputs = decode_outputs(response.body, length or None)
         except ValueError as fault:
             return _bad_part_response(step.model, f"gave an answer that cannot be read: {fault}")
         if len(outputs) != len(step.outputs):
-            return _bad_part_response(
-                step.model, f"gave {len(outputs)} values, not {', '.join(step.outputs)}"
-            )
+            problem = f"gave {len(outputs)} values, not {', '.join(step.outputs)}"
+            return _bad_part_response(step.model, problem)
         values.update(zip(step.outputs, outputs, strict=True))
         return None
 
 
 async def _run_inline_or_in_thread(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What `work` gives; where it is about so many bytes, worked beside the event loop."""
+    """Call `work`, in a thread if it handles INLINE_BYTES or more."""
     if size < INLINE_BYTES:
         return work(*args, **kwargs)
     return await asyncio.to_thread(work, *args, **kwargs)
 
 
 def _most_rows(ports: list[TensorPort], size: int) -> int:
-    """Rows that a body of so many bytes can have: a number takes two of them in JSON (with its comma), or its own."""
+    """Most rows in a body of so many bytes: a number takes at least 2 in JSON (with a comma), or its own size."""
     if not ports or any(-1 in port.shape for port in ports):
         return MOST_ROWS
     least = sum(port.row_bytes // SIZES[port.datatype] * min(2, SIZES[port.datatype]) for port in ports)
@@ -329,6 +315,6 @@ def _tensor_metadata(tensor: RoutedTensor) -> dict[str, Any]:
     return {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
 
 
-def _bad_part_response(where: str, problem: str) -> BackendResponse:
-    """What a server of a part gave that the routes do not know."""
+def _bad_part_response(where: str, problem: str) -> ClientResponse:
+    """The response if a part's server does not fit the routes."""
     return error_response(RequestFault(where, problem, REDEPLOY, 502))

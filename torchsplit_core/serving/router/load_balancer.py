@@ -1,4 +1,4 @@
-"""Calls to the servers of a part: the least busy first, the next where one is not there or will not."""
+"""Sends requests to the servers of a part: to the least busy first, then to the others if it fails."""
 
 from __future__ import annotations
 
@@ -9,50 +9,50 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
-from torchsplit_core.serving.protocol.tensors import RequestFault, TensorPort
-from torchsplit_core.serving.router.backend import (
-    Backend,
-    BackendResponse,
+from torchsplit_core.serving.protocol.http_client import (
+    ClientResponse,
     InvalidResponseError,
     ResponseTooLargeError,
 )
+from torchsplit_core.serving.protocol.tensors import RequestFault, TensorPort
+from torchsplit_core.serving.router.backend import Backend
 from torchsplit_core.values.serving.datatypes import SIZES
 from torchsplit_core.values.serving.routes import RouteServer
 
 RETRYABLE_STATUS = (429, 503)
-"""What one server answers that another may not: its queue is full; it is not ready, draining, or lost its worker."""
+"""Status codes of a full queue and of a server that is not ready; another server may respond."""
 LARGEST_RESPONSE = 512 * 2**20
-"""Bytes of an answer whose outputs have sizes that are free or not known."""
+"""Largest response in bytes if the sizes of its outputs are free or unknown."""
 LARGEST_TEXT = 2**20
-"""Bytes of an answer beside its tensors: its JSON, a message, metadata."""
+"""Bytes of a response without tensors: its JSON, a message, metadata."""
 NUMBER_BYTES = 26
-"""A number in JSON at its longest, with what parts it from the next."""
+"""Longest number in JSON, with its separator."""
 REDEPLOY = "Deploy the parts and the routes anew, from one plan."
 
 
 @dataclass(frozen=True, slots=True)
 class PartPorts:
-    """What a part's servers say that it takes, by name in order, and gives (None: they do not say)."""
+    """A part's inputs and outputs as its servers name them; `outputs` None: their metadata has none."""
 
     inputs: tuple[str, ...]
     outputs: tuple[TensorPort, ...] | None
 
 
-def error_response(fault: RequestFault) -> BackendResponse:
-    """The answer that tells of a fault."""
+def error_response(fault: RequestFault) -> ClientResponse:
+    """The response for a fault."""
     body = json.dumps({"error": str(fault)}).encode()
-    return BackendResponse(fault.status, {"content-type": "application/json"}, body)
+    return ClientResponse(fault.status, {"content-type": "application/json"}, body)
 
 
 def unreachable(model: str) -> RequestFault:
-    """The fault where none of a part's servers is there."""
+    """The fault if no server of a part can be reached."""
     return RequestFault(
         model, "has no server that can be reached", "Start its servers, or ask again later.", 503
     )
 
 
 def max_response_bytes(outputs: Sequence[TensorPort] | None, rows: int, *, text: bool) -> int:
-    """Bytes that an answer with so many rows of these outputs has at most, as JSON `text` or as bytes."""
+    """Largest response with so many rows of these outputs, as JSON (`text`) or bytes."""
     if outputs is None or any(-1 in port.shape for port in outputs):
         return LARGEST_RESPONSE
     row = sum(
@@ -63,7 +63,7 @@ def max_response_bytes(outputs: Sequence[TensorPort] | None, rows: int, *, text:
 
 @dataclass
 class LoadBalancer:
-    """The servers of a part and how many requests each has in work; `token` is what they are shown."""
+    """The servers of a part with their active requests; `token` is sent to all of them."""
 
     servers: tuple[RouteServer, ...]
     token: str | None = None
@@ -80,11 +80,11 @@ class LoadBalancer:
         headers: Mapping[str, str],
         body: bytes | bytearray,
         max_bytes: int = LARGEST_RESPONSE,
-    ) -> BackendResponse:
-        """The answer of the first server that gives one: least busy for its weight first.
+    ) -> ClientResponse:
+        """The response of the first server that gives one; servers are tried by load over weight, each once.
 
-        Each is asked once at most; where none gives one, the last refusal stands, 503 where none was reached, 502 where
-        an answer is none of HTTP or has more than `most` bytes. The caller says how long all of it may take.
+        If none gives one: its last 429 or 503, 503 if none was reached, 502 for a response that is no HTTP or has more
+        than `max_bytes`. The caller limits the time.
         """
         path = f"/v2/models/{quote(model, safe='')}/infer"
         tried_urls: set[str] = set()
@@ -109,43 +109,38 @@ class LoadBalancer:
         return last
 
     async def ports(self, model: str, inputs: Sequence[str]) -> PartPorts:
-        """What the servers say that the part takes, which is as many as `inputs`, and gives; asked until one says it.
+        """The part's ports, from the first server that describes them with as many inputs as `inputs` (cached).
 
-        Raises RequestFault where none does.
+        Raises RequestFault if none does.
         """
         fault = unreachable(model)
         for server in () if self._ports is not None else self.servers:
             try:
                 response = await self._get(server, f"/v2/models/{quote(model, safe='')}")
-            except InvalidResponseError as error:
-                fault = _invalid_response(model, error)
-                continue
-            except (OSError, ResponseTooLargeError):
-                continue
-            if response.status == 200:
-                try:
+                if response.status == 200:
                     ports = _ports(response.body)
                     if len(ports.inputs) == len(inputs):
                         self._ports = ports
                         break
                     problem = f"takes {', '.join(ports.inputs)}, not {', '.join(inputs)}"
-                    fault = RequestFault(model, problem, REDEPLOY, 502)
-                except (ValueError, TypeError, KeyError, RecursionError) as error:
-                    problem = (
-                        f"gave metadata that names no inputs ({type(error).__name__}: {str(error)[:200]})"
-                    )
-                    fault = RequestFault(model, problem, REDEPLOY, 502)
-            elif response.status not in RETRYABLE_STATUS:
-                problem = (
-                    f"has a server that answers {response.status} where it is asked for the model's metadata"
-                )
-                fault = RequestFault(model, problem, REDEPLOY, 502)
+                elif response.status in RETRYABLE_STATUS:
+                    continue
+                else:
+                    problem = f"has a server that answers {response.status} where it is asked for the model's metadata"
+            except InvalidResponseError as error:
+                fault = _invalid_response(model, error)
+                continue
+            except (OSError, ResponseTooLargeError):
+                continue
+            except (ValueError, TypeError, KeyError, RecursionError) as error:
+                problem = f"gave metadata that names no inputs ({type(error).__name__}: {str(error)[:200]})"
+            fault = RequestFault(model, problem, REDEPLOY, 502)
         if self._ports is None:
             raise fault
         return self._ports
 
     async def ready(self, timeout_s: float) -> bool:
-        """Whether one of them is; each has so long to say it."""
+        """Whether a server is ready; each gets `timeout_s` to say so."""
         for server in self.servers:
             with contextlib.suppress(OSError, ResponseTooLargeError):
                 async with asyncio.timeout(timeout_s):
@@ -153,7 +148,7 @@ class LoadBalancer:
                         return True
         return False
 
-    async def _get(self, server: RouteServer, path: str) -> BackendResponse:
+    async def _get(self, server: RouteServer, path: str) -> ClientResponse:
         return await self._backends[server.url].send("GET", path, {}, b"", LARGEST_TEXT)
 
     def _least_busy(self, tried: set[str]) -> RouteServer | None:

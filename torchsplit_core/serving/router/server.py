@@ -1,4 +1,4 @@
-"""The router as a process: listens until it is told to stop, and answers what it has taken before it ends."""
+"""The router's process: serves until it is told to stop, then finishes the requests in flight."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torchsplit_core.serving.protocol.file_limits import raise_file_limit
 from torchsplit_core.serving.protocol.http_server import HttpServer
 from torchsplit_core.serving.protocol.listener import open_listener, stop_on_signal, url_of
 from torchsplit_core.serving.router.app import Router
-from torchsplit_core.serving.settings import Access, Limits, check_port
+from torchsplit_core.serving.settings import AccessSettings, RequestLimits, check_port
 from torchsplit_core.values.limits import check_number
 from torchsplit_core.values.serving.routes import Routes
 
 DRAIN_S = 30
-"""How long requests that were taken may still need once it is told to stop."""
+"""Time for requests in flight once the router is told to stop."""
 
 
 def run_router(
@@ -25,14 +25,14 @@ def run_router(
     host: str,
     port: int,
     timeout_s: float,
-    access: Access,
-    limits: Limits,
+    access: AccessSettings,
+    limits: RequestLimits,
 ) -> None:
-    """Answer at host:port until SIGTERM or SIGINT. Raises InputFault where the port cannot be had."""
+    """Route requests at host:port until SIGTERM or SIGINT. Raises InputFault if the port is not available."""
     check_number("--timeout-s", timeout_s, positive=True)
     check_port(port)
     tls = load_tls_context(access)
-    # Each request has two: its client's, and one to a server.
+    # A request needs two connections: its client's and one to a server.
     max_clients = raise_file_limit(2 * limits.connections) // 2
     limits = replace(limits, connections=max(1, max_clients))
 
