@@ -92,9 +92,8 @@ def _pair_nearest(
         for item in gpu.slices:
             column_of.setdefault((item.profile, item.start), len(column_of))
             column_of.setdefault(_slice_key(item), len(column_of))
-    weight = np.array(
-        [SLICE_WEIGHT if len(key) == 2 else TENANT_WEIGHT for key in column_of], dtype=np.float64
-    )  # type: ignore[arg-type]
+    weights = [SLICE_WEIGHT if len(key) == 2 else TENANT_WEIGHT for key in column_of]  # type: ignore[arg-type]
+    weight = np.array(weights, dtype=np.float64)
     before_features, after_features = (
         _features([gpus[n] for n in numbers], column_of) for gpus, numbers in ((before, left), (after, right))
     )
