@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -34,7 +33,7 @@ from torchsplit_core.values import (
 )
 from torchsplit_core.workspace import faults, named_results
 from torchsplit_core.workspace.drafts import DraftStore
-from torchsplit_core.workspace.store import Store, Workspace
+from torchsplit_core.workspace.store import Workspace
 
 HOSTILE = "<img src=x onerror=alert(1)>![a](http://x)**b**$x$:red[c]&quot;"
 CODE = re.compile("`[^`\n]*`")
@@ -75,7 +74,7 @@ def renamed(asked: PlanRequest, outcome: PlanOutcome) -> tuple[PlanRequest, Plan
     )
 
 
-def test_hostile_names_stay_words_on_every_page(store: Store) -> None:
+def test_hostile_names_stay_words_on_every_page(store):
     workspace = store.create(HOSTILE)
     asked, outcome = renamed(request(), workflow.plan(request()))
     for name in (HOSTILE, f"{HOSTILE} 2"):
@@ -126,7 +125,7 @@ def thousand() -> tuple[PlanRequest, PlanOutcome]:
 
 
 @pytest.mark.slow
-def test_a_thousand_models_on_a_thousand_gpus(workspace: Workspace) -> None:
+def test_a_thousand_models_on_a_thousand_gpus(workspace):
     asked, outcome = thousand()
     workspace.put("plan_request", "many", asked)
     workspace.put("plan", "many", outcome)
@@ -139,7 +138,7 @@ def test_a_thousand_models_on_a_thousand_gpus(workspace: Workspace) -> None:
 
 
 @pytest.mark.slow
-def test_one_model_alone_also_with_a_plan_that_leaves_out_its_levels(workspace: Workspace) -> None:
+def test_one_model_alone_also_with_a_plan_that_leaves_out_its_levels(workspace):
     asked = replace(request(), models=request().models[:1])
     outcome = workflow.plan(asked)
     workspace.put("plan_request", "alone", asked)
@@ -157,12 +156,8 @@ def test_one_model_alone_also_with_a_plan_that_leaves_out_its_levels(workspace: 
 
 
 def test_a_disk_that_is_full_while_a_draft_is_kept_loses_nothing(
-    workspace: Workspace,
-    page: Callable[..., AppTest],
-    native_sliders: None,
-    monkeypatch: pytest.MonkeyPatch,
-    started: list[tuple[str, Any]],
-) -> None:
+    workspace, page, native_sliders, monkeypatch, started
+):
     workspace.put("plan_request", "review", request())
     workspace.put("plan", "review", workflow.plan(request()))
     plan_page = page("plan", workspace)
@@ -189,9 +184,7 @@ def test_a_disk_that_is_full_while_a_draft_is_kept_loses_nothing(
     assert found.request.gpus[0].count == 2
 
 
-def test_work_that_ends_while_its_page_is_closed_is_found_done(
-    workspace: Workspace, page: Callable[..., AppTest]
-) -> None:
+def test_work_that_ends_while_its_page_is_closed_is_found_done(workspace, page):
     workspace.put("plan_request", "review", request())
     job = workspace.add_job("Plan review", PLAN, {"request": "review"}).id
     state = {

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from tests.support.paths import ROOT
 from torchsplit_core.jobs.job_kinds import SWEEP, SweepParameters
@@ -42,9 +39,8 @@ def old(tmp_path: Path) -> Workspace:
     ],
 )
 def test_every_page_opens_with_the_failures_that_belong_there(
-    name: str, failed: int, started_again: Any, old: Workspace, page: Callable[..., AppTest],
-    started: list[tuple[str, Any]],
-) -> None:  # fmt: skip
+    name, failed, started_again, old, page, started
+):
     opened = page(name, old)
     told = [element.value.replace("\\", "") for element in opened.error]
     assert len([text for text in told if " failed. " in text]) == failed
@@ -55,9 +51,7 @@ def test_every_page_opens_with_the_failures_that_belong_there(
         assert started == [started_again]
 
 
-def test_work_of_no_known_kind_is_told_and_offers_no_resume(
-    old: Workspace, page: Callable[..., AppTest]
-) -> None:
+def test_work_of_no_known_kind_is_told_and_offers_no_resume(old, page):
     opened = page("activity", old)
     told = [element.value.replace("\\", "") for element in opened.markdown]
     assert "**Fly**" in told and told[told.index("**Fly**") + 1 :].count("It was killed.") >= 1

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -69,7 +68,7 @@ def download(page: Page, label: str) -> str:
 
 
 @pytest.mark.repeated
-def test_a_model_is_measured_asked_about_and_downloaded(session: Callable[..., Page], address: str) -> None:
+def test_a_model_is_measured_asked_about_and_downloaded(session, address):
     page = session()
     page.goto(f"{address}/profile")
     heading(page, "Model")
@@ -123,9 +122,7 @@ def test_a_model_is_measured_asked_about_and_downloaded(session: Callable[..., P
 
 
 @pytest.mark.repeated
-def test_a_table_of_other_words_is_mapped_imported_and_compared(
-    session: Callable[..., Page], address: str, tmp_path: Path
-) -> None:
+def test_a_table_of_other_words_is_mapped_imported_and_compared(session, address, tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text(TABLE, encoding="utf-8")
     page = session()
@@ -167,9 +164,7 @@ def filled(address: str, home: Path) -> str:
 
 
 @repeated(("scheme", "width"), [("dark", PHONE), ("light", 1440)], kept=0)
-def test_every_tab_is_accessible_and_fits_its_window(
-    scheme: str, width: int, session: Callable[..., Page], address: str, filled: str
-) -> None:
+def test_every_tab_is_accessible_and_fits_its_window(scheme, width, session, address, filled):
     page = session(width=width, scheme=scheme)
     page.goto(f"{address}/profile?workspace={filled}")
     heading(page, "library:bert")
@@ -183,9 +178,7 @@ def test_every_tab_is_accessible_and_fits_its_window(
 
 
 @pytest.mark.repeated
-def test_the_curves_have_a_picture_words_and_a_table(
-    session: Callable[..., Page], address: str, filled: str
-) -> None:
+def test_the_curves_have_a_picture_words_and_a_table(session, address, filled):
     page = session()
     page.goto(f"{address}/profile?workspace={filled}")
     heading(page, "library:bert")

@@ -25,9 +25,7 @@ def given(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
 
 
-def test_a_request_comes_in_and_its_plan_goes_out_by_standard_streams(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_request_comes_in_and_its_plan_goes_out_by_standard_streams(monkeypatch, capsys):
     given(monkeypatch, REQUEST.read_text())
     assert main(["plan", "-", "-o", "-"]) == 0
     plan = capsys.readouterr().out
@@ -45,26 +43,20 @@ def test_a_request_comes_in_and_its_plan_goes_out_by_standard_streams(
         ('{"format": "torchsplit.plan"}', "is a torchsplit.plan file"),
     ],
 )
-def test_standard_input_that_ends_half_way_is_one_message(
-    text: str, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_standard_input_that_ends_half_way_is_one_message(text, words, monkeypatch, capsys):
     given(monkeypatch, text)
     assert main(["plan", "-"]) == 2
     told = capsys.readouterr()
     assert words in told.err and told.err.count("\n") == 1 and not told.out
 
 
-def test_standard_input_is_read_once(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_standard_input_is_read_once(monkeypatch, capsys):
     given(monkeypatch, PROFILE.read_text())
     assert main(["request", "-", "-", "--gpus", "1xA100-80GB"]) == 2
     assert "standard input: is named twice" in capsys.readouterr().err
 
 
-def test_a_table_comes_by_standard_input(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_comes_by_standard_input(monkeypatch, capsys):
     given(monkeypatch, (EXAMPLES / "profiles" / "measured.csv").read_text())
     assert main(["estimate", "-", "--to", "A30-24GB", "-q"]) == 0
     assert "A30-24GB" in capsys.readouterr().out
@@ -79,24 +71,19 @@ def test_a_table_comes_by_standard_input(
         ["request", str(PROFILE), "--gpus", "1xA100-80GB", "-o", "nowhere/r.json"],
     ],
 )
-def test_no_folder_of_a_mistyped_path_is_made(
-    arguments: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_no_folder_of_a_mistyped_path_is_made(arguments, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == 2
     assert "the folder 'nowhere' is not there" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_is_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_is_no_file(tmp_path, capsys):
     assert main(["plan", str(REQUEST), "-o", str(tmp_path)]) == 2
     assert "is a folder" in capsys.readouterr().err
 
 
-def test_quiet_leaves_warnings_and_faults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_leaves_warnings_and_faults(tmp_path, capsys):
     assert main(["plan", str(REQUEST), "-o", str(tmp_path / "plan.json"), "--quiet"]) == 0
     assert capsys.readouterr().err == ""
     assert main(["plan", "nothing.json", "--quiet"]) == 2
@@ -106,7 +93,7 @@ def test_quiet_leaves_warnings_and_faults(tmp_path: Path, capsys: pytest.Capture
     assert "warning: diamond has no profile row" in capsys.readouterr().err
 
 
-def test_a_plan_is_searched_for_as_long_as_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_is_searched_for_as_long_as_asked(tmp_path, capsys):
     saved = tmp_path / "request.json"
     command = [
         "plan",
@@ -135,9 +122,7 @@ class TestDefaults:
         for name in ("TORCHSPLIT_GPUS", "TORCHSPLIT_TIME_LIMIT", "TORCHSPLIT_CONFIG"):
             monkeypatch.delenv(name, raising=False)
 
-    def test_the_command_line_goes_before_the_environment_before_the_file(
-        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_the_command_line_goes_before_the_environment_before_the_file(self, monkeypatch, capsys):
         Path("torchsplit.toml").write_text('gpus = "2xA100-80GB"\ntime_limit = 11\n')
         assert main(self.COMMAND) == 0
         assert "the fleet is 2xA100-80GB, of torchsplit.toml" in capsys.readouterr().err
@@ -167,20 +152,16 @@ class TestDefaults:
             ('gpus = "1xA100-80GB"\ntime_limit = nan', "time_limit: is nan"),
         ],
     )
-    def test_what_is_wrong_in_the_file_is_one_message(
-        self, text: str, words: str, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_what_is_wrong_in_the_file_is_one_message(self, text, words, capsys):
         Path("torchsplit.toml").write_text(text)
         assert main(self.COMMAND) == 2
         assert words in capsys.readouterr().err
 
-    def test_without_any_the_option_is_missing(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_without_any_the_option_is_missing(self, capsys):
         assert main(self.COMMAND) == 2
         assert "--gpus is missing" in capsys.readouterr().err
 
-    def test_a_file_that_is_named_and_not_there_is_a_fault(
-        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_a_file_that_is_named_and_not_there_is_a_fault(self, monkeypatch, capsys):
         monkeypatch.setenv("TORCHSPLIT_CONFIG", "site.toml")
         assert main(self.COMMAND) == 2
         assert "TORCHSPLIT_CONFIG: there is no file 'site.toml'" in capsys.readouterr().err
@@ -194,7 +175,7 @@ def parsers() -> dict[str, argparse.ArgumentParser]:
     return dict(commands.choices)
 
 
-def test_every_option_has_its_word_and_its_unit() -> None:
+def test_every_option_has_its_word_and_its_unit():
     bare = [
         f"{name} {action.option_strings or action.dest}"
         for name, made in parsers().items()
@@ -206,7 +187,7 @@ def test_every_option_has_its_word_and_its_unit() -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_is_printed_for_each_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_completion_is_printed_for_each_shell(shell, capsys):
     assert main(["completion", shell]) == 0
     assert "torchsplit" in capsys.readouterr().out
 
@@ -215,7 +196,7 @@ def test_completion_is_printed_for_each_shell(shell: str, capsys: pytest.Capture
     ("line", "offered"),
     [("torchsplit pla", {"plan", "place"}), ("torchsplit plan --time", {"--time-limit"})],
 )
-def test_tab_completes_commands_and_options(line: str, offered: set[str], tmp_path: Path) -> None:
+def test_tab_completes_commands_and_options(line, offered, tmp_path):
     answer = tmp_path / "answer"
     environment = os.environ | {
         "_ARGCOMPLETE": "1",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -48,9 +47,7 @@ def uncertain() -> PlanRequest:
 
 
 @pytest.mark.parametrize(("allowed", "variant"), [({}, "cut"), ({"cut": False}, "whole")])
-def test_a_plan_runs_what_is_allowed_and_deploys(
-    allowed: dict[str, bool], variant: str, tmp_path: Path
-) -> None:
+def test_a_plan_runs_what_is_allowed_and_deploys(allowed, variant, tmp_path):
     asked, planned = str(tmp_path / "request.json"), str(tmp_path / "plan.json")
     write_file(request(**allowed), asked)
     assert main(["plan", asked, "-o", planned, "--explain"]) == 0
@@ -59,9 +56,7 @@ def test_a_plan_runs_what_is_allowed_and_deploys(
     assert main(["deploy", planned, "-o", str(tmp_path / "out")]) == 0
 
 
-def test_models_without_a_source_are_deployed_as_images_and_what_is_left_out_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_models_without_a_source_are_deployed_as_images_and_what_is_left_out_is_named(tmp_path, capsys):
     given = [
         str(EXAMPLES / "plan.json"),
         "--request",
@@ -86,9 +81,7 @@ def test_models_without_a_source_are_deployed_as_images_and_what_is_left_out_is_
     assert "--request" in capsys.readouterr().err
 
 
-def test_a_plan_says_what_crosses_its_cuts_and_that_its_link_binds(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plan_says_what_crosses_its_cuts_and_that_its_link_binds(tmp_path, capsys):
     asked, planned = str(tmp_path / "request.json"), str(tmp_path / "plan.json")
     write_file(request(whole=False), asked)
     assert main(["plan", asked, "-o", planned]) == 0
@@ -105,7 +98,7 @@ def test_a_plan_says_what_crosses_its_cuts_and_that_its_link_binds(
     assert "across" not in capsys.readouterr().err
 
 
-def test_a_request_takes_link_and_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_request_takes_link_and_network(tmp_path, capsys):
     profile, asked = tmp_path / "profile.json", tmp_path / "request.json"
     row = ProfileRow("whole", A30, "2g.12gb", 1, 1, 100.0, 8.0, None, None, None, "estimated")
     write_file(Profile("sample:bert", "h", {}, (row,), ()), profile)
@@ -123,7 +116,7 @@ def test_a_request_takes_link_and_network(tmp_path: Path, capsys: pytest.Capture
         assert option in told and "Traceback" not in told
 
 
-def test_a_model_that_may_not_run_is_one_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_that_may_not_run_is_one_message(tmp_path, capsys):
     asked = tmp_path / "request.json"
     write_file(request(cut=False, whole=False), asked)
     assert json.loads(asked.read_text())["models"][0]["variants"][0]["allowed"] is False
@@ -132,9 +125,7 @@ def test_a_model_that_may_not_run_is_one_message(tmp_path: Path, capsys: pytest.
     assert "model bert" in told and "Allow one" in told and "Traceback" not in told
 
 
-def test_plan_at_low_plans_the_lower_ends_and_saves_what_it_answers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_plan_at_low_plans_the_lower_ends_and_saves_what_it_answers(tmp_path, capsys):
     asked, saved = str(tmp_path / "request.json"), str(tmp_path / "low.json")
     write_file(uncertain(), asked)
     for more, rps in (([], 100.0), (["--plan-at", "nominal"], 100.0), (["--plan-at", "low"], 90.0)):
@@ -152,9 +143,7 @@ def test_plan_at_low_plans_the_lower_ends_and_saves_what_it_answers(
     assert read_file(planned)[1].request_sha256 == request_hash(uncertain())
 
 
-def test_the_summary_says_what_the_plan_rests_on_and_json_stays_the_outcome(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_summary_says_what_the_plan_rests_on_and_json_stays_the_outcome(tmp_path, capsys):
     asked = str(tmp_path / "request.json")
     write_file(uncertain(), asked)
     assert main(["plan", asked, "--json"]) == 0
@@ -178,9 +167,7 @@ def test_the_summary_says_what_the_plan_rests_on_and_json_stays_the_outcome(
     assert "surest to fail" not in told.err and "best measured" not in told.err
 
 
-def test_bytes_across_cuts_and_what_would_help_are_printed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bytes_across_cuts_and_what_would_help_are_printed(tmp_path, capsys):
     asked = str(tmp_path / "request.json")
     write_file(request(whole=False), asked)
     assert main(["plan", asked, "-o", str(tmp_path / "plan.json")]) == 0
@@ -199,9 +186,7 @@ def test_bytes_across_cuts_and_what_would_help_are_printed(
         assert [one for one in told if one.startswith("would help: ")] == [f"would help: {line}"]
 
 
-def test_a_spare_gpu_is_asked_for_on_the_command_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_spare_gpu_is_asked_for_on_the_command_line(tmp_path, capsys):
     asked, planned = str(tmp_path / "request.json"), str(tmp_path / "plan.json")
     known = request()
     model = replace(known.models[0], min_throughput_rps=15.0, demand_rps=35.0)
@@ -219,9 +204,7 @@ def test_a_spare_gpu_is_asked_for_on_the_command_line(
     assert read_file(alone)[1].objective.survives == 0
 
 
-def test_the_fewest_gpus_of_models_without_a_minimum_are_refused_or_take_the_demands(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_fewest_gpus_of_models_without_a_minimum_are_refused_or_take_the_demands(tmp_path, capsys):
     asked, planned, saved = (str(tmp_path / name) for name in ("request.json", "plan.json", "saved.json"))
     known = request()
     model = replace(known.models[0], demand_rps=15.0)
@@ -244,7 +227,7 @@ def test_the_fewest_gpus_of_models_without_a_minimum_are_refused_or_take_the_dem
     assert main(["sweep", asked, "--vary", "min_throughput:bert=0,15"]) == 0
 
 
-def test_a_plan_tells_response_times_where_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_tells_response_times_where_asked(tmp_path, capsys):
     asked = str(tmp_path / "request.json")
     models = tuple(replace(model, demand_rps=6.0) for model in request(cut=False).models)
     write_file(replace(request(cut=False), models=models), asked)
@@ -268,9 +251,7 @@ def limited(limit: float) -> PlanRequest:
     )
 
 
-def test_a_plan_says_what_its_clients_wait_and_what_bounds_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plan_says_what_its_clients_wait_and_what_bounds_it(tmp_path, capsys):
     asked, planned = str(tmp_path / "request.json"), str(tmp_path / "plan.json")
     write_file(limited(60.0), asked)
     assert main(["plan", asked, "-o", planned]) == 0
@@ -281,9 +262,7 @@ def test_a_plan_says_what_its_clients_wait_and_what_bounds_it(
     assert f"bound by {got.response_bound_by} (" in told
 
 
-def test_a_limit_below_one_service_time_ends_with_the_reason(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_limit_below_one_service_time_ends_with_the_reason(tmp_path, capsys):
     asked, planned = str(tmp_path / "request.json"), str(tmp_path / "plan.json")
     write_file(limited(10.9), asked)
     assert main(["plan", asked, "-o", planned]) == 3

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +15,7 @@ OLD = "points kept for this device and software are old (measured under the earl
 
 
 @pytest.mark.parametrize("old", [0, 3])
-def test_old_points_are_told_where_there_are_any(
-    old: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_old_points_are_told_where_there_are_any(old, tmp_path, monkeypatch, capsys):
     graph = encoder(2)
     found = timed(graph)
     told = replace(found, environment={**found.environment, **({"old_points": old} if old else {})})

@@ -64,7 +64,7 @@ def services(text: str) -> dict[str, Any]:
     return services
 
 
-def test_models_without_a_source_or_an_image_are_placeholders_that_say_so() -> None:
+def test_models_without_a_source_or_an_image_are_placeholders_that_say_so():
     found = without_sources(plan_of(planned_gpu("gpu0", "A100-80GB", [("1g.10gb", 0, "clip")])))
     assert models_to_write(found.plan, EVERYWHERE, found.request) == ()
     written = texts(found, *EVERYWHERE)
@@ -82,7 +82,7 @@ def test_models_without_a_source_or_an_image_are_placeholders_that_say_so() -> N
             texts(found, name)
 
 
-def test_an_image_and_its_command_stand_in_place_of_the_source() -> None:
+def test_an_image_and_its_command_stand_in_place_of_the_source():
     found = asked(plan_of(planned_gpu("gpu0", "A100-80GB", [("1g.10gb", 0, "a"), ("1g.10gb", 1, "b")])))
     own = custom_images(found.request, {"a": "ghcr.io/me/a:1"}, {"a": COMMAND})
     assert list(own) == ["a"] and own["a"].command == tuple(WORDS) and not own["a"].placeholder
@@ -113,7 +113,7 @@ def test_an_image_and_its_command_stand_in_place_of_the_source() -> None:
 
 
 @pytest.mark.parametrize("name", ["systemd/containers/gpu0-1g-10gb-at0-a.sh", "slurm/serve.sbatch"])
-def test_a_shell_hands_the_command_over_as_it_was_given(name: str, tmp_path: Any) -> None:
+def test_a_shell_hands_the_command_over_as_it_was_given(name, tmp_path):
     found = asked(plan_of(planned_gpu("gpu0", "A100-80GB", [("1g.10gb", 0, "a")])))
     written = texts(found, name.partition("/")[0], images={"a": "me/a"}, commands={"a": COMMAND})
     for program in ("docker", "srun"):
@@ -130,7 +130,7 @@ def test_a_shell_hands_the_command_over_as_it_was_given(name: str, tmp_path: Any
     assert "TORCHSPLIT_MODEL=a" in done.stdout
 
 
-def test_tenants_that_share_a_slice_are_containers_on_one_slice_where_the_format_has_that() -> None:
+def test_tenants_that_share_a_slice_are_containers_on_one_slice_where_the_format_has_that():
     found = without_sources(shared())
     written = texts(found, *EVERYWHERE)
     made = services(written["compose/compose.yaml"])
@@ -149,7 +149,7 @@ def test_tenants_that_share_a_slice_are_containers_on_one_slice_where_the_format
     assert len(labels) == 2 and not any("-b-" in label for label in labels)
 
 
-def test_a_tenant_of_ones_own_beside_one_that_is_served() -> None:
+def test_a_tenant_of_ones_own_beside_one_that_is_served():
     found = asked(shared())
     made = services(texts(found, "compose", images={"b": "me/b"})["compose/compose.yaml"])
     assert set(made) == {"router", "gpu0-3g-40gb-at0", "gpu0-3g-40gb-at4", "cpu-2c-at2", "gpu0-3g-40gb-at0-b"}
@@ -165,9 +165,7 @@ def test_a_tenant_of_ones_own_beside_one_that_is_served() -> None:
         ({}, {"clip": "serve 'x"}, 'command of clip: is "serve \'x": no closing quotation'),
     ],
 )
-def test_what_is_no_image_or_command_is_said(
-    images: dict[str, str], commands: dict[str, str], words: str
-) -> None:
+def test_what_is_no_image_or_command_is_said(images, commands, words):
     found = asked(plan_of(planned_gpu("gpu0", "A100-80GB", [("1g.10gb", 0, "clip")])))
     with pytest.raises(InputFault, match=words):
         custom_images(found.request, images, commands)

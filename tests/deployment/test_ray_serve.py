@@ -54,7 +54,7 @@ def mixed() -> PlanOutcome:
     )
 
 
-def test_replicas_are_processes_and_all_of_them_fit_on_their_slices() -> None:
+def test_replicas_are_processes_and_all_of_them_fit_on_their_slices():
     (application,) = config(mixed())["applications"]
     scripts = [text for name, text in asked(mixed()).texts("ray-serve").items() if name.endswith("start.sh")]
     asked_for: dict[str, list[tuple[int, float]]] = {}
@@ -72,7 +72,7 @@ def test_replicas_are_processes_and_all_of_them_fit_on_their_slices() -> None:
         assert nodes >= 1 and 0.999 <= each <= 1
 
 
-def test_the_application_names_every_deployment_and_its_parts() -> None:
+def test_the_application_names_every_deployment_and_its_parts():
     texts = asked(mixed()).texts("ray-serve")
     (application,) = config(mixed())["applications"]
     told = json.loads(texts["image/ray-serve/application.json"])
@@ -88,7 +88,7 @@ def test_the_application_names_every_deployment_and_its_parts() -> None:
     assert application["args"]["plan"] == "ray-serve/application.json"
 
 
-def test_the_scripts_show_what_they_would_do() -> None:
+def test_the_scripts_show_what_they_would_do():
     texts = asked(mixed()).texts("ray-serve")
     for name, text in texts.items():
         if name.endswith(".sh"):
@@ -106,7 +106,7 @@ def test_the_scripts_show_what_they_would_do() -> None:
     assert sum("taskset -c 0-1" in line and "--num-gpus=0" in line for line in lines) == 1
 
 
-def test_the_checks_notice_unknown_keys() -> None:
+def test_the_checks_notice_unknown_keys():
     found = config(mixed())
     found["applications"][0]["deployments"][0]["replicas"] = 3
     with pytest.raises(AssertionError):

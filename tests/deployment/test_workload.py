@@ -41,7 +41,7 @@ def shared_plan() -> PlanOutcome:
     )
 
 
-def test_each_kind_of_server_is_a_plan_that_holds_its_own_check() -> None:
+def test_each_kind_of_server_is_a_plan_that_holds_its_own_check():
     made = workload(shared_plan())
     assert len(made.servers) == 5
     assert len(made.kinds) == 4
@@ -58,7 +58,7 @@ def test_each_kind_of_server_is_a_plan_that_holds_its_own_check() -> None:
         )
 
 
-def test_equal_slices_are_one_kind_and_cores_begin_where_their_slice_does() -> None:
+def test_equal_slices_are_one_kind_and_cores_begin_where_their_slice_does():
     made = workload(shared_plan())
     cores = [server for server in made.servers if server.kind.cores]
     assert [server.cores for server in cores] == ["0-1", "2-3"]
@@ -68,7 +68,7 @@ def test_equal_slices_are_one_kind_and_cores_begin_where_their_slice_does() -> N
     assert [server.kind.needs_mps for server in made.servers].count(True) == 1
 
 
-def test_entries_of_one_host_have_cores_that_follow_on_one_another() -> None:
+def test_entries_of_one_host_have_cores_that_follow_on_one_another():
     slices = (PlannedSlice("1c", 1, (tenant("c"),)),)
     made = workload(
         plan_of(PlannedGpu("cpu0", "CPU-2c", True, slices), PlannedGpu("cpu1", "CPU-2c", True, slices))
@@ -76,7 +76,7 @@ def test_entries_of_one_host_have_cores_that_follow_on_one_another() -> None:
     assert [server.cores for server in made.servers] == ["1-1", "3-3"]
 
 
-def test_ports_are_a_hosts_own() -> None:
+def test_ports_are_a_hosts_own():
     made = workload(
         plan_of(
             planned_gpu("n0/gpu0", "A100-80GB", [("1g.10gb", 0, "a"), ("1g.10gb", 1, "a")]),
@@ -88,7 +88,7 @@ def test_ports_are_a_hosts_own() -> None:
     ]  # fmt: skip
 
 
-def test_a_stage_named_like_a_model_is_called_otherwise() -> None:
+def test_a_stage_named_like_a_model_is_called_otherwise():
     slices = (
         PlannedSlice("1g.10gb", 0, (tenant("bert", variant="cut", stage="s1"),)),
         PlannedSlice("1g.10gb", 1, (tenant("bert", variant="cut", stage="s2"),)),
@@ -102,7 +102,7 @@ def test_a_stage_named_like_a_model_is_called_otherwise() -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_without_a_request_or_a_source_the_models_are_named(name: str) -> None:
+def test_without_a_request_or_a_source_the_models_are_named(name):
     plan = plan_of(planned_gpu("gpu0", "A100-80GB", [("7g.80gb", 0, "clip")]))
     with pytest.raises(InputFault, match=r"clip.*--request"):
         deploy(plan, [name])
@@ -120,7 +120,7 @@ def test_without_a_request_or_a_source_the_models_are_named(name: str) -> None:
             assert models_to_write(answered, [name], request) == ()
 
 
-def test_a_cut_without_nodes_is_named() -> None:
+def test_a_cut_without_nodes_is_named():
     slices = tuple(
         PlannedSlice("1g.10gb", i, (tenant("bert", variant="cut", stage=f"s{i}"),)) for i in range(2)
     )
@@ -133,7 +133,7 @@ def test_a_cut_without_nodes_is_named() -> None:
         models_to_write(replace(found.plan, request_sha256=request_hash(request)), ["triton"], request)
 
 
-def test_layouts_need_no_request() -> None:
+def test_layouts_need_no_request():
     plan = plan_of(planned_gpu("gpu0", "A100-80GB", [("7g.80gb", 0, "clip")]))
     assert models_to_write(plan, ["mig-parted", "nvidia-smi"], None) == ()
 
@@ -146,7 +146,7 @@ def test_layouts_need_no_request() -> None:
         StageValue("length", "int", bytes=8),
     ],
 )
-def test_a_value_without_a_batch_is_named(value: StageValue) -> None:
+def test_a_value_without_a_batch_is_named(value):
     found = asked(plan_of(planned_gpu("gpu0", "A100-80GB", [("7g.80gb", 0, "clip")])))
     manifest = found.manifests["clip", "whole"]
     part = replace(manifest.stages[0], inputs=(value,))
@@ -155,7 +155,7 @@ def test_a_value_without_a_batch_is_named(value: StageValue) -> None:
         found.files("kubernetes")
 
 
-def test_files_of_servers_are_read_back_as_they_were_written() -> None:
+def test_files_of_servers_are_read_back_as_they_were_written():
     texts = asked(shared_plan()).texts("kubernetes")
     plans = [text for name, text in texts.items() if name.endswith("/plan.json")]
     assert len(plans) == 4
@@ -164,7 +164,7 @@ def test_files_of_servers_are_read_back_as_they_were_written() -> None:
         assert plan.status == "feasible"
 
 
-def test_a_host_has_so_many_ports(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_has_so_many_ports(monkeypatch):
     monkeypatch.setattr("torchsplit_core.deployment.workload.MOST_SERVERS_A_HOST", 1)
     with pytest.raises(InputFault, match="more than 1 servers"):
         workload(plan_of(planned_gpu("gpu0", "A100-80GB", [("1g.10gb", 0, "a"), ("1g.10gb", 1, "a")])))

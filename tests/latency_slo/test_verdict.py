@@ -38,7 +38,7 @@ def fact(found: PlanVerdict, question: str) -> str:
     return next(one.text for one in found.facts if one.question == question)
 
 
-def test_figures_under_load_are_those_of_simulate_and_a_first_look_decides_no_close_one() -> None:
+def test_figures_under_load_are_those_of_simulate_and_a_first_look_decides_no_close_one():
     asked = asking(max_latency_ms=50.0)
     found = {one.model: one for one in expected_responses(asked, plan(asked))}  # type: ignore[union-attr]
     simulated = workflow.simulation_request(plan(asked), asked)
@@ -49,7 +49,7 @@ def test_figures_under_load_are_those_of_simulate_and_a_first_look_decides_no_cl
     assert found["ocr"].exceeds and found["bert"].within_limit and not found["ocr"].promised
 
 
-def test_a_limit_of_the_service_time_that_queues_break_is_amber_and_of_the_response_red() -> None:
+def test_a_limit_of_the_service_time_that_queues_break_is_amber_and_of_the_response_red():
     found = of(asking(max_latency_ms=50.0))
     assert found.level == "amber" and found.may_plan_for_response
     assert "under load 1 of 2 exceeds its limit: ocr p95 53" in found.sentence
@@ -69,7 +69,7 @@ def test_what_the_planner_simulated_itself_is_not_judged_again(monkeypatch: pyte
     assert found.level == "green" and "every limit holds under load" in found.sentence
 
 
-def test_a_limit_within_the_interval_is_amber_and_said_to_be_close() -> None:
+def test_a_limit_within_the_interval_is_amber_and_said_to_be_close():
     asked = asking(max_latency_ms=50.0)
     (_, ocr) = expected_responses(asked, plan(asked))  # type: ignore[misc]
     found = of(asking(max_latency_ms=ocr.response_ms + ocr.width_ms / 2))
@@ -77,7 +77,7 @@ def test_a_limit_within_the_interval_is_amber_and_said_to_be_close() -> None:
     assert fact(found, "Keeps its limits under load").startswith("unknown (too close to tell")
 
 
-def test_a_host_that_may_be_slow_for_a_while_makes_a_limit_uncertain() -> None:
+def test_a_host_that_may_be_slow_for_a_while_makes_a_limit_uncertain():
     def slow(point: Point) -> Point:
         return replace(point, pace=Pace(0.05, 5.0, 0.03))
 
@@ -113,7 +113,7 @@ def with_points(asked: PlanRequest, changed: Callable[[Point], Point]) -> PlanRe
     )
 
 
-def test_a_queue_that_grows_without_end_is_said_and_who_has_no_limit_is_not_asked() -> None:
+def test_a_queue_that_grows_without_end_is_said_and_who_has_no_limit_is_not_asked():
     found = of(asking(demand_rps=300.0))
     assert found.level == "amber" and "the queue of ocr grows without end" in found.sentence
     free = replace(request(), models=tuple(replace(one, max_latency_ms=None) for one in request().models))
@@ -125,13 +125,13 @@ def test_a_queue_that_grows_without_end_is_said_and_who_has_no_limit_is_not_aske
     assert of(replace(free, models=(free.models[0], even))).level == "green"
 
 
-def test_a_limit_that_cannot_be_simulated_is_not_green(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_that_cannot_be_simulated_is_not_green(monkeypatch):
     monkeypatch.setattr(expected_response, "REQUESTS", 0)
     found = of(request())
     assert found.level == "amber" and "Whether limits hold under load is not known" in found.sentence
 
 
-def test_memory_that_is_exceeded_is_amber_and_what_nobody_told_unknown() -> None:
+def test_memory_that_is_exceeded_is_amber_and_what_nobody_told_unknown():
     def needing(gib: float | None) -> PlanVerdict:
         made = plan()
         slices = tuple(

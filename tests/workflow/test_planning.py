@@ -16,7 +16,7 @@ def request(**options: object) -> PlanRequest:
     return PlanRequest((FleetEntry(A30, layouts=(LAYOUTS[1],)),), models, solver=SolverOptions(10.0))
 
 
-def test_limits_that_no_point_of_any_model_keeps_are_refused_with_the_reason_of_each() -> None:
+def test_limits_that_no_point_of_any_model_keeps_are_refused_with_the_reason_of_each():
     hasty = tuple(replace(model, max_latency_ms=1e-3) for model in request().models)
     with pytest.raises(InputFault) as caught:
         workflow.plan(replace(request(), models=hasty))
@@ -25,13 +25,13 @@ def test_limits_that_no_point_of_any_model_keeps_are_refused_with_the_reason_of_
     assert "b: no point" in str(caught.value)
 
 
-def test_one_model_that_may_run_is_planned_for_and_the_other_is_told() -> None:
+def test_one_model_that_may_run_is_planned_for_and_the_other_is_told():
     first, second = request().models
     outcome = workflow.plan(replace(request(), models=(first, replace(second, max_latency_ms=1e-3))))
     assert outcome.status == "optimal" and outcome.models[0].throughput_rps > 0
     assert any(warning.startswith("b: no point") for warning in outcome.warnings)
 
 
-def test_with_minima_it_is_infeasible_and_says_what_would_help() -> None:
+def test_with_minima_it_is_infeasible_and_says_what_would_help():
     owed = tuple(replace(model, max_latency_ms=1e-3, min_throughput_rps=1.0) for model in request().models)
     assert workflow.plan(replace(request(), models=owed)).status == "infeasible"

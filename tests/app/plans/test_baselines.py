@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -16,8 +15,6 @@ from torchsplit_core.planning.baselines.baseline_plans import Baseline, build_ba
 from torchsplit_core.values import FleetEntry, Point
 from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.versions import VersionStore
-
-Open = Callable[..., AppTest]
 
 
 @pytest.fixture
@@ -54,7 +51,7 @@ def tab(page: AppTest) -> AppTest:
     return page
 
 
-def test_every_baseline_stands_beside_the_plan_with_its_gain(page: Open, solved: Workspace) -> None:
+def test_every_baseline_stands_beside_the_plan_with_its_gain(page, solved):
     text = said(tab(page("plan", solved)))
     asked, planned = solved.get("plan_request", "review"), solved.get("plan", "review")
     found = build_baselines(asked, planned)
@@ -64,9 +61,7 @@ def test_every_baseline_stands_beside_the_plan_with_its_gain(page: Open, solved:
     assert "1 200" in text and "made by the named rule and checked alike" in text
 
 
-def test_a_baseline_opens_as_a_draft_that_is_kept_as_it_is_or_as_a_scenario(
-    page: Open, solved: Workspace
-) -> None:
+def test_a_baseline_opens_as_a_draft_that_is_kept_as_it_is_or_as_a_scenario(page, solved):
     asked, planned = solved.get("plan_request", "review"), solved.get("plan", "review")
     first = build_baselines(asked, planned)[0]
     opened = tab(page("plan", solved))
@@ -83,7 +78,7 @@ def test_a_baseline_opens_as_a_draft_that_is_kept_as_it_is_or_as_a_scenario(
     assert not opened.exception and solved.get("plan", f"review, {first.title}").gpus == first.outcome.gpus
 
 
-def test_a_baseline_that_gives_no_plan_says_why() -> None:
+def test_a_baseline_that_gives_no_plan_says_why():
     none = Baseline(
         "whole_gpu", "One whole GPU per model", "Every model has one.", None, "More models than GPUs."
     )
@@ -91,7 +86,7 @@ def test_a_baseline_that_gives_no_plan_says_why() -> None:
     assert "n/a: More models than GPUs." in shown and shown.count('<td class="n">n/a</td>') == 3
 
 
-def test_without_a_plan_of_this_request_there_is_nothing_beside_it(page: Open, filled: Workspace) -> None:
+def test_without_a_plan_of_this_request_there_is_nothing_beside_it(page, filled):
     filled.put("plan_request", "review", replace(request(), sharing="fractional"))
     assert "answers an earlier request" in said(tab(page("plan", filled)))
     filled.put("plan", "review", plan(status="timeout"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +11,6 @@ from streamlit.testing.v1 import AppTest
 from app.plans.confidence import confidence_of
 from app.plans.model_table import models_table
 from app.plans.report import report
-from tests.support.app.field_rows import Rows
 from tests.support.app.values import point, request
 from torchsplit_core import jobs
 from torchsplit_core.jobs.job_kinds import RequestParameters
@@ -20,8 +18,6 @@ from torchsplit_core.pictures.slice_map import fleet_svg, slice_table
 from torchsplit_core.planning import plan as solved
 from torchsplit_core.values import PlanRequest, SolverOptions, Stage, Variant
 from torchsplit_core.workspace.store import Workspace
-
-Open = Callable[..., AppTest]
 
 
 def uncertain() -> PlanRequest:
@@ -64,7 +60,7 @@ NEXT = (
 )
 
 
-def test_the_page_says_the_verdict_who_fails_and_what_to_measure(page: Open, stored: Workspace) -> None:
+def test_the_page_says_the_verdict_who_fails_and_what_to_measure(page, stored):
     told = said(page("plan", stored))
     assert VERDICT in told and NEXT in told
     assert "Surest to fail: ocr: 180 of 200 requests/s at the low end (90 %)." in told
@@ -78,14 +74,14 @@ def test_the_page_says_the_verdict_who_fails_and_what_to_measure(page: Open, sto
     assert "Surest to fail" not in told and "Best measured next" not in told
 
 
-def test_the_report_says_it_too() -> None:
+def test_the_report_says_it_too():
     text = report("review", uncertain(), solved(uncertain()), {})
     assert VERDICT in text and NEXT in text and "90 % interval" in text
     assert "How sure it is" not in report("review", None, solved(uncertain()), {})
     assert confidence_of(request(), solved(uncertain())) is None
 
 
-def test_tables_and_titles_have_interval_and_basis() -> None:
+def test_tables_and_titles_have_interval_and_basis():
     outcome = solved(uncertain())
     table = models_table(outcome, uncertain(), {})
     assert (
@@ -105,9 +101,7 @@ def test_tables_and_titles_have_interval_and_basis() -> None:
     assert "across its cuts" in models_table(crossing, bare, {})
 
 
-def test_the_form_asks_for_the_low_end_tenants_and_penalties(
-    page: Open, stored: Workspace, started: list[Any], rows: Rows
-) -> None:
+def test_the_form_asks_for_the_low_end_tenants_and_penalties(page, stored, started, rows):
     opened = page("plan", stored)
     assert "not kept" not in said(opened)
     for column, value in (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -11,16 +10,13 @@ from streamlit.testing.v1 import AppTest
 from app.plans.missing_points import describe_gap
 from app.plans.verdict import verdict_of
 from app.shell import navigation
-from tests.support.app.field_rows import Rows
 from tests.support.app.values import SOURCE, graph, profile, request
 from torchsplit_core.jobs.quick_start import measured_mix
 from torchsplit_core.planning import plan as solved
 from torchsplit_core.planning.request.coverage import UncoveredGpuType
 from torchsplit_core.values import FleetEntry, PlanRequest
 from torchsplit_core.workspace.drafts import DraftStore
-from torchsplit_core.workspace.store import Workspace
 
-Open = Callable[..., AppTest]
 H100, H200 = "H100-SXM5-80GB", "H200-141GB"
 
 
@@ -37,9 +33,7 @@ def folds(page: AppTest) -> list[str]:
     return [str(one.proto.popover.label).replace("\\", "") for one in page.get("popover")]
 
 
-def test_a_type_that_nobody_can_use_is_said_beside_the_fleet_before_it_is_planned(
-    page: Open, filled: Workspace, rows: Rows
-) -> None:
+def test_a_type_that_nobody_can_use_is_said_beside_the_fleet_before_it_is_planned(page, filled, rows):
     opened = page("plan", filled)
     assert "figures for" not in boxes(opened) and not any("figures" in label for label in folds(opened))
     rows.edit(opened, "Fleet", "1", "add", {"type": H200})
@@ -47,9 +41,7 @@ def test_a_type_that_nobody_can_use_is_said_beside_the_fleet_before_it_is_planne
     assert f"No figures for {H200}" in folds(opened)
 
 
-def test_a_model_that_the_workspace_has_figures_for_is_not_named(
-    page: Open, filled: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_the_workspace_has_figures_for_is_not_named(page, filled, monkeypatch):
     # bert's stored profile has rows for the H100, which Plan would add to the request; of ocr there is none.
     assert any(row.gpu_type == H100 for row in profile().rows) and SOURCE.endswith("bert")
     filled.put("plan_request", "review", on("A100-80GB", H100))
@@ -61,9 +53,7 @@ def test_a_model_that_the_workspace_has_figures_for_is_not_named(
 @pytest.mark.parametrize(
     ("label", "tab"), [("Measure and estimate", "Measure"), ("Import figures", "Import")]
 )
-def test_the_ways_out_lead_to_their_tab_of_the_profile_page(
-    label: str, tab: str, page: Open, filled: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_ways_out_lead_to_their_tab_of_the_profile_page(label, tab, page, filled, monkeypatch):
     went: list[str] = []
     monkeypatch.setattr(navigation, "go", lambda title, thing=None: went.append(title))
     filled.put("plan_request", "review", on(H200))
@@ -72,7 +62,7 @@ def test_the_ways_out_lead_to_their_tab_of_the_profile_page(
     assert went == ["Profile"] and opened.session_state[navigation.PROFILE_TAB] == tab
 
 
-def test_one_press_estimates_by_the_graph_where_it_is_here(page: Open, filled: Workspace) -> None:
+def test_one_press_estimates_by_the_graph_where_it_is_here(page, filled):
     measured = [row for row in profile().rows if row.basis == "measured"]
     filled.put("plan_request", "review", on(H200))
     opened = page("plan", filled)
@@ -93,8 +83,8 @@ def test_one_press_estimates_by_the_graph_where_it_is_here(page: Open, filled: W
 
 
 def test_the_measured_mix_on_another_gpu_leads_to_what_can_be_done_with_figures_alone(
-    page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    page, workspace, monkeypatch
+):
     went: list[str] = []
     monkeypatch.setattr(navigation, "go", lambda title, thing=None: went.append(title))
     name = measured_mix(workspace)
@@ -111,9 +101,7 @@ def test_the_measured_mix_on_another_gpu_leads_to_what_can_be_done_with_figures_
     assert went == ["Models"]
 
 
-def test_one_press_estimates_models_that_are_figures_alone_into_the_draft(
-    page: Open, workspace: Workspace
-) -> None:
+def test_one_press_estimates_models_that_are_figures_alone_into_the_draft(page, workspace):
     asked = on("A100-80GB", H200)
     workspace.put("plan_request", "review", asked)
     opened = page("plan", workspace)
@@ -129,7 +117,7 @@ def test_one_press_estimates_models_that_are_figures_alone_into_the_draft(
     assert workspace.get("plan_request", "review") == asked
 
 
-def test_a_graph_of_another_architecture_gives_no_estimate(page: Open, filled: Workspace) -> None:
+def test_a_graph_of_another_architecture_gives_no_estimate(page, filled):
     filled.put("graph", SOURCE, replace(graph(), architecture_hash="other"))
     filled.put("plan_request", "review", on(H200))
     opened = page("plan", filled)
@@ -138,9 +126,7 @@ def test_a_graph_of_another_architecture_gives_no_estimate(page: Open, filled: W
     assert filled.get("profile", SOURCE) == profile()
 
 
-def test_a_plan_that_serves_nobody_for_want_of_figures_says_so_and_is_not_deployed(
-    page: Open, workspace: Workspace
-) -> None:
+def test_a_plan_that_serves_nobody_for_want_of_figures_says_so_and_is_not_deployed(page, workspace):
     asked = on(H200)
     outcome = solved(asked)
     found = verdict_of(asked, outcome)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -26,10 +24,8 @@ from torchsplit_core.files import write_file
 from torchsplit_core.planning import plan as solved
 from torchsplit_core.planning.comparison.plan_totals import totals_of
 from torchsplit_core.values import FleetEntry, PlanRequest
-from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.versions import Version
 
-Open = Callable[..., AppTest]
 BOXES = {"green": "success", "amber": "warning", "red": "error"}
 
 
@@ -68,13 +64,7 @@ def _plain(text: str) -> str:
 
 
 @pytest.mark.parametrize("case", list(CASES))
-def test_every_page_the_report_and_the_command_tell_one_verdict(
-    case: str,
-    page: Open,
-    workspace: Workspace,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_every_page_the_report_and_the_command_tell_one_verdict(case, page, workspace, tmp_path, capsys):
     make, level, code = CASES[case]
     asked = make()
     outcome = solved(asked)
@@ -116,9 +106,7 @@ def test_every_page_the_report_and_the_command_tell_one_verdict(
     assert any("max_response_ms" in line for line in lines) == (case == "late")
 
 
-def test_the_tab_under_load_agrees_with_the_first_line(
-    page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_tab_under_load_agrees_with_the_first_line(page, workspace, monkeypatch):
     # What the page draws first is a quick look; here it is as long as the verdict's simulation.
     monkeypatch.setattr(runs, "quick", runs.full)
     for ms, words in (
@@ -138,7 +126,7 @@ def test_the_tab_under_load_agrees_with_the_first_line(
             assert one.exceeds and f"{one.limit_ms:g} ms" in line
 
 
-def test_one_press_plans_for_the_response_time(page: Open, workspace: Workspace) -> None:
+def test_one_press_plans_for_the_response_time(page, workspace):
     asked = limited(45.0)
     workspace.put("plan_request", "review", asked)
     workspace.put("plan", "review", plan(asked))
@@ -153,7 +141,7 @@ def test_one_press_plans_for_the_response_time(page: Open, workspace: Workspace)
     assert not [one for one in opened.button if one.key == "plan-for-response"]
 
 
-def test_who_serves_nobody_has_nothing_to_lose(page: Open, workspace: Workspace) -> None:
+def test_who_serves_nobody_has_nothing_to_lose(page, workspace):
     workspace.put("plan_request", "review", nobody())
     workspace.put("plan", "review", solved(nobody()))
     text = said(page("plan", workspace))
@@ -163,7 +151,7 @@ def test_who_serves_nobody_has_nothing_to_lose(page: Open, workspace: Workspace)
     assert "serves no model" in past and "proven optimal" not in past
 
 
-def test_a_plan_by_hand_is_judged_as_every_plan(page: Open, workspace: Workspace) -> None:
+def test_a_plan_by_hand_is_judged_as_every_plan(page, workspace):
     asked = limited(45.0)
     workspace.put("plan_request", "review", asked)
     workspace.put("plan", "review", plan(asked))
@@ -174,9 +162,7 @@ def test_a_plan_by_hand_is_judged_as_every_plan(page: Open, workspace: Workspace
     assert told(opened)["amber"].count(sentence) == 2
 
 
-def test_the_page_and_the_readme_tell_the_same_of_what_applying_removes(
-    page: Open, workspace: Workspace
-) -> None:
+def test_the_page_and_the_readme_tell_the_same_of_what_applying_removes(page, workspace):
     asked = limited(45.0)
     workspace.put("plan_request", "review", asked)
     workspace.put("plan", "review", plan(asked))

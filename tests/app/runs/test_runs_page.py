@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +38,6 @@ from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 from torchsplit_core.values.training import ParallelConfig, TrainingJob
 from torchsplit_core.workspace.store import Workspace
 
-Open = Callable[..., AppTest]
-
 
 def kept(workspace: Workspace, name: str, **how: Any) -> Path:
     """A run of the workspace's own."""
@@ -65,9 +62,7 @@ def table(test: AppTest, column: str) -> Any:
     return next(one.value for one in test.dataframe if column in one.value.columns)
 
 
-def test_a_run_is_started_with_what_the_form_says(
-    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
-) -> None:
+def test_a_run_is_started_with_what_the_form_says(page, workspace, started):
     test = page("runs", workspace)
     assert "Here you will see models being trained" in said(test)
     next(one for one in test.selectbox if one.label == "Sample").select("diamond").run()
@@ -81,16 +76,14 @@ def test_a_run_is_started_with_what_the_form_says(
     assert run_paths(workspace) == {"diamond-1": workspace.runs / "diamond-1"}
 
 
-def test_what_is_not_run_is_said_before_it_starts(
-    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
-) -> None:
+def test_what_is_not_run_is_said_before_it_starts(page, workspace, started):
     test = page("runs", workspace)
     next(one for one in test.number_input if one.label == "Processes").set_value(9).run()
     press(test, "Start the run")
     assert not started and "9 data-parallel ranks for the 8 samples of a step" in said(test)
 
 
-def test_a_stored_strategy_is_taken_with_what_it_predicted(workspace: Workspace) -> None:
+def test_a_stored_strategy_is_taken_with_what_it_predicted(workspace):
     outcome = found(workspace, "small")
     told = {"strategy": "small", "candidate": 1, "precision": "fp32", "steps": 5, "every": 2}
     best = outcome.candidates[0]
@@ -111,9 +104,7 @@ def test_a_stored_strategy_is_taken_with_what_it_predicted(workspace: Workspace)
     assert options.steps == 5
 
 
-def test_a_file_of_yours_is_trained_once_it_is_trusted(
-    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
-) -> None:
+def test_a_file_of_yours_is_trained_once_it_is_trusted(page, workspace, started):
     data = b"client = None\n"
     workspace.put_bytes("upload", "my net.py", data)
     test = page("runs", workspace)
@@ -128,9 +119,7 @@ def test_a_file_of_yours_is_trained_once_it_is_trusted(
     assert parameters.file == UploadedFile("my net.py", hashlib.sha256(data).hexdigest())
 
 
-def test_a_server_for_others_executes_no_upload_and_opens_no_folder(
-    page: Open, workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_for_others_executes_no_upload_and_opens_no_folder(page, workspace, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHSPLIT_EXECUTION", "refused")
     workspace.put_bytes("upload", "net.py", b"client = None\n")
     test = page("runs", workspace)
@@ -141,7 +130,7 @@ def test_a_server_for_others_executes_no_upload_and_opens_no_folder(
         runs.open_folder(workspace, str(tmp_path / "run"))
 
 
-def test_gpus_of_its_nodes_are_shown_as_they_were_told_of(workspace: Workspace) -> None:
+def test_gpus_of_its_nodes_are_shown_as_they_were_told_of(workspace):
     kept(workspace, "diamond-1")
     told = {
         "node": "a", "time": "2090-01-01T00:00:00.000Z",
@@ -160,7 +149,7 @@ def test_gpus_of_its_nodes_are_shown_as_they_were_told_of(workspace: Workspace) 
     assert "untested on hardware" in said(test).lower()
 
 
-def test_a_run_is_shown_whole(workspace: Workspace) -> None:
+def test_a_run_is_shown_whole(workspace):
     kept(workspace, "diamond-1")
     test = opened(workspace, "diamond-1")
     words = said(test)
@@ -189,7 +178,7 @@ def test_a_run_is_shown_whole(workspace: Workspace) -> None:
     assert list(table(test, "size")["size"]) == ["5\u202fkB"]
 
 
-def test_the_stages_of_a_pipeline_are_shown_with_their_time_and_what_moved(workspace: Workspace) -> None:
+def test_the_stages_of_a_pipeline_are_shown_with_their_time_and_what_moved(workspace):
     path = kept(workspace, "diamond-1")
     assert "Stages" not in {one.value for one in opened(workspace, "diamond-1").header}
     many = dict.fromkeys((f"blocks.{place}" for place in range(3, 10)), None)
@@ -206,7 +195,7 @@ def test_the_stages_of_a_pipeline_are_shown_with_their_time_and_what_moved(works
     assert ">layers moved<" in happened and "moved blocks.2 from stage 1 to stage 0 in 2 s" in happened
 
 
-def test_a_run_is_gone_on_with(workspace: Workspace, started: list[tuple[str, Any]]) -> None:
+def test_a_run_is_gone_on_with(workspace, started):
     kept(workspace, "diamond-1", steps=5, wanted=9)
     test = opened(workspace, "diamond-1")
     words = said(test)
@@ -216,9 +205,7 @@ def test_a_run_is_gone_on_with(workspace: Workspace, started: list[tuple[str, An
     assert started == [(TRAIN_ON, TrainOnParameters("diamond-1", 9))]
 
 
-def test_a_run_that_goes_on_is_asked_for_a_checkpoint_and_to_stop(
-    workspace: Workspace,
-) -> None:
+def test_a_run_that_goes_on_is_asked_for_a_checkpoint_and_to_stop(workspace):
     path = kept(workspace, "diamond-1", steps=5, wanted=9)
     (path / "tensorboard").mkdir()
     (path / "tensorboard" / "events.out.tfevents.1").touch()
@@ -235,7 +222,7 @@ def test_a_run_that_goes_on_is_asked_for_a_checkpoint_and_to_stop(
         assert is_requested(path, "stop")
 
 
-def test_a_run_that_was_stopped_says_at_which_step_and_what_resume_does(workspace: Workspace) -> None:
+def test_a_run_that_was_stopped_says_at_which_step_and_what_resume_does(workspace):
     path = kept(workspace, "diamond-1", steps=5, wanted=9)
     RunFolder(path).log_event("stopped", "node here was stopped by SIGTERM after step 5")
     words = said(opened(workspace, "diamond-1"))
@@ -249,9 +236,7 @@ def test_a_run_that_was_stopped_says_at_which_step_and_what_resume_does(workspac
 
 
 @pytest.mark.parametrize("begun", [False, True])
-def test_a_finished_run_that_is_resumed_starts_towards_its_new_step(
-    workspace: Workspace, *, begun: bool
-) -> None:
+def test_a_finished_run_that_is_resumed_starts_towards_its_new_step(workspace, begun):
     """From the press on, before the processes hold the folder and after."""
     path = kept(workspace, "diamond-1")
     record = workspace.add_job(
@@ -270,8 +255,8 @@ def test_a_finished_run_that_is_resumed_starts_towards_its_new_step(
 
 
 def test_a_folder_that_lies_elsewhere_is_opened_and_gone_on_with_once_it_is_trusted(
-    page: Open, workspace: Workspace, tmp_path: Path, started: list[tuple[str, Any]]
-) -> None:
+    page, workspace, tmp_path, started
+):
     left_folder(tmp_path / "elsewhere", steps=5, wanted=9)
     for text in ("relative", str(tmp_path), "/nowhere/at/all", "~nobody-is/x", "/x\0y", "/" + 300 * "a"):
         with pytest.raises(InputFault):
@@ -291,24 +276,24 @@ def test_a_folder_that_lies_elsewhere_is_opened_and_gone_on_with_once_it_is_trus
     assert run_paths(workspace) == {} and (tmp_path / "elsewhere" / "metrics.jsonl").exists()
 
 
-def test_a_run_is_removed_with_its_folder(workspace: Workspace) -> None:
+def test_a_run_is_removed_with_its_folder(workspace):
     path = kept(workspace, "diamond-1")
     RUN.tag(workspace, "diamond-1", ["baseline"])
     press(opened(workspace, "diamond-1"), "Remove for good")
     assert not path.exists() and RUN.names(workspace) == () and not RUN.tags(workspace)
 
 
-def test_a_deleted_workspace_leaves_no_run(workspace: Workspace) -> None:
+def test_a_deleted_workspace_leaves_no_run(workspace):
     path = kept(workspace, "diamond-1")
     workspace.store.delete(workspace.id)
     assert not path.exists()
 
 
-def test_an_address_of_a_run_that_is_gone_says_so(workspace: Workspace) -> None:
+def test_an_address_of_a_run_that_is_gone_says_so(workspace):
     assert "There is no run 'gone-1'" in said(opened(workspace, "gone-1"))
 
 
-def test_why_a_run_did_not_begin_is_said_on_its_page(workspace: Workspace) -> None:
+def test_why_a_run_did_not_begin_is_said_on_its_page(workspace):
     (workspace.runs / "net-1").mkdir(parents=True)
     workspace.set_setting(RUNS_SETTING, [{"name": "net-1", "path": None}])
     plan = RunStrategy(ParallelConfig(data=2), TrainingJob(8, "fp32"))

@@ -64,7 +64,7 @@ def opened_at(page: Open, workspace: Workspace, name: str) -> AppTest:
     return test.run()
 
 
-def test_the_address_says_which_scenario_is_shown_and_a_link_opens_it(page: Open, two: Workspace) -> None:
+def test_the_address_says_which_scenario_is_shown_and_a_link_opens_it(page, two):
     assert shown(page("plan", two)) == "review"
     linked = opened_at(page, two, "larger")
     assert shown(linked) == "larger" and linked.selectbox[0].value == "larger"
@@ -88,7 +88,7 @@ def whose(page: AppTest) -> str:
     return next(str(one.value) for one in page.markdown if str(one.value).startswith("Files of"))
 
 
-def test_deploy_names_its_scenario_in_the_address_and_a_reload_shows_the_same_files(two: Workspace) -> None:
+def test_deploy_names_its_scenario_in_the_address_and_a_reload_shows_the_same_files(two):
     first = linked(two, "plan", "larger")
     followed = AppTest.from_file(str(ROOT / "pages" / "deploy.py"), default_timeout=30)
     followed.query_params["workspace"] = two.id
@@ -102,7 +102,7 @@ def test_deploy_names_its_scenario_in_the_address_and_a_reload_shows_the_same_fi
     assert "**review**" in whose(linked(two, "deploy", None))
 
 
-def test_deploy_offers_every_scenario(two: Workspace) -> None:
+def test_deploy_offers_every_scenario(two):
     opened = linked(two, "deploy", "larger")
     box = next(one for one in opened.selectbox if one.label == "Scenario")
     assert box.value == "larger"
@@ -111,7 +111,7 @@ def test_deploy_offers_every_scenario(two: Workspace) -> None:
 
 
 @pytest.mark.parametrize("name", ["plan", "deploy"])
-def test_an_address_of_no_scenario_says_so_and_shows_nothing_of_another(name: str, two: Workspace) -> None:
+def test_an_address_of_no_scenario_says_so_and_shows_nothing_of_another(name, two):
     opened = linked(two, name, "gone")
     (error,) = opened.error
     assert "no scenario 'gone' in this workspace" in str(error.value).replace("\\", "")
@@ -120,13 +120,13 @@ def test_an_address_of_no_scenario_says_so_and_shows_nothing_of_another(name: st
     assert shown(opened) == "larger" and not opened.error and opened.tabs
 
 
-def test_choosing_another_scenario_is_kept_for_those_without_an_address(page: Open, two: Workspace) -> None:
+def test_choosing_another_scenario_is_kept_for_those_without_an_address(page, two):
     opened = page("plan", two)
     opened.selectbox[0].set_value("larger").run()
     assert shown(opened) == "larger" and shown(page("plan", two)) == "larger"
 
 
-def test_a_scenario_is_renamed_with_its_plan(page: Open, two: Workspace) -> None:
+def test_a_scenario_is_renamed_with_its_plan(page, two):
     opened = page("plan", two)
     opened.text_input(key="scenario-name-review").set_value("november").run()
     press(opened, "Rename")
@@ -134,7 +134,7 @@ def test_a_scenario_is_renamed_with_its_plan(page: Open, two: Workspace) -> None
     assert two.get("plan", "november") == plan() and two.get("plan_request", "november") == request()
 
 
-def test_a_duplicate_leaves_the_first_as_it_is(page: Open, two: Workspace) -> None:
+def test_a_duplicate_leaves_the_first_as_it_is(page, two):
     opened = page("plan", two)
     press(opened, "Duplicate")
     assert shown(opened) == "review copy" and two.get("plan", "review copy") == two.get("plan", "review")
@@ -154,7 +154,7 @@ def sweep(workspace: Workspace, name: str) -> StoredSweep:
     return kept
 
 
-def test_a_renamed_scenario_takes_its_sweep_along(page: Open, two: Workspace) -> None:
+def test_a_renamed_scenario_takes_its_sweep_along(page, two):
     kept, opened = sweep(two, "review"), page("plan", two)
     opened.text_input(key="scenario-name-review").set_value("november").run()
     press(opened, "Rename")
@@ -162,7 +162,7 @@ def test_a_renamed_scenario_takes_its_sweep_along(page: Open, two: Workspace) ->
     assert SweepStore(two, "larger").load() is None
 
 
-def test_a_duplicate_has_the_sweep_and_both_are_their_own(page: Open, two: Workspace) -> None:
+def test_a_duplicate_has_the_sweep_and_both_are_their_own(page, two):
     kept = sweep(two, "review")
     press(page("plan", two), "Duplicate")
     assert SweepStore(two, "review copy").load() == kept == SweepStore(two, "review").load()
@@ -170,7 +170,7 @@ def test_a_duplicate_has_the_sweep_and_both_are_their_own(page: Open, two: Works
     assert SweepStore(two, "review copy").load() == kept and SweepStore(two, "review").load() is None
 
 
-def test_a_duplicate_of_an_edited_scenario_keeps_the_sweep_of_its_earlier_state(two: Workspace) -> None:
+def test_a_duplicate_of_an_edited_scenario_keeps_the_sweep_of_its_earlier_state(two):
     kept = sweep(two, "review")
     two.put("plan_request", "review", replace(request(), sharing="fractional"))
     scenario.save_as(two, "review", "copy", keep=True)
@@ -178,9 +178,7 @@ def test_a_duplicate_of_an_edited_scenario_keeps_the_sweep_of_its_earlier_state(
     assert found == kept and found is not None and found.request != two.get("plan_request", "copy")
 
 
-def test_renaming_ends_the_search_before_its_points_are_taken_along(
-    two: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_renaming_ends_the_search_before_its_points_are_taken_along(two, monkeypatch):
     kept = sweep(two, "review")
     running = [jobs.JobStatus("j", "Sweep review", SWEEP, "running", 0.5, "", None, None, 1.0)]
     monkeypatch.setattr(
@@ -199,9 +197,7 @@ def test_renaming_ends_the_search_before_its_points_are_taken_along(
     assert found is not None and sorted(found.plans) == [1.0, 2.0] and not running
 
 
-def test_a_name_that_is_taken_ends_no_search_and_moves_no_sweep(
-    two: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_that_is_taken_ends_no_search_and_moves_no_sweep(two, monkeypatch):
     kept, ended = sweep(two, "review"), []
     monkeypatch.setattr(jobs, "end", lambda workspace, names, request: ended.append(request))
     with pytest.raises(InputFault):
@@ -214,16 +210,14 @@ def test_a_name_that_is_taken_ends_no_search_and_moves_no_sweep(
 @pytest.mark.parametrize(
     ("name", "words"), [("larger", "is taken by another scenario"), (" ", "scenario name: is empty")]
 )
-def test_a_name_that_cannot_be_is_one_message(name: str, words: str, page: Open, two: Workspace) -> None:
+def test_a_name_that_cannot_be_is_one_message(name, words, page, two):
     opened = page("plan", two)
     opened.text_input(key="scenario-name-review").set_value(name).run()
     press(opened, "Rename")
     assert words in messages(opened) and set(SCENARIO.names(two)) == {"review", "larger"}
 
 
-def test_a_deleted_scenario_ends_its_search_and_the_next_is_shown(
-    page: Open, two: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_deleted_scenario_ends_its_search_and_the_next_is_shown(page, two, monkeypatch):
     ended: list[str] = []
     monkeypatch.setattr(runner, "cancel", lambda workspace, job: ended.append(job))
     running = jobs.JobStatus("j", "Plan review", PLAN, "running", 0.5, "", None, None, 1.0)
@@ -235,7 +229,7 @@ def test_a_deleted_scenario_ends_its_search_and_the_next_is_shown(
     assert "Deleted the scenario **review**." in [one.value for one in opened.markdown]
 
 
-def test_a_deletion_is_undone_with_plan_and_sweep(page: Open, two: Workspace) -> None:
+def test_a_deletion_is_undone_with_plan_and_sweep(page, two):
     kept, before = sweep(two, "review"), SCENARIO.names(two)
     opened = press(page("plan", two), "Delete")
     assert SCENARIO.names(two) == ("larger",) and SweepStore(two, "review").load() is None
@@ -246,9 +240,7 @@ def test_a_deletion_is_undone_with_plan_and_sweep(page: Open, two: Workspace) ->
     assert not [button for button in opened.button if button.label == "Undo"]
 
 
-def test_the_last_scenario_can_be_had_back_too_and_takes_no_other_s_place(
-    page: Open, filled: Workspace
-) -> None:
+def test_the_last_scenario_can_be_had_back_too_and_takes_no_other_s_place(page, filled):
     opened = press(page("plan", filled), "Delete")
     assert SCENARIO.names(filled) == () and "scenario" not in opened.query_params
     other = replace(request(), sharing="fractional")
@@ -258,15 +250,13 @@ def test_the_last_scenario_can_be_had_back_too_and_takes_no_other_s_place(
     assert filled.get("plan", "review 2") == plan()
 
 
-def test_the_next_change_ends_the_way_back(page: Open, two: Workspace) -> None:
+def test_the_next_change_ends_the_way_back(page, two):
     opened = press(page("plan", two), "Delete")
     press(opened, "Duplicate")
     assert not [button for button in opened.button if button.label == "Undo"]
 
 
-def test_two_tabs_on_one_scenario_lose_nothing(
-    filled: Workspace, started: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_tabs_on_one_scenario_lose_nothing(filled, started, monkeypatch):
     said: list[str] = []
     monkeypatch.setattr(replan.st, "rerun", lambda: None)
     monkeypatch.setattr(replan.frame, "notify", said.append)

@@ -16,13 +16,13 @@ from tests.support.deployment.kubernetes import (
     selects,
     tenants,
 )
-from torchsplit_core.values import PlannedGpu, PlannedSlice, PlanOutcome
+from torchsplit_core.values import PlannedGpu, PlannedSlice
 
 DRAIN_S = 30
 """What a server may still need for what it has taken."""
 
 
-def test_the_pods_take_exactly_the_slices_that_have_tenants(mixed_plan: PlanOutcome) -> None:
+def test_the_pods_take_exactly_the_slices_that_have_tenants(mixed_plan):
     found: Counter[tuple[str, str]] = Counter()
     for deployment in deployments(mixed_plan):
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
@@ -39,7 +39,7 @@ def test_the_pods_take_exactly_the_slices_that_have_tenants(mixed_plan: PlanOutc
     }
 
 
-def test_pods_run_only_on_nodes_that_are_cut_for_them(mixed_plan: PlanOutcome) -> None:
+def test_pods_run_only_on_nodes_that_are_cut_for_them(mixed_plan):
     for deployment in deployments(mixed_plan):
         affinity = deployment["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
         required = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
@@ -58,7 +58,7 @@ def test_pods_run_only_on_nodes_that_are_cut_for_them(mixed_plan: PlanOutcome) -
         assert deployment["spec"]["strategy"]["rollingUpdate"]["maxSurge"] == 0
 
 
-def test_a_pod_serves_its_tenant_with_mps_for_several_processes() -> None:
+def test_a_pod_serves_its_tenant_with_mps_for_several_processes():
     item = PlannedSlice("2g.20gb", 0, (tenant("8", batch_size=1_234_567, processes=3),))
     plan = plan_of(PlannedGpu("gpu0", "A100-80GB", True, (item,)))
     (deployment,) = deployments(plan)
@@ -69,7 +69,7 @@ def test_a_pod_serves_its_tenant_with_mps_for_several_processes() -> None:
     assert "TORCHSPLIT_MPS" not in environment(*deployments(single))
 
 
-def test_pods_are_probed_drained_and_scraped(mixed_plan: PlanOutcome) -> None:
+def test_pods_are_probed_drained_and_scraped(mixed_plan):
     for deployment in deployments(mixed_plan):
         template = deployment["spec"]["template"]
         (container,) = template["spec"]["containers"]
@@ -91,7 +91,7 @@ def test_pods_are_probed_drained_and_scraped(mixed_plan: PlanOutcome) -> None:
         assert scraped["prometheus.io/scrape"] == "true"
 
 
-def test_cores_are_asked_for_whole_and_with_their_memory() -> None:
+def test_cores_are_asked_for_whole_and_with_their_memory():
     known = tuple(PlannedSlice("2c", start, (tenant("a", memory_gib=1.2),)) for start in (0, 2))
     unknown = (PlannedSlice("1c", 0, (tenant("a", memory_gib=None),)),)
     plan = plan_of(
@@ -102,7 +102,7 @@ def test_cores_are_asked_for_whole_and_with_their_memory() -> None:
     assert {"requests": {"cpu": 1}, "limits": {"cpu": 1}} in held
 
 
-def test_stages_variants_and_batches_are_deployments_of_their_own() -> None:
+def test_stages_variants_and_batches_are_deployments_of_their_own():
     kinds = [
         {"stage": "s1"},
         {"stage": "s2"},
@@ -120,7 +120,7 @@ def test_stages_variants_and_batches_are_deployments_of_their_own() -> None:
     assert sorted(document["spec"]["replicas"] for document in found) == [1, 1, 1, 2, 2]
 
 
-def test_tenants_that_share_a_slice_are_one_pod() -> None:
+def test_tenants_that_share_a_slice_are_one_pod():
     one, two = tenant("a", share=0.25, throughput_rps=30.0), tenant("b", share=0.75)
     slices = (PlannedSlice("3g.40gb", 0, (one, two)), PlannedSlice("3g.40gb", 4, (two, one)))
     plan = plan_of(PlannedGpu("gpu0", "A100-80GB", True, slices))
@@ -133,7 +133,7 @@ def test_tenants_that_share_a_slice_are_one_pod() -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_validator_notices_a_wrong_manifest(version: str, mixed_plan: PlanOutcome) -> None:
+def test_the_validator_notices_a_wrong_manifest(version, mixed_plan):
     document = deployments(mixed_plan)[0]
     document["spec"]["replicas"] = "two"
     with pytest.raises(kubernetes_validate.ValidationError):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -16,7 +14,6 @@ from app.plans.draft import change_summary, quick_plan
 from app.plans.inputs import objective
 from app.plans.what_if import proof
 from tests.support.app import plan_page
-from tests.support.app.field_rows import Rows
 from tests.support.app.values import request
 from tests.support.paths import ROOT
 from torchsplit_core import workflow
@@ -26,10 +23,8 @@ from torchsplit_core.planning.request.difference import difference
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import FleetEntry, GammaArrivals, PlanRequest
 from torchsplit_core.workspace.drafts import DraftStore, StoredDraft
-from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.versions import VersionStore
 
-Open = Callable[..., AppTest]
 pytestmark = pytest.mark.usefixtures("native_sliders")
 TWO = replace(request(), gpus=(FleetEntry("A100-80GB", count=2),))
 
@@ -56,7 +51,7 @@ def gpus(page: AppTest, count: int) -> AppTest:
     return page
 
 
-def test_a_field_and_a_slider_write_into_one_draft(page: Open, solved: Workspace, rows: Rows) -> None:
+def test_a_field_and_a_slider_write_into_one_draft(page, solved, rows):
     opened = rows.edit(page("plan", solved), "Models", "bert", "demand_rps", "57.5")
     assert "demand of bert 200 → 57.5" in told(opened)
     assert rows.drawn["Models"]["bert"].before == {"demand_rps": "200"}
@@ -78,7 +73,7 @@ def reloaded(opened: AppTest) -> AppTest:
     return again
 
 
-def test_a_draft_survives_a_reload_and_is_its_tab_s_alone(page: Open, solved: Workspace) -> None:
+def test_a_draft_survives_a_reload_and_is_its_tab_s_alone(page, solved):
     first = gpus(page("plan", solved), 2)
     (kept,) = DraftStore(solved, "review").all()
     assert replace(kept, edited=0.0) == StoredDraft(request_hash(request()), TWO)
@@ -94,9 +89,7 @@ def test_a_draft_survives_a_reload_and_is_its_tab_s_alone(page: Open, solved: Wo
     assert "draft, not kept" not in told(reloaded(first))
 
 
-def test_a_draft_of_another_tab_is_told_in_the_history_and_taken_over_as_a_copy(
-    page: Open, solved: Workspace
-) -> None:
+def test_a_draft_of_another_tab_is_told_in_the_history_and_taken_over_as_a_copy(page, solved):
     first = gpus(page("plan", solved), 2)
     other = plan_page.tab(page("plan", solved), "History")
     assert "Another tab has a draft: A100-80GB 1 → 2" in told(other)
@@ -107,9 +100,7 @@ def test_a_draft_of_another_tab_is_told_in_the_history_and_taken_over_as_a_copy(
     assert "A100-80GB 1 → 3" in told(other) and "A100-80GB 1 → 2" in told(reloaded(first))
 
 
-def test_keep_stores_the_plan_on_screen_and_searches_on_only_what_is_open(
-    page: Open, solved: Workspace, started: list[tuple[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keep_stores_the_plan_on_screen_and_searches_on_only_what_is_open(page, solved, started, monkeypatch):
     press(gpus(page("plan", solved), 2), "Keep and prove")
     kept = solved.get("plan", "review")
     assert kept.status == "optimal" and kept.request_sha256 == request_hash(TWO)
@@ -125,15 +116,13 @@ def test_keep_stores_the_plan_on_screen_and_searches_on_only_what_is_open(
     assert [one for one in started if one[0] == PLAN] == [(PLAN, RequestParameters("review"))]
 
 
-def test_an_edit_of_a_field_outlives_another_page(page: Open, solved: Workspace, rows: Rows) -> None:
+def test_an_edit_of_a_field_outlives_another_page(page, solved, rows):
     opened = rows.edit(page("plan", solved), "Fleet", "0", "count", "2")
     assert "A100-80GB 1 → 2" in told(opened) and "A100-80GB 1 → 2" in told(reloaded(opened))
     assert rows.drawn["Fleet"]["0"].values["count"] == "2"
 
 
-def test_changes_that_are_not_proven_the_smallest_are_not_called_that(
-    page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changes_that_are_not_proven_the_smallest_are_not_called_that(page, workspace, monkeypatch):
     first, second = request().models
     asked = replace(request(), models=(replace(first, min_throughput_rps=1000.0), second))
     found = workflow.plan(asked)
@@ -156,15 +145,13 @@ def test_changes_that_are_not_proven_the_smallest_are_not_called_that(
     assert "The cheapest change of figures comes first:" in told(opened.run())
 
 
-def test_a_draft_that_is_kept_elsewhere_is_none_here(page: Open, solved: Workspace) -> None:
+def test_a_draft_that_is_kept_elsewhere_is_none_here(page, solved):
     opened = gpus(page("plan", solved), 2)
     solved.put("plan_request", "review", TWO)
     assert "draft, not kept" not in told(opened.run())
 
 
-def test_a_figure_that_makes_no_sense_is_told_and_nothing_is_kept_over_it(
-    page: Open, solved: Workspace, rows: Rows
-) -> None:
+def test_a_figure_that_makes_no_sense_is_told_and_nothing_is_kept_over_it(page, solved, rows):
     opened = rows.edit(page("plan", solved), "Models", "bert", "demand_rps", "many")
     assert "model bert: demand, req/s: is 'many', not a number" in told(opened)
     assert opened.button(key="draft-keep").disabled
@@ -172,9 +159,7 @@ def test_a_figure_that_makes_no_sense_is_told_and_nothing_is_kept_over_it(
     assert "not a number" not in told(opened) and "draft, not kept" not in told(opened)
 
 
-def test_saved_as_a_new_scenario_the_old_one_stands(
-    page: Open, solved: Workspace, started: list[tuple[str, Any]]
-) -> None:
+def test_saved_as_a_new_scenario_the_old_one_stands(page, solved, started):
     opened = press(gpus(page("plan", solved), 2), "Save as new scenario")
     new = "review · A100-80GB 1 → 2"
     assert solved.get("plan_request", new) == TWO and solved.get("plan_request", "review") == request()
@@ -184,9 +169,7 @@ def test_saved_as_a_new_scenario_the_old_one_stands(
     assert DraftStore(solved, "review").all() == ()
 
 
-def test_the_smallest_changes_of_an_impossible_request_go_into_the_draft(
-    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
-) -> None:
+def test_the_smallest_changes_of_an_impossible_request_go_into_the_draft(page, workspace, started):
     first, second = request().models
     asked = replace(request(), models=(replace(first, min_throughput_rps=1000.0), second))
     workspace.put("plan_request", "review", asked)
@@ -201,14 +184,12 @@ def test_the_smallest_changes_of_an_impossible_request_go_into_the_draft(
     assert workspace.get("plan_request", "review").models[0].min_throughput_rps < 1000.0
 
 
-def test_a_survivors_objective_outlives_an_edit_of_the_form() -> None:
+def test_a_survivors_objective_outlives_an_edit_of_the_form():
     asked: PlanRequest = replace(request(), objective=replace(request().objective, survives=1))
     assert objective.apply_edit(asked, Edit("objective", "plan_at", "low")).objective.survives == 1
 
 
-def test_limits_of_responses_are_edited_and_told(
-    page: Open, solved: Workspace, rows: Rows, started: list[tuple[str, Any]]
-) -> None:
+def test_limits_of_responses_are_edited_and_told(page, solved, rows, started):
     opened = page("plan", solved)
     for column, value in (
         ("max_response_ms", "200"),
@@ -230,7 +211,7 @@ def test_limits_of_responses_are_edited_and_told(
     assert (PLAN, RequestParameters("review")) in started
 
 
-def test_many_changes_are_counted() -> None:
+def test_many_changes_are_counted():
     many = replace(
         request(),
         gpus=(FleetEntry("A100-80GB", count=4),),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -30,8 +29,6 @@ from torchsplit_core.values import (
 )
 from torchsplit_core.workspace.store import Workspace
 
-Open = Callable[..., AppTest]
-
 
 def texts(page: AppTest) -> str:
     """All text of a page, tables included."""
@@ -52,7 +49,7 @@ def planned(workspace: Workspace) -> Workspace:
     return workspace
 
 
-def test_the_button_starts_a_job(page: Open, planned: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_button_starts_a_job(page, planned, monkeypatch):
     started: list[tuple[str, Any]] = []
 
     def start(workspace: Workspace, title: str, name: str, parameters: JobParameters) -> str:
@@ -67,9 +64,7 @@ def test_the_button_starts_a_job(page: Open, planned: Workspace, monkeypatch: py
     assert started == [(EXPLAIN, RequestParameters("review"))]
 
 
-def test_a_plan_that_was_just_made_is_explained_without_being_asked_once(
-    page: Open, planned: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_that_was_just_made_is_explained_without_being_asked_once(page, planned, monkeypatch):
     started: list[str] = []
 
     def start(workspace: Workspace, title: str, name: str, parameters: JobParameters) -> str:
@@ -85,7 +80,7 @@ def test_a_plan_that_was_just_made_is_explained_without_being_asked_once(
     assert not opened.exception and started == [EXPLAIN]
 
 
-def test_what_an_explained_plan_says_first(page: Open, planned: Workspace) -> None:
+def test_what_an_explained_plan_says_first(page, planned):
     """The bound without whole slices, one more GPU, levels and what holds each model, at the numbers themselves."""
     before = texts(page("plan", planned))
     assert "cut freely" not in before and "held back by" not in before and "1, proven" in before
@@ -98,7 +93,7 @@ def test_what_an_explained_plan_says_first(page: Open, planned: Workspace) -> No
     assert "1, proven" in after and "2, proven" in after
 
 
-def test_what_holds_a_model_is_only_said_where_it_is_settled() -> None:
+def test_what_holds_a_model_is_only_said_where_it_is_settled():
     limits = {
         "GPUs": (ModelLimit("capacity", True), ModelLimit("memory", None)),
         "not settled": (ModelLimit("capacity", None), ModelLimit("memory", False)),
@@ -116,7 +111,7 @@ def test_what_holds_a_model_is_only_said_where_it_is_settled() -> None:
     assert "proven" not in models_table(summed, request(), {})
 
 
-def test_a_link_is_told_where_it_binds_and_where_it_does_not() -> None:
+def test_a_link_is_told_where_it_binds_and_where_it_does_not():
     dropped = ChangeEffect("link", "better", 12.0, None, 1, 10.0, 10.0, 40.0, 40.0, True, model="bert")
     faster = ChangeEffect("link", "same", 12.0, 24.0, 1, 10.0, 10.0, 10.0, 10.0, True)
     held = ModelBinding("bert", 1, 1.0, (ModelLimit("link", True, dropped),))
@@ -132,7 +127,7 @@ def test_a_link_is_told_where_it_binds_and_where_it_does_not() -> None:
     assert "Link and network: 12 → 24 GB/s</td><td>no change, proven" in told and "eased by 10" not in told
 
 
-def test_many_unsettled_changes_stand_behind_one_line() -> None:
+def test_many_unsettled_changes_stand_behind_one_line():
     open_ = tuple(
         ChangeEffect("max_latency_ms", "open", 10.0, 11.0, 1, 1.0, 1.0, 1.0, 2.0, model=f"m{number}")
         for number in range(5)
@@ -147,7 +142,7 @@ def test_many_unsettled_changes_stand_behind_one_line() -> None:
     assert "<details" not in dict(sections(few, plan()))["What one change would bring"]
 
 
-def test_the_job_stores_the_explanation_and_the_page_shows_it(page: Open, planned: Workspace) -> None:
+def test_the_job_stores_the_explanation_and_the_page_shows_it(page, planned):
     answer = explain_job(planned, RequestParameters("review"), ignore_progress)
     assert answer == {"plan": "review", "complete": True}
     text = texts(page("plan", planned))
@@ -159,14 +154,14 @@ def test_the_job_stores_the_explanation_and_the_page_shows_it(page: Open, planne
     assert "Explain" not in [button.label for button in page("plan", planned).button]
 
 
-def test_a_plan_of_another_request_is_not_explained(page: Open, planned: Workspace) -> None:
+def test_a_plan_of_another_request_is_not_explained(page, planned):
     planned.put("plan_request", "review", replace(request(), gpus=(FleetEntry("A100-80GB", count=2),)))
     opened = page("plan", planned)
     assert "plan again first" in texts(opened)
     assert not any("Explain" in button.label for button in opened.button)
 
 
-def test_a_plan_made_meanwhile_is_not_covered(planned: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_made_meanwhile_is_not_covered(planned, monkeypatch):
     newer = replace(plan(), warnings=("newer",))
 
     def explain(*given: Any, **more: Any) -> PlanExplanation:
@@ -178,7 +173,7 @@ def test_a_plan_made_meanwhile_is_not_covered(planned: Workspace, monkeypatch: p
     assert planned.get("plan", "review") == newer
 
 
-def test_an_unfinished_explanation_says_so_and_can_be_asked_for_again(page: Open, planned: Workspace) -> None:
+def test_an_unfinished_explanation_says_so_and_can_be_asked_for_again(page, planned):
     open_change = ChangeEffect(
         "gpu", "open", 1.0, 2.0, 1, 1.5, 1.5, 1.5, 2.0, gpu_type="A100-80GB", gpu_id="gpu0"
     )
@@ -227,11 +222,11 @@ def test_an_unfinished_explanation_says_so_and_can_be_asked_for_again(page: Open
         ),
     ],
 )
-def test_figures_say_how_far_they_are_proven(change: ChangeEffect, kind: str, text: str) -> None:
+def test_figures_say_how_far_they_are_proven(change, kind, text):
     assert descriptions.describe_effect(change, kind).replace(THIN, " ") == text
 
 
-def test_reasons_in_words() -> None:
+def test_reasons_in_words():
     beaten = LayoutReason(
         "A100-80GB",
         "gpu0",

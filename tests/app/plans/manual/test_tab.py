@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
@@ -26,8 +25,6 @@ from torchsplit_core.workspace.store import Workspace
 
 pytestmark = pytest.mark.slow
 
-Open = Callable[..., AppTest]
-
 
 def tab(page: AppTest) -> AppTest:
     page.session_state[plan_page.TAB] = "By hand"
@@ -41,7 +38,7 @@ def said(page: AppTest) -> str:
     return "\n".join(str(e.value) for kind in kinds for e in page.get(kind)).replace("\\", "")
 
 
-def test_the_table_is_the_plan_and_back() -> None:
+def test_the_table_is_the_plan_and_back():
     plan = workflow.plan(request())
     rows = manual_tab.rows_of(from_plan(plan))
     assert list(rows.columns) == list(manual_tab.COLUMNS)
@@ -50,7 +47,7 @@ def test_the_table_is_the_plan_and_back() -> None:
     assert found.outcome is not None and found.outcome.objective.value == plan.objective.value
 
 
-def test_rows_of_one_slice_share_it_and_unfinished_rows_wait() -> None:
+def test_rows_of_one_slice_share_it_and_unfinished_rows_wait():
     rows = [
         ("gpu0", "4g.40gb", 0, "bert", None, None, 0.5), ("gpu0", "4g.40gb", 0, "ocr", "whole", 8, None),
         ("gpu0", "3g.40gb", 4, None, None, None, None), ("gpu1", None, None, "bert", None, None, None),
@@ -62,7 +59,7 @@ def test_rows_of_one_slice_share_it_and_unfinished_rows_wait() -> None:
     )
 
 
-def test_the_plan_itself_is_legal_and_as_good_and_can_be_kept(page: Open, solved: Workspace) -> None:
+def test_the_plan_itself_is_legal_and_as_good_and_can_be_kept(page, solved):
     opened = tab(page("plan", solved))
     assert "The best plan against yours: as good for every model" in said(opened)
     next(button for button in opened.button if button.label == "Keep as a scenario").click().run()
@@ -83,7 +80,7 @@ def test_every_fault_is_said_at_once(page: Open, solved: Workspace) -> None:
     assert all(str(fault) in said(opened) for fault in faults) and "legal, checked" not in said(opened)
 
 
-def test_without_a_plan_there_is_no_ground_to_start_from(page: Open, workspace: Workspace) -> None:
+def test_without_a_plan_there_is_no_ground_to_start_from(page, workspace):
     workspace.put("plan_request", "review", request())
     assert "Here you place slices and models yourself" in said(tab(page("plan", workspace)))
 
@@ -123,9 +120,7 @@ def pictures(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_a_slice_is_changed_on_the_map_and_the_change_undone(
-    page: Open, solved: Workspace, pictures: list[str]
-) -> None:
+def test_a_slice_is_changed_on_the_map_and_the_change_undone(page, solved, pictures):
     opened = chosen(page("plan", solved), solved, "4 gpu0")
     assert "**gpu0**, 3g.40gb in memory slots 4 to 7" in said(opened)
     assert select(opened, "Slice here").value == ("3g.40gb", 4)
@@ -141,9 +136,7 @@ def test_a_slice_is_changed_on_the_map_and_the_change_undone(
     assert next(button for button in opened.button if button.label == "Undo").disabled
 
 
-def test_only_models_that_run_on_the_slice_are_offered_and_the_batch_can_be_set(
-    page: Open, solved: Workspace, pictures: list[str]
-) -> None:
+def test_only_models_that_run_on_the_slice_are_offered_and_the_batch_can_be_set(page, solved, pictures):
     opened = chosen(page("plan", solved), solved, "0 gpu0")
     model = str(select(opened, "Model on it").value)
     assert set(select(opened, "Model on it").options) == {"free", "bert", "ocr"}
@@ -156,9 +149,7 @@ def test_only_models_that_run_on_the_slice_are_offered_and_the_batch_can_be_set(
     assert select(opened, "Model on it").options == ["free"] and not opened.exception
 
 
-def test_equal_gpus_are_changed_together_or_alone(
-    page: Open, workspace: Workspace, pictures: list[str]
-) -> None:
+def test_equal_gpus_are_changed_together_or_alone(page, workspace, pictures):
     asked = replace(request(), gpus=(FleetEntry("A100-80GB", count=3),))
     workspace.put("plan_request", "review", asked)
     workspace.put("plan", "review", workflow.plan(asked))
@@ -177,9 +168,7 @@ def test_equal_gpus_are_changed_together_or_alone(
     assert "GPUs alike" not in pictures[-1] and not opened.exception
 
 
-def test_shared_slices_take_several_models_in_equal_shares(
-    page: Open, workspace: Workspace, pictures: list[str]
-) -> None:
+def test_shared_slices_take_several_models_in_equal_shares(page, workspace, pictures):
     asked = replace(request(), sharing="fractional")
     workspace.put("plan_request", "review", asked)
     workspace.put("plan", "review", workflow.plan(asked))
@@ -202,9 +191,7 @@ def test_a_tenant_that_cannot_run_is_drawn_without_figures(
     assert "req/s" not in pictures[-1]
 
 
-def test_a_place_that_is_not_there_any_more_asks_for_another(
-    page: Open, solved: Workspace, pictures: list[str]
-) -> None:
+def test_a_place_that_is_not_there_any_more_asks_for_another(page, solved, pictures):
     for place in ("", "0 gpu9", "99 gpu0", "x gpu0"):
         opened = chosen(page("plan", solved), solved, place)
         assert "Choose a slice or uncut slots on the map" in said(opened)

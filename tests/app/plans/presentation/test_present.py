@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +20,6 @@ from torchsplit_core.workspace.drafts import DraftStore
 from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.versions import VersionStore
 
-Open = Callable[..., AppTest]
 pytestmark = pytest.mark.usefixtures("native_sliders")
 TWO = replace(request(), gpus=(FleetEntry("A100-80GB", count=2),))
 
@@ -61,9 +59,7 @@ def two_gpus(page: AppTest) -> AppTest:
     return page
 
 
-def test_one_plan_is_shown_with_its_verdict_figures_and_proof_and_without_steps(
-    page: Open, solved: Workspace, maps: list[str]
-) -> None:
+def test_one_plan_is_shown_with_its_verdict_figures_and_proof_and_without_steps(page, solved, maps):
     opened = page("present", solved)
     shown = said(opened)
     assert opened.title[0].value == "review"
@@ -74,9 +70,7 @@ def test_one_plan_is_shown_with_its_verdict_figures_and_proof_and_without_steps(
     assert not [button for button in opened.button if button.key in ("present-before", "present-after")]
 
 
-def test_a_slider_makes_the_draft_of_the_plan_page_and_steps_to_what_comes_of_it(
-    page: Open, solved: Workspace, maps: list[str]
-) -> None:
+def test_a_slider_makes_the_draft_of_the_plan_page_and_steps_to_what_comes_of_it(page, solved, maps):
     opened = two_gpus(page("present", solved))
     assert DraftStore(solved, "review").all()[0].request == TWO
     assert address(opened, "at") == "after"
@@ -94,9 +88,7 @@ def test_a_slider_makes_the_draft_of_the_plan_page_and_steps_to_what_comes_of_it
     assert address(opened, "at") == "after" and "A100-80GB 1 → 3" in said(opened)
 
 
-def test_arrivals_without_a_rate_of_their_own_go_with_a_demand_that_is_moved(
-    page: Open, solved: Workspace, maps: list[str]
-) -> None:
+def test_arrivals_without_a_rate_of_their_own_go_with_a_demand_that_is_moved(page, solved, maps):
     first, second = request().models
     arrivals = GammaArrivals(first.demand_rps, 2.0)
     solved.put(
@@ -109,9 +101,7 @@ def test_arrivals_without_a_rate_of_their_own_go_with_a_demand_that_is_moved(
     assert draft.request.models[0].arrivals == GammaArrivals(400.0, 2.0)
 
 
-def test_without_a_draft_the_version_before_stands_beside(
-    page: Open, solved: Workspace, maps: list[str]
-) -> None:
+def test_without_a_draft_the_version_before_stands_beside(page, solved, maps):
     solved.put("plan_request", "review", TWO)
     solved.put("plan", "review", workflow.plan(TWO))
     assert "The stored plan** · from v1 of" in said(page("present", solved))
@@ -127,9 +117,7 @@ def test_without_a_draft_the_version_before_stands_beside(
     ("status", "words"),
     [("infeasible", "that is proven"), ("timeout", "no plan was found"), ("", "Not planned yet")],
 )
-def test_what_is_no_plan_is_told_without_figures(
-    page: Open, workspace: Workspace, status: str, words: str
-) -> None:
+def test_what_is_no_plan_is_told_without_figures(page, workspace, status, words):
     workspace.put("plan_request", "review", request())
     if status:
         workspace.put("plan", "review", plan(status=status))
@@ -137,13 +125,13 @@ def test_what_is_no_plan_is_told_without_figures(
     assert words in shown and shown.count("<b>n/a</b>") == 3
 
 
-def test_a_plan_without_its_request_has_no_sliders(page: Open, workspace: Workspace) -> None:
+def test_a_plan_without_its_request_has_no_sliders(page, workspace):
     workspace.put("plan", "review", plan())
     opened = page("present", workspace)
     assert not labels(opened) and "present-verdict amber" in said(opened)
 
 
-def test_a_scenario_that_is_not_there_is_said_to_be_none(page: Open, solved: Workspace) -> None:
+def test_a_scenario_that_is_not_there_is_said_to_be_none(page, solved):
     opened = page("present", solved)
     opened.query_params["scenario"] = "gone"
     opened.run()
@@ -152,11 +140,11 @@ def test_a_scenario_that_is_not_there_is_said_to_be_none(page: Open, solved: Wor
     assert "Worst-served" not in said(opened)
 
 
-def test_an_empty_workspace_leads_to_the_models(page: Open, workspace: Workspace) -> None:
+def test_an_empty_workspace_leads_to_the_models(page, workspace):
     assert "once there is one" in said(page("present", workspace))
 
 
-def test_the_address_says_which_models_have_a_slider(page: Open, solved: Workspace) -> None:
+def test_the_address_says_which_models_have_a_slider(page, solved):
     opened = page("present", solved)
     opened.query_params["models"] = "ocr,nobody"
     opened.run()
@@ -168,9 +156,7 @@ def test_the_address_says_which_models_have_a_slider(page: Open, solved: Workspa
     assert address(opened, "models") == NO_MODEL and labels(opened) == ["GPUs, A100-80GB"]
 
 
-def test_the_plan_page_has_the_way_here(
-    page: Open, solved: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_plan_page_has_the_way_here(page, solved, monkeypatch):
     gone: list[Any] = []
     opened = page("plan", solved)
     monkeypatch.setattr("app.shell.navigation.go", lambda *where: gone.append(where))
@@ -178,7 +164,7 @@ def test_the_plan_page_has_the_way_here(
     assert gone == [("Present", "review")]
 
 
-def test_models_in_the_address_are_the_worst_served_first_and_may_have_commas() -> None:
+def test_models_in_the_address_are_the_worst_served_first_and_may_have_commas():
     names = ["a,b", "50%", "c d", *(f"m{number}" for number in range(9))]
     model = request().models[0]
     asked = PlanRequest(request().gpus, tuple(replace(model, name=name) for name in names))
@@ -189,7 +175,7 @@ def test_models_in_the_address_are_the_worst_served_first_and_may_have_commas() 
     assert slider_models(None, request(), plan())[0] == ("ocr", "bert")
 
 
-def test_arrows_say_what_falls_and_text_of_a_user_is_no_markup() -> None:
+def test_arrows_say_what_falls_and_text_of_a_user_is_no_markup():
     worse = replace(
         plan(), models=tuple(replace(model, normalised=0.5, name="<img>") for model in plan().models)
     )

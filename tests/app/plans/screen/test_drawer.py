@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from app.plans.screen import drawer, model_drawer
 from tests.support.app.values import request
 from torchsplit_core import workflow
 from torchsplit_core.values import PlannedGpu, PlannedSlice, PlanOutcome, Tenant
-from torchsplit_core.workspace.store import Workspace
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +24,7 @@ def first(plan: PlanOutcome) -> tuple[PlannedGpu, PlannedSlice, Tenant]:
     return gpu, item, item.tenants[0]
 
 
-def test_a_place_is_found_by_its_gpu_and_start_and_no_other(plan: PlanOutcome) -> None:
+def test_a_place_is_found_by_its_gpu_and_start_and_no_other(plan):
     gpu, item, _ = first(plan)
     assert drawer.slice_at(plan, f"{item.start} {gpu.id}") == (gpu, item)
     for place in ("", f"{item.start} gpu99", f"99 {gpu.id}"):
@@ -35,7 +32,7 @@ def test_a_place_is_found_by_its_gpu_and_start_and_no_other(plan: PlanOutcome) -
     assert drawer.slice_at(None, f"{item.start} {gpu.id}") is None
 
 
-def test_the_service_time_stands_beside_its_limit_and_is_marked_where_it_is_over(plan: PlanOutcome) -> None:
+def test_the_service_time_stands_beside_its_limit_and_is_marked_where_it_is_over(plan):
     asked, (gpu, item, tenant) = request(), first(plan)
     told = dict(drawer.facts(asked, plan, gpu, item, tenant))
     assert told["service time, p95"].endswith("of 80\u202fms") and "below" not in told["service time, p95"]
@@ -47,7 +44,7 @@ def test_the_service_time_stands_beside_its_limit_and_is_marked_where_it_is_over
     assert dict(drawer.facts(None, plan, gpu, item, tenant))["service time, p95"] == "n/a"
 
 
-def test_alternatives_are_the_fastest_of_every_other_slice_within_the_limit(plan: PlanOutcome) -> None:
+def test_alternatives_are_the_fastest_of_every_other_slice_within_the_limit(plan):
     asked, (gpu, item, tenant) = request(), first(plan)
     found = drawer.alternatives(asked, gpu, item, tenant)
     assert found and item.profile not in {point.profile for point in found}
@@ -59,9 +56,7 @@ def test_alternatives_are_the_fastest_of_every_other_slice_within_the_limit(plan
     assert not drawer.alternatives(hard, gpu, item, tenant)
 
 
-def test_a_chosen_slice_opens_beside_the_map_and_is_closed_again(
-    page: Callable[..., AppTest], workspace: Workspace, plan: PlanOutcome
-) -> None:
+def test_a_chosen_slice_opens_beside_the_map_and_is_closed_again(page, workspace, plan):
     workspace.put("plan_request", "review", request())
     workspace.put("plan", "review", plan)
     gpu, item, tenant = first(plan)
@@ -79,9 +74,7 @@ def test_a_chosen_slice_opens_beside_the_map_and_is_closed_again(
     assert tenant.model not in headers(opened)
 
 
-def test_a_model_of_the_table_opens_with_its_curve_and_the_points_of_the_plan(
-    page: Callable[..., AppTest], workspace: Workspace, plan: PlanOutcome
-) -> None:
+def test_a_model_of_the_table_opens_with_its_curve_and_the_points_of_the_plan(page, workspace, plan):
     asked = request()
     workspace.put("plan_request", "review", asked)
     workspace.put("plan", "review", plan)

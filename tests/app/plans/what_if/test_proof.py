@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +21,6 @@ from torchsplit_core.values import Colocation, InputFault, PlanOutcome, PlanRequ
 from torchsplit_core.workspace.drafts import DraftStore, StoredDraft
 from torchsplit_core.workspace.store import Workspace
 
-Open = Callable[..., AppTest]
 pytestmark = pytest.mark.usefixtures("native_sliders")
 
 
@@ -79,9 +77,7 @@ def tried(weight: float) -> PlanRequest:
     return replace(request(), models=(replace(first, weight=weight), *rest))
 
 
-def test_the_proof_is_asked_for_at_rest_and_taken_over_once(
-    page: Open, solved: Workspace, quick: Jobs
-) -> None:
+def test_the_proof_is_asked_for_at_rest_and_taken_over_once(page, solved, quick):
     opened = move(page("plan", solved), 3.0)
     assert not quick.started and "once you stop editing" in captions(opened)
     opened.run()
@@ -96,9 +92,7 @@ def test_the_proof_is_asked_for_at_rest_and_taken_over_once(
     assert solved.get("plan_request", "review") == request()  # nothing was stored
 
 
-def test_another_move_drops_the_search_and_so_does_the_way_back(
-    page: Open, solved: Workspace, quick: Jobs
-) -> None:
+def test_another_move_drops_the_search_and_so_does_the_way_back(page, solved, quick):
     opened = move(page("plan", solved), 3.0)
     opened.run()
     move(opened, 5.0)
@@ -134,8 +128,8 @@ def ended(quick: Jobs, names: list[str]) -> None:
     ],
 )
 def test_a_search_without_a_proof_leaves_the_plan_and_is_not_made_again(
-    page: Open, solved: Workspace, quick: Jobs, state: str, outcome: str | None, words: str
-) -> None:
+    page, solved, quick, state, outcome, words
+):
     opened = move(page("plan", solved), 3.0)
     opened.run()
     quick.state = state
@@ -147,14 +141,14 @@ def test_a_search_without_a_proof_leaves_the_plan_and_is_not_made_again(
     assert "draft, not kept" in badges(opened) and "proven optimal" not in badges(opened)
 
 
-def test_the_panel_of_running_work_does_not_move_the_page_for_it(page: Open, solved: Workspace) -> None:
+def test_the_panel_of_running_work_does_not_move_the_page_for_it(page, solved):
     solved.add_job("Prove the draft of review", WHAT_IF, {})
     solved.add_job("Explain review", EXPLAIN, {})
     told = "\n".join(str(one.value) for one in page("plan", solved).error)
     assert "Explain review failed" in told and "Prove" not in told
 
 
-def test_the_job_proves_the_stored_draft_and_refuses_another(workspace: Workspace) -> None:
+def test_the_job_proves_the_stored_draft_and_refuses_another(workspace):
     workspace.put("plan_request", "review", request())
     parameters = WhatIfParameters("review", request_hash(tried(3.0)))
     with pytest.raises(InputFault, match="was edited or discarded"):
@@ -171,6 +165,6 @@ def test_the_job_proves_the_stored_draft_and_refuses_another(workspace: Workspac
     assert found.status == "optimal" and found.request_sha256 == request_hash(pair)
 
 
-def test_a_stored_search_of_the_version_before_is_still_known() -> None:
+def test_a_stored_search_of_the_version_before_is_still_known():
     told = {"request": "review", "models": {"bert": [1.0, 2.0]}, "counts": [2], "sha256": "ab"}
     assert from_stored(WHAT_IF, told) == WhatIfParameters("review", "ab")

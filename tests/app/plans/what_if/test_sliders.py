@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -19,9 +18,7 @@ from torchsplit_core.planning.infeasibility.notes import unsettled_notes
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import FleetEntry
 from torchsplit_core.workspace.plan_cache.cache import PlanCache
-from torchsplit_core.workspace.store import Workspace
 
-Open = Callable[..., AppTest]
 pytestmark = pytest.mark.usefixtures("native_sliders")
 
 
@@ -56,9 +53,7 @@ def press(page: AppTest, label: str) -> AppTest:
     return page
 
 
-def test_a_slider_plans_at_once_and_nothing_is_stored(
-    page: Open, solved: Workspace, started: list[Any]
-) -> None:
+def test_a_slider_plans_at_once_and_nothing_is_stored(page, solved, started):
     opened = page("plan", solved)
     before = metric(opened)
     slider(opened, "GPUs, A100-80GB").set_value(2).run()
@@ -87,9 +82,7 @@ def test_a_slider_plans_at_once_and_nothing_is_stored(
     assert "Why this plan" not in badges(opened)
 
 
-def test_keeping_stores_the_request_and_looks_for_the_proof(
-    page: Open, solved: Workspace, started: list[Any]
-) -> None:
+def test_keeping_stores_the_request_and_looks_for_the_proof(page, solved, started):
     opened = page("plan", solved)
     slider(opened, "bert, req/s").set_value(400.0).run()
     press(opened, "Keep and prove")
@@ -97,7 +90,7 @@ def test_keeping_stores_the_request_and_looks_for_the_proof(
     assert started == [RequestParameters("review")] and "not kept" not in badges(opened)
 
 
-def test_going_back_shows_what_is_stored_and_the_sliders_as_stored(page: Open, solved: Workspace) -> None:
+def test_going_back_shows_what_is_stored_and_the_sliders_as_stored(page, solved):
     opened = page("plan", solved)
     before = metric(opened)
     slider(opened, "GPUs, A100-80GB").set_value(5).run()
@@ -106,9 +99,7 @@ def test_going_back_shows_what_is_stored_and_the_sliders_as_stored(page: Open, s
     assert slider(opened, "GPUs, A100-80GB").value == 1
 
 
-def test_what_is_downloaded_is_what_is_on_screen_and_says_so(
-    page: Open, solved: Workspace, files: dict[str, Any]
-) -> None:
+def test_what_is_downloaded_is_what_is_on_screen_and_says_so(page, solved, files):
     opened = page("plan", solved)
     told = {"review.plan_request.json", "review.plan.json", "review.html"}
     assert set(files) == told | {"review.losses.csv"}
@@ -129,9 +120,7 @@ def test_what_is_downloaded_is_what_is_on_screen_and_says_so(
     assert "of the draft on screen, which is not kept yet" in captions(opened)
 
 
-def test_where_the_bar_stands_plan_says_that_nothing_has_changed(
-    page: Open, solved: Workspace, started: list[Any]
-) -> None:
+def test_where_the_bar_stands_plan_says_that_nothing_has_changed(page, solved, started):
     opened = page("plan", solved)
     press(opened, "Plan")
     assert not started and "Nothing has changed" in str(opened.toast[0].value)
@@ -141,16 +130,14 @@ def test_where_the_bar_stands_plan_says_that_nothing_has_changed(
     assert opened.button(key="plan") and not started
 
 
-def test_a_slider_moved_back_ends_the_trial(page: Open, solved: Workspace) -> None:
+def test_a_slider_moved_back_ends_the_trial(page, solved):
     opened = page("plan", solved)
     slider(opened, "Weight").set_value(3.0).run()
     slider(opened, "Weight").set_value(1.0).run()
     assert "not kept" not in badges(opened)
 
 
-def test_a_request_that_changed_meanwhile_is_told_and_kept_beside_the_draft(
-    page: Open, solved: Workspace, started: list[Any]
-) -> None:
+def test_a_request_that_changed_meanwhile_is_told_and_kept_beside_the_draft(page, solved, started):
     opened = page("plan", solved)
     slider(opened, "Weight").set_value(3.0).run()
     theirs = replace(request(), sharing="fractional")
@@ -163,7 +150,7 @@ def test_a_request_that_changed_meanwhile_is_told_and_kept_beside_the_draft(
     assert solved.get("plan_request", "review, edited elsewhere") == theirs
 
 
-def test_demands_that_contradict_while_dragging_are_said_and_nothing_raises(workspace: Workspace) -> None:
+def test_demands_that_contradict_while_dragging_are_said_and_nothing_raises(workspace):
     least = replace(request().models[0], min_throughput_rps=1e6)
     asked = replace(request(), models=(least, request().models[1]))
     known = PlanCache(workspace)
