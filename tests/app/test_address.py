@@ -12,24 +12,12 @@ from streamlit.testing.v1 import AppTest
 from app.format.glossary import read_entries
 from app.overview.glossary import search_entries
 from app.session import workspace_list
+from tests.support.app.page import turn_to
 from tests.support.app.values import SOURCE, graph, profile
 from torchsplit_core.jobs import runner
 from torchsplit_core.jobs.job_kinds import TRACE
-from torchsplit_core.workspace.store import Workspace
 
 Open = Callable[..., AppTest]
-
-
-def asked(page: Open, name: str, workspace: Workspace, **wanted: str) -> AppTest:
-    """The page as a link with these parameters opens it."""
-    opened = page(name, workspace)
-    again = AppTest.from_file(opened._script_path, default_timeout=30)
-    again.query_params["workspace"] = workspace.id
-    for key, value in wanted.items():
-        again.query_params[key] = value
-    again.run()
-    assert not again.exception
-    return again
 
 
 @pytest.mark.parametrize(
@@ -43,7 +31,7 @@ def asked(page: Open, name: str, workspace: Workspace, **wanted: str) -> AppTest
     ],
 )
 def test_a_link_opens_the_tab_that_was_seen_and_keeps_its_address(name, key, title, wanted, page, filled):
-    opened = asked(page, name, filled, **wanted)
+    opened = page(name, filled, **wanted)
     assert opened.session_state[key] == title
     assert dict(opened.query_params) == {"workspace": filled.id} | wanted
 
@@ -51,8 +39,7 @@ def test_a_link_opens_the_tab_that_was_seen_and_keeps_its_address(name, key, tit
 def test_a_tab_that_is_turned_stands_in_the_address_and_an_earlier_address_turns_it_back(page, filled):
     opened = page("plan", filled)
     assert "tab" not in opened.query_params
-    opened.session_state["plan-tab"] = "Sweep"
-    opened.run()
+    turn_to(opened, "plan-tab", "Sweep")
     assert opened.query_params["tab"] == "sweep"
     del opened.query_params["tab"]
     opened.run()
@@ -61,9 +48,9 @@ def test_a_tab_that_is_turned_stands_in_the_address_and_an_earlier_address_turns
 
 def test_a_link_names_the_model_among_several(page, filled):
     filled.put("graph", "another", graph())
-    opened = asked(page, "model", filled, model=SOURCE)
+    opened = page("model", filled, model=SOURCE)
     assert opened.title[0].value.replace("\\", "") == SOURCE
-    assert asked(page, "model", filled, model="another").title[0].value == "another"
+    assert page("model", filled, model="another").title[0].value == "another"
 
 
 @pytest.mark.parametrize(

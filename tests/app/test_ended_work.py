@@ -44,18 +44,6 @@ def finish(workspace: Workspace, job: str, **end: Any) -> None:
     runner._write(workspace.store, job, {"state": "done", "seconds": 3.0} | end)
 
 
-def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, JobParameters]]:
-    """The jobs that are asked for, written down instead of run."""
-    asked: list[tuple[str, JobParameters]] = []
-
-    def start(workspace: Workspace, title: str, name: str, parameters: JobParameters) -> str:
-        asked.append((name, parameters))
-        return "job"
-
-    monkeypatch.setattr(runner, "start", start)
-    return asked
-
-
 def panel(opened: AppTest) -> list[str]:
     """The lines of work that ended, as read."""
     return [one.value.replace("\\", "") for one in opened.markdown if one.value.startswith("**The work")]
@@ -95,20 +83,18 @@ def test_a_plan_and_its_explanation_are_one_line(page, workspace):
     assert len(panel(opened.run())) == 1
 
 
-def test_a_failure_says_why_where_its_user_is_and_is_tried_again(page, workspace, monkeypatch):
-    begun = started(monkeypatch)
+def test_a_failure_says_why_where_its_user_is_and_is_tried_again(page, workspace, started):
     job = begin(workspace, EVALUATE, EvaluateParameters(quick=True))
     opened = page("host", workspace)
     finish(workspace, job, state="failed", fault="It ran out of memory.")
     opened.run()
     assert "It ran out of memory." in panel(opened)[0]
     opened.button(key=f"resume-{job}").click().run()
-    assert begun == [(EVALUATE, EvaluateParameters(quick=True))]
+    assert started == [(EVALUATE, EvaluateParameters(quick=True))]
 
 
 @pytest.mark.parametrize("state", ["failed", "cancelled"])
-def test_activity_starts_the_last_of_equal_work_again(state, page, workspace, monkeypatch):
-    begun = started(monkeypatch)
+def test_activity_starts_the_last_of_equal_work_again(state, page, workspace, started):
     parameters = TraceParameters("net.py:Net", UploadedFile("net.py", "0" * 64))
     for _ in range(2):
         job = begin(workspace, TRACE, parameters)
@@ -117,7 +103,7 @@ def test_activity_starts_the_last_of_equal_work_again(state, page, workspace, mo
     (button,) = [one for one in opened.button if one.label == "Try again"]
     assert button.key == f"resume-{job}" and "only if the file has not changed" in button.help
     button.click().run()
-    assert begun == [(TRACE, parameters)] and not opened.exception
+    assert started == [(TRACE, parameters)] and not opened.exception
 
 
 def test_on_a_models_page_the_failure_of_another_is_a_line_and_not_lost(page, workspace):

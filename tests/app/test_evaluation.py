@@ -8,6 +8,7 @@ from streamlit.testing.v1 import AppTest
 
 from app.evaluation import page as page_module
 from app.evaluation import shipped
+from tests.support.app.page import press_key, turn_to
 from tests.support.paths import ROOT
 from torchsplit_core import jobs
 from torchsplit_core.evaluation.grid import settings_of
@@ -33,8 +34,7 @@ def test_an_empty_page_says_what_will_be_there_and_starts_it(page, workspace, st
     assert "four claims: that sharing slices" in said(opened)
     opened.number_input(key="evaluate-quick-limit 2").set_value(0.5).run()
     opened.button(key="evaluate-quick").click().run()
-    opened.button(key="evaluate-whole").click().run()
-    assert not opened.exception
+    press_key(opened, "evaluate-whole")
     assert started == [
         (EVALUATE, EvaluateParameters(quick=True, time_limit_s=0.5)),
         (EVALUATE, EvaluateParameters(quick=False, time_limit_s=5.0)),
@@ -65,9 +65,8 @@ def test_the_newest_of_the_workspace_is_shown_first_and_says_when_it_was_made(pa
     words = "Made by torchsplit evaluate --quick --time-limit 3 on 2026-11-25 10:00 UTC with TorchSplit 0.1.0"
     assert escape_markdown(words) in said(opened) and "This one came with TorchSplit" not in said(opened)
     assert "It begins anew and replaces the stored one, which has other settings." in said(opened)
-    opened.session_state[page_module.WHICH] = page_module.SHIPPED
-    opened.run()
-    assert not opened.exception and "This one came with TorchSplit" in said(opened)
+    turn_to(opened, page_module.WHICH, page_module.SHIPPED)
+    assert "This one came with TorchSplit" in said(opened)
 
 
 def test_every_view_of_a_stored_evaluation_is_shown(page, workspace):
@@ -78,9 +77,7 @@ def test_every_view_of_a_stored_evaluation_is_shown(page, workspace):
     assert all(claim.text in text and claim.verdict.capitalize() in text for claim in outcome.claims)
     assert "Untested on hardware" in text
     for view, word in (("Tables", "The planner beside the rules"), ("Mixes", "ParvaGPU"), ("Pictures", "")):
-        opened.session_state["evaluation-tab"] = view
-        opened.run()
-        assert not opened.exception
+        turn_to(opened, "evaluation-tab", view)
         headings = [one.value for one in opened.header]
         assert word in said(opened) or word in headings
     assert {button.proto.label for button in opened.get("download_button")} >= {

@@ -15,6 +15,7 @@ from app.session import trust as session_trust
 from app.session.result_kind import SCENARIO
 from app.shell.job_panel import REFRESH_S
 from app.shell.replan import stored_profiles
+from tests.support.app.page import button, press
 from tests.support.app.values import SOURCE, cuts, plan, profile, request
 from torchsplit_core import jobs
 from torchsplit_core.files import write_text
@@ -242,11 +243,11 @@ def test_work_that_executes_an_upload_is_resumed_only_where_that_is_allowed(
     runner._write(workspace.store, record.id, {"state": "failed", "fault": "killed"})
     monkeypatch.setenv("TORCHSPLIT_EXECUTION", server)
     opened = page("models", workspace)
-    button = next(one for one in opened.button if one.label == "Resume")
-    assert button.disabled is (server == "refused")
-    assert ("executes none" in button.help) is (server == "refused")
+    resume = button(opened, "Resume")
+    assert resume.disabled is (server == "refused")
+    assert ("executes none" in resume.help) is (server == "refused")
     if server == "allowed":
-        button.click().run()
+        resume.click().run()
         assert started == [(PROFILE, parameters)]
 
 
@@ -258,6 +259,6 @@ def test_failed_work_is_one_message_until_dismissed(page, workspace):
     assert [element.value.replace("\\", "") for element in opened.error] == [
         "Trace it failed. It cannot be exported."
     ]
-    next(button for button in opened.button if button.label == "Dismiss").click().run()
+    press(opened, "Dismiss")
     assert not opened.error
     assert not page("graph", workspace).error

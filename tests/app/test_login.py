@@ -14,6 +14,7 @@ from streamlit.runtime.secrets import Secrets
 from streamlit.testing.v1 import AppTest
 
 from app import login
+from tests.support.app.page import said
 from tests.support.paths import ROOT
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.store import Store, default_root
@@ -56,11 +57,6 @@ def visit() -> Visit:
         return test
 
     return opened
-
-
-def said(page: AppTest) -> str:
-    kinds = ("title", "markdown", "text", "error", "caption")
-    return "\n".join(str(part.value) for kind in kinds for part in page.get(kind)).replace("\\", "")
 
 
 def labels(page: AppTest) -> list[str]:

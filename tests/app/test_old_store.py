@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.app.page import press
 from tests.support.paths import ROOT
 from torchsplit_core.jobs.job_kinds import SWEEP, SweepParameters
 from torchsplit_core.workspace.store import Store, Workspace
@@ -46,8 +47,7 @@ def test_every_page_opens_with_the_failures_that_belong_there(
     assert len([text for text in told if " failed. " in text]) == failed
     if started_again:
         assert "Sweep swept failed. It was killed." in told
-        next(button for button in opened.button if button.label == "Resume").click().run()
-        assert not opened.exception
+        press(opened, "Resume")
         assert started == [started_again]
 
 

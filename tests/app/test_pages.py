@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 from urllib.parse import quote_plus
 
 import pytest
@@ -15,6 +14,7 @@ from streamlit.testing.v1 import AppTest
 from app.session import scenario, workspace_list
 from app.shell import address as address_of_pages
 from app.shell import navigation
+from tests.support.app.page import open_page, press, put_plan, said
 from tests.support.app.values import SOURCE, cuts, graph, plan, profile, request
 from tests.support.paths import ROOT
 from torchsplit_core import jobs
@@ -26,7 +26,6 @@ from torchsplit_core.jobs.job_kinds import (
     PLAN,
     QUICK_START,
     RUN_HERE,
-    JobParameters,
     QuickStartParameters,
     RequestParameters,
 )
@@ -58,40 +57,10 @@ MODEL = ("model", "graph", "profile", "partition")
 """Pages whose heading is the model."""
 
 
-@pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
-    """Jobs that pages start, written down instead of run."""
-    found: list[tuple[str, Any]] = []
-
-    def start(workspace: Workspace, title: str, name: str, parameters: JobParameters) -> str:
-        found.append((name, parameters))
-        return "job"
-
-    monkeypatch.setattr(jobs, "start", start)
-    return found
-
-
-def said(page: AppTest) -> str:
-    """All text of a page."""
-    parts: Iterator[Any] = (
-        element
-        for kind in ("markdown", "header", "title", "info", "warning", "error", "caption", "success", "html")
-        for element in page.get(kind)
-    )
-    return "\n".join(str(getattr(part, "value", None) or part.proto.body) for part in parts).replace("\\", "")
-
-
 def address(page: AppTest) -> str:
     """The workspace of a page's address."""
     found = page.query_params["workspace"]
     return found if isinstance(found, str) else found[0]
-
-
-def press(page: AppTest, label: str) -> AppTest:
-    """Press the button with this label; the page must not raise."""
-    next(button for button in page.button if button.label == label).click().run()
-    assert not page.exception
-    return page
 
 
 @pytest.mark.parametrize("name", EMPTY)
@@ -280,7 +249,7 @@ def test_an_infeasible_plan_says_what_stands_in_the_way_and_what_would_help(page
     assert way.label == "bert −56\u202f%"
     assert "Lower bert's minimum requests per second from 900 to 400" in way.help.replace("\\", "")
     press(opened, way.label)
-    assert not started
+    assert not started and filled.get("plan_request", "review") == asked
     press(opened, "Keep and prove")
     assert filled.get("plan_request", "review").models[0].min_throughput_rps == 400.0
     assert filled.get("plan", "review").status == "optimal"
@@ -323,8 +292,7 @@ def test_every_format_has_its_files_or_the_command_that_writes_them_or_why_there
     assert told.count("Left out: what runs in an image of its own") == 2
     asked = filled.get("plan_request", "review")
     known = replace(asked, models=tuple(replace(model, source="sample:bert") for model in asked.models))
-    filled.put("plan_request", "review", known)
-    filled.put("plan", "review", replace(plan(known), request_sha256=request_hash(known)))
+    put_plan(filled, known, replace(plan(known), request_sha256=request_hash(known)))
     opened = page("deploy", filled)
     commands = [code.value for code in opened.code if code.value.startswith("torchsplit deploy")]
     assert all("review.plan.json --request review.request.json" in one for one in commands)
@@ -373,11 +341,7 @@ def test_a_taken_name_is_one_message_and_changes_nothing(page, filled, store):
 def deleted(page: Open, workspace: Workspace) -> AppTest:
     """The start page after a workspace was deleted, in the same session."""
     before = press(page("workspace", workspace), "Delete")
-    opened = AppTest.from_file(str(ROOT / "pages" / "overview.py"), default_timeout=30)
-    opened.session_state["deleted workspace"] = before.session_state["deleted workspace"]
-    opened.run()
-    assert not opened.exception
-    return opened
+    return open_page("overview", session={"deleted workspace": before.session_state["deleted workspace"]})
 
 
 def test_a_deleted_workspace_can_be_had_back_and_no_other_is_opened_in_its_place(page, filled, store):

@@ -175,25 +175,24 @@ def test_infeasible_is_exit_code_3_and_the_file_says_why(tmp_path, capsys):
     assert capsys.readouterr().err.count("conflict:") == len(outcome.conflicts)
 
 
-def test_a_deployment_folder_that_is_a_file_is_the_users_fault(tmp_path, capsys):
+def test_a_deployment_folder_that_is_a_file_is_the_users_fault(tmp_path, stderr_of):
     (tmp_path / "out").write_text("")
-    assert main(["deploy", str(ROOT / "examples" / "plan.json"), "-o", str(tmp_path / "out")]) == 2
-    assert "is a file. Name a folder." in capsys.readouterr().err
+    assert "is a file. Name a folder." in stderr_of(
+        "deploy", ROOT / "examples" / "plan.json", "-o", tmp_path / "out"
+    )
 
 
-def test_our_own_fault_is_exit_code_1(monkeypatch, capsys):
+def test_our_own_fault_is_exit_code_1(monkeypatch, stderr_of):
     monkeypatch.setattr("torchsplit_core.workflow.trace", lambda *a, **k: 1 / 0)
-    assert main(["trace", "sample:bert"]) == 1
-    assert "internal fault (ZeroDivisionError" in capsys.readouterr().err
+    assert "internal fault (ZeroDivisionError" in stderr_of("trace", "sample:bert", code=1)
 
 
-def test_a_taken_port_is_named_and_another_found(capsys):
+def test_a_taken_port_is_named_and_another_found(stderr_of):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        assert main(["app", "--port", str(port)]) == 2
-        told = capsys.readouterr().err
+        told = stderr_of("app", "--port", port)
         assert str(port) in told and f"Isolation: {isolation_level().text}" in told
         assert 8501 <= _free_port("127.0.0.1", None) <= 8600
 
@@ -210,14 +209,13 @@ class Net:
 """
 
 
-def test_a_model_reads_what_read_names_and_nothing_else(tmp_path, capsys, monkeypatch):
+def test_a_model_reads_what_read_names_and_nothing_else(tmp_path, stderr_of, monkeypatch):
     (tmp_path / "model").mkdir()
     (tmp_path / "weights").write_text("3")
     (tmp_path / "model" / "net.py").write_text(READS.format(weights=str(tmp_path / "weights")))
     monkeypatch.setenv("TORCHSPLIT_READABLE", str(tmp_path / "model"))
     command = ["trace", f"{tmp_path / 'model' / 'net.py'}:Net", "--trust", "-o", str(tmp_path / "graph")]
-    assert main([*command, "--read", str(tmp_path / "nowhere")]) == 2
-    assert "--read: " in capsys.readouterr().err
+    assert "--read: " in stderr_of(*command, "--read", tmp_path / "nowhere")
     assert main([*command, "--read", str(tmp_path / "weights")]) == 0
     assert os.environ["TORCHSPLIT_READABLE"] == str(tmp_path / "model")
 

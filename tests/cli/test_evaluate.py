@@ -59,13 +59,12 @@ def test_a_run_that_is_stopped_leaves_what_it_has(tmp_path, capsys, monkeypatch)
 
 
 @pytest.mark.parametrize("name", ["a file", "damaged", "below a file"])
-def test_a_folder_that_will_not_do_is_refused_with_a_message(name, tmp_path, capsys):
+def test_a_folder_that_will_not_do_is_refused_with_a_message(name, tmp_path, stderr_of):
     file = tmp_path / "file"
     file.write_text("")
     (tmp_path / "evaluation.json").write_text('{"format": "torchsplit.plan"}')
     where = {"a file": file, "damaged": tmp_path, "below a file": file / "folder"}[name]
-    assert main(["evaluate", "-o", str(where)]) == 2
-    told = capsys.readouterr().err
+    told = stderr_of("evaluate", "-o", where)
     assert told.count("torchsplit: ") == 1 and str(where.parent) in told and "Traceback" not in told
 
 
@@ -77,7 +76,7 @@ def test_without_a_folder_it_says_what_is_missing(capsys):
 
 
 def test_it_says_beforehand_what_its_searches_take_and_searches_as_long_as_it_is_told(
-    tmp_path, capsys, monkeypatch
+    tmp_path, capsys, stderr_of, monkeypatch
 ):
     rule = CaseKey("S1", "stock", "exclusive", "off", "equal", "first_fit")
     keys = (
@@ -113,8 +112,9 @@ def test_it_says_beforehand_what_its_searches_take_and_searches_as_long_as_it_is
     assert main(["evaluate", "--quick", "--time-limit", "3", "-o", folder]) == 0
     assert told[1].startswith("No plan is left to search for.")
     capsys.readouterr()
-    assert main(["evaluate", "--quick", "-o", folder]) == 2
-    assert "search for 3 s, not for 2 s. Add --time-limit 3 to go on" in capsys.readouterr().err
+    assert "search for 3 s, not for 2 s. Add --time-limit 3 to go on" in stderr_of(
+        "evaluate", "--quick", "-o", folder
+    )
     for wrong in ("0", "nan", "inf"):
         assert main(["evaluate", "--quick", "--time-limit", wrong, "-o", folder]) == 2
         assert capsys.readouterr().err.startswith("torchsplit: --time-limit: is ")

@@ -116,9 +116,8 @@ def test_without_them_a_request_says_nothing_of_them(paths, tmp_path):
         ("--gpus", "a=A30-24GB,a=A30-24GB", "names the id 'a' twice"),
     ],
 )
-def test_what_is_unclear_is_one_message(option, value, told, paths, capsys):
-    assert main(["request", *paths, "--gpus", "A30-24GB", option, value]) == 2
-    said = capsys.readouterr().err
+def test_what_is_unclear_is_one_message(option, value, told, paths, stderr_of):
+    said = stderr_of("request", *paths, "--gpus", "A30-24GB", option, value)
     assert told in said and "Traceback" not in said
 
 
@@ -174,9 +173,7 @@ def test_rows_of_one_sequence_length_are_taken(two_lengths, paths, tmp_path, opt
     assert rates(request) == {"bert": [rate], "ocr": [100.0]}
 
 
-def test_a_sequence_length_that_no_row_has_is_refused(two_lengths, paths, capsys):
+def test_a_sequence_length_that_no_row_has_is_refused(two_lengths, paths, stderr_of):
     ask = ["--gpus", "1xA30-24GB", "--sequence-length", "64"]
-    assert main(["request", two_lengths, *ask]) == 2
-    assert "Give one of its lengths: 128, 512." in capsys.readouterr().err
-    assert main(["request", paths[1], *ask]) == 2
-    assert "No profile names a sequence length" in capsys.readouterr().err
+    assert "Give one of its lengths: 128, 512." in stderr_of("request", two_lengths, *ask)
+    assert "No profile names a sequence length" in stderr_of("request", paths[1], *ask)

@@ -94,13 +94,12 @@ def test_a_table_of_arrivals_is_a_trace(tmp_path):
     assert {model["response_ci95_ms"]["mean"] for model in models} == {None}
 
 
-def test_a_model_without_an_instance_and_another_request_are_said(tmp_path, capsys):
+def test_a_model_without_an_instance_and_another_request_are_said(tmp_path, stderr_of):
     asked = json.loads((EXAMPLES / "plan_request.json").read_text())
     asked["models"].append(asked["models"][0] | {"name": "more"})
     (tmp_path / "asked.json").write_text(json.dumps(asked))
     asked_at, out = str(tmp_path / "asked.json"), str(tmp_path / "o.json")
-    assert main(["simulate", PLAN[0], "--request", asked_at, "--requests", "100", "-o", out]) == 0
-    told = capsys.readouterr().err
+    told = stderr_of("simulate", PLAN[0], "--request", asked_at, "--requests", "100", "-o", out, code=0)
     assert "more has no instance" in told and "answers another request" in told
 
 

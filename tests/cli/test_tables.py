@@ -82,10 +82,9 @@ def test_the_whole_library_goes_out_and_comes_in_again(tmp_path):
     assert (tmp_path / "again.csv").read_text() == table.read_text()
 
 
-def test_one_model_is_one_file_or_standard_output(tmp_path, capsys):
+def test_one_model_is_one_file_or_standard_output(tmp_path, capsys, stderr_of):
     source = str(EXAMPLES / "other_columns.csv")
-    assert main(("import", source, "-o", str(tmp_path / "bert.json"))) == 0
-    assert "'QPS' as throughput_rps" in capsys.readouterr().err
+    assert "'QPS' as throughput_rps" in stderr_of("import", source, "-o", tmp_path / "bert.json", code=0)
     profile = read_file(tmp_path / "bert.json", expected="torchsplit.profile")[1]
     assert profile.source == "import:bert"
     assert {row.throughput_rps for row in profile.rows} <= {
@@ -225,12 +224,11 @@ net,7,32,1,700,46
 """
 
 
-def test_estimate_to_other_types_has_the_tables_columns_and_imports_beside_it(tmp_path, capsys):
+def test_estimate_to_other_types_has_the_tables_columns_and_imports_beside_it(tmp_path, stderr_of):
     measured, estimated = tmp_path / "measured.csv", tmp_path / "estimated.csv"
     measured.write_text(MEASURED)
     to = "H100-SXM5-80GB,L4-24GB"
-    assert main(["estimate", str(measured), "--to", to, "-o", str(estimated)]) == 0
-    assert "none of them measured" in capsys.readouterr().err
+    assert "none of them measured" in stderr_of("estimate", measured, "--to", to, "-o", estimated, code=0)
     with estimated.open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert list(rows[0])[:6] == MEASURED.splitlines()[0].split(",")

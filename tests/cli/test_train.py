@@ -20,9 +20,8 @@ STRATEGY = str(ROOT / "examples" / "training" / "two_ranks.json")
     (["sample:bert", "--strategy", STRATEGY, "--keep", "0"], "--keep"),
     ([f"{__file__}:client", "--strategy", STRATEGY], "it is not trusted"),
 ])  # fmt: skip
-def test_what_cannot_be_trained_is_one_message(given, message, tmp_path, capsys):
-    assert main(["train", *given, "-o", str(tmp_path / "run")]) == 2
-    told = capsys.readouterr().err
+def test_what_cannot_be_trained_is_one_message(given, message, tmp_path, stderr_of):
+    told = stderr_of("train", *given, "-o", tmp_path / "run")
     assert message in told and told.startswith("torchsplit: ") and told.count("\n") == 1
     assert not (tmp_path / "run").exists()
 
@@ -38,7 +37,7 @@ def test_more_processes_than_take_turns_on_the_cores_are_refused(tmp_path, monke
     assert "--processes: is 5, above the 4 that this machine takes (4 a core)" in capsys.readouterr().err
 
 
-def test_a_folder_that_cannot_be_made_and_one_that_has_a_run(tmp_path, capsys):
+def test_a_folder_that_cannot_be_made_and_one_that_has_a_run(tmp_path, stderr_of):
     (tmp_path / "file").touch()
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text("{}")
@@ -46,5 +45,4 @@ def test_a_folder_that_cannot_be_made_and_one_that_has_a_run(tmp_path, capsys):
         (tmp_path / "file" / "run", "is a file. Check the path"),
         (tmp_path / "run", "--resume"),
     ):
-        assert main(["train", "sample:bert", "--strategy", STRATEGY, "-o", str(folder)]) == 2
-        assert message in capsys.readouterr().err
+        assert message in stderr_of("train", "sample:bert", "--strategy", STRATEGY, "-o", folder)

@@ -14,7 +14,7 @@ import yaml
 from tests.support.deployment.asked import asked
 from tests.support.deployment.helpers import plan_of, planned_gpu, tenant
 from torchsplit_core.files import read_text
-from torchsplit_core.values import InputFault, PlannedGpu, PlannedSlice, PlanOutcome
+from torchsplit_core.values import InputFault, PlanOutcome
 
 # The Compose specification's own schema (github.com/compose-spec/compose-spec, Apache-2.0), as check-jsonschema has it.
 SCHEMA = json.loads(
@@ -63,8 +63,8 @@ def test_the_router_knows_its_own_servers_by_name_and_others_by_host(mixed_plan)
 
 
 def test_cores_are_a_cpuset_and_no_device():
-    slices = tuple(PlannedSlice("2c", start, (tenant("a"),)) for start in (0, 2))
-    found = project(plan_of(PlannedGpu("cpu0", "CPU-4c", True, slices)))
+    slices = tuple(("2c", start, tenant("a")) for start in (0, 2))
+    found = project(plan_of(planned_gpu("cpu0", "CPU-4c", slices)))
     servers = [one for name, one in found["services"].items() if name != "router"]
     assert [one["cpuset"] for one in servers] == ["0-1", "2-3"]
     assert all("deploy" not in one for one in servers)

@@ -17,7 +17,7 @@ from tests.support.deployment.asked import Asked, asked
 from tests.support.deployment.helpers import plan_of, planned_gpu, tenant
 from torchsplit_core.deployment import WORKLOAD_FORMATS, custom_images, deploy, models_to_write, omitted_by
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.values import InputFault, PlannedGpu, PlannedSlice, PlanOutcome
+from torchsplit_core.values import InputFault, PlanOutcome
 
 COMPOSE = json.loads(
     files("check_jsonschema").joinpath("builtin_schemas/vendor/compose-spec.json").read_text()
@@ -47,13 +47,8 @@ def shared() -> PlanOutcome:
     """A slice that a and b share, one that a has alone, and two cores of c."""
     one, two = tenant("a", share=0.25, throughput_rps=30.0), tenant("b", share=0.75, throughput_rps=90.0)
     return plan_of(
-        PlannedGpu(
-            "gpu0",
-            "A100-80GB",
-            True,
-            (PlannedSlice("3g.40gb", 0, (one, two)), PlannedSlice("3g.40gb", 4, (tenant("a"),))),
-        ),
-        PlannedGpu("cpu0", "CPU-4c", True, (PlannedSlice("2c", 2, (tenant("c", memory_gib=0.5),)),)),
+        planned_gpu("gpu0", "A100-80GB", [("3g.40gb", 0, (one, two)), ("3g.40gb", 4, tenant("a"))]),
+        planned_gpu("cpu0", "CPU-4c", [("2c", 2, tenant("c", memory_gib=0.5))]),
     )
 
 

@@ -17,7 +17,7 @@ from torchsplit_core.deployment import (
     deploy,
     write_deployment,
 )
-from torchsplit_core.values import InputFault, InternalFault, PlannedGpu, PlannedSlice, PlanOutcome
+from torchsplit_core.values import InputFault, InternalFault, PlanOutcome
 
 
 def readme(plan: PlanOutcome, *formats: str) -> str:
@@ -148,14 +148,7 @@ def test_a_name_cannot_lead_outside(tmp_path, name):
 def test_every_format_says_basis_and_interval():
     known = tenant("bert", basis="estimated", low_rps=95.0, high_rps=140.0)
     half = tenant("ocr", share=0.5, throughput_rps=30.0, basis="measured", low_rps=58.0, high_rps=61.0)
-    plan = plan_of(
-        PlannedGpu(
-            "gpu0",
-            "A100-80GB",
-            True,
-            (PlannedSlice("3g.40gb", 0, (known,)), PlannedSlice("3g.40gb", 4, (half,))),
-        )
-    )
+    plan = plan_of(planned_gpu("gpu0", "A100-80GB", [("3g.40gb", 0, known), ("3g.40gb", 4, half)]))
     models = (
         replace(plan.models[0], low_rps=95.0, high_rps=140.0, basis="estimated"),
         replace(plan.models[1], throughput_rps=30.0, low_rps=29.0, high_rps=30.5, basis="measured"),

@@ -17,8 +17,8 @@ from ray.serve.schema import (
 )
 
 from tests.support.deployment.asked import asked
-from tests.support.deployment.helpers import plan_of, tenant
-from torchsplit_core.values import PlannedGpu, PlannedSlice, PlanOutcome
+from tests.support.deployment.helpers import plan_of, planned_gpu, tenant
+from torchsplit_core.values import PlanOutcome
 
 
 def config(plan: PlanOutcome) -> dict[str, Any]:
@@ -42,15 +42,15 @@ def check_keys(found: dict[str, Any]) -> None:
 def mixed() -> PlanOutcome:
     shared = (tenant("a", share=0.25, throughput_rps=30.0), tenant("b", share=0.75))
     slices = (
-        PlannedSlice("3g.40gb", 0, shared),
-        PlannedSlice("2g.20gb", 4, (tenant("a", processes=3),)),
-        PlannedSlice("1g.10gb", 6, (tenant("a", batch_size=2),)),
+        ("3g.40gb", 0, shared),
+        ("2g.20gb", 4, tenant("a", processes=3)),
+        ("1g.10gb", 6, tenant("a", batch_size=2)),
     )
-    cores = (PlannedSlice("2c", 0, (tenant("c", processes=2),)),)
+    cores = (("2c", 0, tenant("c", processes=2)),)
     return plan_of(
-        PlannedGpu("n0/gpu0", "A100-80GB", True, slices),
-        PlannedGpu("n1/gpu0", "A100-80GB", True, slices),
-        PlannedGpu("n1/cpu0", "CPU-2c", True, cores),
+        planned_gpu("n0/gpu0", "A100-80GB", slices),
+        planned_gpu("n1/gpu0", "A100-80GB", slices),
+        planned_gpu("n1/cpu0", "CPU-2c", cores),
     )
 
 

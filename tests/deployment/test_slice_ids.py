@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tests.support.deployment.asked import asked
 from tests.support.deployment.helpers import FakeHost, plan_of, planned_gpu, tenant
-from torchsplit_core.values import PlannedGpu, PlannedSlice
 
 LISTING = """\
 GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-5c89852c-d268-c3f3-1b07-005d5ae1dc3f)
@@ -18,7 +17,7 @@ GPU 2: NVIDIA A100-SXM4-80GB (UUID: GPU-22222222-d268-c3f3-1b07-005d5ae1dc3f)
 
 PLAN = plan_of(
     planned_gpu("gpu0", "A100-80GB", [("1g.10gb", 0, "a"), ("1g.10gb", 1, "b"), ("3g.40gb", 4, "c")]),
-    PlannedGpu("gpu1", "L4-24GB", True, (PlannedSlice("", 0, (tenant("d"),)),)),
+    planned_gpu("gpu1", "L4-24GB", [("", 0, tenant("d"))]),
     planned_gpu("gpu2", "A100-80GB", [("1g.10gb", 0, "a")]),
 )
 

@@ -10,7 +10,6 @@ from collections import Counter
 from tests.support.deployment.asked import asked
 from tests.support.deployment.helpers import plan_of, planned_gpu, tenant
 from torchsplit_core.deployment import write_deployment
-from torchsplit_core.values import PlannedGpu, PlannedSlice
 
 OPTIONS = {"job-name", "nodes", "ntasks", "exclusive", "mem", "nodelist", "gres", "signal", "requeue"}
 """Of sbatch, that the job uses."""
@@ -44,15 +43,15 @@ def test_nodes_offer_what_is_cut_and_jobs_ask_for_what_is_used(mixed_plan):
 
 
 def test_cores_are_bound_and_whole_gpus_are_called_by_their_type():
-    cores = PlannedSlice("2c", 2, (tenant("c"),))
+    cores = ("2c", 2, tenant("c"))
     plan = plan_of(
-        PlannedGpu("cpu0", "CPU-4c", True, (cores,)),
-        PlannedGpu("gpu0", "L4-24GB", True, (PlannedSlice("", 0, (tenant("a"),)),)),
+        planned_gpu("cpu0", "CPU-4c", [cores]),
+        planned_gpu("gpu0", "L4-24GB", [("", 0, tenant("a"))]),
     )
     texts = asked(plan).texts("slurm")
     assert "--gres=none --cpus-per-task=2 --cpu-bind=cores" in texts["slurm/serve.sbatch"]
     assert "# NodeName=… Gres=gpu:l4:1" in texts["slurm/nodes.conf"]
-    alone = asked(plan_of(PlannedGpu("cpu0", "CPU-4c", True, (cores,)))).texts("slurm")
+    alone = asked(plan_of(planned_gpu("cpu0", "CPU-4c", [cores]))).texts("slurm")
     assert "slurm/gres.conf" not in alone
 
 

@@ -10,7 +10,7 @@ from tests.support.deployment.asked import asked
 from tests.support.deployment.helpers import plan_of, planned_gpu, tenant
 from torchsplit_core.deployment import write_deployment
 from torchsplit_core.files import read_text
-from torchsplit_core.values import PlannedGpu, PlannedSlice, PlanOutcome
+from torchsplit_core.values import PlanOutcome
 
 
 def unit(text: str) -> configparser.ConfigParser:
@@ -24,11 +24,11 @@ def unit(text: str) -> configparser.ConfigParser:
 
 
 def mixed() -> PlanOutcome:
-    several = PlannedSlice("3g.40gb", 4, (tenant("b", processes=2),))
-    cores = tuple(PlannedSlice("2c", start, (tenant("c"),)) for start in (0, 2))
+    several = ("3g.40gb", 4, tenant("b", processes=2))
+    cores = tuple(("2c", start, tenant("c")) for start in (0, 2))
     return plan_of(
-        PlannedGpu("gpu0", "A100-80GB", True, (PlannedSlice("3g.40gb", 0, (tenant("a"),)), several)),
-        PlannedGpu("cpu0", "CPU-4c", True, cores),
+        planned_gpu("gpu0", "A100-80GB", [("3g.40gb", 0, tenant("a")), several]),
+        planned_gpu("cpu0", "CPU-4c", cores),
     )
 
 

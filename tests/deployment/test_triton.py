@@ -15,7 +15,7 @@ from tritonclient.grpc import model_config_pb2
 from tests.support.deployment.asked import Asked, asked
 from tests.support.deployment.helpers import plan_of, planned_gpu, tenant
 from torchsplit_core.deployment.formats.triton import ENTRY, protobuf_text
-from torchsplit_core.values import InputFault, PlannedGpu, PlannedSlice, PlanOutcome
+from torchsplit_core.values import InputFault, PlanOutcome
 
 
 def configs(found: Asked) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def configs(found: Asked) -> dict[str, Any]:
 def cut_plan() -> PlanOutcome:
     """Two stages of bert, the second on two kinds of slices with batches of 8 and 4; ocr beside the first."""
     slices = (
-        PlannedSlice(
+        (
             "3g.40gb",
             0,
             (
@@ -42,10 +42,10 @@ def cut_plan() -> PlanOutcome:
                 tenant("ocr", share=0.5),
             ),
         ),
-        PlannedSlice("2g.20gb", 4, (tenant("bert", variant="cut", stage="s1", processes=2),)),
-        PlannedSlice("1g.10gb", 6, (tenant("bert", variant="cut", stage="s1", batch_size=4),)),
+        ("2g.20gb", 4, tenant("bert", variant="cut", stage="s1", processes=2)),
+        ("1g.10gb", 6, tenant("bert", variant="cut", stage="s1", batch_size=4)),
     )
-    return plan_of(PlannedGpu("n0/gpu0", "A100-80GB", True, slices))
+    return plan_of(planned_gpu("n0/gpu0", "A100-80GB", slices))
 
 
 def test_each_kind_of_server_has_its_own_models_and_batches():
@@ -119,8 +119,8 @@ def test_the_scripts_start_a_server_for_each_slice_and_change_nothing_until_told
 
 
 def test_cores_have_no_gpu():
-    slices = (PlannedSlice("2c", 2, (tenant("a"),)),)
-    found = asked(plan_of(PlannedGpu("cpu0", "CPU-4c", True, slices)))
+    slices = (("2c", 2, tenant("a")),)
+    found = asked(plan_of(planned_gpu("cpu0", "CPU-4c", slices)))
     (config,) = configs(found).values()
     (group,) = config.instance_group
     assert group.kind == model_config_pb2.ModelInstanceGroup.KIND_CPU

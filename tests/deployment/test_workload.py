@@ -16,7 +16,7 @@ from torchsplit_core.files import read_text
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.planning.verification.outcome import verify
-from torchsplit_core.values import InputFault, PlannedGpu, PlannedSlice, PlanOutcome, StageValue
+from torchsplit_core.values import InputFault, PlanOutcome, StageValue
 
 ALL = ("kubernetes", "ray-serve", "triton", "compose", "systemd", "slurm")
 
@@ -30,14 +30,14 @@ def shared_plan() -> PlanOutcome:
     """A slice that two models share, one that a model has for itself with two processes, cores, and a whole GPU."""
     one, two = tenant("a", share=0.25, throughput_rps=30.0), tenant("b", share=0.75, throughput_rps=90.0)
     slices = (
-        PlannedSlice("3g.40gb", 0, (one, two)),
-        PlannedSlice("3g.40gb", 4, (tenant("a", processes=2),)),
+        ("3g.40gb", 0, (one, two)),
+        ("3g.40gb", 4, tenant("a", processes=2)),
     )
-    cores = tuple(PlannedSlice("2c", start, (tenant("c", memory_gib=0.5),)) for start in (0, 2))
+    cores = tuple(("2c", start, tenant("c", memory_gib=0.5)) for start in (0, 2))
     return plan_of(
-        PlannedGpu("gpu0", "A100-80GB", True, slices),
-        PlannedGpu("cpu0", "CPU-4c", True, cores),
-        PlannedGpu("gpu1", "L4-24GB", True, (PlannedSlice("", 0, (tenant("c"),)),)),
+        planned_gpu("gpu0", "A100-80GB", slices),
+        planned_gpu("cpu0", "CPU-4c", cores),
+        planned_gpu("gpu1", "L4-24GB", [("", 0, tenant("c"))]),
     )
 
 
@@ -69,10 +69,8 @@ def test_equal_slices_are_one_kind_and_cores_begin_where_their_slice_does():
 
 
 def test_entries_of_one_host_have_cores_that_follow_on_one_another():
-    slices = (PlannedSlice("1c", 1, (tenant("c"),)),)
-    made = workload(
-        plan_of(PlannedGpu("cpu0", "CPU-2c", True, slices), PlannedGpu("cpu1", "CPU-2c", True, slices))
-    )
+    slices = (("1c", 1, tenant("c")),)
+    made = workload(plan_of(planned_gpu("cpu0", "CPU-2c", slices), planned_gpu("cpu1", "CPU-2c", slices)))
     assert [server.cores for server in made.servers] == ["1-1", "3-3"]
 
 
@@ -90,11 +88,11 @@ def test_ports_are_a_hosts_own():
 
 def test_a_stage_named_like_a_model_is_called_otherwise():
     slices = (
-        PlannedSlice("1g.10gb", 0, (tenant("bert", variant="cut", stage="s1"),)),
-        PlannedSlice("1g.10gb", 1, (tenant("bert", variant="cut", stage="s2"),)),
-        PlannedSlice("1g.10gb", 2, (tenant("bert-s1"),)),
+        ("1g.10gb", 0, tenant("bert", variant="cut", stage="s1")),
+        ("1g.10gb", 1, tenant("bert", variant="cut", stage="s2")),
+        ("1g.10gb", 2, tenant("bert-s1")),
     )
-    made = workload(plan_of(PlannedGpu("gpu0", "A100-80GB", True, slices)))
+    made = workload(plan_of(planned_gpu("gpu0", "A100-80GB", slices)))
     parts = [job.part for kind in made.kinds for job in kind.instances]
     assert len({part.name for part in parts}) == 3
     assert len({part.label for part in parts}) == 3
@@ -121,10 +119,8 @@ def test_without_a_request_or_a_source_the_models_are_named(name):
 
 
 def test_a_cut_without_nodes_is_named():
-    slices = tuple(
-        PlannedSlice("1g.10gb", i, (tenant("bert", variant="cut", stage=f"s{i}"),)) for i in range(2)
-    )
-    found = asked(plan_of(PlannedGpu("gpu0", "A100-80GB", True, slices)))
+    slices = tuple(("1g.10gb", i, tenant("bert", variant="cut", stage=f"s{i}")) for i in range(2))
+    found = asked(plan_of(planned_gpu("gpu0", "A100-80GB", slices)))
     (model,) = found.request.models
     (variant,) = model.variants
     stages = tuple(replace(stage, nodes=()) for stage in variant.stages)

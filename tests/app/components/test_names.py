@@ -11,6 +11,7 @@ from streamlit.testing.v1 import AppTest
 from app.components.keys import component_key
 from app.plans.page import TAB, TITLES
 from tests.support.app.graphs import encoder, stored, timed
+from tests.support.app.page import put_plan
 from tests.support.app.values import request
 from tests.support.paths import ROOT
 from torchsplit_core import workflow
@@ -46,8 +47,7 @@ def test_names_stay_apart():
 def test_a_scenario_and_its_models_are_drawn_under_such_names(name, workspace, page):
     asked = request()
     asked = replace(asked, models=tuple(replace(one, name=f"{one.name}__m") for one in asked.models))
-    workspace.put("plan_request", name, asked)
-    workspace.put("plan", name, workflow.plan(asked))
+    put_plan(workspace, asked, workflow.plan(asked), name)
     workspace.set_setting("scenario", name)
     opened = page("plan", workspace)
     for tab in TITLES:

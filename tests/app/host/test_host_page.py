@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from app.host.page import gpu_rows, slice_rows
-from tests.support.app.placement_page import said
+from tests.support.app.page import said
 from tests.support.hardware.listings import replay
 from torchsplit_core.hardware import CoreTimes, DcgmFigures, live_host
 

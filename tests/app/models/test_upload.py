@@ -13,6 +13,7 @@ from streamlit.testing.v1 import AppTest
 
 from app.models import upload
 from benchmarks.graph_memory import write_pt2
+from tests.support.app.page import field, press
 from tests.support.app.values import SOURCE, graph, profile
 from torchsplit_core import jobs
 from torchsplit_core.files import write_text
@@ -51,17 +52,10 @@ def pt2(tmp_path: Path) -> bytes:
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
-    """Jobs that were asked for, written down instead of run; each is said to be running."""
-    found: list[tuple[str, Any]] = []
-
-    def start(workspace: Workspace, title: str, name: str, parameters: JobParameters) -> str:
-        found.append((name, parameters))
-        return "job"
-
-    monkeypatch.setattr(jobs, "start", start)
+def started(started: list[tuple[str, Any]], monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+    """Each is said to be running."""
     monkeypatch.setattr(upload, "_state", lambda workspace, job: "running")
-    return found
+    return started
 
 
 def drop(page: AppTest, name: str, data: bytes) -> AppTest:
@@ -163,11 +157,11 @@ def test_a_python_file_waits_for_trust_and_offers_its_names(page, workspace, sta
     opened = drop(page("models", workspace), "net.py", CLIENT)
     assert not workspace.artifacts() and not started
     assert opened.selectbox(key="client-name").options == ["Net", "helper", "client"]
-    next(button for button in opened.button if button.label == "Trace this file").click().run()
+    press(opened, "Trace this file")
     assert ["trusted" in text for text in errors(opened)] == [True]
     assert not workspace.artifacts()
-    next(box for box in opened.checkbox if box.label.startswith("I trust")).check().run()
-    next(button for button in opened.button if button.label == "Trace this file").click().run()
+    field(opened, "checkbox", "I trust").check().run()
+    press(opened, "Trace this file")
     file = UploadedFile("net.py", hashlib.sha256(CLIENT).hexdigest())
     assert started == [(TRACE, TraceParameters("net.py:Net", file))]
 
@@ -214,7 +208,7 @@ def test_a_failure_is_told_where_it_was_started_and_the_form_keeps_the_file(
     opened = drop(page(name, workspace), "net.py", CLIENT)
     trust_box(opened).check().run()
     for _ in range(2):  # the second attempt does not bring the first one's failure back
-        next(button for button in opened.button if button.label == "Trace this file").click().run()
+        press(opened, "Trace this file")
         assert errors(opened) == ["Trace net.py:Net failed. net.py:Net: no weights."]
         assert opened.file_uploader(key="upload").value.name == "net.py" and trust_box(opened).value
         assert opened.selectbox(key="client-name").value == "Net"
@@ -233,7 +227,7 @@ def test_a_class_of_layers_that_was_named_gets_the_client_to_copy(page, workspac
     opened = drop(page("overview", workspace), "net.py", CLIENT)
     trust_box(opened).check().run()
     assert CLIENT_TEMPLATE.strip() not in [code.value.strip() for code in opened.code[:-1]]
-    next(button for button in opened.button if button.label == "Trace this file").click().run()
+    press(opened, "Trace this file")
     assert "is an nn.Module" in errors(opened)[0] and opened.code[0].value.strip() == CLIENT_TEMPLATE.strip()
 
 
@@ -260,16 +254,16 @@ def profiled(trusted: str | None) -> ProfileParameters:
 
 
 def trust_box(opened: AppTest) -> Any:
-    return next(box for box in opened.checkbox if box.label.startswith("I trust"))
+    return field(opened, "checkbox", "I trust")
 
 
 def test_an_upload_is_estimated_or_with_trust_measured(page, workspace, pt2, started):
     workspace.put_bytes("upload", "chain.pt2", pt2)
     workspace.put("graph", "chain.pt2", graph())
     opened = page("models", workspace)
-    next(button for button in opened.button if button.label == "Profile").click().run()
+    press(opened, "Profile")
     trust_box(opened).check().run()
-    next(button for button in opened.button if button.label == "Profile").click().run()
+    press(opened, "Profile")
     trusted = hashlib.sha256(pt2).hexdigest()
     assert started == [(PROFILE, profiled(None)), (PROFILE, profiled(trusted))]
 
@@ -283,7 +277,7 @@ def test_a_file_that_takes_the_name_of_a_trusted_one_is_not_trusted(page, worksp
     workspace.put_bytes("upload", "chain.pt2", pt2 + b"another")
     opened.run()
     assert not trust_box(opened).value
-    next(button for button in opened.button if button.label == "Profile").click().run()
+    press(opened, "Profile")
     assert started == [(PROFILE, profiled(None))]
 
 
@@ -291,10 +285,10 @@ def test_an_uploaded_python_file_is_executed_again_only_with_trust(page, workspa
     workspace.put_bytes("upload", "net.py", CLIENT)
     workspace.put("graph", "net.py:Net", graph())
     opened = page("models", workspace)
-    next(button for button in opened.button if button.label == "Trace").click().run()
+    press(opened, "Trace")
     assert len(errors(opened)) == 1 and "trusted" in errors(opened)[0] and not started
     trust_box(opened).check().run()
-    next(button for button in opened.button if button.label == "Trace").click().run()
+    press(opened, "Trace")
     assert [found.file.trusted_sha256 for _, found in started] == [hashlib.sha256(CLIENT).hexdigest()]
 
 

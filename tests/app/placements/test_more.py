@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as ET
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,8 @@ from app.placements import comparison, nodes, outcome_tables
 from app.placements import curve as placements_curve
 from app.session import placements
 from app.session.result_kind import PLACEMENT
-from tests.support.app.placement_page import example, metrics, number, parsed, place_it, press, said
+from tests.support.app.page import field, metrics, press, said
+from tests.support.app.placement_page import example, number, place_it
 from torchsplit_core.jobs import runner
 from torchsplit_core.jobs.job_kinds import DIVISIONS, PLACEMENT_FRONTIER, RequestParameters, to_stored
 from torchsplit_core.jobs.place import placement_frontier_job, ways_job
@@ -63,7 +65,7 @@ def test_several_pipelines_are_summed_listed_and_shown_one_by_one(page, two):
     listed = table(opened, "pipeline")
     assert list(listed["tokens/s"]) == [one.throughput for one in outcome.replicas]
     assert sum(listed["tokens/s"]) == pytest.approx(outcome.throughput)
-    chosen = next(one for one in opened.selectbox if one.label == "Show pipeline")
+    chosen = field(opened, "selectbox", "Show pipeline")
     first = list(table(opened, "layers")["GPUs"])
     chosen.set_value(1).run()
     assert list(table(opened, "layers")["GPUs"]) != first
@@ -74,7 +76,7 @@ def test_several_pipelines_are_summed_listed_and_shown_one_by_one(page, two):
 
 def test_each_of_several_pipelines_has_its_colour_over_the_fleet(two):
     request, outcome = two.get("placement_request", "tiny"), two.get("placement", "tiny")
-    cells = [one for one in parsed(topology_html(outcome, request)).iter() if one.get("data-gpu")]
+    cells = [one for one in ET.fromstring(topology_html(outcome, request)).iter() if one.get("data-gpu")]
     for number_, replica in enumerate(outcome.replicas):
         for part in replica.segments:
             for gpu in part.gpu_ids:
@@ -207,7 +209,7 @@ def test_a_type_without_figures_needs_them(page, workspace):
     known = LinearThroughput({**speeds.coefficients, "X9": speeds.coefficients["A100"]})
     place_it(workspace, "tiny", replace(example(), throughput=known))
     opened = page("place", workspace)
-    next(one for one in opened.selectbox if one.label == "Type").set_value("X9").run()
+    field(opened, "selectbox", "Type").set_value("X9").run()
     number(opened, "Nodes").set_value(1).run()
     assert "Add nodes: memory" in said(opened)
     number(opened, "Memory of each, GiB").set_value(40.0).run()

@@ -19,7 +19,8 @@ from app.charts.pipeline import (
 from app.placements import form, new_form, outcome_tables
 from app.session import dropped_files, placements
 from app.session.result_kind import PLACEMENT
-from tests.support.app.placement_page import example, metrics, number, parsed, place_it, press, said
+from tests.support.app.page import field, metrics, press, said
+from tests.support.app.placement_page import example, number, place_it
 from torchsplit_core import workflow
 from torchsplit_core.deployment.launch_commands import launch_commands
 from torchsplit_core.files import read_text, write_text
@@ -157,9 +158,9 @@ def test_a_long_pipeline_is_folded_and_every_gpu_in_use_is_drawn():
     assert outcome.status == "optimal"
     used = [str(gpu) for part in outcome.segments for gpu in part.gpu_ids]
     assert re.findall(r'data-gpu="([^"]*)"', topology_html(outcome, request)) == used
-    flow = parsed(pipeline_html(outcome, request))
+    flow = ET.fromstring(pipeline_html(outcome, request))
     assert 2 <= len(flow) <= 40 and "124 segments" in "".join(flow.itertext())
-    over = "".join(parsed(topology_html(outcome, request)).itertext())
+    over = "".join(ET.fromstring(topology_html(outcome, request)).itertext())
     assert "64 nodes" in over and "512 unused" in over and len(groups(request)) == 128
 
 
@@ -169,7 +170,9 @@ def test_the_slowest_part_is_framed_in_the_drawing():
     segments, links = slowest(outcome)
     assert 0 < len(segments) < len(outcome.segments) and not links
     drawn = [
-        one for one in parsed(pipeline_html(outcome, request)).iter("svg") if one.get("class") == "segment"
+        one
+        for one in ET.fromstring(pipeline_html(outcome, request)).iter("svg")
+        if one.get("class") == "segment"
     ]
     framed = [one for one in drawn if 'stroke-width="3"' in ET.tostring(one, "unicode")]
     # Eight alike are one card; its frame is in ink, its ground in the colour of their type.
@@ -203,7 +206,7 @@ def test_a_thousand_gpus_in_use_stand_in_one_screen():
     parts = tuple(PlacedSegment(i, i, (gpu.id,), 1.0, 1.0) for i, gpu in enumerate(gpus))
     request = replace(example(), gpus=gpus)
     outcome = replace(workflow.place(example()), segments=parts, links=())
-    nodes = [one for one in parsed(topology_html(outcome, request)) if one.get("class") == "node"]
+    nodes = [one for one in ET.fromstring(topology_html(outcome, request)) if one.get("class") == "node"]
     area = sum((float(one.get("width", "nan")) + 6) * (float(one.get("height", "nan")) + 6) for one in nodes)
     assert len(nodes) == 128 and area < 900 * 700
     cells = [one for node in nodes for one in node.iter("svg") if one.get("data-gpu")]
@@ -231,7 +234,14 @@ def test_hostile_names_stay_words():
     assert outcome.segments[0].gpu_ids[0] == HOSTILE
     for markup in (pipeline_html(outcome, request), topology_html(outcome, request)):
         assert "<script" not in markup and "\u202e" not in markup
-        assert {one.tag for one in parsed(markup).iter()} <= {"div", "svg", "title", "rect", "path", "text"}
+        assert {one.tag for one in ET.fromstring(markup).iter()} <= {
+            "div",
+            "svg",
+            "title",
+            "rect",
+            "path",
+            "text",
+        }
     assert all(one.unsupported_reason and not one.text for one in launch_commands(request, outcome))
 
 
@@ -295,7 +305,7 @@ def test_sequences_in_flight_and_cut_layers_are_tried_at_once(page, workspace):
     # Speeds of a linear rule know no cut layers, and no phase.
     place_it(workspace, "tiny", example())
     tiny = page("place", workspace)
-    choose = next(one for one in tiny.selectbox if one.label == "Placement")
+    choose = field(tiny, "selectbox", "Placement")
     choose.set_value("tiny").run()
     share = next(one for one in tiny.radio if str(one.key).startswith("split "))
     assert len(share.options) == 2

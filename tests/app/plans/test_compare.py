@@ -13,7 +13,8 @@ from app.plans.scenario_table import CHOSEN, LEVELS, has_plan, list_scenarios, l
 from app.plans.verdict import verdict_of
 from app.session import scenario
 from app.session.result_kind import SCENARIO
-from tests.support.app.plan_page import said, tab
+from tests.support.app.page import put_plan, said
+from tests.support.app.plan_page import tab
 from tests.support.app.values import plan, request
 from torchsplit_core.planning.comparison.plan_comparison import compare
 from torchsplit_core.values import FleetEntry, PlannedModel
@@ -28,8 +29,9 @@ def two(filled: Workspace) -> Workspace:
     swapped = (replace(first, tenants=second.tenants), replace(second, tenants=first.tenants))
     models = (PlannedModel("bert", "whole", 200.0, 1.0, 80.0), base.models[1])
     asked = replace(request(), gpus=(FleetEntry("A100-80GB", count=1),))
-    filled.put("plan_request", "other", asked)
-    filled.put("plan", "other", replace(base, gpus=(replace(base.gpus[0], slices=swapped),), models=models))
+    put_plan(
+        filled, asked, replace(base, gpus=(replace(base.gpus[0], slices=swapped),), models=models), "other"
+    )
     return filled
 
 
@@ -53,8 +55,7 @@ def scenarios(opened: AppTest) -> Any:
 @pytest.fixture
 def four(two: Workspace) -> Workspace:
     """The third is not proven, the newest is not planned."""
-    two.put("plan_request", "third", request())
-    two.put("plan", "third", plan(status="feasible"))
+    put_plan(two, request(), plan(status="feasible"), "third")
     two.put("plan_request", "wish", request())
     SCENARIO.tag(two, "third", ["H100", "later"])
     SCENARIO.tag(two, "review", ["later"])
@@ -156,7 +157,6 @@ def test_costs_stand_beside_each_other_where_one_is_known():
 
 
 def test_the_same_plan_twice_changes_nothing(page, filled):
-    filled.put("plan_request", "copy", request())
-    filled.put("plan", "copy", plan())
+    put_plan(filled, request(), plan(), "copy")
     assert "Nothing changes" in said(tab(page("plan", filled), "Compare"))
     assert plan_compare.map_marks(compare(plan(), plan())) == ({}, {})

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from app.plans.confidence import confidence_of
 from app.plans.model_table import models_table
 from app.plans.report import report
+from tests.support.app.page import press, put_plan, said
 from tests.support.app.values import point, request
-from torchsplit_core import jobs
-from torchsplit_core.jobs.job_kinds import RequestParameters
+from torchsplit_core.jobs.job_kinds import PLAN, RequestParameters
 from torchsplit_core.pictures.slice_map import fleet_svg, slice_table
 from torchsplit_core.planning import plan as solved
 from torchsplit_core.values import PlanRequest, SolverOptions, Stage, Variant
@@ -36,21 +34,8 @@ def uncertain() -> PlanRequest:
 
 @pytest.fixture
 def stored(workspace: Workspace) -> Workspace:
-    workspace.put("plan_request", "review", uncertain())
-    workspace.put("plan", "review", solved(uncertain()))
+    put_plan(workspace, uncertain(), solved(uncertain()))
     return workspace
-
-
-@pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    found: list[Any] = []
-    monkeypatch.setattr(jobs, "start", lambda w, title, target, parameters: found.append(parameters) or "job")
-    return found
-
-
-def said(page: AppTest) -> str:
-    drawn = [str(one.proto.body) for one in page.get("html")]
-    return " ".join((*(one.value.replace("\\", "") for one in (*page.markdown, *page.caption)), *drawn))
 
 
 VERDICT = "Meets its demand even at the low end: no (ocr 90 %)."
@@ -113,8 +98,8 @@ def test_the_form_asks_for_the_low_end_tenants_and_penalties(page, stored, start
         rows.edit(opened, "Objective", "objective", column, value)
     assert rows.drawn["Objective"]["objective"].before["plan_at"] == "nominal"
     assert "plan at nominal → low" in said(opened).replace("\\", "")
-    next(button for button in opened.button if button.label == "Keep and prove").click().run()
-    assert not opened.exception and started == [RequestParameters("review")]
+    press(opened, "Keep and prove")
+    assert started == [(PLAN, RequestParameters("review"))]
     asked = stored.get("plan_request", "review")
     assert asked.solver == SolverOptions(60.0, "low") and asked.max_tenants_per_slice == 3
     goal = asked.objective

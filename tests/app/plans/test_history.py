@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from app.plans import history
-from tests.support.app.plan_page import press, said, tab
+from tests.support.app.page import press_key, said
+from tests.support.app.plan_page import tab
 from tests.support.app.values import request
 from torchsplit_core import workflow
 from torchsplit_core.planning.comparison.plan_totals import PlanTotals
@@ -41,19 +42,19 @@ def test_versions_say_what_changed_and_stand_beside_what_is_now(page, twice):
 
 def test_undo_brings_request_and_plan_back_and_undo_again_the_other(page, twice):
     before = twice.get("plan", "review")
-    opened = press(tab(page("plan", twice), "History"), "version-undo")
+    opened = press_key(tab(page("plan", twice), "History"), "version-undo")
     assert twice.get("plan_request", "review") == request()
     assert named_results.plan_is_current(request(), twice.get("plan", "review"))
     assert [one.note for one in VersionStore(twice, "review").list()] == ["v1 again", "", ""]
-    press(tab(opened, "History"), "version-undo")
+    press_key(tab(opened, "History"), "version-undo")
     assert twice.get("plan_request", "review") == TWO and twice.get("plan", "review") == before
 
 
 def test_a_version_opens_as_a_draft_that_is_kept_or_not(page, twice):
-    opened = press(tab(page("plan", twice), "History"), "version-draft")
+    opened = press_key(tab(page("plan", twice), "History"), "version-draft")
     assert "v1 as it was · A100-80GB 2 → 1" in said(opened)
     assert twice.get("plan_request", "review") == TWO and opened.button(key="version-restore").disabled
-    press(opened, "draft-keep")
+    press_key(opened, "draft-keep")
     assert twice.get("plan_request", "review") == request()
     assert named_results.plan_is_current(request(), twice.get("plan", "review"))
     assert VersionStore(twice, "review").list()[0].note == "v1 as it was"

@@ -10,6 +10,7 @@ from streamlit.testing.v1 import AppTest
 from app.plans.missing_points import describe_gap
 from app.plans.verdict import verdict_of
 from app.shell import navigation
+from tests.support.app.page import button, press, put_plan
 from tests.support.app.values import SOURCE, graph, profile, request
 from torchsplit_core.jobs.quick_start import measured_mix
 from torchsplit_core.planning import plan as solved
@@ -58,7 +59,7 @@ def test_the_ways_out_lead_to_their_tab_of_the_profile_page(label, tab, page, fi
     monkeypatch.setattr(navigation, "go", lambda title, thing=None: went.append(title))
     filled.put("plan_request", "review", on(H200))
     opened = page("plan", filled)
-    next(button for button in opened.button if button.label == label).click().run()
+    press(opened, label)
     assert went == ["Profile"] and opened.session_state[navigation.PROFILE_TAB] == tab
 
 
@@ -69,8 +70,7 @@ def test_one_press_estimates_by_the_graph_where_it_is_here(page, filled):
     assert f"No model has figures for {H200}" in boxes(opened)
     told = "\n".join(str(one.value) for one in opened.caption).replace("\\", "")
     assert "no model file to estimate from" not in told and "Untested on hardware" in told
-    next(button for button in opened.button if button.label == "Estimate for these GPUs").click().run()
-    assert not opened.exception
+    press(opened, "Estimate for these GPUs")
     rows = filled.get("profile", SOURCE).rows
     new = [row for row in rows if row.gpu_type == H200]
     assert new and all(row.basis == "estimated" and row.low_rps and row.high_rps for row in new)
@@ -97,7 +97,7 @@ def test_the_measured_mix_on_another_gpu_leads_to_what_can_be_done_with_figures_
         and "Estimate for these GPUs" in labels
         and "Import figures" in labels
     )
-    next(button for button in opened.button if button.label == "Add model files").click().run()
+    press(opened, "Add model files")
     assert went == ["Models"]
 
 
@@ -132,10 +132,9 @@ def test_a_plan_that_serves_nobody_for_want_of_figures_says_so_and_is_not_deploy
     found = verdict_of(asked, outcome)
     assert found.level == "red"
     assert found.sentence == f"No model is served. No model has figures for {H200}."
-    workspace.put("plan_request", "review", asked)
-    workspace.put("plan", "review", outcome)
+    put_plan(workspace, asked, outcome)
     opened = page("plan", workspace)
-    assert next(button for button in opened.button if button.label == "Deploy this plan").disabled
+    assert button(opened, "Deploy this plan").disabled
     assert found.sentence in boxes(opened)
     # The planner's warnings stand in one box.
     assert sum("can run on this fleet" in str(one.value) for one in opened.warning) <= 1

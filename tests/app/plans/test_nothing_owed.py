@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from app.plans.page import TAB, TITLES
+from tests.support.app.page import turn_to
 from tests.support.app.values import request
 from torchsplit_core.planning import plan as solved
 from torchsplit_core.values import Objective
@@ -16,7 +17,6 @@ def test_fewest_gpus_without_a_minimum_break_no_tab(page, workspace):
     # A version before this one planned it.
     workspace.put("plan", "review", solved(asked))
     for tab in TITLES:
-        opened.session_state[TAB] = tab
-        opened.run()
+        turn_to(opened, TAB, tab)
         assert not opened.exception, tab
         assert [one for one in opened.button if one.key == "demands-as-minima"]

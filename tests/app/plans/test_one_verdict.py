@@ -9,14 +9,14 @@ from dataclasses import replace
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.plans import page as plan_page
 from app.plans.compare import comparison_table
 from app.plans.history import versions_table as table_of_versions
 from app.plans.load import runs
 from app.plans.report import report
 from app.plans.screen.layout import INK
 from app.plans.verdict import COLOURS, verdict_of
-from tests.support.app.graphs import said
+from tests.support.app import plan_page
+from tests.support.app.page import press_key, put_plan, said
 from tests.support.app.values import plan, request
 from torchsplit_core.cli import main
 from torchsplit_core.deployment import REMOVES
@@ -70,8 +70,7 @@ def test_every_page_the_report_and_the_command_tell_one_verdict(case, page, work
     outcome = solved(asked)
     found = verdict_of(asked, outcome)
     assert found.level == level
-    workspace.put("plan_request", "review", asked)
-    workspace.put("plan", "review", outcome)
+    put_plan(workspace, asked, outcome)
 
     for name in ("plan", "overview", "deploy"):
         opened = page(name, workspace)
@@ -88,6 +87,8 @@ def test_every_page_the_report_and_the_command_tell_one_verdict(case, page, work
 
     written = report("review", asked, outcome, {})
     assert f'<p class="verdict {COLOURS[level]}">{html.escape(found.sentence)}</p>' in written
+    if outcome.models:
+        assert written.index(html.escape(found.sentence)) < written.index("Worst-served model gets")
     assert html.escape(found.sentence) in comparison_table([("review", asked, outcome)])
     for fact in found.facts:
         assert html.escape(f"{fact.question}: {fact.text}") in written
@@ -114,12 +115,9 @@ def test_the_tab_under_load_agrees_with_the_first_line(page, workspace, monkeypa
         (45.0, "1 of 2 models exceeds its limit at p95"),
     ):
         asked = limited(ms)
-        workspace.put("plan_request", "review", asked)
-        workspace.put("plan", "review", plan(asked))
+        put_plan(workspace, asked, plan(asked))
         shown = page("plan", workspace)
-        shown.session_state[plan_page.TAB] = "Under load"
-        shown.run()
-        assert not shown.exception
+        plan_page.tab(shown, "Under load")
         line = next(_plain(one.value) for one in shown.markdown if "at p95" in str(one.value))
         assert words in line
         for one in verdict_of(asked, plan(asked)).late:
@@ -128,11 +126,9 @@ def test_the_tab_under_load_agrees_with_the_first_line(page, workspace, monkeypa
 
 def test_one_press_plans_for_the_response_time(page, workspace):
     asked = limited(45.0)
-    workspace.put("plan_request", "review", asked)
-    workspace.put("plan", "review", plan(asked))
+    put_plan(workspace, asked, plan(asked))
     opened = page("plan", workspace)
-    opened.button(key="plan-for-response").click().run()
-    assert not opened.exception
+    press_key(opened, "plan-for-response")
     changes = next(_plain(one.proto.body) for one in opened.get("html") if "Draft ·" in str(one.proto.body))
     assert "response" in changes and "45" in changes
     # Its quick plan counts no waiting: until the search has simulated, the broken limit is red and nothing is proven.
@@ -142,8 +138,7 @@ def test_one_press_plans_for_the_response_time(page, workspace):
 
 
 def test_who_serves_nobody_has_nothing_to_lose(page, workspace):
-    workspace.put("plan_request", "review", nobody())
-    workspace.put("plan", "review", solved(nobody()))
+    put_plan(workspace, nobody(), solved(nobody()))
     text = said(page("plan", workspace))
     assert "No model is served, so losing a GPU changes nothing." in text
     assert "whichever GPU is lost" not in text and "most to" not in text
@@ -153,19 +148,16 @@ def test_who_serves_nobody_has_nothing_to_lose(page, workspace):
 
 def test_a_plan_by_hand_is_judged_as_every_plan(page, workspace):
     asked = limited(45.0)
-    workspace.put("plan_request", "review", asked)
-    workspace.put("plan", "review", plan(asked))
+    put_plan(workspace, asked, plan(asked))
     opened = page("plan", workspace)
-    opened.session_state[plan_page.TAB] = "By hand"
-    opened.run()
+    plan_page.tab(opened, "By hand")
     sentence = verdict_of(asked, plan(asked)).sentence
     assert told(opened)["amber"].count(sentence) == 2
 
 
 def test_the_page_and_the_readme_tell_the_same_of_what_applying_removes(page, workspace):
     asked = limited(45.0)
-    workspace.put("plan_request", "review", asked)
-    workspace.put("plan", "review", plan(asked))
+    put_plan(workspace, asked, plan(asked))
     opened = page("deploy", workspace)
     assert any(REMOVES in text for text in told(opened)["amber"])
     readme = next(_plain(one.value) for one in opened.markdown if "Before you apply" in str(one.value))

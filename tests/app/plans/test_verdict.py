@@ -9,9 +9,9 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.plans.model_table import models_table
-from app.plans.report import report
 from app.plans.summary import metrics, status_badge
 from app.plans.verdict import verdict_of
+from tests.support.app.page import press_key, put_plan
 from tests.support.app.values import plan, point, request
 from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core.jobs.job_kinds import RequestParameters
@@ -37,8 +37,7 @@ def judged(asked: PlanRequest, outcome: PlanOutcome | None = None) -> PlanVerdic
 
 
 def keep(workspace: Workspace, asked: PlanRequest, outcome: PlanOutcome) -> Workspace:
-    workspace.put("plan_request", "review", asked)
-    workspace.put("plan", "review", outcome)
+    put_plan(workspace, asked, outcome)
     return workspace
 
 
@@ -135,20 +134,6 @@ def test_fewest_gpus_are_held_to_their_minima_and_unmet_demands_are_said():
     assert found.sentence == "Every minimum is met, but 1 of 2 models gets less than the demand: bert 80 %."
 
 
-def test_the_pages_and_the_report_say_it_in_its_colour(page, filled):
-    asked = asking(500.0, 3000.0)
-    words = "2 of 2 models do not get their demand: ocr 10 %, bert 80 %."
-    for name in ("plan", "deploy"):
-        assert any("All 2 models get their demand" in text for text in lines(page(name, filled))["success"])
-    keep(filled, asked, plan(asked))
-    for name in ("plan", "deploy"):
-        shown = lines(page(name, filled))
-        assert words in shown["error"] and not shown["success"]
-    told = report("review", asked, plan(asked), COLOURS)
-    assert f'<p class="verdict red">{words}</p>' in told
-    assert told.index(words) < told.index("Worst-served model gets")
-
-
 def test_who_is_below_the_demand_is_marked_in_the_table_and_on_the_map():
     asked = asking(500.0, 200.0)
     table = models_table(plan(asked), asked, COLOURS)
@@ -197,10 +182,9 @@ def test_fewest_gpus_without_a_minimum_offer_the_demands_as_minima(page, workspa
     opened = page("plan", workspace)
     assert "No model is served." in lines(opened)["error"][0]
     assert any("No model has a minimum" in str(one.value) for one in opened.markdown)
-    opened.button(key="demands-as-minima").click().run()
-    assert not opened.exception and workspace.get("plan_request", "review") == asked
-    opened.button(key="draft-keep").click().run()
-    assert not opened.exception
+    press_key(opened, "demands-as-minima")
+    assert workspace.get("plan_request", "review") == asked
+    press_key(opened, "draft-keep")
     stored = workspace.get("plan_request", "review")
     assert [model.min_throughput_rps for model in stored.models] == [200.0, 200.0]
     assert [parameters for _, parameters in started] == [RequestParameters("review")]
@@ -216,8 +200,8 @@ def test_fewest_gpus_without_a_minimum_are_not_planned_and_lead_to_the_minima(pa
     told = lines(opened)
     assert not opened.exception and not told["error"] and "Nothing to plan yet" in str(told["info"])
     assert opened.button(key="draft-keep").disabled and opened.button(key="draft-save-as").disabled
-    opened.button(key="demands-as-minima").click().run()
-    assert not opened.exception and "All 2 models get their demand" in lines(opened)["success"][0]
+    press_key(opened, "demands-as-minima")
+    assert "All 2 models get their demand" in lines(opened)["success"][0]
     # A number of GPUs is not compared with what the worst-served model got.
     assert opened.metric[0].label.endswith("needed") and not opened.metric[0].delta
     assert not opened.button(key="draft-keep").disabled

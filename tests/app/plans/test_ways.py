@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from app.components.field_rows import Edit
 from app.plans import model_table, report
 from app.plans.draft import quick_plan
 from app.plans.inputs import fleet, models
 from app.plans.sweep import formatting
+from tests.support.app.page import field, press, put_plan
 from tests.support.app.values import cuts, plan, point, profile, request
-from torchsplit_core import jobs
-from torchsplit_core.jobs.job_kinds import RequestParameters
+from torchsplit_core.jobs.job_kinds import PLAN, RequestParameters
 from torchsplit_core.pictures import numbers
 from torchsplit_core.planning import plan as solve
 from torchsplit_core.planning.request import edit
@@ -44,23 +42,9 @@ def flags(asked: PlanRequest) -> list[bool]:
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    found: list[Any] = []
-    monkeypatch.setattr(jobs, "start", lambda w, title, target, parameters: found.append(parameters) or "job")
-    return found
-
-
-@pytest.fixture
 def stored(workspace: Workspace) -> Workspace:
-    workspace.put("plan_request", "review", with_a_cut())
-    workspace.put("plan", "review", plan(with_a_cut()))
+    put_plan(workspace, with_a_cut(), plan(with_a_cut()))
     return workspace
-
-
-def press(page: AppTest, label: str) -> AppTest:
-    next(button for button in page.button if button.label == label).click().run()
-    assert not page.exception
-    return page
 
 
 def test_one_is_taken_out_with_keep_and_comes_back(page, stored, started, rows):
@@ -77,7 +61,7 @@ def test_one_is_taken_out_with_keep_and_comes_back(page, stored, started, rows):
     assert rows.drawn["Models"]["bert"].before == {"ways": "whole, cut1"}
     press(opened, "Keep and prove")
     asked = stored.get("plan_request", "review")
-    assert asked == with_a_cut(cut1=False) and started == [RequestParameters("review")]
+    assert asked == with_a_cut(cut1=False) and started == [(PLAN, RequestParameters("review"))]
     rows.edit(opened, "Models", "bert", "ways", ["whole", "cut1"])
     press(opened, "Keep and prove")
     assert stored.get("plan_request", "review") == with_a_cut()
@@ -118,8 +102,7 @@ def test_a_cut_model_says_what_crosses_its_cuts_and_that_it_travels_free(page, s
     across = numbers.size(bert.bytes_across_cuts_per_s).replace(numbers.THIN, " ")
     assert f"<td>cut1, {across}/s across its cuts</td>" in told and told.count("across its cuts") == 1
     assert "runs as" in told
-    stored.put("plan_request", "review", with_a_cut(whole=False))
-    stored.put("plan", "review", cut)
+    put_plan(stored, with_a_cut(whole=False), cut)
     opened = page("plan", stored)
     shown = [one.value for one in (*opened.warning, *opened.caption, *opened.markdown)]
     assert any("transfers between stages count as free" in text for text in shown)
@@ -156,7 +139,7 @@ def test_where_no_model_has_a_choice_there_is_none(page, filled, rows):
 def test_sliders_keep_what_is_not_allowed(page, stored, started):
     stored.put("plan_request", "review", with_a_cut(cut1=False))
     opened = page("plan", stored)
-    slider = next(one for one in opened.select_slider if one.label == "bert, req/s")
+    slider = field(opened, "select_slider", "bert, req/s")
     slider.set_value(400.0).run()
     press(opened, "Keep and prove")
     asked = stored.get("plan_request", "review")

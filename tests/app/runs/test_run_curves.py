@@ -14,7 +14,7 @@ from app.charts.theme import log_axis
 from app.runs.curves import MOST_MARKS, SAMPLES, STEPS, TIME, CurveSettings, curve, notes
 from app.runs.status_tables import describe_time_left, format_bytes
 from tests.app.runs.test_runs_page import kept, opened
-from tests.support.app.placement_page import said
+from tests.support.app.page import said
 from tests.support.training.folders import left_folder
 from torchsplit_core.pictures.numbers import THIN, duration
 from torchsplit_core.training import RunFolder

@@ -18,8 +18,7 @@ from app.runs.new_form import MANUAL_STRATEGY, parse_settings
 from app.session import runs
 from app.session.result_kind import RUN
 from tests.app.trainings.test_training_page import found
-from tests.support.app.placement_page import press, said
-from tests.support.paths import ROOT
+from tests.support.app.page import button, field, open_page, press, said
 from tests.support.training.folders import left_folder
 from torchsplit_core.jobs.job_kinds import (
     TRAIN,
@@ -50,11 +49,7 @@ def kept(workspace: Workspace, name: str, **how: Any) -> Path:
 
 def opened(workspace: Workspace, name: str) -> AppTest:
     """The page of one run."""
-    test = AppTest.from_file(str(ROOT / "pages" / "runs.py"), default_timeout=30)
-    test.query_params["workspace"], test.query_params["run"] = workspace.id, name
-    test.run()
-    assert not test.exception
-    return test
+    return open_page("runs", workspace, run=name)
 
 
 def table(test: AppTest, column: str) -> Any:
@@ -65,8 +60,8 @@ def table(test: AppTest, column: str) -> Any:
 def test_a_run_is_started_with_what_the_form_says(page, workspace, started):
     test = page("runs", workspace)
     assert "Here you will see models being trained" in said(test)
-    next(one for one in test.selectbox if one.label == "Sample").select("diamond").run()
-    next(one for one in test.number_input if one.label == "Steps").set_value(30).run()
+    field(test, "selectbox", "Sample").select("diamond").run()
+    field(test, "number_input", "Steps").set_value(30).run()
     press(test, "Start the run")
     ((name, parameters),) = started
     assert name == TRAIN and isinstance(parameters, TrainParameters)
@@ -78,7 +73,7 @@ def test_a_run_is_started_with_what_the_form_says(page, workspace, started):
 
 def test_what_is_not_run_is_said_before_it_starts(page, workspace, started):
     test = page("runs", workspace)
-    next(one for one in test.number_input if one.label == "Processes").set_value(9).run()
+    field(test, "number_input", "Processes").set_value(9).run()
     press(test, "Start the run")
     assert not started and "9 data-parallel ranks for the 8 samples of a step" in said(test)
 
@@ -108,8 +103,8 @@ def test_a_file_of_yours_is_trained_once_it_is_trusted(page, workspace, started)
     data = b"client = None\n"
     workspace.put_bytes("upload", "my net.py", data)
     test = page("runs", workspace)
-    next(one for one in test.radio if one.label == "Model").set_value("A file of yours").run()
-    start = next(one for one in test.button if one.label == "Start the run")
+    field(test, "radio", "Model").set_value("A file of yours").run()
+    start = button(test, "Start the run")
     assert start.disabled
     box = next(one for one in test.checkbox if "not confined" in one.label)
     box.check().run()
@@ -123,7 +118,7 @@ def test_a_server_for_others_executes_no_upload_and_opens_no_folder(page, worksp
     monkeypatch.setenv("TORCHSPLIT_EXECUTION", "refused")
     workspace.put_bytes("upload", "net.py", b"client = None\n")
     test = page("runs", workspace)
-    next(one for one in test.radio if one.label == "Model").set_value("A file of yours").run()
+    field(test, "radio", "Model").set_value("A file of yours").run()
     assert next(one for one in test.checkbox if "not confined" in one.label).disabled
     left_folder(tmp_path / "run")
     with pytest.raises(InputFault, match="others can reach this server"):
@@ -173,7 +168,7 @@ def test_a_run_is_shown_whole(workspace):
     order = [happened.index(f">{kind}<") for kind in ("finished", "resumed", "rank lost", "started")]
     assert order == sorted(order) and "rank 1 was ended by SIGKILL, at step 6" in happened
     assert ">checkpoint<" not in happened
-    next(one for one in test.toggle if one.label == "Every checkpoint").set_value(True).run()
+    field(test, "toggle", "Every checkpoint").set_value(True).run()
     assert ">checkpoint<" in "".join(one.proto.body for one in test.get("html"))
     assert list(table(test, "size")["size"]) == ["5\u202fkB"]
 
@@ -262,13 +257,11 @@ def test_a_folder_that_lies_elsewhere_is_opened_and_gone_on_with_once_it_is_trus
         with pytest.raises(InputFault):
             runs.open_folder(workspace, text)
     test = page("runs", workspace)
-    next(one for one in test.text_input if one.label.startswith("Folder")).set_value(
-        str(tmp_path / "elsewhere")
-    ).run()
+    field(test, "text_input", "Folder").set_value(str(tmp_path / "elsewhere")).run()
     press(test, "Open it")
     assert run_paths(workspace) == {"elsewhere-1": tmp_path / "elsewhere"}
     test = opened(workspace, "elsewhere-1")
-    assert next(one for one in test.button if one.label == "Resume").disabled
+    assert button(test, "Resume").disabled
     next(one for one in test.checkbox if "my own" in one.label).check().run()
     press(test, "Resume")
     assert started == [(TRAIN_ON, TrainOnParameters("elsewhere-1", 9, None, True))]

@@ -15,8 +15,7 @@ from app.runs import table as rows
 from app.session import runs
 from app.session.result_kind import LONGEST_TAG, RUN
 from tests.app.runs.test_runs_page import kept, opened, table
-from tests.support.app.placement_page import said
-from tests.support.paths import ROOT
+from tests.support.app.page import open_page, said
 from torchsplit_core.workspace.store import Store, Workspace
 
 
@@ -137,10 +136,7 @@ def test_a_loss_that_is_no_number_is_no_value(workspace):
 
 
 def test_back_to_all_runs_shows_them_though_the_address_names_the_run_that_was_opened(page, three):
-    test = AppTest.from_file(str(ROOT / "pages" / "runs.py"), default_timeout=30)
-    test.query_params["workspace"], test.query_params["run"] = three.id, "llama-1"
-    test.session_state[list_page.OPENED_RUN] = "llama-1"
-    test.run()
+    test = open_page("runs", three, run="llama-1", session={list_page.OPENED_RUN: "llama-1"})
     assert [one.value for one in test.title] == ["Training runs"]
     # Without that, it is an address of earlier versions.
     assert [one.value for one in opened(three, "llama-1").title] == ["llama\\-1"]

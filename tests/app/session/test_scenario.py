@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -12,8 +11,8 @@ from streamlit.testing.v1 import AppTest
 from app.session import scenario
 from app.session.result_kind import SCENARIO
 from app.shell import replan
+from tests.support.app.page import field, open_page, press, put_plan, said
 from tests.support.app.values import plan, request
-from tests.support.paths import ROOT
 from torchsplit_core import jobs
 from torchsplit_core.jobs import runner
 from torchsplit_core.jobs.job_kinds import PLAN, SWEEP, RequestParameters
@@ -26,25 +25,11 @@ Open = Callable[..., AppTest]
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    found: list[Any] = []
-    monkeypatch.setattr(jobs, "start", lambda w, title, target, parameters: found.append(parameters) or "job")
-    return found
-
-
-@pytest.fixture
 def two(filled: Workspace) -> Workspace:
     """A second scenario with a GPU more, chosen last."""
     larger = replace(request(), gpus=(FleetEntry("A100-80GB", count=2),))
-    filled.put("plan_request", "larger", larger)
-    filled.put("plan", "larger", plan(larger))
+    put_plan(filled, larger, plan(larger), "larger")
     return filled
-
-
-def press(page: AppTest, label: str) -> AppTest:
-    next(button for button in page.button if button.label == label).click().run()
-    assert not page.exception
-    return page
 
 
 def shown(page: AppTest) -> str:
@@ -52,35 +37,12 @@ def shown(page: AppTest) -> str:
     return found if isinstance(found, str) else found[0]
 
 
-def messages(page: AppTest) -> str:
-    return "\n".join(str(one.value) for kind in ("success", "error") for one in page.get(kind)).replace(
-        "\\", ""
-    )
-
-
-def opened_at(page: Open, workspace: Workspace, name: str) -> AppTest:
-    test = page("plan", workspace)
-    test.query_params["scenario"] = name
-    return test.run()
-
-
 def test_the_address_says_which_scenario_is_shown_and_a_link_opens_it(page, two):
     assert shown(page("plan", two)) == "review"
-    linked = opened_at(page, two, "larger")
+    linked = page("plan", two, scenario="larger")
     assert shown(linked) == "larger" and linked.selectbox[0].value == "larger"
     # Another session stays where it was.
     assert shown(page("plan", two)) == "review"
-
-
-def linked(workspace: Workspace, name: str, scenario: str | None) -> AppTest:
-    """A page as a session sees it that has only its address, as after a reload."""
-    test = AppTest.from_file(str(ROOT / "pages" / f"{name}.py"), default_timeout=30)
-    test.query_params["workspace"] = workspace.id
-    if scenario is not None:
-        test.query_params["scenario"] = scenario
-    test.run()
-    assert not test.exception
-    return test
 
 
 def whose(page: AppTest) -> str:
@@ -89,22 +51,19 @@ def whose(page: AppTest) -> str:
 
 
 def test_deploy_names_its_scenario_in_the_address_and_a_reload_shows_the_same_files(two):
-    first = linked(two, "plan", "larger")
-    followed = AppTest.from_file(str(ROOT / "pages" / "deploy.py"), default_timeout=30)
-    followed.query_params["workspace"] = two.id
-    # What a session keeps goes along from page to page, the address does not.
     kept = f"scenario of {two.id}"
-    followed.session_state[kept] = first.session_state[kept]
-    followed.run()
+    # What a session keeps goes along from page to page, the address does not.
+    session = {kept: open_page("plan", two, scenario="larger").session_state[kept]}
+    followed = open_page("deploy", two, session=session)
     assert shown(followed) == "larger" and "**larger**" in whose(followed)
-    again = linked(two, "deploy", shown(followed))
+    again = open_page("deploy", two, scenario=shown(followed))
     assert whose(again) == whose(followed)
-    assert "**review**" in whose(linked(two, "deploy", None))
+    assert "**review**" in whose(open_page("deploy", two))
 
 
 def test_deploy_offers_every_scenario(two):
-    opened = linked(two, "deploy", "larger")
-    box = next(one for one in opened.selectbox if one.label == "Scenario")
+    opened = open_page("deploy", two, scenario="larger")
+    box = field(opened, "selectbox", "Scenario")
     assert box.value == "larger"
     box.set_value("review").run()
     assert shown(opened) == "review" and "**review**" in whose(opened)
@@ -112,11 +71,11 @@ def test_deploy_offers_every_scenario(two):
 
 @pytest.mark.parametrize("name", ["plan", "deploy"])
 def test_an_address_of_no_scenario_says_so_and_shows_nothing_of_another(name, two):
-    opened = linked(two, name, "gone")
+    opened = open_page(name, two, scenario="gone")
     (error,) = opened.error
     assert "no scenario 'gone' in this workspace" in str(error.value).replace("\\", "")
     assert shown(opened) == "gone" and not opened.code and not opened.metric and not opened.tabs
-    next(one for one in opened.selectbox if one.label == "Scenarios here").set_value("larger").run()
+    field(opened, "selectbox", "Scenarios here").set_value("larger").run()
     assert shown(opened) == "larger" and not opened.error and opened.tabs
 
 
@@ -214,7 +173,7 @@ def test_a_name_that_cannot_be_is_one_message(name, words, page, two):
     opened = page("plan", two)
     opened.text_input(key="scenario-name-review").set_value(name).run()
     press(opened, "Rename")
-    assert words in messages(opened) and set(SCENARIO.names(two)) == {"review", "larger"}
+    assert words in said(opened) and set(SCENARIO.names(two)) == {"review", "larger"}
 
 
 def test_a_deleted_scenario_ends_its_search_and_the_next_is_shown(page, two, monkeypatch):
@@ -271,4 +230,4 @@ def test_two_tabs_on_one_scenario_lose_nothing(filled, started, monkeypatch):
     assert said == [
         "review was changed in another tab meanwhile: that state is kept as review, edited elsewhere."
     ]
-    assert started == [RequestParameters("review")] * 2 and SCENARIO.current(filled) == "review"
+    assert started == [(PLAN, RequestParameters("review"))] * 2 and SCENARIO.current(filled) == "review"

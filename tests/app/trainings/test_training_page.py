@@ -12,7 +12,7 @@ from app.session.trainings import StoredTraining
 from app.trainings.new_form import CONFIG, SIZES, TRACED, example, nodes_of, sizes_of
 from app.trainings.strategy_tables import describe_bottleneck, describe_choice, label, share_rows, stage_rows
 from tests.strategy.test_graph_model import chain
-from tests.support.app.placement_page import press, said
+from tests.support.app.page import field, press, said
 from torchsplit_core.jobs.job_kinds import (
     STRATEGY,
     STRATEGY_STUDY,
@@ -55,7 +55,7 @@ def found(workspace: Workspace, name: str, request: StrategyRequest = SMALL) -> 
 def test_an_empty_workspace_begins_with_an_example(page, workspace, started):
     opened = page("trainings", workspace)
     assert "Begin with an example" in said(opened) and "How wrong it was" in said(opened)
-    next(one for one in opened.button if one.label == "Llama 3 8B on 8 H100").click().run()
+    press(opened, "Llama 3 8B on 8 H100")
     assert started == [(STRATEGY, RequestParameters("Llama 3 8B on 8 H100"))]
     assert workspace.get("strategy_request", "Llama 3 8B on 8 H100") == example("Llama 3 8B on 8 H100")
 
@@ -117,7 +117,7 @@ def test_groups_beside_each_other_are_shown_entry_by_entry(page, workspace):
 def test_an_edited_request_is_searched_again_and_the_old_answer_is_not_shown(page, workspace, started):
     found(workspace, "small")
     opened = page("training", workspace)
-    next(one for one in opened.text_input if one.label == "Tensor").set_value("2").run()
+    field(opened, "text_input", "Tensor").set_value("2").run()
     press(opened, "Find a strategy")
     assert started[-1] == (STRATEGY, RequestParameters("small"))
     assert workspace.get("strategy_request", "small").fix.tensor == 2
@@ -128,7 +128,7 @@ def test_an_edited_request_is_searched_again_and_the_old_answer_is_not_shown(pag
 def test_a_choice_that_is_no_number_is_one_red_line(text, page, workspace, started):
     found(workspace, "small")
     opened = page("training", workspace)
-    next(one for one in opened.text_input if one.label == "Tensor").set_value(text).run()
+    field(opened, "text_input", "Tensor").set_value(text).run()
     press(opened, "Find a strategy")
     assert len(opened.error) == 1 and not started
 

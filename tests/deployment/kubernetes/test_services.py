@@ -7,7 +7,7 @@ from typing import Any
 import kubernetes_validate
 import yaml
 
-from tests.support.deployment.helpers import plan_of, tenant
+from tests.support.deployment.helpers import plan_of, planned_gpu, tenant
 from tests.support.deployment.kubernetes import (
     VERSIONS,
     deployments,
@@ -19,7 +19,6 @@ from tests.support.deployment.kubernetes import (
 )
 from torchsplit_core.deployment.formats.kubernetes_workload import ROUTER
 from torchsplit_core.files import read_text
-from torchsplit_core.values import PlannedGpu, PlannedSlice
 
 
 def test_each_model_has_a_service_in_front_of_exactly_its_pods(mixed_plan):
@@ -35,10 +34,8 @@ def test_each_model_has_a_service_in_front_of_exactly_its_pods(mixed_plan):
 
 
 def test_stages_are_wired_in_a_row_by_the_router():
-    slices = tuple(
-        PlannedSlice("1g.10gb", i, (tenant("bert", variant="cut", stage=f"s{i}"),)) for i in range(3)
-    )
-    plan = plan_of(PlannedGpu("gpu0", "A100-80GB", True, slices))
+    slices = tuple(("1g.10gb", i, tenant("bert", variant="cut", stage=f"s{i}")) for i in range(3))
+    plan = plan_of(planned_gpu("gpu0", "A100-80GB", slices))
     found = manifests(plan)
     router = next(one for one in found if one["kind"] == "Deployment" and one["metadata"]["name"] == ROUTER)
     (entry,) = (one for one in found if one["kind"] == "Service" and selects(one, router))

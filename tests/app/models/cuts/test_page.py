@@ -13,9 +13,9 @@ from app.models.cuts import page as cuts_page
 from app.models.cuts.candidate_tables import describe_reason
 from app.session import cuts
 from app.session.model import open_model
-from tests.support.app.graphs import NAME, encoder, said, stored, timed
+from tests.support.app.graphs import NAME, encoder, stored, timed
+from tests.support.app.page import metrics, press, said
 from tests.support.app.values import SOURCE
-from torchsplit_core import jobs
 from torchsplit_core.jobs.job_kinds import PARTITION, PLAN, PROFILE, PartitionParameters, ProfileParameters
 from torchsplit_core.jobs.partition import partition_job
 from torchsplit_core.partitioning import PartitionProvider, cut_behind, cut_reasons, pareto_candidates
@@ -32,25 +32,6 @@ def cut(workspace: Workspace) -> Workspace:
     stored(workspace, encoder(4), timed(encoder(4)))
     partition_job(workspace, PartitionParameters(NAME, 3, link_gb_per_s=LINK), ignore_progress)
     return workspace
-
-
-@pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    monkeypatch.setattr(
-        jobs, "start", lambda w, title, target, parameters: found.append((target, parameters))
-    )
-    return found
-
-
-def press(page: AppTest, label: str) -> AppTest:
-    next(button for button in page.button if button.label == label).click().run()
-    assert not page.exception
-    return page
-
-
-def metrics(page: AppTest) -> dict[str, str]:
-    return {metric.label: metric.value.replace("\u202f", " ") for metric in page.metric}
 
 
 def candidates(page: AppTest) -> Any:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.app.graphs import LAYERS, NAME, encoder, said, selected, stored, tab, timed
+from tests.support.app.graphs import LAYERS, NAME, encoder, selected, stored, tab, timed
+from tests.support.app.page import press, said
 from tests.support.app.values import SOURCE
 from torchsplit_core.workspace.store import Workspace
 
@@ -71,8 +72,7 @@ def test_a_selected_node_is_shown_with_its_source_and_ways_to_its_dominators(pag
     text = said(opened)
     assert "soft1" in text and "aten.softmax.int" in text and "Cut here?" not in text
     assert [code.value for code in opened.code] == ["net.py:7\nx = self.soft1(x)"]
-    next(button for button in opened.button if button.label == "Post-dominator").click().run()
-    assert not opened.exception
+    press(opened, "Post-dominator")
     assert "Cut here?" in said(opened) and "10 | 10" in said(opened).replace("\u202f", " ")
     assert mounted[-1]["data"]["focus"].endswith("\nnode:add1")
     assert "node:add1" in mounted[-1]["data"]["scene"]["items"]["id"]
@@ -82,8 +82,7 @@ def test_a_selected_list_offers_to_show_all_its_blocks(page, full, mounted):
     selected(full, opened=["module:embed"], item=LAYERS)
     opened = page("graph", full)
     assert "4, equal" in said(opened)
-    next(button for button in opened.button if button.label == "Show all 4 blocks").click().run()
-    assert not opened.exception
+    press(opened, "Show all 4 blocks")
     assert {f"{LAYERS}.{i}" for i in range(4)} <= set(mounted[-1]["data"]["scene"]["items"]["id"])
 
 

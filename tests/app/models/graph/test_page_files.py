@@ -7,7 +7,8 @@ import pydot
 import pytest
 
 from app.components.saving import file_name
-from tests.support.app.graphs import NAME, encoder, loose, said, selected, stored, tab, timed
+from tests.support.app.graphs import NAME, encoder, loose, selected, stored, tab, timed
+from tests.support.app.page import said
 from torchsplit_core.files import read_text
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.values import GraphNode

@@ -16,7 +16,8 @@ from app.models.graph import preparation
 from app.models.graph.details import describe_preparation
 from app.session.analysis import Analysis
 from app.session.model import GraphModel, open_model
-from tests.support.app.graphs import LAYERS, NAME, encoder, said, stored, tab, timed
+from tests.support.app.graphs import LAYERS, NAME, encoder, stored, tab, timed
+from tests.support.app.page import field, press_key, said, turn_to
 from tests.support.app.values import SOURCE
 from torchsplit_core.drawing.hierarchy import Hierarchy
 from torchsplit_core.drawing.scene import layout_scene
@@ -79,14 +80,12 @@ def panel(page: Open, full: Workspace) -> AppTest:
     """The Graph page with the panel open."""
     opened = page("graph", full)
     assert not opened.toggle and "uses all" not in said(opened)
-    opened.session_state[preparation.PANEL] = True
-    opened.run()
-    assert not opened.exception
+    turn_to(opened, preparation.PANEL, True)
     return opened
 
 
 def turn(opened: AppTest, title: str) -> AppTest:
-    switch = next(one for one in opened.toggle if one.label == title)
+    switch = field(opened, "toggle", title)
     switch.set_value(not switch.value).run()
     assert not opened.exception
     return opened
@@ -128,11 +127,10 @@ def test_the_steps_outlive_a_reload_and_are_put_back_at_once(panel, page, full, 
         turn(panel, title)
     again = page("graph", full)
     assert "2 of 5 steps" in said(again) and mounted[-1]["data"]["steps"] == "constants weights"
-    again.session_state[preparation.PANEL] = True
-    again.run()
+    turn_to(again, preparation.PANEL, True)
     assert [one.value for one in again.toggle] == [False, True, False, True, False]
-    again.button(key="preparation-reset").click().run()
-    assert not again.exception and "uses all" not in said(again) and cut_points(again) == 4
+    press_key(again, "preparation-reset")
+    assert "uses all" not in said(again) and cut_points(again) == 4
     assert all(one.value for one in again.toggle) and mounted[-1]["data"] == {**before, "focus": None}
     assert again.button(key="preparation-reset").disabled
 
@@ -140,14 +138,13 @@ def test_the_steps_outlive_a_reload_and_are_put_back_at_once(panel, page, full, 
 def test_every_model_has_its_own_steps(panel, full):
     stored(full, masked(), name="upload:other")
     turn(panel, "Side-band")
-    next(box for box in panel.selectbox if box.label == "Model").set_value("upload:other").run()
+    field(panel, "selectbox", "Model").set_value("upload:other").run()
     assert not panel.exception and "uses all" not in said(panel) and all(one.value for one in panel.toggle)
 
 
 def test_a_region_chosen_before_is_chosen_no_more(panel):
     look = panel.session_state[f"explorer {NAME}"]
-    panel.session_state[f"explorer {NAME}"] = replace(look, region=1, node="soft1")
-    panel.run()
+    turn_to(panel, f"explorer {NAME}", replace(look, region=1, node="soft1"))
     assert "between two cut points" in said(panel) or "chain of cut points" in said(panel)
     turn(panel, "Weights charged to their readers")
     assert (

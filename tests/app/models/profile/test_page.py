@@ -7,14 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from app.models.profile.measuring import grid
 from app.models.profile.measuring import tab as measuring_tab
-from tests.support.app.profile_page import button, choose_source, opened, said
+from tests.support.app.page import button, field, open_page, said, turn_to
+from tests.support.app.profile_page import choose_source, opened
 from tests.support.app.profiles import measured, row
 from tests.support.app.values import SOURCE, graph, profile
-from tests.support.paths import ROOT
 from torchsplit_core.jobs.job_kinds import PROFILE, TRACE, ProfileParameters, UploadedFile, to_stored
 from torchsplit_core.jobs.profile import ProfilePoint
 from torchsplit_core.jobs.quick_start import measured_mix
@@ -58,13 +57,8 @@ def test_a_profile_without_rows_shows_no_picture(tab, page, workspace):
 def test_what_is_measured_is_the_model_of_the_page(workspace):
     for name in ("sample:diamond", "sample:ocr"):
         workspace.put("profile", name, measured(name))
-    found = AppTest.from_file(str(ROOT / "pages" / "model.py"), default_timeout=30)
     for asked in ("sample:ocr", "sample:diamond"):
-        found.query_params.update(
-            {"workspace": workspace.id, "model": asked, "tab": "profile", "view": "measure"}
-        )
-        found.run()
-        assert not found.exception
+        found = open_page("model", workspace, model=asked, tab="profile", view="measure")
         assert found.multiselect(key="profile-measure-models").value == [asked]
         assert any(one.value.endswith(" in 1 profile") for one in found.caption)
         assert found.session_state["profile-compare-first"] == asked
@@ -106,10 +100,8 @@ def test_the_notes_of_a_measurement_are_shown(page, workspace):
 def test_what_was_chosen_outlives_a_look_at_another_tab(page, filled):
     found = opened(page, filled, "Curves")
     found.multiselect(key="profile-show-places").set_value(["A100-80GB · 4g.40gb"]).run()
-    found.session_state["profile-tab"] = "Table"
-    found.run()
-    found.session_state["profile-tab"] = "Curves"
-    found.run()
+    turn_to(found, "profile-tab", "Table")
+    turn_to(found, "profile-tab", "Curves")
     assert found.multiselect(key="profile-show-places").value == ["A100-80GB · 4g.40gb"]
 
 
@@ -198,7 +190,7 @@ def test_a_python_file_is_measured_only_with_trust(page, workspace, started, kno
     found = opened(page, workspace, "Measure")
     button(found, "Measure").click().run()
     assert not started and "is not trusted, and to read a .py file is to execute it" in said(found)
-    next(box for box in found.checkbox if box.label.startswith("I trust")).check().run()
+    field(found, "checkbox", "I trust").check().run()
     button(found, "Measure").click().run()
     digest = hashlib.sha256(b"class Net: ...").hexdigest()
     assert started[0][1].uploads == {name: UploadedFile("net.py", digest)}

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.app.profile_page import button, said
+from tests.support.app.page import button, said
 from torchsplit_core import jobs
 from torchsplit_core.jobs.job_kinds import PROFILE, ProfileParameters, UploadedFile
 from torchsplit_core.jobs.profile import profile_points

@@ -9,7 +9,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.models.profile import table_import
-from tests.support.app.profile_page import button, opened, said
+from tests.support.app.page import button, said
+from tests.support.app.profile_page import opened
 from tests.support.app.profiles import measured
 from torchsplit_core.files import write_text
 from torchsplit_core.tables import Imported

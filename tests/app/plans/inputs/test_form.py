@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from streamlit.testing.v1 import AppTest
-
 from app.plans.inputs import form
+from tests.support.app.page import field, press, said
 from tests.support.app.values import profile, request
 from torchsplit_core.values import Colocation, FleetEntry
-
-
-def said(page: AppTest) -> str:
-    kinds = ("markdown", "error", "caption")
-    texts = [str(one.value) for kind in kinds for one in page.get(kind)]
-    return "\n".join((*texts, *(str(one.proto.body) for one in page.get("html")))).replace("\\", "")
 
 
 def test_two_faults_stay_as_typed_until_each_is_mended_and_the_draft_goes_on(page, solved, rows):
@@ -23,6 +16,7 @@ def test_two_faults_stay_as_typed_until_each_is_mended_and_the_draft_goes_on(pag
     rows.edit(opened, "Models", "ocr", "weight", "3")
     bert, gpus, ocr = rows.drawn["Models"]["bert"], rows.drawn["Fleet"]["0"], rows.drawn["Models"]["ocr"]
     assert (bert.values["demand_rps"], bert.instead["demand_rps"]) == ("many", "200")
+    assert "model bert: demand, req/s: is 'many', not a number" in said(opened)
     assert (gpus.values["count"], gpus.instead["count"]) == ("0", "1")
     assert "below the least value 1" in gpus.faults["count"]
     assert ocr.before == {"weight": "1"} and "weight of ocr 1 → 3" in said(opened)
@@ -36,7 +30,7 @@ def test_two_faults_stay_as_typed_until_each_is_mended_and_the_draft_goes_on(pag
 
 def test_discard_forgets_what_was_typed(page, solved, rows):
     opened = rows.edit(page("plan", solved), "Models", "bert", "demand_rps", "many")
-    next(button for button in opened.button if button.label == "Discard").click().run()
+    press(opened, "Discard")
     bert = rows.drawn["Models"]["bert"]
     assert bert.values["demand_rps"] == "200" and not bert.faults and "not a number" not in said(opened)
 
@@ -107,7 +101,7 @@ def test_of_many_models_those_are_shown_whose_name_is_looked_for(page, workspace
     workspace.put("plan_request", "review", replace(request(), models=many))
     opened = page("plan", workspace)
     assert len(rows.drawn["Models"]) == form.MOST_ROWS and "The first 64 of 104 models" in said(opened)
-    find = next(one for one in opened.text_input if one.label == "Find a model")
+    find = field(opened, "text_input", "Find a model")
     find.set_value("MODEL 103").run()
     assert list(rows.drawn["Models"]) == ["model 103"]
     find.set_value("nothing").run()

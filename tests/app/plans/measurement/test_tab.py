@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.charts.load_run import load_chart
 from app.plans.measurement import tab
-from tests.support.app.graphs import said
+from tests.support.app.page import put_plan, said
 from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core import jobs
 from torchsplit_core.jobs.job_kinds import MEASURE, MeasureParameters, UploadedFile
@@ -71,14 +72,9 @@ def opened(workspace: Workspace) -> AppTest:
 
 
 @pytest.fixture
-def started(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, MeasureParameters]]:
-    found: list[tuple[str, MeasureParameters]] = []
-    monkeypatch.setattr(
-        jobs, "start", lambda w, title, name, parameters: found.append((name, parameters)) or "j"
-    )
-    workspace.put("plan_request", "cores", REQUEST)
-    workspace.put("plan", "cores", PLAN)
-    return found
+def started(workspace: Workspace, started: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    put_plan(workspace, REQUEST, PLAN, "cores")
+    return started
 
 
 def test_a_plan_of_cores_starts(workspace, started):
@@ -91,8 +87,7 @@ def test_a_plan_of_cores_starts(workspace, started):
 
 def test_slices_that_are_not_here_are_named_and_cores_offered(workspace, started):
     plan, request = cpu_plan([Placed("bert", "3g.40gb")], {"bert": "sample:bert"}, type_="A100-80GB")
-    workspace.put("plan_request", "cores", request)
-    workspace.put("plan", "cores", plan)
+    put_plan(workspace, request, plan, "cores")
     test = opened(workspace)
     assert test.button("run-start").disabled and "3g.40gb" in said(test)
     assert "tick the box" in said(test) and "--stand-in" not in said(test)
@@ -155,8 +150,7 @@ def test_where_nothing_uploaded_is_executed_no_box_helps(workspace, started, mon
 def test_nothing_stands_in_for_a_cut_model(workspace, started):
     placed = [Placed("net", stage="a"), Placed("net", start=1, stage="b")]
     plan, request = cpu_plan(placed, {"net": "net.pt2"}, nodes={"net": {"a": ("n0",), "b": ("n1",)}})
-    workspace.put("plan_request", "cores", request)
-    workspace.put("plan", "cores", plan)
+    put_plan(workspace, request, plan, "cores")
     test = opened(workspace)
     assert not test.selectbox and "in its place" not in said(test)
     assert "Not in this workspace: net (file net.pt2). Upload its file under Models" in said(test)
@@ -167,8 +161,7 @@ def test_what_is_missing_is_said_once_for_all_models(workspace, started):
     names = [f"net{number}" for number in range(11)]
     placed = [Placed(name, "1g.10gb", start=number % 7) for number, name in enumerate(names)]
     plan, request = cpu_plan(placed, {name: f"library:{name}" for name in names}, type_="A100-80GB")
-    workspace.put("plan_request", "cores", request)
-    workspace.put("plan", "cores", plan)
+    put_plan(workspace, request, plan, "cores")
     (warning,) = opened(workspace).warning
     one, other = warning.value.replace("\\", "").split("\n\n")
     assert one == (

@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from app.plans.presentation import page as present
 from app.plans.presentation.headline import figures_html
 from app.plans.presentation.slides import MOST_SLIDERS, NO_MODEL, Slide, format_models, slider_models
-from tests.support.app import plan_page
+from tests.support.app.page import field, press_key, put_plan, said
 from tests.support.app.values import plan, request
 from torchsplit_core import workflow
 from torchsplit_core.values import FleetEntry, GammaArrivals, PlanOutcome, PlanRequest
@@ -38,9 +38,8 @@ def maps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return drawings
 
 
-def said(page: AppTest) -> str:
-    errors = "\n".join(str(error.value).replace("\\", "") for error in page.error)
-    return html.unescape(plan_page.said(page)) + errors
+def told(page: AppTest) -> str:
+    return html.unescape(said(page))
 
 
 def address(page: AppTest, parameter: str) -> str:
@@ -54,14 +53,14 @@ def labels(page: AppTest) -> list[str]:
 
 
 def two_gpus(page: AppTest) -> AppTest:
-    next(slider for slider in page.select_slider if slider.label.startswith("GPUs")).set_value(2).run()
+    field(page, "select_slider", "GPUs").set_value(2).run()
     assert not page.exception
     return page
 
 
 def test_one_plan_is_shown_with_its_verdict_figures_and_proof_and_without_steps(page, solved, maps):
     opened = page("present", solved)
-    shown = said(opened)
+    shown = told(opened)
     assert opened.title[0].value == "review"
     assert "present-verdict green" in shown and "All 2 models get their demand" in shown
     assert "Worst-served model gets" in shown and "proven optimal" in shown and "▲" not in shown
@@ -74,18 +73,18 @@ def test_a_slider_makes_the_draft_of_the_plan_page_and_steps_to_what_comes_of_it
     opened = two_gpus(page("present", solved))
     assert DraftStore(solved, "review").all()[0].request == TWO
     assert address(opened, "at") == "after"
-    after = said(opened)
+    after = told(opened)
     assert "Draft: A100-80GB 1 → 2" in after and "1<i> of 2" not in after
     assert after.count("▲</i> from ") == 3 and 'class="neutral"' in after
     assert ">new</title>" in maps[-1]
-    plan_page.press(opened, "present-before")
-    before = said(opened)
+    press_key(opened, "present-before")
+    before = told(opened)
     assert address(opened, "at") == "before"
     assert "▲</i> to 2" in before and "▲</i> from " not in before
     assert ">new</title>" not in maps[-1]
     # Whoever moves a slider wants to see what comes of it.
-    next(slider for slider in opened.select_slider if slider.label.startswith("GPUs")).set_value(3).run()
-    assert address(opened, "at") == "after" and "A100-80GB 1 → 3" in said(opened)
+    field(opened, "select_slider", "GPUs").set_value(3).run()
+    assert address(opened, "at") == "after" and "A100-80GB 1 → 3" in told(opened)
 
 
 def test_arrivals_without_a_rate_of_their_own_go_with_a_demand_that_is_moved(page, solved, maps):
@@ -95,22 +94,21 @@ def test_arrivals_without_a_rate_of_their_own_go_with_a_demand_that_is_moved(pag
         "plan_request", "review", replace(request(), models=(replace(first, arrivals=arrivals), second))
     )
     opened = page("present", solved)
-    next(one for one in opened.select_slider if one.label == "bert, req/s").set_value(400.0).run()
+    field(opened, "select_slider", "bert, req/s").set_value(400.0).run()
     (draft,) = DraftStore(solved, "review").all()
     assert draft.request.models[0].demand_rps == 400.0
     assert draft.request.models[0].arrivals == GammaArrivals(400.0, 2.0)
 
 
 def test_without_a_draft_the_version_before_stands_beside(page, solved, maps):
-    solved.put("plan_request", "review", TWO)
-    solved.put("plan", "review", workflow.plan(TWO))
-    assert "The stored plan** · from v1 of" in said(page("present", solved))
+    put_plan(solved, TWO, workflow.plan(TWO))
+    assert "The stored plan** · from v1 of" in told(page("present", solved))
     VersionStore(solved, "review").save()
     opened = page("present", solved)
-    assert "The stored plan** · from v1 of" in said(opened)
+    assert "The stored plan** · from v1 of" in told(opened)
     opened.query_params["at"] = "before"
     opened.run()
-    assert "**v1 of" in said(opened) and "then the stored plan" in said(opened)
+    assert "**v1 of" in told(opened) and "then the stored plan" in told(opened)
 
 
 @pytest.mark.parametrize(
@@ -121,14 +119,14 @@ def test_what_is_no_plan_is_told_without_figures(page, workspace, status, words)
     workspace.put("plan_request", "review", request())
     if status:
         workspace.put("plan", "review", plan(status=status))
-    shown = said(page("present", workspace))
+    shown = told(page("present", workspace))
     assert words in shown and shown.count("<b>n/a</b>") == 3
 
 
 def test_a_plan_without_its_request_has_no_sliders(page, workspace):
     workspace.put("plan", "review", plan())
     opened = page("present", workspace)
-    assert not labels(opened) and "present-verdict amber" in said(opened)
+    assert not labels(opened) and "present-verdict amber" in told(opened)
 
 
 def test_a_scenario_that_is_not_there_is_said_to_be_none(page, solved):
@@ -136,12 +134,12 @@ def test_a_scenario_that_is_not_there_is_said_to_be_none(page, solved):
     opened.query_params["scenario"] = "gone"
     opened.run()
     assert not opened.exception
-    assert "There is no scenario" in said(opened) and address(opened, "scenario") == "gone"
-    assert "Worst-served" not in said(opened)
+    assert "There is no scenario" in told(opened) and address(opened, "scenario") == "gone"
+    assert "Worst-served" not in told(opened)
 
 
 def test_an_empty_workspace_leads_to_the_models(page, workspace):
-    assert "once there is one" in said(page("present", workspace))
+    assert "once there is one" in told(page("present", workspace))
 
 
 def test_the_address_says_which_models_have_a_slider(page, solved):
@@ -149,7 +147,7 @@ def test_the_address_says_which_models_have_a_slider(page, solved):
     opened.query_params["models"] = "ocr,nobody"
     opened.run()
     assert labels(opened) == ["GPUs, A100-80GB", "ocr, req/s"]
-    assert "The address names nobody" in said(opened)
+    assert "The address names nobody" in told(opened)
     opened.multiselect[0].set_value(["bert", "ocr"]).run()
     assert address(opened, "models") == "bert,ocr"
     opened.multiselect[0].set_value([]).run()
@@ -160,7 +158,7 @@ def test_the_plan_page_has_the_way_here(page, solved, monkeypatch):
     gone: list[Any] = []
     opened = page("plan", solved)
     monkeypatch.setattr("app.shell.navigation.go", lambda *where: gone.append(where))
-    plan_page.press(opened, "present")
+    press_key(opened, "present")
     assert gone == [("Present", "review")]
 
 

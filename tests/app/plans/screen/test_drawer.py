@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from app.plans.screen import drawer, model_drawer
+from tests.support.app.page import put_plan, turn_to
 from tests.support.app.values import request
 from torchsplit_core import workflow
 from torchsplit_core.values import PlannedGpu, PlannedSlice, PlanOutcome, Tenant
@@ -57,8 +58,7 @@ def test_alternatives_are_the_fastest_of_every_other_slice_within_the_limit(plan
 
 
 def test_a_chosen_slice_opens_beside_the_map_and_is_closed_again(page, workspace, plan):
-    workspace.put("plan_request", "review", request())
-    workspace.put("plan", "review", plan)
+    put_plan(workspace, request(), plan)
     gpu, item, tenant = first(plan)
 
     def headers(opened: Any) -> list[str]:
@@ -66,9 +66,8 @@ def test_a_chosen_slice_opens_beside_the_map_and_is_closed_again(page, workspace
 
     opened = page("plan", workspace)
     assert tenant.model not in headers(opened)
-    opened.session_state[f"chosen slice {workspace.id} review"] = f"{item.start} {gpu.id}"
-    opened.run()
-    assert not opened.exception and tenant.model in headers(opened)
+    turn_to(opened, f"chosen slice {workspace.id} review", f"{item.start} {gpu.id}")
+    assert tenant.model in headers(opened)
     assert any(head.startswith(f"{gpu.id} · {item.profile}") for head in headers(opened))
     opened.button(key="drawer-close").click().run()
     assert tenant.model not in headers(opened)
@@ -76,17 +75,14 @@ def test_a_chosen_slice_opens_beside_the_map_and_is_closed_again(page, workspace
 
 def test_a_model_of_the_table_opens_with_its_curve_and_the_points_of_the_plan(page, workspace, plan):
     asked = request()
-    workspace.put("plan_request", "review", asked)
-    workspace.put("plan", "review", plan)
+    put_plan(workspace, asked, plan)
     opened = page("plan", workspace)
     drawer_key = f"chosen slice {workspace.id} review"
-    opened.session_state[drawer_key] = "model bert"
-    opened.run()
-    assert not opened.exception and "bert" in [one.value for one in opened.header]
+    turn_to(opened, drawer_key, "model bert")
+    assert "bert" in [one.value for one in opened.header]
     assert any("a line a slice" in one.value for one in opened.caption)
-    opened.session_state[drawer_key] = "model of nobody"
-    opened.run()
-    assert not opened.exception and not any(one.key == "drawer-close" for one in opened.button)
+    turn_to(opened, drawer_key, "model of nobody")
+    assert not any(one.key == "drawer-close" for one in opened.button)
     bert = next(one for one in plan.models if one.name == "bert")
     told = dict(model_drawer.facts(asked.models[0], plan, bert))
     assert told["slices"].endswith("A100-80GB") and "below" not in told["throughput ÷ demand"]

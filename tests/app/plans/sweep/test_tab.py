@@ -10,10 +10,10 @@ from streamlit.testing.v1 import AppTest
 
 from app.charts.sweep import PlanDot, SweepMark, curve, pareto_front
 from app.format.badges import Badge
-from app.plans import page as plan_page
 from app.plans.sweep import chosen_point, controls, formatting, response_times, tab
 from app.session import scenario
-from tests.support.app.graphs import said
+from tests.support.app import plan_page
+from tests.support.app.page import field, press, said, turn_to
 from tests.support.app.values import plan, request
 from torchsplit_core import jobs
 from torchsplit_core.jobs import runner
@@ -90,15 +90,6 @@ def swept(filled: Workspace) -> Workspace:
     return filled
 
 
-@pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    monkeypatch.setattr(
-        jobs, "start", lambda w, title, target, parameters: found.append((target, parameters))
-    )
-    return found
-
-
 def opened(workspace: Workspace) -> AppTest:
     test = AppTest.from_string(SCRIPT, default_timeout=30)
     test.query_params["workspace"] = workspace.id
@@ -107,14 +98,8 @@ def opened(workspace: Workspace) -> AppTest:
     return test
 
 
-def press(page: AppTest, label: str) -> AppTest:
-    next(button for button in page.button if button.label == label).click().run()
-    assert not page.exception
-    return page
-
-
 def number(page: AppTest, label: str) -> Any:
-    return next(one for one in page.number_input if one.label.startswith(label))
+    return field(page, "number_input", label)
 
 
 def table(page: AppTest) -> Any:
@@ -130,9 +115,8 @@ def test_before_a_sweep_the_page_says_what_it_will_show(filled):
 def test_it_stands_in_a_tab_of_the_plan_page(page, swept, started):
     shown = page("plan", swept)
     assert not any(button.label == "Run the sweep" for button in shown.button)
-    shown.session_state[plan_page.TAB] = "Sweep"
-    shown.run()
-    assert not shown.exception and list(table(shown)["GPUs"]) == [1, 2, 3, 4]
+    plan_page.tab(shown, "Sweep")
+    assert list(table(shown)["GPUs"]) == [1, 2, 3, 4]
     press(shown, "Run the sweep")
     assert len(started) == 1
 
@@ -235,8 +219,7 @@ def test_a_dot_or_row_shows_its_plan_and_opens_it_as_a_scenario(swept, monkeypat
         tab._row("review", values)
         assert session["sweep point of review"] == 3.0
     page = opened(swept)
-    page.session_state["sweep point of review"] = 3.0
-    page.run()
+    turn_to(page, "sweep point of review", 3.0)
     assert "The plan at 3 × A100-80GB" in [header.value for header in page.header]
     assert "the bound of 4 holds here" in said(page).replace("\\", "")
     press(page, "Open as scenario")
@@ -254,8 +237,7 @@ def test_a_dot_or_row_shows_its_plan_and_opens_it_as_a_scenario(swept, monkeypat
 
 def test_an_impossible_point_says_why_and_can_be_opened(swept):
     page = opened(swept)
-    page.session_state["sweep point of review"] = 1.0
-    page.run()
+    turn_to(page, "sweep point of review", 1.0)
     assert "Impossible, proven" in said(page).replace("\\", "")
     press(page, "Open as scenario")
     assert swept.get("plan", f"review · 1 × {A100}").status == "infeasible"

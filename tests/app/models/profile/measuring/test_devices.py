@@ -10,7 +10,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.models.profile.measuring import devices
-from tests.support.app.profile_page import button, choose_source, opened, said
+from tests.support.app.page import button, said
+from tests.support.app.profile_page import choose_source, opened
 from tests.support.app.values import SOURCE
 from tests.support.paths import ROOT
 from torchsplit_core.hardware import discover_host
