@@ -11,7 +11,7 @@ from app.plans.model_table import models_table
 from app.plans.report import report
 from tests.support.app.page import press, put_plan, said
 from tests.support.app.values import point, request
-from torchsplit_core.jobs.job_kinds import PLAN, RequestParameters
+from torchsplit_core.jobs.job_kinds import EXPLAIN, RequestParameters
 from torchsplit_core.pictures.slice_map import fleet_svg, slice_table
 from torchsplit_core.planning import plan as solved
 from torchsplit_core.values import PlanRequest, SolverOptions, Stage, Variant
@@ -99,7 +99,7 @@ def test_the_form_asks_for_the_low_end_tenants_and_penalties(page, stored, start
     assert rows.drawn["Objective"]["objective"].before["plan_at"] == "nominal"
     assert "plan at nominal → low" in said(opened).replace("\\", "")
     press(opened, "Keep and prove")
-    assert started == [(PLAN, RequestParameters("review"))]
+    assert started == [(EXPLAIN, RequestParameters("review"))]
     asked = stored.get("plan_request", "review")
     assert asked.solver == SolverOptions(60.0, "low") and asked.max_tenants_per_slice == 3
     goal = asked.objective

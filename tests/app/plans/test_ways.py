@@ -13,7 +13,7 @@ from app.plans.inputs import fleet, models
 from app.plans.sweep import formatting
 from tests.support.app.page import field, press, put_plan
 from tests.support.app.values import cuts, plan, point, profile, request
-from torchsplit_core.jobs.job_kinds import PLAN, RequestParameters
+from torchsplit_core.jobs.job_kinds import EXPLAIN, RequestParameters
 from torchsplit_core.pictures import numbers
 from torchsplit_core.planning import plan as solve
 from torchsplit_core.planning.request import edit
@@ -61,7 +61,7 @@ def test_one_is_taken_out_with_keep_and_comes_back(page, stored, started, rows):
     assert rows.drawn["Models"]["bert"].before == {"ways": "whole, cut1"}
     press(opened, "Keep and prove")
     asked = stored.get("plan_request", "review")
-    assert asked == with_a_cut(cut1=False) and started == [(PLAN, RequestParameters("review"))]
+    assert asked == with_a_cut(cut1=False) and started == [(EXPLAIN, RequestParameters("review"))]
     rows.edit(opened, "Models", "bert", "ways", ["whole", "cut1"])
     press(opened, "Keep and prove")
     assert stored.get("plan_request", "review") == with_a_cut()

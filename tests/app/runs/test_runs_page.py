@@ -243,7 +243,7 @@ def test_a_finished_run_that_is_resumed_starts_towards_its_new_step(workspace, b
         test = opened(workspace, "diamond-1")
         words = said(test)
         assert "[starting]" in words and "It goes on from the last checkpoint, of step 4." in words
-        assert "\nof 3\u202f000\n" in words and "\nof 6\n" not in words and "**Finished" not in words
+        assert "\nof 3 000\n" in words and "\nof 6\n" not in words and "**Finished" not in words
         assert list(table(test, "predicted")["state"]) == ["starting"] * 2
         RunFolder(path).log_event("resumed", "goes on after step 6 with 2 processes", 0)
         assert not begun or "[running]" in said(opened(workspace, "diamond-1"))

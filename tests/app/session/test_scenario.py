@@ -216,18 +216,18 @@ def test_the_next_change_ends_the_way_back(page, two):
 
 
 def test_two_tabs_on_one_scenario_lose_nothing(filled, started, monkeypatch):
-    said: list[str] = []
+    notes: list[str] = []
     monkeypatch.setattr(replan.st, "rerun", lambda: None)
     monkeypatch.setattr(replan.frame, "notify", said.append)
     mine = replace(request(), sharing="fractional")
     replan.plan_again(filled, "review", mine, base=request())
-    assert not said and filled.get("plan_request", "review") == mine
+    assert not notes and filled.get("plan_request", "review") == mine
     # The other tab still shows, and edits, what stood before.
     theirs = replace(request(), gpus=(FleetEntry("A100-80GB", count=7),))
     replan.plan_again(filled, "review", theirs, base=request())
     assert filled.get("plan_request", "review") == theirs
     assert filled.get("plan_request", "review, edited elsewhere") == mine
-    assert said == [
+    assert notes == [
         "review was changed in another tab meanwhile: that state is kept as review, edited elsewhere."
     ]
     assert started == [(PLAN, RequestParameters("review"))] * 2 and SCENARIO.current(filled) == "review"

@@ -17,11 +17,13 @@ KINDS = (
 
 
 def open_page(
-    name: str, workspace: Workspace | None = None, *, session: dict[str, Any] | None = None, **query: str
+    name: str, workspace: Workspace | str | None = None, *, session: dict[str, Any] | None = None, **query: str
 ) -> AppTest:
     """The page in a new session, by an address with these parameters."""
     page = AppTest.from_file(str(ROOT / "pages" / f"{name}.py"), default_timeout=120)
-    page.query_params.update(({"workspace": workspace.id} if workspace is not None else {}) | query)
+    if workspace is not None:
+        page.query_params["workspace"] = workspace if isinstance(workspace, str) else workspace.id
+    page.query_params.update(query)
     for key, value in (session or {}).items():
         page.session_state[key] = value
     return run(page)

@@ -199,7 +199,7 @@ def test_memory_is_gib_as_on_the_command_line_and_a_stored_limit_is_asked_again_
     partition_job(workspace, PartitionParameters(NAME, 2, memory_bytes=limit), ignore_progress)
     opened = page("partition", workspace)
     assert opened.number_input[2].label == "Memory of a stage at most, GiB"
-    assert "at most 2.33\u202fGiB in a stage" in said(opened)
+    assert "at most 2.33 GiB in a stage" in said(opened)
     press(opened, "Find cuts")
     assert started[0][1].memory_bytes == limit
     study = cuts.load_study(workspace, NAME, "encoder")

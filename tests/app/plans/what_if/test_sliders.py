@@ -59,7 +59,7 @@ def test_keeping_stores_the_request_and_looks_for_the_proof(page, solved, starte
     field(opened, "select_slider", "bert, req/s").set_value(400.0).run()
     press(opened, "Keep and prove")
     assert solved.get("plan_request", "review").models[0].demand_rps == 400.0
-    assert started == [(PLAN, RequestParameters("review"))] and "not kept" not in said(opened)
+    assert started == [(EXPLAIN, RequestParameters("review"))] and "not kept" not in said(opened)
 
 
 def test_going_back_shows_what_is_stored_and_the_sliders_as_stored(page, solved):
