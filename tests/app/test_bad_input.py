@@ -15,6 +15,7 @@ from app.plans.page import TITLES
 from app.shell.address import slug
 from tests.support.app.page import field, open_page, put_plan
 from tests.support.app.values import plan, point, request
+from tests.support.deployment.helpers import planned_gpu, tenant
 from torchsplit_core import workflow
 from torchsplit_core.jobs import runner
 from torchsplit_core.jobs.job_kinds import PLAN
@@ -22,13 +23,10 @@ from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import (
     FleetEntry,
     ObjectiveValue,
-    PlannedGpu,
     PlannedModel,
-    PlannedSlice,
     PlanOutcome,
     PlanRequest,
     Stage,
-    Tenant,
     Variant,
 )
 from torchsplit_core.workspace import faults, named_results
@@ -56,8 +54,8 @@ def renamed(asked: PlanRequest, outcome: PlanOutcome) -> tuple[PlanRequest, Plan
     )
     (gpu,) = outcome.gpus
     first, *rest = gpu.slices
-    tenant = replace(first.tenants[0], model=HOSTILE)
-    gpus = (replace(gpu, id=HOSTILE, slices=(replace(first, tenants=(tenant,)), *rest)),)
+    hostile = replace(first, tenants=(replace(first.tenants[0], model=HOSTILE),))
+    gpus = (replace(gpu, id=HOSTILE, slices=(hostile, *rest)),)
     models = (replace(outcome.models[0], name=HOSTILE), *outcome.models[1:])
     return asked, replace(
         outcome, gpus=gpus, models=models, warnings=(HOSTILE,), request_sha256=request_hash(asked)
@@ -90,18 +88,17 @@ def thousand() -> tuple[PlanRequest, PlanOutcome]:
         models=tuple(replace(spec, name=f"m{number}") for number in range(MANY)),
     )
     gpus = tuple(
-        PlannedGpu(
+        planned_gpu(
             f"gpu{number}",
             "A100-80GB",
-            True,
-            tuple(
-                PlannedSlice(
+            [
+                (
                     "1g.10gb",
                     start,
-                    (Tenant(f"m{(7 * number + start) % MANY}", "whole", "whole", 1.0, 8, 1, 50.0, None),),
+                    tenant(f"m{(7 * number + start) % MANY}", throughput_rps=50.0, memory_gib=None),
                 )
                 for start in range(7)
-            ),
+            ],
         )
         for number in range(MANY)
     )

@@ -17,6 +17,7 @@ from app.shell import navigation
 from tests.support.app.page import open_page, press, put_plan, said
 from tests.support.app.values import SOURCE, cuts, graph, plan, profile, request
 from tests.support.paths import ROOT
+from tests.support.planning.edits import with_each_model, with_model
 from torchsplit_core import jobs
 from torchsplit_core.deployment import FORMATS, LAYOUT_FORMATS, WORKLOAD_FORMATS, deploy
 from torchsplit_core.files import read_file
@@ -234,7 +235,7 @@ def test_what_was_edited_and_not_kept_is_named(page, filled, rows):
 
 def test_an_infeasible_plan_says_what_stands_in_the_way_and_what_would_help(page, filled, started):
     asked = request()
-    asked = replace(asked, models=(replace(asked.models[0], min_throughput_rps=900.0), asked.models[1]))
+    asked = with_model(asked, 0, min_throughput_rps=900.0)
     filled.put("plan_request", "review", asked)
     outcome = replace(
         plan(asked, "infeasible"),
@@ -291,7 +292,7 @@ def test_every_format_has_its_files_or_the_command_that_writes_them_or_why_there
     told = " ".join(info.value for info in opened.info)
     assert told.count("Left out: what runs in an image of its own") == 2
     asked = filled.get("plan_request", "review")
-    known = replace(asked, models=tuple(replace(model, source="sample:bert") for model in asked.models))
+    known = with_each_model(asked, source="sample:bert")
     put_plan(filled, known, replace(plan(known), request_sha256=request_hash(known)))
     opened = page("deploy", filled)
     commands = [code.value for code in opened.code if code.value.startswith("torchsplit deploy")]

@@ -13,9 +13,10 @@ from tests.support.browser.access import PHONE, in_document, ours
 from tests.support.browser.pages import PLANNED_MS, heading, press
 from tests.support.browser.settle import settle
 from tests.support.browser.workspaces import begun
+from tests.support.planning.requests import whole_model
 from tests.support.seeds import repeated
 from torchsplit_core import workflow
-from torchsplit_core.values import FleetEntry, PlanModel, PlanRequest, Point, Stage, Variant
+from torchsplit_core.values import FleetEntry, PlanModel, PlanRequest, Point
 from torchsplit_core.workspace.store import Workspace
 
 pytestmark = pytest.mark.browser
@@ -33,7 +34,7 @@ def model(name: str, speed: float) -> PlanModel:
             ("7g.80gb", 7),
         )
     )
-    return PlanModel(name, (Variant("whole", (Stage("whole", points),)),), demand_rps=100.0)
+    return whole_model(name, points, demand_rps=100.0)
 
 
 @pytest.fixture(scope="module")
@@ -155,21 +156,6 @@ def test_a_model_picked_in_the_table_or_on_the_map_stands_alone_in_both(session,
     expect(bert).to_have_css("opacity", "1")
 
 
-@pytest.mark.repeated
-def test_two_scenarios_and_a_plan_by_hand_stand_beside_the_plan(session, address, planned):
-    page = session()
-    open_plan(page, address, planned)
-    turn_to(page, "Baselines")
-    expect(page.get_by_text("One whole GPU per model", exact=True).first).to_be_visible()
-    turn_to(page, "Compare")
-    expect(page.get_by_text("to review").first).to_be_visible()
-    expect(page.locator("svg.mark").first).to_be_attached()
-    turn_to(page, "By hand")
-    expect(page.get_by_text("legal, checked").filter(visible=True)).to_be_visible()
-    press(page, "Keep as a scenario")
-    expect(page.get_by_text("Stored as review by hand.")).to_be_visible()
-
-
 def test_fleet_and_pair_are_edited_and_a_slice_is_changed_by_hand(session, address, planned):
     page = session()
     open_plan(page, address, planned)
@@ -288,16 +274,3 @@ def test_a_deleted_scenario_comes_back_and_its_menu_is_closed(session, address, 
     page.wait_for_url("**scenario=review*")
     expect(page.get_by_role("combobox", name="Scenario", exact=True)).to_have_value("review")
     assert planned.find("plan", "review") is not None
-
-
-@pytest.mark.repeated
-def test_the_ways_to_figures_lead_to_the_profile_page(session, address, planned):
-    request = planned.get("plan_request", "review")
-    planned.put("plan_request", "review", replace(request, gpus=(*request.gpus, FleetEntry("H200-141GB"))))
-    page = session()
-    open_plan(page, address, planned)
-    press(page, "No figures for H200-141GB")
-    expect(page.get_by_text("No model has figures for H200-141GB: no plan can use it.")).to_be_visible()
-    press(page, "Import figures")
-    page.wait_for_url("**/model?*tab=profile*")
-    expect(page.get_by_role("tab", name="Import")).to_have_attribute("aria-selected", "true")

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.planning.requests import on_a30
 from torchsplit_core.cli.command import main
 from torchsplit_core.files import read_file, write_file
 from torchsplit_core.planning.request.hash import request_hash
@@ -33,7 +34,7 @@ def request(**allowed: bool) -> PlanRequest:
     whole = Variant("whole", (Stage("whole", (Point(A30, "2g.12gb", 1, 10.0, 50.0),)),))
     variants = (whole, Variant("cut", stages, (1e6,)))
     model = PlanModel("bert", tuple(replace(item, allowed=allowed.get(item.name, True)) for item in variants))
-    return PlanRequest((FleetEntry(A30),), (model,))
+    return on_a30(model)
 
 
 def uncertain() -> PlanRequest:
@@ -41,9 +42,7 @@ def uncertain() -> PlanRequest:
     guessed = Point(A30, "4g.24gb", 8, 100.0, 20.0, basis="estimated", low_rps=60.0, high_rps=140.0)
     known = Point(A30, "4g.24gb", 4, 95.0, 20.0, low_rps=90.0, high_rps=96.0)
     stage = Stage("whole", (guessed, known))
-    return PlanRequest(
-        (FleetEntry(A30),), (PlanModel("bert", (Variant("whole", (stage,)),), demand_rps=80.0),)
-    )
+    return on_a30(PlanModel("bert", (Variant("whole", (stage,)),), demand_rps=80.0))
 
 
 @pytest.mark.parametrize(("allowed", "variant"), [({}, "cut"), ({"cut": False}, "whole")])
@@ -240,9 +239,7 @@ def limited(limit: float) -> PlanRequest:
         Point(A30, "4g.24gb", batch, 1000 * batch / (10 + batch), 10.0 + batch) for batch in (1, 2, 4)
     )
     variant = Variant("whole", (Stage("whole", points),))
-    return PlanRequest(
-        (FleetEntry(A30),), (PlanModel("bert", (variant,), demand_rps=100.0, max_response_ms=limit),)
-    )
+    return on_a30(PlanModel("bert", (variant,), demand_rps=100.0, max_response_ms=limit))
 
 
 def test_a_plan_says_what_its_clients_wait_and_what_bounds_it(tmp_path, stderr_of):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.planning.requests import whole_model
 from torchsplit_core.cli.arguments.request_options import add_request_options, with_colocations
 from torchsplit_core.cli.command import main
 from torchsplit_core.files import read_file, write_file
@@ -125,7 +126,7 @@ def test_stages_are_named_as_in_a_request(paths):
     cut = Variant(
         "cut1", (Stage("cut1.1of2", ()), Stage("cut1.2of2", ())), (0.0,), cut_bytes_per_request=(8.0,)
     )
-    models = (PlanModel("bert", (cut,)), PlanModel("a+b", (Variant("whole", (Stage("whole", ()),)),)))
+    models = (PlanModel("bert", (cut,)), whole_model("a+b", ()))
     made = argparse.ArgumentParser()
     add_request_options(made)
     options = made.parse_args(

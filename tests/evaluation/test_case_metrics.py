@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.deployment.helpers import plan_of, planned_gpu
+from tests.support.planning.requests import whole_model
 from torchsplit_core.evaluation.case_metrics import at_end, evaluate_case
 from torchsplit_core.evaluation.cross_gpu_traffic import leaving_share
 from torchsplit_core.evaluation.mixes import TensorPair
@@ -13,14 +15,10 @@ from torchsplit_core.planning import plan
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import (
     FleetEntry,
-    ObjectiveValue,
     PlanModel,
-    PlannedGpu,
     PlannedModel,
-    PlannedSlice,
     PlanOutcome,
     PlanRequest,
-    PlanStatistics,
     Point,
     Stage,
     Tenant,
@@ -34,7 +32,7 @@ A100 = "A100-80GB"
 
 
 def whole(name: str, demand_rps: float, *points: Point) -> PlanModel:
-    return PlanModel(name, (Variant("whole", (Stage("whole", points),)),), demand_rps=demand_rps)
+    return whole_model(name, points, demand_rps=demand_rps)
 
 
 def small(rate: float, batch: int = 1, **more: object) -> Point:
@@ -109,27 +107,19 @@ def cut(demand_rps: float) -> PlanModel:
 
 def placed(gpus: list[list[tuple[str, str, str, float]]], request: PlanRequest) -> PlanOutcome:
     """A plan with these (model, variant, stage, requests/s) as slices of each GPU."""
-    return PlanOutcome(
-        request_hash(request),
-        "optimal",
-        ObjectiveValue("leximin", 1.0, proven_levels=1),
-        tuple(
-            PlannedGpu(
-                f"gpu{number}",
-                A100,
-                True,
-                tuple(
-                    PlannedSlice(
-                        "1g.10gb", start, (Tenant(model, variant, stage, 1.0, 1, 1, rate, 2.5, "measured"),)
-                    )
-                    for start, (model, variant, stage, rate) in enumerate(slices)
-                ),
-            )
-            for number, slices in enumerate(gpus)
-        ),
-        tuple(PlannedModel(model.name, "cut", 100.0, 1.0, 20.0) for model in request.models),
-        statistics=PlanStatistics(0.0, 0.0, 0.0, "none"),
+    planned = (
+        planned_gpu(
+            f"gpu{number}",
+            A100,
+            [
+                ("1g.10gb", start, Tenant(model, variant, stage, 1.0, 1, 1, rate, 2.5, "measured"))
+                for start, (model, variant, stage, rate) in enumerate(slices)
+            ],
+        )
+        for number, slices in enumerate(gpus)
     )
+    models = tuple(PlannedModel(model.name, "cut", 100.0, 1.0, 20.0) for model in request.models)
+    return replace(plan_of(*planned), request_sha256=request_hash(request), models=models)
 
 
 def test_bytes_leave_where_the_other_stage_is_not():

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.planning.edits import with_model
+from tests.support.planning.requests import on_a30
 from torchsplit_core import workflow
 from torchsplit_core.jobs.job_kinds import RequestParameters
 from torchsplit_core.jobs.plan import plan_job
@@ -18,7 +20,6 @@ from torchsplit_core.planning.infeasibility.notes import SMALLER
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.verification.outcome import violations
 from torchsplit_core.values import (
-    FleetEntry,
     GammaArrivals,
     Objective,
     PlanModel,
@@ -44,9 +45,7 @@ def request(limit_ms: float) -> PlanRequest:
     model = PlanModel(
         "a", (whole,), demand_rps=30.0, max_response_ms=limit_ms, arrivals=GammaArrivals(30.0, 1.5)
     )
-    return PlanRequest(
-        (FleetEntry(A30, count=2),), (model,), objective=Objective("min_gpus"), solver=SolverOptions(20.0)
-    )
+    return on_a30(model, count=2, objective=Objective("min_gpus"), solver=SolverOptions(20.0))
 
 
 @pytest.fixture
@@ -86,7 +85,7 @@ def plain(count: int = 2, minimum: float | None = None) -> PlanRequest:
         replace(first, name=name, max_response_ms=None, arrivals=None, min_throughput_rps=minimum)
         for name in ("a", "b")
     )
-    return PlanRequest((FleetEntry(A30, count=count),), models, solver=SolverOptions(20.0))
+    return on_a30(*models, count=count, solver=SolverOptions(20.0))
 
 
 class Searched(Exception):
@@ -174,8 +173,7 @@ def test_a_plan_that_was_not_simulated_is_open_where_responses_are_limited():
 
 def test_a_better_plan_that_stands_takes_over_the_levels_that_are_proven():
     asked = plain(2)
-    first, second = asked.models
-    asked = replace(asked, models=(first, replace(second, demand_rps=17.0)))
+    asked = with_model(asked, 1, demand_rps=17.0)
     best = plan(asked)
     levels = best.objective.sorted_normalised
     assert best.status == "optimal" and levels[0] < levels[1]

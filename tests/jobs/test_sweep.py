@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.planning.requests import on_a30, whole_model
 from tests.support.workspace.job_child import own_jobs
 from torchsplit_core import jobs
 from torchsplit_core.cli.command import main
@@ -28,15 +29,12 @@ from torchsplit_core.planning.sweep import workers
 from torchsplit_core.planning.sweep.points import SweepRequest, sweep_requests
 from torchsplit_core.planning.verification.outcome import verify
 from torchsplit_core.values import (
-    FleetEntry,
     InputFault,
     PlanModel,
     PlanOutcome,
     PlanRequest,
     Point,
     Progress,
-    Stage,
-    Variant,
     ignore_progress,
 )
 from torchsplit_core.workspace.plan_cache.cache import PlanCache
@@ -52,9 +50,9 @@ GPUS = SweepParameters("r", "gpus", A30, (1, 2, 3, 4))
 def request() -> PlanRequest:
     def model(name: str, rate: float) -> PlanModel:
         points = (Point(A30, "1g.6gb", 1, rate, 10.0), Point(A30, "4g.24gb", 1, 3 * rate, 10.0))
-        return PlanModel(name, (Variant("whole", (Stage("whole", points),)),), demand_rps=20.0)
+        return whole_model(name, points, demand_rps=20.0)
 
-    return PlanRequest((FleetEntry(A30),), (model("a", 10.0), model("b", 4.0)))
+    return on_a30(model("a", 10.0), model("b", 4.0))
 
 
 @pytest.fixture

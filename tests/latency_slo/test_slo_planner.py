@@ -11,6 +11,8 @@ from itertools import combinations_with_replacement
 
 import pytest
 
+from tests.support.deployment.helpers import planned_gpu
+from tests.support.planning.requests import on_a30, whole_model
 from tests.support.seeds import repeated
 from tests.support.simulation.reference import responses
 from torchsplit_core import workflow
@@ -27,14 +29,12 @@ from torchsplit_core.values import (
     Objective,
     PlanModel,
     PlannedGpu,
-    PlannedSlice,
     PlanRequest,
     PlanStatistics,
     Point,
     PoissonArrivals,
     ResponsePercentiles,
     SolverOptions,
-    Stage,
     Tenant,
     TraceArrivals,
     Variant,
@@ -53,8 +53,7 @@ def model(name: str, rate: float, limit: float, *, base: float = 10.0, step: flo
         for batch in (1, 2, 4)
         for time in ((base + step * batch) / size,)
     )
-    variant = Variant("whole", (Stage("whole", points),))
-    return PlanModel(name, (variant,), demand_rps=rate, max_response_ms=limit)
+    return whole_model(name, points, demand_rps=rate, max_response_ms=limit)
 
 
 def request(
@@ -62,11 +61,12 @@ def request(
 ) -> PlanRequest:
     """On A30 GPUs that are cut into equal slices."""
     layouts = tuple((profile,) * len(starts) for profile, starts in LAYOUTS.items())
-    return PlanRequest(
-        (FleetEntry(A30, count=gpus, layouts=layouts),),
-        models,
-        objective=Objective(kind),  # type: ignore[arg-type]
-        sharing=sharing,  # type: ignore[arg-type]
+    return on_a30(
+        *models,
+        count=gpus,
+        layouts=layouts,
+        objective=Objective(kind),
+        sharing=sharing,
         solver=SolverOptions(20.0),
     )
 
@@ -83,34 +83,26 @@ def every_plan(asked: PlanRequest, gpus: int) -> Iterator[tuple[PlannedGpu, ...]
         for profile, starts in LAYOUTS.items()
         for filling in combinations_with_replacement(names, len(starts))
     ]
-    points = {
-        (spec.name, point.profile): point
+    tenants = {
+        (spec.name, point.profile): Tenant(
+            spec.name, "whole", "whole", 1.0, 4, 1, point.throughput_rps, point.memory_gib, "measured"
+        )
         for spec in asked.models
         for point in spec.variants[0].stages[0].points
         if point.batch_size == 4
     }
     for chosen in combinations_with_replacement(fillings, gpus):
         yield tuple(
-            PlannedGpu(
+            planned_gpu(
                 f"gpu{number}",
                 A30,
-                True,
-                tuple(
-                    PlannedSlice(
-                        profile,
-                        start,
-                        (
-                            Tenant(
-                                name, "whole", "whole", 1.0, 4, 1,
-                                points[name, profile].throughput_rps, points[name, profile].memory_gib, "measured",
-                            ),
-                        ),
-                    )
+                [
+                    (profile, start, tenants[name, profile])
                     for start, name in zip(LAYOUTS[profile], filling, strict=True)
-                ),
+                ],
             )
             for number, (profile, filling) in enumerate(chosen)
-        )  # fmt: skip
+        )
 
 
 def holds(asked: PlanRequest, gpus: tuple[PlannedGpu, ...]) -> bool:

@@ -8,17 +8,15 @@ from typing import Any
 
 import pytest
 
+from tests.support.planning.requests import whole_model
 from torchsplit_core import stages, tracing, workflow
 from torchsplit_core.planning import plan
 from torchsplit_core.values import (
     FleetEntry,
     InputFault,
-    PlanModel,
     PlanOutcome,
     PlanRequest,
     Point,
-    Stage,
-    Variant,
 )
 
 
@@ -39,12 +37,7 @@ def planned(*hosts: str, sources: tuple[str, ...] = ("sample:diamond",)) -> tupl
     """A whole model for each source, each on a GPU of a host of its own."""
     points = (Point("A100-80GB", "3g.40gb", 4, 100.0, 40.0, memory_gib=0.1),)
     models = tuple(
-        PlanModel(
-            f"m{number}",
-            (Variant("whole", (Stage("whole", points),)),),
-            demand_rps=100.0 / len(sources),
-            source=source,
-        )
+        whole_model(f"m{number}", points, demand_rps=100.0 / len(sources), source=source)
         for number, source in enumerate(sources)
     )
     fleet = tuple(FleetEntry("A100-80GB", f"{host}/gpu0") for host in hosts)

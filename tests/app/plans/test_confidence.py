@@ -11,6 +11,7 @@ from app.plans.model_table import models_table
 from app.plans.report import report
 from tests.support.app.page import press, put_plan, said
 from tests.support.app.values import point, request
+from tests.support.planning.edits import with_each_model
 from torchsplit_core.jobs.job_kinds import EXPLAIN, RequestParameters
 from torchsplit_core.pictures.slice_map import fleet_svg, slice_table
 from torchsplit_core.planning import plan as solved
@@ -82,7 +83,7 @@ def test_tables_and_titles_have_interval_and_basis():
     outcome = solved(bare)
     rows = models_table(outcome, bare, {}).partition("<tbody>")[2]
     assert "interval n/a, estimated" in fleet_svg(outcome, {}) and rows and " to " not in rows
-    crossing = replace(outcome, models=tuple(replace(m, bytes_across_cuts_per_s=3e7) for m in outcome.models))
+    crossing = with_each_model(outcome, bytes_across_cuts_per_s=3e7)
     assert "across its cuts" in models_table(crossing, bare, {})
 
 

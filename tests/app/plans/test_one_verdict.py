@@ -18,6 +18,7 @@ from app.plans.verdict import COLOURS, verdict_of
 from tests.support.app import plan_page
 from tests.support.app.page import press_key, put_plan, said
 from tests.support.app.values import plan, request
+from tests.support.planning.edits import with_each_model
 from torchsplit_core.cli import main
 from torchsplit_core.deployment import REMOVES
 from torchsplit_core.files import write_file
@@ -32,7 +33,7 @@ BOXES = {"green": "success", "amber": "warning", "red": "error"}
 def limited(ms: float) -> PlanRequest:
     """The two models with another limit of the service time, which is 40 ms; the response of ocr is longer."""
     asked = request()
-    return replace(asked, models=tuple(replace(model, max_latency_ms=ms) for model in asked.models))
+    return with_each_model(asked, max_latency_ms=ms)
 
 
 def nobody() -> PlanRequest:
@@ -42,7 +43,7 @@ def nobody() -> PlanRequest:
 
 def impossible() -> PlanRequest:
     asked = request()
-    return replace(asked, models=tuple(replace(one, min_throughput_rps=5000.0) for one in asked.models))
+    return with_each_model(asked, min_throughput_rps=5000.0)
 
 
 CASES = {

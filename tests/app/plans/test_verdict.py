@@ -13,6 +13,7 @@ from app.plans.summary import metrics, status_badge
 from app.plans.verdict import verdict_of
 from tests.support.app.page import press_key, put_plan
 from tests.support.app.values import plan, point, request
+from tests.support.planning.edits import with_model
 from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core.jobs.job_kinds import RequestParameters
 from torchsplit_core.latency_slo.verdict import PlanVerdict
@@ -102,8 +103,7 @@ def test_met_at_nominal_alone_is_amber():
     found = judged(asked, outcome)
     assert found.level == "amber"
     assert "at their low end 1 of 2 does not: ocr 90 %. Tightest: ocr at 1.5" in found.sentence
-    first, second = asked.models
-    eased = replace(asked, models=(first, replace(second, demand_rps=150.0)))
+    eased = with_model(asked, 1, demand_rps=150.0)
     found = judged(eased, solved(eased))
     assert found.level == "green" and "also at the low end of the figures" in found.sentence
 
@@ -149,9 +149,9 @@ def test_who_is_below_the_demand_is_marked_in_the_table_and_on_the_map():
 
 def test_with_weights_the_table_divides_by_the_demand_and_the_card_says_what_it_shows():
     asked = request()
-    heavy = replace(asked, models=(replace(asked.models[0], weight=2.0), asked.models[1]))
+    heavy = with_model(asked, 0, weight=2.0)
     made = plan(heavy)
-    made = replace(made, models=(replace(made.models[0], normalised=1.0), made.models[1]))
+    made = with_model(made, 0, normalised=1.0)
     table = models_table(made, heavy, COLOURS)
     assert "÷ weight · demand" in table and 'title="2 × demand"' in table
     plain = models_table(plan(), asked, COLOURS)

@@ -13,6 +13,7 @@ from app.plans.inputs import fleet, models
 from app.plans.sweep import formatting
 from tests.support.app.page import field, press, put_plan
 from tests.support.app.values import cuts, plan, point, profile, request
+from tests.support.planning.edits import with_model
 from torchsplit_core.jobs.job_kinds import EXPLAIN, RequestParameters
 from torchsplit_core.pictures import numbers
 from torchsplit_core.planning import plan as solve
@@ -24,7 +25,7 @@ from torchsplit_core.workspace.store import Workspace
 
 def with_a_cut(**allowed: bool) -> PlanRequest:
     """The request with a second way to run bert: in two stages on slices of 3g."""
-    bert, ocr = request().models
+    bert, _ocr = request().models
     cut = Variant(
         "cut1",
         (
@@ -34,7 +35,7 @@ def with_a_cut(**allowed: bool) -> PlanRequest:
         (1.2e6,),
     )
     ways = tuple(replace(way, allowed=allowed.get(way.name, True)) for way in (*bert.variants, cut))
-    return replace(request(), models=(replace(bert, variants=ways), ocr))
+    return with_model(request(), 0, variants=ways)
 
 
 def flags(asked: PlanRequest) -> list[bool]:

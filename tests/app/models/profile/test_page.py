@@ -48,6 +48,12 @@ def test_every_tab_opens_on_an_empty_and_on_a_full_workspace(tab, page, workspac
     assert not opened(page, workspace, tab).error
 
 
+def test_two_profiles_are_compared_by_the_median_of_their_common_points(page, workspace):
+    for name, speed in (("sample:one", 1.0), ("sample:two", 2.0)):
+        workspace.put("profile", name, measured(name, speed=speed))
+    assert "(median of 15 common points)" in said(opened(page, workspace, "Compare"))
+
+
 @pytest.mark.parametrize("tab", ("Curves", "Memory", "Table", "Compare"))
 def test_a_profile_without_rows_shows_no_picture(tab, page, workspace):
     workspace.put("profile", "sample:none", Profile("sample:none", "abc"))

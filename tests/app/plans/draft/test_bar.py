@@ -16,6 +16,7 @@ from app.plans.what_if import proof
 from tests.support.app import plan_page
 from tests.support.app.page import field, open_page, press, put_plan, said
 from tests.support.app.values import request
+from tests.support.planning.edits import with_model
 from torchsplit_core import workflow
 from torchsplit_core.jobs.job_kinds import PLAN, RequestParameters
 from torchsplit_core.planning.infeasibility.notes import SMALLER
@@ -101,8 +102,7 @@ def test_keep_stores_the_plan_on_screen_and_searches_on_only_what_is_open(page, 
 
 
 def test_changes_that_are_not_proven_the_smallest_are_not_called_that(page, workspace, monkeypatch):
-    first, second = request().models
-    asked = replace(request(), models=(replace(first, min_throughput_rps=1000.0), second))
+    asked = with_model(request(), 0, min_throughput_rps=1000.0)
     found = workflow.plan(asked)
     put_plan(workspace, asked, replace(found, warnings=(SMALLER,)))
     shown = told(page("plan", workspace))

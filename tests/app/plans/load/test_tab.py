@@ -23,6 +23,7 @@ from app.plans.load.settings import (
 from tests.support.app import plan_page
 from tests.support.app.page import field, open_page, press_key, put_plan, said
 from tests.support.app.values import plan, point, request
+from tests.support.planning.edits import with_model
 from torchsplit_core import workflow
 from torchsplit_core.pictures.slice_map import fleet_svg
 from torchsplit_core.planning.request.hash import request_hash
@@ -132,8 +133,8 @@ def test_a_search_for_the_highest_load_goes_on_with_every_run_and_can_be_cancell
 
 def test_arrivals_of_the_request_come_first_where_it_has_any(loaded, filled):
     assert "As the request says" not in loaded().selectbox(key="load-kind review").options
-    first, second = request().models
-    bursty = replace(request(), models=(replace(first, arrivals=GammaArrivals(20.0, 3.0)), second))
+    second = request().models[1]
+    bursty = with_model(request(), 0, arrivals=GammaArrivals(20.0, 3.0))
     assert arrivals(LoadSettings("planned"), bursty.models[0]) == GammaArrivals(20.0, 3.0)
     assert arrivals(LoadSettings("planned"), second) == PoissonArrivals(second.demand_rps)
     assert kinds_of(bursty)[0] == "planned" and "planned" not in kinds_of(request())

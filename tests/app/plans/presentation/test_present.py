@@ -14,6 +14,7 @@ from app.plans.presentation.headline import figures_html
 from app.plans.presentation.slides import MOST_SLIDERS, NO_MODEL, Slide, format_models, slider_models
 from tests.support.app.page import field, press_key, put_plan, said
 from tests.support.app.values import plan, request
+from tests.support.planning.edits import with_each_model, with_model
 from torchsplit_core import workflow
 from torchsplit_core.values import FleetEntry, GammaArrivals, PlanOutcome, PlanRequest
 from torchsplit_core.workspace.drafts import DraftStore
@@ -88,11 +89,9 @@ def test_a_slider_makes_the_draft_of_the_plan_page_and_steps_to_what_comes_of_it
 
 
 def test_arrivals_without_a_rate_of_their_own_go_with_a_demand_that_is_moved(page, solved, maps):
-    first, second = request().models
+    first = request().models[0]
     arrivals = GammaArrivals(first.demand_rps, 2.0)
-    solved.put(
-        "plan_request", "review", replace(request(), models=(replace(first, arrivals=arrivals), second))
-    )
+    solved.put("plan_request", "review", with_model(request(), 0, arrivals=arrivals))
     opened = page("present", solved)
     field(opened, "select_slider", "bert, req/s").set_value(400.0).run()
     (draft,) = DraftStore(solved, "review").all()
@@ -174,9 +173,7 @@ def test_models_in_the_address_are_the_worst_served_first_and_may_have_commas():
 
 
 def test_arrows_say_what_falls_and_text_of_a_user_is_no_markup():
-    worse = replace(
-        plan(), models=tuple(replace(model, normalised=0.5, name="<img>") for model in plan().models)
-    )
+    worse = with_each_model(plan(), normalised=0.5, name="<img>")
     drawn = figures_html(_slide(worse), _slide(plan()), "after")
     assert '<em class="loss"><i role="img" aria-label="falls">▼</i> from 1.5' in drawn
     assert "as before" in drawn and "<img" not in drawn

@@ -10,6 +10,7 @@ import pytest
 from app.plans.screen import drawer, model_drawer
 from tests.support.app.page import put_plan, turn_to
 from tests.support.app.values import request
+from tests.support.planning.edits import with_each_model
 from torchsplit_core import workflow
 from torchsplit_core.values import PlannedGpu, PlannedSlice, PlanOutcome, Tenant
 
@@ -37,9 +38,9 @@ def test_the_service_time_stands_beside_its_limit_and_is_marked_where_it_is_over
     asked, (gpu, item, tenant) = request(), first(plan)
     told = dict(drawer.facts(asked, plan, gpu, item, tenant))
     assert told["service time, p95"].endswith("of 80\u202fms") and "below" not in told["service time, p95"]
-    hard = replace(asked, models=tuple(replace(one, max_latency_ms=0.001) for one in asked.models))
+    hard = with_each_model(asked, max_latency_ms=0.001)
     assert "below" in dict(drawer.facts(hard, plan, gpu, item, tenant))["service time, p95"]
-    free = replace(asked, models=tuple(replace(one, max_latency_ms=None) for one in asked.models))
+    free = with_each_model(asked, max_latency_ms=None)
     assert "no limit" in dict(drawer.facts(free, plan, gpu, item, tenant))["service time, p95"]
     # Without its request neither the time nor the limit is known.
     assert dict(drawer.facts(None, plan, gpu, item, tenant))["service time, p95"] == "n/a"
@@ -53,7 +54,7 @@ def test_alternatives_are_the_fastest_of_every_other_slice_within_the_limit(plan
         (point.throughput_rps for point in found), reverse=True
     )
     assert len({point.profile for point in found}) == len(found)
-    hard = replace(asked, models=tuple(replace(one, max_latency_ms=0.001) for one in asked.models))
+    hard = with_each_model(asked, max_latency_ms=0.001)
     assert not drawer.alternatives(hard, gpu, item, tenant)
 
 

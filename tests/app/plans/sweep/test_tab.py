@@ -15,6 +15,7 @@ from app.session import scenario
 from tests.support.app import plan_page
 from tests.support.app.page import field, press, said, turn_to
 from tests.support.app.values import plan, request
+from tests.support.planning.edits import with_model
 from torchsplit_core import jobs
 from torchsplit_core.jobs import runner
 from torchsplit_core.jobs.job_kinds import SWEEP, SweepParameters
@@ -251,7 +252,7 @@ def test_a_removed_scenario_takes_its_sweep_along(swept):
 def test_half_a_sweep_and_an_earlier_request_are_told(filled):
     keep(filled, WHAT, {2.0: outcome(2.0, 0.75)}, request())
     assert "1 of 4 points: run again to go on" in said(opened(filled))
-    changed = replace(request(), models=(replace(request().models[0], demand_rps=10.0), request().models[1]))
+    changed = with_model(request(), 0, demand_rps=10.0)
     filled.put("plan_request", "review", changed)
     assert "of an earlier state of this scenario" in said(opened(filled))
 
