@@ -1,13 +1,9 @@
 """What stands in the address of a page, and what a page makes of an address."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from app.format.glossary import read_entries
 from app.overview.glossary import search_entries
@@ -16,8 +12,6 @@ from tests.support.app.page import turn_to
 from tests.support.app.values import SOURCE, graph, profile
 from torchsplit_core.jobs import runner
 from torchsplit_core.jobs.job_kinds import TRACE
-
-Open = Callable[..., AppTest]
 
 
 @pytest.mark.parametrize(

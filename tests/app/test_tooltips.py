@@ -61,7 +61,7 @@ def test_every_column_of_a_run_here_has_an_explanation(names: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["candidates_table", "stages_table"])
-def test_every_column_of_cuts_has_an_explanation(name: str) -> None:
+def test_every_column_of_cuts_has_an_explanation(name):
     source = (ROOT / "app" / "models" / "cuts" / "candidate_tables.py").read_text(encoding="utf-8")
     body = source.partition(f"def {name}(")[2].partition("\ndef ")[0]
     columns = re.findall(r'^ {4,16}f?"([^"]+)": |row\[f?"([^"]+)"\]', body, re.MULTILINE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -20,8 +19,6 @@ from torchsplit_core.planning.sweep.points import SweepRequest, sweep_requests
 from torchsplit_core.values import FleetEntry, InputFault
 from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.sweeps import StoredPlan, StoredSweep, SweepStore, write_sweep
-
-Open = Callable[..., AppTest]
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """The inputs on the Plan page: what is typed and refused stays at its field, many models are looked for by name."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from app.plans.inputs import form
