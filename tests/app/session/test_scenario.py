@@ -215,7 +215,7 @@ def test_the_next_change_ends_the_way_back(page, two):
 def test_two_tabs_on_one_scenario_lose_nothing(filled, started, monkeypatch):
     notes: list[str] = []
     monkeypatch.setattr(replan.st, "rerun", lambda: None)
-    monkeypatch.setattr(replan.frame, "notify", said.append)
+    monkeypatch.setattr(replan.frame, "notify", notes.append)
     mine = replace(request(), sharing="fractional")
     replan.plan_again(filled, "review", mine, base=request())
     assert not notes and filled.get("plan_request", "review") == mine
