@@ -16,10 +16,11 @@ from app.plans.inputs import fleet, models, objective, pairs
 from app.plans.presentation import sliders
 from tests.support.app.field_rows import Rows
 from tests.support.app.packages import look_once
+from tests.support.app.page import open_page, put_plan, run
 from tests.support.app.values import SOURCE, cuts, graph, plan, profile, request
-from tests.support.paths import ROOT
 from torchsplit_core import jobs
 from torchsplit_core.jobs import runner
+from torchsplit_core.jobs.job_kinds import JobParameters
 from torchsplit_core.pictures.numbers import exact
 from torchsplit_core.workspace.store import Store, Workspace
 
@@ -48,16 +49,7 @@ def workspace(store: Store) -> Workspace:
 
 @pytest.fixture
 def page() -> Callable[..., AppTest]:
-    """Open a page on a workspace; it must not raise."""
-
-    def open_page(name: str, workspace: Workspace | None = None) -> AppTest:
-        test = AppTest.from_file(str(ROOT / "pages" / f"{name}.py"), default_timeout=30)
-        if workspace is not None:
-            test.query_params["workspace"] = workspace.id
-        test.run()
-        assert not test.exception
-        return test
-
+    """Open a page on a workspace."""
     return open_page
 
 
@@ -67,8 +59,7 @@ def filled(workspace: Workspace) -> Workspace:
     workspace.put("graph", SOURCE, graph())
     workspace.put("profile", SOURCE, profile())
     workspace.put("partition", f"{SOURCE} in 2", cuts())
-    workspace.put("plan_request", "review", request())
-    workspace.put("plan", "review", plan())
+    put_plan(workspace, request(), plan())
     workspace.set_setting("scenario", "review")
     return workspace
 
@@ -77,10 +68,13 @@ def filled(workspace: Workspace) -> Workspace:
 def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
     """The jobs that a page starts, each by its name and parameters; none of them runs."""
     found: list[tuple[str, Any]] = []
+
+    def start(workspace: Workspace, title: str, name: str, parameters: JobParameters) -> str:
+        found.append((name, parameters))
+        return "job"
+
     for door in (jobs, runner):
-        monkeypatch.setattr(
-            door, "start", lambda w, title, name, parameters: found.append((name, parameters))
-        )
+        monkeypatch.setattr(door, "start", start)
     return found
 
 
@@ -151,11 +145,9 @@ def called_back(
             callbacks[callback]()
 
         monkeypatch.setattr(mount, "explorer", calling)
-        opened.run()
-        assert not opened.exception
+        run(opened)
         monkeypatch.setattr(mount, "explorer", draw)
-        opened.run()
-        assert not opened.exception
+        run(opened)
         found: dict[str, Any] = mounted[-1]["data"]
         return found
 

@@ -1,35 +1,17 @@
 """What stands in the address of a page, and what a page makes of an address."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from app.format.glossary import read_entries
 from app.overview.glossary import search_entries
 from app.session import workspace_list
+from tests.support.app.page import turn_to
 from tests.support.app.values import SOURCE, graph, profile
 from torchsplit_core.jobs import runner
 from torchsplit_core.jobs.job_kinds import TRACE
-from torchsplit_core.workspace.store import Store, Workspace
-
-Open = Callable[..., AppTest]
-
-
-def asked(page: Open, name: str, workspace: Workspace, **wanted: str) -> AppTest:
-    """The page as a link with these parameters opens it."""
-    opened = page(name, workspace)
-    again = AppTest.from_file(opened._script_path, default_timeout=30)
-    again.query_params["workspace"] = workspace.id
-    for key, value in wanted.items():
-        again.query_params[key] = value
-    again.run()
-    assert not again.exception
-    return again
 
 
 @pytest.mark.parametrize(
@@ -42,48 +24,39 @@ def asked(page: Open, name: str, workspace: Workspace, **wanted: str) -> AppTest
         ("plan", "plan-tab", "Deploy", {"scenario": "review", "tab": "deploy"}),
     ],
 )
-def test_a_link_opens_the_tab_that_was_seen_and_keeps_its_address(
-    name: str, key: str, title: str, wanted: dict[str, str], page: Open, filled: Workspace
-) -> None:
-    opened = asked(page, name, filled, **wanted)
+def test_a_link_opens_the_tab_that_was_seen_and_keeps_its_address(name, key, title, wanted, page, filled):
+    opened = page(name, filled, **wanted)
     assert opened.session_state[key] == title
     assert dict(opened.query_params) == {"workspace": filled.id} | wanted
 
 
-def test_a_tab_that_is_turned_stands_in_the_address_and_an_earlier_address_turns_it_back(
-    page: Open, filled: Workspace
-) -> None:
+def test_a_tab_that_is_turned_stands_in_the_address_and_an_earlier_address_turns_it_back(page, filled):
     opened = page("plan", filled)
     assert "tab" not in opened.query_params
-    opened.session_state["plan-tab"] = "Sweep"
-    opened.run()
+    turn_to(opened, "plan-tab", "Sweep")
     assert opened.query_params["tab"] == "sweep"
     del opened.query_params["tab"]
     opened.run()
     assert opened.session_state["plan-tab"] == "Plan" and not opened.exception
 
 
-def test_a_link_names_the_model_among_several(page: Open, filled: Workspace) -> None:
+def test_a_link_names_the_model_among_several(page, filled):
     filled.put("graph", "another", graph())
-    opened = asked(page, "model", filled, model=SOURCE)
+    opened = page("model", filled, model=SOURCE)
     assert opened.title[0].value.replace("\\", "") == SOURCE
-    assert asked(page, "model", filled, model="another").title[0].value == "another"
+    assert page("model", filled, model="another").title[0].value == "another"
 
 
 @pytest.mark.parametrize(
     ("old", "title"),
     [("graph", "Graph"), ("profile", "Profile"), ("partition", "Cuts"), ("deploy", "Deploy")],
 )
-def test_an_address_of_an_earlier_version_shows_the_same_thing(
-    old: str, title: str, page: Open, filled: Workspace
-) -> None:
+def test_an_address_of_an_earlier_version_shows_the_same_thing(old, title, page, filled):
     opened = page(old, filled)
     assert opened.session_state["plan-tab" if old == "deploy" else "model-tab"] == title
 
 
-def test_activity_has_the_outcome_of_work_and_failures_stand_where_they_belong(
-    page: Open, filled: Workspace
-) -> None:
+def test_activity_has_the_outcome_of_work_and_failures_stand_where_they_belong(page, filled):
     record = filled.add_job("Trace it", TRACE, {"source": SOURCE})
     runner._write(filled.store, record.id, {"state": "failed", "fault": "It cannot be exported."})
     runner._progress_path(filled.store, record.id).with_suffix(".log").write_text("what it printed")
@@ -94,7 +67,7 @@ def test_activity_has_the_outcome_of_work_and_failures_stand_where_they_belong(
     assert not page("plan", filled).error and not opened.error
 
 
-def test_workspaces_are_listed_with_what_is_in_them(store: Store) -> None:
+def test_workspaces_are_listed_with_what_is_in_them(store):
     store.create("empty")
     unnamed = store.create("workspace 3")
     unnamed.put("graph", SOURCE, graph())
@@ -107,7 +80,7 @@ def test_workspaces_are_listed_with_what_is_in_them(store: Store) -> None:
     ]  # fmt: skip
 
 
-def test_every_word_of_the_metrics_is_found_in_help() -> None:
+def test_every_word_of_the_metrics_is_found_in_help():
     text = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_text()
     told = re.findall(r"^\| \*\*(.+?)\*\*", text, re.MULTILINE)
     assert [one.title for one in read_entries()] == told and len(told) > 80

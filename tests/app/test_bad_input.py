@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +13,9 @@ from streamlit.testing.v1 import AppTest
 
 from app.plans.page import TITLES
 from app.shell.address import slug
+from tests.support.app.page import field, open_page, put_plan
 from tests.support.app.values import plan, point, request
-from tests.support.paths import ROOT
+from tests.support.deployment.helpers import planned_gpu, tenant
 from torchsplit_core import workflow
 from torchsplit_core.jobs import runner
 from torchsplit_core.jobs.job_kinds import PLAN
@@ -23,18 +23,15 @@ from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import (
     FleetEntry,
     ObjectiveValue,
-    PlannedGpu,
     PlannedModel,
-    PlannedSlice,
     PlanOutcome,
     PlanRequest,
     Stage,
-    Tenant,
     Variant,
 )
 from torchsplit_core.workspace import faults, named_results
 from torchsplit_core.workspace.drafts import DraftStore
-from torchsplit_core.workspace.store import Store, Workspace
+from torchsplit_core.workspace.store import Workspace
 
 HOSTILE = "<img src=x onerror=alert(1)>![a](http://x)**b**$x$:red[c]&quot;"
 CODE = re.compile("`[^`\n]*`")
@@ -42,20 +39,10 @@ MANY = 1000
 PAGES = ("overview", "models", "plan", "activity", "workspace", "help", "placements")
 
 
-def opened(workspace: Workspace, name: str, **query: str) -> AppTest:
-    test = AppTest.from_file(str(ROOT / "pages" / f"{name}.py"), default_timeout=120)
-    test.query_params["workspace"] = workspace.id
-    for key, value in query.items():
-        test.query_params[key] = value
-    test.run()
-    assert not test.exception, (name, query, test.exception)
-    return test
-
-
 def every_page(workspace: Workspace, name: str, tabs: tuple[str, ...] = TITLES) -> list[AppTest]:
     """All pages of a workspace, that of a scenario at each of these tabs."""
-    found = [opened(workspace, page) for page in PAGES if page != "plan"]
-    return found + [opened(workspace, "plan", scenario=name, tab=slug(tab)) for tab in tabs]
+    found = [open_page(page, workspace) for page in PAGES if page != "plan"]
+    return found + [open_page("plan", workspace, scenario=name, tab=slug(tab)) for tab in tabs]
 
 
 def renamed(asked: PlanRequest, outcome: PlanOutcome) -> tuple[PlanRequest, PlanOutcome]:
@@ -67,20 +54,19 @@ def renamed(asked: PlanRequest, outcome: PlanOutcome) -> tuple[PlanRequest, Plan
     )
     (gpu,) = outcome.gpus
     first, *rest = gpu.slices
-    tenant = replace(first.tenants[0], model=HOSTILE)
-    gpus = (replace(gpu, id=HOSTILE, slices=(replace(first, tenants=(tenant,)), *rest)),)
+    hostile = replace(first, tenants=(replace(first.tenants[0], model=HOSTILE),))
+    gpus = (replace(gpu, id=HOSTILE, slices=(hostile, *rest)),)
     models = (replace(outcome.models[0], name=HOSTILE), *outcome.models[1:])
     return asked, replace(
         outcome, gpus=gpus, models=models, warnings=(HOSTILE,), request_sha256=request_hash(asked)
     )
 
 
-def test_hostile_names_stay_words_on_every_page(store: Store) -> None:
+def test_hostile_names_stay_words_on_every_page(store):
     workspace = store.create(HOSTILE)
     asked, outcome = renamed(request(), workflow.plan(request()))
     for name in (HOSTILE, f"{HOSTILE} 2"):
-        workspace.put("plan_request", name, asked)
-        workspace.put("plan", name, outcome)
+        put_plan(workspace, asked, outcome, name)
     for page in every_page(workspace, HOSTILE):
         for one in page.get("html"):
             assert "<img src=x" not in str(one.proto.body)
@@ -102,18 +88,17 @@ def thousand() -> tuple[PlanRequest, PlanOutcome]:
         models=tuple(replace(spec, name=f"m{number}") for number in range(MANY)),
     )
     gpus = tuple(
-        PlannedGpu(
+        planned_gpu(
             f"gpu{number}",
             "A100-80GB",
-            True,
-            tuple(
-                PlannedSlice(
+            [
+                (
                     "1g.10gb",
                     start,
-                    (Tenant(f"m{(7 * number + start) % MANY}", "whole", "whole", 1.0, 8, 1, 50.0, None),),
+                    tenant(f"m{(7 * number + start) % MANY}", throughput_rps=50.0, memory_gib=None),
                 )
                 for start in range(7)
-            ),
+            ],
         )
         for number in range(MANY)
     )
@@ -126,12 +111,11 @@ def thousand() -> tuple[PlanRequest, PlanOutcome]:
 
 
 @pytest.mark.slow
-def test_a_thousand_models_on_a_thousand_gpus(workspace: Workspace) -> None:
+def test_a_thousand_models_on_a_thousand_gpus(workspace):
     asked, outcome = thousand()
-    workspace.put("plan_request", "many", asked)
-    workspace.put("plan", "many", outcome)
-    opened(workspace, "overview")
-    page = opened(workspace, "plan")
+    put_plan(workspace, asked, outcome, "many")
+    open_page("overview", workspace)
+    page = open_page("plan", workspace)
     # Plans with exactly what is asked leave queues that grow.
     assert any("All 1000 models get their demand, but under load" in one.value for one in page.warning)
     # One slider a model would be a thousand: the rest are in the table.
@@ -139,32 +123,26 @@ def test_a_thousand_models_on_a_thousand_gpus(workspace: Workspace) -> None:
 
 
 @pytest.mark.slow
-def test_one_model_alone_also_with_a_plan_that_leaves_out_its_levels(workspace: Workspace) -> None:
+def test_one_model_alone_also_with_a_plan_that_leaves_out_its_levels(workspace):
     asked = replace(request(), models=request().models[:1])
     outcome = workflow.plan(asked)
-    workspace.put("plan_request", "alone", asked)
-    workspace.put("plan", "alone", outcome)
+    put_plan(workspace, asked, outcome, "alone")
     for page in every_page(workspace, "alone"):
         assert not page.error
     bare = replace(outcome, objective=replace(outcome.objective, sorted_normalised=()))
     workspace.put("plan", "alone", bare)
     for tab in ("Baselines", "By hand"):
-        assert not opened(workspace, "plan", scenario="alone", tab=slug(tab)).error
+        assert not open_page("plan", workspace, scenario="alone", tab=slug(tab)).error
     # One that claims to be proven, and is not the best, is one message.
     workspace.put("plan", "alone", replace(bare, objective=replace(bare.objective, value=1.0, bound=1.0)))
-    (error,) = opened(workspace, "plan", scenario="alone", tab="baselines").error
+    (error,) = open_page("plan", workspace, scenario="alone", tab="baselines").error
     assert "is beyond it" in error.value.replace("\\", "")
 
 
 def test_a_disk_that_is_full_while_a_draft_is_kept_loses_nothing(
-    workspace: Workspace,
-    page: Callable[..., AppTest],
-    native_sliders: None,
-    monkeypatch: pytest.MonkeyPatch,
-    started: list[tuple[str, Any]],
-) -> None:
-    workspace.put("plan_request", "review", request())
-    workspace.put("plan", "review", workflow.plan(request()))
+    workspace, page, native_sliders, monkeypatch, started
+):
+    put_plan(workspace, request(), workflow.plan(request()))
     plan_page = page("plan", workspace)
 
     def full(*_: Any, **__: Any) -> None:
@@ -176,7 +154,7 @@ def test_a_disk_that_is_full_while_a_draft_is_kept_loses_nothing(
 
     with monkeypatch.context() as patched:
         patched.setattr(DraftStore, "save", full)
-        next(one for one in plan_page.select_slider if one.label.startswith("GPUs")).set_value(2).run()
+        field(plan_page, "select_slider", "GPUs").set_value(2).run()
         assert told()
         patched.setattr(Workspace, "put", full)
         plan_page.button(key="draft-keep").click().run()
@@ -189,9 +167,7 @@ def test_a_disk_that_is_full_while_a_draft_is_kept_loses_nothing(
     assert found.request.gpus[0].count == 2
 
 
-def test_work_that_ends_while_its_page_is_closed_is_found_done(
-    workspace: Workspace, page: Callable[..., AppTest]
-) -> None:
+def test_work_that_ends_while_its_page_is_closed_is_found_done(workspace, page):
     workspace.put("plan_request", "review", request())
     job = workspace.add_job("Plan review", PLAN, {"request": "review"}).id
     state = {

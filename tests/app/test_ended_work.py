@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -30,7 +29,6 @@ from torchsplit_core.jobs.job_kinds import (
 )
 from torchsplit_core.workspace.store import JobRecord, Workspace
 
-Open = Callable[..., AppTest]
 SOURCE = "chain.pt2"
 
 
@@ -46,24 +44,12 @@ def finish(workspace: Workspace, job: str, **end: Any) -> None:
     runner._write(workspace.store, job, {"state": "done", "seconds": 3.0} | end)
 
 
-def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, JobParameters]]:
-    """The jobs that are asked for, written down instead of run."""
-    asked: list[tuple[str, JobParameters]] = []
-
-    def start(workspace: Workspace, title: str, name: str, parameters: JobParameters) -> str:
-        asked.append((name, parameters))
-        return "job"
-
-    monkeypatch.setattr(runner, "start", start)
-    return asked
-
-
 def panel(opened: AppTest) -> list[str]:
     """The lines of work that ended, as read."""
     return [one.value.replace("\\", "") for one in opened.markdown if one.value.startswith("**The work")]
 
 
-def test_a_result_is_linked_where_its_user_is_until_it_is_closed(page: Open, workspace: Workspace) -> None:
+def test_a_result_is_linked_where_its_user_is_until_it_is_closed(page, workspace):
     job = begin(workspace, TRACE, TraceParameters(SOURCE))
     opened = page("host", workspace)
     assert not panel(opened)
@@ -79,7 +65,7 @@ def test_a_result_is_linked_where_its_user_is_until_it_is_closed(page: Open, wor
     assert not panel(opened) and not opened.exception
 
 
-def test_on_the_page_of_the_result_nothing_more_is_said(page: Open, workspace: Workspace) -> None:
+def test_on_the_page_of_the_result_nothing_more_is_said(page, workspace):
     workspace.put("graph", SOURCE, graph())
     workspace.set_setting("model", SOURCE)
     job = begin(workspace, TRACE, TraceParameters(SOURCE))
@@ -89,7 +75,7 @@ def test_on_the_page_of_the_result_nothing_more_is_said(page: Open, workspace: W
     assert not panel(opened) and not opened.exception
 
 
-def test_a_plan_and_its_explanation_are_one_line(page: Open, workspace: Workspace) -> None:
+def test_a_plan_and_its_explanation_are_one_line(page, workspace):
     found = [begin(workspace, name, RequestParameters("mix")) for name in (PLAN, EXPLAIN)]
     opened = page("host", workspace)
     for job in found:
@@ -97,24 +83,18 @@ def test_a_plan_and_its_explanation_are_one_line(page: Open, workspace: Workspac
     assert len(panel(opened.run())) == 1
 
 
-def test_a_failure_says_why_where_its_user_is_and_is_tried_again(
-    page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun = started(monkeypatch)
+def test_a_failure_says_why_where_its_user_is_and_is_tried_again(page, workspace, started):
     job = begin(workspace, EVALUATE, EvaluateParameters(quick=True))
     opened = page("host", workspace)
     finish(workspace, job, state="failed", fault="It ran out of memory.")
     opened.run()
     assert "It ran out of memory." in panel(opened)[0]
     opened.button(key=f"resume-{job}").click().run()
-    assert begun == [(EVALUATE, EvaluateParameters(quick=True))]
+    assert started == [(EVALUATE, EvaluateParameters(quick=True))]
 
 
 @pytest.mark.parametrize("state", ["failed", "cancelled"])
-def test_activity_starts_the_last_of_equal_work_again(
-    state: str, page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun = started(monkeypatch)
+def test_activity_starts_the_last_of_equal_work_again(state, page, workspace, started):
     parameters = TraceParameters("net.py:Net", UploadedFile("net.py", "0" * 64))
     for _ in range(2):
         job = begin(workspace, TRACE, parameters)
@@ -123,12 +103,10 @@ def test_activity_starts_the_last_of_equal_work_again(
     (button,) = [one for one in opened.button if one.label == "Try again"]
     assert button.key == f"resume-{job}" and "only if the file has not changed" in button.help
     button.click().run()
-    assert begun == [(TRACE, parameters)] and not opened.exception
+    assert started == [(TRACE, parameters)] and not opened.exception
 
 
-def test_on_a_models_page_the_failure_of_another_is_a_line_and_not_lost(
-    page: Open, workspace: Workspace
-) -> None:
+def test_on_a_models_page_the_failure_of_another_is_a_line_and_not_lost(page, workspace):
     for source in (SOURCE, "other.pt2"):
         workspace.put("graph", source, graph())
     workspace.set_setting("model", SOURCE)
@@ -145,14 +123,14 @@ def test_on_a_models_page_the_failure_of_another_is_a_line_and_not_lost(
     assert len(panel(opened)) == 1 and not opened.exception
 
 
-def test_activity_links_what_is_done(page: Open, workspace: Workspace) -> None:
+def test_activity_links_what_is_done(page, workspace):
     finish(workspace, begin(workspace, RUN_HERE, RunHereParameters()))
     opened = page("activity", workspace)
     (link,) = [one for one in opened.get("page_link") if one.proto.label == "Open the result"]
     assert "tab=run-it" in link.proto.query_string
 
 
-def test_every_kind_of_work_has_a_place_for_its_result_and_damaged_parameters_have_none() -> None:
+def test_every_kind_of_work_has_a_place_for_its_result_and_damaged_parameters_have_none():
     for name in set(JOBS) - {WHAT_IF}:
         place = location_of(
             JobRecord("job", "workspace", "title", name, {"request": "a", "source": "b"}, 0.0)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
-import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.evaluation import page as page_module
 from app.evaluation import shipped
+from tests.support.app.page import press_key, turn_to
 from tests.support.paths import ROOT
 from torchsplit_core import jobs
 from torchsplit_core.evaluation.grid import settings_of
@@ -20,9 +17,6 @@ from torchsplit_core.files import read_file
 from torchsplit_core.jobs.job_kinds import EVALUATE, EvaluateParameters
 from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.values.evaluation.outcome import EvaluationOutcome
-from torchsplit_core.workspace.store import Workspace
-
-Open = Callable[..., AppTest]
 
 
 def stored() -> EvaluationOutcome:
@@ -35,42 +29,33 @@ def said(page: AppTest) -> str:
     return "\n".join(str(getattr(e, "value", None) or e.proto.body) for kind in kinds for e in page.get(kind))
 
 
-def test_an_empty_page_says_what_will_be_there_and_starts_it(
-    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
-) -> None:
+def test_an_empty_page_says_what_will_be_there_and_starts_it(page, workspace, started):
     opened = page("evaluation", workspace)
     assert "four claims: that sharing slices" in said(opened)
     opened.number_input(key="evaluate-quick-limit 2").set_value(0.5).run()
     opened.button(key="evaluate-quick").click().run()
-    opened.button(key="evaluate-whole").click().run()
-    assert not opened.exception
+    press_key(opened, "evaluate-whole")
     assert started == [
         (EVALUATE, EvaluateParameters(quick=True, time_limit_s=0.5)),
         (EVALUATE, EvaluateParameters(quick=False, time_limit_s=5.0)),
     ]
 
 
-def test_the_evaluation_that_comes_with_it_is_there_at_once_with_how_it_was_made(
-    page: Open, workspace: Workspace
-) -> None:
+def test_the_evaluation_that_comes_with_it_is_there_at_once_with_how_it_was_made(page, workspace):
     opened = page("evaluation", workspace)
     text = said(opened)
     assert all(claim.text in text and claim.verdict.capitalize() in text for claim in stored().claims)
     assert f"This one came with TorchSplit. {escape_markdown(made_words(stored()))}" in text
 
 
-def test_without_the_documents_one_sentence_stands_in_its_place(
-    page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_the_documents_one_sentence_stands_in_its_place(page, workspace, monkeypatch, tmp_path):
     monkeypatch.setattr(shipped, "SHIPPED", tmp_path / "evaluation.json")
     opened = page("evaluation", workspace)
     assert "is not part of this installation" in said(opened) and not opened.get("download_button")
     assert not opened.button(key="evaluate-quick").disabled
 
 
-def test_the_newest_of_the_workspace_is_shown_first_and_says_when_it_was_made(
-    page: Open, workspace: Workspace
-) -> None:
+def test_the_newest_of_the_workspace_is_shown_first_and_says_when_it_was_made(page, workspace):
     whole = stored()
     made = {"made": "2026-11-25 10:00 UTC", "version": "0.1.0", "seconds": 30.0, "taken_over": 0}
     quick = replace(whole, settings=settings_of(True, 3.0), statistics=made)
@@ -80,12 +65,11 @@ def test_the_newest_of_the_workspace_is_shown_first_and_says_when_it_was_made(
     words = "Made by torchsplit evaluate --quick --time-limit 3 on 2026-11-25 10:00 UTC with TorchSplit 0.1.0"
     assert escape_markdown(words) in said(opened) and "This one came with TorchSplit" not in said(opened)
     assert "It begins anew and replaces the stored one, which has other settings." in said(opened)
-    opened.session_state[page_module.WHICH] = page_module.SHIPPED
-    opened.run()
-    assert not opened.exception and "This one came with TorchSplit" in said(opened)
+    turn_to(opened, page_module.WHICH, page_module.SHIPPED)
+    assert "This one came with TorchSplit" in said(opened)
 
 
-def test_every_view_of_a_stored_evaluation_is_shown(page: Open, workspace: Workspace) -> None:
+def test_every_view_of_a_stored_evaluation_is_shown(page, workspace):
     outcome = stored()
     workspace.put("evaluation", "whole", outcome)
     opened = page("evaluation", workspace)
@@ -93,9 +77,7 @@ def test_every_view_of_a_stored_evaluation_is_shown(page: Open, workspace: Works
     assert all(claim.text in text and claim.verdict.capitalize() in text for claim in outcome.claims)
     assert "Untested on hardware" in text
     for view, word in (("Tables", "The planner beside the rules"), ("Mixes", "ParvaGPU"), ("Pictures", "")):
-        opened.session_state["evaluation-tab"] = view
-        opened.run()
-        assert not opened.exception
+        turn_to(opened, "evaluation-tab", view)
         headings = [one.value for one in opened.header]
         assert word in said(opened) or word in headings
     assert {button.proto.label for button in opened.get("download_button")} >= {
@@ -104,7 +86,7 @@ def test_every_view_of_a_stored_evaluation_is_shown(page: Open, workspace: Works
     }
 
 
-def test_one_that_is_not_done_says_so_and_has_no_verdicts(page: Open, workspace: Workspace) -> None:
+def test_one_that_is_not_done_says_so_and_has_no_verdicts(page, workspace):
     part = stored()
     settings = settings_of(True, 3.0)
     part = replace(part, settings=settings, cases=part.cases[:5], claims=(), complete=False)
@@ -117,9 +99,7 @@ def test_one_that_is_not_done_says_so_and_has_no_verdicts(page: Open, workspace:
     assert opened.number_input(key="evaluate-quick-limit 3").value == 3.0 and "begins anew" not in text
 
 
-def test_while_it_runs_nobody_is_asked_to_start_it_again(
-    page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_while_it_runs_nobody_is_asked_to_start_it_again(page, workspace, monkeypatch):
     part = replace(stored(), cases=stored().cases[:5], claims=(), complete=False)
     workspace.put("evaluation", "whole", part)
     monkeypatch.setattr(jobs, "running", lambda *_: ("a job",))
@@ -127,9 +107,7 @@ def test_while_it_runs_nobody_is_asked_to_start_it_again(
     assert "5 of 192 cases are done." in text and "goes on by itself" in text and "again" not in text
 
 
-def test_each_button_says_before_it_is_pressed_what_it_does_and_how_long_it_takes(
-    page: Open, workspace: Workspace
-) -> None:
+def test_each_button_says_before_it_is_pressed_what_it_does_and_how_long_it_takes(page, workspace):
     opened = page("evaluation", workspace)
     text = said(opened).replace("\u202f", " ")
     # 56 plans in 28 rounds of 2 s, and 160 in 80 rounds of 5 s.

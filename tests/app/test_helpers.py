@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from app.models import upload
 from app.models.page import list_models
@@ -18,6 +15,7 @@ from app.session import trust as session_trust
 from app.session.result_kind import SCENARIO
 from app.shell.job_panel import REFRESH_S
 from app.shell.replan import stored_profiles
+from tests.support.app.page import button, press
 from tests.support.app.values import SOURCE, cuts, plan, profile, request
 from torchsplit_core import jobs
 from torchsplit_core.files import write_text
@@ -44,7 +42,6 @@ from torchsplit_core.values import (
     ResponsePercentiles,
 )
 from torchsplit_core.values.serving.measurement import Measurement
-from torchsplit_core.workspace.store import Workspace
 
 
 @pytest.mark.parametrize(
@@ -59,20 +56,20 @@ from torchsplit_core.workspace.store import Workspace
         (1234567, "1 230 000"),
     ],
 )
-def test_pictures_show_three_figures_with_thin_spaces(value: float | None, shown: str) -> None:
+def test_pictures_show_three_figures_with_thin_spaces(value, shown):
     assert numbers.short(value).replace(numbers.THIN, " ") == shown
 
 
-def test_a_small_share_is_never_shown_as_zero() -> None:
+def test_a_small_share_is_never_shown_as_zero():
     assert numbers.percent(1e-6).replace(numbers.THIN, " ") == "< 0.01 %"
 
 
-def test_names_are_never_read_as_markdown() -> None:
+def test_names_are_never_read_as_markdown():
     assert numbers.escape_markdown("a*b_[c](d)") == r"a\*b\_\[c\]\(d\)"
     assert numbers.escape_markdown("a\u202eb\u2066") == "a\ufffdb\ufffd"
 
 
-def test_a_limit_of_responses_in_the_way_is_told_and_owes_what_arrives() -> None:
+def test_a_limit_of_responses_in_the_way_is_told_and_owes_what_arrives():
     assert summary.describe_demand(Demand("max_response_ms", "bert")) == "bert's response-time limit"
     first, second = request().models
     free = replace(first, min_throughput_rps=None), replace(second, min_throughput_rps=None)
@@ -83,7 +80,7 @@ def test_a_limit_of_responses_in_the_way_is_told_and_owes_what_arrives() -> None
     assert models_without_minimum(owed) == ("ocr",) and not has_no_minimum(owed)
 
 
-def test_the_table_of_models_has_response_times_where_the_plan_has() -> None:
+def test_the_table_of_models_has_response_times_where_the_plan_has():
     first, second = plan().models
     assert "response p95" not in models_table(plan(), request(), {})
     waiting = replace(first, response_ms=ResponsePercentiles(20.0, 41.5, 60.0), response_bound_by="rate")
@@ -94,7 +91,7 @@ def test_the_table_of_models_has_response_times_where_the_plan_has() -> None:
         assert cell in shown
 
 
-def test_a_new_gpu_type_brings_its_points_from_the_profiles() -> None:
+def test_a_new_gpu_type_brings_its_points_from_the_profiles():
     asked = replace(request(), gpus=(FleetEntry("H100-SXM5-80GB"),))
     grown = edit.with_points(asked, {"bert": profile()}, [])
     types = {point.gpu_type for point in grown.models[0].variants[0].stages[0].points}
@@ -102,13 +99,13 @@ def test_a_new_gpu_type_brings_its_points_from_the_profiles() -> None:
     assert grown.models[1] == asked.models[1]
 
 
-def test_offered_cuts_replace_those_offered_before() -> None:
+def test_offered_cuts_replace_those_offered_before():
     once = edit.with_cuts(request(), profile(), cuts())
     twice = edit.with_cuts(once, profile(), cuts())
     assert [variant.name for variant in twice.models[0].variants] == ["whole", "cut1"]
 
 
-def test_another_model_of_the_same_short_name_gets_neither_its_cuts_nor_its_points() -> None:
+def test_another_model_of_the_same_short_name_gets_neither_its_cuts_nor_its_points():
     measured = replace(request().models[0], source="library:bert")
     asked = replace(request(), models=(measured, *request().models[1:]))
     offered = edit.with_cuts(asked, profile(), cuts())
@@ -122,13 +119,13 @@ def test_another_model_of_the_same_short_name_gets_neither_its_cuts_nor_its_poin
     assert edit.with_points(wider, edit.profiles_of(wider, [profile()]), []) == wider
 
 
-def test_a_negative_demand_is_refused_before_it_is_stored() -> None:
+def test_a_negative_demand_is_refused_before_it_is_stored():
     asked = request()
     with pytest.raises(InputFault, match="demand_rps"):
         edit.validated_request(replace(asked, models=(replace(asked.models[0], demand_rps=-1.0),)))
 
 
-def test_memory_is_told_in_binary_units_and_what_is_sent_in_decimal_ones() -> None:
+def test_memory_is_told_in_binary_units_and_what_is_sent_in_decimal_ones():
     assert [numbers.memory_size(count) for count in (None, 10, 2048, 3 * 2**20, 80 * 2**30)] == [
         "n/a",
         "10\u202fB",
@@ -140,7 +137,7 @@ def test_memory_is_told_in_binary_units_and_what_is_sent_in_decimal_ones() -> No
     assert (numbers.size(2**30), numbers.memory_size(1e9)) == ("1.07\u202fGB", "954\u202fMiB")
 
 
-def test_unused_multiprocessors_count_free_slices_and_what_no_profile_reaches() -> None:
+def test_unused_multiprocessors_count_free_slices_and_what_no_profile_reaches():
     outcome = plan()
     gpu = outcome.gpus[0]
     half = replace(outcome, gpus=(replace(gpu, slices=(gpu.slices[0], replace(gpu.slices[1], tenants=()))),))
@@ -152,7 +149,7 @@ def test_unused_multiprocessors_count_free_slices_and_what_no_profile_reaches() 
     assert (full.note, some.note, lost) == ("nothing idle", f"{free} in free slices", 0)
 
 
-def test_every_kind_of_contract_file_can_be_dropped(workspace: Workspace) -> None:
+def test_every_kind_of_contract_file_can_be_dropped(workspace):
     dropped_files.store_dropped(workspace, "anything.json", write_text(profile()).encode())
     dropped_files.store_dropped(workspace, "winter.json", write_text(request()).encode())
     dropped_files.store_dropped(workspace, "other.json", write_text(plan()).encode())
@@ -168,7 +165,7 @@ def test_every_kind_of_contract_file_can_be_dropped(workspace: Workspace) -> Non
     assert workspace.get("measurement", "alone") == alone and SCENARIO.current(workspace) == "winter"
 
 
-def test_a_second_profile_of_a_model_stands_beside_the_first(workspace: Workspace) -> None:
+def test_a_second_profile_of_a_model_stands_beside_the_first(workspace):
     first = profile()
     second = replace(first, environment={"device": "another"})
     dropped_files.store_dropped(workspace, "a.json", write_text(first).encode())
@@ -184,24 +181,20 @@ def test_a_second_profile_of_a_model_stands_beside_the_first(workspace: Workspac
 @pytest.mark.parametrize(
     "data", [b"", b"\xff\xfe\x00", b"not json", b"{}", b'{"format": "torchsplit.plan", "version": 1, "x": 1}']
 )
-def test_a_file_that_is_no_contract_is_one_message_and_stores_nothing(
-    data: bytes, workspace: Workspace
-) -> None:
+def test_a_file_that_is_no_contract_is_one_message_and_stores_nothing(data, workspace):
     with pytest.raises(InputFault):
         dropped_files.store_dropped(workspace, "noise.json", data)
     assert not workspace.artifacts()
 
 
-def test_a_server_that_refuses_says_so_and_still_offers_samples(
-    page: Callable[..., AppTest], workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_refuses_says_so_and_still_offers_samples(page, workspace, monkeypatch):
     monkeypatch.setenv("TORCHSPLIT_EXECUTION", "refused")
     opened = page("models", workspace)
     assert any("executes nothing that was uploaded" in element.value for element in opened.warning)
     assert "Trace the sample" in [button.label for button in opened.button]
 
 
-def test_the_box_of_trust_says_what_holds_the_code_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_box_of_trust_says_what_holds_the_code_on_this_machine(monkeypatch):
     for level in available_levels():
         monkeypatch.setenv("TORCHSPLIT_ISOLATION", level)
         assert isolation_level().text in session_trust.describe_trust()
@@ -213,9 +206,7 @@ def test_the_box_of_trust_says_what_holds_the_code_on_this_machine(monkeypatch: 
     ("address", "loopback"),
     [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), (None, False)],
 )
-def test_only_a_loopback_address_may_execute_by_default(
-    address: str | None, loopback: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_a_loopback_address_may_execute_by_default(address, loopback, monkeypatch):
     monkeypatch.delenv("TORCHSPLIT_EXECUTION")
     monkeypatch.setattr(session_trust.st, "get_option", lambda name: address)
     assert session_trust.is_refused() is not loopback
@@ -229,17 +220,13 @@ def test_only_a_loopback_address_may_execute_by_default(
         ("m.py", b"x = 1", "no name!", True, "no name in Python"),
     ],
 )
-def test_an_upload_that_cannot_work_is_refused_before_it_is_stored(
-    file: str, data: bytes, entry: str, trust: bool, rule: str, workspace: Workspace
-) -> None:
+def test_an_upload_that_cannot_work_is_refused_before_it_is_stored(file, data, entry, trust, rule, workspace):
     with pytest.raises(InputFault, match=rule):
         upload.start(workspace, file, data, entry, trust=trust)
     assert not workspace.artifacts()
 
 
-def test_trust_counts_for_nothing_where_execution_is_refused(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trust_counts_for_nothing_where_execution_is_refused(workspace, monkeypatch):
     found: list[JobParameters] = []
     monkeypatch.setenv("TORCHSPLIT_EXECUTION", "refused")
     monkeypatch.setattr(jobs, "start", lambda *args: found.append(args[3]) or "job")
@@ -249,28 +236,22 @@ def test_trust_counts_for_nothing_where_execution_is_refused(
 
 @pytest.mark.parametrize("server", ["allowed", "refused"])
 def test_work_that_executes_an_upload_is_resumed_only_where_that_is_allowed(
-    page: Callable[..., AppTest],
-    workspace: Workspace,
-    server: str,
-    monkeypatch: pytest.MonkeyPatch,
-    started: list[tuple[str, Any]],
-) -> None:
+    page, workspace, server, monkeypatch, started
+):
     parameters = ProfileParameters(("m.pt2",), uploads={"m.pt2": UploadedFile("m.pt2", "0" * 64)})
     record = workspace.add_job("Profile m.pt2", PROFILE, to_stored(PROFILE, parameters))
     runner._write(workspace.store, record.id, {"state": "failed", "fault": "killed"})
     monkeypatch.setenv("TORCHSPLIT_EXECUTION", server)
     opened = page("models", workspace)
-    button = next(one for one in opened.button if one.label == "Resume")
-    assert button.disabled is (server == "refused")
-    assert ("executes none" in button.help) is (server == "refused")
+    resume = button(opened, "Resume")
+    assert resume.disabled is (server == "refused")
+    assert ("executes none" in resume.help) is (server == "refused")
     if server == "allowed":
-        button.click().run()
+        resume.click().run()
         assert started == [(PROFILE, parameters)]
 
 
-def test_failed_work_is_one_message_until_dismissed(
-    page: Callable[..., AppTest], workspace: Workspace
-) -> None:
+def test_failed_work_is_one_message_until_dismissed(page, workspace):
     assert REFRESH_S < 2
     record = workspace.add_job("Trace it", TRACE, {})
     runner._write(workspace.store, record.id, {"state": "failed", "fault": "It cannot be exported."})
@@ -278,6 +259,6 @@ def test_failed_work_is_one_message_until_dismissed(
     assert [element.value.replace("\\", "") for element in opened.error] == [
         "Trace it failed. It cannot be exported."
     ]
-    next(button for button in opened.button if button.label == "Dismiss").click().run()
+    press(opened, "Dismiss")
     assert not opened.error
     assert not page("graph", workspace).error

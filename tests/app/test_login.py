@@ -14,6 +14,7 @@ from streamlit.runtime.secrets import Secrets
 from streamlit.testing.v1 import AppTest
 
 from app import login
+from tests.support.app.page import said
 from tests.support.paths import ROOT
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.store import Store, default_root
@@ -58,11 +59,6 @@ def visit() -> Visit:
     return opened
 
 
-def said(page: AppTest) -> str:
-    kinds = ("title", "markdown", "text", "error", "caption")
-    return "\n".join(str(part.value) for kind in kinds for part in page.get(kind)).replace("\\", "")
-
-
 def labels(page: AppTest) -> list[str]:
     return [button.label for button in page.button]
 
@@ -81,7 +77,7 @@ def is_inside(page: AppTest) -> None:
     assert default_root().exists() and not Store().workspaces()  # a visit stores nothing
 
 
-def test_without_a_section_nobody_is_asked(visit: Visit) -> None:
+def test_without_a_section_nobody_is_asked(visit):
     for secrets in ({}, {"other": {"key": "value"}}):
         page = visit(secrets)
         assert [title.value for title in page.title] == ["Overview"]
@@ -89,7 +85,7 @@ def test_without_a_section_nobody_is_asked(visit: Visit) -> None:
     assert login.is_request_admitted({})
 
 
-def test_who_is_not_logged_in_sees_the_gate_alone(visit: Visit) -> None:
+def test_who_is_not_logged_in_sees_the_gate_alone(visit):
     for user in ({}, {"is_logged_in": False}, {"is_logged_in": "yes", "email": "ann@example.com"}):
         page = visit({"auth": AUTH}, user)
         stays_outside(page)
@@ -98,7 +94,7 @@ def test_who_is_not_logged_in_sees_the_gate_alone(visit: Visit) -> None:
         assert not page.error
 
 
-def test_who_is_logged_in_is_inside_and_may_log_out(visit: Visit) -> None:
+def test_who_is_logged_in_is_inside_and_may_log_out(visit):
     page = visit({"auth": AUTH}, ANN)
     is_inside(page)
     assert [text.value for text in page.sidebar.text] == ["Ann@Example.com"]
@@ -127,14 +123,14 @@ def test_who_is_logged_in_is_inside_and_may_log_out(visit: Visit) -> None:
         {"email": "bob@firm.example", "email_verified": None},
     ],
 )
-def test_who_is_not_on_the_list_is_refused(visit: Visit, claims: dict[str, Any]) -> None:
+def test_who_is_not_on_the_list_is_refused(visit, claims):
     page = visit({"auth": AUTH, "torchsplit": LISTED}, ANN | claims)
     stays_outside(page)
     assert labels(page) == ["Log out"]
     assert "dashboard admits" in said(page)
 
 
-def test_a_claim_that_is_missing_counts_as_not_verified(visit: Visit) -> None:
+def test_a_claim_that_is_missing_counts_as_not_verified(visit):
     claims = {key: value for key, value in ANN.items() if key != "email_verified"}
     stays_outside(visit({"auth": AUTH, "torchsplit": LISTED}, claims))
 
@@ -142,11 +138,11 @@ def test_a_claim_that_is_missing_counts_as_not_verified(visit: Visit) -> None:
 @pytest.mark.parametrize(
     "email", ["ann@example.com", "ANN@EXAMPLE.COM", "bob@firm.example", "Bob@Firm.Example"]
 )
-def test_who_is_on_the_list_is_inside(visit: Visit, email: str) -> None:
+def test_who_is_on_the_list_is_inside(visit, email):
     is_inside(visit({"auth": AUTH, "torchsplit": LISTED}, ANN | {"email": email}))
 
 
-def test_letters_that_only_look_alike_when_folded_are_other_letters() -> None:
+def test_letters_that_only_look_alike_when_folded_are_other_letters():
     terms = login.LoginTerms("http://127.0.0.1", "login.example.com", frozenset({"kim@example.com"}))
     kelvin = "\N{KELVIN SIGN}im@example.com"
     assert kelvin.lower() == "kim@example.com"
@@ -195,9 +191,7 @@ BROKEN: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("secrets", "words"), BROKEN)
-def test_a_broken_section_is_one_fault_that_names_no_secret(
-    secrets: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_section_is_one_fault_that_names_no_secret(secrets, words, monkeypatch):
     monkeypatch.setattr(st.secrets, "_secrets", secrets)
     with pytest.raises(InputFault) as raised:
         login.login_terms()
@@ -207,7 +201,7 @@ def test_a_broken_section_is_one_fault_that_names_no_secret(
     assert not login.is_request_admitted({})
 
 
-def test_a_broken_section_lets_nobody_in_not_even_who_is_logged_in(visit: Visit) -> None:
+def test_a_broken_section_lets_nobody_in_not_even_who_is_logged_in(visit):
     page = visit({"auth": AUTH | {"cookie_secret": "short"}}, ANN)
     stays_outside(page)
     assert len(page.error) == 1 and "cookie_secret" in said(page)
@@ -219,7 +213,7 @@ def test_a_broken_section_lets_nobody_in_not_even_who_is_logged_in(visit: Visit)
     [b"[auth\nclient_secret = 'abc'", b"[auth]\ncookie_secret = \"begun\nx", b"\xff\xfe\x00", b"= 1", b"[" * 50_000],
     ids=["header", "text", "encoding", "key", "deep"],
 )  # fmt: skip
-def test_secrets_that_cannot_be_read_let_nobody_in(visit: Visit, tmp_path: Path, content: bytes) -> None:
+def test_secrets_that_cannot_be_read_let_nobody_in(visit, tmp_path, content):
     file = tmp_path / "person" / ".streamlit" / "secrets.toml"
     file.parent.mkdir(parents=True)
     file.write_bytes(content)
@@ -231,7 +225,7 @@ def test_secrets_that_cannot_be_read_let_nobody_in(visit: Visit, tmp_path: Path,
     assert labels(page) == []
 
 
-def test_a_folder_in_place_of_the_secrets_lets_nobody_in(visit: Visit, tmp_path: Path) -> None:
+def test_a_folder_in_place_of_the_secrets_lets_nobody_in(visit, tmp_path):
     (tmp_path / "person" / ".streamlit" / "secrets.toml").mkdir(parents=True)
     page = visit({}, ANN)
     stays_outside(page)
@@ -239,7 +233,7 @@ def test_a_folder_in_place_of_the_secrets_lets_nobody_in(visit: Visit, tmp_path:
 
 
 @pytest.mark.parametrize("module", ["authlib", "authlib.integrations.starlette_client"])
-def test_without_authlib_nobody_gets_in(visit: Visit, monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+def test_without_authlib_nobody_gets_in(visit, monkeypatch, module):
     monkeypatch.setitem(sys.modules, "authlib.integrations.starlette_client", None)
     monkeypatch.setitem(sys.modules, module, None)
     page = visit({"auth": AUTH}, ANN)
@@ -247,7 +241,7 @@ def test_without_authlib_nobody_gets_in(visit: Visit, monkeypatch: pytest.Monkey
     assert len(page.error) == 1 and "pip install Authlib httpx2" in said(page)
 
 
-def test_secrets_that_vanish_do_not_open_the_door(visit: Visit) -> None:
+def test_secrets_that_vanish_do_not_open_the_door(visit):
     visit({"auth": AUTH})
     for secrets in ({}, {"other": 1}):
         page = visit(secrets)
@@ -255,9 +249,7 @@ def test_secrets_that_vanish_do_not_open_the_door(visit: Visit) -> None:
         assert len(page.error) == 1 and "[auth]" in said(page)
 
 
-def test_who_starts_the_server_is_told(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_starts_the_server_is_told(capsys, monkeypatch):
     login.announce()
     assert capsys.readouterr().err == ""
     for own, who in ((None, "every account there"), (LISTED, "@firm.example, ann@example.com")):
@@ -269,7 +261,7 @@ def test_who_starts_the_server_is_told(
     assert "nobody gets in" in capsys.readouterr().err
 
 
-def test_who_came_by_another_address_is_led_to_that_of_the_login(visit: Visit) -> None:
+def test_who_came_by_another_address_is_led_to_that_of_the_login(visit):
     test = AppTest.from_file(str(ROOT / "app" / "main.py"), default_timeout=60)
     test.secrets = {"auth": AUTH}
     test.context = {"url": "http://localhost:8501/Plan"}

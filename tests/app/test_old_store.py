@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
+from tests.support.app.page import press
 from tests.support.paths import ROOT
 from torchsplit_core.jobs.job_kinds import SWEEP, SweepParameters
 from torchsplit_core.workspace.store import Store, Workspace
@@ -42,22 +40,18 @@ def old(tmp_path: Path) -> Workspace:
     ],
 )
 def test_every_page_opens_with_the_failures_that_belong_there(
-    name: str, failed: int, started_again: Any, old: Workspace, page: Callable[..., AppTest],
-    started: list[tuple[str, Any]],
-) -> None:  # fmt: skip
+    name, failed, started_again, old, page, started
+):
     opened = page(name, old)
     told = [element.value.replace("\\", "") for element in opened.error]
     assert len([text for text in told if " failed. " in text]) == failed
     if started_again:
         assert "Sweep swept failed. It was killed." in told
-        next(button for button in opened.button if button.label == "Resume").click().run()
-        assert not opened.exception
+        press(opened, "Resume")
         assert started == [started_again]
 
 
-def test_work_of_no_known_kind_is_told_and_offers_no_resume(
-    old: Workspace, page: Callable[..., AppTest]
-) -> None:
+def test_work_of_no_known_kind_is_told_and_offers_no_resume(old, page):
     opened = page("activity", old)
     told = [element.value.replace("\\", "") for element in opened.markdown]
     assert "**Fly**" in told and told[told.index("**Fly**") + 1 :].count("It was killed.") >= 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -13,7 +13,7 @@ from streamlit.testing.v1 import AppTest
 
 from app.session import workspace as workspaces
 from tests.support.app.values import SOURCE, graph, profile
-from torchsplit_core.workspace.store import Store, Workspace
+from torchsplit_core.workspace.store import Store
 
 MOST = {
     "models": 9,
@@ -63,16 +63,12 @@ def asked(opened: AppTest, monkeypatch: pytest.MonkeyPatch) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(MOST))
-def test_a_page_asks_the_store_so_often(
-    name: str, page: Callable[..., AppTest], filled: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_asks_the_store_so_often(name, page, filled, monkeypatch):
     assert 0 < asked(page(name, filled), monkeypatch) <= MOST[name]
 
 
 @pytest.mark.parametrize("name", ["graph", "models", "partition", "plan"])
-def test_more_models_ask_no_more(
-    name: str, page: Callable[..., AppTest], filled: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_models_ask_no_more(name, page, filled, monkeypatch):
     for number in range(5):
         filled.put("graph", f"{SOURCE} {number}", graph())
         filled.put("profile", f"{SOURCE} {number}", replace(profile(), source=f"{SOURCE} {number}"))

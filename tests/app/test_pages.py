@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 from urllib.parse import quote_plus
 
 import pytest
@@ -15,9 +14,10 @@ from streamlit.testing.v1 import AppTest
 from app.session import scenario, workspace_list
 from app.shell import address as address_of_pages
 from app.shell import navigation
-from tests.support.app.field_rows import Rows
+from tests.support.app.page import open_page, press, put_plan, said
 from tests.support.app.values import SOURCE, cuts, graph, plan, profile, request
 from tests.support.paths import ROOT
+from tests.support.planning.edits import with_each_model, with_model
 from torchsplit_core import jobs
 from torchsplit_core.deployment import FORMATS, LAYOUT_FORMATS, WORKLOAD_FORMATS, deploy
 from torchsplit_core.files import read_file
@@ -27,7 +27,6 @@ from torchsplit_core.jobs.job_kinds import (
     PLAN,
     QUICK_START,
     RUN_HERE,
-    JobParameters,
     QuickStartParameters,
     RequestParameters,
 )
@@ -41,7 +40,7 @@ from torchsplit_core.values import (
     Relaxation,
     SolverOptions,
 )
-from torchsplit_core.workspace.store import Store, Workspace
+from torchsplit_core.workspace.store import Workspace
 
 pytestmark = pytest.mark.slow
 
@@ -59,51 +58,21 @@ MODEL = ("model", "graph", "profile", "partition")
 """Pages whose heading is the model."""
 
 
-@pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
-    """Jobs that pages start, written down instead of run."""
-    found: list[tuple[str, Any]] = []
-
-    def start(workspace: Workspace, title: str, name: str, parameters: JobParameters) -> str:
-        found.append((name, parameters))
-        return "job"
-
-    monkeypatch.setattr(jobs, "start", start)
-    return found
-
-
-def said(page: AppTest) -> str:
-    """All text of a page."""
-    parts: Iterator[Any] = (
-        element
-        for kind in ("markdown", "header", "title", "info", "warning", "error", "caption", "success", "html")
-        for element in page.get(kind)
-    )
-    return "\n".join(str(getattr(part, "value", None) or part.proto.body) for part in parts).replace("\\", "")
-
-
 def address(page: AppTest) -> str:
     """The workspace of a page's address."""
     found = page.query_params["workspace"]
     return found if isinstance(found, str) else found[0]
 
 
-def press(page: AppTest, label: str) -> AppTest:
-    """Press the button with this label; the page must not raise."""
-    next(button for button in page.button if button.label == label).click().run()
-    assert not page.exception
-    return page
-
-
 @pytest.mark.parametrize("name", EMPTY)
-def test_every_page_opens_on_an_empty_and_on_a_full_workspace(name: str, page: Open, store: Store) -> None:
+def test_every_page_opens_on_an_empty_and_on_a_full_workspace(name, page, store):
     empty = page(name, store.create("empty"))
     assert [element.value for element in empty.title] == [EMPTY[name]]
     assert not empty.error
 
 
 @pytest.mark.parametrize("name", EMPTY)
-def test_every_page_shows_a_full_workspace_without_a_fault(name: str, page: Open, filled: Workspace) -> None:
+def test_every_page_shows_a_full_workspace_without_a_fault(name, page, filled):
     full = page(name, filled)
     wanted = SOURCE if name in MODEL else EMPTY[name]
     assert [element.value.replace("\\", "") for element in full.title] == [wanted]
@@ -125,15 +94,11 @@ def test_every_page_shows_a_full_workspace_without_a_fault(name: str, page: Open
         ("workspace", "Nothing yet"),
     ],
 )
-def test_an_empty_page_says_what_it_will_show(
-    name: str, words: str, page: Open, workspace: Workspace
-) -> None:
+def test_an_empty_page_says_what_it_will_show(name, words, page, workspace):
     assert words in said(page(name, workspace))
 
 
-def test_a_visit_without_an_address_stores_nothing_and_offers_what_there_is(
-    page: Open, filled: Workspace, store: Store
-) -> None:
+def test_a_visit_without_an_address_stores_nothing_and_offers_what_there_is(page, filled, store):
     before = store.workspaces()
     for name in ("overview", "models", "plan", "workspace"):
         opened = page(name)
@@ -144,7 +109,7 @@ def test_a_visit_without_an_address_stores_nothing_and_offers_what_there_is(
     assert "review" in [link.proto.label for link in page("overview").get("page_link")]
 
 
-def test_help_has_every_gpu_type_with_its_sources(page: Open, store: Store) -> None:
+def test_help_has_every_gpu_type_with_its_sources(page, store):
     (table,) = page("help", store.create("empty")).dataframe
     rows = table.value.set_index("GPU type")
     assert set(rows.index) == {*catalogue(), *without_mig()}
@@ -158,9 +123,7 @@ def test_help_has_every_gpu_type_with_its_sources(page: Open, store: Store) -> N
 
 
 @pytest.mark.parametrize(("kind", "word"), [("placement", "placement"), ("strategy", "training")])
-def test_the_overview_has_the_newest_placements_and_trainings(
-    kind: str, word: str, page: Open, filled: Workspace
-) -> None:
+def test_the_overview_has_the_newest_placements_and_trainings(kind, word, page, filled):
     asked = read_file(ROOT / "examples" / f"{kind}_request.json")[1]
     for number in range(5):
         filled.put(f"{kind}_request", f"number {number}", asked)
@@ -170,8 +133,8 @@ def test_the_overview_has_the_newest_placements_and_trainings(
 
 
 def test_an_empty_workspace_is_kept_from_its_first_content_on_and_not_called_as_its_scenario(
-    page: Open, store: Store, started: list[tuple[str, Any]]
-) -> None:
+    page, store, started
+):
     opened = press(page("models"), "Plan the measured mix")
     (kept,) = store.workspaces()
     assert kept.name == "Workspace" and [one.name for one in workspace_list.list_workspaces(store)] == [
@@ -181,7 +144,7 @@ def test_an_empty_workspace_is_kept_from_its_first_content_on_and_not_called_as_
     assert len(store.open(kept.id).artifacts("profile")) == 11 and len(started) == 1
 
 
-def test_the_users_own_model_is_the_first_door_and_has_a_client_to_copy(page: Open) -> None:
+def test_the_users_own_model_is_the_first_door_and_has_a_client_to_copy(page):
     opened = page("overview")
     headers = [header.value for header in opened.header]
     assert headers[:4] == [
@@ -190,9 +153,7 @@ def test_the_users_own_model_is_the_first_door_and_has_a_client_to_copy(page: Op
     assert [code.value.strip() for code in opened.code] == [CLIENT_TEMPLATE.strip()]
 
 
-def test_this_machine_for_real_opens_where_it_ends(
-    page: Open, workspace: Workspace, started: list[tuple[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_this_machine_for_real_opens_where_it_ends(page, workspace, started, monkeypatch):
     went: list[str] = []
     monkeypatch.setattr(navigation, "go", lambda title, thing=None: went.append(title))
     press(page("models", workspace), "Measure, plan, serve and load")
@@ -200,9 +161,7 @@ def test_this_machine_for_real_opens_where_it_ends(
     assert navigation.PAGE_LINKS["Run it"].tab == address_of_pages.slug("Run it")
 
 
-def test_the_first_door_stores_the_measured_mix_and_plans_it(
-    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
-) -> None:
+def test_the_first_door_stores_the_measured_mix_and_plans_it(page, workspace, started):
     opened = page("models", workspace)
     press(opened, "Plan the measured mix")
     assert started == [(PLAN, RequestParameters("Measured A100 mix"))]
@@ -212,12 +171,7 @@ def test_the_first_door_stores_the_measured_mix_and_plans_it(
     assert {model.source for model in request.models} == stored
 
 
-def test_the_second_door_asks_for_the_chosen_gpus(
-    page: Open,
-    workspace: Workspace,
-    started: list[tuple[str, Any]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_second_door_asks_for_the_chosen_gpus(page, workspace, started, monkeypatch):
     monkeypatch.setenv("TORCHSPLIT_DOOR_SAMPLES", "sample:clip")
     opened = page("models", workspace)
     opened.number_input(key="door-2-count").set_value(3)
@@ -226,7 +180,7 @@ def test_the_second_door_asks_for_the_chosen_gpus(
     assert started == [(QUICK_START, asked)]
 
 
-def test_models_are_listed_and_can_be_removed(page: Open, filled: Workspace) -> None:
+def test_models_are_listed_and_can_be_removed(page, filled):
     opened = page("models", filled)
     assert "1 model in this workspace" in said(opened)
     press(opened, "Remove")
@@ -238,7 +192,7 @@ def test_models_are_listed_and_can_be_removed(page: Open, filled: Workspace) -> 
     assert filled.artifacts("plan")
 
 
-def test_the_plan_page_answers_its_question_at_the_top(page: Open, filled: Workspace) -> None:
+def test_the_plan_page_answers_its_question_at_the_top(page, filled):
     opened = page("plan", filled)
     numbers = {metric.label: metric.value for metric in opened.metric}
     assert numbers["Worst-served model gets"].replace("\u202f", " ") == "1.5 × its demand"
@@ -247,20 +201,18 @@ def test_the_plan_page_answers_its_question_at_the_top(page: Open, filled: Works
     assert "proven optimal" in text and "1 of 2 profiles estimated" in text
 
 
-def test_a_plan_with_a_gap_is_not_called_proven(page: Open, filled: Workspace) -> None:
+def test_a_plan_with_a_gap_is_not_called_proven(page, filled):
     filled.put("plan", "review", plan(status="feasible"))
     text = said(page("plan", filled))
     assert "gap 25" in text and "proven optimal" not in text
 
 
-def test_an_older_plan_is_marked_as_such(page: Open, filled: Workspace) -> None:
+def test_an_older_plan_is_marked_as_such(page, filled):
     filled.put("plan_request", "review", replace(request(), gpus=(FleetEntry("A100-80GB", count=2),)))
     assert "earlier request" in said(page("plan", filled))
 
 
-def test_what_is_kept_is_stored_with_the_plan_on_screen(
-    page: Open, filled: Workspace, started: list[tuple[str, Any]], rows: Rows
-) -> None:
+def test_what_is_kept_is_stored_with_the_plan_on_screen(page, filled, started, rows):
     opened = rows.edit(page("plan", filled), "Objective", "objective", "kind", "weighted_sum")
     press(opened, "Keep and prove")
     # It is proven: nothing is left to search for.
@@ -269,7 +221,7 @@ def test_what_is_kept_is_stored_with_the_plan_on_screen(
     assert filled.get("plan", "review").objective.kind == "weighted_sum"
 
 
-def test_what_was_edited_and_not_kept_is_named(page: Open, filled: Workspace, rows: Rows) -> None:
+def test_what_was_edited_and_not_kept_is_named(page, filled, rows):
     opened = page("plan", filled)
     assert "not kept" not in said(opened)
     rows.edit(opened, "Objective", "objective", "kind", "max_min")
@@ -281,11 +233,9 @@ def test_what_was_edited_and_not_kept_is_named(page: Open, filled: Workspace, ro
     assert rows.drawn["Objective"]["objective"].values["time_limit_s"] == "0.2"
 
 
-def test_an_infeasible_plan_says_what_stands_in_the_way_and_what_would_help(
-    page: Open, filled: Workspace, started: list[tuple[str, Any]]
-) -> None:
+def test_an_infeasible_plan_says_what_stands_in_the_way_and_what_would_help(page, filled, started):
     asked = request()
-    asked = replace(asked, models=(replace(asked.models[0], min_throughput_rps=900.0), asked.models[1]))
+    asked = with_model(asked, 0, min_throughput_rps=900.0)
     filled.put("plan_request", "review", asked)
     outcome = replace(
         plan(asked, "infeasible"),
@@ -300,22 +250,20 @@ def test_an_infeasible_plan_says_what_stands_in_the_way_and_what_would_help(
     assert way.label == "bert −56\u202f%"
     assert "Lower bert's minimum requests per second from 900 to 400" in way.help.replace("\\", "")
     press(opened, way.label)
-    assert not started
+    assert not started and filled.get("plan_request", "review") == asked
     press(opened, "Keep and prove")
     assert filled.get("plan_request", "review").models[0].min_throughput_rps == 400.0
     assert filled.get("plan", "review").status == "optimal"
 
 
-def test_a_plan_out_of_time_is_told_apart_from_an_infeasible_one(page: Open, filled: Workspace) -> None:
+def test_a_plan_out_of_time_is_told_apart_from_an_infeasible_one(page, filled):
     filled.put("plan", "review", plan(status="timeout"))
     text = said(page("plan", filled))
     assert "none was ruled out" in text and "infeasible" not in text
     assert "no plan to deploy" in said(page("deploy", filled))
 
 
-def test_profiles_without_a_request_offer_to_make_one(
-    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
-) -> None:
+def test_profiles_without_a_request_offer_to_make_one(page, workspace, started):
     workspace.put("profile", SOURCE, profile())
     opened = page("plan", workspace)
     press(opened, "Plan these models")
@@ -324,8 +272,8 @@ def test_profiles_without_a_request_offer_to_make_one(
 
 
 def test_while_the_second_door_works_nobody_is_asked_to_plan_what_is_there_by_now(
-    page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    page, workspace, monkeypatch
+):
     workspace.put("profile", SOURCE, profile())
     working = jobs.JobStatus("j", "Samples", QUICK_START, "running", 0.5, "", None, None, 1.0)
     monkeypatch.setattr(jobs, "running", lambda w, names=(), request=None: (working,))
@@ -334,9 +282,7 @@ def test_while_the_second_door_works_nobody_is_asked_to_plan_what_is_there_by_no
     assert "Plan these models" not in [button.label for button in opened.button]
 
 
-def test_every_format_has_its_files_or_the_command_that_writes_them_or_why_there_are_none(
-    page: Open, filled: Workspace
-) -> None:
+def test_every_format_has_its_files_or_the_command_that_writes_them_or_why_there_are_none(page, filled):
     opened = page("deploy", filled)
     assert [tab.label for tab in opened.tabs if tab.label in FORMATS] == list(FORMATS)
     # The models of this plan have no source: placeholders run where any image does.
@@ -346,18 +292,15 @@ def test_every_format_has_its_files_or_the_command_that_writes_them_or_why_there
     told = " ".join(info.value for info in opened.info)
     assert told.count("Left out: what runs in an image of its own") == 2
     asked = filled.get("plan_request", "review")
-    known = replace(asked, models=tuple(replace(model, source="sample:bert") for model in asked.models))
-    filled.put("plan_request", "review", known)
-    filled.put("plan", "review", replace(plan(known), request_sha256=request_hash(known)))
+    known = with_each_model(asked, source="sample:bert")
+    put_plan(filled, known, replace(plan(known), request_sha256=request_hash(known)))
     opened = page("deploy", filled)
     commands = [code.value for code in opened.code if code.value.startswith("torchsplit deploy")]
     assert all("review.plan.json --request review.request.json" in one for one in commands)
     assert [one.split("--format ")[1].split()[0] for one in commands] == list(WORKLOAD_FORMATS)
 
 
-def test_the_deploy_page_shows_every_file_and_says_that_none_was_tested(
-    page: Open, filled: Workspace
-) -> None:
+def test_the_deploy_page_shows_every_file_and_says_that_none_was_tested(page, filled):
     opened = page("deploy", filled)
     assert "untested on hardware" in said(opened)
     shown = [code.value for code in opened.code]
@@ -365,9 +308,7 @@ def test_the_deploy_page_shows_every_file_and_says_that_none_was_tested(
         assert file.text.strip() in [text.strip() for text in shown]
 
 
-def test_the_zip_holds_every_file_and_keeps_scripts_executable(
-    page: Open, filled: Workspace, files: dict[str, Any]
-) -> None:
+def test_the_zip_holds_every_file_and_keeps_scripts_executable(page, filled, files):
     page("deploy", filled)
     archive = zipfile.ZipFile(io.BytesIO(files["review.deploy.zip"]()))
     imaged = (*LAYOUT_FORMATS, "kubernetes", "compose", "systemd", "slurm")
@@ -379,7 +320,7 @@ def test_the_zip_holds_every_file_and_keeps_scripts_executable(
     assert script.external_attr >> 16 & 0o111
 
 
-def test_a_workspace_is_renamed_and_copied(page: Open, filled: Workspace, store: Store) -> None:
+def test_a_workspace_is_renamed_and_copied(page, filled, store):
     opened = page("workspace", filled)
     opened.text_input(key=f"name-{filled.id}").set_value("november").run()
     press(opened, "Rename")
@@ -389,7 +330,7 @@ def test_a_workspace_is_renamed_and_copied(page: Open, filled: Workspace, store:
     assert copied.id != filled.id and len(copied.artifacts()) == len(filled.artifacts())
 
 
-def test_a_taken_name_is_one_message_and_changes_nothing(page: Open, filled: Workspace, store: Store) -> None:
+def test_a_taken_name_is_one_message_and_changes_nothing(page, filled, store):
     store.create("taken")
     opened = page("workspace", filled)
     opened.text_input(key=f"name-{filled.id}").set_value("taken").run()
@@ -401,16 +342,10 @@ def test_a_taken_name_is_one_message_and_changes_nothing(page: Open, filled: Wor
 def deleted(page: Open, workspace: Workspace) -> AppTest:
     """The start page after a workspace was deleted, in the same session."""
     before = press(page("workspace", workspace), "Delete")
-    opened = AppTest.from_file(str(ROOT / "pages" / "overview.py"), default_timeout=30)
-    opened.session_state["deleted workspace"] = before.session_state["deleted workspace"]
-    opened.run()
-    assert not opened.exception
-    return opened
+    return open_page("overview", session={"deleted workspace": before.session_state["deleted workspace"]})
 
 
-def test_a_deleted_workspace_can_be_had_back_and_no_other_is_opened_in_its_place(
-    page: Open, filled: Workspace, store: Store
-) -> None:
+def test_a_deleted_workspace_can_be_had_back_and_no_other_is_opened_in_its_place(page, filled, store):
     store.create("another").put("plan_request", "review", request())
     opened = deleted(page, filled)
     assert [one.name for one in store.workspaces()] == ["another"] and "workspace" not in opened.query_params
@@ -424,16 +359,14 @@ def test_a_deleted_workspace_can_be_had_back_and_no_other_is_opened_in_its_place
     assert address(opened) == filled.id and filled.name == "review" and len(filled.artifacts()) == 5
 
 
-def test_a_workspace_deleted_for_good_is_gone(page: Open, filled: Workspace, store: Store) -> None:
+def test_a_workspace_deleted_for_good_is_gone(page, filled, store):
     opened = press(deleted(page, filled), "Delete for good")
     assert "for good" in said(opened) and not [one for one in opened.button if one.label == "Undo"]
     assert store.deleted_name(filled.id) is None and not list(store.blobs.folder.glob("*/*"))
 
 
 @pytest.mark.parametrize("name", EMPTY)
-def test_the_address_of_a_workspace_that_is_not_here_says_so_and_stays(
-    name: str, page: Open, filled: Workspace, store: Store
-) -> None:
+def test_the_address_of_a_workspace_that_is_not_here_says_so_and_stays(name, page, filled, store):
     opened = page(name, Workspace(store, "0" * 12))
     assert [element.value for element in opened.title] == ["There is no such workspace"]
     assert f"'{'0' * 12}'" in said(opened) and address(opened) == "0" * 12
@@ -445,9 +378,7 @@ def test_the_address_of_a_workspace_that_is_not_here_says_so_and_stays(
 @pytest.mark.parametrize(
     ("name", "kind"), [("model", "model"), ("plan", "scenario"), ("placement", "placement")]
 )
-def test_the_address_of_a_thing_that_is_not_here_says_so_and_stays(
-    name: str, kind: str, page: Open, filled: Workspace
-) -> None:
+def test_the_address_of_a_thing_that_is_not_here_says_so_and_stays(name, kind, page, filled):
     opened = page(name, filled)
     opened.query_params[kind] = "gone"
     opened.run()
@@ -456,7 +387,7 @@ def test_the_address_of_a_thing_that_is_not_here_says_so_and_stays(
     assert opened.query_params[kind] == "gone" and not opened.metric
 
 
-def test_a_damaged_result_is_one_message(page: Open, filled: Workspace, store: Store) -> None:
+def test_a_damaged_result_is_one_message(page, filled, store):
     artifact = filled.artifacts("plan")[0]
     store.blobs.path(artifact.sha256).write_text("{broken")
     opened = page("plan", filled)
@@ -464,9 +395,7 @@ def test_a_damaged_result_is_one_message(page: Open, filled: Workspace, store: S
     assert "is not what was stored" in said(opened)
 
 
-def test_a_result_without_its_file_is_named_and_can_be_removed(
-    page: Open, filled: Workspace, store: Store
-) -> None:
+def test_a_result_without_its_file_is_named_and_can_be_removed(page, filled, store):
     for item in (filled.artifacts("plan")[0], filled.artifacts("graph")[0]):
         store.blobs.path(item.sha256).write_bytes(b"")
     opened = page("workspace", filled)
@@ -477,9 +406,7 @@ def test_a_result_without_its_file_is_named_and_can_be_removed(
 
 
 @pytest.mark.parametrize("name", ["graph", "partition"])
-def test_a_graph_is_drawn_without_a_profile_that_does_not_fit_it(
-    name: str, page: Open, filled: Workspace
-) -> None:
+def test_a_graph_is_drawn_without_a_profile_that_does_not_fit_it(name, page, filled):
     other = replace(profile(), nodes=(NodeProfile("no such node", 1.0, 1, 1),))
     filled.put("profile", SOURCE, other)
     opened = page(name, filled)
@@ -488,13 +415,13 @@ def test_a_graph_is_drawn_without_a_profile_that_does_not_fit_it(
     assert opened.query_params["model"] == SOURCE
 
 
-def test_hand_made_results_are_contract_files(workspace: Workspace) -> None:
+def test_hand_made_results_are_contract_files(workspace):
     for kind, value in (("graph", graph()), ("profile", profile()), ("partition", cuts()), ("plan", plan())):
         workspace.put(kind, "one", value)
         assert workspace.get(kind, "one") == value
 
 
-def test_rows_of_the_models_table_lead_to_their_models(page: Open, filled: Workspace) -> None:
+def test_rows_of_the_models_table_lead_to_their_models(page, filled):
     opened = page("models", filled)
     assert f'<a href="model?workspace={filled.id}&amp;model={quote_plus(SOURCE)}">' in "".join(
         one.proto.body for one in opened.get("html")

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import threading
 
-import pytest
-
 from app import preload
 
 
-def test_only_a_server_begins_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_server_begins_and_once(monkeypatch):
     begun: list[str] = []
     monkeypatch.setattr(preload, "_enabled", threading.Event())
     monkeypatch.setattr(preload, "_started", threading.Event())

@@ -128,7 +128,7 @@ PATHS = ("/", "/Plan", "/_stcore/health", "/_stcore/upload_file/a/b", "/media/a.
 @pytest.mark.parametrize(
     "host", ["evil.example", f"a.{NAMED}", "127.0.0.1.evil.example", "localhost.evil.example"]
 )
-def test_a_foreign_name_gets_nothing(private: Server, proxied: Server, host: str) -> None:
+def test_a_foreign_name_gets_nothing(private, proxied, host):
     for server in (private, proxied):
         assert {server.get(host, path).status for path in PATHS} == {403}
         assert server.get(host, "/_stcore/upload_file/a/b", "PUT").status == 403
@@ -136,36 +136,34 @@ def test_a_foreign_name_gets_nothing(private: Server, proxied: Server, host: str
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
-def test_this_machine_gets_the_dashboard(private: Server, proxied: Server, shared: Server, host: str) -> None:
+def test_this_machine_gets_the_dashboard(private, proxied, shared, host):
     for server in (private, proxied, shared):
         assert server.get(host, "/").status == 200
         assert server.websocket(host) == 101
         assert server.websocket(host, origin="evil.example") == 403
 
 
-def test_a_name_that_was_given_is_answered_and_only_that(private: Server, proxied: Server) -> None:
+def test_a_name_that_was_given_is_answered_and_only_that(private, proxied):
     assert proxied.get(NAMED, "/").status == 200
     assert proxied.websocket(NAMED) == 101
     assert private.get(NAMED, "/").status == private.websocket(NAMED) == 403
 
 
-def test_on_every_address_any_name_is_answered_and_the_user_told_so(shared: Server, private: Server) -> None:
+def test_on_every_address_any_name_is_answered_and_the_user_told_so(shared, private):
     assert shared.get("anything.example", "/").status == 200
     assert shared.websocket("anything.example") == 101
     assert "--host NAME" in shared.log.read_text()
     assert "--host" not in private.log.read_text()
 
 
-def test_whoever_may_be_reached_by_others_executes_nothing(
-    private: Server, proxied: Server, shared: Server
-) -> None:
+def test_whoever_may_be_reached_by_others_executes_nothing(private, proxied, shared):
     assert "TORCHSPLIT_EXECUTION=allowed" in private.environment()
     assert "TORCHSPLIT_EXECUTION=refused" in proxied.environment()
     assert "TORCHSPLIT_EXECUTION=refused" in shared.environment()
     assert f"for {NAMED}: uploaded files are read, never executed" in proxied.log.read_text()
 
 
-def test_no_other_site_may_frame_the_dashboard(private: Server) -> None:
+def test_no_other_site_may_frame_the_dashboard(private):
     for path in ("/", "/_stcore/health", "/nothing"):
         answer = private.get("localhost", path)
         assert answer.headers["X-Frame-Options"] == "SAMEORIGIN"
@@ -174,7 +172,7 @@ def test_no_other_site_may_frame_the_dashboard(private: Server) -> None:
 
 
 @repeated("sent", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGHUP], kept=1)
-def test_what_ends_the_command_ends_the_server(tmp_path: Path, sent: signal.Signals) -> None:
+def test_what_ends_the_command_ends_the_server(tmp_path, sent):
     server = Server(tmp_path, [])
     try:
         with socket.create_connection(("127.0.0.1", server.port), timeout=30) as browser:
@@ -199,14 +197,14 @@ def test_what_ends_the_command_ends_the_server(tmp_path: Path, sent: signal.Sign
     ["", " ", "*", "*.example.com", "http://a.example", "a.example:80", "a b", "a/b", "-a", "a..b", "a" * 64,
      "1.2.3", "256.1.1.1", "a\n--server.enableXsrfProtection", "münchen.example", "[::1]:80", "@a"],
 )  # fmt: skip
-def test_what_is_no_host_is_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_host_is_refused(name, capsys):
     with pytest.raises(InputFault, match="host name or IP address"):
         host_name(name)
     assert main(["app", f"--host={name}"]) == 2
     assert "--host" in capsys.readouterr().err
 
 
-def test_hosts_are_told_apart() -> None:
+def test_hosts_are_told_apart():
     assert host_name(" Plan.Example.com. ") == NAMED
     assert host_name("[FE80::1]") == "fe80::1"
     assert allowed_hosts("127.0.0.1", ()) == ("127.0.0.1", "localhost", "::1")

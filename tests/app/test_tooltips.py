@@ -1,7 +1,5 @@
 """Heads of tables, cards and badges say what they mean: by the glossary of docs/reference/metrics.md."""
 
-from __future__ import annotations
-
 import html
 import re
 from dataclasses import replace
@@ -27,13 +25,13 @@ SENTENCES = {("load", "results.py")}
 """Where a badge is a whole sentence, which needs no explanation."""
 
 
-def test_aliases_lead_to_words_that_there_are() -> None:
+def test_aliases_lead_to_words_that_there_are():
     titles = {part.lower() for word in read_entries() for part in (word.title, *word.title.split(", "))}
     assert [title for title in ALIASES.values() if title not in titles] == []
     assert [key for _, key in PATTERNS if key not in EXTRA_EXPLANATIONS and key not in titles] == []
 
 
-def test_every_head_of_a_table_in_the_dashboard_has_an_explanation() -> None:
+def test_every_head_of_a_table_in_the_dashboard_has_an_explanation():
     bare = []
     for path in (ROOT / "app").rglob("*.py"):
         for head in HEAD.finditer(path.read_text(encoding="utf-8")):
@@ -47,14 +45,14 @@ def test_every_head_of_a_table_in_the_dashboard_has_an_explanation() -> None:
     assert bare == []
 
 
-def test_a_head_gets_the_word_and_keeps_a_title_of_its_own() -> None:
+def test_a_head_gets_the_word_and_keeps_a_title_of_its_own():
     made = table_html('<th class="n">gap</th><th title="mine">bound</th><th>nobody knows this</th>', [])
     assert f'<th class="n" title="{html.escape(explain("gap"))}">gap</th>' in made
     assert '<th title="mine">bound</th><th>nobody knows this</th>' in made
 
 
 @pytest.mark.parametrize("names", ["models_table_of", "slices_table"])
-def test_every_column_of_a_run_here_has_an_explanation(names: str) -> None:
+def test_every_column_of_a_run_here_has_an_explanation(names):
     source = (ROOT / "app" / "plans" / "measurement" / "tab.py").read_text(encoding="utf-8")
     body = source.partition(f"def {names}(")[2].partition("\ndef ")[0]
     columns = re.findall(r'^ {16}"([^"]+)": ', body, re.MULTILINE)
@@ -63,7 +61,7 @@ def test_every_column_of_a_run_here_has_an_explanation(names: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["candidates_table", "stages_table"])
-def test_every_column_of_cuts_has_an_explanation(name: str) -> None:
+def test_every_column_of_cuts_has_an_explanation(name):
     source = (ROOT / "app" / "models" / "cuts" / "candidate_tables.py").read_text(encoding="utf-8")
     body = source.partition(f"def {name}(")[2].partition("\ndef ")[0]
     columns = re.findall(r'^ {4,16}f?"([^"]+)": |row\[f?"([^"]+)"\]', body, re.MULTILINE)
@@ -76,7 +74,7 @@ def test_every_column_of_cuts_has_an_explanation(name: str) -> None:
     assert len(texts) > 8 and [text for text in texts if not explain(text)] == []
 
 
-def test_badges_and_cards_of_a_plan_have_explanations() -> None:
+def test_badges_and_cards_of_a_plan_have_explanations():
     solved, asked = plan(), request()
     gap = replace(solved, status="feasible", objective=replace(solved.objective, gap=0.17))
     unproven = replace(gap, objective=replace(gap.objective, gap=None))
@@ -92,7 +90,7 @@ def test_badges_and_cards_of_a_plan_have_explanations() -> None:
     assert [card.label for card in metrics(solved, asked) if not card.help] == []
 
 
-def test_every_badge_with_words_of_its_own_has_an_explanation() -> None:
+def test_every_badge_with_words_of_its_own_has_an_explanation():
     bare = []
     for path in (ROOT / "app").rglob("*.py"):
         for text in BADGE.findall(path.read_text(encoding="utf-8")):

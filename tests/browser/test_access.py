@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -93,9 +92,7 @@ def turn_to(page: Page, name: str) -> None:
 
 
 @repeated("scheme", ["light", "dark"], kept=0)
-def test_axe_finds_nothing_of_ours_and_a_narrow_window_scrolls_down_only(
-    session: Callable[..., Page], address: str, workspace: str, scheme: str
-) -> None:
+def test_axe_finds_nothing_of_ours_and_a_narrow_window_scrolls_down_only(session, address, workspace, scheme):
     """Every other page in that scheme, those between them in the other."""
     page = session()
     open_page(page, address, "", workspace)
@@ -125,7 +122,7 @@ RING = """element => { element.focus({ focusVisible: true }); const style = getC
 
 
 @pytest.mark.repeated
-def test_what_has_the_focus_is_ringed(session: Callable[..., Page], address: str, workspace: str) -> None:
+def test_what_has_the_focus_is_ringed(session, address, workspace):
     page = session()
     open_page(page, address, "plan", workspace)
     page.keyboard.press("Tab")
@@ -138,9 +135,7 @@ def test_what_has_the_focus_is_ringed(session: Callable[..., Page], address: str
 
 
 @pytest.mark.repeated
-def test_a_map_is_saved_as_a_picture_that_stands_alone(
-    session: Callable[..., Page], address: str, workspace: str
-) -> None:
+def test_a_map_is_saved_as_a_picture_that_stands_alone(session, address, workspace):
     page = session()
     open_page(page, address, "plan", workspace)
     saving = page.locator(".st-key-saved-slices [data-saving]")
@@ -158,7 +153,7 @@ def test_a_map_is_saved_as_a_picture_that_stands_alone(
 
 
 @pytest.mark.repeated
-def test_the_theme_is_chosen_in_the_bar_for_all_pages(session: Callable[..., Page], address: str) -> None:
+def test_the_theme_is_chosen_in_the_bar_for_all_pages(session, address):
     page = session()
     page.goto(address)
     heading(page, "Overview")
@@ -174,7 +169,7 @@ def test_the_theme_is_chosen_in_the_bar_for_all_pages(session: Callable[..., Pag
 
 
 @pytest.mark.repeated
-def test_an_empty_workspace_has_no_fault_that_axe_finds(session: Callable[..., Page], address: str) -> None:
+def test_an_empty_workspace_has_no_fault_that_axe_finds(session, address):
     page = session()
     page.goto(address)
     heading(page, "Overview")
@@ -186,9 +181,7 @@ def test_an_empty_workspace_has_no_fault_that_axe_finds(session: Callable[..., P
 
 
 @pytest.mark.repeated
-def test_in_a_narrow_window_the_picture_comes_before_its_controls(
-    session: Callable[..., Page], address: str, workspace: str
-) -> None:
+def test_in_a_narrow_window_the_picture_comes_before_its_controls(session, address, workspace):
     page = session(width=PHONE)
     open_page(page, address, "plan", workspace)
     page.locator(".st-key-inputs-narrow").get_by_role("button").click()

@@ -1,14 +1,10 @@
 """Logarithmic axes as plotly.js draws them: whole powers, 2 and 5 where there are few, never a lone "3"."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
 
 import plotly
 import plotly.graph_objects as go
 import pytest
-from playwright.sync_api import Page
 
 from app.charts.theme import apply_layout, log_axis
 
@@ -21,7 +17,7 @@ LABELS = """([data, layout, width]) => { const place = document.createElement('d
       .map(text => Number(text.textContent.replace(/\\s/g, '')))); }"""
 
 
-def test_labels_are_powers_of_ten_and_2_and_5_where_there_are_few(session: Callable[..., Page]) -> None:
+def test_labels_are_powers_of_ten_and_2_and_5_where_there_are_few(session):
     page = session()
     page.set_content("<body></body>")
     page.add_script_tag(path=SCRIPT)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -20,9 +19,7 @@ def shows_slices_of(page: Page, *models: str) -> None:
         expect(picture.first).to_be_visible(timeout=PLANNED_MS)
 
 
-def test_the_measured_mix_is_one_click_from_a_plan_and_survives_a_reload(
-    session: Callable[..., Page], address: str
-) -> None:
+def test_the_measured_mix_is_one_click_from_a_plan_and_survives_a_reload(session, address):
     page = session()
     page.goto(address)
     heading(page, "Overview")
@@ -58,7 +55,7 @@ def test_the_measured_mix_is_one_click_from_a_plan_and_survives_a_reload(
 
 
 @pytest.mark.repeated
-def test_the_sample_models_are_measured_here_and_planned(session: Callable[..., Page], address: str) -> None:
+def test_the_sample_models_are_measured_here_and_planned(session, address):
     page = session()
     page.goto(address)
     heading(page, "Overview")
@@ -71,9 +68,7 @@ def test_the_sample_models_are_measured_here_and_planned(session: Callable[..., 
     expect(page.get_by_text("2 of 2 profiles estimated").filter(visible=True)).to_be_visible()
 
 
-def test_running_work_can_be_cancelled_and_the_page_goes_on(
-    session: Callable[..., Page], address: str
-) -> None:
+def test_running_work_can_be_cancelled_and_the_page_goes_on(session, address):
     page = session()
     page.goto(address)
     heading(page, "Overview")

@@ -70,7 +70,7 @@ def details(page: Page) -> str:
     return page.locator(".st-key-graph-details").inner_text()
 
 
-def test_a_dropped_file_is_opened_searched_and_found_in_every_panel(dropped: Page) -> None:
+def test_a_dropped_file_is_opened_searched_and_found_in_every_panel(dropped):
     page = dropped
     expect(page.get_by_text("not profiled")).to_be_visible()
 
@@ -119,7 +119,7 @@ def test_a_dropped_file_is_opened_searched_and_found_in_every_panel(dropped: Pag
 
 
 @pytest.mark.repeated
-def test_the_view_outlives_a_reload_and_the_same_node_stands_in_the_table(explored: Page) -> None:
+def test_the_view_outlives_a_reload_and_the_same_node_stands_in_the_table(explored):
     page = explored
     before = drawing(page)
     page.get_by_label("Search by regular expression").fill(r"blocks\.5\.down")
@@ -146,7 +146,7 @@ def test_the_view_outlives_a_reload_and_the_same_node_stands_in_the_table(explor
     expect(page.locator(".st-key-graph-details")).to_contain_text("blocks.5.down")
 
 
-def test_zoom_pan_fit_and_files(explored: Page) -> None:
+def test_zoom_pan_fit_and_files(explored):
     page = explored
     scene = canvas(page)
     page.get_by_role("button", name="Fit").click()
@@ -179,7 +179,7 @@ def test_zoom_pan_fit_and_files(explored: Page) -> None:
     assert re.match(r"digraph", Path(download.value.path()).read_text())
 
 
-def test_the_picture_comes_first_and_fits_into_what_is_seen(explored: Page) -> None:
+def test_the_picture_comes_first_and_fits_into_what_is_seen(explored):
     page = explored
     page.set_viewport_size({"width": 1440, "height": 900})
     scene = canvas(page)
@@ -231,7 +231,7 @@ def test_the_picture_comes_first_and_fits_into_what_is_seen(explored: Page) -> N
 
 
 @pytest.mark.repeated
-def test_axe_finds_nothing_of_ours_in_the_open_explorer(explored: Page) -> None:
+def test_axe_finds_nothing_of_ours_in_the_open_explorer(explored):
     page = explored
     move_to(page, "blocks × 6")
     for scheme in ("dark", "light"):

@@ -5,11 +5,9 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from tests.support.seeds import repeated
 
@@ -50,14 +48,7 @@ REQUEST = b'{"format": "torchsplit.plan_request", "version": 1, "gpus": [{"type"
     kept=0,
     ids=lambda value: value if isinstance(value, str) and "." in value else "",
 )
-def test_a_file_made_to_cost_is_one_message(
-    session: Callable[..., Page],
-    address: str,
-    name: str,
-    made: Callable[[], bytes],
-    words: str,
-    tmp_path: Path,
-) -> None:
+def test_a_file_made_to_cost_is_one_message(session, address, name, made, words, tmp_path):
     page = session()
     page.goto(f"{address}/workspace")
     expect(page.get_by_text("Files in")).to_be_visible()

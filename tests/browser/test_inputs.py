@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,9 +50,7 @@ def open_plan(page: Page, address: str, workspace: Workspace) -> None:
     settle(page)
 
 
-def test_the_keyboard_types_what_is_marked_refused_and_mended_and_nothing_moves(
-    session: Callable[..., Page], address: str, odd: Workspace
-) -> None:
+def test_the_keyboard_types_what_is_marked_refused_and_mended_and_nothing_moves(session, address, odd):
     page = session()
     open_plan(page, address, odd)
     names, before = page.evaluate(FIELDS), page.evaluate(TOPS)
@@ -95,9 +92,7 @@ def axe(page: Page, scheme: str) -> list[str]:
     return ours(page)
 
 
-def test_a_row_is_removed_and_put_back_in_a_narrow_window_without_sideways_scrolling(
-    session: Callable[..., Page], address: str, odd: Workspace
-) -> None:
+def test_a_row_is_removed_and_put_back_in_a_narrow_window_without_sideways_scrolling(session, address, odd):
     page = session(width=PHONE)
     open_plan(page, address, odd)
     press(page, "Inputs")

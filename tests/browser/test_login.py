@@ -122,9 +122,7 @@ def at_the_gate(page: Page) -> None:
     assert page.get_by_test_id("stPageLink").count() == 0
 
 
-def test_a_login_opens_the_dashboard_and_a_logout_closes_it(
-    dashboard: Dashboard, context: BrowserContext
-) -> None:
+def test_a_login_opens_the_dashboard_and_a_logout_closes_it(dashboard, context):
     provider = dashboard.provider
     provider.account = {"sub": "1", "email": "Ann@Example.com", "email_verified": True}
     before = dashboard.names()
@@ -151,7 +149,7 @@ def test_a_login_opens_the_dashboard_and_a_logout_closes_it(
 
 
 @pytest.mark.repeated
-def test_who_is_not_on_the_list_gets_no_further(dashboard: Dashboard, context: BrowserContext) -> None:
+def test_who_is_not_on_the_list_gets_no_further(dashboard, context):
     dashboard.provider.account = {"sub": "2", "email": "bob@example.com", "email_verified": True}
     before = dashboard.names()
     page = hurried(context)
@@ -167,7 +165,7 @@ def test_who_is_not_on_the_list_gets_no_further(dashboard: Dashboard, context: B
 
 
 @pytest.mark.repeated
-def test_files_pass_after_a_login_alone(dashboard: Dashboard, context: BrowserContext) -> None:
+def test_files_pass_after_a_login_alone(dashboard, context):
     """Streamlit keeps downloads and uploads apart from its sessions: there, the cookie decides."""
     dashboard.provider.account = {"sub": "1", "email": "ann@example.com", "email_verified": True}
     page = hurried(context)
@@ -196,7 +194,7 @@ def test_files_pass_after_a_login_alone(dashboard: Dashboard, context: BrowserCo
     assert dashboard.status("/_stcore/health") == 200
 
 
-def test_whoever_starts_it_is_told(dashboard: Dashboard) -> None:
+def test_whoever_starts_it_is_told(dashboard):
     assert "A login at 127.0.0.1 is required; it admits ann@example.com." in dashboard.log()
     assert CLIENT_SECRET not in dashboard.log()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -51,9 +50,7 @@ def open_cuts(page: Page, address: str, workspace: Workspace) -> None:
     settle(page)
 
 
-def test_cuts_are_found_chosen_tried_and_kept(
-    session: Callable[..., Page], address: str, profiled: Workspace
-) -> None:
+def test_cuts_are_found_chosen_tried_and_kept(session, address, profiled):
     page = session()
     open_cuts(page, address, profiled)
     expect(page.get_by_text("Press Find cuts")).to_be_visible()
@@ -82,9 +79,7 @@ def test_cuts_are_found_chosen_tried_and_kept(
 
 
 @repeated(("scheme", "width"), [("dark", PHONE), ("light", 1440)], kept=0)
-def test_a_page_of_cuts_is_accessible_and_fits_its_window(
-    session: Callable[..., Page], address: str, cut: Workspace, scheme: str, width: int
-) -> None:
+def test_a_page_of_cuts_is_accessible_and_fits_its_window(session, address, cut, scheme, width):
     page = session(width=width, scheme=scheme)
     open_cuts(page, address, cut)
     expect(page.get_by_text("best proven optimal").filter(visible=True)).to_be_visible(timeout=SOLVED_MS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -38,9 +37,7 @@ def open_place(page: Page, address: str, workspace: Workspace, title: str) -> No
     settle(page)
 
 
-def test_thirty_gpus_are_placed_drawn_and_asked_what_if(
-    session: Callable[..., Page], address: str, home: Path
-) -> None:
+def test_thirty_gpus_are_placed_drawn_and_asked_what_if(session, address, home):
     page = session()
     open_place(page, address, begun(home, "thirty"), "Placement")
     press(page, "30 GPUs of three types")
@@ -66,9 +63,7 @@ def test_thirty_gpus_are_placed_drawn_and_asked_what_if(
 
 
 @repeated(("scheme", "width"), [("dark", PHONE), ("light", 1440)], kept=0)
-def test_a_large_fleet_is_accessible_and_fits_its_window(
-    session: Callable[..., Page], address: str, large: Workspace, scheme: str, width: int
-) -> None:
+def test_a_large_fleet_is_accessible_and_fits_its_window(session, address, large, scheme, width):
     page = session(width=width, scheme=scheme)
     open_place(page, address, large, "large")
     expect(page.get_by_text("proven optimal").filter(visible=True)).to_be_visible(timeout=SOLVED_MS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +13,10 @@ from tests.support.browser.access import PHONE, in_document, ours
 from tests.support.browser.pages import PLANNED_MS, heading, press
 from tests.support.browser.settle import settle
 from tests.support.browser.workspaces import begun
+from tests.support.planning.requests import whole_model
 from tests.support.seeds import repeated
 from torchsplit_core import workflow
-from torchsplit_core.values import FleetEntry, PlanModel, PlanRequest, Point, Stage, Variant
+from torchsplit_core.values import FleetEntry, PlanModel, PlanRequest, Point
 from torchsplit_core.workspace.store import Workspace
 
 pytestmark = pytest.mark.browser
@@ -34,7 +34,7 @@ def model(name: str, speed: float) -> PlanModel:
             ("7g.80gb", 7),
         )
     )
-    return PlanModel(name, (Variant("whole", (Stage("whole", points),)),), demand_rps=100.0)
+    return whole_model(name, points, demand_rps=100.0)
 
 
 @pytest.fixture(scope="module")
@@ -68,9 +68,7 @@ def turn_to(page: Page, tab: str) -> None:
     settle(page)
 
 
-def test_a_slider_is_tried_kept_and_shown_to_another_by_its_link(
-    session: Callable[..., Page], address: str, planned: Workspace
-) -> None:
+def test_a_slider_is_tried_kept_and_shown_to_another_by_its_link(session, address, planned):
     page = session()
     open_plan(page, address, planned)
     press(page, "Scenario …")
@@ -130,9 +128,7 @@ def test_a_slider_is_tried_kept_and_shown_to_another_by_its_link(
     expect(second.get_by_text("2 of 2").first).to_be_visible()
 
 
-def test_a_model_picked_in_the_table_or_on_the_map_stands_alone_in_both(
-    session: Callable[..., Page], address: str, planned: Workspace
-) -> None:
+def test_a_model_picked_in_the_table_or_on_the_map_stands_alone_in_both(session, address, planned):
     page = session()
     open_plan(page, address, planned)
     bert, ocr = page.locator("table.ts tr[data-model=bert]"), page.locator("table.ts tr[data-model=ocr]")
@@ -160,26 +156,7 @@ def test_a_model_picked_in_the_table_or_on_the_map_stands_alone_in_both(
     expect(bert).to_have_css("opacity", "1")
 
 
-@pytest.mark.repeated
-def test_two_scenarios_and_a_plan_by_hand_stand_beside_the_plan(
-    session: Callable[..., Page], address: str, planned: Workspace
-) -> None:
-    page = session()
-    open_plan(page, address, planned)
-    turn_to(page, "Baselines")
-    expect(page.get_by_text("One whole GPU per model", exact=True).first).to_be_visible()
-    turn_to(page, "Compare")
-    expect(page.get_by_text("to review").first).to_be_visible()
-    expect(page.locator("svg.mark").first).to_be_attached()
-    turn_to(page, "By hand")
-    expect(page.get_by_text("legal, checked").filter(visible=True)).to_be_visible()
-    press(page, "Keep as a scenario")
-    expect(page.get_by_text("Stored as review by hand.")).to_be_visible()
-
-
-def test_fleet_and_pair_are_edited_and_a_slice_is_changed_by_hand(
-    session: Callable[..., Page], address: str, planned: Workspace
-) -> None:
+def test_fleet_and_pair_are_edited_and_a_slice_is_changed_by_hand(session, address, planned):
     page = session()
     open_plan(page, address, planned)
     count = page.get_by_role("textbox", name="A100-80GB, count")
@@ -224,9 +201,7 @@ def test_fleet_and_pair_are_edited_and_a_slice_is_changed_by_hand(
     expect(page.get_by_text("legal, checked").filter(visible=True)).to_be_visible()
 
 
-def test_the_report_opens_from_disk_without_a_server(
-    session: Callable[..., Page], address: str, planned: Workspace, tmp_path: Path
-) -> None:
+def test_the_report_opens_from_disk_without_a_server(session, address, planned, tmp_path):
     page = session()
     open_plan(page, address, planned)
     with page.expect_download() as waiting:
@@ -240,9 +215,7 @@ def test_the_report_opens_from_disk_without_a_server(
 
 
 @repeated(("scheme", "width"), [("dark", PHONE), ("light", 1440)], kept=0)
-def test_every_tab_is_accessible_and_fits_its_window(
-    session: Callable[..., Page], address: str, planned: Workspace, scheme: str, width: int
-) -> None:
+def test_every_tab_is_accessible_and_fits_its_window(session, address, planned, scheme, width):
     page = session(width=width, scheme=scheme)
     open_plan(page, address, planned)
     found = []
@@ -255,9 +228,7 @@ def test_every_tab_is_accessible_and_fits_its_window(
     assert not found, "\n".join(found)
 
 
-def test_a_load_is_told_quickly_and_then_in_full(
-    session: Callable[..., Page], address: str, solved: Workspace
-) -> None:
+def test_a_load_is_told_quickly_and_then_in_full(session, address, solved):
     page = session()
     page.goto(f"{address}/plan?workspace={solved.id}&scenario=review&tab=under-load")
     full, quick = page.get_by_text("requests in each of 5 runs a model. "), page.get_by_text("quick look at")
@@ -275,8 +246,8 @@ def test_a_load_is_told_quickly_and_then_in_full(
 
 
 def test_a_scenario_opened_by_its_link_is_the_one_that_is_deployed_also_after_a_reload(
-    session: Callable[..., Page], address: str, planned: Workspace
-) -> None:
+    session, address, planned
+):
     planned.set_setting("scenario", "two GPUs")  # the last one chosen from the list
     page = session()
     open_plan(page, address, planned)
@@ -291,9 +262,7 @@ def test_a_scenario_opened_by_its_link_is_the_one_that_is_deployed_also_after_a_
 
 
 @pytest.mark.repeated
-def test_a_deleted_scenario_comes_back_and_its_menu_is_closed(
-    session: Callable[..., Page], address: str, planned: Workspace
-) -> None:
+def test_a_deleted_scenario_comes_back_and_its_menu_is_closed(session, address, planned):
     page = session()
     open_plan(page, address, planned)
     press(page, "Scenario …")
@@ -305,18 +274,3 @@ def test_a_deleted_scenario_comes_back_and_its_menu_is_closed(
     page.wait_for_url("**scenario=review*")
     expect(page.get_by_role("combobox", name="Scenario", exact=True)).to_have_value("review")
     assert planned.find("plan", "review") is not None
-
-
-@pytest.mark.repeated
-def test_the_ways_to_figures_lead_to_the_profile_page(
-    session: Callable[..., Page], address: str, planned: Workspace
-) -> None:
-    request = planned.get("plan_request", "review")
-    planned.put("plan_request", "review", replace(request, gpus=(*request.gpus, FleetEntry("H200-141GB"))))
-    page = session()
-    open_plan(page, address, planned)
-    press(page, "No figures for H200-141GB")
-    expect(page.get_by_text("No model has figures for H200-141GB: no plan can use it.")).to_be_visible()
-    press(page, "Import figures")
-    page.wait_for_url("**/model?*tab=profile*")
-    expect(page.get_by_role("tab", name="Import")).to_have_attribute("aria-selected", "true")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -23,9 +21,7 @@ def cut_points(page: Page) -> int:
 
 
 @pytest.mark.repeated
-def test_a_step_left_out_takes_the_cut_points_and_put_back_gives_them(
-    session: Callable[..., Page], address: str, tmp_path: Path
-) -> None:
+def test_a_step_left_out_takes_the_cut_points_and_put_back_gives_them(session, address, tmp_path):
     save_model(tmp_path / "blocks.pt2")
     page = session()
     page.goto(address)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from tests.support.app.values import request
 from tests.support.browser.access import PHONE, WIDE, in_scheme, ours, too_wide_for_a_phone
@@ -36,9 +35,7 @@ def workspace(home: Path) -> str:
     return filled.id
 
 
-def test_it_fills_the_window_and_keys_step_and_leave(
-    session: Callable[..., Page], address: str, workspace: str
-) -> None:
+def test_it_fills_the_window_and_keys_step_and_leave(session, address, workspace):
     page = session()
     page.goto(f"{address}/plan?workspace={workspace}&scenario=review")
     heading(page, "Plan")

@@ -1,4 +1,4 @@
-"""Profiles as a user meets them: measured here point by point, asked about, compared, imported, downloaded."""
+"""Profiles as a user meets them: measured here point by point, asked about, compared, downloaded."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,14 +21,6 @@ from torchsplit_core.jobs.quick_start import measured_mix
 pytestmark = pytest.mark.browser
 MEASURED_MS = 120_000
 SOURCE = "sample:diamond"
-TABLE = """net,MIG size,bs,qps,p95
-"alpha, v2",1,1,100,10
-"alpha, v2",1,2,150,14
-"alpha, v2",7,1,300,4
-beta,1,1,0,
-beta,7,1,50,20
-beta,7,2,broken,25
-"""
 
 
 def choose(page: Page, label: str, *options: str) -> None:
@@ -69,7 +60,7 @@ def download(page: Page, label: str) -> str:
 
 
 @pytest.mark.repeated
-def test_a_model_is_measured_asked_about_and_downloaded(session: Callable[..., Page], address: str) -> None:
+def test_a_model_is_measured_asked_about_and_downloaded(session, address):
     page = session()
     page.goto(f"{address}/profile")
     heading(page, "Model")
@@ -122,42 +113,6 @@ def test_a_model_is_measured_asked_about_and_downloaded(session: Callable[..., P
     expect(page.get_by_text(re.compile(r"^3 of "))).to_be_visible()
 
 
-@pytest.mark.repeated
-def test_a_table_of_other_words_is_mapped_imported_and_compared(
-    session: Callable[..., Page], address: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "rows.csv"
-    path.write_text(TABLE, encoding="utf-8")
-    page = session()
-    page.goto(f"{address}/profile")
-    heading(page, "Model")
-    tab(page, "Import")
-    page.locator('[data-testid="stFileUploaderDropzoneInput"]').set_input_files(path)
-    expect(page.get_by_text("6 rows, 5 columns")).to_be_visible()
-    page.get_by_role("combobox", name="compute slices (optional)").click()
-    page.get_by_role("option", name="MIG size").click()
-    settle(page)
-
-    # A row at fault stops all of it, with its line; leaving it out is the user's choice.
-    act(page, "Import")
-    expect(page.get_by_role("alert").filter(has_text="line 7")).to_contain_text(
-        "qps: is 'broken', not a number"
-    )
-    expect(page.get_by_text("Leave out rows that cannot be read")).to_be_visible()
-    page.get_by_text("Leave out rows that cannot be read").click()
-    settle(page)
-    act(page, "Import")
-    expect(page.get_by_text("Imported 4 rows and 1 points that failed")).to_be_visible()
-    expect(page.get_by_text("4 rows measured").filter(visible=True)).to_be_visible()
-
-    tab(page, "Compare")
-    expect(page.get_by_text("(median of 1 common point)")).to_be_visible()
-    rows = list(csv.DictReader(io.StringIO(download(page, "Table (CSV)"))))
-    assert [(row["device and slice"], row["batch"]) for row in rows] == [("A100-80GB · 7g.80gb", "1")]
-    assert {float(row["second ÷ first"]) for row in rows} in ({6.0}, {1 / 6})
-    assert {row["verdict"] for row in rows} == {"no interval"}
-
-
 @pytest.fixture(scope="module")
 def filled(address: str, home: Path) -> str:
     """The id of a workspace with the measured mix: every tab has something to show."""
@@ -167,9 +122,7 @@ def filled(address: str, home: Path) -> str:
 
 
 @repeated(("scheme", "width"), [("dark", PHONE), ("light", 1440)], kept=0)
-def test_every_tab_is_accessible_and_fits_its_window(
-    scheme: str, width: int, session: Callable[..., Page], address: str, filled: str
-) -> None:
+def test_every_tab_is_accessible_and_fits_its_window(scheme, width, session, address, filled):
     page = session(width=width, scheme=scheme)
     page.goto(f"{address}/profile?workspace={filled}")
     heading(page, "library:bert")
@@ -183,9 +136,7 @@ def test_every_tab_is_accessible_and_fits_its_window(
 
 
 @pytest.mark.repeated
-def test_the_curves_have_a_picture_words_and_a_table(
-    session: Callable[..., Page], address: str, filled: str
-) -> None:
+def test_the_curves_have_a_picture_words_and_a_table(session, address, filled):
     page = session()
     page.goto(f"{address}/profile?workspace={filled}")
     heading(page, "library:bert")

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -40,9 +39,7 @@ def until_step(page: Page, folder: Path, more: int) -> None:
 
 
 @pytest.mark.repeated
-def test_a_run_whose_rank_is_killed_is_seen_to_recover(
-    session: Callable[..., Page], address: str, home: Path
-) -> None:
+def test_a_run_whose_rank_is_killed_is_seen_to_recover(session, address, home):
     workspace = Store(home).create("a run that is killed")
     page = session()
     page.goto(f"{address}/runs?workspace={workspace.id}")
@@ -97,8 +94,8 @@ def runs(home: Path) -> str:
 
 @repeated("scheme", ["light", "dark"], kept=0)
 def test_axe_finds_nothing_of_ours_on_a_run_and_a_narrow_window_scrolls_down_only(
-    session: Callable[..., Page], address: str, runs: str, scheme: str
-) -> None:
+    session, address, runs, scheme
+):
     """Every other page in that scheme, those between them in the other."""
     page = session()
     found = []
@@ -126,9 +123,7 @@ def marked(page: Page) -> list[str]:
     return [link.inner_text().split("\n")[-1] for link in links if not link.evaluate(clear)]
 
 
-def test_what_is_chosen_in_the_table_is_drawn_opened_and_copied(
-    session: Callable[..., Page], address: str, runs: str
-) -> None:
+def test_what_is_chosen_in_the_table_is_drawn_opened_and_copied(session, address, runs):
     page = session()
     page.goto(f"{address}/runs?workspace={runs}")
     heading(page, "Training runs")

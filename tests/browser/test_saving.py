@@ -1,12 +1,8 @@
 """The buttons below a table of HTML: what leaves the page as a file and to the clipboard."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page
 
 from app.components.saving import HTML, script
 
@@ -25,7 +21,7 @@ MOUNT = """async ([script, buttons, table]) => {
 }"""
 
 
-def test_a_table_leaves_as_it_reads_and_runs_nothing(session: Callable[..., Page]) -> None:
+def test_a_table_leaves_as_it_reads_and_runs_nothing(session):
     page = session()
     page.goto("about:blank")
     page.evaluate(MOUNT, [script(), HTML, TABLE])

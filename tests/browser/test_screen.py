@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,9 +42,7 @@ def open_plan(page: Page, address: str, workspace: Workspace) -> None:
 
 
 @pytest.mark.repeated
-def test_the_tour_has_five_steps_and_is_remembered(
-    session: Callable[..., Page], address: str, door: Workspace
-) -> None:
+def test_the_tour_has_five_steps_and_is_remembered(session, address, door):
     page = session()
     open_plan(page, address, door)
     tour = page.locator(".st-key-tour")
@@ -77,9 +74,7 @@ def bottom(page: Page, selector: str) -> float:
     return box["y"] + box["height"]
 
 
-def test_the_answer_stands_on_one_screen_and_inputs_scroll_apart(
-    session: Callable[..., Page], address: str, door: Workspace
-) -> None:
+def test_the_answer_stands_on_one_screen_and_inputs_scroll_apart(session, address, door):
     page = session()
     page.set_viewport_size({"width": 1440, "height": HEIGHT})
     open_plan(page, address, door)
@@ -107,9 +102,7 @@ def test_the_answer_stands_on_one_screen_and_inputs_scroll_apart(
 
 
 @repeated("width", [390, 1024], kept=1)
-def test_in_a_narrow_window_the_inputs_are_a_fold_and_nothing_is_cut_off(
-    session: Callable[..., Page], address: str, door: Workspace, width: int
-) -> None:
+def test_in_a_narrow_window_the_inputs_are_a_fold_and_nothing_is_cut_off(session, address, door, width):
     page = session(width=width)
     open_plan(page, address, door)
     inputs = page.locator(".st-key-plan-inputs")
@@ -125,9 +118,7 @@ def test_in_a_narrow_window_the_inputs_are_a_fold_and_nothing_is_cut_off(
         opaque(page, page.get_by_test_id("stHeader"))
 
 
-def test_the_keyboard_reaches_the_results_within_ten_presses(
-    session: Callable[..., Page], address: str, door: Workspace
-) -> None:
+def test_the_keyboard_reaches_the_results_within_ten_presses(session, address, door):
     page = session()
     open_plan(page, address, door)
     link = page.get_by_role("button", name="Skip to the results")

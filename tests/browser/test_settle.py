@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
-from playwright.sync_api import Page
 
 from tests.support.browser.settle import settle, undisturbed
 
@@ -30,7 +27,7 @@ PAGE = """
 """
 
 
-def test_a_page_is_settled_once_it_is_drawn_and_nothing_fades(session: Callable[..., Page]) -> None:
+def test_a_page_is_settled_once_it_is_drawn_and_nothing_fades(session):
     page = session()
     page.set_content(PAGE)
     settle(page)
@@ -42,7 +39,7 @@ def test_a_page_is_settled_once_it_is_drawn_and_nothing_fades(session: Callable[
     assert page.evaluate("getComputedStyle(document.getElementById('numbers')).opacity") == "0.3"
 
 
-def test_a_look_that_a_run_of_the_script_fell_into_is_repeated(session: Callable[..., Page]) -> None:
+def test_a_look_that_a_run_of_the_script_fell_into_is_repeated(session):
     page = session()
     page.set_content(PAGE)
     looks = []

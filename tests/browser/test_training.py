@@ -1,12 +1,7 @@
 """A training in a browser: a pipeline across unlike nodes stage by stage, in both themes and on a phone."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from tests.support.browser.access import PHONE, in_scheme, ours
 from tests.support.browser.pages import heading
@@ -34,9 +29,7 @@ INK = {"light": "rgb(27, 31, 36)", "dark": "rgb(230, 234, 238)"}
 
 
 @pytest.mark.repeated
-def test_a_pipeline_across_unlike_nodes_is_shown_stage_by_stage(
-    session: Callable[..., Page], address: str, home: Path
-) -> None:
+def test_a_pipeline_across_unlike_nodes_is_shown_stage_by_stage(session, address, home):
     workspace = begun(home, "across")
     workspace.put("strategy_request", "across", REQUEST)
     strategy_job(workspace, RequestParameters("across"), ignore_progress)

@@ -1,7 +1,5 @@
 """Arguments that are wrong: one message in the form of every fault, with the nearest names, and exit code 2."""
 
-from __future__ import annotations
-
 import pytest
 
 from torchsplit_core.cli.command import main
@@ -29,21 +27,19 @@ from torchsplit_core.cli.command import main
         ("deploy a -o b --format compos", "--format: unknown format 'compos'. Did you mean compose?"),
     ],
 )
-def test_what_is_wrong_is_said_with_the_nearest(
-    line: str, told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_wrong_is_said_with_the_nearest(line, told, capsys):
     assert main(line.split()) == 2
     said = capsys.readouterr()
     assert said.err == f"torchsplit: {told}\n" and not said.out
 
 
-def test_an_unknown_command_is_offered_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_command_is_offered_the_nearest(capsys):
     assert main(["plna"]) == 2
     assert capsys.readouterr().err.startswith("torchsplit: unknown command 'plna'. Did you mean plan")
 
 
 @pytest.mark.parametrize("option", ["--help", "--version"])
-def test_help_and_version_leave_with_0(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_and_version_leave_with_0(option, capsys):
     with pytest.raises(SystemExit) as left:
         main([option])
     assert not left.value.code and "torchsplit" in capsys.readouterr().out

@@ -25,9 +25,7 @@ def given(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
 
 
-def test_a_request_comes_in_and_its_plan_goes_out_by_standard_streams(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_request_comes_in_and_its_plan_goes_out_by_standard_streams(monkeypatch, capsys):
     given(monkeypatch, REQUEST.read_text())
     assert main(["plan", "-", "-o", "-"]) == 0
     plan = capsys.readouterr().out
@@ -45,26 +43,19 @@ def test_a_request_comes_in_and_its_plan_goes_out_by_standard_streams(
         ('{"format": "torchsplit.plan"}', "is a torchsplit.plan file"),
     ],
 )
-def test_standard_input_that_ends_half_way_is_one_message(
-    text: str, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_standard_input_that_ends_half_way_is_one_message(text, words, monkeypatch, capsys):
     given(monkeypatch, text)
     assert main(["plan", "-"]) == 2
     told = capsys.readouterr()
     assert words in told.err and told.err.count("\n") == 1 and not told.out
 
 
-def test_standard_input_is_read_once(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_standard_input_is_read_once(monkeypatch, stderr_of):
     given(monkeypatch, PROFILE.read_text())
-    assert main(["request", "-", "-", "--gpus", "1xA100-80GB"]) == 2
-    assert "standard input: is named twice" in capsys.readouterr().err
+    assert "standard input: is named twice" in stderr_of("request", "-", "-", "--gpus", "1xA100-80GB")
 
 
-def test_a_table_comes_by_standard_input(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_comes_by_standard_input(monkeypatch, capsys):
     given(monkeypatch, (EXAMPLES / "profiles" / "measured.csv").read_text())
     assert main(["estimate", "-", "--to", "A30-24GB", "-q"]) == 0
     assert "A30-24GB" in capsys.readouterr().out
@@ -79,34 +70,25 @@ def test_a_table_comes_by_standard_input(
         ["request", str(PROFILE), "--gpus", "1xA100-80GB", "-o", "nowhere/r.json"],
     ],
 )
-def test_no_folder_of_a_mistyped_path_is_made(
-    arguments: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_no_folder_of_a_mistyped_path_is_made(arguments, tmp_path, monkeypatch, stderr_of):
     monkeypatch.chdir(tmp_path)
-    assert main(arguments) == 2
-    assert "the folder 'nowhere' is not there" in capsys.readouterr().err
+    assert "the folder 'nowhere' is not there" in stderr_of(*arguments)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_is_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", str(REQUEST), "-o", str(tmp_path)]) == 2
-    assert "is a folder" in capsys.readouterr().err
+def test_a_folder_is_no_file(tmp_path, stderr_of):
+    assert "is a folder" in stderr_of("plan", REQUEST, "-o", tmp_path)
 
 
-def test_quiet_leaves_warnings_and_faults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_leaves_warnings_and_faults(tmp_path, capsys, stderr_of):
     assert main(["plan", str(REQUEST), "-o", str(tmp_path / "plan.json"), "--quiet"]) == 0
     assert capsys.readouterr().err == ""
-    assert main(["plan", "nothing.json", "--quiet"]) == 2
-    assert "nothing.json" in capsys.readouterr().err
+    assert "nothing.json" in stderr_of("plan", "nothing.json", "--quiet")
     none = ["request", str(PROFILE), "--gpus", "1xA30-24GB", "-q", "-o", str(tmp_path / "r.json")]
-    assert main(none) == 0
-    assert "warning: diamond has no profile row" in capsys.readouterr().err
+    assert "warning: diamond has no profile row" in stderr_of(*none, code=0)
 
 
-def test_a_plan_is_searched_for_as_long_as_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_is_searched_for_as_long_as_asked(tmp_path, stderr_of):
     saved = tmp_path / "request.json"
     command = [
         "plan",
@@ -118,8 +100,7 @@ def test_a_plan_is_searched_for_as_long_as_asked(tmp_path: Path, capsys: pytest.
         "-o",
         str(tmp_path / "p"),
     ]
-    assert main(command) == 0
-    assert "solver.time_limit_s 7" in capsys.readouterr().err
+    assert "solver.time_limit_s 7" in stderr_of(*command, code=0)
     assert read_file(saved)[1].solver.time_limit_s == 7
     assert main(["plan", str(REQUEST), "--time-limit", "-1"]) == 2
 
@@ -135,12 +116,9 @@ class TestDefaults:
         for name in ("TORCHSPLIT_GPUS", "TORCHSPLIT_TIME_LIMIT", "TORCHSPLIT_CONFIG"):
             monkeypatch.delenv(name, raising=False)
 
-    def test_the_command_line_goes_before_the_environment_before_the_file(
-        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_the_command_line_goes_before_the_environment_before_the_file(self, monkeypatch, stderr_of):
         Path("torchsplit.toml").write_text('gpus = "2xA100-80GB"\ntime_limit = 11\n')
-        assert main(self.COMMAND) == 0
-        assert "the fleet is 2xA100-80GB, of torchsplit.toml" in capsys.readouterr().err
+        assert "the fleet is 2xA100-80GB, of torchsplit.toml" in stderr_of(*self.COMMAND, code=0)
         request = read_file("r.json")[1]
         assert (request.gpus[0].type, request.gpus[0].count, request.solver.time_limit_s) == (
             "A100-80GB",
@@ -167,23 +145,16 @@ class TestDefaults:
             ('gpus = "1xA100-80GB"\ntime_limit = nan', "time_limit: is nan"),
         ],
     )
-    def test_what_is_wrong_in_the_file_is_one_message(
-        self, text: str, words: str, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_what_is_wrong_in_the_file_is_one_message(self, text, words, stderr_of):
         Path("torchsplit.toml").write_text(text)
-        assert main(self.COMMAND) == 2
-        assert words in capsys.readouterr().err
+        assert words in stderr_of(*self.COMMAND)
 
-    def test_without_any_the_option_is_missing(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert main(self.COMMAND) == 2
-        assert "--gpus is missing" in capsys.readouterr().err
+    def test_without_any_the_option_is_missing(self, stderr_of):
+        assert "--gpus is missing" in stderr_of(*self.COMMAND)
 
-    def test_a_file_that_is_named_and_not_there_is_a_fault(
-        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_a_file_that_is_named_and_not_there_is_a_fault(self, monkeypatch, stderr_of):
         monkeypatch.setenv("TORCHSPLIT_CONFIG", "site.toml")
-        assert main(self.COMMAND) == 2
-        assert "TORCHSPLIT_CONFIG: there is no file 'site.toml'" in capsys.readouterr().err
+        assert "TORCHSPLIT_CONFIG: there is no file 'site.toml'" in stderr_of(*self.COMMAND)
 
 
 def parsers() -> dict[str, argparse.ArgumentParser]:
@@ -194,7 +165,7 @@ def parsers() -> dict[str, argparse.ArgumentParser]:
     return dict(commands.choices)
 
 
-def test_every_option_has_its_word_and_its_unit() -> None:
+def test_every_option_has_its_word_and_its_unit():
     bare = [
         f"{name} {action.option_strings or action.dest}"
         for name, made in parsers().items()
@@ -206,7 +177,7 @@ def test_every_option_has_its_word_and_its_unit() -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_is_printed_for_each_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_completion_is_printed_for_each_shell(shell, capsys):
     assert main(["completion", shell]) == 0
     assert "torchsplit" in capsys.readouterr().out
 
@@ -215,7 +186,7 @@ def test_completion_is_printed_for_each_shell(shell: str, capsys: pytest.Capture
     ("line", "offered"),
     [("torchsplit pla", {"plan", "place"}), ("torchsplit plan --time", {"--time-limit"})],
 )
-def test_tab_completes_commands_and_options(line: str, offered: set[str], tmp_path: Path) -> None:
+def test_tab_completes_commands_and_options(line, offered, tmp_path):
     answer = tmp_path / "answer"
     environment = os.environ | {
         "_ARGCOMPLETE": "1",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 import pytest
 
@@ -18,14 +17,14 @@ def options(*words: str, host: str = "127.0.0.1") -> argparse.Namespace:
     return made.parse_args(words, argparse.Namespace(host=host))
 
 
-def test_without_an_option_the_defaults_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_option_the_defaults_hold(monkeypatch):
     monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
     assert limits_of(options()) == RequestLimits()
     assert access_of(options()) == AccessSettings(("127.0.0.1", "localhost", "::1"))
     assert access_of(options(host="0.0.0.0")).hosts == ("*",)
 
 
-def test_every_limit_has_an_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_every_limit_has_an_option(monkeypatch, tmp_path):
     words = (
         "--max-connections 5 --max-requests 6 --max-head-kib 7 --max-body-mib 8 --max-json-mib 9 --max-held-mib 10 "
         "--head-timeout-s 1 --body-timeout-s 2 --send-timeout-s 3 --keep-alive-s 4"
@@ -50,14 +49,14 @@ def test_every_limit_has_an_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         (["--keep-alive-s", "0"], "--keep-alive-s"),
     ],
 )
-def test_a_limit_out_of_range_is_named(words: list[str], where: str) -> None:
+def test_a_limit_out_of_range_is_named(words, where):
     with pytest.raises(InputFault) as told:
         limits_of(options(*words))
     assert told.value.where == where
 
 
 @pytest.mark.parametrize("text", ["", "short", "with a space in the middle", "ümlaut-in-the-middle-of-it"])
-def test_a_token_that_is_none_is_refused(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_that_is_none_is_refused(text, tmp_path, monkeypatch):
     (tmp_path / "token").write_text(text)
     monkeypatch.setenv(TOKEN_VARIABLE, text)
     for words, where in ((["--token-file", str(tmp_path / "token")], "--token-file"), ([], TOKEN_VARIABLE)):

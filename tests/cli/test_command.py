@@ -61,7 +61,7 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_graph_and_profile_belong_together(walked: Path) -> None:
+def test_graph_and_profile_belong_together(walked):
     graph = read_file(walked / "bert.graph.json", expected="torchsplit.graph")[1]
     profile = read_file(walked / "bert.profile.json", expected="torchsplit.profile")[1]
     assert graph.architecture_hash and graph.architecture_hash == profile.architecture_hash
@@ -76,7 +76,7 @@ def test_graph_and_profile_belong_together(walked: Path) -> None:
     assert all(row.low_rps < row.throughput_rps < row.high_rps for row in estimated)
 
 
-def test_cuts_hold_every_operation_once(walked: Path) -> None:
+def test_cuts_hold_every_operation_once(walked):
     graph = read_file(walked / "bert.graph.json")[1]
     cuts = read_file(walked / "bert.cuts.json", expected="torchsplit.partition")[1]
     assert cuts.candidates and cuts.source == "sample:bert"
@@ -86,7 +86,7 @@ def test_cuts_hold_every_operation_once(walked: Path) -> None:
         assert {node.id for node in graph.ops} <= set(listed)
 
 
-def test_a_candidate_is_a_variant_of_the_request(walked: Path) -> None:
+def test_a_candidate_is_a_variant_of_the_request(walked):
     request = read_file(walked / "request.json", expected="torchsplit.plan_request")[1]
     bert = next(model for model in request.models if model.name == "bert")
     profile = read_file(walked / "bert.profile.json")[1]
@@ -106,7 +106,7 @@ def test_a_candidate_is_a_variant_of_the_request(walked: Path) -> None:
             assert point.basis == "estimated"
 
 
-def test_the_plan_serves_both_models_and_is_deployable(walked: Path) -> None:
+def test_the_plan_serves_both_models_and_is_deployable(walked):
     outcome = read_file(walked / "plan.json", expected="torchsplit.plan")[1]
     assert outcome.status in ("optimal", "feasible")
     assert {model.name for model in outcome.models if model.throughput_rps > 0} == {"diamond", "bert"}
@@ -117,7 +117,7 @@ def test_the_plan_serves_both_models_and_is_deployable(walked: Path) -> None:
     )
 
 
-def test_planning_again_gives_the_same_plan(walked: Path) -> None:
+def test_planning_again_gives_the_same_plan(walked):
     first = json.loads((walked / "plan.json").read_text())
     if first["status"] != "optimal":
         assert first["objective"]["gap"] >= 0
@@ -149,13 +149,7 @@ def test_planning_again_gives_the_same_plan(walked: Path) -> None:
         (("partition", "sample:diamond"), "--profile"),
     ],
 )
-def test_bad_input_is_one_message_and_exit_code_2(
-    arguments: tuple[str, ...],
-    match: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_bad_input_is_one_message_and_exit_code_2(arguments, match, tmp_path, monkeypatch, capsys):
     (tmp_path / "noise.pt2").write_bytes(bytes(range(256)) * 4096)
     (tmp_path / "empty.pt2").write_bytes(b"")
     (tmp_path / "net.py").write_text("class Net: pass\n")
@@ -170,9 +164,7 @@ def test_bad_input_is_one_message_and_exit_code_2(
     assert "Traceback" not in printed.err and printed.out == ""
 
 
-def test_infeasible_is_exit_code_3_and_the_file_says_why(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_infeasible_is_exit_code_3_and_the_file_says_why(tmp_path, capsys):
     request = json.loads((ROOT / "examples" / "plan_request.json").read_text())
     request["models"][0]["min_throughput_rps"] = 1e9
     (tmp_path / "request.json").write_text(json.dumps(request))
@@ -183,29 +175,24 @@ def test_infeasible_is_exit_code_3_and_the_file_says_why(
     assert capsys.readouterr().err.count("conflict:") == len(outcome.conflicts)
 
 
-def test_a_deployment_folder_that_is_a_file_is_the_users_fault(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_deployment_folder_that_is_a_file_is_the_users_fault(tmp_path, stderr_of):
     (tmp_path / "out").write_text("")
-    assert main(["deploy", str(ROOT / "examples" / "plan.json"), "-o", str(tmp_path / "out")]) == 2
-    assert "is a file. Name a folder." in capsys.readouterr().err
+    assert "is a file. Name a folder." in stderr_of(
+        "deploy", ROOT / "examples" / "plan.json", "-o", tmp_path / "out"
+    )
 
 
-def test_our_own_fault_is_exit_code_1(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_our_own_fault_is_exit_code_1(monkeypatch, stderr_of):
     monkeypatch.setattr("torchsplit_core.workflow.trace", lambda *a, **k: 1 / 0)
-    assert main(["trace", "sample:bert"]) == 1
-    assert "internal fault (ZeroDivisionError" in capsys.readouterr().err
+    assert "internal fault (ZeroDivisionError" in stderr_of("trace", "sample:bert", code=1)
 
 
-def test_a_taken_port_is_named_and_another_found(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_taken_port_is_named_and_another_found(stderr_of):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        assert main(["app", "--port", str(port)]) == 2
-        told = capsys.readouterr().err
+        told = stderr_of("app", "--port", port)
         assert str(port) in told and f"Isolation: {isolation_level().text}" in told
         assert 8501 <= _free_port("127.0.0.1", None) <= 8600
 
@@ -222,23 +209,18 @@ class Net:
 """
 
 
-def test_a_model_reads_what_read_names_and_nothing_else(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_reads_what_read_names_and_nothing_else(tmp_path, stderr_of, monkeypatch):
     (tmp_path / "model").mkdir()
     (tmp_path / "weights").write_text("3")
     (tmp_path / "model" / "net.py").write_text(READS.format(weights=str(tmp_path / "weights")))
     monkeypatch.setenv("TORCHSPLIT_READABLE", str(tmp_path / "model"))
     command = ["trace", f"{tmp_path / 'model' / 'net.py'}:Net", "--trust", "-o", str(tmp_path / "graph")]
-    assert main([*command, "--read", str(tmp_path / "nowhere")]) == 2
-    assert "--read: " in capsys.readouterr().err
+    assert "--read: " in stderr_of(*command, "--read", tmp_path / "nowhere")
     assert main([*command, "--read", str(tmp_path / "weights")]) == 0
     assert os.environ["TORCHSPLIT_READABLE"] == str(tmp_path / "model")
 
 
-def test_draw_writes_a_picture_and_refuses_what_it_cannot(
-    walked: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_draw_writes_a_picture_and_refuses_what_it_cannot(walked, capsys):
     opened = ("--open", "encoder.layer.1,embeddings")
     assert here("draw", "bert.graph.json", "-o", "bert.svg", *opened, cwd=walked) == 0
     assert (walked / "bert.svg").read_text().startswith("<svg")
@@ -249,7 +231,7 @@ def test_draw_writes_a_picture_and_refuses_what_it_cannot(
     assert "Traceback" not in capsys.readouterr().err and not (walked / "bert.png").exists()
 
 
-def test_how_to_measure_reaches_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_to_measure_reaches_the_measurement(monkeypatch):
     heard: list[MeasurementSettings] = []
 
     def stop(source: str, *, settings: MeasurementSettings, **options: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,9 +25,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grid, "QUICK", SETTINGS)
 
 
-def test_it_writes_its_files_and_goes_on_where_it_stood(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_writes_its_files_and_goes_on_where_it_stood(tmp_path, capsys):
     folder, doc = tmp_path / "found", tmp_path / "doc.md"
     assert main(["evaluate", "--quick", "-o", str(folder), "--doc", str(doc), "--json"]) == 0
     told = capsys.readouterr()
@@ -46,9 +43,7 @@ def test_it_writes_its_files_and_goes_on_where_it_stood(
     assert (folder / "own.txt").read_text() == "stays"
 
 
-def test_a_run_that_is_stopped_leaves_what_it_has(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_is_stopped_leaves_what_it_has(tmp_path, capsys, monkeypatch):
     done = run.evaluate_case
 
     def stopped(key: CaseKey, *rest: object) -> object:
@@ -64,19 +59,16 @@ def test_a_run_that_is_stopped_leaves_what_it_has(
 
 
 @pytest.mark.parametrize("name", ["a file", "damaged", "below a file"])
-def test_a_folder_that_will_not_do_is_refused_with_a_message(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_will_not_do_is_refused_with_a_message(name, tmp_path, stderr_of):
     file = tmp_path / "file"
     file.write_text("")
     (tmp_path / "evaluation.json").write_text('{"format": "torchsplit.plan"}')
     where = {"a file": file, "damaged": tmp_path, "below a file": file / "folder"}[name]
-    assert main(["evaluate", "-o", str(where)]) == 2
-    told = capsys.readouterr().err
+    told = stderr_of("evaluate", "-o", where)
     assert told.count("torchsplit: ") == 1 and str(where.parent) in told and "Traceback" not in told
 
 
-def test_without_a_folder_it_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_folder_it_says_what_is_missing(capsys):
     assert main(["evaluate"]) == 2
     assert capsys.readouterr().err == (
         "torchsplit: evaluate: -o/--output is missing. See torchsplit evaluate --help.\n"
@@ -84,8 +76,8 @@ def test_without_a_folder_it_says_what_is_missing(capsys: pytest.CaptureFixture[
 
 
 def test_it_says_beforehand_what_its_searches_take_and_searches_as_long_as_it_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, capsys, stderr_of, monkeypatch
+):
     rule = CaseKey("S1", "stock", "exclusive", "off", "equal", "first_fit")
     keys = (
         rule,
@@ -120,12 +112,13 @@ def test_it_says_beforehand_what_its_searches_take_and_searches_as_long_as_it_is
     assert main(["evaluate", "--quick", "--time-limit", "3", "-o", folder]) == 0
     assert told[1].startswith("No plan is left to search for.")
     capsys.readouterr()
-    assert main(["evaluate", "--quick", "-o", folder]) == 2
-    assert "search for 3 s, not for 2 s. Add --time-limit 3 to go on" in capsys.readouterr().err
+    assert "search for 3 s, not for 2 s. Add --time-limit 3 to go on" in stderr_of(
+        "evaluate", "--quick", "-o", folder
+    )
     for wrong in ("0", "nan", "inf"):
         assert main(["evaluate", "--quick", "--time-limit", wrong, "-o", folder]) == 2
         assert capsys.readouterr().err.startswith("torchsplit: --time-limit: is ")
 
 
-def test_the_quick_grid_is_a_part_of_the_whole() -> None:
+def test_the_quick_grid_is_a_part_of_the_whole():
     assert len(grid.cases(quick=True)) < len(grid.cases(quick=False)) / 2

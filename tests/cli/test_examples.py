@@ -73,9 +73,7 @@ def given(word: str, command: str, folder: Path) -> str:
 @pytest.mark.parametrize(
     "words", [pytest.param(words, id=" ".join(words[:2]), marks=marks) for words, marks in CASES]
 )
-def test_an_example_goes_through(
-    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_example_goes_through(words, tmp_path, capsys):
     command, *more = words
     out = tmp_path / f"out{SUFFIX.get(command, '')}"
     told = [command, *(given(word, command, tmp_path) for word in more), "-o", str(out)]
@@ -83,7 +81,7 @@ def test_an_example_goes_through(
     assert out.exists()
 
 
-def test_every_shipped_file_is_tried_or_said_to_be_an_answer() -> None:
+def test_every_shipped_file_is_tried_or_said_to_be_an_answer():
     tried = {word for words, _ in CASES for word in words}
     shipped = {
         str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*") if path.suffix in (".json", ".csv")

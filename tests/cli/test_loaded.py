@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
@@ -113,7 +112,7 @@ def within(modules: set[str], names: tuple[str, ...]) -> set[str]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_loads_what_the_table_says(command: str, tmp_path: Path) -> None:
+def test_a_command_loads_what_the_table_says(command, tmp_path):
     allowed = COMMANDS[command]
     ((status, modules),) = loaded([*command.split(), "-o", str(tmp_path / "out")])
     assert status == 0
@@ -122,7 +121,7 @@ def test_a_command_loads_what_the_table_says(command: str, tmp_path: Path) -> No
     assert within(modules, allowed.never) == set()
 
 
-def test_help_and_version_load_no_package() -> None:
+def test_help_and_version_load_no_package():
     from torchsplit_core.cli.command import COMMANDS as known
 
     names = [name for _, _, texts in known for name in texts]
@@ -136,7 +135,7 @@ def test_help_and_version_load_no_package() -> None:
     assert rooms(told[-1][1]) <= few
 
 
-def test_a_plan_needs_neither_the_dashboard_nor_exporters_nor_torch(tmp_path: Path) -> None:
+def test_a_plan_needs_neither_the_dashboard_nor_exporters_nor_torch(tmp_path):
     hidden = (
         "streamlit", "plotly", "opentelemetry", "requests", "starlette", "uvicorn", "prometheus_client", "pandas",
         "pyarrow", "torch", "ray", "networkx", "pydot", "yaml", "fast_sugiyama", "scipy", "pyomo",
@@ -150,7 +149,7 @@ def test_a_plan_needs_neither_the_dashboard_nor_exporters_nor_torch(tmp_path: Pa
     assert told[1][0] == 2, "the second command is at fault, so commands of one process are told apart"
 
 
-def test_an_import_that_sneaks_in_is_found() -> None:
+def test_an_import_that_sneaks_in_is_found():
     modules = {
         "json",
         "torchsplit_core.cli.plan",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.planning.requests import on_a30
 from torchsplit_core.cli.command import main
 from torchsplit_core.files import read_file, write_file
 from torchsplit_core.planning.request.hash import request_hash
@@ -34,7 +34,7 @@ def request(**allowed: bool) -> PlanRequest:
     whole = Variant("whole", (Stage("whole", (Point(A30, "2g.12gb", 1, 10.0, 50.0),)),))
     variants = (whole, Variant("cut", stages, (1e6,)))
     model = PlanModel("bert", tuple(replace(item, allowed=allowed.get(item.name, True)) for item in variants))
-    return PlanRequest((FleetEntry(A30),), (model,))
+    return on_a30(model)
 
 
 def uncertain() -> PlanRequest:
@@ -42,15 +42,11 @@ def uncertain() -> PlanRequest:
     guessed = Point(A30, "4g.24gb", 8, 100.0, 20.0, basis="estimated", low_rps=60.0, high_rps=140.0)
     known = Point(A30, "4g.24gb", 4, 95.0, 20.0, low_rps=90.0, high_rps=96.0)
     stage = Stage("whole", (guessed, known))
-    return PlanRequest(
-        (FleetEntry(A30),), (PlanModel("bert", (Variant("whole", (stage,)),), demand_rps=80.0),)
-    )
+    return on_a30(PlanModel("bert", (Variant("whole", (stage,)),), demand_rps=80.0))
 
 
 @pytest.mark.parametrize(("allowed", "variant"), [({}, "cut"), ({"cut": False}, "whole")])
-def test_a_plan_runs_what_is_allowed_and_deploys(
-    allowed: dict[str, bool], variant: str, tmp_path: Path
-) -> None:
+def test_a_plan_runs_what_is_allowed_and_deploys(allowed, variant, tmp_path):
     asked, planned = str(tmp_path / "request.json"), str(tmp_path / "plan.json")
     write_file(request(**allowed), asked)
     assert main(["plan", asked, "-o", planned, "--explain"]) == 0
@@ -60,8 +56,8 @@ def test_a_plan_runs_what_is_allowed_and_deploys(
 
 
 def test_models_without_a_source_are_deployed_as_images_and_what_is_left_out_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    tmp_path, capsys, stderr_of
+):
     given = [
         str(EXAMPLES / "plan.json"),
         "--request",
@@ -82,30 +78,24 @@ def test_models_without_a_source_are_deployed_as_images_and_what_is_left_out_is_
     for wrong in (["--image", "bert"], ["--image", "berta=x"], ["--command", "bert='"]):
         assert main(["deploy", *given, *wrong]) == 2
         assert capsys.readouterr().err
-    assert main(["deploy", given[0], *own, "-o", str(tmp_path)]) == 2
-    assert "--request" in capsys.readouterr().err
+    assert "--request" in stderr_of("deploy", given[0], *own, "-o", tmp_path)
 
 
-def test_a_plan_says_what_crosses_its_cuts_and_that_its_link_binds(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plan_says_what_crosses_its_cuts_and_that_its_link_binds(tmp_path, stderr_of):
     asked, planned = str(tmp_path / "request.json"), str(tmp_path / "plan.json")
     write_file(request(whole=False), asked)
-    assert main(["plan", asked, "-o", planned]) == 0
-    told = capsys.readouterr().err
+    told = stderr_of("plan", asked, "-o", planned, code=0)
     assert ", 30 MB/s across its cuts" in told
     assert "warning: bert: transfers between stages count as free. Set the link" in told
     write_file(replace(request(whole=False), link_gb_per_s=0.01), asked)
-    assert main(["plan", asked, "-o", planned, "--explain"]) == 0
-    told = capsys.readouterr().err
+    told = stderr_of("plan", asked, "-o", planned, "--explain", code=0)
     assert ", 10 MB/s across its cuts" in told and "count as free" not in told
     assert "bert: the link binds (0.01 GB/s)" in told
     write_file(request(cut=False), asked)
-    assert main(["plan", asked, "-o", planned]) == 0
-    assert "across" not in capsys.readouterr().err
+    assert "across" not in stderr_of("plan", asked, "-o", planned, code=0)
 
 
-def test_a_request_takes_link_and_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_request_takes_link_and_network(tmp_path, capsys, stderr_of):
     profile, asked = tmp_path / "profile.json", tmp_path / "request.json"
     row = ProfileRow("whole", A30, "2g.12gb", 1, 1, 100.0, 8.0, None, None, None, "estimated")
     write_file(Profile("sample:bert", "h", {}, (row,), ()), profile)
@@ -118,23 +108,19 @@ def test_a_request_takes_link_and_network(tmp_path: Path, capsys: pytest.Capture
     assert (found.link_gb_per_s, found.network_gb_per_s) == (12.0, 1.5)
     capsys.readouterr()
     for option in ("--link", "--network"):
-        assert main([*made, option, "0"]) == 2
-        told = capsys.readouterr().err
+        told = stderr_of(*made, option, "0")
         assert option in told and "Traceback" not in told
 
 
-def test_a_model_that_may_not_run_is_one_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_that_may_not_run_is_one_message(tmp_path, stderr_of):
     asked = tmp_path / "request.json"
     write_file(request(cut=False, whole=False), asked)
     assert json.loads(asked.read_text())["models"][0]["variants"][0]["allowed"] is False
-    assert main(["plan", str(asked), "-o", str(tmp_path / "plan.json")]) == 2
-    told = capsys.readouterr().err
+    told = stderr_of("plan", asked, "-o", tmp_path / "plan.json")
     assert "model bert" in told and "Allow one" in told and "Traceback" not in told
 
 
-def test_plan_at_low_plans_the_lower_ends_and_saves_what_it_answers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_plan_at_low_plans_the_lower_ends_and_saves_what_it_answers(tmp_path, capsys):
     asked, saved = str(tmp_path / "request.json"), str(tmp_path / "low.json")
     write_file(uncertain(), asked)
     for more, rps in (([], 100.0), (["--plan-at", "nominal"], 100.0), (["--plan-at", "low"], 90.0)):
@@ -152,9 +138,7 @@ def test_plan_at_low_plans_the_lower_ends_and_saves_what_it_answers(
     assert read_file(planned)[1].request_sha256 == request_hash(uncertain())
 
 
-def test_the_summary_says_what_the_plan_rests_on_and_json_stays_the_outcome(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_summary_says_what_the_plan_rests_on_and_json_stays_the_outcome(tmp_path, capsys):
     asked = str(tmp_path / "request.json")
     write_file(uncertain(), asked)
     assert main(["plan", asked, "--json"]) == 0
@@ -178,9 +162,7 @@ def test_the_summary_says_what_the_plan_rests_on_and_json_stays_the_outcome(
     assert "surest to fail" not in told.err and "best measured" not in told.err
 
 
-def test_bytes_across_cuts_and_what_would_help_are_printed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bytes_across_cuts_and_what_would_help_are_printed(tmp_path, capsys):
     asked = str(tmp_path / "request.json")
     write_file(request(whole=False), asked)
     assert main(["plan", asked, "-o", str(tmp_path / "plan.json")]) == 0
@@ -199,29 +181,24 @@ def test_bytes_across_cuts_and_what_would_help_are_printed(
         assert [one for one in told if one.startswith("would help: ")] == [f"would help: {line}"]
 
 
-def test_a_spare_gpu_is_asked_for_on_the_command_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_spare_gpu_is_asked_for_on_the_command_line(tmp_path, stderr_of):
     asked, planned = str(tmp_path / "request.json"), str(tmp_path / "plan.json")
     known = request()
     model = replace(known.models[0], min_throughput_rps=15.0, demand_rps=35.0)
     write_file(replace(known, gpus=(FleetEntry(A30, count=2),), models=(model,)), asked)
-    assert main(["plan", asked, "-o", planned]) == 0
-    told = capsys.readouterr().err
+    told = stderr_of("plan", asked, "-o", planned, code=0)
     assert "if lost, the worst of" in told and "bert" in told
-    assert main(["plan", asked, "-o", planned, "--spare", "1"]) == 0
-    told = capsys.readouterr().err
+    told = stderr_of("plan", asked, "-o", planned, "--spare", "1", code=0)
     assert "every minimum holds with any one GPU lost" in told
     alone = str(tmp_path / "alone.json")
     write_file(replace(known, models=(model,)), alone)
-    assert main(["plan", alone, "-o", planned, "--spare", "1"]) == 3
-    assert "No plan survives the loss of the only GPU" in capsys.readouterr().err
+    assert "No plan survives the loss of the only GPU" in stderr_of(
+        "plan", alone, "-o", planned, "--spare", "1", code=3
+    )
     assert read_file(alone)[1].objective.survives == 0
 
 
-def test_the_fewest_gpus_of_models_without_a_minimum_are_refused_or_take_the_demands(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_fewest_gpus_of_models_without_a_minimum_are_refused_or_take_the_demands(tmp_path, capsys):
     asked, planned, saved = (str(tmp_path / name) for name in ("request.json", "plan.json", "saved.json"))
     known = request()
     model = replace(known.models[0], demand_rps=15.0)
@@ -244,12 +221,11 @@ def test_the_fewest_gpus_of_models_without_a_minimum_are_refused_or_take_the_dem
     assert main(["sweep", asked, "--vary", "min_throughput:bert=0,15"]) == 0
 
 
-def test_a_plan_tells_response_times_where_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_tells_response_times_where_asked(tmp_path, capsys, stderr_of):
     asked = str(tmp_path / "request.json")
     models = tuple(replace(model, demand_rps=6.0) for model in request(cut=False).models)
     write_file(replace(request(cut=False), models=models), asked)
-    assert main(["plan", asked, "-o", str(tmp_path / "plan.json")]) == 0
-    assert "simulated:" not in capsys.readouterr().err
+    assert "simulated:" not in stderr_of("plan", asked, "-o", tmp_path / "plan.json", code=0)
     assert main(["plan", asked, "-o", str(tmp_path / "plan.json"), "--simulate"]) == 0
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("simulated:")]
     # Two instances of 10 requests/s.
@@ -263,31 +239,23 @@ def limited(limit: float) -> PlanRequest:
         Point(A30, "4g.24gb", batch, 1000 * batch / (10 + batch), 10.0 + batch) for batch in (1, 2, 4)
     )
     variant = Variant("whole", (Stage("whole", points),))
-    return PlanRequest(
-        (FleetEntry(A30),), (PlanModel("bert", (variant,), demand_rps=100.0, max_response_ms=limit),)
-    )
+    return on_a30(PlanModel("bert", (variant,), demand_rps=100.0, max_response_ms=limit))
 
 
-def test_a_plan_says_what_its_clients_wait_and_what_bounds_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plan_says_what_its_clients_wait_and_what_bounds_it(tmp_path, stderr_of):
     asked, planned = str(tmp_path / "request.json"), str(tmp_path / "plan.json")
     write_file(limited(60.0), asked)
-    assert main(["plan", asked, "-o", planned]) == 0
-    told = capsys.readouterr().err
+    told = stderr_of("plan", asked, "-o", planned, code=0)
     (got,) = read_file(planned)[1].models
     assert got.response_ms.p95 <= 60.0 and got.max_wait_ms == 0.0
     assert f"p95 {got.response_ms.p95:.4g} ms" in told and "p95 within 60 ms" in told
     assert f"bound by {got.response_bound_by} (" in told
 
 
-def test_a_limit_below_one_service_time_ends_with_the_reason(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_limit_below_one_service_time_ends_with_the_reason(tmp_path, stderr_of):
     asked, planned = str(tmp_path / "request.json"), str(tmp_path / "plan.json")
     write_file(limited(10.9), asked)
-    assert main(["plan", asked, "-o", planned]) == 3
-    told = capsys.readouterr().err
+    told = stderr_of("plan", asked, "-o", planned, code=3)
     assert (
         "max_response_ms 10.9 is below the 11 ms" in told and "would help: raise the max_response_ms" in told
     )

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.app.graphs import encoder, timed
 from torchsplit_core import workflow
-from torchsplit_core.cli.command import main
 
 OLD = "points kept for this device and software are old (measured under the earlier architecture hash)"
 
 
 @pytest.mark.parametrize("old", [0, 3])
-def test_old_points_are_told_where_there_are_any(
-    old: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_old_points_are_told_where_there_are_any(old, tmp_path, monkeypatch, stderr_of):
     graph = encoder(2)
     found = timed(graph)
     told = replace(found, environment={**found.environment, **({"old_points": old} if old else {})})
@@ -28,7 +24,6 @@ def test_old_points_are_told_where_there_are_any(
 
     monkeypatch.setattr(workflow, "profile", profile)
     monkeypatch.setenv("TORCHSPLIT_HOME", str(tmp_path))
-    assert main(("profile", "sample:diamond", "-o", str(tmp_path / "p.json"))) == 0
-    said = capsys.readouterr().err
+    said = stderr_of("profile", "sample:diamond", "-o", tmp_path / "p.json", code=0)
     assert (f"{old} {OLD}: they stay stored and are never taken over." in said) == bool(old)
     assert (OLD in said) == bool(old)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.planning.requests import whole_model
 from torchsplit_core.cli.arguments.request_options import add_request_options, with_colocations
 from torchsplit_core.cli.command import main
 from torchsplit_core.files import read_file, write_file
@@ -46,7 +47,7 @@ def asked(tmp_path: Path, *arguments: str) -> PlanRequest:
     return request
 
 
-def test_every_field_has_its_option(paths: list[str], tmp_path: Path) -> None:
+def test_every_field_has_its_option(paths, tmp_path):
     request = asked(
         tmp_path, *paths, "--gpus", "n/g=A30-24GB@cost=3@node=n@layouts=4x1g.6gb/2x2g.12gb,2xA30-24GB",
         "--colocate", "bert+ocr", "--prefer-together", "a+b+ocr=1.2e6,bert+a+b=5", "--cap", "bert", "a+b",
@@ -74,7 +75,7 @@ def test_every_field_has_its_option(paths: list[str], tmp_path: Path) -> None:
     assert (point.low_rps, point.high_rps, point.basis) == (80.0, 150.0, "estimated")
 
 
-def test_without_them_a_request_says_nothing_of_them(paths: list[str], tmp_path: Path) -> None:
+def test_without_them_a_request_says_nothing_of_them(paths, tmp_path):
     request = asked(tmp_path, *paths, "--gpus", "A30-24GB")
     text = (tmp_path / "request.json").read_text()
     assert request.colocations == () and "plan_at" not in text and "allowed" not in text
@@ -116,19 +117,16 @@ def test_without_them_a_request_says_nothing_of_them(paths: list[str], tmp_path:
         ("--gpus", "a=A30-24GB,a=A30-24GB", "names the id 'a' twice"),
     ],
 )
-def test_what_is_unclear_is_one_message(
-    option: str, value: str, told: str, paths: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["request", *paths, "--gpus", "A30-24GB", option, value]) == 2
-    said = capsys.readouterr().err
+def test_what_is_unclear_is_one_message(option, value, told, paths, stderr_of):
+    said = stderr_of("request", *paths, "--gpus", "A30-24GB", option, value)
     assert told in said and "Traceback" not in said
 
 
-def test_stages_are_named_as_in_a_request(paths: list[str]) -> None:
+def test_stages_are_named_as_in_a_request(paths):
     cut = Variant(
         "cut1", (Stage("cut1.1of2", ()), Stage("cut1.2of2", ())), (0.0,), cut_bytes_per_request=(8.0,)
     )
-    models = (PlanModel("bert", (cut,)), PlanModel("a+b", (Variant("whole", (Stage("whole", ()),)),)))
+    models = (PlanModel("bert", (cut,)), whole_model("a+b", ()))
     made = argparse.ArgumentParser()
     add_request_options(made)
     options = made.parse_args(
@@ -143,7 +141,7 @@ def test_stages_are_named_as_in_a_request(paths: list[str]) -> None:
     assert [flow.bytes_per_request for flow in flows_of(request)] == [8.0, 5.0]
 
 
-def test_names_that_read_in_two_ways_are_refused(paths: list[str], tmp_path: Path) -> None:
+def test_names_that_read_in_two_ways_are_refused(paths, tmp_path):
     for name in ("a", "b"):
         write_file(profile(name), tmp_path / f"{name}.json")
     more = [*paths, str(tmp_path / "a.json"), str(tmp_path / "b.json")]
@@ -171,18 +169,12 @@ def rates(request: PlanRequest) -> dict[str, list[float]]:
 
 
 @pytest.mark.parametrize(("options", "rate"), [((), 90.0), (("--sequence-length", "128"), 110.0)])
-def test_rows_of_one_sequence_length_are_taken(
-    two_lengths: str, paths: list[str], tmp_path: Path, options: tuple[str, ...], rate: float
-) -> None:
+def test_rows_of_one_sequence_length_are_taken(two_lengths, paths, tmp_path, options, rate):
     request = asked(tmp_path, two_lengths, paths[1], "--gpus", "1xA30-24GB", *options)
     assert rates(request) == {"bert": [rate], "ocr": [100.0]}
 
 
-def test_a_sequence_length_that_no_row_has_is_refused(
-    two_lengths: str, paths: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sequence_length_that_no_row_has_is_refused(two_lengths, paths, stderr_of):
     ask = ["--gpus", "1xA30-24GB", "--sequence-length", "64"]
-    assert main(["request", two_lengths, *ask]) == 2
-    assert "Give one of its lengths: 128, 512." in capsys.readouterr().err
-    assert main(["request", paths[1], *ask]) == 2
-    assert "No profile names a sequence length" in capsys.readouterr().err
+    assert "Give one of its lengths: 128, 512." in stderr_of("request", two_lengths, *ask)
+    assert "No profile names a sequence length" in stderr_of("request", paths[1], *ask)

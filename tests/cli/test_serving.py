@@ -6,8 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core import cli, workflow
 from torchsplit_core.files import write_file
@@ -28,9 +26,7 @@ def written(folder: Path, request: PlanRequest) -> list[str]:
     return [str(folder / "plan.json"), "--request", str(folder / "request.json")]
 
 
-def test_serve_says_what_the_front_does_not_pass_before_it_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_serve_says_what_the_front_does_not_pass_before_it_starts(tmp_path, monkeypatch, capsys):
     before: list[str] = []
     monkeypatch.setattr(workflow, "serve", lambda *given, **more: before.append(capsys.readouterr().err))
     assert cli.main(["serve", *written(tmp_path, replace(REQUEST, front=SLOW))]) == 0
@@ -42,9 +38,7 @@ def test_serve_says_what_the_front_does_not_pass_before_it_starts(
     assert [WORDS in text for text in before] == [True, False, True]
 
 
-def test_measure_measures_the_front_where_nobody_knows_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_measure_measures_the_front_where_nobody_knows_it(tmp_path, monkeypatch):
     asked: list[Any] = []
 
     def measure(outcome: Any, request: PlanRequest, *given: Any, **more: Any) -> Measurement:

@@ -35,7 +35,7 @@ def simulated(folder: Path, *arguments: str) -> SimulationRequest:
     return request
 
 
-def test_the_example_request_has_the_example_outcome(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_request_has_the_example_outcome(capsys):
     assert main(["simulate", str(EXAMPLES / "simulation_request.json"), "--json"]) == 0
     told = capsys.readouterr()
     outcome = read_text(told.out)[1]
@@ -51,9 +51,7 @@ def test_the_example_request_has_the_example_outcome(capsys: pytest.CaptureFixtu
     assert f"highest load: p95 keeps every limit at {factors}" in told.err
 
 
-def test_a_plan_is_simulated_at_a_load_and_its_request_saved(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plan_is_simulated_at_a_load_and_its_request_saved(tmp_path, capsys):
     request = simulated(tmp_path, "--load", "1.2", "--slo", "bert=500", "--find", "90", "--seed", "3")
     assert {model.name: model.arrivals for model in request.models} == {
         name: PoissonArrivals(rate * 1.2) for name, rate in DEMANDS.items()
@@ -70,7 +68,7 @@ def test_a_plan_is_simulated_at_a_load_and_its_request_saved(
     assert first["highest_load"]["factor"] > 0
 
 
-def test_arrivals_have_names_and_a_model_its_own(tmp_path: Path) -> None:
+def test_arrivals_have_names_and_a_model_its_own(tmp_path):
     given = [
         "--arrivals",
         "gamma:2",
@@ -87,7 +85,7 @@ def test_arrivals_have_names_and_a_model_its_own(tmp_path: Path) -> None:
     }
 
 
-def test_a_table_of_arrivals_is_a_trace(tmp_path: Path) -> None:
+def test_a_table_of_arrivals_is_a_trace(tmp_path):
     (tmp_path / "trace.csv").write_text("time_s\n0\n0.5\n0.75\n")
     request = simulated(tmp_path, "--arrivals", str(tmp_path / "trace.csv"))
     assert {model.arrivals for model in request.models} == {TraceArrivals((0.0, 0.5, 0.75))}
@@ -96,15 +94,12 @@ def test_a_table_of_arrivals_is_a_trace(tmp_path: Path) -> None:
     assert {model["response_ci95_ms"]["mean"] for model in models} == {None}
 
 
-def test_a_model_without_an_instance_and_another_request_are_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_without_an_instance_and_another_request_are_said(tmp_path, stderr_of):
     asked = json.loads((EXAMPLES / "plan_request.json").read_text())
     asked["models"].append(asked["models"][0] | {"name": "more"})
     (tmp_path / "asked.json").write_text(json.dumps(asked))
     asked_at, out = str(tmp_path / "asked.json"), str(tmp_path / "o.json")
-    assert main(["simulate", PLAN[0], "--request", asked_at, "--requests", "100", "-o", out]) == 0
-    told = capsys.readouterr().err
+    told = stderr_of("simulate", PLAN[0], "--request", asked_at, "--requests", "100", "-o", out, code=0)
     assert "more has no instance" in told and "answers another request" in told
 
 
@@ -129,9 +124,7 @@ def test_a_model_without_an_instance_and_another_request_are_said(
         ([*PLAN, "--seed", "-1"], "seed: "),
     ],
 )
-def test_faults_of_the_input_are_one_message(
-    arguments: list[str], match: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_faults_of_the_input_are_one_message(arguments, match, tmp_path, capsys):
     assert main(["simulate", *arguments, "-o", str(tmp_path / "o.json")]) == 2
     told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("torchsplit:")]
     assert len(told) == 1 and match in told[0]

@@ -28,7 +28,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 @pytest.mark.slow
-def test_estimate_of_the_example_as_a_command_of_its_own(tmp_path: Path) -> None:
+def test_estimate_of_the_example_as_a_command_of_its_own(tmp_path):
     done = subprocess.run(
         [
             *(sys.executable, "-m", "torchsplit_core", "estimate"),
@@ -60,7 +60,7 @@ def test_estimate_of_the_example_as_a_command_of_its_own(tmp_path: Path) -> None
     assert errors[len(errors) // 2] < 0.05
 
 
-def test_estimate_prints_csv_or_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_estimate_prints_csv_or_json(capsys, tmp_path):
     command = ("estimate", str(EXAMPLES / "measured.csv"), str(EXAMPLES / "query.csv"))
     assert main(command) == 0
     text = capsys.readouterr().out
@@ -71,7 +71,7 @@ def test_estimate_prints_csv_or_json(capsys: pytest.CaptureFixture[str], tmp_pat
     assert len(printed) == len(text.splitlines()) - 1
 
 
-def test_the_whole_library_goes_out_and_comes_in_again(tmp_path: Path) -> None:
+def test_the_whole_library_goes_out_and_comes_in_again(tmp_path):
     table, folder = tmp_path / "rows.csv", tmp_path / "profiles"
     assert main(("export", "library", "-o", str(table))) == 0
     assert main(("import", str(table), "-o", str(folder))) == 0
@@ -82,10 +82,9 @@ def test_the_whole_library_goes_out_and_comes_in_again(tmp_path: Path) -> None:
     assert (tmp_path / "again.csv").read_text() == table.read_text()
 
 
-def test_one_model_is_one_file_or_standard_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_model_is_one_file_or_standard_output(tmp_path, capsys, stderr_of):
     source = str(EXAMPLES / "other_columns.csv")
-    assert main(("import", source, "-o", str(tmp_path / "bert.json"))) == 0
-    assert "'QPS' as throughput_rps" in capsys.readouterr().err
+    assert "'QPS' as throughput_rps" in stderr_of("import", source, "-o", tmp_path / "bert.json", code=0)
     profile = read_file(tmp_path / "bert.json", expected="torchsplit.profile")[1]
     assert profile.source == "import:bert"
     assert {row.throughput_rps for row in profile.rows} <= {
@@ -98,7 +97,7 @@ def test_one_model_is_one_file_or_standard_output(tmp_path: Path, capsys: pytest
     assert json.loads(capsys.readouterr().out)["format"] == "torchsplit.profile"
 
 
-def test_several_models_want_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_models_want_a_folder(tmp_path, capsys):
     table = tmp_path / "t.csv"
     table.write_text("model,compute_slices,batch_size,throughput_rps\n../a,7,8,100\nA?,7,8,50\n,7,8,9\n")
     assert "line 4, model" in refused(capsys, "import", str(table), "-o", str(tmp_path / "out"))
@@ -116,7 +115,7 @@ def test_several_models_want_a_folder(tmp_path: Path, capsys: pytest.CaptureFixt
     assert [item["source"] for item in json.loads(capsys.readouterr().out)] == ["import:../a", "import:A?"]
 
 
-def test_columns_are_mapped_and_what_is_lacking_is_given(tmp_path: Path) -> None:
+def test_columns_are_mapped_and_what_is_lacking_is_given(tmp_path):
     table = tmp_path / "t.csv"
     table.write_text("size,a=b\n4,100\n")
     assert (
@@ -132,7 +131,7 @@ def test_columns_are_mapped_and_what_is_lacking_is_given(tmp_path: Path) -> None
     assert (row.gpu_type, row.profile, row.batch_size, row.throughput_rps) == ("A30-24GB", "1g.6gb", 4, 100)
 
 
-def test_triton_s_files_and_one_profile_of_several(tmp_path: Path) -> None:
+def test_triton_s_files_and_one_profile_of_several(tmp_path):
     for batch in ("1", "8"):
         assert (
             main(
@@ -164,9 +163,7 @@ def test_triton_s_files_and_one_profile_of_several(tmp_path: Path) -> None:
         (b"model,compute_slices,batch_size,throughput_rps\nm,7,8,much\n", "line 2, throughput_rps"),
     ],
 )
-def test_what_is_no_table_is_one_message_and_exit_code_2(
-    content: bytes, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_no_table_is_one_message_and_exit_code_2(content, words, tmp_path, capsys):
     path = tmp_path / "mine.csv"
     path.write_bytes(content)
     told = refused(capsys, "import", str(path), "-o", str(tmp_path / "out.json"))
@@ -175,7 +172,7 @@ def test_what_is_no_table_is_one_message_and_exit_code_2(
     assert "Traceback" not in refused(capsys, "estimate", str(path), str(path))
 
 
-def test_files_and_arguments_that_are_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_and_arguments_that_are_wrong(tmp_path, capsys):
     table = str(EXAMPLES / "measured.csv")
     query = str(EXAMPLES / "query.csv")
     assert "nowhere.csv: cannot be read: no such file" in refused(capsys, "estimate", table, "nowhere.csv")
@@ -190,9 +187,7 @@ def test_files_and_arguments_that_are_wrong(tmp_path: Path, capsys: pytest.Captu
     assert "is a file" in refused(capsys, "estimate", table, query, "-o", str(tmp_path / "file" / "o.csv"))
 
 
-def test_a_table_beyond_the_limit_is_refused_unread(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_beyond_the_limit_is_refused_unread(tmp_path, capsys):
     path = tmp_path / "huge.csv"
     with path.open("wb") as stream:
         stream.truncate(2**40)
@@ -209,11 +204,11 @@ def test_a_table_beyond_the_limit_is_refused_unread(
         ("x" * 300, (), "x" * 80 + ".profile.json"),
     ],
 )
-def test_file_names_are_safe(name: str, taken: tuple[str, ...], expected: str) -> None:
+def test_file_names_are_safe(name, taken, expected):
     assert file_name(Profile(f"import:{name}", ""), taken) == expected
 
 
-def test_other_commands_do_not_load_the_tables() -> None:
+def test_other_commands_do_not_load_the_tables():
     program = (
         "import sys; from torchsplit_core.cli import command; command._parser(); "
         "sys.exit(any(name in sys.modules for name in ('scipy', 'torch', 'torchsplit_core.tables')))"
@@ -229,14 +224,11 @@ net,7,32,1,700,46
 """
 
 
-def test_estimate_to_other_types_has_the_tables_columns_and_imports_beside_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_estimate_to_other_types_has_the_tables_columns_and_imports_beside_it(tmp_path, stderr_of):
     measured, estimated = tmp_path / "measured.csv", tmp_path / "estimated.csv"
     measured.write_text(MEASURED)
     to = "H100-SXM5-80GB,L4-24GB"
-    assert main(["estimate", str(measured), "--to", to, "-o", str(estimated)]) == 0
-    assert "none of them measured" in capsys.readouterr().err
+    assert "none of them measured" in stderr_of("estimate", measured, "--to", to, "-o", estimated, code=0)
     with estimated.open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert list(rows[0])[:6] == MEASURED.splitlines()[0].split(",")
@@ -253,8 +245,8 @@ def test_estimate_to_other_types_has_the_tables_columns_and_imports_beside_it(
 
 
 def test_a_request_for_a_fleet_without_figures_is_refused_and_mended_by_the_named_command(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, capsys, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     asked = json.loads((ROOT / "examples" / "mixes" / "s1_fair_2gpus.json").read_text())
     asked["gpus"] = [{"type": "H100-SXM5-80GB", "count": 1}]
@@ -290,14 +282,12 @@ def test_a_request_for_a_fleet_without_figures_is_refused_and_mended_by_the_name
         ("", "L4-24GB", "empty"),
     ],
 )
-def test_estimate_to_refuses_what_it_cannot_estimate(
-    text: str, to: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_estimate_to_refuses_what_it_cannot_estimate(text, to, told, tmp_path, capsys):
     (tmp_path / "rows.csv").write_text(text)
     assert told in refused(capsys, "estimate", str(tmp_path / "rows.csv"), "--to", to)
 
 
-def test_estimate_wants_a_query_or_types(capsys: pytest.CaptureFixture[str]) -> None:
+def test_estimate_wants_a_query_or_types(capsys):
     example = str(EXAMPLES / "measured.csv")
     assert "QUERY.csv: is missing" in refused(capsys, "estimate", example)
     assert "--to too" in refused(capsys, "estimate", example, example, "--to", "L4-24GB")

@@ -14,7 +14,7 @@ import yaml
 from tests.support.deployment.asked import asked
 from tests.support.deployment.helpers import plan_of, planned_gpu, tenant
 from torchsplit_core.files import read_text
-from torchsplit_core.values import InputFault, PlannedGpu, PlannedSlice, PlanOutcome
+from torchsplit_core.values import InputFault, PlanOutcome
 
 # The Compose specification's own schema (github.com/compose-spec/compose-spec, Apache-2.0), as check-jsonschema has it.
 SCHEMA = json.loads(
@@ -29,7 +29,7 @@ def project(plan: PlanOutcome, name: str = "compose/compose.yaml") -> dict[str, 
     return found
 
 
-def test_each_slice_is_a_container_with_its_device_and_port(mixed_plan: PlanOutcome) -> None:
+def test_each_slice_is_a_container_with_its_device_and_port(mixed_plan):
     found = project(mixed_plan, "compose/node0/compose.yaml")
     servers = {name: one for name, one in found["services"].items() if name != "router"}
     assert len(servers) == 6
@@ -51,7 +51,7 @@ def test_each_slice_is_a_container_with_its_device_and_port(mixed_plan: PlanOutc
     assert ports == ["8000:8000", *(f"{8001 + i}:8000" for i in range(6))]
 
 
-def test_the_router_knows_its_own_servers_by_name_and_others_by_host(mixed_plan: PlanOutcome) -> None:
+def test_the_router_knows_its_own_servers_by_name_and_others_by_host(mixed_plan):
     texts = asked(mixed_plan).texts("compose")
     _, routes = read_text(texts["compose/node0/routes.json"], expected="torchsplit.routes")
     clip = next(model for model in routes.models if model.name == "clip")
@@ -62,15 +62,15 @@ def test_the_router_knows_its_own_servers_by_name_and_others_by_host(mixed_plan:
     assert urls[2] == "http://node1:8001"
 
 
-def test_cores_are_a_cpuset_and_no_device() -> None:
-    slices = tuple(PlannedSlice("2c", start, (tenant("a"),)) for start in (0, 2))
-    found = project(plan_of(PlannedGpu("cpu0", "CPU-4c", True, slices)))
+def test_cores_are_a_cpuset_and_no_device():
+    slices = tuple(("2c", start, tenant("a")) for start in (0, 2))
+    found = project(plan_of(planned_gpu("cpu0", "CPU-4c", slices)))
     servers = [one for name, one in found["services"].items() if name != "router"]
     assert [one["cpuset"] for one in servers] == ["0-1", "2-3"]
     assert all("deploy" not in one for one in servers)
 
 
-def test_hosts_without_names_for_each_other_are_refused() -> None:
+def test_hosts_without_names_for_each_other_are_refused():
     slices = [("7g.80gb", 0, "a")]
     two = plan_of(planned_gpu("a b/gpu0", "A100-80GB", slices), planned_gpu("n/gpu0", "A100-80GB", slices))
     for name in ("compose", "systemd", "triton", "ray-serve", "slurm"):
@@ -83,7 +83,7 @@ def test_hosts_without_names_for_each_other_are_refused() -> None:
     assert asked(plan_of(planned_gpu("a b/gpu0", "A100-80GB", slices))).texts("compose")
 
 
-def test_the_schema_notices_an_unknown_key(mixed_plan: PlanOutcome) -> None:
+def test_the_schema_notices_an_unknown_key(mixed_plan):
     found = project(mixed_plan, "compose/node0/compose.yaml")
     found["services"]["router"]["helthcheck"] = {}
     with pytest.raises(jsonschema.ValidationError):

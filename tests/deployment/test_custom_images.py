@@ -17,7 +17,7 @@ from tests.support.deployment.asked import Asked, asked
 from tests.support.deployment.helpers import plan_of, planned_gpu, tenant
 from torchsplit_core.deployment import WORKLOAD_FORMATS, custom_images, deploy, models_to_write, omitted_by
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.values import InputFault, PlannedGpu, PlannedSlice, PlanOutcome
+from torchsplit_core.values import InputFault, PlanOutcome
 
 COMPOSE = json.loads(
     files("check_jsonschema").joinpath("builtin_schemas/vendor/compose-spec.json").read_text()
@@ -47,13 +47,8 @@ def shared() -> PlanOutcome:
     """A slice that a and b share, one that a has alone, and two cores of c."""
     one, two = tenant("a", share=0.25, throughput_rps=30.0), tenant("b", share=0.75, throughput_rps=90.0)
     return plan_of(
-        PlannedGpu(
-            "gpu0",
-            "A100-80GB",
-            True,
-            (PlannedSlice("3g.40gb", 0, (one, two)), PlannedSlice("3g.40gb", 4, (tenant("a"),))),
-        ),
-        PlannedGpu("cpu0", "CPU-4c", True, (PlannedSlice("2c", 2, (tenant("c", memory_gib=0.5),)),)),
+        planned_gpu("gpu0", "A100-80GB", [("3g.40gb", 0, (one, two)), ("3g.40gb", 4, tenant("a"))]),
+        planned_gpu("cpu0", "CPU-4c", [("2c", 2, tenant("c", memory_gib=0.5))]),
     )
 
 
@@ -64,7 +59,7 @@ def services(text: str) -> dict[str, Any]:
     return services
 
 
-def test_models_without_a_source_or_an_image_are_placeholders_that_say_so() -> None:
+def test_models_without_a_source_or_an_image_are_placeholders_that_say_so():
     found = without_sources(plan_of(planned_gpu("gpu0", "A100-80GB", [("1g.10gb", 0, "clip")])))
     assert models_to_write(found.plan, EVERYWHERE, found.request) == ()
     written = texts(found, *EVERYWHERE)
@@ -82,7 +77,7 @@ def test_models_without_a_source_or_an_image_are_placeholders_that_say_so() -> N
             texts(found, name)
 
 
-def test_an_image_and_its_command_stand_in_place_of_the_source() -> None:
+def test_an_image_and_its_command_stand_in_place_of_the_source():
     found = asked(plan_of(planned_gpu("gpu0", "A100-80GB", [("1g.10gb", 0, "a"), ("1g.10gb", 1, "b")])))
     own = custom_images(found.request, {"a": "ghcr.io/me/a:1"}, {"a": COMMAND})
     assert list(own) == ["a"] and own["a"].command == tuple(WORDS) and not own["a"].placeholder
@@ -113,7 +108,7 @@ def test_an_image_and_its_command_stand_in_place_of_the_source() -> None:
 
 
 @pytest.mark.parametrize("name", ["systemd/containers/gpu0-1g-10gb-at0-a.sh", "slurm/serve.sbatch"])
-def test_a_shell_hands_the_command_over_as_it_was_given(name: str, tmp_path: Any) -> None:
+def test_a_shell_hands_the_command_over_as_it_was_given(name, tmp_path):
     found = asked(plan_of(planned_gpu("gpu0", "A100-80GB", [("1g.10gb", 0, "a")])))
     written = texts(found, name.partition("/")[0], images={"a": "me/a"}, commands={"a": COMMAND})
     for program in ("docker", "srun"):
@@ -130,7 +125,7 @@ def test_a_shell_hands_the_command_over_as_it_was_given(name: str, tmp_path: Any
     assert "TORCHSPLIT_MODEL=a" in done.stdout
 
 
-def test_tenants_that_share_a_slice_are_containers_on_one_slice_where_the_format_has_that() -> None:
+def test_tenants_that_share_a_slice_are_containers_on_one_slice_where_the_format_has_that():
     found = without_sources(shared())
     written = texts(found, *EVERYWHERE)
     made = services(written["compose/compose.yaml"])
@@ -149,7 +144,7 @@ def test_tenants_that_share_a_slice_are_containers_on_one_slice_where_the_format
     assert len(labels) == 2 and not any("-b-" in label for label in labels)
 
 
-def test_a_tenant_of_ones_own_beside_one_that_is_served() -> None:
+def test_a_tenant_of_ones_own_beside_one_that_is_served():
     found = asked(shared())
     made = services(texts(found, "compose", images={"b": "me/b"})["compose/compose.yaml"])
     assert set(made) == {"router", "gpu0-3g-40gb-at0", "gpu0-3g-40gb-at4", "cpu-2c-at2", "gpu0-3g-40gb-at0-b"}
@@ -165,9 +160,7 @@ def test_a_tenant_of_ones_own_beside_one_that_is_served() -> None:
         ({}, {"clip": "serve 'x"}, 'command of clip: is "serve \'x": no closing quotation'),
     ],
 )
-def test_what_is_no_image_or_command_is_said(
-    images: dict[str, str], commands: dict[str, str], words: str
-) -> None:
+def test_what_is_no_image_or_command_is_said(images, commands, words):
     found = asked(plan_of(planned_gpu("gpu0", "A100-80GB", [("1g.10gb", 0, "clip")])))
     with pytest.raises(InputFault, match=words):
         custom_images(found.request, images, commands)

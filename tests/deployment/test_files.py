@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -18,14 +17,14 @@ from torchsplit_core.deployment import (
     deploy,
     write_deployment,
 )
-from torchsplit_core.values import InputFault, InternalFault, PlannedGpu, PlannedSlice, PlanOutcome
+from torchsplit_core.values import InputFault, InternalFault, PlanOutcome
 
 
 def readme(plan: PlanOutcome, *formats: str) -> str:
     return asked(plan).texts(*(formats or FORMATS))["README.md"]
 
 
-def test_all_formats_together_and_the_same_twice(mixed_plan: PlanOutcome) -> None:
+def test_all_formats_together_and_the_same_twice(mixed_plan):
     found = asked(mixed_plan)
     files = tuple(found.files(*FORMATS).values())
     names = [file.name for file in files]
@@ -49,7 +48,7 @@ def test_all_formats_together_and_the_same_twice(mixed_plan: PlanOutcome) -> Non
 
 
 @pytest.mark.parametrize("name", WORKLOAD_FORMATS)
-def test_every_workload_has_the_image_and_only_its_own_files(name: str, mixed_plan: PlanOutcome) -> None:
+def test_every_workload_has_the_image_and_only_its_own_files(name, mixed_plan):
     names = set(asked(mixed_plan).files(name))
     assert {one.partition("/")[0] for one in names} == {"README.md", "image", name}
     assert {
@@ -61,18 +60,18 @@ def test_every_workload_has_the_image_and_only_its_own_files(name: str, mixed_pl
 
 
 @pytest.mark.parametrize("formats", [["helm"], ["mig-parted", "Kubernetes"], []])
-def test_an_unknown_format_names_the_known_ones(mixed_plan: PlanOutcome, formats: list[str]) -> None:
+def test_an_unknown_format_names_the_known_ones(mixed_plan, formats):
     with pytest.raises(InputFault, match="Did you mean kubernetes" if formats[1:] else ", ".join(FORMATS)):
         deploy(mixed_plan, formats)
 
 
 @pytest.mark.parametrize("status", ["infeasible", "timeout"])
-def test_what_is_no_plan_is_refused(mixed_plan: PlanOutcome, status: str) -> None:
+def test_what_is_no_plan_is_refused(mixed_plan, status):
     with pytest.raises(InputFault, match=status):
         deploy(replace(mixed_plan, status=status), ["mig-parted"])
 
 
-def test_a_plan_without_slices_or_with_broken_ids_is_refused() -> None:
+def test_a_plan_without_slices_or_with_broken_ids_is_refused():
     with pytest.raises(InputFault, match="no GPU of 1 has a slice"):
         deploy(plan_of(planned_gpu("gpu0", "A100-80GB", ())), FORMATS)
     twice = planned_gpu("gpu0", "A100-80GB", MIXED)
@@ -86,7 +85,7 @@ def test_a_plan_without_slices_or_with_broken_ids_is_refused() -> None:
 
 
 @pytest.mark.slow
-def test_the_readme_says_what_is_disrupted_and_lists_every_file_and_slice(mixed_plan: PlanOutcome) -> None:
+def test_the_readme_says_what_is_disrupted_and_lists_every_file_and_slice(mixed_plan):
     text = readme(mixed_plan)
     assert "do not survive a reboot" in text
     assert REMOVES in text and "all GPU pods" not in readme(mixed_plan, "mig-parted")
@@ -102,14 +101,14 @@ def test_the_readme_says_what_is_disrupted_and_lists_every_file_and_slice(mixed_
     assert "proven optimal" not in readme(replace(mixed_plan, status="feasible"))
 
 
-def test_the_readme_tells_only_of_the_formats_asked_for(mixed_plan: PlanOutcome) -> None:
+def test_the_readme_tells_only_of_the_formats_asked_for(mixed_plan):
     text = readme(mixed_plan, "mig-parted")
     assert "nvidia-mig-parted apply" in text
     assert "kubectl" not in text
     assert "--apply" not in text
 
 
-def test_hostile_names_do_not_leave_their_cell() -> None:
+def test_hostile_names_do_not_leave_their_cell():
     plan = plan_of(planned_gpu("`a|b`/gpu0", "A100-80GB", [("7g.80gb", 0, "<script>|x|\n# [a](b)")]))
     text = deploy(plan, ["mig-parted", "nvidia-smi"])[0].text
     rows = [line for line in text.splitlines() if "script&gt;" in line]
@@ -117,9 +116,7 @@ def test_hostile_names_do_not_leave_their_cell() -> None:
     assert all("<script>" not in row and "\\|x\\|" in row and "\\[a\\]" in row for row in rows)
 
 
-def test_files_are_written_whole_with_their_mode_and_replace_older_ones(
-    tmp_path: Path, mixed_plan: PlanOutcome
-) -> None:
+def test_files_are_written_whole_with_their_mode_and_replace_older_ones(tmp_path, mixed_plan):
     target = tmp_path / "new" / "out"
     write_deployment([DeploymentFile("mig-parted.yaml", "old")], target)
     files = tuple(asked(mixed_plan).files(*FORMATS).values())
@@ -130,9 +127,7 @@ def test_files_are_written_whole_with_their_mode_and_replace_older_ones(
     assert sorted(p for p in target.rglob("*") if p.is_file()) == sorted(paths)
 
 
-def test_a_write_that_fails_leaves_the_old_file_and_no_rest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_that_fails_leaves_the_old_file_and_no_rest(tmp_path, monkeypatch):
     write_deployment([DeploymentFile("a.txt", "old")], tmp_path)
 
     def full(_descriptor: int) -> None:
@@ -145,22 +140,15 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_rest(
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", ""])
-def test_a_name_cannot_lead_outside(tmp_path: Path, name: str) -> None:
+def test_a_name_cannot_lead_outside(tmp_path, name):
     with pytest.raises(InternalFault):
         write_deployment([DeploymentFile(name, "")], tmp_path)
 
 
-def test_every_format_says_basis_and_interval() -> None:
+def test_every_format_says_basis_and_interval():
     known = tenant("bert", basis="estimated", low_rps=95.0, high_rps=140.0)
     half = tenant("ocr", share=0.5, throughput_rps=30.0, basis="measured", low_rps=58.0, high_rps=61.0)
-    plan = plan_of(
-        PlannedGpu(
-            "gpu0",
-            "A100-80GB",
-            True,
-            (PlannedSlice("3g.40gb", 0, (known,)), PlannedSlice("3g.40gb", 4, (half,))),
-        )
-    )
+    plan = plan_of(planned_gpu("gpu0", "A100-80GB", [("3g.40gb", 0, known), ("3g.40gb", 4, half)]))
     models = (
         replace(plan.models[0], low_rps=95.0, high_rps=140.0, basis="estimated"),
         replace(plan.models[1], throughput_rps=30.0, low_rps=29.0, high_rps=30.5, basis="measured"),
@@ -176,5 +164,5 @@ def test_every_format_says_basis_and_interval() -> None:
     assert f'# "bert": throughput {bert}' in files["mig-parted.yaml"]
 
 
-def test_a_plan_of_before_intervals_says_that_they_are_unknown(mixed_plan: PlanOutcome) -> None:
+def test_a_plan_of_before_intervals_says_that_they_are_unknown(mixed_plan):
     assert "120 requests/s (interval n/a, basis n/a)" in readme(mixed_plan)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import pytest
 import yaml
@@ -51,7 +51,7 @@ def config_of(plan: PlanOutcome) -> tuple[str, dict[str, list[MigConfigSpec]]]:
     return text, Spec.model_validate(yaml.safe_load(text)).mig_configs
 
 
-def test_equal_gpus_of_a_host_are_one_entry_and_unused_ones_none(mixed_plan: PlanOutcome) -> None:
+def test_equal_gpus_of_a_host_are_one_entry_and_unused_ones_none(mixed_plan):
     text, configs = config_of(mixed_plan)
     first, second = configs["torchsplit-1"], configs["torchsplit-2"]
     assert [(entry.devices, entry.mig_devices) for entry in first] == [
@@ -61,7 +61,7 @@ def test_equal_gpus_of_a_host_are_one_entry_and_unused_ones_none(mixed_plan: Pla
     assert '# torchsplit-2: "node1"' in text
 
 
-def test_every_config_can_exist_on_the_gpus_it_names(mixed_plan: PlanOutcome) -> None:
+def test_every_config_can_exist_on_the_gpus_it_names(mixed_plan):
     _, configs = config_of(mixed_plan)
     labels = {"node0": "torchsplit-1", "node1": "torchsplit-2"}
     planned = {gpu.id: gpu for gpu in mixed_plan.gpus if gpu.slices}
@@ -76,7 +76,7 @@ def test_every_config_can_exist_on_the_gpus_it_names(mixed_plan: PlanOutcome) ->
     assert seen == {gpu.id: sorted(item.profile for item in gpu.slices) for gpu in planned.values()}
 
 
-def test_hosts_cut_alike_share_a_label_unless_their_types_differ() -> None:
+def test_hosts_cut_alike_share_a_label_unless_their_types_differ():
     slices = [("1g.10gb", 0, "a")]
     alike = plan_of(*(planned_gpu(f"node{i}/gpu0", "A100-80GB", slices) for i in range(3)))
     assert set(config_of(alike)[1]) == {"torchsplit"}
@@ -97,7 +97,7 @@ def test_hosts_cut_alike_share_a_label_unless_their_types_differ() -> None:
         (["rack/host/GPU-3", "rack/host/GPU-2"], [2, 3]),
     ],
 )
-def test_ids_give_the_device_indices(ids: list[str], indices: list[int]) -> None:
+def test_ids_give_the_device_indices(ids, indices):
     plan = plan_of(*(planned_gpu(i, "A100-80GB", [("7g.80gb", 0, "m")]) for i in ids))
     (entry,) = config_of(plan)[1]["torchsplit"]
     assert entry.devices == indices
@@ -113,7 +113,7 @@ def test_ids_give_the_device_indices(ids: list[str], indices: list[int]) -> None
         {"version": "v1", "mig-configs": {"a": [{"devices": "0", "mig-enabled": False}]}},
     ],
 )
-def test_the_validator_rejects_what_mig_parted_rejects(broken: dict[str, Any]) -> None:
+def test_the_validator_rejects_what_mig_parted_rejects(broken):
     with pytest.raises(ValidationError):
         Spec.model_validate(broken)
 
@@ -127,11 +127,11 @@ def test_the_validator_rejects_what_mig_parted_rejects(broken: dict[str, Any]) -
         ([("9g.90gb", 0, None)], "no profile"),
     ],
 )
-def test_a_layout_that_cannot_exist_is_refused(slices: list[tuple[str, int, None]], why: str) -> None:
+def test_a_layout_that_cannot_exist_is_refused(slices, why):
     with pytest.raises(InputFault, match=why):
         deploy(plan_of(planned_gpu("gpu0", "A100-80GB", slices)), ["mig-parted"])
 
 
-def test_names_cannot_leave_the_comments() -> None:
+def test_names_cannot_leave_the_comments():
     plan = plan_of(planned_gpu("a\nversion: v2\n#/gpu0", "A100-80GB", MIXED))
     assert set(config_of(plan)[1]) == {"torchsplit"}

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import shlex
 import subprocess
-from pathlib import Path
 
 import pytest
 
-from tests.support.deployment.helpers import MIXED, FakeHost, plan_of, planned_gpu
+from tests.support.deployment.helpers import MIXED, plan_of, planned_gpu
 from torchsplit_core.deployment import DeploymentFile, deploy
 from torchsplit_core.hardware import catalogue, legal_layouts
 from torchsplit_core.values import PlanOutcome
@@ -34,7 +33,7 @@ def one_script(*slices: tuple[str, int, str | None], gpu: str = "A100-80GB") -> 
     return file.text
 
 
-def test_without_apply_nothing_changes_and_every_command_is_shown(fake_host: FakeHost) -> None:
+def test_without_apply_nothing_changes_and_every_command_is_shown(fake_host):
     fake_host.set(gpu0=A100 | OLD)
     before = fake_host.state["gpus"]
     done = fake_host.run(one_script(*MIXED))
@@ -51,7 +50,7 @@ def test_without_apply_nothing_changes_and_every_command_is_shown(fake_host: Fak
 
 
 @pytest.mark.parametrize("present", [{}, {"mode": "Enabled"}, OLD])
-def test_apply_reaches_the_plan_from_any_state(fake_host: FakeHost, present: dict[str, object]) -> None:
+def test_apply_reaches_the_plan_from_any_state(fake_host, present):
     fake_host.set(gpu0=A100 | present)
     done = fake_host.run(one_script(*MIXED), "--apply")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -60,7 +59,7 @@ def test_apply_reaches_the_plan_from_any_state(fake_host: FakeHost, present: dic
     assert sorted(row["name"] for row in gpu["ci"]) == sorted(name for name, _ in PLACED)
 
 
-def test_a_second_apply_changes_nothing_even_while_processes_run(fake_host: FakeHost) -> None:
+def test_a_second_apply_changes_nothing_even_while_processes_run(fake_host):
     fake_host.set(gpu0=A100)
     text = one_script(*MIXED)
     assert fake_host.run(text, "--apply").returncode == 0
@@ -71,7 +70,7 @@ def test_a_second_apply_changes_nothing_even_while_processes_run(fake_host: Fake
     assert fake_host.state["changes"] == []
 
 
-def test_a_missing_compute_instance_is_noticed(fake_host: FakeHost) -> None:
+def test_a_missing_compute_instance_is_noticed(fake_host):
     fake_host.set(gpu0=A100)
     text = one_script(*MIXED)
     fake_host.run(text, "--apply")
@@ -81,7 +80,7 @@ def test_a_missing_compute_instance_is_noticed(fake_host: FakeHost) -> None:
     assert len(fake_host.state["gpus"]["0"]["ci"]) == len(MIXED)
 
 
-def test_no_gpu_changes_when_any_has_running_processes(fake_host: FakeHost, mixed_plan: PlanOutcome) -> None:
+def test_no_gpu_changes_when_any_has_running_processes(fake_host, mixed_plan):
     fake_host.set(gpu0=A100, gpu1=A100, gpu2=A100 | OLD | {"apps": ["4711, python"]})
     done = fake_host.run(scripts(mixed_plan)["apply-mig-node0.sh"].text, "--apply")
     assert done.returncode == 1
@@ -89,7 +88,7 @@ def test_no_gpu_changes_when_any_has_running_processes(fake_host: FakeHost, mixe
     assert fake_host.state["changes"] == []
 
 
-def test_each_host_has_its_script_and_unused_gpus_stay(fake_host: FakeHost, mixed_plan: PlanOutcome) -> None:
+def test_each_host_has_its_script_and_unused_gpus_stay(fake_host, mixed_plan):
     assert set(scripts(mixed_plan)) == {"apply-mig-node0.sh", "apply-mig-node1.sh"}
     fake_host.set(gpu0=A100, gpu1=A100 | OLD, gpu2=A100)
     done = fake_host.run(scripts(mixed_plan)["apply-mig-node0.sh"].text, "--apply")
@@ -107,7 +106,7 @@ def test_each_host_has_its_script_and_unused_gpus_stay(fake_host: FakeHost, mixe
         (A100 | {"pending": True}, "is pending"),
     ],
 )
-def test_a_gpu_that_cannot_be_cut_is_refused(fake_host: FakeHost, gpu: dict[str, object], said: str) -> None:
+def test_a_gpu_that_cannot_be_cut_is_refused(fake_host, gpu, said):
     fake_host.set(gpu0=gpu)
     done = fake_host.run(one_script(*MIXED), "--apply")
     assert done.returncode == 1
@@ -115,7 +114,7 @@ def test_a_gpu_that_cannot_be_cut_is_refused(fake_host: FakeHost, gpu: dict[str,
     assert all("-cgi" not in call and "-dgi" not in call for call in fake_host.state["changes"])
 
 
-def test_a_failing_nvidia_smi_stops_the_script(fake_host: FakeHost) -> None:
+def test_a_failing_nvidia_smi_stops_the_script(fake_host):
     fake_host.set(gpu1=A100)
     done = fake_host.run(one_script(*MIXED), "--apply")
     assert done.returncode != 0
@@ -123,14 +122,14 @@ def test_a_failing_nvidia_smi_stops_the_script(fake_host: FakeHost) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--aply"], [""], ["--apply", "x"]])
-def test_unknown_arguments_do_nothing(fake_host: FakeHost, arguments: list[str]) -> None:
+def test_unknown_arguments_do_nothing(fake_host, arguments):
     fake_host.set(gpu0=A100)
     done = fake_host.run(one_script(*MIXED), *arguments)
     assert done.returncode == 2
     assert fake_host.state["calls"] == []
 
 
-def test_the_fake_refuses_the_orders_a_driver_refuses(fake_host: FakeHost) -> None:
+def test_the_fake_refuses_the_orders_a_driver_refuses(fake_host):
     for order, fits in (("19,19,14,9", False), ("9,19,14,19", True), ("9:0,9:0", False), ("5:4", False)):
         fake_host.set(gpu0=A100 | {"mode": "Enabled"})
         assert (fake_host.smi("mig", "-i", "0", "-cgi", order, "-C").returncode == 0) is fits, order
@@ -153,7 +152,7 @@ def free_places(kind: str, created: list[str]) -> list[tuple[str, int]] | None:
 
 
 @pytest.mark.parametrize("kind", ["A30-24GB", "A100-80GB", "H200-141GB", "RTX-PRO-6000-Blackwell-96GB"])
-def test_every_layout_is_created_in_an_order_that_fits_without_starts_too(kind: str) -> None:
+def test_every_layout_is_created_in_an_order_that_fits_without_starts_too(kind):
     for layout in legal_layouts(catalogue()[kind]):
         if not layout.placed:
             continue
@@ -166,7 +165,7 @@ def test_every_layout_is_created_in_an_order_that_fits_without_starts_too(kind: 
         assert free_places(kind, [name for name, _, _ in created]) is not None, line
 
 
-def test_hostile_names_stay_comments(fake_host: FakeHost, tmp_path: Path) -> None:
+def test_hostile_names_stay_comments(fake_host, tmp_path):
     evil = "x\ntouch PWNED\n$(touch PWNED)`touch PWNED`'\"; touch PWNED #"
     slices = [("7g.80gb", 0, evil)]
     files = deploy(plan_of(planned_gpu(f"{evil}/gpu0", "A100-80GB", slices)), ["nvidia-smi"])

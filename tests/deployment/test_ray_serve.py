@@ -17,8 +17,8 @@ from ray.serve.schema import (
 )
 
 from tests.support.deployment.asked import asked
-from tests.support.deployment.helpers import plan_of, tenant
-from torchsplit_core.values import PlannedGpu, PlannedSlice, PlanOutcome
+from tests.support.deployment.helpers import plan_of, planned_gpu, tenant
+from torchsplit_core.values import PlanOutcome
 
 
 def config(plan: PlanOutcome) -> dict[str, Any]:
@@ -42,19 +42,19 @@ def check_keys(found: dict[str, Any]) -> None:
 def mixed() -> PlanOutcome:
     shared = (tenant("a", share=0.25, throughput_rps=30.0), tenant("b", share=0.75))
     slices = (
-        PlannedSlice("3g.40gb", 0, shared),
-        PlannedSlice("2g.20gb", 4, (tenant("a", processes=3),)),
-        PlannedSlice("1g.10gb", 6, (tenant("a", batch_size=2),)),
+        ("3g.40gb", 0, shared),
+        ("2g.20gb", 4, tenant("a", processes=3)),
+        ("1g.10gb", 6, tenant("a", batch_size=2)),
     )
-    cores = (PlannedSlice("2c", 0, (tenant("c", processes=2),)),)
+    cores = (("2c", 0, tenant("c", processes=2)),)
     return plan_of(
-        PlannedGpu("n0/gpu0", "A100-80GB", True, slices),
-        PlannedGpu("n1/gpu0", "A100-80GB", True, slices),
-        PlannedGpu("n1/cpu0", "CPU-2c", True, cores),
+        planned_gpu("n0/gpu0", "A100-80GB", slices),
+        planned_gpu("n1/gpu0", "A100-80GB", slices),
+        planned_gpu("n1/cpu0", "CPU-2c", cores),
     )
 
 
-def test_replicas_are_processes_and_all_of_them_fit_on_their_slices() -> None:
+def test_replicas_are_processes_and_all_of_them_fit_on_their_slices():
     (application,) = config(mixed())["applications"]
     scripts = [text for name, text in asked(mixed()).texts("ray-serve").items() if name.endswith("start.sh")]
     asked_for: dict[str, list[tuple[int, float]]] = {}
@@ -72,7 +72,7 @@ def test_replicas_are_processes_and_all_of_them_fit_on_their_slices() -> None:
         assert nodes >= 1 and 0.999 <= each <= 1
 
 
-def test_the_application_names_every_deployment_and_its_parts() -> None:
+def test_the_application_names_every_deployment_and_its_parts():
     texts = asked(mixed()).texts("ray-serve")
     (application,) = config(mixed())["applications"]
     told = json.loads(texts["image/ray-serve/application.json"])
@@ -88,7 +88,7 @@ def test_the_application_names_every_deployment_and_its_parts() -> None:
     assert application["args"]["plan"] == "ray-serve/application.json"
 
 
-def test_the_scripts_show_what_they_would_do() -> None:
+def test_the_scripts_show_what_they_would_do():
     texts = asked(mixed()).texts("ray-serve")
     for name, text in texts.items():
         if name.endswith(".sh"):
@@ -106,7 +106,7 @@ def test_the_scripts_show_what_they_would_do() -> None:
     assert sum("taskset -c 0-1" in line and "--num-gpus=0" in line for line in lines) == 1
 
 
-def test_the_checks_notice_unknown_keys() -> None:
+def test_the_checks_notice_unknown_keys():
     found = config(mixed())
     found["applications"][0]["deployments"][0]["replicas"] = 3
     with pytest.raises(AssertionError):

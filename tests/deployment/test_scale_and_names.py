@@ -18,7 +18,7 @@ EVIL = "x\"; touch PWNED $(touch PWNED)`touch PWNED` ${PWNED:?} {{ x }} ' #: - &
 
 @pytest.mark.repeated
 @pytest.mark.slow
-def test_a_thousand_gpus_are_few_kinds_of_servers() -> None:
+def test_a_thousand_gpus_are_few_kinds_of_servers():
     slices = [("1g.10gb", start, f"m{start}") for start in range(7)]
     gpus = (planned_gpu(f"node{i // 8}/gpu{i % 8}", "A100-80GB", slices) for i in range(1024))
     found = asked(plan_of(*gpus))
@@ -33,13 +33,13 @@ def test_a_thousand_gpus_are_few_kinds_of_servers() -> None:
 
 
 @pytest.mark.parametrize("name", WORKLOAD_FORMATS)
-def test_one_slice(name: str) -> None:
+def test_one_slice(name):
     texts = asked(plan_of(planned_gpu("gpu0", "A100-80GB", [("1g.10gb", 6, "a")]))).texts(name)
     assert len([one for one in texts if one.startswith("image/servers/")]) == 2
 
 
 @pytest.mark.parametrize("name", WORKLOAD_FORMATS)
-def test_names_run_nothing_and_change_no_structure(name: str) -> None:
+def test_names_run_nothing_and_change_no_structure(name):
     evil = asked(plan_of(planned_gpu("gpu0", "A100-80GB", [("7g.80gb", 0, EVIL)]))).files(name)
     plain = asked(plan_of(planned_gpu("gpu0", "A100-80GB", [("7g.80gb", 0, "x")]))).files(name)
     assert len(evil) == len(plain)
@@ -60,7 +60,7 @@ def plain_text(files: dict[str, DeploymentFile], name: str) -> str:
     return files[name].text
 
 
-def test_the_image_pins_what_it_needs() -> None:
+def test_the_image_pins_what_it_needs():
     lines = requirements().splitlines()
     assert [line.partition("==")[0] for line in lines] == list(SERVING)
     assert all(line.partition("==")[2] and "+" not in line for line in lines)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tests.support.deployment.asked import asked
 from tests.support.deployment.helpers import FakeHost, plan_of, planned_gpu, tenant
-from torchsplit_core.values import PlannedGpu, PlannedSlice
 
 LISTING = """\
 GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-5c89852c-d268-c3f3-1b07-005d5ae1dc3f)
@@ -20,7 +17,7 @@ GPU 2: NVIDIA A100-SXM4-80GB (UUID: GPU-22222222-d268-c3f3-1b07-005d5ae1dc3f)
 
 PLAN = plan_of(
     planned_gpu("gpu0", "A100-80GB", [("1g.10gb", 0, "a"), ("1g.10gb", 1, "b"), ("3g.40gb", 4, "c")]),
-    PlannedGpu("gpu1", "L4-24GB", True, (PlannedSlice("", 0, (tenant("d"),)),)),
+    planned_gpu("gpu1", "L4-24GB", [("", 0, tenant("d"))]),
     planned_gpu("gpu2", "A100-80GB", [("1g.10gb", 0, "a")]),
 )
 
@@ -34,7 +31,7 @@ def listing(host: FakeHost, text: str) -> str:
     return asked(PLAN).texts("compose")["compose/find-slices.sh"]
 
 
-def test_every_server_gets_a_slice_of_its_profile_on_its_gpu(fake_host: FakeHost) -> None:
+def test_every_server_gets_a_slice_of_its_profile_on_its_gpu(fake_host):
     done = fake_host.run(listing(fake_host, LISTING))
     assert done.returncode == 0, done.stderr
     assert dict(line.split("=") for line in done.stdout.splitlines()) == {
@@ -46,7 +43,7 @@ def test_every_server_gets_a_slice_of_its_profile_on_its_gpu(fake_host: FakeHost
     }
 
 
-def test_units_get_a_file_each(fake_host: FakeHost, tmp_path: Path) -> None:
+def test_units_get_a_file_each(fake_host, tmp_path):
     folder = tmp_path / "slices"
     text = listing(fake_host, LISTING)
     assert fake_host.run(text, "--units", str(folder)).returncode == 2
@@ -56,7 +53,7 @@ def test_units_get_a_file_each(fake_host: FakeHost, tmp_path: Path) -> None:
     assert (folder / "gpu0-3g-40gb-at4.env").read_text() == "CUDA_VISIBLE_DEVICES=MIG-aaa\n"
 
 
-def test_a_slice_that_is_not_there_is_named(fake_host: FakeHost) -> None:
+def test_a_slice_that_is_not_there_is_named(fake_host):
     done = fake_host.run(listing(fake_host, LISTING.replace("  MIG 3g.40gb", "  MIG 4g.40gb")))
     assert done.returncode == 1
     assert "gpu0-3g-40gb-at4" in done.stderr

@@ -1,19 +1,15 @@
 """Slurm's files by their grammar, and the job by running it with stand-ins for srun."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
 import subprocess
 import time
 from collections import Counter
-from pathlib import Path
 
 from tests.support.deployment.asked import asked
 from tests.support.deployment.helpers import plan_of, planned_gpu, tenant
 from torchsplit_core.deployment import write_deployment
-from torchsplit_core.values import PlannedGpu, PlannedSlice, PlanOutcome
 
 OPTIONS = {"job-name", "nodes", "ntasks", "exclusive", "mem", "nodelist", "gres", "signal", "requeue"}
 """Of sbatch, that the job uses."""
@@ -21,7 +17,7 @@ GRES = {"NodeName", "AutoDetect"}
 """Keys of gres.conf that are used."""
 
 
-def test_nodes_offer_what_is_cut_and_jobs_ask_for_what_is_used(mixed_plan: PlanOutcome) -> None:
+def test_nodes_offer_what_is_cut_and_jobs_ask_for_what_is_used(mixed_plan):
     texts = asked(mixed_plan).texts("slurm")
     lines = [line for line in texts["slurm/gres.conf"].splitlines() if not line.startswith("#")]
     for line in lines:
@@ -46,20 +42,20 @@ def test_nodes_offer_what_is_cut_and_jobs_ask_for_what_is_used(mixed_plan: PlanO
     assert steps == {"1g.10gb": 2, "2g.20gb": 2, "3g.40gb": 2}
 
 
-def test_cores_are_bound_and_whole_gpus_are_called_by_their_type() -> None:
-    cores = PlannedSlice("2c", 2, (tenant("c"),))
+def test_cores_are_bound_and_whole_gpus_are_called_by_their_type():
+    cores = ("2c", 2, tenant("c"))
     plan = plan_of(
-        PlannedGpu("cpu0", "CPU-4c", True, (cores,)),
-        PlannedGpu("gpu0", "L4-24GB", True, (PlannedSlice("", 0, (tenant("a"),)),)),
+        planned_gpu("cpu0", "CPU-4c", [cores]),
+        planned_gpu("gpu0", "L4-24GB", [("", 0, tenant("a"))]),
     )
     texts = asked(plan).texts("slurm")
     assert "--gres=none --cpus-per-task=2 --cpu-bind=cores" in texts["slurm/serve.sbatch"]
     assert "# NodeName=… Gres=gpu:l4:1" in texts["slurm/nodes.conf"]
-    alone = asked(plan_of(PlannedGpu("cpu0", "CPU-4c", True, (cores,)))).texts("slurm")
+    alone = asked(plan_of(planned_gpu("cpu0", "CPU-4c", [cores]))).texts("slurm")
     assert "slurm/gres.conf" not in alone
 
 
-def test_the_job_starts_every_server_and_drains_them(tmp_path: Path) -> None:
+def test_the_job_starts_every_server_and_drains_them(tmp_path):
     plan = plan_of(planned_gpu("gpu0", "A100-80GB", [("1g.10gb", 0, "a"), ("1g.10gb", 1, "b")]))
     write_deployment(asked(plan).files("slurm").values(), tmp_path)
     bin_ = tmp_path / "bin"

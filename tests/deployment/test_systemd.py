@@ -5,13 +5,12 @@ from __future__ import annotations
 import configparser
 import shutil
 import subprocess
-from pathlib import Path
 
 from tests.support.deployment.asked import asked
 from tests.support.deployment.helpers import plan_of, planned_gpu, tenant
 from torchsplit_core.deployment import write_deployment
 from torchsplit_core.files import read_text
-from torchsplit_core.values import PlannedGpu, PlannedSlice, PlanOutcome
+from torchsplit_core.values import PlanOutcome
 
 
 def unit(text: str) -> configparser.ConfigParser:
@@ -25,15 +24,15 @@ def unit(text: str) -> configparser.ConfigParser:
 
 
 def mixed() -> PlanOutcome:
-    several = PlannedSlice("3g.40gb", 4, (tenant("b", processes=2),))
-    cores = tuple(PlannedSlice("2c", start, (tenant("c"),)) for start in (0, 2))
+    several = ("3g.40gb", 4, tenant("b", processes=2))
+    cores = tuple(("2c", start, tenant("c")) for start in (0, 2))
     return plan_of(
-        PlannedGpu("gpu0", "A100-80GB", True, (PlannedSlice("3g.40gb", 0, (tenant("a"),)), several)),
-        PlannedGpu("cpu0", "CPU-4c", True, cores),
+        planned_gpu("gpu0", "A100-80GB", [("3g.40gb", 0, tenant("a")), several]),
+        planned_gpu("cpu0", "CPU-4c", cores),
     )
 
 
-def test_the_target_wants_every_server_and_each_has_its_settings() -> None:
+def test_the_target_wants_every_server_and_each_has_its_settings():
     texts = asked(mixed()).texts("systemd")
     wanted = [
         line.removeprefix("Wants=torchsplit-server@").removesuffix(".service")
@@ -57,7 +56,7 @@ def test_the_target_wants_every_server_and_each_has_its_settings() -> None:
     assert urls == {f"http://127.0.0.1:{8001 + i}" for i in range(4)}
 
 
-def test_servers_on_cores_are_held_to_them_and_find_no_device() -> None:
+def test_servers_on_cores_are_held_to_them_and_find_no_device():
     texts = asked(mixed()).texts("systemd")
     held = {
         name.partition("@")[2].partition(".service")[0]: unit(text)["Service"]["CPUAffinity"]
@@ -68,7 +67,7 @@ def test_servers_on_cores_are_held_to_them_and_find_no_device() -> None:
     assert not any(name in texts["systemd/find-slices.sh"] for name in held)
 
 
-def test_a_unit_drains_and_starts_again() -> None:
+def test_a_unit_drains_and_starts_again():
     texts = asked(mixed()).texts("systemd")
     for name in ("torchsplit-server@.service", "torchsplit-router.service"):
         service = unit(texts[f"systemd/units/{name}"])["Service"]
@@ -78,7 +77,7 @@ def test_a_unit_drains_and_starts_again() -> None:
         assert service["DynamicUser"] == service["NoNewPrivileges"] == "yes"
 
 
-def test_systemd_itself_finds_nothing_wrong(tmp_path: Path) -> None:
+def test_systemd_itself_finds_nothing_wrong(tmp_path):
     found = asked(mixed())
     write_deployment(found.files("systemd").values(), tmp_path)
     units = tmp_path / "systemd" / "units"
@@ -116,7 +115,7 @@ def test_systemd_itself_finds_nothing_wrong(tmp_path: Path) -> None:
     ], ours
 
 
-def test_hostile_names_stand_nowhere_in_a_unit() -> None:
+def test_hostile_names_stand_nowhere_in_a_unit():
     evil = "x %n $(touch PWNED) ; [Service] ExecStart=/bin/false"
     texts = asked(plan_of(planned_gpu("gpu0", "A100-80GB", [("7g.80gb", 0, evil)]))).texts("systemd")
     for name, text in texts.items():

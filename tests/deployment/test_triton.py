@@ -15,7 +15,7 @@ from tritonclient.grpc import model_config_pb2
 from tests.support.deployment.asked import Asked, asked
 from tests.support.deployment.helpers import plan_of, planned_gpu, tenant
 from torchsplit_core.deployment.formats.triton import ENTRY, protobuf_text
-from torchsplit_core.values import InputFault, PlannedGpu, PlannedSlice, PlanOutcome
+from torchsplit_core.values import InputFault, PlanOutcome
 
 
 def configs(found: Asked) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def configs(found: Asked) -> dict[str, Any]:
 def cut_plan() -> PlanOutcome:
     """Two stages of bert, the second on two kinds of slices with batches of 8 and 4; ocr beside the first."""
     slices = (
-        PlannedSlice(
+        (
             "3g.40gb",
             0,
             (
@@ -42,13 +42,13 @@ def cut_plan() -> PlanOutcome:
                 tenant("ocr", share=0.5),
             ),
         ),
-        PlannedSlice("2g.20gb", 4, (tenant("bert", variant="cut", stage="s1", processes=2),)),
-        PlannedSlice("1g.10gb", 6, (tenant("bert", variant="cut", stage="s1", batch_size=4),)),
+        ("2g.20gb", 4, tenant("bert", variant="cut", stage="s1", processes=2)),
+        ("1g.10gb", 6, tenant("bert", variant="cut", stage="s1", batch_size=4)),
     )
-    return plan_of(PlannedGpu("n0/gpu0", "A100-80GB", True, slices))
+    return plan_of(planned_gpu("n0/gpu0", "A100-80GB", slices))
 
 
-def test_each_kind_of_server_has_its_own_models_and_batches() -> None:
+def test_each_kind_of_server_has_its_own_models_and_batches():
     found = configs(asked(cut_plan()))
     parts = {name: one for name, one in found.items() if not name.startswith(f"{ENTRY}/")}
     assert sorted(name.partition("/")[2] for name in parts) == ["bert-s0", "bert-s1", "bert-s1", "ocr"]
@@ -66,7 +66,7 @@ def test_each_kind_of_server_has_its_own_models_and_batches() -> None:
     assert sorted(config.max_batch_size for config in parts.values()) == [4, 8, 8, 8]
 
 
-def test_stages_meet_in_an_ensemble_whose_steps_ask_the_servers_that_have_them() -> None:
+def test_stages_meet_in_an_ensemble_whose_steps_ask_the_servers_that_have_them():
     found = configs(asked(cut_plan()))
     ensemble = found[f"{ENTRY}/bert"]
     assert ensemble.platform == "ensemble"
@@ -88,7 +88,7 @@ def test_stages_meet_in_an_ensemble_whose_steps_ask_the_servers_that_have_them()
     assert second.max_batch_size == 4
 
 
-def test_a_value_that_an_ensemble_cannot_give_is_said() -> None:
+def test_a_value_that_an_ensemble_cannot_give_is_said():
     found = asked(cut_plan())
     manifest = found.manifests["bert", "cut"]
     twice = replace(manifest, outputs=manifest.outputs * 2)
@@ -98,7 +98,7 @@ def test_a_value_that_an_ensemble_cannot_give_is_said() -> None:
     assert found.texts("kubernetes")
 
 
-def test_a_dtype_that_the_protocol_has_not_got_is_named() -> None:
+def test_a_dtype_that_the_protocol_has_not_got_is_named():
     found = asked(cut_plan())
     manifest = found.manifests["ocr", "whole"]
     (part,) = manifest.stages
@@ -108,7 +108,7 @@ def test_a_dtype_that_the_protocol_has_not_got_is_named() -> None:
         found.texts("triton")
 
 
-def test_the_scripts_start_a_server_for_each_slice_and_change_nothing_until_told() -> None:
+def test_the_scripts_start_a_server_for_each_slice_and_change_nothing_until_told():
     texts = asked(cut_plan()).texts("triton")
     script = texts["triton/start/n0/start.sh"]
     assert script.count("\nstart ") == 4
@@ -118,9 +118,9 @@ def test_the_scripts_start_a_server_for_each_slice_and_change_nothing_until_told
     assert unset.returncode != 0 and "find-slices.sh" in unset.stderr
 
 
-def test_cores_have_no_gpu() -> None:
-    slices = (PlannedSlice("2c", 2, (tenant("a"),)),)
-    found = asked(plan_of(PlannedGpu("cpu0", "CPU-4c", True, slices)))
+def test_cores_have_no_gpu():
+    slices = (("2c", 2, tenant("a")),)
+    found = asked(plan_of(planned_gpu("cpu0", "CPU-4c", slices)))
     (config,) = configs(found).values()
     (group,) = config.instance_group
     assert group.kind == model_config_pb2.ModelInstanceGroup.KIND_CPU
@@ -129,7 +129,7 @@ def test_cores_have_no_gpu() -> None:
 
 
 @given(st.text())
-def test_any_text_comes_back_from_the_protobuf(text: str) -> None:
+def test_any_text_comes_back_from_the_protobuf(text):
     clean = text.encode("utf-8", "replace").decode()
     made = protobuf_text({"name": clean, "parameters": [{"key": clean, "value": {"string_value": clean}}]})
     config = text_format.Parse(made, model_config_pb2.ModelConfig())
@@ -137,7 +137,7 @@ def test_any_text_comes_back_from_the_protobuf(text: str) -> None:
     assert config.parameters[clean].string_value == clean
 
 
-def test_hostile_names_are_folders_of_no_consequence() -> None:
+def test_hostile_names_are_folders_of_no_consequence():
     evil = '../../x"; rm -rf / #'
     found = asked(plan_of(planned_gpu("gpu0", "A100-80GB", [("7g.80gb", 0, evil)])))
     (name,) = configs(found)

@@ -21,7 +21,7 @@ def text(plan: PlanOutcome, form: str, name: str) -> str:
     return next(file.text for file in deploy(plan, [form]) if file.name == name)
 
 
-def test_mig_parted_turns_mig_off() -> None:
+def test_mig_parted_turns_mig_off():
     (entries,) = yaml.safe_load(text(PLAN, "mig-parted", "mig-parted.yaml"))["mig-configs"].values()
     assert entries == [
         {"devices": [0], "mig-enabled": True, "mig-devices": {"3g.40gb": 1}},
@@ -29,14 +29,14 @@ def test_mig_parted_turns_mig_off() -> None:
     ]
 
 
-def test_nvidia_smi_turns_mig_off_and_leaves_cores_alone() -> None:
+def test_nvidia_smi_turns_mig_off_and_leaves_cores_alone():
     script = text(PLAN, "nvidia-smi", "apply-mig-n.sh")
     assert "leave_whole 1\n" in script and "leave_whole 2\n" in script and "-mig 0" in script
     assert "cut_gpu 0 3g.40gb:0\n" in script and "CPU-16c" not in script
     assert "leave_whole" not in text(plan_of(MIG), "nvidia-smi", "apply-mig-n.sh")
 
 
-def test_kubernetes_asks_for_a_gpu_or_for_cores() -> None:
+def test_kubernetes_asks_for_a_gpu_or_for_cores():
     documents = list(yaml.safe_load_all(asked(PLAN).texts("kubernetes")["kubernetes/deployments.yaml"]))
     found = [item["spec"]["template"]["spec"]["containers"][0]["resources"] for item in documents]
     assert sorted(found, key=str) == [
@@ -49,12 +49,12 @@ def test_kubernetes_asks_for_a_gpu_or_for_cores() -> None:
 
 
 @pytest.mark.parametrize("form", ["mig-parted", "nvidia-smi"])
-def test_a_plan_of_cores_alone_has_nothing_to_cut(form: str) -> None:
+def test_a_plan_of_cores_alone_has_nothing_to_cut(form):
     with pytest.raises(InputFault, match="only cores"):
         deploy(plan_of(CORES), [form])
 
 
-def test_a_slice_of_mig_on_a_whole_gpu_cannot_be() -> None:
+def test_a_slice_of_mig_on_a_whole_gpu_cannot_be():
     with pytest.raises(InputFault, match="together"):
         deploy(
             plan_of(planned_gpu("gpu0", "A100-80GB", [(WHOLE_GPU, 0, "a"), ("1g.10gb", 0, "b")])),

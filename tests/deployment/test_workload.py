@@ -16,7 +16,7 @@ from torchsplit_core.files import read_text
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.planning.verification.outcome import verify
-from torchsplit_core.values import InputFault, PlannedGpu, PlannedSlice, PlanOutcome, StageValue
+from torchsplit_core.values import InputFault, PlanOutcome, StageValue
 
 ALL = ("kubernetes", "ray-serve", "triton", "compose", "systemd", "slurm")
 
@@ -30,18 +30,18 @@ def shared_plan() -> PlanOutcome:
     """A slice that two models share, one that a model has for itself with two processes, cores, and a whole GPU."""
     one, two = tenant("a", share=0.25, throughput_rps=30.0), tenant("b", share=0.75, throughput_rps=90.0)
     slices = (
-        PlannedSlice("3g.40gb", 0, (one, two)),
-        PlannedSlice("3g.40gb", 4, (tenant("a", processes=2),)),
+        ("3g.40gb", 0, (one, two)),
+        ("3g.40gb", 4, tenant("a", processes=2)),
     )
-    cores = tuple(PlannedSlice("2c", start, (tenant("c", memory_gib=0.5),)) for start in (0, 2))
+    cores = tuple(("2c", start, tenant("c", memory_gib=0.5)) for start in (0, 2))
     return plan_of(
-        PlannedGpu("gpu0", "A100-80GB", True, slices),
-        PlannedGpu("cpu0", "CPU-4c", True, cores),
-        PlannedGpu("gpu1", "L4-24GB", True, (PlannedSlice("", 0, (tenant("c"),)),)),
+        planned_gpu("gpu0", "A100-80GB", slices),
+        planned_gpu("cpu0", "CPU-4c", cores),
+        planned_gpu("gpu1", "L4-24GB", [("", 0, tenant("c"))]),
     )
 
 
-def test_each_kind_of_server_is_a_plan_that_holds_its_own_check() -> None:
+def test_each_kind_of_server_is_a_plan_that_holds_its_own_check():
     made = workload(shared_plan())
     assert len(made.servers) == 5
     assert len(made.kinds) == 4
@@ -58,7 +58,7 @@ def test_each_kind_of_server_is_a_plan_that_holds_its_own_check() -> None:
         )
 
 
-def test_equal_slices_are_one_kind_and_cores_begin_where_their_slice_does() -> None:
+def test_equal_slices_are_one_kind_and_cores_begin_where_their_slice_does():
     made = workload(shared_plan())
     cores = [server for server in made.servers if server.kind.cores]
     assert [server.cores for server in cores] == ["0-1", "2-3"]
@@ -68,15 +68,13 @@ def test_equal_slices_are_one_kind_and_cores_begin_where_their_slice_does() -> N
     assert [server.kind.needs_mps for server in made.servers].count(True) == 1
 
 
-def test_entries_of_one_host_have_cores_that_follow_on_one_another() -> None:
-    slices = (PlannedSlice("1c", 1, (tenant("c"),)),)
-    made = workload(
-        plan_of(PlannedGpu("cpu0", "CPU-2c", True, slices), PlannedGpu("cpu1", "CPU-2c", True, slices))
-    )
+def test_entries_of_one_host_have_cores_that_follow_on_one_another():
+    slices = (("1c", 1, tenant("c")),)
+    made = workload(plan_of(planned_gpu("cpu0", "CPU-2c", slices), planned_gpu("cpu1", "CPU-2c", slices)))
     assert [server.cores for server in made.servers] == ["1-1", "3-3"]
 
 
-def test_ports_are_a_hosts_own() -> None:
+def test_ports_are_a_hosts_own():
     made = workload(
         plan_of(
             planned_gpu("n0/gpu0", "A100-80GB", [("1g.10gb", 0, "a"), ("1g.10gb", 1, "a")]),
@@ -88,13 +86,13 @@ def test_ports_are_a_hosts_own() -> None:
     ]  # fmt: skip
 
 
-def test_a_stage_named_like_a_model_is_called_otherwise() -> None:
+def test_a_stage_named_like_a_model_is_called_otherwise():
     slices = (
-        PlannedSlice("1g.10gb", 0, (tenant("bert", variant="cut", stage="s1"),)),
-        PlannedSlice("1g.10gb", 1, (tenant("bert", variant="cut", stage="s2"),)),
-        PlannedSlice("1g.10gb", 2, (tenant("bert-s1"),)),
+        ("1g.10gb", 0, tenant("bert", variant="cut", stage="s1")),
+        ("1g.10gb", 1, tenant("bert", variant="cut", stage="s2")),
+        ("1g.10gb", 2, tenant("bert-s1")),
     )
-    made = workload(plan_of(PlannedGpu("gpu0", "A100-80GB", True, slices)))
+    made = workload(plan_of(planned_gpu("gpu0", "A100-80GB", slices)))
     parts = [job.part for kind in made.kinds for job in kind.instances]
     assert len({part.name for part in parts}) == 3
     assert len({part.label for part in parts}) == 3
@@ -102,7 +100,7 @@ def test_a_stage_named_like_a_model_is_called_otherwise() -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_without_a_request_or_a_source_the_models_are_named(name: str) -> None:
+def test_without_a_request_or_a_source_the_models_are_named(name):
     plan = plan_of(planned_gpu("gpu0", "A100-80GB", [("7g.80gb", 0, "clip")]))
     with pytest.raises(InputFault, match=r"clip.*--request"):
         deploy(plan, [name])
@@ -120,11 +118,9 @@ def test_without_a_request_or_a_source_the_models_are_named(name: str) -> None:
             assert models_to_write(answered, [name], request) == ()
 
 
-def test_a_cut_without_nodes_is_named() -> None:
-    slices = tuple(
-        PlannedSlice("1g.10gb", i, (tenant("bert", variant="cut", stage=f"s{i}"),)) for i in range(2)
-    )
-    found = asked(plan_of(PlannedGpu("gpu0", "A100-80GB", True, slices)))
+def test_a_cut_without_nodes_is_named():
+    slices = tuple(("1g.10gb", i, tenant("bert", variant="cut", stage=f"s{i}")) for i in range(2))
+    found = asked(plan_of(planned_gpu("gpu0", "A100-80GB", slices)))
     (model,) = found.request.models
     (variant,) = model.variants
     stages = tuple(replace(stage, nodes=()) for stage in variant.stages)
@@ -133,7 +129,7 @@ def test_a_cut_without_nodes_is_named() -> None:
         models_to_write(replace(found.plan, request_sha256=request_hash(request)), ["triton"], request)
 
 
-def test_layouts_need_no_request() -> None:
+def test_layouts_need_no_request():
     plan = plan_of(planned_gpu("gpu0", "A100-80GB", [("7g.80gb", 0, "clip")]))
     assert models_to_write(plan, ["mig-parted", "nvidia-smi"], None) == ()
 
@@ -146,7 +142,7 @@ def test_layouts_need_no_request() -> None:
         StageValue("length", "int", bytes=8),
     ],
 )
-def test_a_value_without_a_batch_is_named(value: StageValue) -> None:
+def test_a_value_without_a_batch_is_named(value):
     found = asked(plan_of(planned_gpu("gpu0", "A100-80GB", [("7g.80gb", 0, "clip")])))
     manifest = found.manifests["clip", "whole"]
     part = replace(manifest.stages[0], inputs=(value,))
@@ -155,7 +151,7 @@ def test_a_value_without_a_batch_is_named(value: StageValue) -> None:
         found.files("kubernetes")
 
 
-def test_files_of_servers_are_read_back_as_they_were_written() -> None:
+def test_files_of_servers_are_read_back_as_they_were_written():
     texts = asked(shared_plan()).texts("kubernetes")
     plans = [text for name, text in texts.items() if name.endswith("/plan.json")]
     assert len(plans) == 4
@@ -164,7 +160,7 @@ def test_files_of_servers_are_read_back_as_they_were_written() -> None:
         assert plan.status == "feasible"
 
 
-def test_a_host_has_so_many_ports(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_has_so_many_ports(monkeypatch):
     monkeypatch.setattr("torchsplit_core.deployment.workload.MOST_SERVERS_A_HOST", 1)
     with pytest.raises(InputFault, match="more than 1 servers"):
         workload(plan_of(planned_gpu("gpu0", "A100-80GB", [("1g.10gb", 0, "a"), ("1g.10gb", 1, "a")])))

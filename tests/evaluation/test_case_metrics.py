@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.deployment.helpers import plan_of, planned_gpu
+from tests.support.planning.requests import whole_model
 from torchsplit_core.evaluation.case_metrics import at_end, evaluate_case
 from torchsplit_core.evaluation.cross_gpu_traffic import leaving_share
 from torchsplit_core.evaluation.mixes import TensorPair
@@ -13,14 +15,10 @@ from torchsplit_core.planning import plan
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import (
     FleetEntry,
-    ObjectiveValue,
     PlanModel,
-    PlannedGpu,
     PlannedModel,
-    PlannedSlice,
     PlanOutcome,
     PlanRequest,
-    PlanStatistics,
     Point,
     Stage,
     Tenant,
@@ -34,7 +32,7 @@ A100 = "A100-80GB"
 
 
 def whole(name: str, demand_rps: float, *points: Point) -> PlanModel:
-    return PlanModel(name, (Variant("whole", (Stage("whole", points),)),), demand_rps=demand_rps)
+    return whole_model(name, points, demand_rps=demand_rps)
 
 
 def small(rate: float, batch: int = 1, **more: object) -> Point:
@@ -45,7 +43,7 @@ def solved(request: PlanRequest, *pairs: TensorPair) -> EvaluatedCase:
     return evaluate_case(KEY, request, plan(request), pairs, SETTINGS)
 
 
-def test_one_model_on_a_slice_waits_as_in_md1_and_keeps_it_busy_as_long() -> None:
+def test_one_model_on_a_slice_waits_as_in_md1_and_keeps_it_busy_as_long():
     layouts = (("1g.10gb",),)
     request = PlanRequest((FleetEntry(A100, layouts=layouts),), (whole("m", 80.0, small(100.0)),))
     case = solved(request)
@@ -65,7 +63,7 @@ def test_one_model_on_a_slice_waits_as_in_md1_and_keeps_it_busy_as_long() -> Non
     assert figures.bytes_across_cuts_per_s is figures.cross_gpu_bytes_per_s is figures.at_low is None
 
 
-def test_nothing_is_served_that_was_not_offered_or_cannot_be() -> None:
+def test_nothing_is_served_that_was_not_offered_or_cannot_be():
     models = (whole("idle", 10.0, small(100.0, 4)), whole("over", 300.0, small(100.0)))
     request = PlanRequest((FleetEntry(A100, layouts=(("1g.10gb",) * 2,)),), models)
     case = solved(request)
@@ -83,7 +81,7 @@ def test_nothing_is_served_that_was_not_offered_or_cannot_be() -> None:
     assert figures.jain == pytest.approx((10 + 1 / 3) ** 2 / (2 * (100 + 1 / 9)))
 
 
-def test_ends_of_estimates_move_response_times_and_load_the_other_way() -> None:
+def test_ends_of_estimates_move_response_times_and_load_the_other_way():
     point = small(100.0, basis="estimated", low_rps=50.0, high_rps=160.0)
     request = PlanRequest((FleetEntry(A100, layouts=(("1g.10gb",),)),), (whole("m", 80.0, point),))
     assert at_end(request, "low_rps").models[0].variants[0].stages[0].points[0].throughput_rps == 50.0
@@ -109,30 +107,22 @@ def cut(demand_rps: float) -> PlanModel:
 
 def placed(gpus: list[list[tuple[str, str, str, float]]], request: PlanRequest) -> PlanOutcome:
     """A plan with these (model, variant, stage, requests/s) as slices of each GPU."""
-    return PlanOutcome(
-        request_hash(request),
-        "optimal",
-        ObjectiveValue("leximin", 1.0, proven_levels=1),
-        tuple(
-            PlannedGpu(
-                f"gpu{number}",
-                A100,
-                True,
-                tuple(
-                    PlannedSlice(
-                        "1g.10gb", start, (Tenant(model, variant, stage, 1.0, 1, 1, rate, 2.5, "measured"),)
-                    )
-                    for start, (model, variant, stage, rate) in enumerate(slices)
-                ),
-            )
-            for number, slices in enumerate(gpus)
-        ),
-        tuple(PlannedModel(model.name, "cut", 100.0, 1.0, 20.0) for model in request.models),
-        statistics=PlanStatistics(0.0, 0.0, 0.0, "none"),
+    planned = (
+        planned_gpu(
+            f"gpu{number}",
+            A100,
+            [
+                ("1g.10gb", start, Tenant(model, variant, stage, 1.0, 1, 1, rate, 2.5, "measured"))
+                for start, (model, variant, stage, rate) in enumerate(slices)
+            ],
+        )
+        for number, slices in enumerate(gpus)
     )
+    models = tuple(PlannedModel(model.name, "cut", 100.0, 1.0, 20.0) for model in request.models)
+    return replace(plan_of(*planned), request_sha256=request_hash(request), models=models)
 
 
-def test_bytes_leave_where_the_other_stage_is_not() -> None:
+def test_bytes_leave_where_the_other_stage_is_not():
     request = PlanRequest((FleetEntry(A100, count=2),), (cut(50.0),), link_gb_per_s=12.0)
     pair = TensorPair("m/one", "m/two", 1000.0)
     one, two = ("m", "cut", "one", 100.0), ("m", "cut", "two", 100.0)
@@ -151,14 +141,14 @@ def test_bytes_leave_where_the_other_stage_is_not() -> None:
     assert closer is not None and closer.cross_gpu_bytes_per_s == pytest.approx(25_000, rel=0.03)
 
 
-def test_models_of_a_pair_hand_on_what_the_slower_of_them_serves() -> None:
+def test_models_of_a_pair_hand_on_what_the_slower_of_them_serves():
     models = (whole("a", 40.0, small(100.0)), whole("b", 20.0, small(100.0)))
     request = PlanRequest((FleetEntry(A100, count=2, layouts=(("1g.10gb",),)),), models)
     figures = solved(request, TensorPair("a", "b", 500.0)).figures
     assert figures is not None and figures.cross_gpu_bytes_per_s == pytest.approx(20 * 500, rel=0.03)
 
 
-def test_a_case_without_slices_says_why() -> None:
+def test_a_case_without_slices_says_why():
     request = PlanRequest((FleetEntry(A100),), (whole("m", 1.0, small(100.0)),))
     empty = replace(placed([[], []], request), status="timeout", warnings=("Nothing was found.",))
     case = evaluate_case(KEY, request, empty, (), SETTINGS)

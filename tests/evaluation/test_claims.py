@@ -46,12 +46,12 @@ from torchsplit_core.values.profile import Basis
     # At its bound the other plan would be equal.
     (ComparedFigure(1.25), ComparedFigure(1.0, gap=0.2), "open"),
 ])  # fmt: skip
-def test_a_comparison(tested: ComparedFigure, reference: ComparedFigure, result: ComparisonResult) -> None:
+def test_a_comparison(tested, reference, result):
     found = compare_figures("case", tested, reference)
     assert found.result == result and bool(found.note) == (result == "open")
 
 
-def test_less_can_be_better() -> None:
+def test_less_can_be_better():
     assert compare_figures("case", ComparedFigure(1.0), ComparedFigure(2.0), less=True).result == "better"
 
 
@@ -63,9 +63,7 @@ def test_less_can_be_better() -> None:
     (ComparedFigure(4.0), ComparedFigure(5.0, gap=0.2), "open"),
     (ComparedFigure(3.0), ComparedFigure(5.0, gap=0.2), "better"),
 ])  # fmt: skip
-def test_what_a_search_for_the_least_leaves_open_lies_below_it(
-    tested: ComparedFigure, reference: ComparedFigure, result: ComparisonResult
-) -> None:
+def test_what_a_search_for_the_least_leaves_open_lies_below_it(tested, reference, result):
     assert compare_figures("case", tested, reference, less=True).result == result
 
 
@@ -76,7 +74,7 @@ def told(better: int, equal: int, worse: int, open_: int = 0) -> list[Comparison
     return [Comparison("case", 2.0, 1.0, result) for result in results]
 
 
-def test_verdicts_follow_the_counts() -> None:
+def test_verdicts_follow_the_counts():
     assert verdict_of([]) == "cannot be said"
     assert verdict_of(told(6, 3, 1)) == "supported"
     assert verdict_of(told(6, 2, 2)) == "not supported"
@@ -91,7 +89,7 @@ def test_verdicts_follow_the_counts() -> None:
     assert verdict_of(told(1, 2, 0, 1), NEVER_WORSE_RULE) == "not supported"
 
 
-def test_a_claim_is_as_good_as_its_weakest_part_that_counts() -> None:
+def test_a_claim_is_as_good_as_its_weakest_part_that_counts():
     good, bad = make_part("good", "x", told(3, 0, 0)), make_part("bad", "x", told(0, 0, 3))
     beside = make_part("bad", "x", told(0, 0, 3), counts_for_claim=False)
     unknown = make_part("unknown", "x", told(0, 0, 0, 3))
@@ -120,7 +118,7 @@ def case(common_load: float, p95_ms: float = 10.0, **key: str) -> EvaluatedCase:
     return EvaluatedCase(made, "0" * 64, "optimal", 0.0, "measured", figures, (model,))
 
 
-def test_the_four_claims_of_cases_by_hand() -> None:
+def test_the_four_claims_of_cases_by_hand():
     cases = [
         case(1.5),
         case(1.5, p95_ms=12.0, sharing="fractional"),
@@ -155,7 +153,7 @@ def open_utilisation() -> list[EvaluatedCase]:
     return [replace(case(1.5, sharing=sharing), gap=1.0) for sharing in ("exclusive", "fractional")]
 
 
-def test_what_searches_leave_open_is_said_from_the_proven_numbers_of_gpus() -> None:
+def test_what_searches_leave_open_is_said_from_the_proven_numbers_of_gpus():
     unsaid = open_utilisation()
     assert judge_claims(unsaid)[0].verdict == "cannot be said" and len(judge_claims(unsaid)[0].parts) == 3
     (found, *_) = judge_claims([*unsaid, fewest("exclusive", 2), fewest("fractional", 1)])
@@ -177,7 +175,7 @@ def test_what_searches_leave_open_is_said_from_the_proven_numbers_of_gpus() -> N
         assert judge_claims(cases)[0].verdict == "cannot be said"
 
 
-def test_proofs_of_estimates_are_told_beside_the_claim() -> None:
+def test_proofs_of_estimates_are_told_beside_the_claim():
     cases = [
         *open_utilisation(),
         *(

@@ -1,7 +1,5 @@
 """The mixes of the grid: requests that the planner takes, on layouts that the driver takes, with their bases."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 
@@ -15,7 +13,7 @@ from torchsplit_core.values import InputFault
 from torchsplit_core.values.evaluation.outcome import CaseKey
 
 
-def test_every_case_asks_something_that_makes_sense_and_something_else() -> None:
+def test_every_case_asks_something_that_makes_sense_and_something_else():
     every = cases(quick=False)
     assert len(set(every)) == len(every) == len(MIXES) * 2 * (len(RULES) + 2 * 3 * 3 + 2)
     assert set(cases(quick=True)) < set(every)
@@ -23,7 +21,7 @@ def test_every_case_asks_something_that_makes_sense_and_something_else() -> None
         validate(case_request(CaseKey(name, "stock", "fractional", tied, "favoured", "planner"), 1.0))  # type: ignore[arg-type]
 
 
-def test_a_case_asks_for_what_its_key_says() -> None:
+def test_a_case_asks_for_what_its_key_says():
     key = CaseKey("S1", "any", "fractional", "routed", "favoured", "planner")
     request = case_request(key, 4.0)
     assert (request.sharing, request.objective.kind, request.solver.time_limit_s) == (
@@ -41,7 +39,7 @@ def test_a_case_asks_for_what_its_key_says() -> None:
         mix("S2")
 
 
-def test_stock_layouts_are_legal_and_the_only_ones_offered() -> None:
+def test_stock_layouts_are_legal_and_the_only_ones_offered():
     kind = gpu_type("A100-80GB")
     assert all(place_layout(kind, layout) is not None for layout in STOCK_LAYOUTS)
     for key in (key for key in cases(quick=True) if key.planner == "greedy"):
@@ -49,7 +47,7 @@ def test_stock_layouts_are_legal_and_the_only_ones_offered() -> None:
         assert offered == ({STOCK_LAYOUTS} if key.regime == "stock" else {None})
 
 
-def test_bert_is_measured_and_the_others_of_the_seed_are_estimates_with_intervals() -> None:
+def test_bert_is_measured_and_the_others_of_the_seed_are_estimates_with_intervals():
     for model in mix("four").request.models:
         (variant,) = model.variants
         bases = {point.basis for point in variant.stages[0].points}
@@ -62,7 +60,7 @@ def test_bert_is_measured_and_the_others_of_the_seed_are_estimates_with_interval
     assert {len(v.stages) for m in cut for v in m.variants} == {2}
 
 
-def test_tied_are_the_stages_of_a_cut_with_what_crosses_it() -> None:
+def test_tied_are_the_stages_of_a_cut_with_what_crosses_it():
     found = mix("four_cut")
     clip = found.request.models[0].variants[0]
     pair = found.pairs[0]
@@ -70,7 +68,7 @@ def test_tied_are_the_stages_of_a_cut_with_what_crosses_it() -> None:
     assert pair.bytes_per_request == clip.cut_bytes[0] + clip.cut_bytes_per_request[0] > 500_000
 
 
-def test_the_fewest_gpus_are_asked_of_every_mix_with_its_demands_as_minima() -> None:
+def test_the_fewest_gpus_are_asked_of_every_mix_with_its_demands_as_minima():
     keys = [key for key in cases(quick=False) if key.weights == "fewest_gpus"]
     assert {(key.mix, key.regime, key.sharing) for key in keys} == set(
         product(MIXES, ("any", "stock"), ("exclusive", "fractional"))

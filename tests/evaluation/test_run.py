@@ -9,7 +9,6 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 
@@ -56,9 +55,7 @@ def stored() -> EvaluationOutcome:
     return outcome
 
 
-def test_planner_and_rule_answer_one_request_and_are_compared(
-    told: tuple[EvaluationOutcome, list[EvaluationOutcome], list[float]],
-) -> None:
+def test_planner_and_rule_answer_one_request_and_are_compared(told):
     outcome, kept, shares = told
     rule, none, planned = outcome.cases
     assert [case.key for case in outcome.cases] == [RULE, NONE, PLANNED]
@@ -78,9 +75,7 @@ def test_planner_and_rule_answer_one_request_and_are_compared(
     ]
 
 
-def test_what_is_known_is_taken_over_and_nothing_else(
-    told: tuple[EvaluationOutcome, list[EvaluationOutcome], list[float]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_known_is_taken_over_and_nothing_else(told, monkeypatch):
     outcome, kept, _ = told
     asked: list[int] = []
     monkeypatch.setattr(run, "plan_all", lambda requests, *_: asked.append(len(requests)))
@@ -117,9 +112,7 @@ class Loaded(HTMLParser):
             assert self.open.pop() == tag
 
 
-def test_every_file_is_written_whole_and_read_back(
-    told: tuple[EvaluationOutcome, list[EvaluationOutcome], list[float]], tmp_path: Path
-) -> None:
+def test_every_file_is_written_whole_and_read_back(told, tmp_path):
     outcome = told[0]
     paths = output_folder.write_files(outcome, tmp_path / "new" / "folder")
     assert {path.name for path in paths} >= {
@@ -147,7 +140,7 @@ def test_every_file_is_written_whole_and_read_back(
     assert page.found == [] and page.open == []
 
 
-def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_used_is_told(tmp_path):
     assert output_folder.read_previous(tmp_path / "none", SETTINGS) is None
     file = tmp_path / "file"
     file.write_text("")
@@ -158,14 +151,14 @@ def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
         output_folder.read_previous(tmp_path, SETTINGS)
 
 
-def test_pictures_show_what_is_unknown_as_such(stored: EvaluationOutcome) -> None:
+def test_pictures_show_what_is_unknown_as_such(stored):
     (loads, *_) = bar_charts(stored)
     assert loads.name == "common_load"
     text = chart_svg(loads)
     assert "n/a" in text and "the planner" in text and 'role="img"' in text
 
 
-def test_pictures_say_where_a_search_ended_early(stored: EvaluationOutcome) -> None:
+def test_pictures_say_where_a_search_ended_early(stored):
     def picture(gap: float) -> str:
         cases = tuple(
             replace(case, gap=gap if case.key.planner == "planner" else None) for case in stored.cases
@@ -177,7 +170,7 @@ def test_pictures_say_where_a_search_ended_early(stored: EvaluationOutcome) -> N
     assert "gap" not in picture(0.0)
 
 
-def test_the_document_is_that_of_the_stored_outcome(stored: EvaluationOutcome) -> None:
+def test_the_document_is_that_of_the_stored_outcome(stored):
     assert stored.complete and not stored.settings.quick
     found = (ROOT / "docs" / "reference" / "evaluation.md").read_text(encoding="utf-8")
     assert found == document(stored), (
@@ -187,14 +180,14 @@ def test_the_document_is_that_of_the_stored_outcome(stored: EvaluationOutcome) -
     assert not re.search(r"@[A-Z]+@", found)
 
 
-def test_a_rule_of_the_stored_outcome_is_found_again(stored: EvaluationOutcome) -> None:
+def test_a_rule_of_the_stored_outcome_is_found_again(stored):
     key = replace(RULE, regime="any")
     (before,) = (case for case in stored.cases if case.key == key)
     (now,) = run.evaluate(keys=(key,), settings=stored.settings).cases
     assert write_text(replace(stored, cases=(now,))) == write_text(replace(stored, cases=(before,)))
 
 
-def test_the_measured_mix_is_proven_on_one_gpu_with_shares_and_on_two_without() -> None:
+def test_the_measured_mix_is_proven_on_one_gpu_with_shares_and_on_two_without():
     exclusive = replace(PLANNED, weights="fewest_gpus")
     outcome = run.evaluate(keys=(exclusive, replace(exclusive, sharing="fractional")), settings=SETTINGS)
     assert [(case.figures and case.figures.gpus_used, case.gap) for case in outcome.cases] == [(2, 0), (1, 0)]
@@ -206,9 +199,7 @@ def test_the_measured_mix_is_proven_on_one_gpu_with_shares_and_on_two_without() 
 
 
 @pytest.mark.parametrize("looser_first", [True, False])
-def test_a_plan_on_fewer_layouts_never_beats_the_plan_on_all(
-    monkeypatch: pytest.MonkeyPatch, looser_first: bool
-) -> None:
+def test_a_plan_on_fewer_layouts_never_beats_the_plan_on_all(monkeypatch, looser_first):
     free = replace(PLANNED, regime="any")
     strict = case_request(PLANNED, 20.0)
     best = plan(strict)
@@ -228,7 +219,7 @@ def test_a_plan_on_fewer_layouts_never_beats_the_plan_on_all(
     assert loads == pytest.approx([best.objective.value] * 2) and outcome.cases[0].status == "feasible"
 
 
-def test_what_is_stricter_is_a_matter_of_layouts_shares_and_pairs() -> None:
+def test_what_is_stricter_is_a_matter_of_layouts_shares_and_pairs():
     free = CaseKey("S1", "any", "fractional", "off", "equal", "planner")
     assert run._is_stricter(PLANNED, free) and run._is_stricter(replace(free, colocation="soft"), free)
     assert not run._is_stricter(free, free) and not run._is_stricter(free, PLANNED)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import pytest
 
@@ -19,9 +18,7 @@ from torchsplit_core.workspace.store import Store
 SETTINGS = EvaluationSettings(quick=True, requests_per_model=200, replications=2, time_limit_s=2.0)
 
 
-def test_it_stores_what_it_finds_as_it_goes_and_takes_it_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_stores_what_it_finds_as_it_goes_and_takes_it_over(tmp_path, monkeypatch):
     keys = tuple(
         CaseKey("S1", "stock", "exclusive", "off", "equal", rule) for rule in ("whole_gpu", "uniform")
     )
@@ -51,7 +48,7 @@ def test_it_stores_what_it_finds_as_it_goes_and_takes_it_over(
 
 
 @pytest.mark.slow
-def test_it_tells_how_far_it_is_and_ends_when_it_is_cancelled(tmp_path: Path) -> None:
+def test_it_tells_how_far_it_is_and_ends_when_it_is_cancelled(tmp_path):
     workspace = Store(tmp_path).create("mine")
     # Searches far longer than this test waits for.
     asked = EvaluateParameters(quick=True, time_limit_s=3000.0)
@@ -64,7 +61,7 @@ def test_it_tells_how_far_it_is_and_ends_when_it_is_cancelled(tmp_path: Path) ->
     assert jobs.status(workspace, made).state == "cancelled" and not jobs.running(workspace, (EVALUATE,))
 
 
-def test_it_can_be_resumed_by_its_name() -> None:
+def test_it_can_be_resumed_by_its_name():
     assert kind_of(EVALUATE).resumable and kind_of(EVALUATE).function() is evaluate_job
     assert from_stored(EVALUATE, {"quick": True}) == EvaluateParameters(quick=True)
     asked = {"quick": True, "time_limit_s": 3.0}

@@ -63,9 +63,7 @@ def ended(workspace: Workspace) -> jobs.JobStatus:
 
 
 @pytest.mark.slow
-def test_a_job_is_forked_where_that_is_ready_and_started_where_not(
-    forker: fork_server.ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_is_forked_where_that_is_ready_and_started_where_not(forker, tmp_path, monkeypatch):
     workspace = Store(tmp_path).create("w")
     forker.wait()
     # A child has the thread that forks it alone: what another one holds would be held for ever.

@@ -7,7 +7,6 @@ import inspect
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -62,7 +61,7 @@ FULL: dict[str, JobParameters] = {
 """Parameters with every field set."""
 
 
-def test_every_name_has_a_function_that_takes_its_dataclass() -> None:
+def test_every_name_has_a_function_that_takes_its_dataclass():
     constants = {
         value for name, value in vars(job_kinds).items() if name.isupper() and isinstance(value, str)
     }
@@ -75,7 +74,7 @@ def test_every_name_has_a_function_that_takes_its_dataclass() -> None:
         assert taken[1].annotation == kind.parameters.__name__, name
 
 
-def test_no_page_names_a_function_by_its_path() -> None:
+def test_no_page_names_a_function_by_its_path():
     dotted = re.compile(r"""["'][a-z_]+(\.[a-z_]+)+:[a-z_]+["']""")
     for folder in ("app", "pages"):
         for path in (ROOT / folder).rglob("*.py"):
@@ -84,7 +83,7 @@ def test_no_page_names_a_function_by_its_path() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(FULL))
-def test_what_is_stored_is_read_back(name: str) -> None:
+def test_what_is_stored_is_read_back(name):
     wanted = FULL[name]
     assert all(getattr(wanted, field.name) is not None for field in dataclasses.fields(wanted))  # type: ignore[arg-type]
     stored = json.loads(json.dumps(to_stored(name, wanted)))
@@ -128,7 +127,7 @@ def test_what_is_stored_is_read_back(name: str) -> None:
          SweepParameters("r", "gpus", "A30-24GB", (1.0, 2.0))),
     ],
 )  # fmt: skip
-def test_what_earlier_versions_stored_is_read(name: str, stored: Any, read: JobParameters) -> None:
+def test_what_earlier_versions_stored_is_read(name, stored, read):
     assert from_stored(name, stored) == read
 
 
@@ -147,7 +146,7 @@ def test_what_earlier_versions_stored_is_read(name: str, stored: Any, read: JobP
         ("fly", {}, "is of a kind that this TorchSplit does not know"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_is_one_message(name: str, stored: Any, words: str) -> None:
+def test_what_cannot_be_read_is_one_message(name, stored, words):
     with pytest.raises(InputFault) as fault:
         from_stored(name, stored)
     assert words in str(fault.value) and "Start the work anew" in str(fault.value)

@@ -44,7 +44,7 @@ def quiet(share: float, text: str) -> None:
     assert 0 <= share <= 1 and text
 
 
-def test_the_moments_live_as_long_as_the_run(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_moments_live_as_long_as_the_run(workspace, monkeypatch):
     seen: list[Any] = []
 
     def run(
@@ -63,7 +63,7 @@ def test_the_moments_live_as_long_as_the_run(workspace: Workspace, monkeypatch: 
     assert LiveRunFile(workspace, "cores").read() == [] and LiveRunFile(workspace, "other").read() == []
 
 
-def test_what_is_expected_of_a_load() -> None:
+def test_what_is_expected_of_a_load():
     found = expected_results(PLAN, REQUEST, 1.0)["expected"]["bert"]
     assert found["rate_rps"] == pytest.approx(50.0) and 10.0 <= found["p95_ms"] < 60.0
     assert expected_results(PLAN, REQUEST, 4.0)["expected"]["bert"] == {"rate_rps": 100.0, "p95_ms": None}
@@ -79,9 +79,7 @@ def stored(workspace: Workspace, name: str, content: bytes) -> UploadedFile:
     return UploadedFile(name, workspace.put_bytes("upload", name, content).sha256)
 
 
-def test_trusted_uploads_are_laid_out_while_they_run(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trusted_uploads_are_laid_out_while_they_run(workspace, monkeypatch):
     monkeypatch.setenv("TORCHSPLIT_EXECUTION", "allowed")
     plan, request = with_sources("net.py:Net", "net.py:Net", "sample:bert", "import:old")
     uploads = {
@@ -113,9 +111,7 @@ def test_trusted_uploads_are_laid_out_while_they_run(
         ("net.py:Net", "trusted", "refused", "executes nothing that was uploaded"),
     ],
 )
-def test_nothing_runs_but_the_content_that_is_trusted(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, name: str, form: str, server: str, rule: str
-) -> None:
+def test_nothing_runs_but_the_content_that_is_trusted(workspace, monkeypatch, name, form, server, rule):
     monkeypatch.setenv("TORCHSPLIT_EXECUTION", server)
     file = stored(workspace, name.partition(":")[0], b"own")
     if form == "untrusted":
@@ -130,7 +126,7 @@ def test_nothing_runs_but_the_content_that_is_trusted(
         pass
 
 
-def test_what_another_ran_for_gives_no_points(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_another_ran_for_gives_no_points(workspace, monkeypatch):
     times = MeasuredTimes(1.0, 1.0, 1.0)
     told = replace(
         FOUND,
@@ -164,9 +160,7 @@ class Client:
 @pytest.mark.repeated
 @pytest.mark.slow
 @pytest.mark.torch
-def test_uploads_run_whole_and_cut(
-    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_uploads_run_whole_and_cut(workspace, tmp_path, monkeypatch):
     """A Python file whole, a .pt2 in two stages: every request is answered by workers that loaded them."""
     monkeypatch.setenv("TORCHSPLIT_EXECUTION", "allowed")
     import torch
@@ -193,7 +187,7 @@ def test_uploads_run_whole_and_cut(
     assert all(one.statuses[0][0] == 200 for one in found.models) and len(found.servers) == 3
 
 
-def test_the_third_door_goes_all_the_way(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_third_door_goes_all_the_way(workspace, monkeypatch):
     asked: list[Any] = []
 
     def profiled(workspace: Workspace, parameters: Any, progress: Any) -> None:
@@ -218,11 +212,11 @@ def test_the_third_door_goes_all_the_way(workspace: Workspace, monkeypatch: pyte
     assert len(asked) == 2
 
 
-def test_cores_for_slices_leave_one_for_the_front(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cores_for_slices_leave_one_for_the_front(monkeypatch):
     for cores, slices in ((1, 1), (2, 1), (3, 2), (64, 4)):
         monkeypatch.setattr(quick_start.os, "sched_getaffinity", lambda pid, cores=cores: set(range(cores)))
         assert quick_start.slice_cores() == slices
 
 
-def test_workflow_has_both() -> None:
+def test_workflow_has_both():
     assert workflow.serve and workflow.measure

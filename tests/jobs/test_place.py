@@ -26,7 +26,7 @@ def workspace(tmp_path: Path) -> Workspace:
     return made
 
 
-def test_the_job_stores_the_outcome_with_the_request_it_answers(workspace: Workspace) -> None:
+def test_the_job_stores_the_outcome_with_the_request_it_answers(workspace):
     told: list[tuple[float, str]] = []
     found = place_job(workspace, RequestParameters("tiny"), lambda share, text: told.append((share, text)))
     assert found == {"placement": "tiny", "status": "optimal"}
@@ -38,7 +38,7 @@ def test_the_job_stores_the_outcome_with_the_request_it_answers(workspace: Works
     assert copied.get("placement", "tiny") == outcome
 
 
-def test_a_request_stored_in_version_1_stays_as_it_is_and_is_answered(workspace: Workspace) -> None:
+def test_a_request_stored_in_version_1_stays_as_it_is_and_is_answered(workspace):
     request: PlacementRequest = workspace.get("placement_request", "tiny")
     old = write_text(request, 1).encode()
     sha256 = workspace.put_bytes("placement_request", "tiny", old).sha256
@@ -50,9 +50,7 @@ def test_a_request_stored_in_version_1_stays_as_it_is_and_is_answered(workspace:
     assert copied.get("placement_request", "tiny") == request
 
 
-def test_an_edit_during_the_search_keeps_its_place(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_edit_during_the_search_keeps_its_place(workspace, monkeypatch):
     solve = workflow.place
 
     starts: list[PlacementOutcome | None] = []

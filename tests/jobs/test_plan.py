@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.planning.edits import with_model
+from tests.support.planning.requests import on_a30
 from torchsplit_core import workflow
 from torchsplit_core.jobs.job_kinds import RequestParameters
 from torchsplit_core.jobs.plan import plan_job
@@ -18,7 +20,6 @@ from torchsplit_core.planning.infeasibility.notes import SMALLER
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.verification.outcome import violations
 from torchsplit_core.values import (
-    FleetEntry,
     GammaArrivals,
     Objective,
     PlanModel,
@@ -44,9 +45,7 @@ def request(limit_ms: float) -> PlanRequest:
     model = PlanModel(
         "a", (whole,), demand_rps=30.0, max_response_ms=limit_ms, arrivals=GammaArrivals(30.0, 1.5)
     )
-    return PlanRequest(
-        (FleetEntry(A30, count=2),), (model,), objective=Objective("min_gpus"), solver=SolverOptions(20.0)
-    )
+    return on_a30(model, count=2, objective=Objective("min_gpus"), solver=SolverOptions(20.0))
 
 
 @pytest.fixture
@@ -55,7 +54,7 @@ def workspace(tmp_path: Path) -> Workspace:
 
 
 @pytest.mark.slow
-def test_a_plan_job_simulates_before_it_stores(workspace: Workspace) -> None:
+def test_a_plan_job_simulates_before_it_stores(workspace):
     asked = request(60.0)
     workspace.put("plan_request", "r", asked)
     said: list[tuple[float, str]] = []
@@ -70,7 +69,7 @@ def test_a_plan_job_simulates_before_it_stores(workspace: Workspace) -> None:
     assert any("simulating" in text for _, text in said)
 
 
-def test_a_limit_that_nothing_keeps_is_stored_with_its_reason(workspace: Workspace) -> None:
+def test_a_limit_that_nothing_keeps_is_stored_with_its_reason(workspace):
     workspace.put("plan_request", "r", request(4.0))
     assert plan_job(workspace, RequestParameters("r"), lambda *_: None)["status"] == "infeasible"
     (conflict,) = workspace.get("plan", "r").conflicts
@@ -86,7 +85,7 @@ def plain(count: int = 2, minimum: float | None = None) -> PlanRequest:
         replace(first, name=name, max_response_ms=None, arrivals=None, min_throughput_rps=minimum)
         for name in ("a", "b")
     )
-    return PlanRequest((FleetEntry(A30, count=count),), models, solver=SolverOptions(20.0))
+    return on_a30(*models, count=count, solver=SolverOptions(20.0))
 
 
 class Searched(Exception):
@@ -112,7 +111,7 @@ def open_plan(asked: PlanRequest) -> PlanOutcome:
     return replace(best, status="feasible", objective=goal)
 
 
-def test_a_proven_plan_is_not_searched_for_again(workspace: Workspace, searches: list[PlanRequest]) -> None:
+def test_a_proven_plan_is_not_searched_for_again(workspace, searches):
     asked = plain()
     workspace.put("plan_request", "r", asked)
     workspace.put("plan", "r", plan(asked))
@@ -120,9 +119,7 @@ def test_a_proven_plan_is_not_searched_for_again(workspace: Workspace, searches:
     assert not searches
 
 
-def test_a_cancelled_search_leaves_the_plan_that_stands(
-    workspace: Workspace, searches: list[PlanRequest]
-) -> None:
+def test_a_cancelled_search_leaves_the_plan_that_stands(workspace, searches):
     asked = plain()
     standing = open_plan(asked)
     workspace.put("plan_request", "r", asked)
@@ -133,9 +130,7 @@ def test_a_cancelled_search_leaves_the_plan_that_stands(
     assert searches == [asked] and workspace.get("plan", "r") == standing
 
 
-def test_a_worse_plan_of_a_longer_search_leaves_its_bound_alone(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worse_plan_of_a_longer_search_leaves_its_bound_alone(workspace, monkeypatch):
     asked = plain()
     standing = open_plan(asked)
     one = plan(plain(1))
@@ -157,9 +152,7 @@ def test_a_worse_plan_of_a_longer_search_leaves_its_bound_alone(
     assert update_incumbent(asked, standing, plan(asked)).status == "optimal"
 
 
-def test_reasons_that_are_not_settled_are_searched_on(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reasons_that_are_not_settled_are_searched_on(workspace, monkeypatch):
     asked = plain(minimum=1e6)
     settled = plan(asked)
     assert settled.status == "infeasible" and is_settled(asked, settled)
@@ -171,17 +164,16 @@ def test_reasons_that_are_not_settled_are_searched_on(
     assert not answers and workspace.get("plan", "r").least_relaxation == settled.least_relaxation
 
 
-def test_a_plan_that_was_not_simulated_is_open_where_responses_are_limited() -> None:
+def test_a_plan_that_was_not_simulated_is_open_where_responses_are_limited():
     asked = request(60.0)
     free = plan(replace(asked, models=(replace(asked.models[0], max_response_ms=None),)))
     assert free.status == "optimal" and not is_settled(asked, free)
     assert update_incumbent(asked, free, replace(free, status="feasible")).status == "feasible"
 
 
-def test_a_better_plan_that_stands_takes_over_the_levels_that_are_proven() -> None:
+def test_a_better_plan_that_stands_takes_over_the_levels_that_are_proven():
     asked = plain(2)
-    first, second = asked.models
-    asked = replace(asked, models=(first, replace(second, demand_rps=17.0)))
+    asked = with_model(asked, 1, demand_rps=17.0)
     best = plan(asked)
     levels = best.objective.sorted_normalised
     assert best.status == "optimal" and levels[0] < levels[1]

@@ -72,20 +72,20 @@ def ended(found: jobs.JobStatus) -> bool:
     return found.state != "running"
 
 
-def test_a_job_gives_its_result(workspace: Workspace) -> None:
+def test_a_job_gives_its_result(workspace):
     job = jobs.start(workspace, "Double", "good", Number(21))
     found = wait(workspace, job, ended)
     assert (found.state, found.result, found.fault, found.share) == ("done", {"double": 42}, None, 1.0)
     assert [entry.id for entry in jobs.statuses(Store(workspace.store.root).open(workspace.id))] == [job]
 
 
-def test_a_users_fault_arrives_as_its_message(workspace: Workspace) -> None:
+def test_a_users_fault_arrives_as_its_message(workspace):
     found = wait(workspace, jobs.start(workspace, "Bad", "faulty", Number()), ended)
     assert found.state == "failed"
     assert found.fault == "grid: has the size 0. Pass 1."
 
 
-def test_our_fault_is_said_without_a_traceback(workspace: Workspace) -> None:
+def test_our_fault_is_said_without_a_traceback(workspace):
     found = wait(workspace, jobs.start(workspace, "Broken", "broken", Number()), ended)
     assert found.state == "failed"
     assert (
@@ -104,7 +104,7 @@ def gone(pid: int) -> bool:
     return not path.exists() or path.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
-def test_cancel_ends_the_job_and_its_children(workspace: Workspace) -> None:
+def test_cancel_ends_the_job_and_its_children(workspace):
     job = jobs.start(workspace, "Endless", "endless", Number())
     child = int(wait(workspace, job, running_child).message.split()[1])
     jobs.cancel(workspace, job)
@@ -117,7 +117,7 @@ def test_cancel_ends_the_job_and_its_children(workspace: Workspace) -> None:
     assert jobs.status(workspace, job).state == "cancelled"
 
 
-def test_a_killed_job_is_told_as_stopped(workspace: Workspace) -> None:
+def test_a_killed_job_is_told_as_stopped(workspace):
     job = jobs.start(workspace, "Endless", "endless", Number())
     child = int(wait(workspace, job, running_child).message.split()[1])
     pid = runner._read(workspace.store, job)["pid"]
@@ -142,9 +142,7 @@ def test_a_killed_job_is_told_as_stopped(workspace: Workspace) -> None:
         ("torchsplit_core.workflow:fly_job", {}, "is of a kind that this TorchSplit does not know"),
     ],
 )
-def test_what_was_stored_and_cannot_be_read_is_told_without_a_traceback(
-    workspace: Workspace, name: str, stored: Any, words: str
-) -> None:
+def test_what_was_stored_and_cannot_be_read_is_told_without_a_traceback(workspace, name, stored, words):
     record = workspace.add_job("t", name, stored)
     with pytest.raises(InputFault, match=re.escape(words)):
         jobs.resume(workspace, record.id)
@@ -154,12 +152,12 @@ def test_what_was_stored_and_cannot_be_read_is_told_without_a_traceback(
     assert found.state == "failed" and words in str(found.fault) and "Traceback" not in str(found.fault)
 
 
-def test_parameters_of_another_kind_start_nothing(workspace: Workspace) -> None:
+def test_parameters_of_another_kind_start_nothing(workspace):
     with pytest.raises(InternalFault, match="takes Number"):
         jobs.start(workspace, "t", "good", RequestParameters("r"))
     assert workspace.job_records() == ()
 
 
-def test_an_unknown_job_is_refused(workspace: Workspace) -> None:
+def test_an_unknown_job_is_refused(workspace):
     with pytest.raises(InputFault, match="is not in this workspace"):
         jobs.status(workspace, "nope")

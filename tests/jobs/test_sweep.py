@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.planning.requests import on_a30, whole_model
 from tests.support.workspace.job_child import own_jobs
 from torchsplit_core import jobs
 from torchsplit_core.cli.command import main
@@ -28,15 +29,12 @@ from torchsplit_core.planning.sweep import workers
 from torchsplit_core.planning.sweep.points import SweepRequest, sweep_requests
 from torchsplit_core.planning.verification.outcome import verify
 from torchsplit_core.values import (
-    FleetEntry,
     InputFault,
     PlanModel,
     PlanOutcome,
     PlanRequest,
     Point,
     Progress,
-    Stage,
-    Variant,
     ignore_progress,
 )
 from torchsplit_core.workspace.plan_cache.cache import PlanCache
@@ -52,9 +50,9 @@ GPUS = SweepParameters("r", "gpus", A30, (1, 2, 3, 4))
 def request() -> PlanRequest:
     def model(name: str, rate: float) -> PlanModel:
         points = (Point(A30, "1g.6gb", 1, rate, 10.0), Point(A30, "4g.24gb", 1, 3 * rate, 10.0))
-        return PlanModel(name, (Variant("whole", (Stage("whole", points),)),), demand_rps=20.0)
+        return whole_model(name, points, demand_rps=20.0)
 
-    return PlanRequest((FleetEntry(A30),), (model("a", 10.0), model("b", 4.0)))
+    return on_a30(model("a", 10.0), model("b", 4.0))
 
 
 @pytest.fixture
@@ -101,7 +99,7 @@ def gone(pid: int) -> bool:
     return not path.exists() or path.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
-def test_what_was_solved_outlives_cancel_and_is_taken_over(workspace: Workspace) -> None:
+def test_what_was_solved_outlives_cancel_and_is_taken_over(workspace):
     job = jobs.start(workspace, "Sweep r", "slowly", GPUS)
     wait(lambda: kept(workspace) == [1.0, 2.0, 4.0])
     (busy,) = wait(lambda: list(workspace.store.root.glob("busy-*")))
@@ -120,7 +118,7 @@ def test_what_was_solved_outlives_cancel_and_is_taken_over(workspace: Workspace)
     assert [point.value for point in after.points] == [1.0, 2.0, 3.0, 4.0]
 
 
-def test_a_killed_job_takes_its_processes_along(workspace: Workspace) -> None:
+def test_a_killed_job_takes_its_processes_along(workspace):
     job = jobs.start(workspace, "Sweep r", "slowly", replace(GPUS, values=(3,)))
     (busy,) = wait(lambda: list(workspace.store.root.glob("busy-*")))
     os.kill(runner._read(workspace.store, job)["pid"], signal.SIGKILL)
@@ -128,9 +126,7 @@ def test_a_killed_job_takes_its_processes_along(workspace: Workspace) -> None:
     assert wait(lambda: jobs.status(workspace, job).fault)
 
 
-def test_plans_are_taken_over_only_where_more_time_would_not_help(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plans_are_taken_over_only_where_more_time_would_not_help(workspace, monkeypatch):
     what = SweepRequest("gpus", A30, (1.0, 2.0))
     asked = sweep_requests(request(), what)
     # What other work has proven is taken over whatever time there is.
@@ -151,7 +147,7 @@ def test_plans_are_taken_over_only_where_more_time_would_not_help(
     assert now is not None and now.plans[1.0].outcome.status == "optimal"
 
 
-def test_another_sweep_replaces_the_last_and_goes_with_its_workspace(workspace: Workspace) -> None:
+def test_another_sweep_replaces_the_last_and_goes_with_its_workspace(workspace):
     sweep.sweep_job(workspace, replace(GPUS, values=(1, 2)), ignore_progress)
     wider = sweep.sweep_job(workspace, replace(GPUS, values=(2, 3)), ignore_progress)
     assert wider["taken_over"] == 1 and kept(workspace) == [2.0, 3.0]
@@ -170,7 +166,7 @@ def test_another_sweep_replaces_the_last_and_goes_with_its_workspace(workspace: 
         assert database.execute("SELECT count(*) FROM sweep_plans").fetchone() == (0,)
 
 
-def test_senseless_parameters_start_nothing(workspace: Workspace) -> None:
+def test_senseless_parameters_start_nothing(workspace):
     for bad in (
         replace(GPUS, values=(0, 1)),
         replace(GPUS, target="H200-141GB"),
@@ -183,7 +179,7 @@ def test_senseless_parameters_start_nothing(workspace: Workspace) -> None:
     assert SweepStore(workspace, "r").load() is None
 
 
-def test_the_command_prints_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_a_table(tmp_path, capsys):
     file = tmp_path / "request.json"
     write_file(request(), file)
     vary = ["sweep", str(file), "--vary"]
@@ -210,9 +206,7 @@ def test_the_command_prints_a_table(tmp_path: Path, capsys: pytest.CaptureFixtur
     ["gpus", "gpus:A30-24GB", "gpus:=1", "gpus:A30-24GB=0..2", "gpus:A30-24GB=2..1", "demand:a=nan", "demand:a=1..x",
      "demand:nobody=1", "weight:a=1..2/1000", "weight:a=1..2/2.5", "colour:a=1", "demand:a=", "gpus:A30-24GB=1.5"],
 )  # fmt: skip
-def test_what_the_command_cannot_vary_is_said_in_a_line(
-    vary: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_the_command_cannot_vary_is_said_in_a_line(vary, tmp_path, capsys):
     file = tmp_path / "request.json"
     write_file(request(), file)
     assert main(["sweep", str(file), "--vary", vary]) == 2
@@ -220,7 +214,7 @@ def test_what_the_command_cannot_vary_is_said_in_a_line(
     assert said.out == "" and len(said.err.splitlines()) == 1
 
 
-def test_other_options_are_checked_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_options_are_checked_too(tmp_path, capsys):
     file = tmp_path / "request.json"
     write_file(request(), file)
     base = ["sweep", str(file), "--vary", "weight:a=1"]
@@ -231,16 +225,14 @@ def test_other_options_are_checked_too(tmp_path: Path, capsys: pytest.CaptureFix
     )
 
 
-def test_ranges_are_read_as_they_are_written() -> None:
+def test_ranges_are_read_as_they_are_written():
     assert parse_vary("demand:a=b=10..40/3") == SweepRequest("demand", "a=b", (10.0, 25.0, 40.0))
     assert parse_vary("weight:sample:x=0.5..2/2") == SweepRequest("weight", "sample:x", (0.5, 2.0))
     assert parse_vary(f"gpus:{A30}=1..64").values == tuple(map(float, range(1, 65)))
     assert len(parse_vary(f"gpus:{A30}=1..1000").values) == len(parse_vary("demand:a=1..9").values) == 8
 
 
-def test_a_model_called_like_a_formula_is_none_in_the_table(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_called_like_a_formula_is_none_in_the_table(tmp_path, capsys):
     asked = request()
     models = tuple(replace(one, name=f'=HYPERLINK("{one.name}")') for one in asked.models)
     file = tmp_path / "request.json"

@@ -54,7 +54,7 @@ def parameters(digest: str | None, **how: Any) -> TrainParameters:
 
 
 @pytest.mark.repeated
-def test_a_trusted_upload_is_trained_and_gone_on_with(workspace: Workspace) -> None:
+def test_a_trusted_upload_is_trained_and_gone_on_with(workspace):
     assert train_job(workspace, parameters(DIGEST), ignore_progress)["step"] == 2
     told = train_on_job(
         workspace, TrainOnParameters("client-1", 4, UploadedFile("client.py", DIGEST)), ignore_progress
@@ -65,7 +65,7 @@ def test_a_trusted_upload_is_trained_and_gone_on_with(workspace: Workspace) -> N
     assert [one.kind for one in view.events if one.kind in ("started", "resumed")] == ["started", "resumed"]
 
 
-def test_a_run_outlives_who_started_it(workspace: Workspace) -> None:
+def test_a_run_outlives_who_started_it(workspace):
     """A dashboard that ends, say: what is seen afterwards is what the folder says."""
     program = (
         "import json, pathlib, sys; from torchsplit_core import jobs; "
@@ -89,9 +89,7 @@ def test_a_run_outlives_who_started_it(workspace: Workspace) -> None:
     assert (view.state, view.last_step) == ("finished", 3)
 
 
-def test_what_is_not_trusted_is_not_executed(
-    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_trusted_is_not_executed(workspace, tmp_path, monkeypatch):
     with pytest.raises(InputFault, match="is not trusted, and a"):
         train_job(workspace, parameters(None), ignore_progress)
     with pytest.raises(InputFault, match="is not the file that was trusted"):
@@ -105,7 +103,7 @@ def test_what_is_not_trusted_is_not_executed(
         train_job(workspace, parameters(DIGEST), ignore_progress)
 
 
-def test_a_run_without_what_it_was_started_with_is_not_gone_on_with(workspace: Workspace) -> None:
+def test_a_run_without_what_it_was_started_with_is_not_gone_on_with(workspace):
     left_folder(workspace.runs / "client-1")
     shutil.rmtree(workspace.runs / "client-1" / "watch")
     with pytest.raises(InputFault, match=r"launch\.json"):
@@ -118,7 +116,7 @@ def test_a_run_without_what_it_was_started_with_is_not_gone_on_with(workspace: W
         )
 
 
-def test_a_launch_is_read_back_as_it_was(tmp_path: Path) -> None:
+def test_a_launch_is_read_back_as_it_was(tmp_path):
     left_folder(tmp_path)
     view = RunReader(tmp_path).view()
     told = json.loads((tmp_path / "watch" / "launch.json").read_text())

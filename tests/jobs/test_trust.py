@@ -58,9 +58,7 @@ def asked(form: str, name: str, digest: str) -> JobParameters:
 
 @repeated("name", [TRACE, PROFILE], kept=1)
 @pytest.mark.torch
-def test_the_trusted_content_is_executed_where_that_is_allowed(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_the_trusted_content_is_executed_where_that_is_allowed(workspace, monkeypatch, name):
     monkeypatch.setenv("TORCHSPLIT_EXECUTION", "allowed")
     digest = workspace.put_bytes("upload", "m.py", OWN).sha256
     found = ended(workspace, jobs.start(workspace, "t", name, asked("new", name, digest)))
@@ -81,14 +79,8 @@ def test_the_trusted_content_is_executed_where_that_is_allowed(
     ],
 )
 def test_a_job_that_is_started_again_executes_nothing_else(
-    workspace: Workspace,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    server: str | None,
-    form: str,
-    content: bytes,
-    rule: str,
-) -> None:
+    workspace, monkeypatch, name, server, form, content, rule
+):
     parameters = asked(form, name, workspace.put_bytes("upload", "m.py", OWN).sha256)
     workspace.put_bytes("upload", "m.py", content)
     if server is None:
@@ -102,7 +94,7 @@ def test_a_job_that_is_started_again_executes_nothing_else(
 
 
 @pytest.mark.parametrize("name", [TRACE, PROFILE])
-def test_a_job_written_down_before_asks_again_inside(workspace: Workspace, name: str) -> None:
+def test_a_job_written_down_before_asks_again_inside(workspace, name):
     digest = workspace.put_bytes("upload", "m.py", OWN).sha256
     record = workspace.add_job("t", name, to_stored(name, asked("new", name, digest)))
     subprocess.run(
@@ -115,7 +107,7 @@ def test_a_job_written_down_before_asks_again_inside(workspace: Workspace, name:
     assert "this server executes nothing that was uploaded" in fault and "executed: the" not in fault
 
 
-def test_the_child_that_would_load_a_file_refuses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_child_that_would_load_a_file_refuses_it(tmp_path, monkeypatch):
     (tmp_path / "m.py").write_bytes(OWN)
     (tmp_path / "m.pt2").write_bytes(b"PK")
     monkeypatch.setenv("TORCHSPLIT_EXECUTION", "refused")
@@ -125,7 +117,7 @@ def test_the_child_that_would_load_a_file_refuses_it(tmp_path: Path, monkeypatch
     assert load_client("sample:diamond").batch_sizes
 
 
-def test_parts_of_anothers_hand_are_refused_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_of_anothers_hand_are_refused_too(tmp_path, monkeypatch):
     example = ROOT / "examples" / "stages.json"
     (tmp_path / "stages.json").write_bytes(example.read_bytes().replace(b"sample:", b"net.py:"))
     assert open_manifest(tmp_path, trust=True).stages
@@ -134,7 +126,7 @@ def test_parts_of_anothers_hand_are_refused_too(tmp_path: Path, monkeypatch: pyt
         open_manifest(tmp_path, trust=True)
 
 
-def test_trust_is_found_and_left_out_at_any_depth() -> None:
+def test_trust_is_found_and_left_out_at_any_depth():
     parameters = {
         "a": 1,
         "uploads": {"m": {"upload": "m", "trusted_sha256": "00"}},

@@ -52,7 +52,7 @@ def load_of(outcome: PlanOutcome, request: PlanRequest) -> FrontendLoad:
     return found
 
 
-def test_a_front_with_a_core_of_its_own_carries_what_one_core_does() -> None:
+def test_a_front_with_a_core_of_its_own_carries_what_one_core_does():
     """a: 0.2 + 2 · 0.1 + 0.4 / 4 = 0.5 ms, b: 0.2 + 0.2 + 0.4 = 0.8 ms; 1,200 and 500 a second are a whole core."""
     outcome, request = asked({"a": 1200.0, "b": 500.0}, costs=replace(COSTS, cores=3, hand_over_ms=0.0))
     found = load_of(outcome, request)
@@ -65,7 +65,7 @@ def test_a_front_with_a_core_of_its_own_carries_what_one_core_does() -> None:
     assert [model.passed_rps for model in twice.models] == pytest.approx([1200.0, 250.0])
 
 
-def test_without_a_core_of_its_own_it_takes_the_slices_time() -> None:
+def test_without_a_core_of_its_own_it_takes_the_slices_time():
     """A request of a costs 0.5 ms of front and 0.5 of its slice's core, one of b 0.8 and 4: of two cores in all."""
     found = load_of(*asked({"a": 1000.0, "b": 100.0}))
     assert found.planned.shared
@@ -76,7 +76,7 @@ def test_without_a_core_of_its_own_it_takes_the_slices_time() -> None:
     assert many.planned.load_factor == pytest.approx(1 / (2000 * 1.3 + 10 * 1.6) * 1e3)
 
 
-def test_a_worker_waits_for_hand_over_and_front_between_batches() -> None:
+def test_a_worker_waits_for_hand_over_and_front_between_batches():
     """a's batch is held 0.3 + max(2, 4 · 0.5) = 2.3 ms; with a front of 2 ms a request 0.3 + max(2, 4 · 2.3)."""
     found = load_of(*asked({"a": 1.0, "b": 1.0}))
     assert [model.slices_rps for model in found.models] == pytest.approx([4e3 / 2.3, 1e3 / 4.3])
@@ -84,7 +84,7 @@ def test_a_worker_waits_for_hand_over_and_front_between_batches() -> None:
     assert [model.slices_rps for model in slow.models] == pytest.approx([4e3 / 9.5, 1e3 / 4.3])
 
 
-def test_a_cut_model_passes_the_front_between_its_stages() -> None:
+def test_a_cut_model_passes_the_front_between_its_stages():
     nodes = {"c": {"one": ("x",), "two": ("y",)}}
     placed = [Placed("c", stage="one", batch_size=4), Placed("c", start=1, stage="two", batch_size=2)]
     outcome, request = cpu_plan(placed, {"c": "sample:bert"}, nodes=nodes)
@@ -98,7 +98,7 @@ def test_a_cut_model_passes_the_front_between_its_stages() -> None:
     assert found.ms == pytest.approx(0.2 + 2.0 * (0.1 + 2 * 0.02) + 0.4 * (1 / 4 + 1 / 2))
 
 
-def test_two_hosts_have_a_front_each() -> None:
+def test_two_hosts_have_a_front_each():
     outcome, request = asked({"a": 1200.0, "b": 500.0}, costs=replace(COSTS, cores=3))
     (gpu,) = outcome.gpus
     first, second = (replace(gpu, id=f"h{n}", slices=(item,)) for n, item in enumerate(gpu.slices))
@@ -108,14 +108,14 @@ def test_two_hosts_have_a_front_each() -> None:
     assert all(model.front_ms == 0 for model in simulation_request(apart, request).models)
 
 
-def test_nothing_is_said_where_nobody_knows_and_of_gpus() -> None:
+def test_nothing_is_said_where_nobody_knows_and_of_gpus():
     outcome, request = asked({"a": 1e6, "b": 1e6}, costs=None)
     assert frontend_load(request, outcome) is None and with_frontend(request, outcome) is outcome
     gpu = cpu_plan([Placed("a", "7g.80gb")], {"a": "sample:bert"}, type_="A100-80GB")
     assert frontend_load(replace(gpu[1], front=COSTS), gpu[0]) is None
 
 
-def test_the_outcome_tells_what_passes_and_is_read_back() -> None:
+def test_the_outcome_tells_what_passes_and_is_read_back():
     outcome, request = asked({"a": 2400.0, "b": 1000.0}, costs=replace(COSTS, cores=3, hand_over_ms=0.0))
     made = with_frontend(request, outcome)
     assert made.front == PlannedFront(pytest.approx(0.5), pytest.approx(2.0), False)
@@ -126,7 +126,7 @@ def test_the_outcome_tells_what_passes_and_is_read_back() -> None:
         assert "front" not in text
 
 
-def test_a_plan_of_cores_tells_it() -> None:
+def test_a_plan_of_cores_tells_it():
     _, request = asked({"a": 1e5, "b": 100.0})
     outcome = workflow.plan(request)
     assert outcome.front is not None and outcome.front.load_factor < 0.1
@@ -138,7 +138,7 @@ def judged(demands: dict[str, float], **more: object) -> PlanVerdict:
     return plan_verdict(request, outcome)
 
 
-def test_demand_above_the_front_is_not_met() -> None:
+def test_demand_above_the_front_is_not_met():
     costs = replace(COSTS, cores=3, ms_per_request=1.0)
     found = judged({"a": 1000.0, "b": 100.0}, costs=costs)
     assert found.level == "red"
@@ -152,13 +152,13 @@ def test_demand_above_the_front_is_not_met() -> None:
     assert fact.text.startswith("no (0.685 × the demands at most, 146 % of a core at them, measured on")
 
 
-def test_what_only_a_worker_waits_for_is_said_so() -> None:
+def test_what_only_a_worker_waits_for_is_said_so():
     found = judged({"a": 1.0, "b": 240.0}, costs=replace(COSTS, cores=3))
     assert found.level == "red" and "Between two batches a worker waits for the front" in found.sentence
     assert "b 233 of 240 (measured on a processor, 2 cores). Use larger batches" in found.sentence
 
 
-def test_demand_that_passes_is_met_and_unknown_bytes_are_said() -> None:
+def test_demand_that_passes_is_met_and_unknown_bytes_are_said():
     found = judged({"a": 100.0, "b": 100.0})
     fact = next(one for one in found.facts if one.question == "Passes the front")
     assert found.level in ("green", "amber") and "front" not in found.sentence
@@ -169,7 +169,7 @@ def test_demand_that_passes_is_met_and_unknown_bytes_are_said() -> None:
     assert all(one.question != "Passes the front" for one in unknown.facts)
 
 
-def test_the_simulation_has_the_front_as_a_station() -> None:
+def test_the_simulation_has_the_front_as_a_station():
     outcome, request = asked({"a": 1000.0, "b": 100.0}, costs=replace(COSTS, cores=3))
     made = simulation_request(outcome, request)
     assert [model.front_ms for model in made.models] == pytest.approx([0.5, 0.8])
@@ -181,7 +181,7 @@ def test_the_simulation_has_the_front_as_a_station() -> None:
     assert [dict(one.batch_ms) for one in plain.servers] == [{1: 2.0, 4: 2.0}, {1: 4.0}]
 
 
-def test_our_own_generator_takes_the_fronts_time_where_it_has_no_core() -> None:
+def test_our_own_generator_takes_the_fronts_time_where_it_has_no_core():
     outcome, request = asked({"a": 10.0, "b": 10.0})
     shared = with_load_generator(request, outcome, 2.0)
     assert shared.front is not None and shared.front.ms_per_request == pytest.approx(0.25)
@@ -191,7 +191,7 @@ def test_our_own_generator_takes_the_fronts_time_where_it_has_no_core() -> None:
     ).front == replace(COSTS, cores=4)
 
 
-def test_slices_without_tenants_leave_their_cores_to_the_front() -> None:
+def test_slices_without_tenants_leave_their_cores_to_the_front():
     outcome, request = asked({"a": 10.0, "b": 10.0}, placed=PAIR)
     (gpu,) = outcome.gpus
     idle = replace(outcome, gpus=(replace(gpu, slices=(gpu.slices[0], PlannedSlice("1c", 1))),))
@@ -206,11 +206,11 @@ def test_slices_without_tenants_leave_their_cores_to_the_front() -> None:
         ({"cores": 0}, "front.cores"),
     ],
 )
-def test_costs_that_make_no_sense_are_refused(change: dict[str, float], where: str) -> None:
+def test_costs_that_make_no_sense_are_refused(change, where):
     _, request = asked({"a": 1.0, "b": 1.0}, costs=replace(COSTS, **change))  # type: ignore[arg-type]
     with pytest.raises(InputFault, match=where):
         workflow.plan(request)
 
 
-def test_words_are_none_where_all_passes() -> None:
+def test_words_are_none_where_all_passes():
     assert describe_shortfall(load_of(*asked({"a": 1.0, "b": 1.0}))) == ""

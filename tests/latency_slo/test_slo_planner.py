@@ -11,6 +11,8 @@ from itertools import combinations_with_replacement
 
 import pytest
 
+from tests.support.deployment.helpers import planned_gpu
+from tests.support.planning.requests import on_a30, whole_model
 from tests.support.seeds import repeated
 from tests.support.simulation.reference import responses
 from torchsplit_core import workflow
@@ -27,14 +29,12 @@ from torchsplit_core.values import (
     Objective,
     PlanModel,
     PlannedGpu,
-    PlannedSlice,
     PlanRequest,
     PlanStatistics,
     Point,
     PoissonArrivals,
     ResponsePercentiles,
     SolverOptions,
-    Stage,
     Tenant,
     TraceArrivals,
     Variant,
@@ -53,8 +53,7 @@ def model(name: str, rate: float, limit: float, *, base: float = 10.0, step: flo
         for batch in (1, 2, 4)
         for time in ((base + step * batch) / size,)
     )
-    variant = Variant("whole", (Stage("whole", points),))
-    return PlanModel(name, (variant,), demand_rps=rate, max_response_ms=limit)
+    return whole_model(name, points, demand_rps=rate, max_response_ms=limit)
 
 
 def request(
@@ -62,11 +61,12 @@ def request(
 ) -> PlanRequest:
     """On A30 GPUs that are cut into equal slices."""
     layouts = tuple((profile,) * len(starts) for profile, starts in LAYOUTS.items())
-    return PlanRequest(
-        (FleetEntry(A30, count=gpus, layouts=layouts),),
-        models,
-        objective=Objective(kind),  # type: ignore[arg-type]
-        sharing=sharing,  # type: ignore[arg-type]
+    return on_a30(
+        *models,
+        count=gpus,
+        layouts=layouts,
+        objective=Objective(kind),
+        sharing=sharing,
         solver=SolverOptions(20.0),
     )
 
@@ -83,34 +83,26 @@ def every_plan(asked: PlanRequest, gpus: int) -> Iterator[tuple[PlannedGpu, ...]
         for profile, starts in LAYOUTS.items()
         for filling in combinations_with_replacement(names, len(starts))
     ]
-    points = {
-        (spec.name, point.profile): point
+    tenants = {
+        (spec.name, point.profile): Tenant(
+            spec.name, "whole", "whole", 1.0, 4, 1, point.throughput_rps, point.memory_gib, "measured"
+        )
         for spec in asked.models
         for point in spec.variants[0].stages[0].points
         if point.batch_size == 4
     }
     for chosen in combinations_with_replacement(fillings, gpus):
         yield tuple(
-            PlannedGpu(
+            planned_gpu(
                 f"gpu{number}",
                 A30,
-                True,
-                tuple(
-                    PlannedSlice(
-                        profile,
-                        start,
-                        (
-                            Tenant(
-                                name, "whole", "whole", 1.0, 4, 1,
-                                points[name, profile].throughput_rps, points[name, profile].memory_gib, "measured",
-                            ),
-                        ),
-                    )
+                [
+                    (profile, start, tenants[name, profile])
                     for start, name in zip(LAYOUTS[profile], filling, strict=True)
-                ),
+                ],
             )
             for number, (profile, filling) in enumerate(chosen)
-        )  # fmt: skip
+        )
 
 
 def holds(asked: PlanRequest, gpus: tuple[PlannedGpu, ...]) -> bool:
@@ -133,7 +125,7 @@ def holds(asked: PlanRequest, gpus: tuple[PlannedGpu, ...]) -> bool:
         (model("a", 560.0, 200.0), model("b", 190.0, 25.0, base=2.0)),
     ],
 )
-def test_as_few_gpus_as_any_plan_that_holds(models: tuple[PlanModel, ...]) -> None:
+def test_as_few_gpus_as_any_plan_that_holds(models):
     asked = request(*models)
     outcome = planned(asked)
     assert outcome.status in ("optimal", "feasible")
@@ -157,7 +149,7 @@ def test_as_few_gpus_as_any_plan_that_holds(models: tuple[PlanModel, ...]) -> No
         ("max_min", "fractional"),
     ],
 )
-def test_every_objective_and_sharing(kind: str, sharing: str) -> None:
+def test_every_objective_and_sharing(kind, sharing):
     asked = request(model("a", 150.0, 60.0), model("b", 90.0, 22.0), gpus=2, kind=kind, sharing=sharing)
     asked = replace(asked, solver=SolverOptions(10.0))
     outcome = workflow.plan(asked)
@@ -169,7 +161,7 @@ def test_every_objective_and_sharing(kind: str, sharing: str) -> None:
 
 
 @pytest.mark.slow
-def test_most_requests_are_those_of_the_best_plan_that_holds_and_sharing_loses_nothing() -> None:
+def test_most_requests_are_those_of_the_best_plan_that_holds_and_sharing_loses_nothing():
     models = model("a", 283.0, 12.1, base=5.0), model("b", 235.2, 21.5, base=5.0)
     asked = replace(request(*models, gpus=1, kind="weighted_sum"), solver=SolverOptions(20.0))
     best = 0.0
@@ -187,7 +179,7 @@ def test_most_requests_are_those_of_the_best_plan_that_holds_and_sharing_loses_n
 
 
 @pytest.mark.slow
-def test_an_independent_simulator_agrees() -> None:
+def test_an_independent_simulator_agrees():
     asked = request(model("a", 150.0, 60.0), model("b", 60.0, 40.0))
     outcome = planned(asked)
     made = workflow.simulation_request(outcome, asked)
@@ -213,7 +205,7 @@ def test_an_independent_simulator_agrees() -> None:
         assert found[math.ceil(0.95 * len(found)) - 1] <= 1.1 * (limit or 0)
 
 
-def test_what_is_told_is_what_simulate_tells() -> None:
+def test_what_is_told_is_what_simulate_tells():
     asked = request(model("a", 150.0, 60.0), model("b", 60.0, 40.0))
     outcome = planned(asked)
     loads = workflow.simulate(workflow.simulation_request(outcome, asked)).models
@@ -230,7 +222,7 @@ def test_what_is_told_is_what_simulate_tells() -> None:
     assert again.models == outcome.models and again.status == outcome.status
 
 
-def test_a_plan_of_nothing_holds_nothing() -> None:
+def test_a_plan_of_nothing_holds_nothing():
     asked = request(model("a", 150.0, 60.0))
     empty = tuple(PlannedGpu(f"gpu{number}", A30, False) for number in range(4))
     outcome = unproven_outcome(without_limits(asked), empty, PlanStatistics(0.0, 0.0, 0.0, "none"))
@@ -238,7 +230,7 @@ def test_a_plan_of_nothing_holds_nothing() -> None:
     assert SloChecker(asked).sustained(outcome) == {"a": 0.0}
 
 
-def test_a_limit_below_one_service_time_is_infeasible_with_the_reason() -> None:
+def test_a_limit_below_one_service_time_is_infeasible_with_the_reason():
     outcome = workflow.plan(request(model("a", 10.0, 2.9), model("b", 10.0, 50.0)))
     assert outcome.status == "infeasible" and not outcome.gpus
     (conflict,) = outcome.conflicts
@@ -246,7 +238,7 @@ def test_a_limit_below_one_service_time_is_infeasible_with_the_reason() -> None:
     assert "3 ms" in conflict.message
 
 
-def test_more_than_can_be_served_is_infeasible() -> None:
+def test_more_than_can_be_served_is_infeasible():
     outcome = workflow.plan(request(model("a", 5000.0, 100.0), gpus=1))
     assert outcome.status == "infeasible"
     assert [demand.demand for demand in outcome.conflicts[0].demands] == ["max_response_ms"]
@@ -266,14 +258,14 @@ def test_more_than_can_be_served_is_infeasible() -> None:
         ({"arrivals": TraceArrivals(())}, "arrivals"),
     ],
 )
-def test_what_makes_no_sense_is_refused(change: dict[str, object], where: str) -> None:
+def test_what_makes_no_sense_is_refused(change, where):
     one = model("a", 10.0, 50.0)
     with pytest.raises(InputFault, match=where):
         workflow.plan(request(replace(one, **change)))  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
-def test_bursts_need_more_than_poisson() -> None:
+def test_bursts_need_more_than_poisson():
     calm = model("a", 400.0, 40.0)
     wild = replace(calm, arrivals=GammaArrivals(400.0, 6.0))
     few, more = workflow.plan(request(calm)), workflow.plan(request(wild))
@@ -282,7 +274,7 @@ def test_bursts_need_more_than_poisson() -> None:
 
 
 @pytest.mark.slow
-def test_stages_and_transfers_count() -> None:
+def test_stages_and_transfers_count():
     whole = model("a", 50.0, 40.0)
     stage = whole.variants[0].stages[0]
     cut = Variant("cut", (replace(stage, name="x"), replace(stage, name="y")), (1e6,))
@@ -297,7 +289,7 @@ def test_stages_and_transfers_count() -> None:
 
 
 @pytest.mark.slow
-def test_a_plan_that_does_not_hold_is_refused() -> None:
+def test_a_plan_that_does_not_hold_is_refused():
     asked = request(model("a", 150.0, 60.0))
     outcome = workflow.plan(asked)
     tight = replace(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.support.app.values import plan, request
+from tests.support.planning.edits import with_each_model, with_model, with_points
 from torchsplit_core import workflow
 from torchsplit_core.latency_slo import expected_response
 from torchsplit_core.latency_slo.expected_response import REPLICATIONS, REQUESTS, expected_responses
@@ -19,7 +19,6 @@ from torchsplit_core.values import (
     Pace,
     PlanOutcome,
     PlanRequest,
-    Point,
     ResponsePercentiles,
 )
 
@@ -27,7 +26,7 @@ from torchsplit_core.values import (
 def asking(**more: Any) -> PlanRequest:
     """bert as it is, and ocr with other demands: 300 of its requests/s can be served."""
     asked = request()
-    return replace(asked, models=(asked.models[0], replace(asked.models[1], **more)))
+    return with_model(asked, 1, **more)
 
 
 def of(asked: PlanRequest, outcome: PlanOutcome | None = None) -> PlanVerdict:
@@ -38,7 +37,7 @@ def fact(found: PlanVerdict, question: str) -> str:
     return next(one.text for one in found.facts if one.question == question)
 
 
-def test_figures_under_load_are_those_of_simulate_and_a_first_look_decides_no_close_one() -> None:
+def test_figures_under_load_are_those_of_simulate_and_a_first_look_decides_no_close_one():
     asked = asking(max_latency_ms=50.0)
     found = {one.model: one for one in expected_responses(asked, plan(asked))}  # type: ignore[union-attr]
     simulated = workflow.simulation_request(plan(asked), asked)
@@ -49,7 +48,7 @@ def test_figures_under_load_are_those_of_simulate_and_a_first_look_decides_no_cl
     assert found["ocr"].exceeds and found["bert"].within_limit and not found["ocr"].promised
 
 
-def test_a_limit_of_the_service_time_that_queues_break_is_amber_and_of_the_response_red() -> None:
+def test_a_limit_of_the_service_time_that_queues_break_is_amber_and_of_the_response_red():
     found = of(asking(max_latency_ms=50.0))
     assert found.level == "amber" and found.may_plan_for_response
     assert "under load 1 of 2 exceeds its limit: ocr p95 53" in found.sentence
@@ -69,7 +68,7 @@ def test_what_the_planner_simulated_itself_is_not_judged_again(monkeypatch: pyte
     assert found.level == "green" and "every limit holds under load" in found.sentence
 
 
-def test_a_limit_within_the_interval_is_amber_and_said_to_be_close() -> None:
+def test_a_limit_within_the_interval_is_amber_and_said_to_be_close():
     asked = asking(max_latency_ms=50.0)
     (_, ocr) = expected_responses(asked, plan(asked))  # type: ignore[misc]
     found = of(asking(max_latency_ms=ocr.response_ms + ocr.width_ms / 2))
@@ -77,46 +76,28 @@ def test_a_limit_within_the_interval_is_amber_and_said_to_be_close() -> None:
     assert fact(found, "Keeps its limits under load").startswith("unknown (too close to tell")
 
 
-def test_a_host_that_may_be_slow_for_a_while_makes_a_limit_uncertain() -> None:
-    def slow(point: Point) -> Point:
-        return replace(point, pace=Pace(0.05, 5.0, 0.03))
-
-    loose = with_points(asking(max_latency_ms=55.0), slow)
+def test_a_host_that_may_be_slow_for_a_while_makes_a_limit_uncertain():
+    loose = loose_host(asking(max_latency_ms=55.0))
     (_, ocr) = expected_responses(loose, plan(loose))  # type: ignore[misc]
     assert 50.0 < ocr.response_ms < ocr.high_ms
     limit = (ocr.response_ms + ocr.high_ms) / 2
     assert of(asking(max_latency_ms=limit)).level == "green"
-    found = of(with_points(asking(max_latency_ms=limit), slow))
+    found = of(loose_host(asking(max_latency_ms=limit)))
     assert found.level == "amber" and "as the host changes its speed" in found.sentence
 
 
-def with_points(asked: PlanRequest, changed: Callable[[Point], Point]) -> PlanRequest:
-    """The request with every point changed."""
-    return replace(
-        asked,
-        models=tuple(
-            replace(
-                model,
-                variants=tuple(
-                    replace(
-                        variant,
-                        stages=tuple(
-                            replace(stage, points=tuple(map(changed, stage.points)))
-                            for stage in variant.stages
-                        ),
-                    )
-                    for variant in model.variants
-                ),
-            )
-            for model in asked.models
-        ),
+def loose_host(asked: PlanRequest) -> PlanRequest:
+    """The request on a host that is slow for a while, now and then."""
+    models = (
+        with_points(model, lambda point: replace(point, pace=Pace(0.05, 5.0, 0.03))) for model in asked.models
     )
+    return replace(asked, models=tuple(models))
 
 
-def test_a_queue_that_grows_without_end_is_said_and_who_has_no_limit_is_not_asked() -> None:
+def test_a_queue_that_grows_without_end_is_said_and_who_has_no_limit_is_not_asked():
     found = of(asking(demand_rps=300.0))
     assert found.level == "amber" and "the queue of ocr grows without end" in found.sentence
-    free = replace(request(), models=tuple(replace(one, max_latency_ms=None) for one in request().models))
+    free = with_each_model(request(), max_latency_ms=None)
     found = of(free)
     assert found.level == "green" and "limit" not in found.sentence
     assert fact(found, "Keeps its limits under load").startswith("not asked")
@@ -125,13 +106,13 @@ def test_a_queue_that_grows_without_end_is_said_and_who_has_no_limit_is_not_aske
     assert of(replace(free, models=(free.models[0], even))).level == "green"
 
 
-def test_a_limit_that_cannot_be_simulated_is_not_green(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_that_cannot_be_simulated_is_not_green(monkeypatch):
     monkeypatch.setattr(expected_response, "REQUESTS", 0)
     found = of(request())
     assert found.level == "amber" and "Whether limits hold under load is not known" in found.sentence
 
 
-def test_memory_that_is_exceeded_is_amber_and_what_nobody_told_unknown() -> None:
+def test_memory_that_is_exceeded_is_amber_and_what_nobody_told_unknown():
     def needing(gib: float | None) -> PlanVerdict:
         made = plan()
         slices = tuple(

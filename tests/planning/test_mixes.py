@@ -8,17 +8,15 @@ import json
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.planning.requests import whole_model
 from torchsplit_core.planning import plan, violations
 from torchsplit_core.planning.formulation.objectives import find_any_plan
 from torchsplit_core.values import (
     FleetEntry,
     Objective,
-    PlanModel,
     PlanRequest,
     Point,
     SolverOptions,
-    Stage,
-    Variant,
 )
 
 DATA = ROOT / "torchsplit_core" / "profiling" / "data"
@@ -51,9 +49,9 @@ def mix(name: str, kind: str, gpus: int, seconds: float) -> PlanRequest:
             and float(row["latency_ms"]) < limit
         )
         found.append(
-            PlanModel(
+            whole_model(
                 model["model"],
-                (Variant("whole", (Stage("whole", points),)),),
+                points,
                 demand_rps=model["rate_rps"],
                 min_throughput_rps=model["rate_rps"] if kind == "min_gpus" else None,
                 max_latency_ms=limit,
@@ -68,19 +66,19 @@ def mix(name: str, kind: str, gpus: int, seconds: float) -> PlanRequest:
 
 
 @pytest.mark.parametrize(("name", "fewest"), [("S1", 2), ("S3", 5)])
-def test_fewest_gpus(name: str, fewest: int) -> None:
+def test_fewest_gpus(name, fewest):
     outcome = plan(mix(name, "min_gpus", 8, 60.0))
     assert (outcome.status, outcome.objective.value, outcome.objective.bound) == ("optimal", fewest, fewest)
     assert sum(gpu.used for gpu in outcome.gpus) == fewest
 
 
-def test_one_gpu_fewer_is_infeasible_and_explained() -> None:
+def test_one_gpu_fewer_is_infeasible_and_explained():
     outcome = plan(mix("S1", "min_gpus", 1, 20.0))
     assert outcome.status == "infeasible"
     assert outcome.conflicts and outcome.least_relaxation
 
 
-def test_leximin_of_eleven_models_on_five_gpus() -> None:
+def test_leximin_of_eleven_models_on_five_gpus():
     request = mix("S3", "leximin", 5, 2.5)
     outcome = plan(request)
     assert outcome.status in ("optimal", "feasible")
@@ -93,7 +91,7 @@ def test_leximin_of_eleven_models_on_five_gpus() -> None:
     assert (outcome.objective.bound is None) == (outcome.objective.gap is None)
 
 
-def test_any_plan_is_a_plan() -> None:
+def test_any_plan_is_a_plan():
     from torchsplit_core.planning.formulation.build import build
     from torchsplit_core.planning.problem.build import build_problem
 

@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from tests.support.planning.requests import A30, published, random_request, simple
+from tests.support.planning.requests import on_a30, published, random_request, simple
 from torchsplit_core.planning import plan, planner
 from torchsplit_core.planning.exclusive import plan as exclusive_plan
 from torchsplit_core.planning.formulation.leximin import LevelsResult
 from torchsplit_core.planning.fractional import initial_plan
 from torchsplit_core.planning.fractional import plan as fractional_plan
 from torchsplit_core.planning.problem.build import Problem, build_problem
-from torchsplit_core.values import Colocation, FleetEntry, Objective, PlanRequest
+from torchsplit_core.values import Colocation, Objective, PlanRequest
 
 PAIR = (Colocation(("text check", "encoder")),)
 TOO_MUCH = simple("a", {"4g.24gb": 10.0}, min_throughput_rps=12.5)
-OUT_OF_REACH = PlanRequest((FleetEntry(A30),), (TOO_MUCH,))
+OUT_OF_REACH = on_a30(TOO_MUCH)
 
 ASKED: dict[str, tuple[PlanRequest, str, dict[str, object]]] = {
     "patterns": (published(), "optimal", {"method": "patterns"}),
@@ -30,11 +30,7 @@ ASKED: dict[str, tuple[PlanRequest, str, dict[str, object]]] = {
     "program": (random_request(11, "leximin"), "optimal", {"stages": 2}),
     "one stage": (published(objective=Objective("weighted_sum")), "optimal", {"stages": 1}),
     "quick shares": (
-        PlanRequest(
-            (FleetEntry(A30),),
-            (simple("a", {"2g.12gb": 10.0}), simple("b", {"2g.12gb": 10.0})),
-            sharing="fractional",
-        ),
+        on_a30(simple("a", {"2g.12gb": 10.0}), simple("b", {"2g.12gb": 10.0}), sharing="fractional"),
         "optimal",
         {"method": "pooled"},
     ),
@@ -51,7 +47,7 @@ ASKED: dict[str, tuple[PlanRequest, str, dict[str, object]]] = {
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_searching_and_building_are_told_apart_and_are_no_more_than_the_call(name: str) -> None:
+def test_searching_and_building_are_told_apart_and_are_no_more_than_the_call(name):
     request, status, details = ASKED[name]
     begun = time.perf_counter()
     outcome = plan(request)
@@ -64,7 +60,7 @@ def test_searching_and_building_are_told_apart_and_are_no_more_than_the_call(nam
 
 
 @pytest.mark.parametrize("name", [name for name in ASKED if not name.startswith("no ")])
-def test_the_problem_of_a_request_is_built_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_problem_of_a_request_is_built_once(name, monkeypatch):
     built: list[tuple[PlanRequest, dict[str, Any]]] = []
 
     def counted(request: PlanRequest, **how: Any) -> Problem:
@@ -112,7 +108,7 @@ class Timed:
         return timed
 
 
-def test_a_search_counts_also_where_its_plan_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_counts_also_where_its_plan_is_not_taken(monkeypatch):
     timed = Timed(monkeypatch)
     timed.watch(planner, "build_problem")
     timed.watch(
@@ -138,7 +134,7 @@ SHARED = {
 
 
 @pytest.mark.parametrize("name", SHARED)
-def test_every_step_of_shared_plans_counts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_step_of_shared_plans_counts(name, monkeypatch):
     request, steps = SHARED[name]
     timed = Timed(monkeypatch)
     timed.watch(planner, "build_problem")

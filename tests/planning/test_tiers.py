@@ -8,8 +8,10 @@ from dataclasses import replace
 import pytest
 
 from tests.support.planning.against_all import as_good_as_every_plan, as_good_as_every_set_of_tenants
+from tests.support.planning.edits import with_each_model
 from tests.support.planning.requests import (
     A30,
+    on_a30,
     published,
     random_request,
     simple,
@@ -36,7 +38,7 @@ from torchsplit_core.values import FleetEntry, InputFault, Objective, PlanOutcom
 
 @pytest.mark.slow
 @in_blocks("seed", range(600), kept=4)
-def test_whole_slices_equal_a_look_at_every_plan(seed: int) -> None:
+def test_whole_slices_equal_a_look_at_every_plan(seed):
     request = with_tiers(random_request(seed, "max_min" if seed % 9 == 0 else "leximin"), seed)
     if seed % 4 == 0:
         request = with_another_type(request)
@@ -48,7 +50,7 @@ def test_whole_slices_equal_a_look_at_every_plan(seed: int) -> None:
 
 @pytest.mark.slow
 @in_blocks("seed", range(200), kept=1)
-def test_shares_equal_a_look_at_every_set_of_tenants(seed: int) -> None:
+def test_shares_equal_a_look_at_every_set_of_tenants(seed):
     request = with_tiers(small(seed, "leximin"), seed)
     if seed % 4 == 0:
         request = with_another_type(request)
@@ -63,14 +65,14 @@ def scarce(high: str = "first", **options: object) -> PlanRequest:
         simple(name, rates, demand_rps=demand, tier=int(name == high))
         for name, demand in (("first", 20.0), ("second", 20.0), ("third", 10.0))
     )
-    return PlanRequest((FleetEntry(A30),), models, **options)  # type: ignore[arg-type]
+    return on_a30(*models, **options)  # type: ignore[arg-type]
 
 
 def rates(outcome: PlanOutcome) -> dict[str, float]:
     return {model.name: model.throughput_rps for model in outcome.models}
 
 
-def test_the_higher_tier_is_served_up_to_its_demand_and_no_further() -> None:
+def test_the_higher_tier_is_served_up_to_its_demand_and_no_further():
     flat = plan(scarce("nobody"))
     assert flat.objective.levels == () and flat.objective.proven_levels == 3
     assert min(rates(flat).values()) == 10.0
@@ -85,30 +87,30 @@ def test_the_higher_tier_is_served_up_to_its_demand_and_no_further() -> None:
     assert rates(third)["third"] == 10.0
 
 
-def test_minima_of_a_low_tier_hold() -> None:
+def test_minima_of_a_low_tier_hold():
     request = scarce()
     first, second, third = request.models
     owed = (first, replace(second, min_throughput_rps=20.0), replace(third, min_throughput_rps=5.0))
     assert rates(plan(replace(request, models=owed))) == {"first": 10.0, "second": 20.0, "third": 10.0}
 
 
-def test_equal_tiers_change_nothing() -> None:
+def test_equal_tiers_change_nothing():
     request = published(1)
-    alike = replace(request, models=tuple(replace(model, tier=5) for model in request.models))
+    alike = with_each_model(request, tier=5)
     assert plan(alike).objective == plan(request).objective
 
 
-def test_the_worst_served_alone_is_that_of_the_highest_tier() -> None:
+def test_the_worst_served_alone_is_that_of_the_highest_tier():
     found = plan(scarce("second", objective=Objective("max_min")))
     assert found.objective.value == 1.0 and found.status == "optimal" and rates(found)["second"] >= 20.0
 
 
 @pytest.mark.parametrize("kind", ["weighted_sum", "min_gpus"])
-def test_objectives_without_tiers_refuse_different_ones(kind: str) -> None:
+def test_objectives_without_tiers_refuse_different_ones(kind):
     request = scarce(objective=Objective(kind))  # type: ignore[arg-type]
     with pytest.raises(InputFault, match=f"is {kind}, which knows no tiers, and models have the tiers 0, 1"):
         validate(request)
-    validate(replace(request, models=tuple(replace(model, tier=3) for model in request.models)))
+    validate(with_each_model(request, tier=3))
 
 
 @pytest.mark.parametrize(
@@ -125,7 +127,7 @@ def test_objectives_without_tiers_refuse_different_ones(kind: str) -> None:
         (None, "not a whole number"),
     ],
 )
-def test_a_tier_that_is_none_is_refused(tier: object, words: str) -> None:
+def test_a_tier_that_is_none_is_refused(tier, words):
     request = published(1)
     wrong = replace(request.models[0], tier=tier)  # type: ignore[arg-type]
     with pytest.raises(InputFault, match=words) as fault:
@@ -133,7 +135,7 @@ def test_a_tier_that_is_none_is_refused(tier: object, words: str) -> None:
     assert "tier" in str(fault.value)
 
 
-def test_the_check_knows_tiers() -> None:
+def test_the_check_knows_tiers():
     request = scarce()
     sound = plan(request)
     assert not list(violations(request, sound))
@@ -162,7 +164,7 @@ def two_plans() -> tuple[PlanRequest, PlanOutcome, PlanOutcome]:
         simple("high", rates, demand_rps=18.0, tier=2),
         simple("low", rates, demand_rps=6.0),
     )
-    request = PlanRequest((FleetEntry(A30, layouts=(("1g.6gb",) * 4, ("2g.12gb",) * 2)),), models)
+    request = on_a30(*models, layouts=(("1g.6gb",) * 4, ("2g.12gb",) * 2))
     best = plan(request)
     flat = tuple(replace(model, tier=0) for model in models)
     even = replace(request, gpus=(FleetEntry(A30, layouts=(("2g.12gb",) * 2,)),), models=flat)
@@ -171,7 +173,7 @@ def two_plans() -> tuple[PlanRequest, PlanOutcome, PlanOutcome]:
     return request, best, worse
 
 
-def test_plans_are_compared_by_tiers_and_not_by_the_least() -> None:
+def test_plans_are_compared_by_tiers_and_not_by_the_least():
     request, best, worse = two_plans()
     assert rates(best) == {"high": 18.0, "low": 6.0} and rates(worse) == {"high": 11.0, "low": 11.0}
     assert is_better(request, best, worse) and not is_better(request, worse, best)
@@ -197,7 +199,7 @@ def test_tiers_are_part_of_the_question() -> None:
     assert len({equivalence_hash(scarce(name)) for name in ("first", "second", "nobody")}) == 3
 
 
-def test_a_rule_serves_the_higher_tier_first() -> None:
+def test_a_rule_serves_the_higher_tier_first():
     request, _, _ = two_plans()
     found = {one.name: one.outcome for one in build_baselines(request) if one.outcome is not None}
     assert "uniform" in found
@@ -206,7 +208,7 @@ def test_a_rule_serves_the_higher_tier_first() -> None:
     assert rates(found["uniform"]) == {"high": 18.0, "low": 6.0}
 
 
-def test_a_plan_with_tiers_is_explained_at_its_levels() -> None:
+def test_a_plan_with_tiers_is_explained_at_its_levels():
     request = scarce()
     outcome = plan(request)
     # The first is at its demand, so it stands among all; the others below it stand in their tier.
@@ -227,7 +229,7 @@ def test_a_plan_with_tiers_is_explained_at_its_levels() -> None:
     assert limits["second"] == {"capacity"}
 
 
-def test_a_sweep_shows_the_first_level() -> None:
+def test_a_sweep_shows_the_first_level():
     request, _, _ = two_plans()
     what = SweepRequest("demand", "high", (9.0, 18.0, 36.0))
     outcomes = {value: plan(asked) for value, asked in sweep_requests(request, what)}
@@ -238,7 +240,7 @@ def test_a_sweep_shows_the_first_level() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sharing", ["exclusive", "fractional"])
-def test_a_search_that_is_cut_off_bounds_the_first_level_that_it_leaves_open(sharing: str) -> None:
+def test_a_search_that_is_cut_off_bounds_the_first_level_that_it_leaves_open(sharing):
     seen = 0
     for seed in range(6):
         request = with_tiers(random_request(seed, "leximin", sharing), seed)

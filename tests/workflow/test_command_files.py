@@ -187,7 +187,7 @@ def trainings(walk: Walk) -> None:
 @pytest.mark.slow
 @pytest.mark.repeated
 @pytest.mark.timeout(300)
-def test_what_a_command_writes_the_next_one_reads(tmp_path: Path) -> None:
+def test_what_a_command_writes_the_next_one_reads(tmp_path):
     walk = Walk(tmp_path)
     for part in (models, tables, plans, trainings):
         part(walk)
@@ -207,7 +207,7 @@ def test_what_a_command_writes_the_next_one_reads(tmp_path: Path) -> None:
     assert {one for one in writes if one[1] in read} <= walk.used
 
 
-def test_every_command_is_in_the_table_and_in_the_documentation() -> None:
+def test_every_command_is_in_the_table_and_in_the_documentation():
     (found,) = (one.choices for one in command._parser()._actions if isinstance(one.choices, dict))
     assert set(found) == set(FILES)
     text = (ROOT / "docs" / "file-formats.md").read_text()

@@ -111,9 +111,7 @@ def in_process(name: str) -> list[Any]:
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("format_name", ["compose", "systemd", "slurm"])
 @pytest.mark.parametrize("count", [3, 2])
-def test_what_a_deployment_starts_answers_as_the_models_do(
-    deployments: Callable[[int], Path], tmp_path: Path, count: int, format_name: str
-) -> None:
+def test_what_a_deployment_starts_answers_as_the_models_do(deployments, tmp_path, count, format_name):
     folder, names = deployments(count), NAMES[:count]
     plan = json.loads((folder / "plan.json").read_text())
     tenants = [one for gpu in plan["gpus"] for item in gpu["slices"] for one in item["tenants"]]

@@ -69,7 +69,7 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, PlanReques
     return target, request, outcome
 
 
-def test_the_parts_in_the_image_are_the_model(deployed: tuple[Path, PlanRequest, PlanOutcome]) -> None:
+def test_the_parts_in_the_image_are_the_model(deployed):
     target, _, _ = deployed
     (folder,) = (target / "image" / "models").iterdir()
     client = load("diamond")
@@ -80,7 +80,7 @@ def test_the_parts_in_the_image_are_the_model(deployed: tuple[Path, PlanRequest,
         assert torch.equal(open_stages(folder)(*inputs), client.get_model().eval()(*inputs))
 
 
-def test_the_image_has_a_product_that_runs(deployed: tuple[Path, PlanRequest, PlanOutcome]) -> None:
+def test_the_image_has_a_product_that_runs(deployed):
     image = deployed[0] / "image"
     done = subprocess.run(
         [sys.executable, "-S", "-m", "torchsplit_core", "--version"],
@@ -100,9 +100,7 @@ def test_the_image_has_a_product_that_runs(deployed: tuple[Path, PlanRequest, Pl
                 assert (image / name).exists(), name
 
 
-def test_formats_that_run_need_a_request_and_those_that_cut_need_gpus(
-    deployed: tuple[Path, PlanRequest, PlanOutcome], tmp_path: Path
-) -> None:
+def test_formats_that_run_need_a_request_and_those_that_cut_need_gpus(deployed, tmp_path):
     _, request, outcome = deployed
     assert default_formats(outcome, {}) == WORKLOAD_FORMATS
     with pytest.raises(InputFault, match="diamond"):
@@ -112,7 +110,7 @@ def test_formats_that_run_need_a_request_and_those_that_cut_need_gpus(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_source_that_is_executed_needs_trust(tmp_path: Path) -> None:
+def test_a_source_that_is_executed_needs_trust(tmp_path):
     (tmp_path / "net.py").write_text("raise RuntimeError('executed')")
     request = asked(f"{tmp_path}/net.py:Net")
     with pytest.raises(InputFault, match="--trust"):
@@ -140,9 +138,7 @@ def answers_as_the_model_does(path: str) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
 
 
-def test_the_triton_repositories_answer_as_the_model_does(
-    deployed: tuple[Path, PlanRequest, PlanOutcome], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_triton_repositories_answer_as_the_model_does(deployed, monkeypatch):
     """Each model.py in a stand-in for Triton's Python backend, the ensemble's steps asking the stages' servers."""
     target, image = deployed[0] / "triton", deployed[0] / "image"
     client = load("diamond")
@@ -181,9 +177,7 @@ def test_the_triton_repositories_answer_as_the_model_does(
     assert bad.has_error() and not bad.output_tensors()
 
 
-def test_a_stage_that_no_triton_server_answers_for_is_an_error(
-    deployed: tuple[Path, PlanRequest, PlanOutcome], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stage_that_no_triton_server_answers_for_is_an_error(deployed, monkeypatch):
     target = deployed[0] / "triton" / "entry"
     gone = Repository(target, deployed[0] / "image", monkeypatch, {"host.docker.internal": "127.0.0.1"})
     with pytest.raises(TritonError, match="diamond-s0: 503"):
@@ -209,7 +203,7 @@ print("pandas" in absent, "torch" in sys.modules)
 """
 
 
-def test_the_image_has_every_package_that_its_server_needs() -> None:
+def test_the_image_has_every_package_that_its_server_needs():
     """What it does not install is hidden, and everything that serves is imported."""
     there: set[str] = set()
     following = [re.split("[=;]", line)[0] for line in requirements().splitlines()]
@@ -234,9 +228,7 @@ def test_the_image_has_every_package_that_its_server_needs() -> None:
 @pytest.mark.repeated
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_servers_and_the_router_of_a_cut_model_answer_as_it_does(
-    deployed: tuple[Path, PlanRequest, PlanOutcome], tmp_path: Path
-) -> None:
+def test_the_servers_and_the_router_of_a_cut_model_answer_as_it_does(deployed, tmp_path):
     """What the units start: a server for each slice, and one address in front of them."""
     image = deployed[0] / "image"
     text = (deployed[0] / "systemd" / "routes.json").read_text()
@@ -305,12 +297,7 @@ def local_ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 @pytest.mark.repeated
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_ray_application_answers_as_the_model_does(
-    deployed: tuple[Path, PlanRequest, PlanOutcome],
-    local_ray: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
+def test_the_ray_application_answers_as_the_model_does(deployed, local_ray, monkeypatch, tmp_path):
     from ray import serve
     from ray.serve.context import _get_global_client
     from ray.serve.schema import ServeDeploySchema

@@ -8,17 +8,15 @@ from typing import Any
 
 import pytest
 
+from tests.support.planning.requests import whole_model
 from torchsplit_core import stages, tracing, workflow
 from torchsplit_core.planning import plan
 from torchsplit_core.values import (
     FleetEntry,
     InputFault,
-    PlanModel,
     PlanOutcome,
     PlanRequest,
     Point,
-    Stage,
-    Variant,
 )
 
 
@@ -39,12 +37,7 @@ def planned(*hosts: str, sources: tuple[str, ...] = ("sample:diamond",)) -> tupl
     """A whole model for each source, each on a GPU of a host of its own."""
     points = (Point("A100-80GB", "3g.40gb", 4, 100.0, 40.0, memory_gib=0.1),)
     models = tuple(
-        PlanModel(
-            f"m{number}",
-            (Variant("whole", (Stage("whole", points),)),),
-            demand_rps=100.0 / len(sources),
-            source=source,
-        )
+        whole_model(f"m{number}", points, demand_rps=100.0 / len(sources), source=source)
         for number, source in enumerate(sources)
     )
     fleet = tuple(FleetEntry("A100-80GB", f"{host}/gpu0") for host in hosts)
@@ -59,7 +52,7 @@ def deploy(
     return workflow.deploy(outcome, target, formats or None, request=request, **more)
 
 
-def test_what_is_right_begins(tmp_path: Path) -> None:
+def test_what_is_right_begins(tmp_path):
     """So that the tests below show that it is not begun."""
     with pytest.raises(Begun):
         deploy(planned("node-a"), tmp_path)
@@ -67,13 +60,13 @@ def test_what_is_right_begins(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["kubernetes", "slurm"])
 @pytest.mark.parametrize("host", ["Node_A", "-l=x", "a..b", "a b"])
-def test_names_of_hosts(name: str, host: str, tmp_path: Path) -> None:
+def test_names_of_hosts(name, host, tmp_path):
     with pytest.raises(InputFault, match="node"):
         deploy(planned(host), tmp_path, name)
     assert not list(tmp_path.iterdir())
 
 
-def test_sources_of_all_models(tmp_path: Path) -> None:
+def test_sources_of_all_models(tmp_path):
     code = tmp_path / "own.py"
     code.write_text("raise SystemExit")
     for source, word in (
@@ -85,7 +78,7 @@ def test_sources_of_all_models(tmp_path: Path) -> None:
             deploy(planned("a", sources=("sample:diamond", source)), tmp_path / "out")
 
 
-def test_what_lies_in_the_target(tmp_path: Path) -> None:
+def test_what_lies_in_the_target(tmp_path):
     (tmp_path / "image").write_text("")
     with pytest.raises(InputFault, match="cannot be written"):
         deploy(planned("a"), tmp_path)
@@ -96,7 +89,7 @@ def test_what_lies_in_the_target(tmp_path: Path) -> None:
         deploy(planned("a"), tmp_path / "out")
 
 
-def test_slices_that_cannot_exist_together_and_requests_of_another_plan(tmp_path: Path) -> None:
+def test_slices_that_cannot_exist_together_and_requests_of_another_plan(tmp_path):
     request, outcome = planned("a")
     with pytest.raises(InputFault, match="the plan answers"):
         deploy((replace(request, models=(replace(request.models[0], weight=2.0),)), outcome), tmp_path)

@@ -61,7 +61,7 @@ def source_of(folder: Path, line: bytes) -> str:
 
 @pytest.mark.parametrize("forged", FORGED)
 @pytest.mark.parametrize("asked", ASKED)
-def test_a_forged_result_is_one_message(asked: str, forged: str, tmp_path: Path) -> None:
+def test_a_forged_result_is_one_message(asked, forged, tmp_path):
     with pytest.raises(
         InputFault, match=r"has not the form expected|ended without the model's graph"
     ) as told:
@@ -88,14 +88,14 @@ def test_a_forged_result_is_one_message(asked: str, forged: str, tmp_path: Path)
         (b'{"figures": 1}', "'figures' is missing or unknown"),
     ],
 )
-def test_a_forged_point_of_a_profile_is_one_message(part: bytes, word: str, tmp_path: Path) -> None:
+def test_a_forged_point_of_a_profile_is_one_message(part, word, tmp_path):
     source = source_of(tmp_path, b'{"part": ' + part + b"}\n")
     with pytest.raises(InputFault, match=word) as told:
         workflow.profile(source, device="cpu", trust=True)
     assert "has not the form expected" in told.value.problem
 
 
-def test_every_answer_of_a_child_has_a_reader() -> None:
+def test_every_answer_of_a_child_has_a_reader():
     """Whoever asks a confined child names what reads its answer, and its parts where it has some."""
     calls = [
         (path, call)

@@ -56,7 +56,7 @@ def source(tmp_path: Path) -> str:
 
 
 @pytest.mark.torch
-def test_the_grid_is_measured_at_every_length(source: str, tmp_path: Path) -> None:
+def test_the_grid_is_measured_at_every_length(source, tmp_path):
     store = Store(tmp_path / "store")
     graph, found = profile_lengths(
         f"{source}:Client", (600, 8), device="cpu", batch_sizes=(1, 2), gpu_types=("A30-24GB",), trust=True,
@@ -88,19 +88,17 @@ def test_the_grid_is_measured_at_every_length(source: str, tmp_path: Path) -> No
         ("Client", 0, "0 is no whole number from 1"),
     ],
 )
-def test_a_length_that_the_client_does_not_offer_is_refused(
-    source: str, name: str, length: int, said: str
-) -> None:
+def test_a_length_that_the_client_does_not_offer_is_refused(source, name, length, said):
     with pytest.raises(InputFault, match=said):
         profile_lengths(f"{source}:{name}", (length,), device="cpu", trust=True, settings=QUICK)
 
 
-def test_a_pt2_has_one_length() -> None:
+def test_a_pt2_has_one_length():
     with pytest.raises(InputFault, match="has only the length it was exported with"):
         profile("model.pt2", settings=replace(QUICK, sequence_length=8))
 
 
-def test_points_of_a_length_have_a_place_of_their_own_and_others_keep_theirs() -> None:
+def test_points_of_a_length_have_a_place_of_their_own_and_others_keep_theirs():
     (device,) = choose_devices("cpu")
     lengths = (None, 128, 512)
     assert len({place_of(device, MeasurementSettings(sequence_length=length)) for length in lengths}) == len(
@@ -111,7 +109,7 @@ def test_points_of_a_length_have_a_place_of_their_own_and_others_keep_theirs() -
     )
 
 
-def test_profiles_of_two_lengths_are_joined_and_the_newer_one_stays_first() -> None:
+def test_profiles_of_two_lengths_are_joined_and_the_newer_one_stays_first():
     estimate = replace(LONG, batch_size=8, basis="estimated")
     older = Profile("m", "h", rows=(SHORT, replace(SHORT, batch_size=8)))
     newer = Profile("m", "h", rows=(LONG, estimate), failures=(FULL,))
@@ -123,13 +121,13 @@ def test_profiles_of_two_lengths_are_joined_and_the_newer_one_stays_first() -> N
     assert at_sequence_length(found, 128).failures == ()
 
 
-def test_curves_rest_on_the_first_length() -> None:
+def test_curves_rest_on_the_first_length():
     samples: tuple[Sample, ...] = slice_samples(
         Profile("m", "h", rows=(LONG, SHORT, replace(SHORT, batch_size=8))), gpu_type("A30-24GB")
     )
     assert [(sample.batch_size, sample.throughput_rps) for sample in samples] == [(4, 25.0)]
 
 
-def test_files_without_a_length_do_not_name_it(tmp_path: Path) -> None:
+def test_files_without_a_length_do_not_name_it(tmp_path):
     write_file(Profile("m", "h", rows=(ROW,)), tmp_path / "p.json")
     assert "sequence_length" not in (tmp_path / "p.json").read_text()

@@ -86,9 +86,7 @@ def measured(found: Profile) -> list[tuple[str, str | None]]:
     return [(row.gpu_type, row.profile) for row in found.rows if row.basis != "estimated"]
 
 
-def test_slices_and_processor_become_rows_of_one_profile(
-    replayed: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_slices_and_processor_become_rows_of_one_profile(replayed, monkeypatch, tmp_path):
     replayed("a100_40gb_two_halves.json")
     calls: list[Device] = []
     found = profiled(monkeypatch, stand_in(calls), device="cpu,mig", store=Store(tmp_path / "s"))
@@ -104,9 +102,7 @@ def test_slices_and_processor_become_rows_of_one_profile(
     assert ("A100-40GB", "1g.5gb", 64) not in keys and ("A100-40GB", "7g.40gb", 64) in keys
 
 
-def test_two_slices_of_one_profile_become_the_slower_one_with_both_intervals(
-    replayed: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_slices_of_one_profile_become_the_slower_one_with_both_intervals(replayed, monkeypatch):
     listing = json.loads(replayed("a100_40gb_two_halves.json").read_text())
     first, second = [item["uuid"] for item in listing["gpus"][0]["instances"]]
     found = profiled(
@@ -118,9 +114,7 @@ def test_two_slices_of_one_profile_become_the_slower_one_with_both_intervals(
     assert (row.throughput_rps, row.low_rps, row.high_rps) == (80.0, 72.0, pytest.approx(110.0))
 
 
-def test_what_was_measured_stands_before_what_was_emulated(
-    replayed: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_measured_stands_before_what_was_emulated(replayed, monkeypatch):
     replayed("a100_40gb_two_halves.json")
     cut = profiled(monkeypatch, stand_in([]), device="mig")
     (row,) = [row for row in cut.rows if row.basis == "measured"]
@@ -130,9 +124,7 @@ def test_what_was_measured_stands_before_what_was_emulated(
         assert [item for item in update_profile(older, newer).rows if item.basis != "estimated"] == [row]
 
 
-def test_slices_of_one_gpu_are_measured_one_after_the_other_unless_asked(
-    replayed: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_slices_of_one_gpu_are_measured_one_after_the_other_unless_asked(replayed, monkeypatch, tmp_path):
     listing = json.loads(replayed("a100_40gb_two_halves.json").read_text())
     both = ",".join(f"mig:{item['uuid']}" for item in listing["gpus"][0]["instances"])
     lock, running, most = threading.Lock(), [0], [0]
@@ -162,9 +154,7 @@ def test_slices_of_one_gpu_are_measured_one_after_the_other_unless_asked(
     assert {facts["slices_measured_at_once"] for facts in found.environment["devices"].values()} == {2}
 
 
-def test_a_device_that_fails_stops_the_others_at_their_next_news(
-    replayed: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_device_that_fails_stops_the_others_at_their_next_news(replayed, monkeypatch, tmp_path):
     replayed("a100_40gb_two_halves.json")
     started, failed, ended = threading.Event(), threading.Event(), threading.Event()
 
@@ -189,9 +179,7 @@ def test_a_device_that_fails_stops_the_others_at_their_next_news(
     assert ended.is_set()
 
 
-def test_slices_are_made_measured_and_the_former_layout_restored(
-    replayed: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_slices_are_made_measured_and_the_former_layout_restored(replayed, monkeypatch, tmp_path):
     listing = replayed("a100_40gb_two_halves.json")
     before = [(i["profile"], i["start"]) for i in json.loads(listing.read_text())["gpus"][0]["instances"]]
     calls: list[Device] = []
@@ -204,9 +192,7 @@ def test_slices_are_made_measured_and_the_former_layout_restored(
     assert sorted(after) == sorted(before) and not journal_of(store).exists()
 
 
-def test_a_measurement_that_fails_restores_the_layout_too(
-    replayed: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_measurement_that_fails_restores_the_layout_too(replayed, monkeypatch, tmp_path):
     listing = replayed("a100_40gb_two_halves.json")
     before = json.loads(listing.read_text())["gpus"][0]["instances"]
 
@@ -227,9 +213,7 @@ def test_a_measurement_that_fails_restores_the_layout_too(
     )
 
 
-def test_nothing_is_made_without_consent(
-    replayed: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_nothing_is_made_without_consent(replayed, monkeypatch, tmp_path):
     listing = replayed("a100_40gb_two_halves.json")
     before = listing.read_bytes()
     with pytest.raises(InputFault, match="consent"):
@@ -243,9 +227,7 @@ def test_nothing_is_made_without_consent(
     assert listing.read_bytes() == before
 
 
-def test_the_command_asks_for_consent_and_for_a_torch_that_can_use_the_gpu(
-    replayed: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_asks_for_consent_and_for_a_torch_that_can_use_the_gpu(replayed, tmp_path, capsys):
     replayed("a100_40gb_two_halves.json")
     command = ["profile", "sample:diamond", "--gpu-types", "A100-40GB", "-o", str(tmp_path / "p.json")]
     assert cli.main([*command, "--make-slices", "7g.40gb@0"]) == 2
@@ -258,7 +240,7 @@ def test_the_command_asks_for_consent_and_for_a_torch_that_can_use_the_gpu(
     assert "sm:3g.20gb" in capsys.readouterr().err
 
 
-def test_measurements_become_spans_with_their_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measurements_become_spans_with_their_points(tmp_path, monkeypatch):
     from torchsplit_core import telemetry
 
     monkeypatch.setenv("TORCHSPLIT_TELEMETRY", "file")
@@ -288,15 +270,13 @@ def test_measurements_become_spans_with_their_points(tmp_path: Path, monkeypatch
     assert all(float(str(dict(record.attributes)["torchsplit.p50_ms"])) > 0 for record in points)
 
 
-def test_a_profile_of_many_devices_is_a_contract_file(replayed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_profile_of_many_devices_is_a_contract_file(replayed, monkeypatch):
     replayed("a100_40gb_two_halves.json")
     found = profiled(monkeypatch, stand_in([]), device="cpu,mig")
     assert '"failures"' in write_text(found)
 
 
-def test_numbers_of_processes_are_measured_one_after_the_other_and_kept_apart(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_numbers_of_processes_are_measured_one_after_the_other_and_kept_apart(monkeypatch, tmp_path):
     heard: list[tuple[int, tuple[MeasuredPoint, ...]]] = []
     base = stand_in([])
 
@@ -332,7 +312,7 @@ def test_numbers_of_processes_are_measured_one_after_the_other_and_kept_apart(
     assert first == sorted(first) and first[-1] == 1.0
 
 
-def test_cores_that_change_their_speed_are_told_of_a_slice_of_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cores_that_change_their_speed_are_told_of_a_slice_of_cores(monkeypatch):
     watched: list[list[int]] = []
 
     def watch(cores: Any) -> tuple[ClockStability, ...]:
@@ -354,9 +334,7 @@ def test_cores_that_change_their_speed_are_told_of_a_slice_of_cores(monkeypatch:
     assert "The cores of this host change speed by a factor of 1.8 by themselves (core 1;" in notes["cpu:2c"]
 
 
-def test_the_front_is_measured_beside_slices_of_cores_and_what_it_costs_goes_with_them(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_front_is_measured_beside_slices_of_cores_and_what_it_costs_goes_with_them(monkeypatch, tmp_path):
     costs = FrontCosts(0.2, 0.4, cores=2, host="here")
 
     def front_costs(root: Path, progress: Any, since: float) -> FrontCosts:

@@ -158,9 +158,7 @@ def kill(process: int) -> None:
 
 
 @pytest.mark.repeated
-def test_a_job_that_was_killed_goes_on_without_measuring_twice(
-    workspace: Workspace, tmp_path: Path, hold: Path
-) -> None:
+def test_a_job_that_was_killed_goes_on_without_measuring_twice(workspace, tmp_path, hold):
     job = jobs.start(workspace, "Profile", PROFILE, trusting(workspace))
     wait(lambda: str(HELD) in runs(tmp_path) and len(done(workspace)) == 2)
     kill(json.loads((workspace.store.root / "jobs" / f"{job}.json").read_text())["pid"])
@@ -182,9 +180,7 @@ def test_a_job_that_was_killed_goes_on_without_measuring_twice(
 
 
 @pytest.mark.repeated
-def test_a_command_that_was_killed_goes_on_without_measuring_twice(
-    tmp_path: Path, hold: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_that_was_killed_goes_on_without_measuring_twice(tmp_path, hold, monkeypatch, capsys):
     (tmp_path / "slow.py").write_text(slow_model(tmp_path))
     home = tmp_path / "home"
     monkeypatch.chdir(tmp_path)
@@ -216,7 +212,7 @@ def test_a_command_that_was_killed_goes_on_without_measuring_twice(
     assert "1" in runs(tmp_path)[len(before) + len(later) :]
 
 
-def test_a_cancelled_job_keeps_its_points(workspace: Workspace, hold: Path) -> None:
+def test_a_cancelled_job_keeps_its_points(workspace, hold):
     job = jobs.start(workspace, "Profile", PROFILE, trusting(workspace))
     wait(lambda: len(done(workspace)) == 2)
     jobs.cancel(workspace, job)
@@ -225,7 +221,7 @@ def test_a_cancelled_job_keeps_its_points(workspace: Workspace, hold: Path) -> N
 
 
 @pytest.mark.repeated
-def test_two_jobs_for_one_profile_measure_every_point_once(workspace: Workspace, tmp_path: Path) -> None:
+def test_two_jobs_for_one_profile_measure_every_point_once(workspace, tmp_path):
     parameters = trusting(workspace, batch_sizes=(1, HELD))
     started = [jobs.start(workspace, "Profile", PROFILE, parameters) for _ in range(2)]
     for job in started:
@@ -257,7 +253,7 @@ def measured(measured_store: Path, tmp_path: Path) -> Workspace:
     return store.open(store.workspaces()[0].id)
 
 
-def test_again_measures_anew_and_replaces(measured: Workspace) -> None:
+def test_again_measures_anew_and_replaces(measured):
     parameters = trusting(measured, batch_sizes=(1,))
     (old,) = profile_points(measured, parameters)
     since = time.time()
@@ -267,22 +263,20 @@ def test_again_measures_anew_and_replaces(measured: Workspace) -> None:
     assert old.kept is not None and new.kept is not None and new.kept > since > old.kept
 
 
-def test_points_of_an_older_run_stay_in_the_profile(measured: Workspace) -> None:
+def test_points_of_an_older_run_stay_in_the_profile(measured):
     profile_job(measured, trusting(measured, batch_sizes=(2,)), ignore_progress)
     found = measured.get("profile", "slow.py:Client")
     assert [row.batch_size for row in found.rows if row.basis == "measured"] == [1, 2]
 
 
-def test_points_of_another_architecture_go(measured: Workspace, tmp_path: Path) -> None:
+def test_points_of_another_architecture_go(measured, tmp_path):
     measured.put_bytes("upload", "slow.py", slow_model(tmp_path, width=8).encode())
     profile_job(measured, trusting(measured, batch_sizes=(2,), trace_again=True), ignore_progress)
     found = measured.get("profile", "slow.py:Client")
     assert [row.batch_size for row in found.rows if row.basis == "measured"] == [2]
 
 
-def test_a_graph_of_the_version_before_is_traced_anew_and_its_points_are_never_taken_over(
-    measured: Workspace,
-) -> None:
+def test_a_graph_of_the_version_before_is_traced_anew_and_its_points_are_never_taken_over(measured):
     graph, old = measured.get("graph", SOURCE), measured.get("profile", SOURCE)
     former = former_architecture_hash(graph)
     # The store as the version before left it: the hash without arguments in graph, profile and points.
@@ -311,7 +305,7 @@ def test_a_graph_of_the_version_before_is_traced_anew_and_its_points_are_never_t
     assert sorted(rows) == sorted([(former,), (graph.architecture_hash,)])
 
 
-def test_one_model_that_fails_leaves_the_others(measured: Workspace) -> None:
+def test_one_model_that_fails_leaves_the_others(measured):
     measured.put_bytes("upload", "bad.py", b"raise ValueError('no')")
     uploads = {
         f"{item.name}:Client": UploadedFile(item.name, item.sha256) for item in measured.artifacts("upload")
@@ -329,15 +323,13 @@ def test_one_model_that_fails_leaves_the_others(measured: Workspace) -> None:
     assert any(text.startswith("slow.py:Client · ") for text in heard)
 
 
-def test_a_device_that_is_not_here_is_refused_before_anything_runs(
-    workspace: Workspace, tmp_path: Path
-) -> None:
+def test_a_device_that_is_not_here_is_refused_before_anything_runs(workspace, tmp_path):
     with pytest.raises(InputFault, match="device"):
         profile_job(workspace, trusting(workspace, device="mig"), ignore_progress)
     assert runs(tmp_path) == []
 
 
-def test_a_profile_without_a_store_measures_and_keeps_nothing(tmp_path: Path) -> None:
+def test_a_profile_without_a_store_measures_and_keeps_nothing(tmp_path):
     (tmp_path / "slow.py").write_text(slow_model(tmp_path))
     _, found = profile(
         f"{tmp_path}/slow.py:Client",

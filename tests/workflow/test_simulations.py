@@ -79,7 +79,7 @@ PLAN = plan_of(
 )  # fmt: skip
 
 
-def test_servers_stand_by_what_a_request_of_a_full_batch_needs() -> None:
+def test_servers_stand_by_what_a_request_of_a_full_batch_needs():
     made = workflow.simulation_request(PLAN, REQUEST)
     # 17.8 / 8 ms on each of the two processes of the 2g, 20 / 8 on the 1g slices, 20 / 4 and 32 / 2 on the shared one.
     assert [server.id for server in made.servers] == [
@@ -90,7 +90,7 @@ def test_servers_stand_by_what_a_request_of_a_full_batch_needs() -> None:
     assert workflow.without_instance(PLAN, REQUEST) == ("idle",)
 
 
-def test_batch_times_come_from_the_points_of_the_slice_and_never_fall() -> None:
+def test_batch_times_come_from_the_points_of_the_slice_and_never_fall():
     two, first, _, a, b = workflow.simulation_request(PLAN, REQUEST).servers
     # 8 at 500/s would take 16 ms, less than 4 at 200/s: they take 20.
     assert first.max_batch == 8 and dict(first.batch_ms) == {1: 10.0, 4: 20.0, 8: 20.0}
@@ -98,7 +98,7 @@ def test_batch_times_come_from_the_points_of_the_slice_and_never_fall() -> None:
     assert dict(a.batch_ms) == {2: 16.0, 4: 20.0} and dict(b.batch_ms) == {2: 32.0}
 
 
-def test_models_carry_their_demand_limit_cuts_and_transfers() -> None:
+def test_models_carry_their_demand_limit_cuts_and_transfers():
     bert, ocr = workflow.simulation_request(PLAN, REQUEST).models
     assert (bert.arrivals, bert.slo_ms, bert.transfer_ms) == (PoissonArrivals(50.0), 99.0, ())
     # A batch of 4, the larger of the two stages, over the link within the node.
@@ -114,7 +114,7 @@ def test_models_carry_their_demand_limit_cuts_and_transfers() -> None:
     assert workflow.simulation_request(PLAN, free).models[1].transfer_ms == ()
 
 
-def test_a_whole_gpu_is_named_so() -> None:
+def test_a_whole_gpu_is_named_so():
     stage = Stage("whole", (Point(A100, WHOLE_GPU, 1, 100.0, 10.0),))
     request = PlanRequest((FleetEntry(A100, mig=False),), (PlanModel("m", (Variant("whole", (stage,)),)),))
     made = workflow.simulation_request(workflow.plan(request), request)
@@ -138,12 +138,12 @@ def test_a_whole_gpu_is_named_so() -> None:
         (plan_of((PlannedSlice("1g.10gb", 0, (tenant("ocr", "cut", "a", 4),)),)), "no instance of b"),
     ],
 )
-def test_a_plan_of_another_request_is_one_message(plan: PlanOutcome, match: str) -> None:
+def test_a_plan_of_another_request_is_one_message(plan, match):
     with pytest.raises(InputFault, match=match):
         workflow.simulation_request(plan, REQUEST)
 
 
-def test_load_multiplies_rates_and_divides_times() -> None:
+def test_load_multiplies_rates_and_divides_times():
     made = workflow.simulation_request(PLAN, REQUEST)
     first, _ = workflow.under_load(made, 1.5).models
     assert first.arrivals == PoissonArrivals(75.0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -12,10 +11,10 @@ from streamlit.testing.v1 import AppTest
 from app.components.keys import component_key
 from app.plans.page import TAB, TITLES
 from tests.support.app.graphs import encoder, stored, timed
+from tests.support.app.page import put_plan
 from tests.support.app.values import request
 from tests.support.paths import ROOT
 from torchsplit_core import workflow
-from torchsplit_core.workspace.store import Workspace
 
 
 def _drawn() -> None:
@@ -33,25 +32,22 @@ def _drawn() -> None:
         pass
 
 
-def test_a_name_with_two_underscores_is_a_name() -> None:
+def test_a_name_with_two_underscores_is_a_name():
     page = AppTest.from_function(_drawn).run(timeout=60)
     assert not page.exception
 
 
-def test_names_stay_apart() -> None:
+def test_names_stay_apart():
     assert component_key("weight a") == "weight a"
     assert len({component_key(name) for name in ("a__b", "a_b", "a___b", "b__a")}) == 4
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["my__plan", "__"])
-def test_a_scenario_and_its_models_are_drawn_under_such_names(
-    name: str, workspace: Workspace, page: Callable[..., AppTest]
-) -> None:
+def test_a_scenario_and_its_models_are_drawn_under_such_names(name, workspace, page):
     asked = request()
     asked = replace(asked, models=tuple(replace(one, name=f"{one.name}__m") for one in asked.models))
-    workspace.put("plan_request", name, asked)
-    workspace.put("plan", name, workflow.plan(asked))
+    put_plan(workspace, asked, workflow.plan(asked), name)
     workspace.set_setting("scenario", name)
     opened = page("plan", workspace)
     for tab in TITLES:
@@ -62,15 +58,13 @@ def test_a_scenario_and_its_models_are_drawn_under_such_names(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["my__m", "upload:a__b"])
-def test_a_model_is_drawn_under_such_a_name(
-    name: str, workspace: Workspace, page: Callable[..., AppTest]
-) -> None:
+def test_a_model_is_drawn_under_such_a_name(name, workspace, page):
     stored(workspace, encoder(2), timed(encoder(2), name=name), name)
     for one in ("graph", "profile"):
         page(one, workspace)
 
 
-def test_every_component_with_a_key_of_names_takes_it_from_the_helper() -> None:
+def test_every_component_with_a_key_of_names_takes_it_from_the_helper():
     """Where a component is mounted its key is fixed text or what `component_key` gave, here or where it is called."""
     found = []
     for path in sorted((ROOT / "app").rglob("*.py")):

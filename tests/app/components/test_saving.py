@@ -11,16 +11,14 @@ from app.components import saving
 from app.components.saving import csv_of, file_name
 
 
-def test_a_table_leaves_exact_and_runs_nothing() -> None:
+def test_a_table_leaves_exact_and_runs_nothing():
     frame = pd.DataFrame({"model": ["bert", "=1+1", "@x"], "=req/s": [1 / 3, None, 12345.678901]})
     head, first, second, third = csv_of(frame).splitlines()
     assert head == "model,'=req/s" and first == f"bert,{1 / 3!r}"
     assert second == "'=1+1," and third == "'@x,12345.678901"
 
 
-def test_a_table_goes_to_the_clipboard_between_tabs_unless_it_is_large(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_table_goes_to_the_clipboard_between_tabs_unless_it_is_large(monkeypatch):
     mounted: list[dict[str, Any]] = []
     monkeypatch.setattr(saving, "_component", lambda: lambda data, key: mounted.append(data))
     frame = pd.DataFrame({"model": ["bert", "=1+1"], "req/s": [0.1 + 0.2, 2.0]})
@@ -42,5 +40,5 @@ def test_a_table_goes_to_the_clipboard_between_tabs_unless_it_is_large(
         ("Modèle 7", "Modèle-7"),
     ],
 )
-def test_names_of_files_are_the_same_everywhere(name: str, file: str) -> None:
+def test_names_of_files_are_the_same_everywhere(name, file):
     assert file_name(name) == file

@@ -37,7 +37,7 @@ def of(workspace: Workspace, graph: TorchGraph) -> tuple[GraphModel, Scene, dict
 
 
 @pytest.mark.parametrize("opened", [frozenset(), OPENED])
-def test_columns_are_of_one_length_and_places_exist(model: GraphModel, opened: frozenset[str]):
+def test_columns_are_of_one_length_and_places_exist(model, opened):
     scene, data = drawn(model, opened)
     items, nodes, regions = data["scene"]["items"], data["nodes"], data["icicles"][0]
     count, shown = len(scene.view.items), len(model.hierarchy.nodes)
@@ -74,7 +74,7 @@ def test_columns_are_of_one_length_and_places_exist(model: GraphModel, opened: f
     assert len(data["scene"]["lines"]) == len(scene.lines) and len(data["scene"]["stubs"]) == len(scene.stubs)
 
 
-def test_it_is_plain_json_that_says_what_is_drawn(model: GraphModel):
+def test_it_is_plain_json_that_says_what_is_drawn(model):
     _, closed = drawn(model, frozenset())
     _, opened = drawn(model, OPENED)
     assert json.loads(json.dumps(opened, allow_nan=False)) == opened
@@ -83,14 +83,14 @@ def test_it_is_plain_json_that_says_what_is_drawn(model: GraphModel):
     assert drawn(model, OPENED)[1] == opened
 
 
-def test_regions_are_sized_by_time_where_there_are_times(model: GraphModel, workspace: Workspace):
+def test_regions_are_sized_by_time_where_there_are_times(model, workspace):
     assert [one["by"] for one in drawn(model, frozenset())[1]["icicles"]] == ["time", "bytes"]
     workspace.remove("profile", NAME)
     _, _, data = of(workspace, encoder(4))
     assert [one["by"] for one in data["icicles"]] == ["bytes"]
 
 
-def test_a_profile_beside_a_model_of_another_architecture_is_not_used(workspace: Workspace):
+def test_a_profile_beside_a_model_of_another_architecture_is_not_used(workspace):
     stored(workspace, encoder(4), timed(encoder(3)))
     other = timed(loose(5))
     workspace.put("profile", NAME, other)
@@ -98,15 +98,13 @@ def test_a_profile_beside_a_model_of_another_architecture_is_not_used(workspace:
 
 
 @pytest.mark.parametrize("graph", [encoder(500), loose(1_500)], ids=["modules", "loose"])
-def test_fifteen_hundred_nodes_travel_in_less_than_a_megabyte(workspace: Workspace, graph: TorchGraph):
+def test_fifteen_hundred_nodes_travel_in_less_than_a_megabyte(workspace, graph):
     found, _, data = of(workspace, graph)
     assert len(found.hierarchy.nodes) >= 1_500
     assert len(json.dumps(data, separators=(",", ":"))) < 1_000_000
 
 
-def test_of_a_graph_too_large_to_send_what_is_drawn_travels(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-):
+def test_of_a_graph_too_large_to_send_what_is_drawn_travels(workspace, monkeypatch):
     monkeypatch.setattr(explorer_data, "MOST_NODES", 100)
     found, scene, data = of(workspace, encoder(60))
     alone = [item.id for item in scene.view.items if len(item.nodes) == 1]
@@ -116,7 +114,7 @@ def test_of_a_graph_too_large_to_send_what_is_drawn_travels(
     assert -1 in data["icicles"][0]["end"] and len(found.hierarchy.nodes) == 184
 
 
-def test_a_region_is_called_after_the_module_that_holds_it(model: GraphModel):
+def test_a_region_is_called_after_the_module_that_holds_it(model):
     _, data = drawn(model, frozenset())
     labels = dict(zip(data["icicles"][0]["index"], data["icicles"][0]["label"], strict=True))
     regions = model.analysis.regions.regions

@@ -49,7 +49,7 @@ def overlaid(
 
 
 @pytest.mark.parametrize("opened", [(), tuple(OPENED)])
-def test_every_overlay_has_a_value_a_box_and_a_legend(opened: tuple[str, ...]):
+def test_every_overlay_has_a_value_a_box_and_a_legend(opened):
     _, seen = shown(GRAPH, *opened)
     for name, found in overlaid(GRAPH, *opened, stages=STAGES, devices=DEVICES).items():
         assert len(found["values"]) == len(seen.items) and "why" not in found, name
@@ -93,7 +93,7 @@ def test_peak_memory_is_the_largest_inside_and_bytes_are_those_that_leave():
 
 
 @pytest.mark.parametrize("basis", [None, "estimated"])
-def test_what_nobody_profiled_has_no_bar_of_length_zero_but_a_reason(basis: str | None):
+def test_what_nobody_profiled_has_no_bar_of_length_zero_but_a_reason(basis):
     found = overlaid(BARE, basis=basis)
     for name in ("time", "device", "stage"):
         assert found[name]["values"] == [] and found[name]["why"].endswith(".")

@@ -15,7 +15,6 @@ from torchsplit_core.drawing import view as drawing_view
 from torchsplit_core.drawing.hierarchy import Hierarchy
 from torchsplit_core.drawing.view import View, build_view, initially_open
 from torchsplit_core.values import GraphNode
-from torchsplit_core.workspace.store import Workspace
 
 HIERARCHY = Hierarchy(encoder(4))
 CLOSED = ExplorerState(frozenset())
@@ -65,7 +64,7 @@ def test_closing_closes_all_that_is_inside_and_nothing_else():
 
 
 @pytest.mark.parametrize(("opened", "item"), [((), LAYERS), ((LAYERS,), f"fold:{LAYERS}.0:4")])
-def test_unfolding_shows_every_block(opened: tuple[str, ...], item: str):
+def test_unfolding_shows_every_block(opened, item):
     after = act(replace(CLOSED, opened=frozenset(opened)), "unfold", item=item)
     assert after.unfolded == {LAYERS} and LAYERS in after.opened
     assert {f"{LAYERS}.{i}" for i in range(4)} <= set(ids(after))
@@ -92,7 +91,7 @@ def test_all_opens_everything_and_reset_returns_to_the_first_view():
 
 @pytest.mark.parametrize("kind", ["open", "close", "unfold", "reveal", "launch", None])
 @pytest.mark.parametrize("name", ["module:gone", "w_embed", "", None, 7])
-def test_what_is_not_there_changes_nothing(kind: str | None, name: object):
+def test_what_is_not_there_changes_nothing(kind, name):
     before = replace(CLOSED, opened=frozenset({LAYERS}), item=LAYERS, refusal="earlier")
     after = apply_action(before, HIERARCHY, shown(before), {"kind": kind, "item": name, "node": name})
     assert after == replace(before, refusal="")
@@ -102,7 +101,7 @@ def test_an_operation_has_nothing_to_open():
     assert act(CLOSED, "open", item="node:embed") == CLOSED
 
 
-def test_more_boxes_than_a_browser_bears_are_refused_with_the_count(monkeypatch: pytest.MonkeyPatch):
+def test_more_boxes_than_a_browser_bears_are_refused_with_the_count(monkeypatch):
     large = Hierarchy(loose(drawing_view.MOST_ITEMS + 1))
     before = ExplorerState(initially_open(large), item="node:x")
     after = apply_action(before, large, build_view(large, before.opened), {"kind": "all"})
@@ -121,7 +120,7 @@ def test_the_count_of_boxes_is_never_below_what_is_drawn():
         assert len(shown(look).items) <= explorer_state.count_boxes(HIERARCHY, look.opened)
 
 
-def test_a_look_outlives_the_session(workspace: Workspace, session: dict[str, Any]):
+def test_a_look_outlives_the_session(workspace, session):
     first = explorer_state.load_state(workspace, "m", HIERARCHY)
     assert first == ExplorerState(initially_open(HIERARCHY))
     changed = replace(
@@ -136,9 +135,7 @@ def test_a_look_outlives_the_session(workspace: Workspace, session: dict[str, An
     assert explorer_state.load_state(workspace, "another", HIERARCHY) == first
 
 
-def test_a_look_at_another_graph_is_dropped_as_far_as_it_does_not_fit(
-    workspace: Workspace, session: dict[str, Any]
-):
+def test_a_look_at_another_graph_is_dropped_as_far_as_it_does_not_fit(workspace, session):
     explorer_state.save_state(
         workspace, "m", ExplorerState(frozenset({LAYERS, "module:embed"}), frozenset({LAYERS}), node="soft1")
     )
@@ -150,7 +147,7 @@ def test_a_look_at_another_graph_is_dropped_as_far_as_it_does_not_fit(
     assert explorer_state.load_state(workspace, "n", other) == ExplorerState(initially_open(other))
 
 
-def test_what_the_explorer_says_is_selected_is_kept_as_far_as_it_is_there(workspace: Workspace):
+def test_what_the_explorer_says_is_selected_is_kept_as_far_as_it_is_there(workspace):
     explorer_state.select(workspace, "m", HIERARCHY, 3, {"node": "soft1", "item": LAYERS, "region": None})
     found = explorer_state.load_state(workspace, "m", HIERARCHY)
     assert (found.node, found.item, found.region) == ("soft1", LAYERS, None)
@@ -166,7 +163,7 @@ def test_what_the_explorer_says_is_selected_is_kept_as_far_as_it_is_there(worksp
     assert explorer_state.load_state(workspace, "m", HIERARCHY).overlay == "device"
 
 
-def test_a_remounted_explorer_goes_to_what_was_selected_once(workspace: Workspace):
+def test_a_remounted_explorer_goes_to_what_was_selected_once(workspace):
     explorer_state.select(workspace, "m", HIERARCHY, 3, {"item": LAYERS})
     explorer_state.refocus(workspace, "m", HIERARCHY)
     once = explorer_state.load_state(workspace, "m", HIERARCHY)

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import pytest
-from streamlit.testing.v1 import AppTest
-
 from app.host.page import gpu_rows, slice_rows
-from tests.support.app.placement_page import said
+from tests.support.app.page import said
 from tests.support.hardware.listings import replay
 from torchsplit_core.hardware import CoreTimes, DcgmFigures, live_host
-from torchsplit_core.workspace.store import Workspace
-
-Open = Callable[..., AppTest]
 
 
-def test_without_a_gpu_the_page_says_so_and_shows_the_machine(
-    page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_gpu_the_page_says_so_and_shows_the_machine(page, workspace, monkeypatch):
     monkeypatch.delenv("TORCHSPLIT_NVML_REPLAY", raising=False)
     test = page("host", workspace)
     figures = {one.label: one.value for one in test.metric}
@@ -31,9 +21,7 @@ def test_without_a_gpu_the_page_says_so_and_shows_the_machine(
         assert "No GPU" in said(test) and not test.dataframe
 
 
-def test_gpus_and_slices_are_listed_with_what_the_driver_tells(
-    page: Open, workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gpus_and_slices_are_listed_with_what_the_driver_tells(page, workspace, tmp_path, monkeypatch):
     def busy(data: Any) -> None:
         data["gpus"][0]["state"] |= {"memory_used_bytes": 3 * 2**30, "busy_percent": 42}
 
@@ -57,7 +45,7 @@ def test_gpus_and_slices_are_listed_with_what_the_driver_tells(
     assert "Replayed listing" in said(test) and len(test.dataframe) == 2
 
 
-def test_what_a_driver_does_not_tell_is_no_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_driver_does_not_tell_is_no_zero(tmp_path, monkeypatch):
     listing = replay(tmp_path, "t4_without_mig.json", lambda data: data["gpus"][0].update(state={}))
     monkeypatch.setenv("TORCHSPLIT_NVML_REPLAY", str(listing.path))
     (row,) = gpu_rows(live_host().gpus)
@@ -65,7 +53,7 @@ def test_what_a_driver_does_not_tell_is_no_zero(tmp_path: Path, monkeypatch: pyt
     assert [row[name] for name in ("in use", "at work", "SM clock", "power", "held down by")] == ["n/a"] * 5
 
 
-def test_the_share_of_the_cores_at_work_is_that_since_the_last_look(tmp_path: Path) -> None:
+def test_the_share_of_the_cores_at_work_is_that_since_the_last_look(tmp_path):
     (tmp_path / "stat").write_text("cpu  10 0 10 70 10 0 0 0 0 0\ncpu0 1\n")
     (tmp_path / "meminfo").write_text("MemTotal: 100 kB\nMemAvailable: 40 kB\nHugePages_Total: 0\n")
     found = live_host(tmp_path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from streamlit.testing.v1 import AppTest
 
 from app.models import upload
 from benchmarks.graph_memory import write_pt2
+from tests.support.app.page import field, press
 from tests.support.app.values import SOURCE, graph, profile
 from torchsplit_core import jobs
 from torchsplit_core.files import write_text
@@ -33,7 +33,6 @@ from torchsplit_core.workspace.store import Workspace
 
 pytestmark = pytest.mark.slow
 
-Open = Callable[..., AppTest]
 CLIENT = b"""
 raise SystemExit("executed")
 
@@ -53,17 +52,10 @@ def pt2(tmp_path: Path) -> bytes:
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
-    """Jobs that were asked for, written down instead of run; each is said to be running."""
-    found: list[tuple[str, Any]] = []
-
-    def start(workspace: Workspace, title: str, name: str, parameters: JobParameters) -> str:
-        found.append((name, parameters))
-        return "job"
-
-    monkeypatch.setattr(jobs, "start", start)
+def started(started: list[tuple[str, Any]], monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+    """Each is said to be running."""
     monkeypatch.setattr(upload, "_state", lambda workspace, job: "running")
-    return found
+    return started
 
 
 def drop(page: AppTest, name: str, data: bytes) -> AppTest:
@@ -77,9 +69,7 @@ def errors(page: AppTest) -> list[str]:
     return [element.value.replace("\\", "") for element in page.error]
 
 
-def test_a_dropped_pt2_is_stored_read_and_shown_without_a_button(
-    page: Open, workspace: Workspace, pt2: bytes
-) -> None:
+def test_a_dropped_pt2_is_stored_read_and_shown_without_a_button(page, workspace, pt2):
     opened = page("models", workspace)
     drop(opened, "chain.pt2", pt2)
     for _ in range(100):  # a busy machine may take longer than the page waits
@@ -94,12 +84,8 @@ def test_a_dropped_pt2_is_stored_read_and_shown_without_a_button(
 
 
 def test_a_file_lying_there_is_taken_once_and_shown_when_its_job_ends(
-    page: Open,
-    workspace: Workspace,
-    pt2: bytes,
-    started: list[tuple[str, Any]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    page, workspace, pt2, started, monkeypatch
+):
     opened = drop(page("models", workspace), "chain.pt2", pt2)
     opened.run()
     opened.run()
@@ -111,8 +97,8 @@ def test_a_file_lying_there_is_taken_once_and_shown_when_its_job_ends(
 
 
 def test_a_file_that_takes_long_to_read_has_its_progress_shown_and_leads_on_at_its_end(
-    page: Open, workspace: Workspace, pt2: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    page, workspace, pt2, monkeypatch
+):
     def start(own: Workspace, title: str, name: str, parameters: JobParameters) -> str:
         record = own.add_job(title, name, to_stored(name, parameters))
         process = {"pid": os.getpid(), "born": runner._start_ticks(os.getpid())}
@@ -131,9 +117,7 @@ def test_a_file_that_takes_long_to_read_has_its_progress_shown_and_leads_on_at_i
     assert opened.session_state[f"model of {workspace.id}"] == "chain.pt2"
 
 
-def test_the_same_file_dropped_again_is_shown_and_starts_nothing(
-    page: Open, workspace: Workspace, pt2: bytes, started: list[tuple[str, Any]]
-) -> None:
+def test_the_same_file_dropped_again_is_shown_and_starts_nothing(page, workspace, pt2, started):
     workspace.put_bytes("upload", "chain.pt2", pt2)
     workspace.put("graph", "chain.pt2", graph())
     opened = drop(page("models", workspace), "chain.pt2", pt2)
@@ -142,7 +126,7 @@ def test_the_same_file_dropped_again_is_shown_and_starts_nothing(
     assert len(started) == 1
 
 
-def test_a_dropped_file_that_is_no_model_is_one_red_line(page: Open, workspace: Workspace) -> None:
+def test_a_dropped_file_that_is_no_model_is_one_red_line(page, workspace):
     opened = drop(page("models", workspace), "broken.pt2", b"no zip")
     for _ in range(100):
         if jobs.statuses(workspace)[0].state != "running":
@@ -155,14 +139,12 @@ def test_a_dropped_file_that_is_no_model_is_one_red_line(page: Open, workspace: 
 
 
 @pytest.mark.parametrize("name", ["empty.pt2", "empty.graph.json"])
-def test_an_empty_file_is_one_red_line_and_stores_nothing(
-    name: str, page: Open, workspace: Workspace
-) -> None:
+def test_an_empty_file_is_one_red_line_and_stores_nothing(name, page, workspace):
     assert len(errors(drop(page("models", workspace), name, b""))) == 1
     assert not workspace.artifacts()
 
 
-def test_a_dropped_graph_file_is_shown(page: Open, workspace: Workspace) -> None:
+def test_a_dropped_graph_file_is_shown(page, workspace):
     opened = drop(page("models", workspace), "net.graph.json", write_text(graph()).encode())
     assert workspace.get("graph", "net") == graph()
     assert opened.session_state[f"model of {workspace.id}"] == "net"
@@ -171,17 +153,15 @@ def test_a_dropped_graph_file_is_shown(page: Open, workspace: Workspace) -> None
     assert "Stored p.json" in opened.success[0].value.replace("\\", "")
 
 
-def test_a_python_file_waits_for_trust_and_offers_its_names(
-    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
-) -> None:
+def test_a_python_file_waits_for_trust_and_offers_its_names(page, workspace, started):
     opened = drop(page("models", workspace), "net.py", CLIENT)
     assert not workspace.artifacts() and not started
     assert opened.selectbox(key="client-name").options == ["Net", "helper", "client"]
-    next(button for button in opened.button if button.label == "Trace this file").click().run()
+    press(opened, "Trace this file")
     assert ["trusted" in text for text in errors(opened)] == [True]
     assert not workspace.artifacts()
-    next(box for box in opened.checkbox if box.label.startswith("I trust")).check().run()
-    next(button for button in opened.button if button.label == "Trace this file").click().run()
+    field(opened, "checkbox", "I trust").check().run()
+    press(opened, "Trace this file")
     file = UploadedFile("net.py", hashlib.sha256(CLIENT).hexdigest())
     assert started == [(TRACE, TraceParameters("net.py:Net", file))]
 
@@ -195,14 +175,12 @@ class Ranker(Block):
 """
 
 
-def test_the_name_offered_first_is_a_clients_and_never_a_layers() -> None:
+def test_the_name_offered_first_is_a_clients_and_never_a_layers():
     client = b"class Base:\n    def get_model(self): ...\nclass Net(Base): ...\nclass Far(away.Client): ...\n"
     assert upload.client_names("net.py", LAYERS + client) == (["Base", "Net"], ["Far"], True)
 
 
-def test_a_file_without_a_client_says_so_before_it_is_traced_and_shows_one(
-    page: Open, workspace: Workspace
-) -> None:
+def test_a_file_without_a_client_says_so_before_it_is_traced_and_shows_one(page, workspace):
     opened = drop(page("models", workspace), "net.py", LAYERS)
     assert "No class in net.py is a client" in opened.warning[0].value.replace("\\", "")
     assert opened.code[0].value.strip() == CLIENT_TEMPLATE.strip()
@@ -225,12 +203,12 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("failing")
 @pytest.mark.parametrize("name", ["overview", "models"])
 def test_a_failure_is_told_where_it_was_started_and_the_form_keeps_the_file(
-    name: str, page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    name, page, workspace, monkeypatch
+):
     opened = drop(page(name, workspace), "net.py", CLIENT)
     trust_box(opened).check().run()
     for _ in range(2):  # the second attempt does not bring the first one's failure back
-        next(button for button in opened.button if button.label == "Trace this file").click().run()
+        press(opened, "Trace this file")
         assert errors(opened) == ["Trace net.py:Net failed. net.py:Net: no weights."]
         assert opened.file_uploader(key="upload").value.name == "net.py" and trust_box(opened).value
         assert opened.selectbox(key="client-name").value == "Net"
@@ -242,21 +220,19 @@ def test_a_failure_is_told_where_it_was_started_and_the_form_keeps_the_file(
 
 
 @pytest.mark.usefixtures("failing")
-def test_a_class_of_layers_that_was_named_gets_the_client_to_copy(
-    page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_class_of_layers_that_was_named_gets_the_client_to_copy(page, workspace, monkeypatch):
     fault = "net.py: Layers is an nn.Module, not a client. Add a class."
     write = runner._write
     monkeypatch.setattr(runner, "_write", lambda store, job, data: write(store, job, data | {"fault": fault}))
     opened = drop(page("overview", workspace), "net.py", CLIENT)
     trust_box(opened).check().run()
     assert CLIENT_TEMPLATE.strip() not in [code.value.strip() for code in opened.code[:-1]]
-    next(button for button in opened.button if button.label == "Trace this file").click().run()
+    press(opened, "Trace this file")
     assert "is an nn.Module" in errors(opened)[0] and opened.code[0].value.strip() == CLIENT_TEMPLATE.strip()
 
 
 @pytest.mark.usefixtures("failing")
-def test_a_models_failure_stands_on_its_own_page_alone(page: Open, workspace: Workspace) -> None:
+def test_a_models_failure_stands_on_its_own_page_alone(page, workspace):
     for source in ("chain.pt2", "net.py:Net"):
         workspace.put("graph", source, graph())
     jobs.start(workspace, "Profile net.py:Net", PROFILE, ProfileParameters(("net.py:Net",)))
@@ -268,7 +244,7 @@ def test_a_models_failure_stands_on_its_own_page_alone(page: Open, workspace: Wo
 
 
 @pytest.mark.parametrize("text", [b"def broken(:\n", b"x = 1\0", b"(" * 10_000, b"\xff\xfe"])
-def test_a_file_that_is_no_python_is_one_red_line(text: bytes, page: Open, workspace: Workspace) -> None:
+def test_a_file_that_is_no_python_is_one_red_line(text, page, workspace):
     opened = drop(page("models", workspace), "net.py", text)
     assert len(errors(opened)) == 1 and "valid Python" in errors(opened)[0]
 
@@ -278,25 +254,21 @@ def profiled(trusted: str | None) -> ProfileParameters:
 
 
 def trust_box(opened: AppTest) -> Any:
-    return next(box for box in opened.checkbox if box.label.startswith("I trust"))
+    return field(opened, "checkbox", "I trust")
 
 
-def test_an_upload_is_estimated_or_with_trust_measured(
-    page: Open, workspace: Workspace, pt2: bytes, started: list[tuple[str, Any]]
-) -> None:
+def test_an_upload_is_estimated_or_with_trust_measured(page, workspace, pt2, started):
     workspace.put_bytes("upload", "chain.pt2", pt2)
     workspace.put("graph", "chain.pt2", graph())
     opened = page("models", workspace)
-    next(button for button in opened.button if button.label == "Profile").click().run()
+    press(opened, "Profile")
     trust_box(opened).check().run()
-    next(button for button in opened.button if button.label == "Profile").click().run()
+    press(opened, "Profile")
     trusted = hashlib.sha256(pt2).hexdigest()
     assert started == [(PROFILE, profiled(None)), (PROFILE, profiled(trusted))]
 
 
-def test_a_file_that_takes_the_name_of_a_trusted_one_is_not_trusted(
-    page: Open, workspace: Workspace, pt2: bytes, started: list[tuple[str, Any]]
-) -> None:
+def test_a_file_that_takes_the_name_of_a_trusted_one_is_not_trusted(page, workspace, pt2, started):
     workspace.put_bytes("upload", "chain.pt2", pt2)
     workspace.put("graph", "chain.pt2", graph())
     opened = page("models", workspace)
@@ -305,24 +277,22 @@ def test_a_file_that_takes_the_name_of_a_trusted_one_is_not_trusted(
     workspace.put_bytes("upload", "chain.pt2", pt2 + b"another")
     opened.run()
     assert not trust_box(opened).value
-    next(button for button in opened.button if button.label == "Profile").click().run()
+    press(opened, "Profile")
     assert started == [(PROFILE, profiled(None))]
 
 
-def test_an_uploaded_python_file_is_executed_again_only_with_trust(
-    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
-) -> None:
+def test_an_uploaded_python_file_is_executed_again_only_with_trust(page, workspace, started):
     workspace.put_bytes("upload", "net.py", CLIENT)
     workspace.put("graph", "net.py:Net", graph())
     opened = page("models", workspace)
-    next(button for button in opened.button if button.label == "Trace").click().run()
+    press(opened, "Trace")
     assert len(errors(opened)) == 1 and "trusted" in errors(opened)[0] and not started
     trust_box(opened).check().run()
-    next(button for button in opened.button if button.label == "Trace").click().run()
+    press(opened, "Trace")
     assert [found.file.trusted_sha256 for _, found in started] == [hashlib.sha256(CLIENT).hexdigest()]
 
 
-def test_a_job_keeps_the_name_of_the_file_but_never_its_path(workspace: Workspace, pt2: bytes) -> None:
+def test_a_job_keeps_the_name_of_the_file_but_never_its_path(workspace, pt2):
     from torchsplit_core.jobs.trace import trace_job
 
     name = "../..//etc/a b.pt2"

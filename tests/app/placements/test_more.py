@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import xml.etree.ElementTree as ET
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,8 @@ from app.placements import comparison, nodes, outcome_tables
 from app.placements import curve as placements_curve
 from app.session import placements
 from app.session.result_kind import PLACEMENT
-from tests.support.app.placement_page import example, metrics, number, parsed, place_it, press, said
+from tests.support.app.page import field, metrics, press, said
+from tests.support.app.placement_page import example, number, place_it
 from torchsplit_core.jobs import runner
 from torchsplit_core.jobs.job_kinds import DIVISIONS, PLACEMENT_FRONTIER, RequestParameters, to_stored
 from torchsplit_core.jobs.place import placement_frontier_job, ways_job
@@ -32,8 +33,6 @@ from torchsplit_core.values import (
 )
 from torchsplit_core.workspace.archive import export_workspace, import_workspace
 from torchsplit_core.workspace.store import Workspace
-
-Open = Callable[..., AppTest]
 
 
 @pytest.fixture
@@ -55,7 +54,7 @@ def table(page: AppTest, column: str) -> Any:
     return next(one.value for one in page.dataframe if column in one.value)
 
 
-def test_several_pipelines_are_summed_listed_and_shown_one_by_one(page: Open, two: Workspace) -> None:
+def test_several_pipelines_are_summed_listed_and_shown_one_by_one(page, two):
     opened, outcome = page("place", two), two.get("placement", "tiny")
     assert len(outcome.replicas) == 2 and outcome.throughput > 301.784
     shown = metrics(opened)
@@ -66,7 +65,7 @@ def test_several_pipelines_are_summed_listed_and_shown_one_by_one(page: Open, tw
     listed = table(opened, "pipeline")
     assert list(listed["tokens/s"]) == [one.throughput for one in outcome.replicas]
     assert sum(listed["tokens/s"]) == pytest.approx(outcome.throughput)
-    chosen = next(one for one in opened.selectbox if one.label == "Show pipeline")
+    chosen = field(opened, "selectbox", "Show pipeline")
     first = list(table(opened, "layers")["GPUs"])
     chosen.set_value(1).run()
     assert list(table(opened, "layers")["GPUs"]) != first
@@ -75,9 +74,9 @@ def test_several_pipelines_are_summed_listed_and_shown_one_by_one(page: Open, tw
     ]
 
 
-def test_each_of_several_pipelines_has_its_colour_over_the_fleet(two: Workspace) -> None:
+def test_each_of_several_pipelines_has_its_colour_over_the_fleet(two):
     request, outcome = two.get("placement_request", "tiny"), two.get("placement", "tiny")
-    cells = [one for one in parsed(topology_html(outcome, request)).iter() if one.get("data-gpu")]
+    cells = [one for one in ET.fromstring(topology_html(outcome, request)).iter() if one.get("data-gpu")]
     for number_, replica in enumerate(outcome.replicas):
         for part in replica.segments:
             for gpu in part.gpu_ids:
@@ -86,7 +85,7 @@ def test_each_of_several_pipelines_has_its_colour_over_the_fleet(two: Workspace)
                 assert f"pipeline {number_ + 1}, segment" in (cell.findtext("title") or "")
 
 
-def test_more_pipelines_are_tried_at_once(page: Open, workspace: Workspace) -> None:
+def test_more_pipelines_are_tried_at_once(page, workspace):
     place_it(workspace, "tiny", example())
     opened = page("place", workspace)
     number(opened, "Pipelines at once, at most").set_value(2).run()
@@ -94,9 +93,7 @@ def test_more_pipelines_are_tried_at_once(page: Open, workspace: Workspace) -> N
     assert workspace.get("placement_request", "tiny").max_replicas == 1
 
 
-def test_a_curve_is_asked_for_and_goes_with_its_request(
-    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
-) -> None:
+def test_a_curve_is_asked_for_and_goes_with_its_request(page, workspace, started):
     place_it(workspace, "tiny", example())
     press(page("place", workspace), "Trace the curve")
     assert started == [(PLACEMENT_FRONTIER, RequestParameters("tiny"))]
@@ -111,7 +108,7 @@ def test_a_curve_is_asked_for_and_goes_with_its_request(
     assert not workspace.artifacts("placement_frontier")
 
 
-def test_a_point_of_the_curve_is_a_pipeline(page: Open, traced: Workspace) -> None:
+def test_a_point_of_the_curve_is_a_pipeline(page, traced):
     opened, curve = page("place", traced), traced.get("placement_frontier", "tiny")
     listed = table(opened, "none below, ms")
     assert list(listed["tokens/s"]) == [point.throughput for point in curve.points]
@@ -123,7 +120,7 @@ def test_a_point_of_the_curve_is_a_pipeline(page: Open, traced: Workspace) -> No
         assert not list(violations(example(), alone))
 
 
-def test_what_is_not_proven_is_drawn_hollow_down_to_its_bound() -> None:
+def test_what_is_not_proven_is_drawn_hollow_down_to_its_bound():
     steps = [
         placements_curve.FrontierDot(0, 10.0, 5.0, 5.0, True, 1),
         placements_curve.FrontierDot(1, 20.0, 9.0, 7.0, False, 2, chosen=True),
@@ -134,7 +131,7 @@ def test_what_is_not_proven_is_drawn_hollow_down_to_its_bound() -> None:
     assert open_.customdata[0][0] == 1 and open_.marker.size[0] > proven.marker.size[0]
 
 
-def test_a_curve_without_points_says_why(page: Open, workspace: Workspace) -> None:
+def test_a_curve_without_points_says_why(page, workspace):
     place_it(workspace, "tiny", example())
     kept = placements.load(workspace, "tiny")
     workspace.put("placement_frontier", "tiny", PlacementFrontier("timeout", message="No time was left."))
@@ -144,9 +141,7 @@ def test_a_curve_without_points_says_why(page: Open, workspace: Workspace) -> No
     assert any(button.label == "Trace the curve" for button in opened.button)
 
 
-def test_ways_are_compared_in_a_job_and_shown_for_this_very_request(
-    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
-) -> None:
+def test_ways_are_compared_in_a_job_and_shown_for_this_very_request(page, workspace, started):
     place_it(workspace, "tiny", example())
     press(page("place", workspace), "Compare the ways to divide")
     ((name, parameters),) = started
@@ -171,7 +166,7 @@ def test_ways_are_compared_in_a_job_and_shown_for_this_very_request(
         ways_job(workspace, parameters, ignore_progress)
 
 
-def test_the_ways_differ_in_the_division_alone() -> None:
+def test_the_ways_differ_in_the_division_alone():
     request = replace(example(), max_gpus_per_segment=3, same_type_segments=True)
     found = division_requests(request)
     assert [(way.max_gpus_per_segment, way.split) for _, way in found] == [
@@ -184,7 +179,7 @@ def test_the_ways_differ_in_the_division_alone() -> None:
     assert len(division_requests(replace(request, max_gpus_per_segment=1))) == 1
 
 
-def test_added_nodes_have_links_of_their_own() -> None:
+def test_added_nodes_have_links_of_their_own():
     more = with_nodes(
         example(), Nodes(2, 2, "V100"), memory_gib=32.0, inside_gib_per_s=300.0, network_gib_per_s=12.5
     )
@@ -198,7 +193,7 @@ def test_added_nodes_have_links_of_their_own() -> None:
         with_nodes(more, Nodes(4096, 1, "V100"), memory_gib=1.0, inside_gib_per_s=1.0, network_gib_per_s=1.0)
 
 
-def test_another_node_is_tried_at_once(page: Open, workspace: Workspace) -> None:
+def test_another_node_is_tried_at_once(page, workspace):
     place_it(workspace, "tiny", replace(example(), max_gpus_per_segment=4))
     opened = page("place", workspace)
     before = metrics(opened)["GPUs used"]
@@ -208,13 +203,13 @@ def test_another_node_is_tried_at_once(page: Open, workspace: Workspace) -> None
     assert len(workspace.get("placement_request", "tiny").gpus) == 4
 
 
-def test_a_type_without_figures_needs_them(page: Open, workspace: Workspace) -> None:
+def test_a_type_without_figures_needs_them(page, workspace):
     speeds = example().throughput
     assert isinstance(speeds, LinearThroughput)
     known = LinearThroughput({**speeds.coefficients, "X9": speeds.coefficients["A100"]})
     place_it(workspace, "tiny", replace(example(), throughput=known))
     opened = page("place", workspace)
-    next(one for one in opened.selectbox if one.label == "Type").set_value("X9").run()
+    field(opened, "selectbox", "Type").set_value("X9").run()
     number(opened, "Nodes").set_value(1).run()
     assert "Add nodes: memory" in said(opened)
     number(opened, "Memory of each, GiB").set_value(40.0).run()
@@ -223,7 +218,7 @@ def test_a_type_without_figures_needs_them(page: Open, workspace: Workspace) -> 
     assert "Tried, not kept: 4 GPUs more" in said(opened)
 
 
-def test_types_are_those_that_the_speeds_know() -> None:
+def test_types_are_those_that_the_speeds_know():
     assert nodes.types_of(example())[:2] == ["A100", "V100"]
     assert set(nodes.types_of(example())) == set(example().throughput.coefficients)  # type: ignore[union-attr]
     roofline: PlacementRequest = replace(example(), throughput=RooflineThroughput("decode"))
@@ -235,7 +230,7 @@ def test_types_are_those_that_the_speeds_know() -> None:
 @pytest.mark.parametrize(
     ("phase", "head"), [("decode", "Time per token"), ("prefill", "Time to first token")]
 )
-def test_the_time_of_a_pass_has_the_name_of_its_phase(phase: Any, head: str) -> None:
+def test_the_time_of_a_pass_has_the_name_of_its_phase(phase, head):
     request = replace(example(), throughput=RooflineThroughput(phase))
     assert outcome_tables.latency_labels(request)[0] == head
     assert outcome_tables.latency_labels(example())[0] == "Time of a batch"

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from app.charts.pipeline import (
     JOINED,
@@ -22,7 +19,8 @@ from app.charts.pipeline import (
 from app.placements import form, new_form, outcome_tables
 from app.session import dropped_files, placements
 from app.session.result_kind import PLACEMENT
-from tests.support.app.placement_page import example, metrics, number, parsed, place_it, press, said
+from tests.support.app.page import field, metrics, press, said
+from tests.support.app.placement_page import example, number, place_it
 from torchsplit_core import workflow
 from torchsplit_core.deployment.launch_commands import launch_commands
 from torchsplit_core.files import read_text, write_text
@@ -32,7 +30,6 @@ from torchsplit_core.values import InputFault, PlacedSegment, PlacementGpu, Plac
 from torchsplit_core.workspace.archive import export_workspace, import_workspace
 from torchsplit_core.workspace.store import Workspace
 
-Open = Callable[..., AppTest]
 HOSTILE = "<script>alert(1)</script> & \"'\u202e\u200b/gpu0"
 
 
@@ -43,9 +40,7 @@ def placed(workspace: Workspace) -> Workspace:
     return workspace
 
 
-def test_an_empty_page_offers_examples_that_are_stored_and_placed(
-    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
-) -> None:
+def test_an_empty_page_offers_examples_that_are_stored_and_placed(page, workspace, started):
     opened = page("place", workspace)
     assert "Here you will see which layers" in said(opened) and not opened.metric
     press(opened, "30 GPUs of three types")
@@ -53,9 +48,7 @@ def test_an_empty_page_offers_examples_that_are_stored_and_placed(
     assert workspace.get("placement_request", "30 GPUs of three types") == example("placements/thirty_gpus")
 
 
-def test_a_known_decoder_is_placed_on_nodes(
-    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
-) -> None:
+def test_a_known_decoder_is_placed_on_nodes(page, workspace, started):
     press(page("place", workspace), "Place this model")
     (name,) = PLACEMENT.names(workspace)
     request: PlacementRequest = workspace.get("placement_request", name)
@@ -63,7 +56,7 @@ def test_a_known_decoder_is_placed_on_nodes(
     assert {gpu.type for gpu in request.gpus} == {"H100-SXM5-80GB", "A100-80GB"}
 
 
-def test_the_answer_is_one_number_with_its_proof(page: Open, placed: Workspace) -> None:
+def test_the_answer_is_one_number_with_its_proof(page, placed):
     opened = page("place", placed)
     shown = metrics(opened)
     assert shown["Throughput"] == "302 tokens/s" and shown["GPUs used"] == "2 of 4"
@@ -73,9 +66,7 @@ def test_the_answer_is_one_number_with_its_proof(page: Open, placed: Workspace) 
     assert list(table["tokens/s"]) == [pytest.approx(301.784)] and list(table["GPUs"]) == ["0, 1"]
 
 
-def test_what_is_changed_is_tried_at_once_and_kept_only_when_asked(
-    page: Open, placed: Workspace, started: list[tuple[str, Any]]
-) -> None:
+def test_what_is_changed_is_tried_at_once_and_kept_only_when_asked(page, placed, started):
     opened = page("place", placed)
     number(opened, "GPUs a segment at most").set_value(4).run()
     assert metrics(opened)["Throughput"] == "345 tokens/s"
@@ -90,33 +81,33 @@ def test_what_is_changed_is_tried_at_once_and_kept_only_when_asked(
     assert "before this change" in said(opened) and metrics(opened)["Throughput"] == "302 tokens/s"
 
 
-def test_what_cannot_be_asked_is_one_message(page: Open, placed: Workspace) -> None:
+def test_what_cannot_be_asked_is_one_message(page, placed):
     opened = page("place", placed)
     number(opened, "Batch, sequences").set_value(1).run()
     assert len([one for one in opened.warning if "batch" in one.value.lower()]) == 1 and not opened.error
 
 
-def test_a_model_that_fits_nowhere_says_what_is_missing(page: Open, workspace: Workspace) -> None:
+def test_a_model_that_fits_nowhere_says_what_is_missing(page, workspace):
     tiny = example()
     place_it(workspace, "huge", replace(tiny, model=replace(tiny.model, layer_weight_gib=500.0)))
     opened = page("place", workspace)
     assert "proven infeasible" in said(opened) and "GiB" in opened.warning[0].value and not opened.metric
 
 
-def test_files_give_back_what_is_stored(page: Open, placed: Workspace, files: dict[str, Any]) -> None:
+def test_files_give_back_what_is_stored(page, placed, files):
     page("place", placed)
     assert read_text(files["tiny.placement_request.json"](), origin="file")[1] == example()
     assert read_text(files["tiny.placement.json"](), origin="file")[1] == placed.get("placement", "tiny")
 
 
-def test_an_outcome_from_an_archive_is_checked_against_its_request(placed: Workspace) -> None:
+def test_an_outcome_from_an_archive_is_checked_against_its_request(placed):
     copied = import_workspace(placed.store, export_workspace(placed))
     assert placements.load(copied, "tiny").is_current
     copied.put("placement_request", "tiny", replace(example(), communication_efficiency=0.5))
     assert not placements.load(copied, "tiny").is_current
 
 
-def test_dropped_files_stand_beside_each_other(workspace: Workspace) -> None:
+def test_dropped_files_stand_beside_each_other(workspace):
     dropped_files.store_dropped(workspace, "mine.json", write_text(example()).encode())
     outcome = workflow.place(example())
     artifact = dropped_files.store_dropped(workspace, "answer.json", write_text(outcome).encode())
@@ -127,7 +118,7 @@ def test_dropped_files_stand_beside_each_other(workspace: Workspace) -> None:
         dropped_files.store_dropped(workspace, "broken.json", write_text(broken).encode())
 
 
-def test_the_fleet_can_be_made_smaller_but_not_larger() -> None:
+def test_the_fleet_can_be_made_smaller_but_not_larger():
     request = example()
     rows = form.fleet_rows(request)
     assert [(row["type"], row["GPUs"]) for row in rows] == [("A100", 2), ("V100", 2)]
@@ -142,12 +133,12 @@ def test_the_fleet_can_be_made_smaller_but_not_larger() -> None:
 
 
 @pytest.mark.parametrize("rows", [[], [{"nodes": 1, "GPUs a node": None, "type": "T4"}]])
-def test_a_fleet_that_is_not_filled_is_refused(rows: list[dict[str, Any]]) -> None:
+def test_a_fleet_that_is_not_filled_is_refused(rows):
     with pytest.raises(InputFault, match="Fleet"):
         new_form.fleet_text(rows)
 
 
-def test_a_config_and_a_matrix_of_ones_own() -> None:
+def test_a_config_and_a_matrix_of_ones_own():
     options = {"phase": "decode", "sequence_length": 128, "batch_size": 4}
     config = (
         '{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3,'
@@ -161,25 +152,27 @@ def test_a_config_and_a_matrix_of_ones_own() -> None:
         new_form.build_placement(new_form.CUSTOM_CONFIG, "1x2xH100-SXM5-80GB", None, None, options)
 
 
-def test_a_long_pipeline_is_folded_and_every_gpu_in_use_is_drawn() -> None:
+def test_a_long_pipeline_is_folded_and_every_gpu_in_use_is_drawn():
     request = new_form.structured_fleet()
     outcome = workflow.place(request)
     assert outcome.status == "optimal"
     used = [str(gpu) for part in outcome.segments for gpu in part.gpu_ids]
     assert re.findall(r'data-gpu="([^"]*)"', topology_html(outcome, request)) == used
-    flow = parsed(pipeline_html(outcome, request))
+    flow = ET.fromstring(pipeline_html(outcome, request))
     assert 2 <= len(flow) <= 40 and "124 segments" in "".join(flow.itertext())
-    over = "".join(parsed(topology_html(outcome, request)).itertext())
+    over = "".join(ET.fromstring(topology_html(outcome, request)).itertext())
     assert "64 nodes" in over and "512 unused" in over and len(groups(request)) == 128
 
 
-def test_the_slowest_part_is_framed_in_the_drawing() -> None:
+def test_the_slowest_part_is_framed_in_the_drawing():
     request = example("placements/decode_70b")
     outcome = workflow.place(request)
     segments, links = slowest(outcome)
     assert 0 < len(segments) < len(outcome.segments) and not links
     drawn = [
-        one for one in parsed(pipeline_html(outcome, request)).iter("svg") if one.get("class") == "segment"
+        one
+        for one in ET.fromstring(pipeline_html(outcome, request)).iter("svg")
+        if one.get("class") == "segment"
     ]
     framed = [one for one in drawn if 'stroke-width="3"' in ET.tostring(one, "unicode")]
     # Eight alike are one card; its frame is in ink, its ground in the colour of their type.
@@ -196,7 +189,7 @@ def test_the_slowest_part_is_framed_in_the_drawing() -> None:
     assert "batches/s" in pipeline_html(slow, literal) and outcome_tables.unit_of(slow) == ""
 
 
-def test_equal_neighbours_are_one_card_and_an_arrow_stands_before_what_it_leads_to() -> None:
+def test_equal_neighbours_are_one_card_and_an_arrow_stands_before_what_it_leads_to():
     request = example("placements/decode_70b")
     outcome = workflow.place(request)
     root = ET.fromstring(pipeline_html(outcome, request))
@@ -208,19 +201,19 @@ def test_equal_neighbours_are_one_card_and_an_arrow_stands_before_what_it_leads_
     assert [one.get("class") for one in root[0]] == ["segment"]
 
 
-def test_a_thousand_gpus_in_use_stand_in_one_screen() -> None:
+def test_a_thousand_gpus_in_use_stand_in_one_screen():
     gpus = tuple(PlacementGpu(f"n{i // 8}/gpu{i % 8}", "H100", 80.0) for i in range(1024))
     parts = tuple(PlacedSegment(i, i, (gpu.id,), 1.0, 1.0) for i, gpu in enumerate(gpus))
     request = replace(example(), gpus=gpus)
     outcome = replace(workflow.place(example()), segments=parts, links=())
-    nodes = [one for one in parsed(topology_html(outcome, request)) if one.get("class") == "node"]
+    nodes = [one for one in ET.fromstring(topology_html(outcome, request)) if one.get("class") == "node"]
     area = sum((float(one.get("width", "nan")) + 6) * (float(one.get("height", "nan")) + 6) for one in nodes)
     assert len(nodes) == 128 and area < 900 * 700
     cells = [one for node in nodes for one in node.iter("svg") if one.get("data-gpu")]
     assert len(cells) == 1024 and "segment 1024" in (cells[-1].findtext("title") or "")
 
 
-def test_links_are_told_in_the_unit_of_every_other_page() -> None:
+def test_links_are_told_in_the_unit_of_every_other_page():
     assert outcome_tables.shown_link(12.5e9 / 2**30) == 12.5
     for stored in (12.5e9 / 2**30, 400.0, 1 / 3):
         assert outcome_tables.stored_link(outcome_tables.shown_link(stored), stored) == stored
@@ -234,18 +227,25 @@ def test_links_are_told_in_the_unit_of_every_other_page() -> None:
     )
 
 
-def test_hostile_names_stay_words() -> None:
+def test_hostile_names_stay_words():
     tiny = example()
     request = replace(tiny, gpus=(replace(tiny.gpus[0], id=HOSTILE), *tiny.gpus[1:]))
     outcome = workflow.place(request)
     assert outcome.segments[0].gpu_ids[0] == HOSTILE
     for markup in (pipeline_html(outcome, request), topology_html(outcome, request)):
         assert "<script" not in markup and "\u202e" not in markup
-        assert {one.tag for one in parsed(markup).iter()} <= {"div", "svg", "title", "rect", "path", "text"}
+        assert {one.tag for one in ET.fromstring(markup).iter()} <= {
+            "div",
+            "svg",
+            "title",
+            "rect",
+            "path",
+            "text",
+        }
     assert all(one.unsupported_reason and not one.text for one in launch_commands(request, outcome))
 
 
-def test_launch_arguments_name_every_gpu_or_say_why_not() -> None:
+def test_launch_arguments_name_every_gpu_or_say_why_not():
     tiny, large = example(), example("placements/decode_70b")
     vllm, torchrun = launch_commands(tiny, workflow.place(tiny), "a model")
     assert "VLLM_PP_LAYER_PARTITION=4" in vllm.text and vllm.text.count("vllm serve 'a model'") == 2
@@ -268,7 +268,7 @@ def test_launch_arguments_name_every_gpu_or_say_why_not() -> None:
     assert "unequal parts" in launch_commands(tiny, outcome)[0].unsupported_reason
 
 
-def test_a_decode_with_cut_layers_is_launched_with_what_its_memory_was_reckoned_for() -> None:
+def test_a_decode_with_cut_layers_is_launched_with_what_its_memory_was_reckoned_for():
     request = build_request(
         "llama-3.1-70b",
         "1x8xH100-SXM5-80GB",
@@ -290,9 +290,7 @@ def test_a_decode_with_cut_layers_is_launched_with_what_its_memory_was_reckoned_
     assert vllm.text.count("vllm serve") == 1 and f"part {size} of {size} of each" in torchrun.text
 
 
-def test_sequences_in_flight_and_cut_layers_are_tried_at_once(
-    page: Callable[..., AppTest], workspace: Workspace
-) -> None:
+def test_sequences_in_flight_and_cut_layers_are_tried_at_once(page, workspace):
     place_it(workspace, "70B", example("placements/decode_70b"))
     opened = page("place", workspace)
     assert "1,024 sequences in flight" in said(opened)
@@ -307,14 +305,14 @@ def test_sequences_in_flight_and_cut_layers_are_tried_at_once(
     # Speeds of a linear rule know no cut layers, and no phase.
     place_it(workspace, "tiny", example())
     tiny = page("place", workspace)
-    choose = next(one for one in tiny.selectbox if one.label == "Placement")
+    choose = field(tiny, "selectbox", "Placement")
     choose.set_value("tiny").run()
     share = next(one for one in tiny.radio if str(one.key).startswith("split "))
     assert len(share.options) == 2
     assert not [one for one in tiny.number_input if str(one.key).startswith("in flight ")]
 
 
-def test_a_new_decode_has_its_sequences_and_its_split() -> None:
+def test_a_new_decode_has_its_sequences_and_its_split():
     asked = {
         "phase": "decode", "sequence_length": 128, "batch_size": 4, "split": "tensor", "sequences_in_flight": 12,
     }  # fmt: skip

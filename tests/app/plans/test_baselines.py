@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from app.plans import baselines as plan_baselines
-from app.plans import page as plan_page
+from tests.support.app import plan_page
+from tests.support.app.page import press_key, put_plan, said
 from tests.support.app.values import plan, request
 from torchsplit_core import workflow
 from torchsplit_core.planning.baselines.baseline_plans import Baseline, build_baselines
@@ -17,7 +17,7 @@ from torchsplit_core.values import FleetEntry, Point
 from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.versions import VersionStore
 
-Open = Callable[..., AppTest]
+tab = partial(plan_page.tab, name="Baselines")
 
 
 @pytest.fixture
@@ -36,25 +36,11 @@ def solved(workspace: Workspace) -> Workspace:
     asked = replace(
         asked, gpus=(FleetEntry("A100-80GB", count=2),), models=tuple(more(one) for one in asked.models)
     )
-    workspace.put("plan_request", "review", asked)
-    workspace.put("plan", "review", workflow.plan(asked))
+    put_plan(workspace, asked, workflow.plan(asked))
     return workspace
 
 
-def said(page: AppTest) -> str:
-    kinds = ("html", "markdown", "info", "caption")
-    text = "\n".join(str(getattr(e, "value", None) or e.proto.body) for kind in kinds for e in page.get(kind))
-    return text.replace("\\", "").replace("\u202f", " ")
-
-
-def tab(page: AppTest) -> AppTest:
-    page.session_state[plan_page.TAB] = "Baselines"
-    page.run()
-    assert not page.exception
-    return page
-
-
-def test_every_baseline_stands_beside_the_plan_with_its_gain(page: Open, solved: Workspace) -> None:
+def test_every_baseline_stands_beside_the_plan_with_its_gain(page, solved):
     text = said(tab(page("plan", solved)))
     asked, planned = solved.get("plan_request", "review"), solved.get("plan", "review")
     found = build_baselines(asked, planned)
@@ -64,14 +50,12 @@ def test_every_baseline_stands_beside_the_plan_with_its_gain(page: Open, solved:
     assert "1 200" in text and "made by the named rule and checked alike" in text
 
 
-def test_a_baseline_opens_as_a_draft_that_is_kept_as_it_is_or_as_a_scenario(
-    page: Open, solved: Workspace
-) -> None:
+def test_a_baseline_opens_as_a_draft_that_is_kept_as_it_is_or_as_a_scenario(page, solved):
     asked, planned = solved.get("plan_request", "review"), solved.get("plan", "review")
     first = build_baselines(asked, planned)[0]
     opened = tab(page("plan", solved))
-    opened.button(key="baseline-draft").click().run()
-    assert not opened.exception and f"baseline: {first.title}" in said(opened)
+    press_key(opened, "baseline-draft")
+    assert f"baseline: {first.title}" in said(opened)
     assert solved.get("plan", "review") == planned
     opened.button(key="draft-keep").click().run()
     assert first.outcome is not None
@@ -79,11 +63,11 @@ def test_a_baseline_opens_as_a_draft_that_is_kept_as_it_is_or_as_a_scenario(
     assert solved.get("plan_request", "review") == asked
     assert [one.note for one in VersionStore(solved, "review").list()] == [f"baseline: {first.title}", ""]
     opened = tab(opened)
-    opened.button(key="baseline-scenario").click().run()
-    assert not opened.exception and solved.get("plan", f"review, {first.title}").gpus == first.outcome.gpus
+    press_key(opened, "baseline-scenario")
+    assert solved.get("plan", f"review, {first.title}").gpus == first.outcome.gpus
 
 
-def test_a_baseline_that_gives_no_plan_says_why() -> None:
+def test_a_baseline_that_gives_no_plan_says_why():
     none = Baseline(
         "whole_gpu", "One whole GPU per model", "Every model has one.", None, "More models than GPUs."
     )
@@ -91,7 +75,7 @@ def test_a_baseline_that_gives_no_plan_says_why() -> None:
     assert "n/a: More models than GPUs." in shown and shown.count('<td class="n">n/a</td>') == 3
 
 
-def test_without_a_plan_of_this_request_there_is_nothing_beside_it(page: Open, filled: Workspace) -> None:
+def test_without_a_plan_of_this_request_there_is_nothing_beside_it(page, filled):
     filled.put("plan_request", "review", replace(request(), sharing="fractional"))
     assert "answers an earlier request" in said(tab(page("plan", filled)))
     filled.put("plan", "review", plan(status="timeout"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,13 +13,12 @@ from app.plans.scenario_table import CHOSEN, LEVELS, has_plan, list_scenarios, l
 from app.plans.verdict import verdict_of
 from app.session import scenario
 from app.session.result_kind import SCENARIO
-from tests.support.app.plan_page import said, tab
+from tests.support.app.page import put_plan, said
+from tests.support.app.plan_page import tab
 from tests.support.app.values import plan, request
 from torchsplit_core.planning.comparison.plan_comparison import compare
 from torchsplit_core.values import FleetEntry, PlannedModel
 from torchsplit_core.workspace.store import Workspace
-
-Open = Callable[..., AppTest]
 
 
 @pytest.fixture
@@ -31,16 +29,17 @@ def two(filled: Workspace) -> Workspace:
     swapped = (replace(first, tenants=second.tenants), replace(second, tenants=first.tenants))
     models = (PlannedModel("bert", "whole", 200.0, 1.0, 80.0), base.models[1])
     asked = replace(request(), gpus=(FleetEntry("A100-80GB", count=1),))
-    filled.put("plan_request", "other", asked)
-    filled.put("plan", "other", replace(base, gpus=(replace(base.gpus[0], slices=swapped),), models=models))
+    put_plan(
+        filled, asked, replace(base, gpus=(replace(base.gpus[0], slices=swapped),), models=models), "other"
+    )
     return filled
 
 
-def test_one_scenario_alone_says_how_to_get_a_second(page: Open, filled: Workspace) -> None:
+def test_one_scenario_alone_says_how_to_get_a_second(page, filled):
     assert "Duplicate this scenario" in said(tab(page("plan", filled), "Compare"))
 
 
-def test_the_differences_are_named_from_the_other_to_this(page: Open, two: Workspace) -> None:
+def test_the_differences_are_named_from_the_other_to_this(page, two):
     text = said(tab(page("plan", two), "Compare"))
     assert "From other to review" in text
     for line in compare(two.get("plan", "other"), two.get("plan", "review")).lines:
@@ -56,17 +55,14 @@ def scenarios(opened: AppTest) -> Any:
 @pytest.fixture
 def four(two: Workspace) -> Workspace:
     """The third is not proven, the newest is not planned."""
-    two.put("plan_request", "third", request())
-    two.put("plan", "third", plan(status="feasible"))
+    put_plan(two, request(), plan(status="feasible"), "third")
     two.put("plan_request", "wish", request())
     SCENARIO.tag(two, "third", ["H100", "later"])
     SCENARIO.tag(two, "review", ["later"])
     return two
 
 
-def test_all_scenarios_stand_in_one_table_with_their_figures_and_verdicts(
-    page: Open, four: Workspace
-) -> None:
+def test_all_scenarios_stand_in_one_table_with_their_figures_and_verdicts(page, four):
     found = scenarios(tab(page("plan", four), "Compare"))
     assert list(found["scenario"]) == ["review", "wish", "third", "other"]
     assert list(found["search"].fillna("")) == ["proven optimal", "", "gap 25\u202f%", "proven optimal"]
@@ -84,7 +80,7 @@ def test_all_scenarios_stand_in_one_table_with_their_figures_and_verdicts(
     assert [list(one) for one in found["tags"]] == [["later"], [], ["H100", "later"], []]
 
 
-def test_the_table_is_narrowed_by_name_and_tags_and_scenarios_are_tagged(page: Open, four: Workspace) -> None:
+def test_the_table_is_narrowed_by_name_and_tags_and_scenarios_are_tagged(page, four):
     opened = tab(page("plan", four), "Compare")
     opened.multiselect(key="compare-tags").set_value(["later"]).run()
     assert list(scenarios(opened)["scenario"]) == ["review", "third"]
@@ -96,7 +92,7 @@ def test_the_table_is_narrowed_by_name_and_tags_and_scenarios_are_tagged(page: O
     assert SCENARIO.tags(four)["review"] == ("new",)
 
 
-def test_scenarios_chosen_in_the_table_are_compared(page: Open, four: Workspace) -> None:
+def test_scenarios_chosen_in_the_table_are_compared(page, four):
     opened = page("plan", four)
     opened.session_state[CHOSEN] = ["other", "third"]
     text = said(tab(opened, "Compare"))
@@ -111,7 +107,7 @@ def test_scenarios_chosen_in_the_table_are_compared(page: Open, four: Workspace)
     assert "From other to review" in said(opened)
 
 
-def test_tags_go_with_a_scenario_that_is_renamed_copied_and_deleted(page: Open, four: Workspace) -> None:
+def test_tags_go_with_a_scenario_that_is_renamed_copied_and_deleted(page, four):
     page("plan", four)
     scenario.save_as(four, "third", "copy", keep=True)
     scenario.save_as(four, "third", "fourth", keep=False)
@@ -125,7 +121,7 @@ def test_tags_go_with_a_scenario_that_is_renamed_copied_and_deleted(page: Open, 
     assert scenario.undelete(four) == "fourth" and SCENARIO.tags(four)["fourth"] == ("H100", "later")
 
 
-def test_thousands_of_scenarios_are_read_a_moment_at_a_time(two: Workspace) -> None:
+def test_thousands_of_scenarios_are_read_a_moment_at_a_time(two):
     """Each run reads one at least, those that are in sight first, and none twice."""
     content = two.get_bytes("plan", "other")
     two.put_all("plan", [(f"copy {number}", content + b" " * number) for number in range(5)])
@@ -141,7 +137,7 @@ def test_thousands_of_scenarios_are_read_a_moment_at_a_time(two: Workspace) -> N
     assert runs and all(map(has_plan, found))
 
 
-def test_both_maps_say_what_becomes_of_their_slices(two: Workspace) -> None:
+def test_both_maps_say_what_becomes_of_their_slices(two):
     old, new = plan_compare.map_marks(compare(two.get("plan", "other"), two.get("plan", "review")))
     assert old == {("gpu0", 0): "drain", ("gpu0", 4): "drain"}
     assert new == {("gpu0", 0): "other model", ("gpu0", 4): "other model"}
@@ -151,7 +147,7 @@ def test_both_maps_say_what_becomes_of_their_slices(two: Workspace) -> None:
     assert plan_compare.map_marks(compare(fewer, base)) == ({}, {("gpu0", 4): "new"})
 
 
-def test_costs_stand_beside_each_other_where_one_is_known() -> None:
+def test_costs_stand_beside_each_other_where_one_is_known():
     priced = replace(plan(), cost_per_hour=2.5, cost_per_million_requests=0.25)
     table = plan_compare.comparison_table([("a", None, priced), ("b", None, plan())])
     for label, figure in (("cost an hour", "2.5"), ("cost per million requests", "0.25")):
@@ -160,8 +156,7 @@ def test_costs_stand_beside_each_other_where_one_is_known() -> None:
     assert "cost" not in plan_compare.comparison_table([("a", None, plan()), ("b", None, plan())])
 
 
-def test_the_same_plan_twice_changes_nothing(page: Open, filled: Workspace) -> None:
-    filled.put("plan_request", "copy", request())
-    filled.put("plan", "copy", plan())
+def test_the_same_plan_twice_changes_nothing(page, filled):
+    put_plan(filled, request(), plan(), "copy")
     assert "Nothing changes" in said(tab(page("plan", filled), "Compare"))
     assert plan_compare.map_marks(compare(plan(), plan())) == ({}, {})

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from app.plans.confidence import confidence_of
 from app.plans.model_table import models_table
 from app.plans.report import report
-from tests.support.app.field_rows import Rows
+from tests.support.app.page import press, put_plan, said
 from tests.support.app.values import point, request
-from torchsplit_core import jobs
-from torchsplit_core.jobs.job_kinds import RequestParameters
+from tests.support.planning.edits import with_each_model
+from torchsplit_core.jobs.job_kinds import EXPLAIN, RequestParameters
 from torchsplit_core.pictures.slice_map import fleet_svg, slice_table
 from torchsplit_core.planning import plan as solved
 from torchsplit_core.values import PlanRequest, SolverOptions, Stage, Variant
 from torchsplit_core.workspace.store import Workspace
-
-Open = Callable[..., AppTest]
 
 
 def uncertain() -> PlanRequest:
@@ -40,21 +35,8 @@ def uncertain() -> PlanRequest:
 
 @pytest.fixture
 def stored(workspace: Workspace) -> Workspace:
-    workspace.put("plan_request", "review", uncertain())
-    workspace.put("plan", "review", solved(uncertain()))
+    put_plan(workspace, uncertain(), solved(uncertain()))
     return workspace
-
-
-@pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    found: list[Any] = []
-    monkeypatch.setattr(jobs, "start", lambda w, title, target, parameters: found.append(parameters) or "job")
-    return found
-
-
-def said(page: AppTest) -> str:
-    drawn = [str(one.proto.body) for one in page.get("html")]
-    return " ".join((*(one.value.replace("\\", "") for one in (*page.markdown, *page.caption)), *drawn))
 
 
 VERDICT = "Meets its demand even at the low end: no (ocr 90 %)."
@@ -64,7 +46,7 @@ NEXT = (
 )
 
 
-def test_the_page_says_the_verdict_who_fails_and_what_to_measure(page: Open, stored: Workspace) -> None:
+def test_the_page_says_the_verdict_who_fails_and_what_to_measure(page, stored):
     told = said(page("plan", stored))
     assert VERDICT in told and NEXT in told
     assert "Surest to fail: ocr: 180 of 200 requests/s at the low end (90 %)." in told
@@ -78,14 +60,14 @@ def test_the_page_says_the_verdict_who_fails_and_what_to_measure(page: Open, sto
     assert "Surest to fail" not in told and "Best measured next" not in told
 
 
-def test_the_report_says_it_too() -> None:
+def test_the_report_says_it_too():
     text = report("review", uncertain(), solved(uncertain()), {})
     assert VERDICT in text and NEXT in text and "90 % interval" in text
     assert "How sure it is" not in report("review", None, solved(uncertain()), {})
     assert confidence_of(request(), solved(uncertain())) is None
 
 
-def test_tables_and_titles_have_interval_and_basis() -> None:
+def test_tables_and_titles_have_interval_and_basis():
     outcome = solved(uncertain())
     table = models_table(outcome, uncertain(), {})
     assert (
@@ -101,13 +83,11 @@ def test_tables_and_titles_have_interval_and_basis() -> None:
     outcome = solved(bare)
     rows = models_table(outcome, bare, {}).partition("<tbody>")[2]
     assert "interval n/a, estimated" in fleet_svg(outcome, {}) and rows and " to " not in rows
-    crossing = replace(outcome, models=tuple(replace(m, bytes_across_cuts_per_s=3e7) for m in outcome.models))
+    crossing = with_each_model(outcome, bytes_across_cuts_per_s=3e7)
     assert "across its cuts" in models_table(crossing, bare, {})
 
 
-def test_the_form_asks_for_the_low_end_tenants_and_penalties(
-    page: Open, stored: Workspace, started: list[Any], rows: Rows
-) -> None:
+def test_the_form_asks_for_the_low_end_tenants_and_penalties(page, stored, started, rows):
     opened = page("plan", stored)
     assert "not kept" not in said(opened)
     for column, value in (
@@ -119,8 +99,8 @@ def test_the_form_asks_for_the_low_end_tenants_and_penalties(
         rows.edit(opened, "Objective", "objective", column, value)
     assert rows.drawn["Objective"]["objective"].before["plan_at"] == "nominal"
     assert "plan at nominal → low" in said(opened).replace("\\", "")
-    next(button for button in opened.button if button.label == "Keep and prove").click().run()
-    assert not opened.exception and started == [RequestParameters("review")]
+    press(opened, "Keep and prove")
+    assert started == [(EXPLAIN, RequestParameters("review"))]
     asked = stored.get("plan_request", "review")
     assert asked.solver == SolverOptions(60.0, "low") and asked.max_tenants_per_slice == 3
     goal = asked.objective

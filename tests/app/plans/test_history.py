@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from app.plans import history
-from tests.support.app.plan_page import press, said, tab
+from tests.support.app.page import press_key, said
+from tests.support.app.plan_page import tab
 from tests.support.app.values import request
 from torchsplit_core import workflow
 from torchsplit_core.planning.comparison.plan_totals import PlanTotals
@@ -18,7 +17,6 @@ from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.versions import Version, VersionStore
 
-Open = Callable[..., AppTest]
 pytestmark = pytest.mark.usefixtures("native_sliders")
 TWO = replace(request(), gpus=(FleetEntry("A100-80GB", count=2),))
 
@@ -32,37 +30,37 @@ def twice(workspace: Workspace) -> Workspace:
     return workspace
 
 
-def test_a_scenario_without_a_version_says_when_there_will_be_one(page: Open, filled: Workspace) -> None:
+def test_a_scenario_without_a_version_says_when_there_will_be_one(page, filled):
     assert "the last 20 versions" in said(tab(page("plan", filled), "History"))
 
 
-def test_versions_say_what_changed_and_stand_beside_what_is_now(page: Open, twice: Workspace) -> None:
+def test_versions_say_what_changed_and_stand_beside_what_is_now(page, twice):
     text = said(tab(page("plan", twice), "History"))
     assert "A100-80GB 1 → 2" in text and "the first one kept" in text and "proven optimal" in text
     assert "From v1 to now" in text
 
 
-def test_undo_brings_request_and_plan_back_and_undo_again_the_other(page: Open, twice: Workspace) -> None:
+def test_undo_brings_request_and_plan_back_and_undo_again_the_other(page, twice):
     before = twice.get("plan", "review")
-    opened = press(tab(page("plan", twice), "History"), "version-undo")
+    opened = press_key(tab(page("plan", twice), "History"), "version-undo")
     assert twice.get("plan_request", "review") == request()
     assert named_results.plan_is_current(request(), twice.get("plan", "review"))
     assert [one.note for one in VersionStore(twice, "review").list()] == ["v1 again", "", ""]
-    press(tab(opened, "History"), "version-undo")
+    press_key(tab(opened, "History"), "version-undo")
     assert twice.get("plan_request", "review") == TWO and twice.get("plan", "review") == before
 
 
-def test_a_version_opens_as_a_draft_that_is_kept_or_not(page: Open, twice: Workspace) -> None:
-    opened = press(tab(page("plan", twice), "History"), "version-draft")
+def test_a_version_opens_as_a_draft_that_is_kept_or_not(page, twice):
+    opened = press_key(tab(page("plan", twice), "History"), "version-draft")
     assert "v1 as it was · A100-80GB 2 → 1" in said(opened)
     assert twice.get("plan_request", "review") == TWO and opened.button(key="version-restore").disabled
-    press(opened, "draft-keep")
+    press_key(opened, "draft-keep")
     assert twice.get("plan_request", "review") == request()
     assert named_results.plan_is_current(request(), twice.get("plan", "review"))
     assert VersionStore(twice, "review").list()[0].note == "v1 as it was"
 
 
-def test_a_row_says_what_is_not_known() -> None:
+def test_a_row_says_what_is_not_known():
     bare = Version(1, 0.0, (), "infeasible", "", None)
     assert history.versions_table([bare]).count("n/a") == 3
     known = Version(2, 0.0, ("A 1 → 2",), "feasible", "a plan by hand", PlanTotals(1.5, 700.0, 1, 2))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -11,16 +10,14 @@ from streamlit.testing.v1 import AppTest
 from app.plans.missing_points import describe_gap
 from app.plans.verdict import verdict_of
 from app.shell import navigation
-from tests.support.app.field_rows import Rows
+from tests.support.app.page import button, press, put_plan
 from tests.support.app.values import SOURCE, graph, profile, request
 from torchsplit_core.jobs.quick_start import measured_mix
 from torchsplit_core.planning import plan as solved
 from torchsplit_core.planning.request.coverage import UncoveredGpuType
 from torchsplit_core.values import FleetEntry, PlanRequest
 from torchsplit_core.workspace.drafts import DraftStore
-from torchsplit_core.workspace.store import Workspace
 
-Open = Callable[..., AppTest]
 H100, H200 = "H100-SXM5-80GB", "H200-141GB"
 
 
@@ -37,9 +34,7 @@ def folds(page: AppTest) -> list[str]:
     return [str(one.proto.popover.label).replace("\\", "") for one in page.get("popover")]
 
 
-def test_a_type_that_nobody_can_use_is_said_beside_the_fleet_before_it_is_planned(
-    page: Open, filled: Workspace, rows: Rows
-) -> None:
+def test_a_type_that_nobody_can_use_is_said_beside_the_fleet_before_it_is_planned(page, filled, rows):
     opened = page("plan", filled)
     assert "figures for" not in boxes(opened) and not any("figures" in label for label in folds(opened))
     rows.edit(opened, "Fleet", "1", "add", {"type": H200})
@@ -47,9 +42,7 @@ def test_a_type_that_nobody_can_use_is_said_beside_the_fleet_before_it_is_planne
     assert f"No figures for {H200}" in folds(opened)
 
 
-def test_a_model_that_the_workspace_has_figures_for_is_not_named(
-    page: Open, filled: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_the_workspace_has_figures_for_is_not_named(page, filled, monkeypatch):
     # bert's stored profile has rows for the H100, which Plan would add to the request; of ocr there is none.
     assert any(row.gpu_type == H100 for row in profile().rows) and SOURCE.endswith("bert")
     filled.put("plan_request", "review", on("A100-80GB", H100))
@@ -61,26 +54,23 @@ def test_a_model_that_the_workspace_has_figures_for_is_not_named(
 @pytest.mark.parametrize(
     ("label", "tab"), [("Measure and estimate", "Measure"), ("Import figures", "Import")]
 )
-def test_the_ways_out_lead_to_their_tab_of_the_profile_page(
-    label: str, tab: str, page: Open, filled: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_ways_out_lead_to_their_tab_of_the_profile_page(label, tab, page, filled, monkeypatch):
     went: list[str] = []
     monkeypatch.setattr(navigation, "go", lambda title, thing=None: went.append(title))
     filled.put("plan_request", "review", on(H200))
     opened = page("plan", filled)
-    next(button for button in opened.button if button.label == label).click().run()
+    press(opened, label)
     assert went == ["Profile"] and opened.session_state[navigation.PROFILE_TAB] == tab
 
 
-def test_one_press_estimates_by_the_graph_where_it_is_here(page: Open, filled: Workspace) -> None:
+def test_one_press_estimates_by_the_graph_where_it_is_here(page, filled):
     measured = [row for row in profile().rows if row.basis == "measured"]
     filled.put("plan_request", "review", on(H200))
     opened = page("plan", filled)
     assert f"No model has figures for {H200}" in boxes(opened)
     told = "\n".join(str(one.value) for one in opened.caption).replace("\\", "")
     assert "no model file to estimate from" not in told and "Untested on hardware" in told
-    next(button for button in opened.button if button.label == "Estimate for these GPUs").click().run()
-    assert not opened.exception
+    press(opened, "Estimate for these GPUs")
     rows = filled.get("profile", SOURCE).rows
     new = [row for row in rows if row.gpu_type == H200]
     assert new and all(row.basis == "estimated" and row.low_rps and row.high_rps for row in new)
@@ -93,8 +83,8 @@ def test_one_press_estimates_by_the_graph_where_it_is_here(page: Open, filled: W
 
 
 def test_the_measured_mix_on_another_gpu_leads_to_what_can_be_done_with_figures_alone(
-    page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    page, workspace, monkeypatch
+):
     went: list[str] = []
     monkeypatch.setattr(navigation, "go", lambda title, thing=None: went.append(title))
     name = measured_mix(workspace)
@@ -107,13 +97,11 @@ def test_the_measured_mix_on_another_gpu_leads_to_what_can_be_done_with_figures_
         and "Estimate for these GPUs" in labels
         and "Import figures" in labels
     )
-    next(button for button in opened.button if button.label == "Add model files").click().run()
+    press(opened, "Add model files")
     assert went == ["Models"]
 
 
-def test_one_press_estimates_models_that_are_figures_alone_into_the_draft(
-    page: Open, workspace: Workspace
-) -> None:
+def test_one_press_estimates_models_that_are_figures_alone_into_the_draft(page, workspace):
     asked = on("A100-80GB", H200)
     workspace.put("plan_request", "review", asked)
     opened = page("plan", workspace)
@@ -129,7 +117,7 @@ def test_one_press_estimates_models_that_are_figures_alone_into_the_draft(
     assert workspace.get("plan_request", "review") == asked
 
 
-def test_a_graph_of_another_architecture_gives_no_estimate(page: Open, filled: Workspace) -> None:
+def test_a_graph_of_another_architecture_gives_no_estimate(page, filled):
     filled.put("graph", SOURCE, replace(graph(), architecture_hash="other"))
     filled.put("plan_request", "review", on(H200))
     opened = page("plan", filled)
@@ -138,18 +126,15 @@ def test_a_graph_of_another_architecture_gives_no_estimate(page: Open, filled: W
     assert filled.get("profile", SOURCE) == profile()
 
 
-def test_a_plan_that_serves_nobody_for_want_of_figures_says_so_and_is_not_deployed(
-    page: Open, workspace: Workspace
-) -> None:
+def test_a_plan_that_serves_nobody_for_want_of_figures_says_so_and_is_not_deployed(page, workspace):
     asked = on(H200)
     outcome = solved(asked)
     found = verdict_of(asked, outcome)
     assert found.level == "red"
     assert found.sentence == f"No model is served. No model has figures for {H200}."
-    workspace.put("plan_request", "review", asked)
-    workspace.put("plan", "review", outcome)
+    put_plan(workspace, asked, outcome)
     opened = page("plan", workspace)
-    assert next(button for button in opened.button if button.label == "Deploy this plan").disabled
+    assert button(opened, "Deploy this plan").disabled
     assert found.sentence in boxes(opened)
     # The planner's warnings stand in one box.
     assert sum("can run on this fleet" in str(one.value) for one in opened.warning) <= 1

@@ -1,22 +1,15 @@
 """Fewest GPUs where no model has a minimum: nothing is planned, and every tab of the page stands."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
 
-from streamlit.testing.v1 import AppTest
-
 from app.plans.page import TAB, TITLES
+from tests.support.app.page import turn_to
 from tests.support.app.values import request
 from torchsplit_core.planning import plan as solved
 from torchsplit_core.values import Objective
-from torchsplit_core.workspace.store import Workspace
-
-Open = Callable[..., AppTest]
 
 
-def test_fewest_gpus_without_a_minimum_break_no_tab(page: Open, workspace: Workspace) -> None:
+def test_fewest_gpus_without_a_minimum_break_no_tab(page, workspace):
     asked = replace(request(), objective=Objective("min_gpus"))
     workspace.put("plan_request", "review", asked)
     opened = page("plan", workspace)
@@ -24,7 +17,6 @@ def test_fewest_gpus_without_a_minimum_break_no_tab(page: Open, workspace: Works
     # A version before this one planned it.
     workspace.put("plan", "review", solved(asked))
     for tab in TITLES:
-        opened.session_state[TAB] = tab
-        opened.run()
+        turn_to(opened, TAB, tab)
         assert not opened.exception, tab
         assert [one for one in opened.button if one.key == "demands-as-minima"]

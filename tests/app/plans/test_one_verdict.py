@@ -4,39 +4,36 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.plans import page as plan_page
 from app.plans.compare import comparison_table
 from app.plans.history import versions_table as table_of_versions
 from app.plans.load import runs
 from app.plans.report import report
 from app.plans.screen.layout import INK
 from app.plans.verdict import COLOURS, verdict_of
-from tests.support.app.graphs import said
+from tests.support.app import plan_page
+from tests.support.app.page import press_key, put_plan, said
 from tests.support.app.values import plan, request
+from tests.support.planning.edits import with_each_model
 from torchsplit_core.cli import main
 from torchsplit_core.deployment import REMOVES
 from torchsplit_core.files import write_file
 from torchsplit_core.planning import plan as solved
 from torchsplit_core.planning.comparison.plan_totals import totals_of
 from torchsplit_core.values import FleetEntry, PlanRequest
-from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.versions import Version
 
-Open = Callable[..., AppTest]
 BOXES = {"green": "success", "amber": "warning", "red": "error"}
 
 
 def limited(ms: float) -> PlanRequest:
     """The two models with another limit of the service time, which is 40 ms; the response of ocr is longer."""
     asked = request()
-    return replace(asked, models=tuple(replace(model, max_latency_ms=ms) for model in asked.models))
+    return with_each_model(asked, max_latency_ms=ms)
 
 
 def nobody() -> PlanRequest:
@@ -46,7 +43,7 @@ def nobody() -> PlanRequest:
 
 def impossible() -> PlanRequest:
     asked = request()
-    return replace(asked, models=tuple(replace(one, min_throughput_rps=5000.0) for one in asked.models))
+    return with_each_model(asked, min_throughput_rps=5000.0)
 
 
 CASES = {
@@ -68,20 +65,13 @@ def _plain(text: str) -> str:
 
 
 @pytest.mark.parametrize("case", list(CASES))
-def test_every_page_the_report_and_the_command_tell_one_verdict(
-    case: str,
-    page: Open,
-    workspace: Workspace,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_every_page_the_report_and_the_command_tell_one_verdict(case, page, workspace, tmp_path, capsys):
     make, level, code = CASES[case]
     asked = make()
     outcome = solved(asked)
     found = verdict_of(asked, outcome)
     assert found.level == level
-    workspace.put("plan_request", "review", asked)
-    workspace.put("plan", "review", outcome)
+    put_plan(workspace, asked, outcome)
 
     for name in ("plan", "overview", "deploy"):
         opened = page(name, workspace)
@@ -98,6 +88,8 @@ def test_every_page_the_report_and_the_command_tell_one_verdict(
 
     written = report("review", asked, outcome, {})
     assert f'<p class="verdict {COLOURS[level]}">{html.escape(found.sentence)}</p>' in written
+    if outcome.models:
+        assert written.index(html.escape(found.sentence)) < written.index("Worst-served model gets")
     assert html.escape(found.sentence) in comparison_table([("review", asked, outcome)])
     for fact in found.facts:
         assert html.escape(f"{fact.question}: {fact.text}") in written
@@ -116,9 +108,7 @@ def test_every_page_the_report_and_the_command_tell_one_verdict(
     assert any("max_response_ms" in line for line in lines) == (case == "late")
 
 
-def test_the_tab_under_load_agrees_with_the_first_line(
-    page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_tab_under_load_agrees_with_the_first_line(page, workspace, monkeypatch):
     # What the page draws first is a quick look; here it is as long as the verdict's simulation.
     monkeypatch.setattr(runs, "quick", runs.full)
     for ms, words in (
@@ -126,25 +116,20 @@ def test_the_tab_under_load_agrees_with_the_first_line(
         (45.0, "1 of 2 models exceeds its limit at p95"),
     ):
         asked = limited(ms)
-        workspace.put("plan_request", "review", asked)
-        workspace.put("plan", "review", plan(asked))
+        put_plan(workspace, asked, plan(asked))
         shown = page("plan", workspace)
-        shown.session_state[plan_page.TAB] = "Under load"
-        shown.run()
-        assert not shown.exception
+        plan_page.tab(shown, "Under load")
         line = next(_plain(one.value) for one in shown.markdown if "at p95" in str(one.value))
         assert words in line
         for one in verdict_of(asked, plan(asked)).late:
             assert one.exceeds and f"{one.limit_ms:g} ms" in line
 
 
-def test_one_press_plans_for_the_response_time(page: Open, workspace: Workspace) -> None:
+def test_one_press_plans_for_the_response_time(page, workspace):
     asked = limited(45.0)
-    workspace.put("plan_request", "review", asked)
-    workspace.put("plan", "review", plan(asked))
+    put_plan(workspace, asked, plan(asked))
     opened = page("plan", workspace)
-    opened.button(key="plan-for-response").click().run()
-    assert not opened.exception
+    press_key(opened, "plan-for-response")
     changes = next(_plain(one.proto.body) for one in opened.get("html") if "Draft ·" in str(one.proto.body))
     assert "response" in changes and "45" in changes
     # Its quick plan counts no waiting: until the search has simulated, the broken limit is red and nothing is proven.
@@ -153,9 +138,8 @@ def test_one_press_plans_for_the_response_time(page: Open, workspace: Workspace)
     assert not [one for one in opened.button if one.key == "plan-for-response"]
 
 
-def test_who_serves_nobody_has_nothing_to_lose(page: Open, workspace: Workspace) -> None:
-    workspace.put("plan_request", "review", nobody())
-    workspace.put("plan", "review", solved(nobody()))
+def test_who_serves_nobody_has_nothing_to_lose(page, workspace):
+    put_plan(workspace, nobody(), solved(nobody()))
     text = said(page("plan", workspace))
     assert "No model is served, so losing a GPU changes nothing." in text
     assert "whichever GPU is lost" not in text and "most to" not in text
@@ -163,23 +147,18 @@ def test_who_serves_nobody_has_nothing_to_lose(page: Open, workspace: Workspace)
     assert "serves no model" in past and "proven optimal" not in past
 
 
-def test_a_plan_by_hand_is_judged_as_every_plan(page: Open, workspace: Workspace) -> None:
+def test_a_plan_by_hand_is_judged_as_every_plan(page, workspace):
     asked = limited(45.0)
-    workspace.put("plan_request", "review", asked)
-    workspace.put("plan", "review", plan(asked))
+    put_plan(workspace, asked, plan(asked))
     opened = page("plan", workspace)
-    opened.session_state[plan_page.TAB] = "By hand"
-    opened.run()
+    plan_page.tab(opened, "By hand")
     sentence = verdict_of(asked, plan(asked)).sentence
     assert told(opened)["amber"].count(sentence) == 2
 
 
-def test_the_page_and_the_readme_tell_the_same_of_what_applying_removes(
-    page: Open, workspace: Workspace
-) -> None:
+def test_the_page_and_the_readme_tell_the_same_of_what_applying_removes(page, workspace):
     asked = limited(45.0)
-    workspace.put("plan_request", "review", asked)
-    workspace.put("plan", "review", plan(asked))
+    put_plan(workspace, asked, plan(asked))
     opened = page("deploy", workspace)
     assert any(REMOVES in text for text in told(opened)["amber"])
     readme = next(_plain(one.value) for one in opened.markdown if "Before you apply" in str(one.value))

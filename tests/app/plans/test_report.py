@@ -40,7 +40,7 @@ class Page(HTMLParser):
         return " ".join(self.texts).replace("\u202f", " ")
 
 
-def test_it_says_what_the_plan_costs_and_which_tier_comes_first() -> None:
+def test_it_says_what_the_plan_costs_and_which_tier_comes_first():
     first, *others = request().models
     asked = replace(
         request(),
@@ -60,7 +60,7 @@ def test_it_says_what_the_plan_costs_and_which_tier_comes_first() -> None:
     assert f"cost {found.cost_per_hour:g} an hour" in told and "by tier, the highest first: tier 2" in told
 
 
-def test_the_file_has_map_tables_curves_proof_and_the_request() -> None:
+def test_the_file_has_map_tables_curves_proof_and_the_request():
     page = Page(report("review", request(), plan(), COLOURS))
     for words in (
         "proven optimal",
@@ -78,7 +78,7 @@ def test_the_file_has_map_tables_curves_proof_and_the_request() -> None:
     assert sum(a["fill"] == "none" for a in circles) == 2 and len(circles) == 4
 
 
-def test_response_times_at_the_demand_stand_in_it_and_say_what_they_are() -> None:
+def test_response_times_at_the_demand_stand_in_it_and_say_what_they_are():
     page = Page(report("review", request(), plan(), COLOURS))
     at = page.said.index("Under load, simulated")
     told = page.said[at : page.said.index("What is proven, what is estimated")]
@@ -90,7 +90,7 @@ def test_response_times_at_the_demand_stand_in_it_and_say_what_they_are() -> Non
     assert "Under load" not in Page(report("review", None, plan(), COLOURS)).said
 
 
-def test_nothing_is_loaded_or_executed() -> None:
+def test_nothing_is_loaded_or_executed():
     page = Page(report("review", request(), plan(), COLOURS))
     assert not {"script", "link", "iframe", "object", "embed", "img", "base", "form"} & {
         tag for tag, _ in page.tags
@@ -103,7 +103,7 @@ def test_nothing_is_loaded_or_executed() -> None:
     assert policy == "default-src 'none'; style-src 'unsafe-inline'"
 
 
-def test_every_text_of_a_user_is_escaped() -> None:
+def test_every_text_of_a_user_is_escaped():
     asked = request()
     models = (replace(asked.models[0], name=HOSTILE), *asked.models[1:])
     told = plan(asked)
@@ -120,7 +120,7 @@ def test_every_text_of_a_user_is_escaped() -> None:
     assert page.said.count("onerror") >= 5
 
 
-def test_what_has_no_plan_says_why() -> None:
+def test_what_has_no_plan_says_why():
     demands = (Demand("min_throughput_rps", "bert"), Demand("max_latency_ms", "ocr"))
     outcome = replace(
         plan(status="infeasible"),
@@ -137,7 +137,7 @@ def test_what_has_no_plan_says_why() -> None:
 
 
 @pytest.mark.slow
-def test_a_large_plan_stays_a_small_file() -> None:
+def test_a_large_plan_stays_a_small_file():
     asked = instance(64, 1024)
     names = [model.name for model in asked.models]
     one = plan().gpus[0]
@@ -153,7 +153,7 @@ def test_a_large_plan_stays_a_small_file() -> None:
     assert len(report("large", asked, outcome, {}).encode()) < 5_000_000
 
 
-def test_curves_of_nothing_are_nothing_and_a_far_limit_is_not_drawn() -> None:
+def test_curves_of_nothing_are_nothing_and_a_far_limit_is_not_drawn():
     assert points_svg("m", (), "#3f66cc", None, ()) == ""
     found = [Point("A100-80GB", "1g.10gb", 1, 50.0, 20.0), Point("A100-80GB", "1g.10gb", 2, 80.0, 25.0)]
     assert "limit" not in points_svg("m", found, "#3f66cc", 500.0, ())

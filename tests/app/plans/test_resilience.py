@@ -1,14 +1,12 @@
 """The table of what the loss of a GPU would cost, as rows."""
 
-from __future__ import annotations
-
 from app.plans.resilience import loss_rows
 from tests.support.planning.requests import A30, simple
 from torchsplit_core.planning import plan
 from torchsplit_core.values import FleetEntry, PlanRequest
 
 
-def test_the_worst_gpu_stands_first_and_what_costs_nothing_is_counted() -> None:
+def test_the_worst_gpu_stands_first_and_what_costs_nothing_is_counted():
     fleet = (FleetEntry(A30, layouts=(("1g.6gb",),)), FleetEntry(A30, layouts=(("4g.24gb",),)))
     bert = simple("bert", {"1g.6gb": 10.0, "4g.24gb": 40.0}, min_throughput_rps=15.0, demand_rps=12.0)
     request = PlanRequest(fleet, (bert,))

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from app.components.field_rows import Edit
 from app.plans import model_table, report
 from app.plans.draft import quick_plan
 from app.plans.inputs import fleet, models
 from app.plans.sweep import formatting
-from tests.support.app.field_rows import Rows
+from tests.support.app.page import field, press, put_plan
 from tests.support.app.values import cuts, plan, point, profile, request
-from torchsplit_core import jobs
-from torchsplit_core.jobs.job_kinds import RequestParameters
+from tests.support.planning.edits import with_model
+from torchsplit_core.jobs.job_kinds import EXPLAIN, RequestParameters
 from torchsplit_core.pictures import numbers
 from torchsplit_core.planning import plan as solve
 from torchsplit_core.planning.request import edit
@@ -25,12 +22,10 @@ from torchsplit_core.values import Colocation, FleetEntry, InputFault, PlanReque
 from torchsplit_core.workspace.plan_cache.cache import PlanCache
 from torchsplit_core.workspace.store import Workspace
 
-Open = Callable[..., AppTest]
-
 
 def with_a_cut(**allowed: bool) -> PlanRequest:
     """The request with a second way to run bert: in two stages on slices of 3g."""
-    bert, ocr = request().models
+    bert, _ocr = request().models
     cut = Variant(
         "cut1",
         (
@@ -40,7 +35,7 @@ def with_a_cut(**allowed: bool) -> PlanRequest:
         (1.2e6,),
     )
     ways = tuple(replace(way, allowed=allowed.get(way.name, True)) for way in (*bert.variants, cut))
-    return replace(request(), models=(replace(bert, variants=ways), ocr))
+    return with_model(request(), 0, variants=ways)
 
 
 def flags(asked: PlanRequest) -> list[bool]:
@@ -48,28 +43,12 @@ def flags(asked: PlanRequest) -> list[bool]:
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    found: list[Any] = []
-    monkeypatch.setattr(jobs, "start", lambda w, title, target, parameters: found.append(parameters) or "job")
-    return found
-
-
-@pytest.fixture
 def stored(workspace: Workspace) -> Workspace:
-    workspace.put("plan_request", "review", with_a_cut())
-    workspace.put("plan", "review", plan(with_a_cut()))
+    put_plan(workspace, with_a_cut(), plan(with_a_cut()))
     return workspace
 
 
-def press(page: AppTest, label: str) -> AppTest:
-    next(button for button in page.button if button.label == label).click().run()
-    assert not page.exception
-    return page
-
-
-def test_one_is_taken_out_with_keep_and_comes_back(
-    page: Open, stored: Workspace, started: list[Any], rows: Rows
-) -> None:
+def test_one_is_taken_out_with_keep_and_comes_back(page, stored, started, rows):
     opened = page("plan", stored)
     bert = rows.drawn["Models"]["bert"]
     assert bert.values["ways"] == ["whole", "cut1"]
@@ -83,16 +62,14 @@ def test_one_is_taken_out_with_keep_and_comes_back(
     assert rows.drawn["Models"]["bert"].before == {"ways": "whole, cut1"}
     press(opened, "Keep and prove")
     asked = stored.get("plan_request", "review")
-    assert asked == with_a_cut(cut1=False) and started == [RequestParameters("review")]
+    assert asked == with_a_cut(cut1=False) and started == [(EXPLAIN, RequestParameters("review"))]
     rows.edit(opened, "Models", "bert", "ways", ["whole", "cut1"])
     press(opened, "Keep and prove")
     assert stored.get("plan_request", "review") == with_a_cut()
 
 
 @pytest.mark.slow
-def test_link_and_network_are_fields_of_the_draft(
-    page: Open, stored: Workspace, started: list[Any], rows: Rows
-) -> None:
+def test_link_and_network_are_fields_of_the_draft(page, stored, started, rows):
     opened = page("plan", stored)
     assert rows.drawn["Links"]["links"].values == {"link_gb_per_s": "", "network_gb_per_s": ""}
     rows.edit(opened, "Links", "links", "link_gb_per_s", "12")
@@ -109,9 +86,7 @@ def test_link_and_network_are_fields_of_the_draft(
     assert stored.get("plan_request", "review") == replace(with_a_cut(), link_gb_per_s=12.0)
 
 
-def test_a_link_of_no_speed_is_one_message_and_not_in_the_draft(
-    page: Open, stored: Workspace, rows: Rows
-) -> None:
+def test_a_link_of_no_speed_is_one_message_and_not_in_the_draft(page, stored, rows):
     opened = rows.edit(page("plan", stored), "Links", "links", "link_gb_per_s", "0")
     shown = rows.drawn["Links"]["links"]
     assert "not above 0" in shown.faults["link_gb_per_s"] and shown.values["link_gb_per_s"] == "0"
@@ -119,9 +94,7 @@ def test_a_link_of_no_speed_is_one_message_and_not_in_the_draft(
     assert opened.button(key="draft-keep").disabled
 
 
-def test_a_cut_model_says_what_crosses_its_cuts_and_that_it_travels_free(
-    page: Open, stored: Workspace
-) -> None:
+def test_a_cut_model_says_what_crosses_its_cuts_and_that_it_travels_free(page, stored):
     cut = solve(with_a_cut(whole=False))
     assert any("transfers between stages count as free" in warning for warning in cut.warnings)
     (bert,) = [model for model in cut.models if model.name == "bert"]
@@ -130,16 +103,13 @@ def test_a_cut_model_says_what_crosses_its_cuts_and_that_it_travels_free(
     across = numbers.size(bert.bytes_across_cuts_per_s).replace(numbers.THIN, " ")
     assert f"<td>cut1, {across}/s across its cuts</td>" in told and told.count("across its cuts") == 1
     assert "runs as" in told
-    stored.put("plan_request", "review", with_a_cut(whole=False))
-    stored.put("plan", "review", cut)
+    put_plan(stored, with_a_cut(whole=False), cut)
     opened = page("plan", stored)
     shown = [one.value for one in (*opened.warning, *opened.caption, *opened.markdown)]
     assert any("transfers between stages count as free" in text for text in shown)
 
 
-def test_pairs_offer_stages_and_keep_them(
-    page: Open, stored: Workspace, started: list[Any], rows: Rows
-) -> None:
+def test_pairs_offer_stages_and_keep_them(page, stored, started, rows):
     pair = Colocation(("bert/cut1.1of2", "bert/cut1.2of2"), "soft")
     asked = replace(with_a_cut(), colocations=(pair,))
     stored.put("plan_request", "review", asked)
@@ -154,25 +124,23 @@ def test_pairs_offer_stages_and_keep_them(
     assert models.apply_edit(asked, asked, Edit("bert", "remove", True)).colocations == ()
 
 
-def test_a_model_that_may_not_run_at_all_is_one_message_and_nothing_is_stored(
-    page: Open, stored: Workspace, started: list[Any], rows: Rows
-) -> None:
+def test_a_model_that_may_not_run_at_all_is_one_message_and_nothing_is_stored(page, stored, started, rows):
     opened = rows.edit(page("plan", stored), "Models", "bert", "ways", [])
     assert "no variant of" in rows.drawn["Models"]["bert"].faults["ways"]
     assert any("no variant of" in one.proto.body for one in opened.get("html"))
     assert stored.get("plan_request", "review") == with_a_cut() and not started
 
 
-def test_where_no_model_has_a_choice_there_is_none(page: Open, filled: Workspace, rows: Rows) -> None:
+def test_where_no_model_has_a_choice_there_is_none(page, filled, rows):
     page("plan", filled)
     assert rows.drawn["Models"] and not any("ways" in one.values for one in rows.drawn["Models"].values())
 
 
 @pytest.mark.usefixtures("native_sliders")
-def test_sliders_keep_what_is_not_allowed(page: Open, stored: Workspace, started: list[Any]) -> None:
+def test_sliders_keep_what_is_not_allowed(page, stored, started):
     stored.put("plan_request", "review", with_a_cut(cut1=False))
     opened = page("plan", stored)
-    slider = next(one for one in opened.select_slider if one.label == "bert, req/s")
+    slider = field(opened, "select_slider", "bert, req/s")
     slider.set_value(400.0).run()
     press(opened, "Keep and prove")
     asked = stored.get("plan_request", "review")
@@ -186,7 +154,7 @@ def test_sliders_keep_what_is_not_allowed(page: Open, stored: Workspace, started
     )
 
 
-def test_the_pure_edit_touches_the_models_named_and_no_other() -> None:
+def test_the_pure_edit_touches_the_models_named_and_no_other():
     asked = with_a_cut(whole=False)
     edited = edit.with_allowed_variants(asked, {"bert": ["whole"], "gone": ["whole"]})
     assert edited == with_a_cut(cut1=False) and edit.with_allowed_variants(asked, {}) == asked
@@ -195,7 +163,7 @@ def test_the_pure_edit_touches_the_models_named_and_no_other() -> None:
         edit.validated_request(edit.with_allowed_variants(asked, {"bert": []}))
 
 
-def test_other_edits_keep_it() -> None:
+def test_other_edits_keep_it():
     asked = with_a_cut(cut1=False)
     for edited in (
         models.apply_edit(asked, asked, Edit("bert", "weight", "2")),
@@ -206,7 +174,7 @@ def test_other_edits_keep_it() -> None:
         assert flags(edited) == [True, False]
 
 
-def test_a_cut_offered_again_stays_out_and_another_of_its_name_comes_in() -> None:
+def test_a_cut_offered_again_stays_out_and_another_of_its_name_comes_in():
     once = edit.with_cuts(request(), profile(), cuts())
     out = edit.with_allowed_variants(once, {"bert": ["whole"]})
     assert flags(out) == [True, False]
@@ -215,7 +183,7 @@ def test_a_cut_offered_again_stays_out_and_another_of_its_name_comes_in() -> Non
     assert flags(edit.with_cuts(out, profile(), other)) == [True, True]
 
 
-def test_what_is_not_allowed_is_not_behind_a_plan() -> None:
+def test_what_is_not_allowed_is_not_behind_a_plan():
     asked = with_a_cut(cut1=False)
     ocr = replace(asked.models[1], variants=asked.models[0].variants[:1])
     measured = replace(asked, models=(asked.models[0], ocr))

@@ -14,12 +14,11 @@ from app.charts.theme import log_axis
 from app.runs.curves import MOST_MARKS, SAMPLES, STEPS, TIME, CurveSettings, curve, notes
 from app.runs.status_tables import describe_time_left, format_bytes
 from tests.app.runs.test_runs_page import kept, opened
-from tests.support.app.placement_page import said
+from tests.support.app.page import said
 from tests.support.training.folders import left_folder
 from torchsplit_core.pictures.numbers import THIN, duration
 from torchsplit_core.training import RunFolder
 from torchsplit_core.training.monitor import RunReader, RunView
-from torchsplit_core.workspace.store import Workspace
 
 
 @pytest.fixture
@@ -28,14 +27,14 @@ def view(tmp_path: Path) -> RunView:
     return RunReader(left_folder(tmp_path / "run").path).view()
 
 
-def test_smoothing_is_exponential_and_begins_with_the_first_value() -> None:
+def test_smoothing_is_exponential_and_begins_with_the_first_value():
     # By hand: (0.5·2 + 4) / (0.5 + 1), then ((0.25·2 + 0.5·4) + 6) / (0.25 + 0.5 + 1).
     assert exponential_average([2, 4, 6], 0.5) == pytest.approx([2, 10 / 3, 8.5 / 1.75])
     assert exponential_average([2, 4, 6], 0.0) == [2, 4, 6]
     assert exponential_average([2, float("nan"), 2], 0.9) == pytest.approx([2, 2, 2])
 
 
-def test_a_smoothed_curve_has_what_was_measured_pale_behind_it(view: RunView) -> None:
+def test_a_smoothed_curve_has_what_was_measured_pale_behind_it(view):
     drawn = curve("diamond-1", 0, view, CurveSettings(weight=0.9))
     figure = curves([drawn], "loss", "", dark=False, logarithmic=True)
     pale, full = figure.data[:2]
@@ -49,7 +48,7 @@ def test_a_smoothed_curve_has_what_was_measured_pale_behind_it(view: RunView) ->
     assert len(curves([curve("a", 0, view, CurveSettings())], "loss", "", dark=False).data) == 1 + 3 + 3
 
 
-def test_what_happened_is_marked_at_its_step_or_its_time(view: RunView) -> None:
+def test_what_happened_is_marked_at_its_step_or_its_time(view):
     marks = {one.kind: one for one in curve("a", 0, view, CurveSettings()).events}
     assert {what: (one.at, one.value) for what, one in marks.items()} == {
         "checkpoint": (4, 0.5),
@@ -61,7 +60,7 @@ def test_what_happened_is_marked_at_its_step_or_its_time(view: RunView) -> None:
     assert along == pytest.approx({"checkpoint": 0.8, "rank lost": 1.2, "restart": 0.8})
 
 
-def test_of_many_checkpoints_the_last_and_every_so_manieth_are_marked(tmp_path: Path) -> None:
+def test_of_many_checkpoints_the_last_and_every_so_manieth_are_marked(tmp_path):
     folder = left_folder(tmp_path / "run", steps=200, wanted=200)
     for step in range(1, 201):
         folder.log_event("checkpoint", f"checkpoint of step {step} is complete: 5000 bytes", 0)
@@ -73,12 +72,12 @@ def test_of_many_checkpoints_the_last_and_every_so_manieth_are_marked(tmp_path: 
     )
 
 
-def test_rates_are_of_what_was_done_in_the_time_it_took(view: RunView) -> None:
+def test_rates_are_of_what_was_done_in_the_time_it_took(view):
     assert curve("a", 0, view, CurveSettings(SAMPLES)).values == pytest.approx([40] * 6)
     assert curve("a", 0, view, CurveSettings(STEPS)).values == pytest.approx([5] * 6)
 
 
-def test_time_left_is_estimated_from_measured_steps_and_unknown_without(view: RunView) -> None:
+def test_time_left_is_estimated_from_measured_steps_and_unknown_without(view):
     assert describe_time_left(view) == ("n/a", "it is not running")
     going = replace(view, state="running", alive=True, facts={"steps": 10_006})
     assert describe_time_left(going) == (
@@ -94,7 +93,7 @@ def test_time_left_is_estimated_from_measured_steps_and_unknown_without(view: Ru
     assert duration(7500) == f"2{THIN}h 05{THIN}min"
 
 
-def test_a_run_says_time_left_and_sizes_as_people_read_them(workspace: Workspace) -> None:
+def test_a_run_says_time_left_and_sizes_as_people_read_them(workspace):
     path = kept(workspace, "diamond-1", steps=5, wanted=25)
     RunFolder(path).log_event("checkpoint", "checkpoint of step 5 is complete: 2594814 bytes", 0)
     with RunFolder(path).exclusive(resume=True):

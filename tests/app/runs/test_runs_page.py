@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,7 @@ from app.runs.new_form import MANUAL_STRATEGY, parse_settings
 from app.session import runs
 from app.session.result_kind import RUN
 from tests.app.trainings.test_training_page import found
-from tests.support.app.placement_page import press, said
-from tests.support.paths import ROOT
+from tests.support.app.page import button, field, open_page, press, said
 from tests.support.training.folders import left_folder
 from torchsplit_core.jobs.job_kinds import (
     TRAIN,
@@ -39,8 +37,6 @@ from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 from torchsplit_core.values.training import ParallelConfig, TrainingJob
 from torchsplit_core.workspace.store import Workspace
 
-Open = Callable[..., AppTest]
-
 
 def kept(workspace: Workspace, name: str, **how: Any) -> Path:
     """A run of the workspace's own."""
@@ -53,11 +49,7 @@ def kept(workspace: Workspace, name: str, **how: Any) -> Path:
 
 def opened(workspace: Workspace, name: str) -> AppTest:
     """The page of one run."""
-    test = AppTest.from_file(str(ROOT / "pages" / "runs.py"), default_timeout=30)
-    test.query_params["workspace"], test.query_params["run"] = workspace.id, name
-    test.run()
-    assert not test.exception
-    return test
+    return open_page("runs", workspace, run=name)
 
 
 def table(test: AppTest, column: str) -> Any:
@@ -65,13 +57,11 @@ def table(test: AppTest, column: str) -> Any:
     return next(one.value for one in test.dataframe if column in one.value.columns)
 
 
-def test_a_run_is_started_with_what_the_form_says(
-    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
-) -> None:
+def test_a_run_is_started_with_what_the_form_says(page, workspace, started):
     test = page("runs", workspace)
     assert "Here you will see models being trained" in said(test)
-    next(one for one in test.selectbox if one.label == "Sample").select("diamond").run()
-    next(one for one in test.number_input if one.label == "Steps").set_value(30).run()
+    field(test, "selectbox", "Sample").select("diamond").run()
+    field(test, "number_input", "Steps").set_value(30).run()
     press(test, "Start the run")
     ((name, parameters),) = started
     assert name == TRAIN and isinstance(parameters, TrainParameters)
@@ -81,16 +71,14 @@ def test_a_run_is_started_with_what_the_form_says(
     assert run_paths(workspace) == {"diamond-1": workspace.runs / "diamond-1"}
 
 
-def test_what_is_not_run_is_said_before_it_starts(
-    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
-) -> None:
+def test_what_is_not_run_is_said_before_it_starts(page, workspace, started):
     test = page("runs", workspace)
-    next(one for one in test.number_input if one.label == "Processes").set_value(9).run()
+    field(test, "number_input", "Processes").set_value(9).run()
     press(test, "Start the run")
     assert not started and "9 data-parallel ranks for the 8 samples of a step" in said(test)
 
 
-def test_a_stored_strategy_is_taken_with_what_it_predicted(workspace: Workspace) -> None:
+def test_a_stored_strategy_is_taken_with_what_it_predicted(workspace):
     outcome = found(workspace, "small")
     told = {"strategy": "small", "candidate": 1, "precision": "fp32", "steps": 5, "every": 2}
     best = outcome.candidates[0]
@@ -111,14 +99,12 @@ def test_a_stored_strategy_is_taken_with_what_it_predicted(workspace: Workspace)
     assert options.steps == 5
 
 
-def test_a_file_of_yours_is_trained_once_it_is_trusted(
-    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
-) -> None:
+def test_a_file_of_yours_is_trained_once_it_is_trusted(page, workspace, started):
     data = b"client = None\n"
     workspace.put_bytes("upload", "my net.py", data)
     test = page("runs", workspace)
-    next(one for one in test.radio if one.label == "Model").set_value("A file of yours").run()
-    start = next(one for one in test.button if one.label == "Start the run")
+    field(test, "radio", "Model").set_value("A file of yours").run()
+    start = button(test, "Start the run")
     assert start.disabled
     box = next(one for one in test.checkbox if "not confined" in one.label)
     box.check().run()
@@ -128,20 +114,18 @@ def test_a_file_of_yours_is_trained_once_it_is_trusted(
     assert parameters.file == UploadedFile("my net.py", hashlib.sha256(data).hexdigest())
 
 
-def test_a_server_for_others_executes_no_upload_and_opens_no_folder(
-    page: Open, workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_for_others_executes_no_upload_and_opens_no_folder(page, workspace, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHSPLIT_EXECUTION", "refused")
     workspace.put_bytes("upload", "net.py", b"client = None\n")
     test = page("runs", workspace)
-    next(one for one in test.radio if one.label == "Model").set_value("A file of yours").run()
+    field(test, "radio", "Model").set_value("A file of yours").run()
     assert next(one for one in test.checkbox if "not confined" in one.label).disabled
     left_folder(tmp_path / "run")
     with pytest.raises(InputFault, match="others can reach this server"):
         runs.open_folder(workspace, str(tmp_path / "run"))
 
 
-def test_gpus_of_its_nodes_are_shown_as_they_were_told_of(workspace: Workspace) -> None:
+def test_gpus_of_its_nodes_are_shown_as_they_were_told_of(workspace):
     kept(workspace, "diamond-1")
     told = {
         "node": "a", "time": "2090-01-01T00:00:00.000Z",
@@ -160,7 +144,7 @@ def test_gpus_of_its_nodes_are_shown_as_they_were_told_of(workspace: Workspace) 
     assert "untested on hardware" in said(test).lower()
 
 
-def test_a_run_is_shown_whole(workspace: Workspace) -> None:
+def test_a_run_is_shown_whole(workspace):
     kept(workspace, "diamond-1")
     test = opened(workspace, "diamond-1")
     words = said(test)
@@ -184,12 +168,12 @@ def test_a_run_is_shown_whole(workspace: Workspace) -> None:
     order = [happened.index(f">{kind}<") for kind in ("finished", "resumed", "rank lost", "started")]
     assert order == sorted(order) and "rank 1 was ended by SIGKILL, at step 6" in happened
     assert ">checkpoint<" not in happened
-    next(one for one in test.toggle if one.label == "Every checkpoint").set_value(True).run()
+    field(test, "toggle", "Every checkpoint").set_value(True).run()
     assert ">checkpoint<" in "".join(one.proto.body for one in test.get("html"))
     assert list(table(test, "size")["size"]) == ["5\u202fkB"]
 
 
-def test_the_stages_of_a_pipeline_are_shown_with_their_time_and_what_moved(workspace: Workspace) -> None:
+def test_the_stages_of_a_pipeline_are_shown_with_their_time_and_what_moved(workspace):
     path = kept(workspace, "diamond-1")
     assert "Stages" not in {one.value for one in opened(workspace, "diamond-1").header}
     many = dict.fromkeys((f"blocks.{place}" for place in range(3, 10)), None)
@@ -206,7 +190,7 @@ def test_the_stages_of_a_pipeline_are_shown_with_their_time_and_what_moved(works
     assert ">layers moved<" in happened and "moved blocks.2 from stage 1 to stage 0 in 2 s" in happened
 
 
-def test_a_run_is_gone_on_with(workspace: Workspace, started: list[tuple[str, Any]]) -> None:
+def test_a_run_is_gone_on_with(workspace, started):
     kept(workspace, "diamond-1", steps=5, wanted=9)
     test = opened(workspace, "diamond-1")
     words = said(test)
@@ -216,9 +200,7 @@ def test_a_run_is_gone_on_with(workspace: Workspace, started: list[tuple[str, An
     assert started == [(TRAIN_ON, TrainOnParameters("diamond-1", 9))]
 
 
-def test_a_run_that_goes_on_is_asked_for_a_checkpoint_and_to_stop(
-    workspace: Workspace,
-) -> None:
+def test_a_run_that_goes_on_is_asked_for_a_checkpoint_and_to_stop(workspace):
     path = kept(workspace, "diamond-1", steps=5, wanted=9)
     (path / "tensorboard").mkdir()
     (path / "tensorboard" / "events.out.tfevents.1").touch()
@@ -235,7 +217,7 @@ def test_a_run_that_goes_on_is_asked_for_a_checkpoint_and_to_stop(
         assert is_requested(path, "stop")
 
 
-def test_a_run_that_was_stopped_says_at_which_step_and_what_resume_does(workspace: Workspace) -> None:
+def test_a_run_that_was_stopped_says_at_which_step_and_what_resume_does(workspace):
     path = kept(workspace, "diamond-1", steps=5, wanted=9)
     RunFolder(path).log_event("stopped", "node here was stopped by SIGTERM after step 5")
     words = said(opened(workspace, "diamond-1"))
@@ -249,9 +231,7 @@ def test_a_run_that_was_stopped_says_at_which_step_and_what_resume_does(workspac
 
 
 @pytest.mark.parametrize("begun", [False, True])
-def test_a_finished_run_that_is_resumed_starts_towards_its_new_step(
-    workspace: Workspace, *, begun: bool
-) -> None:
+def test_a_finished_run_that_is_resumed_starts_towards_its_new_step(workspace, begun):
     """From the press on, before the processes hold the folder and after."""
     path = kept(workspace, "diamond-1")
     record = workspace.add_job(
@@ -263,27 +243,25 @@ def test_a_finished_run_that_is_resumed_starts_towards_its_new_step(
         test = opened(workspace, "diamond-1")
         words = said(test)
         assert "[starting]" in words and "It goes on from the last checkpoint, of step 4." in words
-        assert "\nof 3\u202f000\n" in words and "\nof 6\n" not in words and "**Finished" not in words
+        assert "\nof 3 000\n" in words and "\nof 6\n" not in words and "**Finished" not in words
         assert list(table(test, "predicted")["state"]) == ["starting"] * 2
         RunFolder(path).log_event("resumed", "goes on after step 6 with 2 processes", 0)
         assert not begun or "[running]" in said(opened(workspace, "diamond-1"))
 
 
 def test_a_folder_that_lies_elsewhere_is_opened_and_gone_on_with_once_it_is_trusted(
-    page: Open, workspace: Workspace, tmp_path: Path, started: list[tuple[str, Any]]
-) -> None:
+    page, workspace, tmp_path, started
+):
     left_folder(tmp_path / "elsewhere", steps=5, wanted=9)
     for text in ("relative", str(tmp_path), "/nowhere/at/all", "~nobody-is/x", "/x\0y", "/" + 300 * "a"):
         with pytest.raises(InputFault):
             runs.open_folder(workspace, text)
     test = page("runs", workspace)
-    next(one for one in test.text_input if one.label.startswith("Folder")).set_value(
-        str(tmp_path / "elsewhere")
-    ).run()
+    field(test, "text_input", "Folder").set_value(str(tmp_path / "elsewhere")).run()
     press(test, "Open it")
     assert run_paths(workspace) == {"elsewhere-1": tmp_path / "elsewhere"}
     test = opened(workspace, "elsewhere-1")
-    assert next(one for one in test.button if one.label == "Resume").disabled
+    assert button(test, "Resume").disabled
     next(one for one in test.checkbox if "my own" in one.label).check().run()
     press(test, "Resume")
     assert started == [(TRAIN_ON, TrainOnParameters("elsewhere-1", 9, None, True))]
@@ -291,24 +269,24 @@ def test_a_folder_that_lies_elsewhere_is_opened_and_gone_on_with_once_it_is_trus
     assert run_paths(workspace) == {} and (tmp_path / "elsewhere" / "metrics.jsonl").exists()
 
 
-def test_a_run_is_removed_with_its_folder(workspace: Workspace) -> None:
+def test_a_run_is_removed_with_its_folder(workspace):
     path = kept(workspace, "diamond-1")
     RUN.tag(workspace, "diamond-1", ["baseline"])
     press(opened(workspace, "diamond-1"), "Remove for good")
     assert not path.exists() and RUN.names(workspace) == () and not RUN.tags(workspace)
 
 
-def test_a_deleted_workspace_leaves_no_run(workspace: Workspace) -> None:
+def test_a_deleted_workspace_leaves_no_run(workspace):
     path = kept(workspace, "diamond-1")
     workspace.store.delete(workspace.id)
     assert not path.exists()
 
 
-def test_an_address_of_a_run_that_is_gone_says_so(workspace: Workspace) -> None:
+def test_an_address_of_a_run_that_is_gone_says_so(workspace):
     assert "There is no run 'gone-1'" in said(opened(workspace, "gone-1"))
 
 
-def test_why_a_run_did_not_begin_is_said_on_its_page(workspace: Workspace) -> None:
+def test_why_a_run_did_not_begin_is_said_on_its_page(workspace):
     (workspace.runs / "net-1").mkdir(parents=True)
     workspace.set_setting(RUNS_SETTING, [{"name": "net-1", "path": None}])
     plan = RunStrategy(ParallelConfig(data=2), TrainingJob(8, "fp32"))

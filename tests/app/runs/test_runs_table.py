@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,11 +15,8 @@ from app.runs import table as rows
 from app.session import runs
 from app.session.result_kind import LONGEST_TAG, RUN
 from tests.app.runs.test_runs_page import kept, opened, table
-from tests.support.app.placement_page import said
-from tests.support.paths import ROOT
+from tests.support.app.page import open_page, said
 from torchsplit_core.workspace.store import Store, Workspace
-
-Open = Callable[..., AppTest]
 
 
 @pytest.fixture
@@ -41,7 +37,7 @@ def picture(test: AppTest) -> list[dict[str, Any]]:
     return found
 
 
-def test_all_runs_stand_in_one_table_that_sorts(page: Open, three: Workspace) -> None:
+def test_all_runs_stand_in_one_table_that_sorts(page, three):
     shown = table(page("runs", three), "lost ranks")
     assert list(shown["run"]) == ["bert-1", "llama-1", "diamond-1"]
     assert list(shown["state"]) == [rows.NOT_THERE, "interrupted", "finished"]
@@ -61,7 +57,7 @@ def test_all_runs_stand_in_one_table_that_sorts(page: Open, three: Workspace) ->
     assert shown["last measured"][1] >= shown["started"][1] and shown["last measured"][1].year < 2090
 
 
-def test_the_table_is_narrowed_by_text_state_and_tag(page: Open, three: Workspace) -> None:
+def test_the_table_is_narrowed_by_text_state_and_tag(page, three):
     test = page("runs", three)
 
     def left() -> list[str]:
@@ -77,9 +73,7 @@ def test_the_table_is_narrowed_by_text_state_and_tag(page: Open, three: Workspac
     assert left() == ["llama-1"]
 
 
-def test_runs_that_are_chosen_share_a_picture_in_the_colours_of_the_table(
-    page: Open, three: Workspace
-) -> None:
+def test_runs_that_are_chosen_share_a_picture_in_the_colours_of_the_table(page, three):
     test = page("runs", three)
     lines = [one for one in picture(test) if one.get("name") in ("llama-1", "diamond-1")]
     assert {one["name"]: one["line"]["color"] for one in lines} == {
@@ -99,7 +93,7 @@ def test_runs_that_are_chosen_share_a_picture_in_the_colours_of_the_table(
     ).value == ["llama-1"]
 
 
-def test_a_run_is_tagged_on_its_page_and_the_tags_stay(workspace: Workspace) -> None:
+def test_a_run_is_tagged_on_its_page_and_the_tags_stay(workspace):
     kept(workspace, "diamond-1")
     test = opened(workspace, "diamond-1")
     test.multiselect(key="run-tags diamond-1").set_value(["  lr   1e-3 ", "baseline"]).run()
@@ -116,13 +110,13 @@ def test_a_run_is_tagged_on_its_page_and_the_tags_stay(workspace: Workspace) -> 
     assert test.multiselect[0].value == ["of another"]
 
 
-def test_two_tabs_that_tag_at_once_lose_nothing(workspace: Workspace) -> None:
+def test_two_tabs_that_tag_at_once_lose_nothing(workspace):
     RUN.tag(workspace, "a", ["x"])
     RUN.tag(Store().open(workspace.id), "b", ["y"])
     assert RUN.tags(workspace) == {"a": ("x",), "b": ("y",)}
 
 
-def test_the_file_of_the_table_has_values_and_nothing_for_the_eye(three: Workspace) -> None:
+def test_the_file_of_the_table_has_values_and_nothing_for_the_eye(three):
     made = rows.build_frame([rows.table_row("llama-1", runs.view(three, "llama-1"), ("a", "b"))])
     head, line = csv_of(rows.export_frame(made)).splitlines()
     assert rows.CURVE not in head and "colour" not in head
@@ -132,7 +126,7 @@ def test_the_file_of_the_table_has_values_and_nothing_for_the_eye(three: Workspa
     assert '"a, b"' in line
 
 
-def test_a_loss_that_is_no_number_is_no_value(workspace: Workspace) -> None:
+def test_a_loss_that_is_no_number_is_no_value(workspace):
     path = kept(workspace, "diamond-1")
     line = '{"step": 7, "loss": NaN, "samples": 8, "step_s": 0.2, "world_size": 2}\n'
     with (path / "metrics.jsonl").open("a") as lines:
@@ -141,13 +135,8 @@ def test_a_loss_that_is_no_number_is_no_value(workspace: Workspace) -> None:
     assert found["loss"] is None and len(found[rows.CURVE]) == 6
 
 
-def test_back_to_all_runs_shows_them_though_the_address_names_the_run_that_was_opened(
-    page: Open, three: Workspace
-) -> None:
-    test = AppTest.from_file(str(ROOT / "pages" / "runs.py"), default_timeout=30)
-    test.query_params["workspace"], test.query_params["run"] = three.id, "llama-1"
-    test.session_state[list_page.OPENED_RUN] = "llama-1"
-    test.run()
+def test_back_to_all_runs_shows_them_though_the_address_names_the_run_that_was_opened(page, three):
+    test = open_page("runs", three, run="llama-1", session={list_page.OPENED_RUN: "llama-1"})
     assert [one.value for one in test.title] == ["Training runs"]
     # Without that, it is an address of earlier versions.
     assert [one.value for one in opened(three, "llama-1").title] == ["llama\\-1"]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -12,8 +10,8 @@ from streamlit.testing.v1 import AppTest
 from app.session import scenario
 from app.session.result_kind import SCENARIO
 from app.shell import replan
+from tests.support.app.page import field, open_page, press, put_plan, said
 from tests.support.app.values import plan, request
-from tests.support.paths import ROOT
 from torchsplit_core import jobs
 from torchsplit_core.jobs import runner
 from torchsplit_core.jobs.job_kinds import PLAN, SWEEP, RequestParameters
@@ -22,29 +20,13 @@ from torchsplit_core.values import FleetEntry, InputFault
 from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.sweeps import StoredPlan, StoredSweep, SweepStore, write_sweep
 
-Open = Callable[..., AppTest]
-
-
-@pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    found: list[Any] = []
-    monkeypatch.setattr(jobs, "start", lambda w, title, target, parameters: found.append(parameters) or "job")
-    return found
-
 
 @pytest.fixture
 def two(filled: Workspace) -> Workspace:
     """A second scenario with a GPU more, chosen last."""
     larger = replace(request(), gpus=(FleetEntry("A100-80GB", count=2),))
-    filled.put("plan_request", "larger", larger)
-    filled.put("plan", "larger", plan(larger))
+    put_plan(filled, larger, plan(larger), "larger")
     return filled
-
-
-def press(page: AppTest, label: str) -> AppTest:
-    next(button for button in page.button if button.label == label).click().run()
-    assert not page.exception
-    return page
 
 
 def shown(page: AppTest) -> str:
@@ -52,35 +34,12 @@ def shown(page: AppTest) -> str:
     return found if isinstance(found, str) else found[0]
 
 
-def messages(page: AppTest) -> str:
-    return "\n".join(str(one.value) for kind in ("success", "error") for one in page.get(kind)).replace(
-        "\\", ""
-    )
-
-
-def opened_at(page: Open, workspace: Workspace, name: str) -> AppTest:
-    test = page("plan", workspace)
-    test.query_params["scenario"] = name
-    return test.run()
-
-
-def test_the_address_says_which_scenario_is_shown_and_a_link_opens_it(page: Open, two: Workspace) -> None:
+def test_the_address_says_which_scenario_is_shown_and_a_link_opens_it(page, two):
     assert shown(page("plan", two)) == "review"
-    linked = opened_at(page, two, "larger")
+    linked = page("plan", two, scenario="larger")
     assert shown(linked) == "larger" and linked.selectbox[0].value == "larger"
     # Another session stays where it was.
     assert shown(page("plan", two)) == "review"
-
-
-def linked(workspace: Workspace, name: str, scenario: str | None) -> AppTest:
-    """A page as a session sees it that has only its address, as after a reload."""
-    test = AppTest.from_file(str(ROOT / "pages" / f"{name}.py"), default_timeout=30)
-    test.query_params["workspace"] = workspace.id
-    if scenario is not None:
-        test.query_params["scenario"] = scenario
-    test.run()
-    assert not test.exception
-    return test
 
 
 def whose(page: AppTest) -> str:
@@ -88,45 +47,42 @@ def whose(page: AppTest) -> str:
     return next(str(one.value) for one in page.markdown if str(one.value).startswith("Files of"))
 
 
-def test_deploy_names_its_scenario_in_the_address_and_a_reload_shows_the_same_files(two: Workspace) -> None:
-    first = linked(two, "plan", "larger")
-    followed = AppTest.from_file(str(ROOT / "pages" / "deploy.py"), default_timeout=30)
-    followed.query_params["workspace"] = two.id
-    # What a session keeps goes along from page to page, the address does not.
+def test_deploy_names_its_scenario_in_the_address_and_a_reload_shows_the_same_files(two):
     kept = f"scenario of {two.id}"
-    followed.session_state[kept] = first.session_state[kept]
-    followed.run()
+    # What a session keeps goes along from page to page, the address does not.
+    session = {kept: open_page("plan", two, scenario="larger").session_state[kept]}
+    followed = open_page("deploy", two, session=session)
     assert shown(followed) == "larger" and "**larger**" in whose(followed)
-    again = linked(two, "deploy", shown(followed))
+    again = open_page("deploy", two, scenario=shown(followed))
     assert whose(again) == whose(followed)
-    assert "**review**" in whose(linked(two, "deploy", None))
+    assert "**review**" in whose(open_page("deploy", two))
 
 
-def test_deploy_offers_every_scenario(two: Workspace) -> None:
-    opened = linked(two, "deploy", "larger")
-    box = next(one for one in opened.selectbox if one.label == "Scenario")
+def test_deploy_offers_every_scenario(two):
+    opened = open_page("deploy", two, scenario="larger")
+    box = field(opened, "selectbox", "Scenario")
     assert box.value == "larger"
     box.set_value("review").run()
     assert shown(opened) == "review" and "**review**" in whose(opened)
 
 
 @pytest.mark.parametrize("name", ["plan", "deploy"])
-def test_an_address_of_no_scenario_says_so_and_shows_nothing_of_another(name: str, two: Workspace) -> None:
-    opened = linked(two, name, "gone")
+def test_an_address_of_no_scenario_says_so_and_shows_nothing_of_another(name, two):
+    opened = open_page(name, two, scenario="gone")
     (error,) = opened.error
     assert "no scenario 'gone' in this workspace" in str(error.value).replace("\\", "")
     assert shown(opened) == "gone" and not opened.code and not opened.metric and not opened.tabs
-    next(one for one in opened.selectbox if one.label == "Scenarios here").set_value("larger").run()
+    field(opened, "selectbox", "Scenarios here").set_value("larger").run()
     assert shown(opened) == "larger" and not opened.error and opened.tabs
 
 
-def test_choosing_another_scenario_is_kept_for_those_without_an_address(page: Open, two: Workspace) -> None:
+def test_choosing_another_scenario_is_kept_for_those_without_an_address(page, two):
     opened = page("plan", two)
     opened.selectbox[0].set_value("larger").run()
     assert shown(opened) == "larger" and shown(page("plan", two)) == "larger"
 
 
-def test_a_scenario_is_renamed_with_its_plan(page: Open, two: Workspace) -> None:
+def test_a_scenario_is_renamed_with_its_plan(page, two):
     opened = page("plan", two)
     opened.text_input(key="scenario-name-review").set_value("november").run()
     press(opened, "Rename")
@@ -134,7 +90,7 @@ def test_a_scenario_is_renamed_with_its_plan(page: Open, two: Workspace) -> None
     assert two.get("plan", "november") == plan() and two.get("plan_request", "november") == request()
 
 
-def test_a_duplicate_leaves_the_first_as_it_is(page: Open, two: Workspace) -> None:
+def test_a_duplicate_leaves_the_first_as_it_is(page, two):
     opened = page("plan", two)
     press(opened, "Duplicate")
     assert shown(opened) == "review copy" and two.get("plan", "review copy") == two.get("plan", "review")
@@ -154,7 +110,7 @@ def sweep(workspace: Workspace, name: str) -> StoredSweep:
     return kept
 
 
-def test_a_renamed_scenario_takes_its_sweep_along(page: Open, two: Workspace) -> None:
+def test_a_renamed_scenario_takes_its_sweep_along(page, two):
     kept, opened = sweep(two, "review"), page("plan", two)
     opened.text_input(key="scenario-name-review").set_value("november").run()
     press(opened, "Rename")
@@ -162,7 +118,7 @@ def test_a_renamed_scenario_takes_its_sweep_along(page: Open, two: Workspace) ->
     assert SweepStore(two, "larger").load() is None
 
 
-def test_a_duplicate_has_the_sweep_and_both_are_their_own(page: Open, two: Workspace) -> None:
+def test_a_duplicate_has_the_sweep_and_both_are_their_own(page, two):
     kept = sweep(two, "review")
     press(page("plan", two), "Duplicate")
     assert SweepStore(two, "review copy").load() == kept == SweepStore(two, "review").load()
@@ -170,7 +126,7 @@ def test_a_duplicate_has_the_sweep_and_both_are_their_own(page: Open, two: Works
     assert SweepStore(two, "review copy").load() == kept and SweepStore(two, "review").load() is None
 
 
-def test_a_duplicate_of_an_edited_scenario_keeps_the_sweep_of_its_earlier_state(two: Workspace) -> None:
+def test_a_duplicate_of_an_edited_scenario_keeps_the_sweep_of_its_earlier_state(two):
     kept = sweep(two, "review")
     two.put("plan_request", "review", replace(request(), sharing="fractional"))
     scenario.save_as(two, "review", "copy", keep=True)
@@ -178,9 +134,7 @@ def test_a_duplicate_of_an_edited_scenario_keeps_the_sweep_of_its_earlier_state(
     assert found == kept and found is not None and found.request != two.get("plan_request", "copy")
 
 
-def test_renaming_ends_the_search_before_its_points_are_taken_along(
-    two: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_renaming_ends_the_search_before_its_points_are_taken_along(two, monkeypatch):
     kept = sweep(two, "review")
     running = [jobs.JobStatus("j", "Sweep review", SWEEP, "running", 0.5, "", None, None, 1.0)]
     monkeypatch.setattr(
@@ -199,9 +153,7 @@ def test_renaming_ends_the_search_before_its_points_are_taken_along(
     assert found is not None and sorted(found.plans) == [1.0, 2.0] and not running
 
 
-def test_a_name_that_is_taken_ends_no_search_and_moves_no_sweep(
-    two: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_that_is_taken_ends_no_search_and_moves_no_sweep(two, monkeypatch):
     kept, ended = sweep(two, "review"), []
     monkeypatch.setattr(jobs, "end", lambda workspace, names, request: ended.append(request))
     with pytest.raises(InputFault):
@@ -214,16 +166,14 @@ def test_a_name_that_is_taken_ends_no_search_and_moves_no_sweep(
 @pytest.mark.parametrize(
     ("name", "words"), [("larger", "is taken by another scenario"), (" ", "scenario name: is empty")]
 )
-def test_a_name_that_cannot_be_is_one_message(name: str, words: str, page: Open, two: Workspace) -> None:
+def test_a_name_that_cannot_be_is_one_message(name, words, page, two):
     opened = page("plan", two)
     opened.text_input(key="scenario-name-review").set_value(name).run()
     press(opened, "Rename")
-    assert words in messages(opened) and set(SCENARIO.names(two)) == {"review", "larger"}
+    assert words in said(opened) and set(SCENARIO.names(two)) == {"review", "larger"}
 
 
-def test_a_deleted_scenario_ends_its_search_and_the_next_is_shown(
-    page: Open, two: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_deleted_scenario_ends_its_search_and_the_next_is_shown(page, two, monkeypatch):
     ended: list[str] = []
     monkeypatch.setattr(runner, "cancel", lambda workspace, job: ended.append(job))
     running = jobs.JobStatus("j", "Plan review", PLAN, "running", 0.5, "", None, None, 1.0)
@@ -235,7 +185,7 @@ def test_a_deleted_scenario_ends_its_search_and_the_next_is_shown(
     assert "Deleted the scenario **review**." in [one.value for one in opened.markdown]
 
 
-def test_a_deletion_is_undone_with_plan_and_sweep(page: Open, two: Workspace) -> None:
+def test_a_deletion_is_undone_with_plan_and_sweep(page, two):
     kept, before = sweep(two, "review"), SCENARIO.names(two)
     opened = press(page("plan", two), "Delete")
     assert SCENARIO.names(two) == ("larger",) and SweepStore(two, "review").load() is None
@@ -246,9 +196,7 @@ def test_a_deletion_is_undone_with_plan_and_sweep(page: Open, two: Workspace) ->
     assert not [button for button in opened.button if button.label == "Undo"]
 
 
-def test_the_last_scenario_can_be_had_back_too_and_takes_no_other_s_place(
-    page: Open, filled: Workspace
-) -> None:
+def test_the_last_scenario_can_be_had_back_too_and_takes_no_other_s_place(page, filled):
     opened = press(page("plan", filled), "Delete")
     assert SCENARIO.names(filled) == () and "scenario" not in opened.query_params
     other = replace(request(), sharing="fractional")
@@ -258,27 +206,25 @@ def test_the_last_scenario_can_be_had_back_too_and_takes_no_other_s_place(
     assert filled.get("plan", "review 2") == plan()
 
 
-def test_the_next_change_ends_the_way_back(page: Open, two: Workspace) -> None:
+def test_the_next_change_ends_the_way_back(page, two):
     opened = press(page("plan", two), "Delete")
     press(opened, "Duplicate")
     assert not [button for button in opened.button if button.label == "Undo"]
 
 
-def test_two_tabs_on_one_scenario_lose_nothing(
-    filled: Workspace, started: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said: list[str] = []
+def test_two_tabs_on_one_scenario_lose_nothing(filled, started, monkeypatch):
+    notes: list[str] = []
     monkeypatch.setattr(replan.st, "rerun", lambda: None)
-    monkeypatch.setattr(replan.frame, "notify", said.append)
+    monkeypatch.setattr(replan.frame, "notify", notes.append)
     mine = replace(request(), sharing="fractional")
     replan.plan_again(filled, "review", mine, base=request())
-    assert not said and filled.get("plan_request", "review") == mine
+    assert not notes and filled.get("plan_request", "review") == mine
     # The other tab still shows, and edits, what stood before.
     theirs = replace(request(), gpus=(FleetEntry("A100-80GB", count=7),))
     replan.plan_again(filled, "review", theirs, base=request())
     assert filled.get("plan_request", "review") == theirs
     assert filled.get("plan_request", "review, edited elsewhere") == mine
-    assert said == [
+    assert notes == [
         "review was changed in another tab meanwhile: that state is kept as review, edited elsewhere."
     ]
-    assert started == [RequestParameters("review")] * 2 and SCENARIO.current(filled) == "review"
+    assert started == [(PLAN, RequestParameters("review"))] * 2 and SCENARIO.current(filled) == "review"

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -14,7 +12,7 @@ from app.session.trainings import StoredTraining
 from app.trainings.new_form import CONFIG, SIZES, TRACED, example, nodes_of, sizes_of
 from app.trainings.strategy_tables import describe_bottleneck, describe_choice, label, share_rows, stage_rows
 from tests.strategy.test_graph_model import chain
-from tests.support.app.placement_page import press, said
+from tests.support.app.page import field, press, said
 from torchsplit_core.jobs.job_kinds import (
     STRATEGY,
     STRATEGY_STUDY,
@@ -54,19 +52,15 @@ def found(workspace: Workspace, name: str, request: StrategyRequest = SMALL) -> 
     return outcome
 
 
-def test_an_empty_workspace_begins_with_an_example(
-    page: Callable[..., AppTest], workspace: Workspace, started: list[tuple[str, Any]]
-) -> None:
+def test_an_empty_workspace_begins_with_an_example(page, workspace, started):
     opened = page("trainings", workspace)
     assert "Begin with an example" in said(opened) and "How wrong it was" in said(opened)
-    next(one for one in opened.button if one.label == "Llama 3 8B on 8 H100").click().run()
+    press(opened, "Llama 3 8B on 8 H100")
     assert started == [(STRATEGY, RequestParameters("Llama 3 8B on 8 H100"))]
     assert workspace.get("strategy_request", "Llama 3 8B on 8 H100") == example("Llama 3 8B on 8 H100")
 
 
-def test_a_strategy_is_shown_with_its_figures_and_its_file(
-    page: Callable[..., AppTest], workspace: Workspace
-) -> None:
+def test_a_strategy_is_shown_with_its_figures_and_its_file(page, workspace):
     outcome = found(workspace, "small")
     opened = page("training", workspace)
     assert not opened.exception
@@ -78,9 +72,7 @@ def test_a_strategy_is_shown_with_its_figures_and_its_file(
     }
 
 
-def test_a_pipeline_across_unlike_nodes_is_shown_stage_by_stage(
-    page: Callable[..., AppTest], workspace: Workspace
-) -> None:
+def test_a_pipeline_across_unlike_nodes_is_shown_stage_by_stage(page, workspace):
     model = TransformerSizes(9, 4096, 32, 32, 16384, 32000, 512)
     fleet = (StrategyNodes(1, 2, "T4-16GB"), StrategyNodes(1, 1, "L4-24GB"))
     fix = StrategyFix(offload="none", tensor=1, data=1, context=1)
@@ -102,9 +94,7 @@ def test_a_pipeline_across_unlike_nodes_is_shown_stage_by_stage(
     assert label(0, best) == "1 · across 2 entries p3" and "→" in describe_choice(best)
 
 
-def test_groups_beside_each_other_are_shown_entry_by_entry(
-    page: Callable[..., AppTest], workspace: Workspace
-) -> None:
+def test_groups_beside_each_other_are_shown_entry_by_entry(page, workspace):
     model = TransformerSizes(6, 4096, 32, 32, 16384, 32000, 512)
     fleet = tuple(
         StrategyNodes(1, 1, kind, None, 400.0) for kind in ("L4-24GB", "L4-24GB", "T4-16GB", "T4-16GB")
@@ -124,12 +114,10 @@ def test_groups_beside_each_other_are_shown_entry_by_entry(
     assert label(0, best) == "1 · 2 groups" and "|" in describe_choice(best)
 
 
-def test_an_edited_request_is_searched_again_and_the_old_answer_is_not_shown(
-    page: Callable[..., AppTest], workspace: Workspace, started: list[tuple[str, Any]]
-) -> None:
+def test_an_edited_request_is_searched_again_and_the_old_answer_is_not_shown(page, workspace, started):
     found(workspace, "small")
     opened = page("training", workspace)
-    next(one for one in opened.text_input if one.label == "Tensor").set_value("2").run()
+    field(opened, "text_input", "Tensor").set_value("2").run()
     press(opened, "Find a strategy")
     assert started[-1] == (STRATEGY, RequestParameters("small"))
     assert workspace.get("strategy_request", "small").fix.tensor == 2
@@ -137,19 +125,15 @@ def test_an_edited_request_is_searched_again_and_the_old_answer_is_not_shown(
 
 
 @pytest.mark.parametrize("text", ["0", "two", "-1", "1.5"])
-def test_a_choice_that_is_no_number_is_one_red_line(
-    text: str, page: Callable[..., AppTest], workspace: Workspace, started: list[tuple[str, Any]]
-) -> None:
+def test_a_choice_that_is_no_number_is_one_red_line(text, page, workspace, started):
     found(workspace, "small")
     opened = page("training", workspace)
-    next(one for one in opened.text_input if one.label == "Tensor").set_value(text).run()
+    field(opened, "text_input", "Tensor").set_value(text).run()
     press(opened, "Find a strategy")
     assert len(opened.error) == 1 and not started
 
 
-def test_what_stands_around_an_answer_is_asked_for_as_a_job(
-    page: Callable[..., AppTest], workspace: Workspace, started: list[tuple[str, Any]]
-) -> None:
+def test_what_stands_around_an_answer_is_asked_for_as_a_job(page, workspace, started):
     found(workspace, "small")
     press(page("training", workspace), "Look around")
     digest = named_results.sha256_of(workspace, "strategy_request", "small")
@@ -161,9 +145,7 @@ def test_what_stands_around_an_answer_is_asked_for_as_a_job(
         study_job(workspace, RequestVersionParameters("small", "0" * 64), ignore_progress)
 
 
-def test_a_strategy_of_a_sample_has_the_files_by_which_clusters_start_it(
-    page: Callable[..., AppTest], workspace: Workspace
-) -> None:
+def test_a_strategy_of_a_sample_has_the_files_by_which_clusters_start_it(page, workspace):
     labels = {"Slurm (zip)", "JobSet (zip)"}
     request = replace(SMALL, fix=StrategyFix(tensor=1, pipeline=1, context=1, offload="none"))
     outcome = found(workspace, "small", request)
@@ -187,7 +169,7 @@ def test_a_strategy_of_a_sample_has_the_files_by_which_clusters_start_it(
     assert not labels & {one.label for one in opened.get("download_button")}
 
 
-def test_each_choice_changed_alone_is_no_faster_than_the_best() -> None:
+def test_each_choice_changed_alone_is_no_faster_than_the_best():
     best = strategy(SMALL).candidates[0]
     around = sensitivity(SMALL, best, strategy)
     assert {one.choice for one in around.changed} >= {"data", "shard", "recompute", "micro_batch"}
@@ -200,7 +182,7 @@ def test_each_choice_changed_alone_is_no_faster_than_the_best() -> None:
     )
 
 
-def test_a_traced_model_is_searched_from_the_graph_of_the_workspace(workspace: Workspace) -> None:
+def test_a_traced_model_is_searched_from_the_graph_of_the_workspace(workspace):
     request = replace(SMALL, model=SourceSizes("chain"))
     with pytest.raises(InputFault, match="traced"):
         found(workspace, "traced", request)
@@ -208,7 +190,7 @@ def test_a_traced_model_is_searched_from_the_graph_of_the_workspace(workspace: W
     assert found(workspace, "traced", request).candidates
 
 
-def test_models_are_read_from_what_is_told() -> None:
+def test_models_are_read_from_what_is_told():
     config = json.dumps({
         "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
         "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 100,
@@ -236,19 +218,19 @@ def test_models_are_read_from_what_is_told() -> None:
         },
     ],
 )  # fmt: skip
-def test_a_model_that_makes_no_sense_is_refused(told: dict[str, object]) -> None:
+def test_a_model_that_makes_no_sense_is_refused(told):
     with pytest.raises(InputFault):
         sizes_of(told)
 
 
-def test_a_fleet_needs_filled_rows() -> None:
+def test_a_fleet_needs_filled_rows():
     with pytest.raises(InputFault):
         nodes_of([])
     with pytest.raises(InputFault):
         nodes_of([{"nodes": 1, "GPUs a node": None, "type": "A100-80GB"}])
 
 
-def test_a_candidate_has_a_short_name_and_a_bottleneck() -> None:
+def test_a_candidate_has_a_short_name_and_a_bottleneck():
     best = strategy(SMALL).candidates[0]
     assert label(0, best).startswith("1 · ")
     parts = replace(best.parts_s, compute=0.0, pipeline_bubble=best.seconds_per_step)

@@ -1,7 +1,5 @@
 """Names in a cluster are labels, unique, whatever models are called."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +23,7 @@ HOSTILE = [
 
 
 @pytest.mark.slow
-def test_hostile_and_colliding_names_stay_apart() -> None:
+def test_hostile_and_colliding_names_stay_apart():
     slices = [planned_gpu(f"gpu{i}", "A100-80GB", [("7g.80gb", 0, name)]) for i, name in enumerate(HOSTILE)]
     plan = plan_of(*slices)
     found = deployments(plan)
@@ -34,7 +32,7 @@ def test_hostile_and_colliding_names_stay_apart() -> None:
 
 
 @given(st.lists(st.tuples(st.text(max_size=80), st.text(max_size=80)), max_size=8))
-def test_cluster_names_are_labels_unique_and_independent_of_order(keys: list[tuple[str, str]]) -> None:
+def test_cluster_names_are_labels_unique_and_independent_of_order(keys):
     names = dns_labels({key: key for key in keys})
     assert all(RFC_1123.fullmatch(name) and len(name) <= 46 for name in names.values())
     assert len(set(names.values())) == len(names)

@@ -12,10 +12,10 @@ import yaml
 from tests.support.deployment.helpers import MIXED, FakeHost, plan_of, planned_gpu
 from tests.support.deployment.kubernetes import manifests, texts
 from torchsplit_core.deployment import deploy
-from torchsplit_core.values import InputFault, PlanOutcome
+from torchsplit_core.values import InputFault
 
 
-def test_the_config_map_holds_the_mig_parted_configuration(mixed_plan: PlanOutcome) -> None:
+def test_the_config_map_holds_the_mig_parted_configuration(mixed_plan):
     (config_map,) = (
         document
         for document in manifests(mixed_plan)
@@ -40,7 +40,7 @@ def kubectl(host: FakeHost) -> Path:
     return log
 
 
-def test_nodes_are_labelled_only_when_told_to(mixed_plan: PlanOutcome, fake_host: FakeHost) -> None:
+def test_nodes_are_labelled_only_when_told_to(mixed_plan, fake_host):
     log = kubectl(fake_host)
     text = texts(mixed_plan)["kubernetes/label-nodes.sh"]
     shown = fake_host.run(text)
@@ -55,7 +55,7 @@ def test_nodes_are_labelled_only_when_told_to(mixed_plan: PlanOutcome, fake_host
     ]
 
 
-def test_a_plan_without_host_names_asks_for_the_node(fake_host: FakeHost) -> None:
+def test_a_plan_without_host_names_asks_for_the_node(fake_host):
     log = kubectl(fake_host)
     text = texts(plan_of(planned_gpu("gpu0", "A100-80GB", MIXED)))["kubernetes/label-nodes.sh"]
     asked = fake_host.run(text, "--apply")
@@ -74,7 +74,7 @@ NO_NODES = [
 
 
 @pytest.mark.parametrize("name", NO_NODES)
-def test_what_is_no_node_is_refused_by_the_files_and_by_their_script(name: str, fake_host: FakeHost) -> None:
+def test_what_is_no_node_is_refused_by_the_files_and_by_their_script(name, fake_host):
     with pytest.raises(InputFault, match="RFC 1123"):
         texts(plan_of(planned_gpu(f"{name}/gpu0", "A100-80GB", MIXED)))
     log = kubectl(fake_host)
@@ -86,7 +86,7 @@ def test_what_is_no_node_is_refused_by_the_files_and_by_their_script(name: str, 
     assert not (fake_host.directory / "owned").exists()
 
 
-def test_even_without_the_check_a_node_is_no_option_of_kubectl(fake_host: FakeHost) -> None:
+def test_even_without_the_check_a_node_is_no_option_of_kubectl(fake_host):
     log = kubectl(fake_host)
     text = texts(plan_of(planned_gpu("gpu0", "A100-80GB", MIXED)))["kubernetes/label-nodes.sh"]
     open_to_all = re.sub(r"(?m)^node_name=.*$", "node_name='.*'", text)
@@ -96,6 +96,6 @@ def test_even_without_the_check_a_node_is_no_option_of_kubectl(fake_host: FakeHo
     assert called.index("--") < called.index("--all")
 
 
-def test_the_other_formats_take_hosts_that_are_no_nodes() -> None:
+def test_the_other_formats_take_hosts_that_are_no_nodes():
     plan = plan_of(planned_gpu("Rack 1/gpu0", "A100-80GB", MIXED))
     assert {file.name for file in deploy(plan, ["mig-parted", "nvidia-smi"])} >= {"mig-parted.yaml"}

@@ -1,14 +1,12 @@
 """Pods of the user's own images: valid manifests that their Services select."""
 
-from __future__ import annotations
-
 from tests.support.deployment.asked import asked
 from tests.support.deployment.helpers import plan_of, planned_gpu
 from tests.support.deployment.kubernetes import checked
 from torchsplit_core.deployment import custom_images, deploy
 
 
-def test_pods_of_an_own_image_are_valid_and_found_by_their_service() -> None:
+def test_pods_of_an_own_image_are_valid_and_found_by_their_service():
     slices = [("1g.10gb", 0, "a"), ("1g.10gb", 1, "a"), ("2g.20gb", 2, "b")]
     found = asked(plan_of(planned_gpu("gpu0", "A100-80GB", slices)))
     own = custom_images(found.request, {"a": "me/a:1"}, {"a": "serve --fast"})

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import yaml
 
-from tests.support.deployment.helpers import plan_of, tenant
+from tests.support.deployment.helpers import plan_of, planned_gpu, tenant
 from tests.support.deployment.kubernetes import (
     VERSIONS,
     deployments,
@@ -20,10 +19,9 @@ from tests.support.deployment.kubernetes import (
 )
 from torchsplit_core.deployment.formats.kubernetes_workload import ROUTER
 from torchsplit_core.files import read_text
-from torchsplit_core.values import PlannedGpu, PlannedSlice, PlanOutcome
 
 
-def test_each_model_has_a_service_in_front_of_exactly_its_pods(mixed_plan: PlanOutcome) -> None:
+def test_each_model_has_a_service_in_front_of_exactly_its_pods(mixed_plan):
     found = manifests(mixed_plan)
     services = {document["metadata"]["name"]: document for document in found if document["kind"] == "Service"}
     assert set(services) == {"model-ocr", "model-bert", "model-clip"}
@@ -35,11 +33,9 @@ def test_each_model_has_a_service_in_front_of_exactly_its_pods(mixed_plan: PlanO
             assert (one in behind) == (f"model-{tenant_.model}" == name)
 
 
-def test_stages_are_wired_in_a_row_by_the_router() -> None:
-    slices = tuple(
-        PlannedSlice("1g.10gb", i, (tenant("bert", variant="cut", stage=f"s{i}"),)) for i in range(3)
-    )
-    plan = plan_of(PlannedGpu("gpu0", "A100-80GB", True, slices))
+def test_stages_are_wired_in_a_row_by_the_router():
+    slices = tuple(("1g.10gb", i, tenant("bert", variant="cut", stage=f"s{i}")) for i in range(3))
+    plan = plan_of(planned_gpu("gpu0", "A100-80GB", slices))
     found = manifests(plan)
     router = next(one for one in found if one["kind"] == "Deployment" and one["metadata"]["name"] == ROUTER)
     (entry,) = (one for one in found if one["kind"] == "Service" and selects(one, router))
@@ -61,9 +57,7 @@ def test_stages_are_wired_in_a_row_by_the_router() -> None:
         assert model.steps[number].model == step.model
 
 
-def test_the_kustomization_names_every_manifest_and_takes_parts_from_a_volume(
-    tmp_path: Path, mixed_plan: PlanOutcome
-) -> None:
+def test_the_kustomization_names_every_manifest_and_takes_parts_from_a_volume(tmp_path, mixed_plan):
     files = texts(mixed_plan)
     found = yaml.safe_load(files["kubernetes/kustomization.yaml"])
     beside = {name.removeprefix("kubernetes/") for name in files if name.startswith("kubernetes/")}

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.planning.requests import A30, published, random_request, simple
+from tests.support.planning.requests import A30, on_a30, published, random_request, simple, whole_model
 from tests.support.seeds import repeated
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.baselines.baseline_plans import Baseline, build_baselines
@@ -46,7 +46,7 @@ def rates(outcome: PlanOutcome) -> dict[str, float]:
     return {model.name: model.throughput_rps for model in outcome.models}
 
 
-def test_whole_gpus_one_each_then_the_worst_served() -> None:
+def test_whole_gpus_one_each_then_the_worst_served():
     short = by_name(published(3))["whole_gpu"]
     assert short.outcome is None
     assert short.reason == "4 models need a whole GPU each, and the fleet has 3 GPUs that may be one."
@@ -58,7 +58,7 @@ def test_whole_gpus_one_each_then_the_worst_served() -> None:
     assert all([item.profile for item in gpu.slices] == ["4g.24gb"] for gpu in outcome.gpus)
 
 
-def test_uniform_takes_the_best_layout_of_equal_slices() -> None:
+def test_uniform_takes_the_best_layout_of_equal_slices():
     item = by_name(published(2))["uniform"]
     # 1g leaves two models out, 4g serves two of four: 2g is the only one that serves all.
     assert rates(got(item)) == {
@@ -70,7 +70,7 @@ def test_uniform_takes_the_best_layout_of_equal_slices() -> None:
     assert "A30-24GB 2 × 2g.12gb" in item.about
 
 
-def test_first_fit_gives_each_its_demand_in_order_and_leaves_the_rest_free() -> None:
+def test_first_fit_gives_each_its_demand_in_order_and_leaves_the_rest_free():
     outcome = got(by_name(published(2))["first_fit"])
     # A demand of 1 takes the smallest slice that carries it; half of the second GPU stays free.
     assert [layout(gpu) for gpu in outcome.gpus] == [
@@ -80,24 +80,24 @@ def test_first_fit_gives_each_its_demand_in_order_and_leaves_the_rest_free() -> 
     rate = {"1g.6gb": 10.0, "2g.12gb": 25.0}
     first, second = (simple(name, rate, demand_rps=demand) for name, demand in (("a", 55.0), ("b", 40.0)))
     # The largest while one does not carry the rest, then the smallest that does; who comes later gets what is left.
-    served = got(by_name(PlanRequest((FleetEntry(A30),), (first, second)))["first_fit"])
+    served = got(by_name(on_a30(first, second))["first_fit"])
     assert rates(served) == {"a": 50.0, "b": 0.0}
-    two = got(by_name(PlanRequest((FleetEntry(A30, count=2),), (second, first)))["first_fit"])
+    two = got(by_name(on_a30(second, first, count=2))["first_fit"])
     assert [layout(gpu) for gpu in two.gpus] == [
         [("2g.12gb", ["b"]), ("2g.12gb", ["b"])],
         [("2g.12gb", ["a"]), ("2g.12gb", ["a"])],
     ]
 
 
-def test_first_fit_starts_no_model_without_room_for_all_of_its_stages() -> None:
+def test_first_fit_starts_no_model_without_room_for_all_of_its_stages():
     stage = [Point(A30, "2g.12gb", 1, 10.0, 10.0, memory_gib=0.0)]
     stages = tuple(Stage(name, tuple(stage)) for name in ("one", "two", "three"))
     cut = PlanModel("cut", (Variant("cut", stages, cut_bytes=(0.0, 0.0)),), demand_rps=5.0)
-    request = PlanRequest((FleetEntry(A30),), (cut, simple("whole", {"2g.12gb": 4.0})))
+    request = on_a30(cut, simple("whole", {"2g.12gb": 4.0}))
     assert rates(got(by_name(request)["first_fit"])) == {"cut": 0.0, "whole": 4.0}
 
 
-def test_greedy_takes_the_slice_with_most_for_its_size() -> None:
+def test_greedy_takes_the_slice_with_most_for_its_size():
     outcome = got(by_name(published(2))["greedy"])
     # Segments for a demand of 1: 2g, 1g, 1g, 2g; the free half goes to text to speech.
     assert [layout(gpu) for gpu in outcome.gpus] == [
@@ -107,12 +107,10 @@ def test_greedy_takes_the_slice_with_most_for_its_size() -> None:
     assert outcome.objective.value == pytest.approx(7.8)
 
 
-def test_greedy_segments_follow_the_demand_and_scale_down_together() -> None:
+def test_greedy_segments_follow_the_demand_and_scale_down_together():
     # 4g is worth 40 a quarter, 1g 30: two 4g segments for 320, and a 2g for the 70 that are left.
     rate = {"1g.6gb": 30.0, "2g.12gb": 70.0, "4g.24gb": 160.0}
-    request = PlanRequest(
-        (FleetEntry(A30, count=3),), (simple("a", rate, demand_rps=390.0, cap_at_demand=True),)
-    )
+    request = on_a30(simple("a", rate, demand_rps=390.0, cap_at_demand=True), count=3)
     outcome = got(by_name(request)["greedy"])
     assert [[name for name, _ in layout(gpu)] for gpu in outcome.gpus] == [
         ["4g.24gb"],
@@ -122,21 +120,21 @@ def test_greedy_segments_follow_the_demand_and_scale_down_together() -> None:
     pair = tuple(
         simple(name, {"1g.6gb": 10.0}, demand_rps=demand) for name, demand in (("a", 60.0), ("b", 20.0))
     )
-    served = got(by_name(PlanRequest((FleetEntry(A30),), pair))["greedy"])
+    served = got(by_name(on_a30(*pair))["greedy"])
     assert rates(served) == {"a": 30.0, "b": 10.0}
 
 
-def test_greedy_scales_no_further_down_than_it_must() -> None:
+def test_greedy_scales_no_further_down_than_it_must():
     # b asks for two whole GPUs beside a's one; at 0.98 of the demands one does, and a keeps its 4g.
     models = (
         simple("a", {"1g.6gb": 10.0, "2g.12gb": 30.0, "4g.24gb": 100.0}, demand_rps=59.0),
         simple("b", {"4g.24gb": 50.0}, demand_rps=51.0),
     )
-    served = got(by_name(PlanRequest((FleetEntry(A30, count=2),), models))["greedy"])
+    served = got(by_name(on_a30(*models, count=2))["greedy"])
     assert rates(served) == {"a": 100.0, "b": 50.0}
 
 
-def test_greedy_goes_to_another_kind_of_slice_where_its_own_is_taken() -> None:
+def test_greedy_goes_to_another_kind_of_slice_where_its_own_is_taken():
     # The best slice for its size is the 1g, offered four times; the fifth segment takes a 2g.
     offers = (("1g.6gb",) * 4,), (("2g.12gb", "2g.12gb"),)
     model = simple("m", {"1g.6gb": 10.0, "2g.12gb": 12.0}, demand_rps=60.0, cap_at_demand=True)
@@ -145,12 +143,12 @@ def test_greedy_goes_to_another_kind_of_slice_where_its_own_is_taken() -> None:
     assert rates(served) == {"m": 64.0}
 
 
-def test_weighted_sum_serves_what_counts_most() -> None:
+def test_weighted_sum_serves_what_counts_most():
     models = (
         simple("capped", {"1g.6gb": 10.0}, demand_rps=11.0, cap_at_demand=True),
         simple("free", {"1g.6gb": 3.0}),
     )
-    request = PlanRequest((FleetEntry(A30),), models, objective=Objective("weighted_sum"))
+    request = on_a30(*models, objective=Objective("weighted_sum"))
     outcome = got(by_name(request)["uniform"])
     # A second slice would bring the capped model 1 request/s, and the other 3.
     assert (rates(outcome), outcome.objective.value) == ({"capped": 10.0, "free": 9.0}, 19.0)
@@ -158,7 +156,7 @@ def test_weighted_sum_serves_what_counts_most() -> None:
     assert got(by_name(request)["greedy"]).objective.value == 17.0
 
 
-def test_a_pair_goes_to_the_cheaper_gpu() -> None:
+def test_a_pair_goes_to_the_cheaper_gpu():
     models = tuple(simple(name, {"1g.6gb": 10.0}, min_throughput_rps=10.0) for name in ("a", "b"))
     fleet = (FleetEntry(A30, cost=3.0), FleetEntry(A30, cost=1.0))
     request = PlanRequest(fleet, models, (Colocation(("a", "b")),), Objective("min_gpus"))
@@ -166,7 +164,7 @@ def test_a_pair_goes_to_the_cheaper_gpu() -> None:
         assert got(by_name(request)[name]).objective.value == 1.0, name
 
 
-def test_a_half_proven_plan_lends_its_first_level() -> None:
+def test_a_half_proven_plan_lends_its_first_level():
     request = published(2)
     best = plan(request)
     half = replace(
@@ -181,29 +179,29 @@ def test_a_half_proven_plan_lends_its_first_level() -> None:
     assert (objective.bound, objective.gap) == (9.75, pytest.approx(0.6))
 
 
-def test_caps_leave_slices_idle_and_minima_come_first() -> None:
+def test_caps_leave_slices_idle_and_minima_come_first():
     models = (
         simple("small", {"1g.6gb": 10.0}, demand_rps=10.0, cap_at_demand=True),
         simple("must", {"1g.6gb": 1.0}, demand_rps=1.0, min_throughput_rps=3.0, cap_at_demand=True),
     )
-    found = by_name(PlanRequest((FleetEntry(A30),), models))
+    found = by_name(on_a30(*models))
     for name in ("uniform", "greedy"):
         assert rates(got(found[name])) == {"small": 10.0, "must": 3.0}, name
     wanting = replace(models[1], min_throughput_rps=5.0)
-    found = by_name(PlanRequest((FleetEntry(A30),), (models[0], wanting)))
+    found = by_name(on_a30(models[0], wanting))
     assert found["uniform"].outcome is None
     assert "must gets 4 of the 5 requests/s it must have" in found["uniform"].reason
     assert "must gets" in found["greedy"].reason
 
 
-def test_fewest_gpus_serves_minima_only() -> None:
+def test_fewest_gpus_serves_minima_only():
     rate = {"1g.6gb": 10.0, "2g.12gb": 25.0, "4g.24gb": 40.0}
     models = (
         simple("a", rate, min_throughput_rps=45.0),
         simple("b", rate, min_throughput_rps=5.0),
         simple("idle", rate),
     )
-    request = PlanRequest((FleetEntry(A30, count=6, cost=2.0),), models, objective=Objective("min_gpus"))
+    request = on_a30(*models, count=6, cost=2.0, objective=Objective("min_gpus"))
     best = plan(request)
     found = by_name(request, best)
     used = {name: sum(gpu.used for gpu in got(item).gpus) for name, item in found.items()}
@@ -216,7 +214,7 @@ def test_fewest_gpus_serves_minima_only() -> None:
     assert (told.ratio, told.description) == (1.5, "1 GPU fewer (2 instead of 3)")
 
 
-def test_hard_pairs_stand_together_or_the_baseline_says_why() -> None:
+def test_hard_pairs_stand_together_or_the_baseline_says_why():
     models = tuple(simple(name, {"1g.6gb": 10.0, "2g.12gb": 18.0}) for name in ("a", "b", "c"))
     pair = Colocation(("a", "b"))
     found = by_name(PlanRequest((FleetEntry(A30, count=2),), models, (pair,)))
@@ -238,27 +236,27 @@ def cut(limit: float) -> PlanModel:
     return PlanModel("m", (variant,), max_latency_ms=limit)
 
 
-def test_a_latency_limit_is_divided_over_the_stages() -> None:
+def test_a_latency_limit_is_divided_over_the_stages():
     # 20 + 20 ms: least of 20 and 12; 10 + 30: of 10 and 13; 30 + 10: of 30 and 11.
-    outcome = got(by_name(PlanRequest((FleetEntry(A30),), (cut(40.0),)))["uniform"])
+    outcome = got(by_name(on_a30(cut(40.0)))["uniform"])
     assert {tenant.batch_size for gpu in outcome.gpus for item in gpu.slices for tenant in item.tenants} == {
         2
     }
     assert outcome.models[0].latency_ms == 40.0
-    nothing = got(by_name(PlanRequest((FleetEntry(A30),), (cut(19.0),)))["greedy"])
+    nothing = got(by_name(on_a30(cut(19.0)))["greedy"])
     assert (nothing.models[0].variant, nothing.objective.value) == (None, 0.0)
     assert split_limit(30.0, [[(10.0, 1.0), (20.0, 2.0)], [(10.0, 5.0), (25.0, 9.0)]]) == (20.0, 10.0)
     assert split_limit(45.0, [[(10.0, 1.0), (20.0, 2.0)], [(10.0, 5.0), (25.0, 9.0)]]) == (20.0, 25.0)
     assert split_limit(19.0, [[(10.0, 1.0)], [(10.0, 5.0)]]) is None
 
 
-def test_points_beyond_the_memory_of_their_slice_are_left_alone() -> None:
+def test_points_beyond_the_memory_of_their_slice_are_left_alone():
     model = simple("m", {"1g.6gb": 100.0, "4g.24gb": 10.0}, memory_gib=8.0)
-    found = by_name(PlanRequest((FleetEntry(A30),), (model,), objective=Objective("leximin", 0.0)))
+    found = by_name(on_a30(model, objective=Objective("leximin", 0.0)))
     assert {name: got(item).objective.value for name, item in found.items()} == dict.fromkeys(found, 10.0)
 
 
-def test_offered_layouts_and_mixed_fleets() -> None:
+def test_offered_layouts_and_mixed_fleets():
     offered = (("1g.6gb", "1g.6gb", "2g.12gb"),)
     models = (simple("a", {"1g.6gb": 5.0, "2g.12gb": 8.0}),)
     found = by_name(PlanRequest((FleetEntry(A30, layouts=offered),), models))
@@ -272,7 +270,7 @@ def test_offered_layouts_and_mixed_fleets() -> None:
         Point("A100-80GB", "7g.80gb", 1, 40.0, 5.0),
         Point("A100-80GB", "3g.40gb", 1, 30.0, 5.0),
     )
-    model = PlanModel("m", (Variant("whole", (Stage("whole", points),)),))
+    model = whole_model("m", points)
     mixed = by_name(PlanRequest((FleetEntry(A30), FleetEntry("A100-80GB")), (model,)))
     assert rates(got(mixed["whole_gpu"])) == {"m": 50.0}
     assert rates(got(mixed["uniform"])) == {"m": 70.0}
@@ -282,7 +280,7 @@ def test_offered_layouts_and_mixed_fleets() -> None:
 @pytest.mark.slow
 @repeated("kind", ["leximin", "min_gpus", "max_min", "weighted_sum"], kept=2)
 @pytest.mark.parametrize("sharing", ["exclusive", "fractional"])
-def test_random_requests(kind: str, sharing: str) -> None:
+def test_random_requests(kind, sharing):
     plans = 0
     for seed in range(14 if sharing == "exclusive" else 4):
         request = random_request(seed, kind, sharing)
@@ -306,7 +304,7 @@ def test_random_requests(kind: str, sharing: str) -> None:
     assert plans > 2
 
 
-def test_the_same_request_gives_the_same_baselines() -> None:
+def test_the_same_request_gives_the_same_baselines():
     request = random_request(3, "leximin")
     first, second = build_baselines(request), build_baselines(request)
     for one, other in zip(first, second, strict=True):
@@ -314,7 +312,7 @@ def test_the_same_request_gives_the_same_baselines() -> None:
         assert (one.outcome and one.outcome.gpus) == (other.outcome and other.outcome.gpus)
 
 
-def test_gain_in_words() -> None:
+def test_gain_in_words():
     request = published(2)
     best = plan(request)
     found = by_name(request, best)
@@ -348,9 +346,9 @@ def test_gain_in_words() -> None:
     assert gain(plan(total), best, total.objective).description == "n/a: they answer different requests."
 
 
-def test_leximin_gain_names_the_first_level_that_differs() -> None:
+def test_leximin_gain_names_the_first_level_that_differs():
     models = (simple("a", {"1g.6gb": 1.0}, cap_at_demand=True), simple("b", {"1g.6gb": 2.0, "2g.12gb": 8.0}))
-    request = PlanRequest((FleetEntry(A30),), models)
+    request = on_a30(*models)
     best = plan(request)
     told = gain(best, by_name(request)["uniform"], request.objective)
     # a has 1 either way; b has a 2g and a 1g, or three 1g.
@@ -361,7 +359,7 @@ def test_leximin_gain_names_the_first_level_that_differs() -> None:
     )
 
 
-def test_a_passed_deadline_and_a_foreign_plan_are_told() -> None:
+def test_a_passed_deadline_and_a_foreign_plan_are_told():
     request = published(2)
     late = build_baselines(request, deadline=time.perf_counter() - 1)
     assert [item.reason for item in late] == ["No time was left to work it out."] * 4

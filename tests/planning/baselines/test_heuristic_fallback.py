@@ -12,7 +12,7 @@ from torchsplit_core.evaluation.mixes import case_request
 from torchsplit_core.planning import plan, violations
 from torchsplit_core.planning.baselines.heuristic_fallback import better_heuristic
 from torchsplit_core.values import Colocation, FleetEntry, Objective, PlanRequest, SolverOptions
-from torchsplit_core.values.evaluation.outcome import CaseKey, Sharing
+from torchsplit_core.values.evaluation.outcome import CaseKey
 
 
 def _pair() -> PlanRequest:
@@ -27,7 +27,7 @@ def _pair() -> PlanRequest:
 
 
 @pytest.mark.parametrize("sharing", ["exclusive", "fractional"])
-def test_the_large_case_of_the_evaluation_has_a_plan_however_short_its_search(sharing: Sharing) -> None:
+def test_the_large_case_of_the_evaluation_has_a_plan_however_short_its_search(sharing):
     request = case_request(CaseKey("S3", "stock", sharing, "hard", "equal", "planner"), 0.05)
     outcome = plan(request)
     assert outcome.status == "feasible" and outcome.objective.value
@@ -35,7 +35,7 @@ def test_the_large_case_of_the_evaluation_has_a_plan_however_short_its_search(sh
     assert not list(violations(request, outcome))
 
 
-def test_a_rule_beats_no_plan_and_a_worse_one_and_takes_the_bound() -> None:
+def test_a_rule_beats_no_plan_and_a_worse_one_and_takes_the_bound():
     request = _pair()
     known = plan(request)
     assert known.status == "optimal" and known.objective.value == pytest.approx(20.0)
@@ -49,7 +49,7 @@ def test_a_rule_beats_no_plan_and_a_worse_one_and_takes_the_bound() -> None:
     assert better is not None and better.objective.bound is None
 
 
-def test_no_rule_keeps_a_minimum_that_nothing_meets() -> None:
+def test_no_rule_keeps_a_minimum_that_nothing_meets():
     request = _pair()
     models = tuple(replace(model, min_throughput_rps=30.0) for model in request.models)
     assert better_heuristic(replace(request, models=models), None, None, time.perf_counter() + 20) is None

@@ -8,19 +8,17 @@ from itertools import permutations
 
 import pytest
 
-from tests.support.planning.requests import A30, published, random_request, simple
+from tests.support.planning.requests import A30, on_a30, published, random_request, simple
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.comparison.gpu_matching import match_gpus
 from torchsplit_core.planning.comparison.plan_comparison import PlanComparison, compare
 from torchsplit_core.values import (
-    FleetEntry,
     InputFault,
     ObjectiveValue,
     PlannedGpu,
     PlannedModel,
     PlannedSlice,
     PlanOutcome,
-    PlanRequest,
     PlanStatistics,
     Tenant,
 )
@@ -58,7 +56,7 @@ def counts(found: PlanComparison) -> tuple[int, int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sharing", ["exclusive", "fractional"])
-def test_a_plan_and_itself_differ_in_nothing(sharing: str) -> None:
+def test_a_plan_and_itself_differ_in_nothing(sharing):
     compared = 0
     for seed in range(5):
         best = plan(random_request(seed, "leximin", sharing))
@@ -72,7 +70,7 @@ def test_a_plan_and_itself_differ_in_nothing(sharing: str) -> None:
     assert compared > 2
 
 
-def test_a_permuted_fleet_needs_no_change() -> None:
+def test_a_permuted_fleet_needs_no_change():
     best = plan(published(6))
     rng = random.Random(3)
     for _ in range(5):
@@ -92,7 +90,7 @@ def test_a_permuted_fleet_needs_no_change() -> None:
         assert len(back) <= sum(one.slices != two.slices for one, two in zip(best.gpus, dealt, strict=True))
 
 
-def test_every_change_is_told() -> None:
+def test_every_change_is_told():
     before = outcome(
         (
             gpu("g0", ("2g.12gb", 0, "a"), ("2g.12gb", 2, "b")),
@@ -141,7 +139,7 @@ def test_every_change_is_told() -> None:
     assert not found.same
 
 
-def test_tenants_that_change_on_slices_that_stay_are_drained() -> None:
+def test_tenants_that_change_on_slices_that_stay_are_drained():
     before = outcome((gpu("g0", ("4g.24gb", 0, "a")),))
     swapped = compare(before, outcome((gpu("g0", ("4g.24gb", 0, "b")),)))
     assert [(item.tenants[0].model, item.slice_removed) for item in swapped.drains] == [("a", False)]
@@ -153,7 +151,7 @@ def test_tenants_that_change_on_slices_that_stay_are_drained() -> None:
     assert counts(left) == (1, 0) and left.drains[0].slice_removed
 
 
-def test_fleets_and_models_that_come_and_go() -> None:
+def test_fleets_and_models_that_come_and_go():
     one = (PlannedModel("a", "whole", 10.0, 1.0, 5.0),)
     before = outcome((gpu("g0", ("4g.24gb", 0, "a")), gpu("g1")), one)
     after = outcome(
@@ -191,7 +189,7 @@ def some_gpu(rng: random.Random, name: str) -> PlannedGpu:
     return gpu(name, *((profile, start, rng.choice(("a", "b"))) for profile, start in layout))
 
 
-def test_the_matching_is_as_good_as_every_permutation() -> None:
+def test_the_matching_is_as_good_as_every_permutation():
     for seed in range(40):
         rng = random.Random(seed)
         before = [some_gpu(rng, f"g{n}") for n in range(4)]
@@ -237,7 +235,7 @@ def test_large_fleets_are_matched_greedily(monkeypatch: pytest.MonkeyPatch) -> N
     ]
 
 
-def test_many_gpus_that_change_alike_are_one_sentence() -> None:
+def test_many_gpus_that_change_alike_are_one_sentence():
     before = outcome(tuple(gpu(f"g{n}", ("4g.24gb", 0, "a")) for n in range(9)))
     after = outcome(tuple(gpu(f"g{n}", ("2g.12gb", 0, "a"), ("2g.12gb", 2, "a")) for n in range(9)))
     lines = compare(before, after).lines
@@ -249,7 +247,7 @@ def test_many_gpus_that_change_alike_are_one_sentence() -> None:
     assert len(lines) == 3
 
 
-def test_plans_of_different_requests() -> None:
+def test_plans_of_different_requests():
     small, large = plan(published(1)), plan(published(2))
     found = compare(small, large)
     # One GPU leaves text to speech out; the second one serves it twice.
@@ -265,6 +263,6 @@ def test_plans_of_different_requests() -> None:
     assert counts(found) == (2, 0) and found.drains == ()
     assert [one.before_id for one in found.gpus].count(None) == 1
     asking = simple("m", {"4g.24gb": 8.0}, min_throughput_rps=9.0)
-    nothing = plan(PlanRequest((FleetEntry(A30),), (asking,)))
+    nothing = plan(on_a30(asking))
     with pytest.raises(InputFault, match="before: has no plan to compare: its search ended infeasible"):
         compare(nothing, small)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.planning.requests import A30, random_request
+from tests.support.planning.requests import A30, on_a30, random_request, whole_model
 from tests.support.seeds import in_blocks
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.confidence.assessment import PlanConfidence, assess_confidence
@@ -23,7 +23,6 @@ from torchsplit_core.planning.confidence.formatting import (
 )
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import (
-    FleetEntry,
     InputFault,
     PlanModel,
     PlanOutcome,
@@ -43,11 +42,11 @@ def point(
 
 
 def whole(name: str, *points: Point, **demands: float) -> PlanModel:
-    return PlanModel(name, (Variant("whole", (Stage("whole", points),)),), **demands)  # type: ignore[arg-type]
+    return whole_model(name, points, **demands)  # type: ignore[arg-type]
 
 
 def asked(*models: PlanModel, layout: tuple[str, ...] = ("2g.12gb", "2g.12gb")) -> PlanRequest:
-    return PlanRequest((FleetEntry(A30, layouts=(layout,)),), models)
+    return on_a30(*models, layouts=(layout,))
 
 
 def of(request: PlanRequest) -> PlanConfidence:
@@ -58,7 +57,7 @@ BERT = whole("bert", point("2g.12gb", 120.0, 95.0, 140.0), demand_rps=110.0)
 OCR = whole("ocr", point("2g.12gb", 50.0, 49.0, 52.0, "measured"), demand_rps=40.0)
 
 
-def test_a_verdict_by_hand() -> None:
+def test_a_verdict_by_hand():
     found = of(asked(BERT, OCR))
     bert, ocr = found.models
     assert (bert.meets, bert.meets_low, bert.is_open) == (True, False, True)
@@ -76,19 +75,19 @@ def test_a_verdict_by_hand() -> None:
     )
 
 
-def test_a_minimum_above_the_demand_is_what_is_wanted() -> None:
+def test_a_minimum_above_the_demand_is_what_is_wanted():
     found = of(asked(replace(BERT, demand_rps=10.0, min_throughput_rps=100.0), OCR))
     assert found.models[0].wanted_rps == 100.0 and not found.meets_low
     assert of(asked(replace(BERT, demand_rps=10.0, min_throughput_rps=0.0), OCR)).meets_low
 
 
 @pytest.mark.parametrize(("demand", "open_"), [(95.0, False), (95.1, True), (140.0, True), (140.1, False)])
-def test_open_is_what_the_interval_leaves_open(demand: float, open_: bool) -> None:
+def test_open_is_what_the_interval_leaves_open(demand, open_):
     found = of(asked(replace(BERT, demand_rps=demand), OCR))
     assert found.models[0].is_open == open_ and (found.next_measurement is not None) == open_
 
 
-def test_what_is_measured_closely_is_not_measured_again_and_what_is_wide_is() -> None:
+def test_what_is_measured_closely_is_not_measured_again_and_what_is_wide_is():
     for low, high, worth in ((99.0, 101.0, False), (90.0, 110.0, True)):
         model = whole("bert", point("2g.12gb", 100.0, low, high, "measured"), demand_rps=100.0)
         found = of(asked(model, OCR))
@@ -104,7 +103,7 @@ def test_what_is_measured_closely_is_not_measured_again_and_what_is_wide_is() ->
     )
 
 
-def test_equal_ones_go_by_name_and_who_has_nothing_fails_surest() -> None:
+def test_equal_ones_go_by_name_and_who_has_nothing_fails_surest():
     first, second = (whole(name, point("2g.12gb", 120.0, 95.0, 140.0), demand_rps=110.0) for name in "ba")
     assert of(asked(first, second)).surest_to_fail.name == "a"
     found = of(asked(first, second, OCR))
@@ -113,7 +112,7 @@ def test_equal_ones_go_by_name_and_who_has_nothing_fails_surest() -> None:
     assert format_low_shortfalls(many).endswith(" and 3 more")
 
 
-def test_two_stages_that_hold_a_model_alike_leave_the_wider_to_measure() -> None:
+def test_two_stages_that_hold_a_model_alike_leave_the_wider_to_measure():
     def cut(first: tuple[float, float], second: tuple[float, float]) -> PlanModel:
         stages = tuple(
             Stage(name, (point("2g.12gb", 100.0, *ends),)) for name, ends in (("one", first), ("two", second))
@@ -132,14 +131,14 @@ def test_two_stages_that_hold_a_model_alike_leave_the_wider_to_measure() -> None
     assert chosen(cut((80.0, 120.0), (80.0, 120.0))) == ("one", 0.0)
 
 
-def test_a_plan_at_the_low_end_is_judged_by_the_same_intervals() -> None:
+def test_a_plan_at_the_low_end_is_judged_by_the_same_intervals():
     low = replace(asked(BERT, OCR), solver=SolverOptions(plan_at="low"))
     assert replace(of(low), plan_at="nominal") == of(asked(BERT, OCR)) != of(low)
     outcome = plan(low)
     assert format_models(outcome)["bert"] == "95 requests/s (90 % interval 95 to 140, estimated)"
 
 
-def test_words_of_what_a_model_gets() -> None:
+def test_words_of_what_a_model_gets():
     outcome = plan(asked(BERT, whole("ocr", point("2g.12gb", 50.0, None, None, "measured"))))
     assert format_models(outcome) == {
         "bert": "120 requests/s (90 % interval 95 to 140, estimated)",
@@ -160,7 +159,7 @@ def test_words_of_what_a_model_gets() -> None:
     ]
 
 
-def test_another_request_and_no_plan_are_refused() -> None:
+def test_another_request_and_no_plan_are_refused():
     request = asked(BERT, OCR)
     outcome = plan(request)
     with pytest.raises(InputFault, match="answers another request"):
@@ -246,7 +245,7 @@ def narrowed(request: PlanRequest, place: tuple[object, ...]) -> PlanRequest:
 
 @pytest.mark.slow
 @in_blocks("seed", range(60), kept=1)
-def test_no_other_point_in_use_settles_more(seed: int) -> None:
+def test_no_other_point_in_use_settles_more(seed):
     request = unsure(random_request(seed, "leximin", "fractional" if seed % 2 else "exclusive"), seed)
     outcome = plan(request)
     if outcome.status not in ("optimal", "feasible"):
@@ -294,7 +293,7 @@ def worth_measuring(tenant: Tenant) -> bool:
     return high - low > 1e-9 * rps and (tenant.basis != "measured" or high - low > 0.1 * rps)
 
 
-def test_random_plans_leave_enough_open() -> None:
+def test_random_plans_leave_enough_open():
     found = 0
     for seed in range(12):
         request = unsure(random_request(seed, "leximin"), seed)

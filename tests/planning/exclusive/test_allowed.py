@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.planning.edits import with_model
 from tests.support.planning.oracle import best_plan
-from tests.support.planning.requests import A30, random_request, simple
+from tests.support.planning.requests import A30, on_a30, random_request, simple
 from tests.support.seeds import repeated
 from torchsplit_core.files import read_text, write_text
 from torchsplit_core.planning import plan
@@ -67,7 +68,7 @@ def bare(outcome: PlanOutcome | None) -> PlanOutcome | None:
 
 @repeated("kind", ["leximin", "min_gpus", "max_min", "weighted_sum"], kept=2)
 @pytest.mark.parametrize("sharing", ["exclusive", "fractional"])
-def test_it_is_planned_as_if_it_were_not_there(kind: str, sharing: str) -> None:
+def test_it_is_planned_as_if_it_were_not_there(kind, sharing):
     compared, mattered = 0, 0
     for seed in range(8 if sharing == "fractional" else 12):
         request = forbidding(seed, kind, sharing)
@@ -87,7 +88,7 @@ def test_it_is_planned_as_if_it_were_not_there(kind: str, sharing: str) -> None:
     assert compared > 3 and mattered > 0
 
 
-def test_the_best_plan_of_what_is_allowed_is_found() -> None:
+def test_the_best_plan_of_what_is_allowed_is_found():
     compared = 0
     for seed in range(24):
         request = forbidding(seed, "leximin", "exclusive")
@@ -121,7 +122,7 @@ def told(found: PlanExplanation | None) -> PlanExplanation:
     return replace(found, seconds=0.0)
 
 
-def test_explanations_and_quick_plans_do_not_know_it() -> None:
+def test_explanations_and_quick_plans_do_not_know_it():
     for request in (cut_or_whole(cut=False), cut_or_whole(whole=False)):
         found = explain_plan(request, plan(request))
         assert told(found) == told(explain_plan(without(request), plan(without(request))))
@@ -131,7 +132,7 @@ def test_explanations_and_quick_plans_do_not_know_it() -> None:
     assert {tenant.variant for g in outcome.gpus for s in g.slices for tenant in s.tenants} == {"whole"}
 
 
-def test_a_plan_that_uses_one_fails_its_check() -> None:
+def test_a_plan_that_uses_one_fails_its_check():
     outcome = plan(cut_or_whole())
     assert outcome.models[0].variant == "cut"
     request = cut_or_whole(cut=False)
@@ -141,7 +142,7 @@ def test_a_plan_that_uses_one_fails_its_check() -> None:
     assert not list(violations(other, replace(outcome, request_sha256=request_hash(other))))
 
 
-def test_by_hand_it_is_a_fault_and_never_chosen() -> None:
+def test_by_hand_it_is_a_fault_and_never_chosen():
     request = cut_or_whole(cut=False)
     found = evaluate(request, from_plan(plan(cut_or_whole())))
     assert found.outcome is None and {(f.model, f.problem, f.remedy) for f in found.faults} == {
@@ -159,7 +160,7 @@ def test_by_hand_it_is_a_fault_and_never_chosen() -> None:
     assert fault.problem == "names no stage, and variant cut has 2"
 
 
-def test_a_model_without_any_is_refused() -> None:
+def test_a_model_without_any_is_refused():
     with pytest.raises(InputFault) as caught:
         validate(cut_or_whole(cut=False, whole=False))
     fault = caught.value
@@ -167,7 +168,7 @@ def test_a_model_without_any_is_refused() -> None:
     assert "Allow one" in fault.remedy
 
 
-def test_the_file_says_only_what_is_not_allowed() -> None:
+def test_the_file_says_only_what_is_not_allowed():
     request = cut_or_whole(cut=False)
     text = write_text(request)
     assert text.count('"allowed": false') == 1 and '"allowed": true' not in text
@@ -180,15 +181,13 @@ def test_the_file_says_only_what_is_not_allowed() -> None:
         read_text(text.replace('"allowed": false', '"allowed": "no"'))
 
 
-def test_requests_from_before_keep_their_fingerprint() -> None:
-    asked = PlanRequest(
-        (FleetEntry(A30),), (PlanModel("a", (Variant("whole", (Stage("whole"),)),)),), link_gb_per_s=1.0
-    )
+def test_requests_from_before_keep_their_fingerprint():
+    asked = on_a30(PlanModel("a", (Variant("whole", (Stage("whole"),)),)), link_gb_per_s=1.0)
     # Recorded before variants could be forbidden.
     assert request_hash(asked) == "d071ca5ce4db8b0ddd0a599d0ef16a62a0709b964e3da393e02f1d7e288f61ef"
 
 
-def test_a_sweep_keeps_it_so_and_offers_no_type_for_it() -> None:
+def test_a_sweep_keeps_it_so_and_offers_no_type_for_it():
     request = cut_or_whole(cut=False)
     for _, one in sweep_requests(request, SweepRequest("demand", "bert", (1.0, 2.0))):
         assert [variant.allowed for variant in one.models[0].variants] == [True, False]
@@ -199,7 +198,7 @@ def test_a_sweep_keeps_it_so_and_offers_no_type_for_it() -> None:
         ),
     )
     whole = request.models[0].variants[0]
-    asked = replace(request, models=(replace(request.models[0], variants=(whole, far)), request.models[1]))
+    asked = with_model(request, 0, variants=(whole, far))
     with pytest.raises(InputFault, match="A100-80GB"):
         sweep_requests(asked, SweepRequest("gpus", "A100-80GB", (1.0,)))
     allowed = replace(far, allowed=True)

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("kind", ["leximin", "max_min", "weighted_sum", "min_gpus"])
 @repeated("block", range(3))
-def test_equal_to_every_plan_looked_at(kind: str, block: int) -> None:
+def test_equal_to_every_plan_looked_at(kind, block):
     planned = 0
     for seed in range(block * 10, block * 10 + 10):
         request = random_request(seed, kind)
@@ -52,14 +52,14 @@ def _separations(request, outcome) -> float:  # type: ignore[no-untyped-def]
     return total
 
 
-def test_published_a30_example() -> None:
+def test_published_a30_example():
     outcome = plan(published())
     assert outcome.status == "optimal"
     assert outcome.objective.sorted_normalised == pytest.approx((7.8, 26.0, 71.0, 5333.0))
     assert outcome.objective.proven_levels == 4 and outcome.objective.gap == 0.0
 
 
-def test_level_that_presolve_makes_continuous() -> None:
+def test_level_that_presolve_makes_continuous():
     """Here HiGHS 1.15.1, given a start, called a plan at half the third level optimal."""
     request = random_request(43, "leximin")
     expected = best_plan(request)
@@ -70,7 +70,7 @@ def test_level_that_presolve_makes_continuous() -> None:
     assert found == pytest.approx(expected[0]) and found[2] > 400
 
 
-def test_a_penalty_as_small_as_the_solvers_tolerance_hides_no_better_plan() -> None:
+def test_a_penalty_as_small_as_the_solvers_tolerance_hides_no_better_plan():
     """HiGHS 1.15.1 with its own tolerance proved 2.76 for the second level, which can be 3.45."""
     request = with_another_type(random_request(28, "leximin"))
     assert request.objective.separation_weight == 1e-6

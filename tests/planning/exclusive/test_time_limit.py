@@ -62,9 +62,7 @@ def _soft(kind: str, sharing: Sharing = "exclusive") -> PlanRequest:
 
 @pytest.mark.parametrize("kind", ["leximin", "weighted_sum"])
 @pytest.mark.parametrize("sharing", ["exclusive", "fractional"])
-def test_no_solver_call_gets_more_than_what_is_left(
-    kind: str, sharing: Sharing, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_solver_call_gets_more_than_what_is_left(kind, sharing, monkeypatch):
     clock = _Clock()
     monkeypatch.setattr(time, "perf_counter", clock)
     monkeypatch.setattr(formulation, "solve", clock.solve)
@@ -79,9 +77,7 @@ def test_no_solver_call_gets_more_than_what_is_left(
 
 @pytest.mark.parametrize("kind", ["leximin", "weighted_sum", "min_gpus"])
 @pytest.mark.parametrize("sharing", ["exclusive", "fractional"])
-def test_pairs_too_large_to_build_leave_the_plan_without_them(
-    kind: str, sharing: Sharing, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pairs_too_large_to_build_leave_the_plan_without_them(kind, sharing, monkeypatch):
     request = _soft(kind, sharing)
     free = plan(replace(request, colocations=(), sharing="exclusive"))
 
@@ -102,13 +98,13 @@ def test_pairs_too_large_to_build_leave_the_plan_without_them(
 
 
 @pytest.mark.parametrize("mode", ["exclusive", "pooled", "concrete"])
-def test_building_looks_at_the_clock(mode: formulation.Mode) -> None:
+def test_building_looks_at_the_clock(mode):
     problem = build_problem(_soft("leximin"), per_gpu=mode == "concrete")
     with pytest.raises(OutOfTime):
         building.build(problem, mode, until=time.perf_counter() - 1.0)
 
 
-def test_nothing_is_handed_over_that_takes_longer_than_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_handed_over_that_takes_longer_than_is_left(monkeypatch):
     calls: list[float] = []
 
     def told(_: Any, seconds: float, *, fine: bool) -> ModelSolution:

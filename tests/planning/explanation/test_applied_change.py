@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.app.values import request
+from tests.support.planning.edits import with_each_model
 from torchsplit_core import workflow
 from torchsplit_core.planning.explanation.applied_change import apply_effect
 from torchsplit_core.planning.explanation.explain import explain_plan
@@ -18,7 +19,7 @@ def gpu(old: int, new: int, gpu_id: str) -> ChangeEffect:
     return ChangeEffect("gpu", "better", old, new, gpu_type="A100-80GB", gpu_id=gpu_id)
 
 
-def test_what_it_said_is_what_the_changed_request_gives() -> None:
+def test_what_it_said_is_what_the_changed_request_gives():
     explanation = explain_plan(request(), workflow.plan(request()), time.perf_counter() + 60)
     assert explanation is not None
     better = [one for one in explanation.changes if one.effect == "better" and one.level in (1, None)]
@@ -29,7 +30,7 @@ def test_what_it_said_is_what_the_changed_request_gives() -> None:
         assert workflow.plan(asked).objective.sorted_normalised[0] == pytest.approx(change.value_after)
 
 
-def test_a_gpu_goes_to_the_entry_that_it_is_like() -> None:
+def test_a_gpu_goes_to_the_entry_that_it_is_like():
     fleet = (FleetEntry("A100-80GB", count=2), FleetEntry("A100-80GB", "n/g", node="n"))
     asked = replace(request(), gpus=fleet)
     ids = ("gpu0", "gpu1", "n/g")

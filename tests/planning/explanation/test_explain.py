@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.planning.insight import ask, changed, explain
-from tests.support.planning.requests import A30, published, simple
+from tests.support.planning.insight import changed, explain
+from tests.support.planning.requests import A30, on_a30, published, simple, whole_model
 from torchsplit_core import workflow
 from torchsplit_core.files import read_text, write_text
 from torchsplit_core.planning import plan
@@ -46,11 +46,11 @@ def evidence(found: PlanExplanation, model: str, kind: str) -> ChangeEffect:
 def batches(name: str, *rows: tuple[str, float, float], **demands: object) -> PlanModel:
     """A model of one stage with (profile, requests/s, latency in ms) rows, each a batch size of its own."""
     points = tuple(Point(A30, profile, n + 1, rate, ms) for n, (profile, rate, ms) in enumerate(rows))
-    return PlanModel(name, (Variant("whole", (Stage("whole", points),)),), **demands)  # type: ignore[arg-type]
+    return whole_model(name, points, **demands)  # type: ignore[arg-type]
 
 
-def test_capacity_binds_and_one_more_gpu_is_worth_what_it_brings() -> None:
-    found = explain(ask(simple("a", {"2g.12gb": 10.0}), simple("b", {"2g.12gb": 10.0})))
+def test_capacity_binds_and_one_more_gpu_is_worth_what_it_brings():
+    found = explain(on_a30(simple("a", {"2g.12gb": 10.0}), simple("b", {"2g.12gb": 10.0})))
     assert binds(found, "a") == binds(found, "b") == {"capacity": True}
     more = changed(found, "gpu", new=2.0)
     assert (more.effect, more.old, more.level, more.gpu_id) == ("better", 1.0, 1, "gpu0")
@@ -58,10 +58,10 @@ def test_capacity_binds_and_one_more_gpu_is_worth_what_it_brings() -> None:
     assert found.complete and [change.new for change in found.changes] == [2.0]
 
 
-def test_a_latency_limit_binds_and_a_tenth_more_is_enough_or_not() -> None:
+def test_a_latency_limit_binds_and_a_tenth_more_is_enough_or_not():
     rows = (("4g.24gb", 10.0, 10.0), ("4g.24gb", 16.0, 30.0))
     for limit, after in ((20.0, 10.0), (28.0, 16.0)):
-        found = explain(ask(batches("a", *rows, max_latency_ms=limit)))
+        found = explain(on_a30(batches("a", *rows, max_latency_ms=limit)))
         assert binds(found, "a") == {"capacity": True, "max_latency_ms": True}
         dropped = evidence(found, "a", "max_latency_ms")
         assert (dropped.old, dropped.new, dropped.value_after, dropped.proven) == (limit, None, 16.0, True)
@@ -69,7 +69,7 @@ def test_a_latency_limit_binds_and_a_tenth_more_is_enough_or_not() -> None:
         assert softer.new == pytest.approx(1.1 * limit)
         assert softer.effect == ("better" if after > 10.0 else "same")
         assert softer.value_after == softer.bound_after == after
-    found = explain(ask(batches("a", *rows, max_latency_ms=30.0)))
+    found = explain(on_a30(batches("a", *rows, max_latency_ms=30.0)))
     assert binds(found, "a") == {"capacity": True, "max_latency_ms": False}
 
 
@@ -80,30 +80,32 @@ def cut(link_bytes: float, **demands: object) -> PlanModel:
     return PlanModel("a", (variant,), **demands)  # type: ignore[arg-type]
 
 
-def test_a_link_binds_where_it_holds_throughput() -> None:
-    found = explain(ask(cut(1e8), link_gb_per_s=1.0))
+def test_a_link_binds_where_it_holds_throughput():
+    found = explain(on_a30(cut(1e8), link_gb_per_s=1.0))
     assert binds(found, "a") == {"capacity": True, "link": True}
     dropped = evidence(found, "a", "link")
     assert (dropped.old, dropped.new, dropped.value_before, dropped.value_after) == (1.0, None, 10.0, 40.0)
     faster = changed(found, "link")
     assert (faster.old, faster.new, faster.value_after, faster.proven) == (1.0, 2.0, 20.0, True)
-    free = explain(ask(cut(1e8), link_gb_per_s=100.0))
+    free = explain(on_a30(cut(1e8), link_gb_per_s=100.0))
     assert binds(free, "a") == {"capacity": True, "link": False}
     assert changed(free, "link").effect == "same"
-    assert "link" not in binds(explain(ask(cut(1e8))), "a")
-    assert "link" not in binds(explain(ask(cut(0.0), link_gb_per_s=1.0)), "a")
+    assert "link" not in binds(explain(on_a30(cut(1e8))), "a")
+    assert "link" not in binds(explain(on_a30(cut(0.0), link_gb_per_s=1.0)), "a")
 
 
-def test_a_link_binds_where_it_holds_a_latency_limit() -> None:
-    found = explain(ask(cut(1e8, max_latency_ms=60.0), link_gb_per_s=1.0))
+def test_a_link_binds_where_it_holds_a_latency_limit():
+    found = explain(on_a30(cut(1e8, max_latency_ms=60.0), link_gb_per_s=1.0))
     held = binds(found, "a")
     assert held["link"] is True and held["max_latency_ms"] is True
     assert evidence(found, "a", "link").value_after == 40.0
     # 100 ms of transfer and 20 ms of work are too long for 75 ms, half of them and the work are not.
-    assert changed(explain(ask(cut(1e8, max_latency_ms=75.0), link_gb_per_s=1.0)), "link").value_after == 20.0
+    assert (
+        changed(explain(on_a30(cut(1e8, max_latency_ms=75.0), link_gb_per_s=1.0)), "link").value_after == 20.0
+    )
 
 
-def test_the_network_binds_where_the_stages_stand_on_two_nodes() -> None:
+def test_the_network_binds_where_the_stages_stand_on_two_nodes():
     whole = (("4g.24gb",),)
     stages = tuple(Stage(name, (Point(A30, "4g.24gb", 1, 40.0, 10.0),)) for name in ("s0", "s1"))
     model = PlanModel("a", (Variant("cut", stages, (0.0,), cut_bytes_per_request=(1e8,)),))
@@ -119,64 +121,64 @@ def test_the_network_binds_where_the_stages_stand_on_two_nodes() -> None:
     ]
 
 
-def test_a_co_location_of_a_stage_is_told_of_its_model() -> None:
+def test_a_co_location_of_a_stage_is_told_of_its_model():
     other = simple("b", {"2g.12gb": 40.0})
-    tied = ask(cut(0.0), other, count=2, colocations=(Colocation(("a/s0", "b")),))
+    tied = on_a30(cut(0.0), other, count=2, colocations=(Colocation(("a/s0", "b")),))
     assert set(binds(explain(tied), "a")) == {"capacity", "colocation"} == set(binds(explain(tied), "b"))
 
 
-def test_memory_binds_where_a_point_does_not_fit() -> None:
+def test_memory_binds_where_a_point_does_not_fit():
     points = (
         Point(A30, "4g.24gb", 1, 20.0, 5.0, memory_gib=30.0),
         Point(A30, "2g.12gb", 1, 5.0, 5.0, memory_gib=4.0),
     )
-    model = PlanModel("a", (Variant("whole", (Stage("whole", points),)),))
-    found = explain(ask(model))
+    model = whole_model("a", points)
+    found = explain(on_a30(model))
     assert binds(found, "a") == {"capacity": True, "memory": True}
     assert evidence(found, "a", "memory").value_after == 20.0
     # Where all of it fits, whole slices make memory no limit at all.
-    fits = explain(ask(simple("a", {"4g.24gb": 20.0}, memory_gib=20.0)))
+    fits = explain(on_a30(simple("a", {"4g.24gb": 20.0}, memory_gib=20.0)))
     assert binds(fits, "a") == {"capacity": True}
 
 
-def test_memory_of_co_tenants_binds() -> None:
+def test_memory_of_co_tenants_binds():
     models = [simple(name, {"4g.24gb": 10.0}, memory_gib=14.0) for name in "ab"]
-    found = explain(ask(*models, sharing="fractional"))
+    found = explain(on_a30(*models, sharing="fractional"))
     assert binds(found, "a") == {"capacity": True, "memory": True}
     assert evidence(found, "a", "memory").value_after == pytest.approx(5.0, rel=1e-5)
 
 
-def test_colocation_binds() -> None:
+def test_colocation_binds():
     models = [simple(name, {"4g.24gb": 10.0}) for name in "ab"]
-    found = explain(ask(*models, count=2, colocations=(Colocation(("a", "b")),)))
+    found = explain(on_a30(*models, count=2, colocations=(Colocation(("a", "b")),)))
     assert binds(found, "a") == binds(found, "b") == {"capacity": False, "colocation": True}
     dropped = evidence(found, "b", "colocation")
     assert (dropped.models, dropped.value_before, dropped.value_after) == (("a", "b"), 0.0, 10.0)
 
 
-def test_the_last_separation_that_costs_can_be_dropped() -> None:
+def test_the_last_separation_that_costs_can_be_dropped():
     models = [simple(name, {"4g.24gb": 10.0}) for name in "ab"]
     pair = Colocation(("a", "b"), "soft", 2.0)
-    found = explain(ask(*models, count=2, colocations=(pair,), objective=Objective(separation_weight=1.0)))
+    found = explain(on_a30(*models, count=2, colocations=(pair,), objective=Objective(separation_weight=1.0)))
     dropped = evidence(found, "a", "colocation")
     # Each of the two GPUs tears the pair apart: 2 · 2 bytes.
     assert (dropped.value_before, dropped.value_after, dropped.effect) == (6.0, 10.0, "better")
 
 
-def test_the_tenants_of_a_slice_bind() -> None:
+def test_the_tenants_of_a_slice_bind():
     models = [simple(name, {"4g.24gb": 10.0}) for name in "ab"]
-    found = explain(ask(*models, sharing="fractional", max_tenants_per_slice=1))
+    found = explain(on_a30(*models, sharing="fractional", max_tenants_per_slice=1))
     assert binds(found, "a") == {"capacity": True, "max_tenants_per_slice": True}
     dropped = evidence(found, "a", "max_tenants_per_slice")
     assert dropped.old == 1.0 and dropped.value_after == pytest.approx(5.0, rel=1e-5)
 
 
-def test_a_cap_binds_the_model_and_capacity_the_next() -> None:
-    alone = explain(ask(simple("a", {"4g.24gb": 40.0}, demand_rps=10.0, cap_at_demand=True)))
+def test_a_cap_binds_the_model_and_capacity_the_next():
+    alone = explain(on_a30(simple("a", {"4g.24gb": 40.0}, demand_rps=10.0, cap_at_demand=True)))
     assert binds(alone, "a") == {"capacity": False, "cap_at_demand": True}
     assert evidence(alone, "a", "cap_at_demand").value_after == 4.0
     capped = simple("a", {"2g.12gb": 10.0}, demand_rps=10.0, cap_at_demand=True)
-    found = explain(ask(capped, simple("b", {"2g.12gb": 30.0}, demand_rps=10.0)))
+    found = explain(on_a30(capped, simple("b", {"2g.12gb": 30.0}, demand_rps=10.0)))
     # Without its cap, a could have more only where b has nothing; b's level rises from 3 to 9.
     assert binds(found, "a") == {"capacity": False, "cap_at_demand": False}
     assert binds(found, "b") == {"capacity": True}
@@ -185,19 +187,19 @@ def test_a_cap_binds_the_model_and_capacity_the_next() -> None:
     assert [(entry.model, entry.level) for entry in found.models] == [("a", 1), ("b", 2)]
 
 
-def test_a_later_level_can_rise_with_the_first() -> None:
-    found = explain(ask(simple("a", {"2g.12gb": 10.0}), simple("b", {"1g.6gb": 8.0})))
+def test_a_later_level_can_rise_with_the_first():
+    found = explain(on_a30(simple("a", {"2g.12gb": 10.0}), simple("b", {"1g.6gb": 8.0})))
     # 2g for a, two 1g for b; with one more GPU three 2g and two 1g at best: 16 and 30.
     assert (changed(found, "gpu", new=2.0).level, changed(found, "gpu", new=2.0).value_after) == (1, 20.0)
     assert binds(found, "a") == binds(found, "b") == {"capacity": True}
 
 
-def test_a_minimum_binds_and_its_model_may_not_be_the_one_that_gains() -> None:
+def test_a_minimum_binds_and_its_model_may_not_be_the_one_that_gains():
     models = (
         simple("a", {"2g.12gb": 15.0}, min_throughput_rps=30.0),
         simple("b", {"2g.12gb": 10.0}),
     )
-    found = explain(ask(*models))
+    found = explain(on_a30(*models))
     dropped = evidence(found, "a", "min_throughput_rps")
     assert (dropped.effect, dropped.level) == ("better", 1)
     assert (dropped.value_before, dropped.value_after) == (0.0, 10.0)
@@ -206,30 +208,30 @@ def test_a_minimum_binds_and_its_model_may_not_be_the_one_that_gains() -> None:
     assert (lower.old, lower.new, lower.effect) == (30.0, pytest.approx(27.0), "same")
 
 
-def test_a_model_without_an_admissible_point() -> None:
+def test_a_model_without_an_admissible_point():
     model = simple("a", {"4g.24gb": 10.0}, latency_ms=22.0, max_latency_ms=20.5)
-    found = explain(ask(model))
+    found = explain(on_a30(model))
     assert binds(found, "a") == {"no_admissible_point": True, "max_latency_ms": True}
     assert changed(found, "max_latency_ms", "a").value_after == 10.0
 
 
-def test_max_min_asks_nothing_for_the_better_served() -> None:
+def test_max_min_asks_nothing_for_the_better_served():
     models = (simple("a", {"2g.12gb": 10.0}), simple("b", {"2g.12gb": 30.0}))
-    found = explain(ask(*models, objective=Objective("max_min")))
+    found = explain(on_a30(*models, objective=Objective("max_min")))
     assert binds(found, "a") == {"capacity": True}
     assert binds(found, "b") == {"objective": True}
 
 
-def test_fewest_gpus() -> None:
+def test_fewest_gpus():
     model = simple("a", {"4g.24gb": 10.0}, min_throughput_rps=15.0)
-    found = explain(ask(model, count=2, objective=Objective("min_gpus")))
+    found = explain(on_a30(model, count=2, objective=Objective("min_gpus")))
     assert binds(found, "a") == {"capacity": False, "min_throughput_rps": True}
     dropped = evidence(found, "a", "min_throughput_rps")
     assert (dropped.value_before, dropped.value_after, dropped.bound_after) == (2.0, 0.0, 0.0)
     assert changed(found, "min_throughput_rps", "a").effect == "same"
     fewer = changed(found, "gpu", new=1.0)
     assert (fewer.effect, fewer.value_after, fewer.proven) == ("infeasible", None, True)
-    idle = explain(ask(model, count=3, objective=Objective("min_gpus")))
+    idle = explain(on_a30(model, count=3, objective=Objective("min_gpus")))
     assert changed(idle, "gpu", new=2.0).effect == "same"
 
 
@@ -238,8 +240,8 @@ def reason_of(found: PlanExplanation, *layout: str) -> LayoutReason:
     return one
 
 
-def test_layouts_without_use_or_beaten_slice_by_slice() -> None:
-    found = explain(ask(simple("a", {"2g.12gb": 10.0})))
+def test_layouts_without_use_or_beaten_slice_by_slice():
+    found = explain(on_a30(simple("a", {"2g.12gb": 10.0})))
     assert reason_of(found, "4g.24gb").reason == "no_use"
     mixed = reason_of(found, "1g.6gb", "1g.6gb", "2g.12gb")
     assert (mixed.reason, mixed.dominated_by) == ("dominated", ("2g.12gb", "2g.12gb"))
@@ -247,8 +249,8 @@ def test_layouts_without_use_or_beaten_slice_by_slice() -> None:
     assert len(found.layouts) == 3
 
 
-def test_layouts_are_tried_on_one_gpu() -> None:
-    found = explain(ask(simple("a", {"1g.6gb": 3.0, "2g.12gb": 10.0, "4g.24gb": 15.0})))
+def test_layouts_are_tried_on_one_gpu():
+    found = explain(on_a30(simple("a", {"1g.6gb": 3.0, "2g.12gb": 10.0, "4g.24gb": 15.0})))
     values = {
         ("1g.6gb",) * 4: 12.0,
         ("1g.6gb", "1g.6gb", "2g.12gb"): 16.0,
@@ -261,9 +263,9 @@ def test_layouts_are_tried_on_one_gpu() -> None:
         assert reason.trial.value_after == reason.trial.bound_after == value
 
 
-def test_a_layout_as_good_as_the_one_in_use() -> None:
+def test_a_layout_as_good_as_the_one_in_use():
     models = (simple("a", {"1g.6gb": 5.0}), simple("b", {"2g.12gb": 10.0, "4g.24gb": 10.0}))
-    found = explain(ask(*models, count=2))
+    found = explain(on_a30(*models, count=2))
     layouts = {reason.layout: reason for reason in found.layouts}
     assert layouts[("4g.24gb",)].reason == "dominated"
     for reason in layouts.values():
@@ -271,8 +273,8 @@ def test_a_layout_as_good_as_the_one_in_use() -> None:
             assert reason.trial.value_after == reason.trial.value_before
 
 
-def test_the_price_of_each_step() -> None:
-    whole = ask(*(simple(name, {"4g.24gb": 10.0}) for name in "ab"))
+def test_the_price_of_each_step():
+    whole = on_a30(*(simple(name, {"4g.24gb": 10.0}) for name in "ab"))
     steps = {step.step: step for step in explain(whole).steps}
     assert list(steps) == ["relaxed", "shared", "plan"]
     assert steps["relaxed"].bound == pytest.approx(5.0) and steps["relaxed"].value is None
@@ -286,7 +288,7 @@ def test_the_price_of_each_step() -> None:
 
 
 @pytest.mark.parametrize("sharing", ["exclusive", "fractional"])
-def test_one_more_gpu_is_worth_what_planning_with_it_gives(sharing: str) -> None:
+def test_one_more_gpu_is_worth_what_planning_with_it_gives(sharing):
     request = published(sharing=sharing)
     found = explain(request)
     for count in (1, 3):
@@ -296,7 +298,7 @@ def test_one_more_gpu_is_worth_what_planning_with_it_gives(sharing: str) -> None
         assert change.value_after == pytest.approx(again[change.level - 1], rel=1e-5, abs=1e-9)
 
 
-def test_gpus_of_one_type_that_differ_are_told_apart() -> None:
+def test_gpus_of_one_type_that_differ_are_told_apart():
     fleet = (FleetEntry(A30, layouts=(("4g.24gb",),)), FleetEntry(A30, id="mine"))
     found = explain(PlanRequest(fleet, (simple("a", {"2g.12gb": 10.0, "4g.24gb": 12.0}),)))
     after = {change.gpu_id: change.value_after for change in found.changes if change.new == 2.0}
@@ -306,17 +308,17 @@ def test_gpus_of_one_type_that_differ_are_told_apart() -> None:
 # Where it comes from and goes to
 
 
-def test_only_plans_of_the_request_are_explained() -> None:
+def test_only_plans_of_the_request_are_explained():
     request = published()
     with pytest.raises(InputFault, match="answers another request than the one to be explained"):
         explain_plan(replace(request, link_gb_per_s=1.0), plan(request))
-    impossible = ask(simple("a", {"4g.24gb": 10.0}, min_throughput_rps=12.5))
+    impossible = on_a30(simple("a", {"4g.24gb": 10.0}, min_throughput_rps=12.5))
     assert explain_plan(impossible, plan(impossible)) is None
     assert workflow.plan(impossible, explain=True).explanation is None
 
 
-def test_an_explanation_is_written_and_read_field_for_field() -> None:
-    request = ask(
+def test_an_explanation_is_written_and_read_field_for_field():
+    request = on_a30(
         simple("a", {"1g.6gb": 3.0, "2g.12gb": 10.0}, max_latency_ms=20.0, min_throughput_rps=1.0),
         simple("b", {"2g.12gb": 10.0}),
         count=2,

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.planning.insight import LONG_S, changed, explain
 from tests.support.planning.oracle import best_plan
-from tests.support.planning.requests import A30, published, random_request, simple, with_tiers
+from tests.support.planning.requests import on_a30, published, random_request, simple, with_tiers
 from tests.support.seeds import repeated
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.explanation import planner_process
@@ -25,13 +25,13 @@ from torchsplit_core.planning.explanation.level_comparison import compare_levels
 from torchsplit_core.planning.explanation.relaxation_bound import relaxation_bound
 from torchsplit_core.planning.explanation.unused_layouts import gpu_classes
 from torchsplit_core.planning.outcome.levels import NO_PLAN, Levels
-from torchsplit_core.values import ChangeEffect, FleetEntry, Objective, PlanRequest
+from torchsplit_core.values import ChangeEffect, Objective, PlanRequest
 
 pytestmark = pytest.mark.slow
 
 
 @repeated("kind", ["max_min", "max_min with tiers", "weighted_sum", "min_gpus"], kept=2)
-def test_the_relaxed_bound_holds(kind: str) -> None:
+def test_the_relaxed_bound_holds(kind):
     seen = 0
     for seed in range(25):
         request = random_request(seed, kind.partition(" ")[0], "fractional" if seed % 2 else "exclusive")
@@ -55,7 +55,7 @@ def test_the_relaxed_bound_holds(kind: str) -> None:
     ("kind", "seeds"),
     [("leximin", 9), ("max_min", 8), ("weighted_sum", 8), ("min_gpus", 8), ("leximin with tiers", 9)],
 )
-def test_every_statement_against_a_look_at_all_plans(kind: str, seeds: int) -> None:
+def test_every_statement_against_a_look_at_all_plans(kind, seeds):
     checked = 0
     for seed in range(seeds):
         request = random_request(seed, kind.partition(" ")[0])
@@ -165,7 +165,7 @@ def test_comparisons_claim_no_more_than_is_proven(
         assert found.exact == exact
 
 
-def test_without_time_nothing_is_claimed() -> None:
+def test_without_time_nothing_is_claimed():
     request = published()
     found = explain_plan(request, plan(request), time.perf_counter())
     assert found is not None and not found.complete
@@ -173,7 +173,7 @@ def test_without_time_nothing_is_claimed() -> None:
     assert {limit.binds for entry in found.models for limit in entry.limits} == {None}
 
 
-def test_a_planner_that_does_not_answer_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planner_that_does_not_answer_is_ended(monkeypatch):
     request = published()
     outcome = plan(request)
     monkeypatch.setattr(planner_process, "_plan_request", lambda *_: time.sleep(1e6))
@@ -182,7 +182,7 @@ def test_a_planner_that_does_not_answer_is_ended(monkeypatch: pytest.MonkeyPatch
     assert {change.effect for change in found.changes} <= {"open", "not_examined"}
 
 
-def test_a_planner_that_fails_leaves_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planner_that_fails_leaves_bounds(monkeypatch):
     request = published()
     outcome = plan(request)
     monkeypatch.setattr(planner_process, "_plan_request", lambda *_: 1 / 0)
@@ -194,9 +194,9 @@ def test_a_planner_that_fails_leaves_bounds(monkeypatch: pytest.MonkeyPatch) -> 
     assert more.bound_after == pytest.approx(1.5 * found.steps[0].bound)  # type: ignore[operator]
 
 
-def test_a_relaxation_that_highs_does_not_take_bounds_nothing() -> None:
+def test_a_relaxation_that_highs_does_not_take_bounds_nothing():
     fast = simple("fast", {"4g.24gb": 1e16})
-    request = PlanRequest((FleetEntry(A30),), (fast,), objective=Objective("max_min"))
+    request = on_a30(fast, objective=Objective("max_min"))
     assert relaxation_bound(request, 10.0) is None
     known = relaxation_bound(PlanRequest(request.gpus, (simple("slow", {"4g.24gb": 10.0}),)), 10.0)
     assert known is not None and known.bound == pytest.approx(10.0)

@@ -41,12 +41,12 @@ def documented() -> list[str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_program_is_the_golden_one(name: str) -> None:
+def test_the_program_is_the_golden_one(name):
     golden = (GOLDEN / f"{name}.lp").read_text(encoding="utf-8")
     assert golden_text(name) == golden, "run python -m tools.write_golden_lps and look at what changed"
 
 
-def test_every_family_has_a_golden_file_and_every_golden_file_a_family() -> None:
+def test_every_family_has_a_golden_file_and_every_golden_file_a_family():
     files = {path.stem for path in GOLDEN.glob("*.lp")}
     assert files == set(NAMES)
     families = documented()
@@ -54,7 +54,7 @@ def test_every_family_has_a_golden_file_and_every_golden_file_a_family() -> None
     assert {name.split("-")[0] for name in files - set(MATRICES)} == set(families)
 
 
-def test_every_constraint_belongs_to_a_documented_family() -> None:
+def test_every_constraint_belongs_to_a_documented_family():
     families, met = documented(), set()
     for build in BUILDS.values():
         for component in constraint_names(build()):
@@ -64,7 +64,7 @@ def test_every_constraint_belongs_to_a_documented_family() -> None:
     assert met == set(families)
 
 
-def test_the_document_and_the_formulation_have_the_same_table() -> None:
+def test_the_document_and_the_formulation_have_the_same_table():
     there = table(DOCS.read_text(encoding="utf-8"), FAMILIES)
     here = table(formulation_build.__doc__ or "", FAMILIES)
     assert len(there) == len(here) > 20
@@ -80,7 +80,7 @@ def _names_agree(documented: Row, told: Row) -> bool:
 
 
 @pytest.mark.parametrize(("path", "golden"), zip(PROGRAMS, ("master", "pooled"), strict=True))
-def test_the_rows_of_a_matrix_are_told_in_its_table(path: str, golden: str) -> None:
+def test_the_rows_of_a_matrix_are_told_in_its_table(path, golden):
     text = DOCS.read_text(encoding="utf-8")
     there = table(text.split(f"`{path}`", 1)[1], ROWS)
     assert there == table(PROGRAMS[path].__doc__ or "", ROWS)

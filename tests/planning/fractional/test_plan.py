@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.planning.requests import A30, published, random_request, simple
+from tests.support.planning.requests import A30, on_a30, published, random_request, simple
 from tests.support.planning.shared_oracle import best_shared
 from tests.support.planning.shared_requests import small
 from tests.support.seeds import repeated
 from torchsplit_core.planning import plan, violations
-from torchsplit_core.values import Colocation, FleetEntry, Objective, PlanRequest, SolverOptions
+from torchsplit_core.values import Colocation, FleetEntry, Objective, SolverOptions
 
 pytestmark = pytest.mark.slow
 
 
 @repeated("kind", ["leximin", "max_min"], kept=1)
-def test_equal_to_every_set_of_tenants(kind: str) -> None:
+def test_equal_to_every_set_of_tenants(kind):
     planned = 0
     for seed in (*range(24), 77):
         request = small(seed, kind)
@@ -35,7 +35,7 @@ def test_equal_to_every_set_of_tenants(kind: str) -> None:
     assert planned >= 10
 
 
-def test_published_example_shared_is_fairer_than_exclusive() -> None:
+def test_published_example_shared_is_fairer_than_exclusive():
     outcome = plan(published(2, sharing="fractional"))
     assert outcome.status == "optimal"
     # All four rise together: one more request/s of each costs 1/7.8 + 1/142 + 1/90 + 1/12166 of a GPU.
@@ -44,11 +44,9 @@ def test_published_example_shared_is_fairer_than_exclusive() -> None:
     assert outcome.objective.sorted_normalised[0] > 7.8
 
 
-def test_memory_of_co_tenants_fits_together() -> None:
+def test_memory_of_co_tenants_fits_together():
     heavy = [simple(f"m{i}", {"4g.24gb": 10.0}, memory_gib=14.0) for i in range(2)]
-    request = PlanRequest(
-        (FleetEntry(A30),), tuple(heavy), objective=Objective("max_min"), sharing="fractional"
-    )
+    request = on_a30(*heavy, objective=Objective("max_min"), sharing="fractional")
     assert plan(request).objective.value == 0.0
     light = [replace_memory(item, 11.0) for item in heavy]
     assert plan(replace(request, models=tuple(light))).objective.value == pytest.approx(5.0)
@@ -59,24 +57,24 @@ def replace_memory(item, gib: float):  # type: ignore[no-untyped-def]
     return simple(item.name, rates, memory_gib=gib)
 
 
-def test_latency_sets_the_least_share() -> None:
+def test_latency_sets_the_least_share():
     # 10 ms within 20 ms needs half a slice, so three models cannot share one.
     models = tuple(simple(f"m{i}", {"4g.24gb": 10.0}, max_latency_ms=20.0) for i in range(3))
-    request = PlanRequest((FleetEntry(A30),), models, objective=Objective("max_min"), sharing="fractional")
+    request = on_a30(*models, objective=Objective("max_min"), sharing="fractional")
     assert plan(request).objective.value == 0.0
     outcome = plan(replace(request, models=models[:2]))
     assert outcome.objective.value == pytest.approx(5.0)
     assert [item.latency_ms for item in outcome.models] == pytest.approx([20.0, 20.0])
 
 
-def test_most_tenants_and_hard_colocation() -> None:
+def test_most_tenants_and_hard_colocation():
     models = tuple(simple(f"m{i}", {"4g.24gb": 10.0}) for i in range(2))
-    request = PlanRequest(
-        (FleetEntry(A30, count=2),),
-        models,
-        (Colocation(("m0", "m1")),),
-        Objective("max_min"),
-        "fractional",
+    request = on_a30(
+        *models,
+        count=2,
+        colocations=(Colocation(("m0", "m1")),),
+        objective=Objective("max_min"),
+        sharing="fractional",
         solver=SolverOptions(20.0),
     )
     outcome = plan(request)
@@ -85,18 +83,16 @@ def test_most_tenants_and_hard_colocation() -> None:
     assert alone.objective.value == 0.0
 
 
-def test_fewest_gpus_with_shares() -> None:
+def test_fewest_gpus_with_shares():
     models = tuple(simple(f"m{i}", {"4g.24gb": 10.0}, min_throughput_rps=5.0) for i in range(3))
-    request = PlanRequest(
-        (FleetEntry(A30, count=3),), models, objective=Objective("min_gpus"), sharing="fractional"
-    )
+    request = on_a30(*models, count=3, objective=Objective("min_gpus"), sharing="fractional")
     outcome = plan(request)
     assert outcome.status == "optimal" and outcome.objective.value == 2.0
     assert plan(replace(request, sharing="exclusive")).objective.value == 3.0
 
 
 @pytest.mark.parametrize("kind", ["leximin", "weighted_sum", "min_gpus"])
-def test_shares_are_never_worse_than_whole_slices(kind: str) -> None:
+def test_shares_are_never_worse_than_whole_slices(kind):
     """Every field of the contract at once; each outcome has passed the check before it left."""
     sign = -1.0 if kind == "min_gpus" else 1.0
     for seed in range(6):

@@ -9,7 +9,8 @@ from functools import cache
 
 import pytest
 
-from tests.support.planning.requests import A30, LAYOUTS, model, simple
+from tests.support.planning.edits import with_points
+from tests.support.planning.requests import A30, LAYOUTS, model, on_a30, simple, whole_model
 from tests.support.planning.shared_oracle import _leximin, best_shared
 from tests.support.planning.shared_requests import small
 from tests.support.seeds import repeated
@@ -28,8 +29,6 @@ from torchsplit_core.values import (
     PlanOutcome,
     PlanRequest,
     Point,
-    Stage,
-    Variant,
     ignore_progress,
 )
 
@@ -45,21 +44,12 @@ def free(seed: int) -> PlanRequest:
     if seed % 2:
         models = (*models, replace(_unlimited(model(rng, "m2", 1, cuts=False)), min_throughput_rps=None))
     layouts = rng.choice([LAYOUTS[1:2], LAYOUTS[2:3], (("4g.24gb",), ("1g.6gb", "2g.12gb"))])
-    return PlanRequest((FleetEntry(A30, layouts=layouts),), models, sharing="fractional")
+    return on_a30(*models, layouts=layouts, sharing="fractional")
 
 
 def _unlimited(spec: PlanModel) -> PlanModel:
-    variants = tuple(
-        replace(
-            variant,
-            stages=tuple(
-                replace(stage, points=tuple(replace(point, memory_gib=0.0) for point in stage.points))
-                for stage in variant.stages
-            ),
-        )
-        for variant in spec.variants
-    )
-    return replace(spec, variants=variants[-1:], max_latency_ms=None)
+    light = with_points(spec, lambda point: replace(point, memory_gib=0.0))
+    return replace(light, variants=light.variants[-1:], max_latency_ms=None)
 
 
 REQUESTS = [*(small(seed, "leximin") for seed in range(40)), *map(free, range(40))]
@@ -124,7 +114,7 @@ def quick(request: PlanRequest) -> PlanOutcome | None:
 
 
 @repeated("block", range(8), kept=2)
-def test_bounds_are_never_below_the_best_plan(block: int) -> None:
+def test_bounds_are_never_below_the_best_plan(block):
     bounded = 0
     for number in range(block * 10, block * 10 + 10):
         request, shares = REQUESTS[number], pooled(REQUESTS[number])
@@ -154,7 +144,7 @@ def caps_reached(request: PlanRequest, shares: AggregatedShares, values: tuple[f
 
 
 @pytest.mark.parametrize("number", FREE)
-def test_the_bound_is_met_where_nothing_ties_slices(number: int) -> None:
+def test_the_bound_is_met_where_nothing_ties_slices(number):
     values, shares = best(number), pooled(REQUESTS[number])
     # With one layout divisible GPUs are whole ones, so nothing that is possible is missed.
     several = len(REQUESTS[number].gpus[0].layouts or ()) > 1
@@ -175,7 +165,7 @@ def test_the_bound_is_met_where_nothing_ties_slices(number: int) -> None:
 
 
 @repeated("block", range(8), kept=2)
-def test_what_the_quick_plan_proves_is_true(block: int) -> None:
+def test_what_the_quick_plan_proves_is_true(block):
     planned = 0
     for number in range(block * 10, block * 10 + 10):
         outcome, values = quick(REQUESTS[number]), best(number)
@@ -192,7 +182,7 @@ def test_what_the_quick_plan_proves_is_true(block: int) -> None:
     assert planned >= 2
 
 
-def test_no_minimum_that_some_plan_meets_is_called_out_of_reach() -> None:
+def test_no_minimum_that_some_plan_meets_is_called_out_of_reach():
     refused = 0
     for number, request in enumerate(REQUESTS):
         possible = relaxation_meets_minima(build_problem(request))
@@ -203,13 +193,13 @@ def test_no_minimum_that_some_plan_meets_is_called_out_of_reach() -> None:
     assert refused >= 3
 
 
-def test_a_cap_settles_its_level_and_the_others_rise_on() -> None:
+def test_a_cap_settles_its_level_and_the_others_rise_on():
     """By hand: three models share two halves of 10 requests/s each; one counts no more than 2."""
     specs = [
         replace(spec, demand_rps=demand, weight=1 / demand, cap_at_demand=demand < 100)
         for spec, demand in zip(small_models(), (2.0, 100.0, 100.0), strict=True)
     ]
-    shares = pooled(PlanRequest((FleetEntry(A30, layouts=LAYOUTS[1:2]),), tuple(specs), sharing="fractional"))
+    shares = pooled(on_a30(*specs, layouts=LAYOUTS[1:2], sharing="fractional"))
     assert shares is not None
     assert shares.level == 1 and shares.bound == pytest.approx(9.0)
     assert shares.bound_after(2, 9.0) == pytest.approx(9.0)
@@ -218,7 +208,7 @@ def test_a_cap_settles_its_level_and_the_others_rise_on() -> None:
     assert sorted(shares.amounts.values()) == pytest.approx([0.2, 0.9, 0.9])
 
 
-def test_a_loss_in_packing_is_not_called_proven() -> None:
+def test_a_loss_in_packing_is_not_called_proven():
     """By hand: two tenants a slice string eleven models on six slices into five parts, one of them a pair."""
     request = PlanRequest(
         (FleetEntry(A30, count=3, layouts=LAYOUTS[1:2]),),
@@ -234,16 +224,14 @@ def test_a_loss_in_packing_is_not_called_proven() -> None:
     assert outcome.objective.bound == pytest.approx(60 / 11)
 
 
-def test_of_several_points_of_a_slice_the_fastest_bounds() -> None:
+def test_of_several_points_of_a_slice_the_fastest_bounds():
     """By hand: the faster point leaves no memory for a neighbour, the bound must not mind."""
     two = (
         Point(A30, "2g.12gb", 1, 10.0, 10.0, memory_gib=2.0),
         Point(A30, "2g.12gb", 8, 16.0, 10.0, memory_gib=10.0),
     )
-    models = tuple(
-        PlanModel(f"m{number}", (Variant("whole", (Stage("whole", two),)),)) for number in range(3)
-    )
-    request = PlanRequest((FleetEntry(A30, layouts=LAYOUTS[1:2]),), models, sharing="fractional")
+    models = tuple(whole_model(f"m{number}", two) for number in range(3))
+    request = on_a30(*models, layouts=LAYOUTS[1:2], sharing="fractional")
     shares, values = pooled(request), best_shared(request)
     assert shares is not None and values is not None
     assert values[0] < shares.bound == pytest.approx(32 / 3)

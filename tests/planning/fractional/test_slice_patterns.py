@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.planning.requests import A30, simple
+from tests.support.planning.requests import on_a30, simple
 from tests.support.planning.shared_oracle import best_shared
 from tests.support.planning.shared_requests import small
 from torchsplit_core.planning import plan, violations
@@ -22,7 +22,7 @@ from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.request.objective import unit_rps
 from torchsplit_core.planning.timing import Stopwatch
 from torchsplit_core.profiling.library import mix_request
-from torchsplit_core.values import FleetEntry, Objective, PlanRequest, SolverOptions, ignore_progress
+from torchsplit_core.values import Objective, PlanRequest, SolverOptions, ignore_progress
 
 
 def _filled(problem: Problem, wanted: dict[int, float], most_cost: float) -> Assignment | None:
@@ -41,7 +41,7 @@ def _checked(problem: Problem, found: Assignment) -> list[str]:
 
 
 @pytest.mark.slow
-def test_what_every_set_of_tenants_can_give_is_found_and_never_more() -> None:
+def test_what_every_set_of_tenants_can_give_is_found_and_never_more():
     tried = found = 0
     for seed in range(24):
         request = small(seed, "max_min")
@@ -64,7 +64,7 @@ def test_what_every_set_of_tenants_can_give_is_found_and_never_more() -> None:
     assert tried >= 7 and found >= tried - 1
 
 
-def test_a_published_mix_fits_on_fewer_gpus_than_whole_slices_need() -> None:
+def test_a_published_mix_fits_on_fewer_gpus_than_whole_slices_need():
     request = replace(mix_request("S1", 4, "min_gpus"), sharing="fractional")
     problem = build_problem(request)
     minima = {number: spec.min_throughput_rps or 0.0 for number, spec in enumerate(request.models)}
@@ -78,16 +78,17 @@ def _three() -> PlanRequest:
     models = tuple(
         replace(simple(f"m{i}", {"4g.24gb": 10.0}, memory_gib=4.0), min_throughput_rps=4.0) for i in range(3)
     )
-    return PlanRequest(
-        (FleetEntry(A30, count=3, layouts=(("4g.24gb",),)),),
-        models,
+    return on_a30(
+        *models,
+        count=3,
+        layouts=(("4g.24gb",),),
         objective=Objective("min_gpus"),
         sharing="fractional",
         solver=SolverOptions(20.0),
     )
 
 
-def test_the_program_finds_what_fills_hold_together() -> None:
+def test_the_program_finds_what_fills_hold_together():
     problem = build_problem(_three())
     pool = (0, "4g.24gb")
     fills = dict.fromkeys([PlacedPattern(pool, ((0, 0.4), (1, 0.6))), PlacedPattern(pool, ((2, 1.0),))])
@@ -99,7 +100,7 @@ def test_the_program_finds_what_fills_hold_together() -> None:
     assert PatternSelectionProgram(problem, wanted, fills, 1.0).solve(5.0) is None
 
 
-def test_wishes_go_from_the_bound_to_the_plan_that_is_known() -> None:
+def test_wishes_go_from_the_bound_to_the_plan_that_is_known():
     request = _three()
     problem = build_problem(request)
     minima = dict.fromkeys(range(3), 4.0)
@@ -113,7 +114,7 @@ def test_wishes_go_from_the_bound_to_the_plan_that_is_known() -> None:
     assert shared.outcome is not None and shared.outcome.objective.value == 2
 
 
-def test_levels_that_are_wished_are_above_the_plan_and_keep_minima() -> None:
+def test_levels_that_are_wished_are_above_the_plan_and_keep_minima():
     request = replace(_three(), objective=Objective("max_min"))
     levels = [next(iter(wanted.values())) for wanted, _ in targets(build_problem(request), [8.0], None)]
     assert levels == sorted(levels, reverse=True) and levels[0] < 8.0

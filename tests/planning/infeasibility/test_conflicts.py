@@ -1,21 +1,19 @@
 """Infeasible requests: each named conflict is one, is minimal, and the relaxation mends the request."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.planning.oracle import best_plan, least_change
-from tests.support.planning.requests import A30, random_request, simple
+from tests.support.planning.requests import on_a30, random_request, simple
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.infeasibility.conflicts import with_demands
 from torchsplit_core.planning.request.edit import with_relaxation
-from torchsplit_core.values import Colocation, Demand, FleetEntry, PlanRequest
+from torchsplit_core.values import Colocation, Demand
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("block", range(3))
-def test_conflicts_are_minimal_and_the_relaxation_mends(block: int) -> None:
+def test_conflicts_are_minimal_and_the_relaxation_mends(block):
     seen = 0
     for seed in range(block * 20, block * 20 + 20):
         request = random_request(seed, "max_min")
@@ -38,8 +36,8 @@ def test_conflicts_are_minimal_and_the_relaxation_mends(block: int) -> None:
     assert seen >= 2
 
 
-def test_one_model_wants_more_than_the_fleet() -> None:
-    request = PlanRequest((FleetEntry(A30),), (simple("a", {"4g.24gb": 10.0}, min_throughput_rps=12.5),))
+def test_one_model_wants_more_than_the_fleet():
+    request = on_a30(simple("a", {"4g.24gb": 10.0}, min_throughput_rps=12.5))
     outcome = plan(request)
     assert outcome.status == "infeasible" and outcome.gpus == () and outcome.models == ()
     assert [conflict.demands for conflict in outcome.conflicts] == [(Demand("min_throughput_rps", "a"),)]
@@ -48,9 +46,9 @@ def test_one_model_wants_more_than_the_fleet() -> None:
     assert (change.model, change.demand, change.old, change.new) == ("a", "min_throughput_rps", 12.5, 10.0)
 
 
-def test_a_latency_limit_is_eased_where_that_is_less() -> None:
+def test_a_latency_limit_is_eased_where_that_is_less():
     model = simple("a", {"4g.24gb": 10.0}, latency_ms=22.0, min_throughput_rps=10.0, max_latency_ms=20.0)
-    outcome = plan(PlanRequest((FleetEntry(A30),), (model,)))
+    outcome = plan(on_a30(model))
     assert {demand.demand for demand in outcome.conflicts[0].demands} == {
         "min_throughput_rps",
         "max_latency_ms",
@@ -59,12 +57,12 @@ def test_a_latency_limit_is_eased_where_that_is_less() -> None:
     assert change.demand == "max_latency_ms" and change.new == pytest.approx(22.0)
 
 
-def test_colocation_is_named() -> None:
+def test_colocation_is_named():
     models = (
         simple("a", {"4g.24gb": 10.0}, min_throughput_rps=5.0),
         simple("b", {"4g.24gb": 10.0}, min_throughput_rps=5.0),
     )
-    request = PlanRequest((FleetEntry(A30, count=2),), models, (Colocation(("a", "b")),))
+    request = on_a30(*models, count=2, colocations=(Colocation(("a", "b")),))
     outcome = plan(request)
     assert any(
         demand.demand == "colocation" and demand.models == ("a", "b")
@@ -73,11 +71,11 @@ def test_colocation_is_named() -> None:
 
 
 @pytest.mark.parametrize("sharing", ["exclusive", "fractional"])
-def test_sharing_is_explained_too(sharing: str) -> None:
+def test_sharing_is_explained_too(sharing):
     models = tuple(
         simple(f"m{i}", {"4g.24gb": 10.0}, min_throughput_rps=6.0, max_latency_ms=100.0) for i in range(2)
     )
-    request = PlanRequest((FleetEntry(A30),), models, sharing=sharing)  # type: ignore[arg-type]
+    request = on_a30(*models, sharing=sharing)  # type: ignore[arg-type]
     outcome = plan(request)
     assert outcome.status == "infeasible"
     assert len(outcome.conflicts[0].demands) == 2

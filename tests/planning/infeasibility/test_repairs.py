@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.planning.requests import A30
+from tests.support.planning.requests import A30, on_a30, whole_model
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.infeasibility.repairs import (
     MAX_ADDED_GPUS,
@@ -27,21 +27,17 @@ from torchsplit_core.values import (
     PlanOutcome,
     PlanRequest,
     Point,
-    Stage,
-    Variant,
 )
 
 
 def model(name: str, least: float | None) -> PlanModel:
     points = (Point(A30, "1g.6gb", 1, 10.0, 10.0), Point(A30, "4g.24gb", 1, 35.0, 5.0))
-    return PlanModel(
-        name, (Variant("whole", (Stage("whole", points),)),), demand_rps=10.0, min_throughput_rps=least
-    )
+    return whole_model(name, points, demand_rps=10.0, min_throughput_rps=least)
 
 
 def request(*least: float | None, count: int = 1) -> PlanRequest:
     models = tuple(model(f"m{number}", minimum) for number, minimum in enumerate(least))
-    return PlanRequest((FleetEntry(A30, count=count),), models, objective=Objective("min_gpus"))
+    return on_a30(*models, count=count, objective=Objective("min_gpus"))
 
 
 def answered(asked: PlanRequest) -> tuple[PlanOutcome, tuple[Repair, ...], list[PlanRequest]]:
@@ -57,7 +53,7 @@ def answered(asked: PlanRequest) -> tuple[PlanOutcome, tuple[Repair, ...], list[
     return outcome, find_repairs(asked, outcome, answer), asking
 
 
-def test_each_kind_of_way_out_is_least_and_has_a_plan() -> None:
+def test_each_kind_of_way_out_is_least_and_has_a_plan():
     # One GPU serves 40 requests/s on four slices: 30 + 25 need a second one, or a scale of 40 / 50 in whole slices.
     asked = request(30.0, 20.0)
     outcome, ways, _ = answered(asked)
@@ -75,7 +71,7 @@ def test_each_kind_of_way_out_is_least_and_has_a_plan() -> None:
     assert relaxed.request != asked
 
 
-def test_more_gpus_are_tried_until_they_suffice() -> None:
+def test_more_gpus_are_tried_until_they_suffice():
     asked = request(40.0, 40.0, 40.0)
     _, ways, asking = answered(asked)
     way = next(way for way in ways if way.kind == "gpus")
@@ -88,14 +84,14 @@ def test_more_gpus_are_tried_until_they_suffice() -> None:
     assert not [way for way in ways if way.kind == "gpus"]
 
 
-def test_a_gpu_with_an_id_gets_another_entry_beside_it() -> None:
+def test_a_gpu_with_an_id_gets_another_entry_beside_it():
     asked = replace(request(30.0, 20.0), gpus=(FleetEntry(A30, "mine", node="n1", cost=2.0),))
     larger = with_more_gpus(asked, 0, 1)
     assert larger is not None
     assert larger.gpus == (asked.gpus[0], FleetEntry(A30, None, 1, None, 2.0, "n1"))
 
 
-def test_without_minima_there_is_nothing_to_scale() -> None:
+def test_without_minima_there_is_nothing_to_scale():
     pair = (Colocation(("m0", "m1"), "hard"),)
     assert scale_request(replace(request(None, None), colocations=pair)) is None
     question = scale_request(replace(request(30.0, None), colocations=pair))

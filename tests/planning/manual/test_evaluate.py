@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from tests.support.planning.requests import A30, published, random_request, simple
+from tests.support.planning.requests import A30, on_a30, published, random_request, simple, whole_model
 from tests.support.seeds import repeated
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.hardware.layouts import layout_fault
@@ -49,7 +49,7 @@ def hand(name: str, *slices: tuple[str, int, str | None]) -> ManualGpu:
 
 @repeated("kind", ["leximin", "min_gpus", "weighted_sum"], kept=2)
 @pytest.mark.parametrize("sharing", ["exclusive", "fractional"])
-def test_a_solvers_plan_gives_its_own_figures(kind: str, sharing: str) -> None:
+def test_a_solvers_plan_gives_its_own_figures(kind, sharing):
     solved = 0
     for seed in range(12 if sharing == "exclusive" else 6):
         request = random_request(seed, kind, sharing)
@@ -73,7 +73,7 @@ def test_a_solvers_plan_gives_its_own_figures(kind: str, sharing: str) -> None:
     assert solved > 2
 
 
-def test_what_is_left_open_is_chosen() -> None:
+def test_what_is_left_open_is_chosen():
     request = published(2)
     gpus = (
         hand("gpu0", ("2g.12gb", 0, "text to speech"), ("2g.12gb", 2, "audio recognition")),
@@ -94,20 +94,20 @@ def test_what_is_left_open_is_chosen() -> None:
 
 def batches(limit: float | None) -> PlanModel:
     points = tuple(Point(A30, "2g.12gb", b, 10.0 * b, 5.0 * b, memory_gib=4.0 * b) for b in (1, 2, 3))
-    return PlanModel("m", (Variant("whole", (Stage("whole", points),)),), max_latency_ms=limit)
+    return whole_model("m", points, max_latency_ms=limit)
 
 
 @pytest.mark.parametrize(("limit", "batch"), [(None, 2), (12.0, 2), (10.0, 2), (9.0, 1)])
-def test_the_best_batch_within_limit_and_memory(limit: float | None, batch: int) -> None:
+def test_the_best_batch_within_limit_and_memory(limit, batch):
     # Batch 3 needs 12 GiB and the slice has 11.69.
-    request = PlanRequest((FleetEntry(A30),), (batches(limit),))
+    request = on_a30(batches(limit))
     found = evaluate(request, (hand("gpu0", ("2g.12gb", 0, "m")),))
     assert found.outcome is not None
     tenant = found.outcome.gpus[0].slices[0].tenants[0]
     assert tenant.batch_size == batch
 
 
-def test_shares_left_open_are_equal_and_slow_a_model_down() -> None:
+def test_shares_left_open_are_equal_and_slow_a_model_down():
     models = (replace(batches(20.0), name="m"), simple("n", {"2g.12gb": 8.0}), simple("o", {"2g.12gb": 8.0}))
     request = PlanRequest((FleetEntry(A30),), models, sharing="fractional")
     tenants = (ManualTenant("m", share=0.5), ManualTenant("n"), ManualTenant("o"))
@@ -138,11 +138,11 @@ def cut_model(rng: random.Random) -> PlanModel:
     return PlanModel("m", (Variant("cut", stages, (0.0,)),), max_latency_ms=limit)
 
 
-def test_a_limit_over_two_stages_is_divided_best() -> None:
+def test_a_limit_over_two_stages_is_divided_best():
     kept = 0
     for seed in range(60):
         rng = random.Random(seed)
-        request = PlanRequest((FleetEntry(A30),), (cut_model(rng),))
+        request = on_a30(cut_model(rng))
         places = (("2g.12gb", 0, "first"), ("1g.6gb", 2, "second"), ("1g.6gb", 3, "second"))
         gpu = ManualGpu(
             "gpu0",
@@ -170,7 +170,7 @@ def test_a_limit_over_two_stages_is_divided_best() -> None:
     assert 10 < kept < 60
 
 
-def test_every_fault_of_a_layout_is_named_at_once() -> None:
+def test_every_fault_of_a_layout_is_named_at_once():
     request = PlanRequest((FleetEntry(A100),), (simple("m", {"1g.6gb": 1.0}),))
     gpu = hand("gpu0", ("3g.40gb", 2, None), ("2g.20gb", 4, None), ("9g.90gb", 0, None), ("7g.80gb", 0, None))
     told = [str(fault) for fault in evaluate(request, (gpu,)).faults]
@@ -185,7 +185,7 @@ def test_every_fault_of_a_layout_is_named_at_once() -> None:
 
 
 @pytest.mark.parametrize("kind", [A30, A100, "H200-141GB"])
-def test_layout_faults_agree_with_the_catalogues_check(kind: str) -> None:
+def test_layout_faults_agree_with_the_catalogues_check(kind):
     gpu, rng, legal = gpu_type(kind), random.Random(7), 0
     plain = [profile for profile in gpu.profiles if "+" not in profile.name and "-" not in profile.name]
     for _ in range(300):
@@ -200,8 +200,8 @@ def test_layout_faults_agree_with_the_catalogues_check(kind: str) -> None:
     assert 20 < legal < 280
 
 
-def test_layouts_that_were_not_offered() -> None:
-    request = PlanRequest((FleetEntry(A30, layouts=(("2g.12gb", "2g.12gb"),)),), (batches(None),))
+def test_layouts_that_were_not_offered():
+    request = on_a30(batches(None), layouts=(("2g.12gb", "2g.12gb"),))
     faults = evaluate(request, (hand("gpu0", ("2g.12gb", 0, "m")),)).faults
     assert [(fault.problem, fault.remedy) for fault in faults] == [
         (
@@ -213,7 +213,7 @@ def test_layouts_that_were_not_offered() -> None:
     assert fine.faults == ()
 
 
-def test_every_fault_of_tenants_is_named() -> None:
+def test_every_fault_of_tenants_is_named():
     request = replace(published(2), colocations=(Colocation(("encoder", "text check")),))
 
     def told(*gpus: ManualGpu) -> list[tuple[str | None, str | None, str]]:
@@ -250,9 +250,9 @@ def test_every_fault_of_tenants_is_named() -> None:
     ]
 
 
-def test_shared_slices_have_their_own_faults() -> None:
+def test_shared_slices_have_their_own_faults():
     models = tuple(simple(name, {"4g.24gb": 8.0}, memory_gib=10.0) for name in ("a", "b", "c"))
-    request = PlanRequest((FleetEntry(A30),), models, sharing="fractional", max_tenants_per_slice=2)
+    request = on_a30(*models, sharing="fractional", max_tenants_per_slice=2)
 
     def told(*tenants: ManualTenant) -> list[str]:
         found = evaluate(request, (ManualGpu("gpu0", (ManualSlice("4g.24gb", 0, tenants),)),))
@@ -270,11 +270,11 @@ def test_shared_slices_have_their_own_faults() -> None:
     assert told(ManualTenant("a"), ManualTenant("b")) == []
 
 
-def test_broken_demands_keep_their_figures() -> None:
+def test_broken_demands_keep_their_figures():
     limited = replace(simple("slow", {"4g.24gb": 8.0}, latency_ms=50.0), max_latency_ms=40.0)
     asking = simple("asking", {"4g.24gb": 8.0}, min_throughput_rps=9.0)
     large = simple("large", {"4g.24gb": 8.0}, memory_gib=30.0)
-    request = PlanRequest((FleetEntry(A30, count=3),), (limited, asking, large))
+    request = on_a30(limited, asking, large, count=3)
     found = evaluate(request, (hand("gpu0", ("4g.24gb", 0, "slow")), hand("gpu1", ("4g.24gb", 0, "asking"))))
     assert [str(fault) for fault in found.faults] == [
         "gpu0, 4g.24gb at 0, slow: takes 50 ms of 50 ms in all, above the limit 40 ms. Give it a larger slice,"
@@ -288,13 +288,13 @@ def test_broken_demands_keep_their_figures() -> None:
     assert full.models == ()
 
 
-def test_the_least_share_must_do_for_the_longest_points() -> None:
+def test_the_least_share_must_do_for_the_longest_points():
     stages = tuple(
         Stage(name, (Point(A30, "2g.12gb", 1, 8.0, latency),))
         for name, latency in (("first", 20.0), ("second", 10.0))
     )
     model = PlanModel("m", (Variant("cut", stages, (0.0,)),), max_latency_ms=40.0)
-    request = PlanRequest((FleetEntry(A30),), (model,), sharing="fractional")
+    request = on_a30(model, sharing="fractional")
 
     def told(share: float) -> list[tuple[str | None, str]]:
         tenants = (ManualTenant("m", stage="first"), ManualTenant("m", stage="second", share=share))
@@ -307,12 +307,12 @@ def test_the_least_share_must_do_for_the_longest_points() -> None:
     assert [problem.endswith("above the limit 40 ms") for _, problem in told(0.25)] == [True] * 2
 
 
-def test_variants_must_be_whole_and_one() -> None:
+def test_variants_must_be_whole_and_one():
     rng = random.Random(1)
     cut = replace(cut_model(rng), max_latency_ms=None)
     whole = Variant("whole", (Stage("whole", (Point(A30, "2g.12gb", 1, 5.0, 5.0),)),))
     model = replace(cut, variants=(*cut.variants, whole))
-    request = PlanRequest((FleetEntry(A30),), (model,))
+    request = on_a30(model)
 
     def faults(*tenants: ManualTenant) -> list[str]:
         slices = tuple(ManualSlice("2g.12gb", 2 * place, (tenant,)) for place, tenant in enumerate(tenants))
@@ -326,7 +326,7 @@ def test_variants_must_be_whole_and_one() -> None:
     ]
 
 
-def test_idle_slices_are_noted_and_a_foreign_plan_refused() -> None:
+def test_idle_slices_are_noted_and_a_foreign_plan_refused():
     request = published(2)
     found = evaluate(request, (hand("gpu1", ("4g.24gb", 0, None)),))
     assert found.notes == ("gpu1 has slices but no tenant: the plan leaves it unused.",)
@@ -335,9 +335,9 @@ def test_idle_slices_are_noted_and_a_foreign_plan_refused() -> None:
         evaluate(request, (), plan(published(1)))
 
 
-def test_a_bound_of_fewest_gpus() -> None:
+def test_a_bound_of_fewest_gpus():
     models = (simple("a", {"1g.6gb": 10.0, "4g.24gb": 40.0}, min_throughput_rps=40.0),)
-    request = PlanRequest((FleetEntry(A30, count=2),), models, objective=Objective("min_gpus"))
+    request = on_a30(*models, count=2, objective=Objective("min_gpus"))
     wide = tuple(hand(f"gpu{n}", ("1g.6gb", 0, "a"), ("1g.6gb", 1, "a")) for n in range(2))
     found = evaluate(request, wide, plan(request))
     assert found.objective is not None

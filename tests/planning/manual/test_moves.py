@@ -8,12 +8,13 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.planning.requests import whole_model
 from torchsplit_core.hardware import gpu_type, legal_layouts, plain_profiles
 from torchsplit_core.hardware.layouts import layout_fault
 from torchsplit_core.planning.manual.evaluate import ManualGpu, ManualSlice, ManualTenant
 from torchsplit_core.planning.manual.moves import models_with_points, placements_at, replace_slice, slice_at
 from torchsplit_core.planning.request.fleet import FleetGpu
-from torchsplit_core.values import FleetEntry, PlacedProfile, PlanModel, PlanRequest, Point, Stage, Variant
+from torchsplit_core.values import FleetEntry, PlacedProfile, PlanModel, PlanRequest, Point
 
 A100 = "A100-80GB"
 
@@ -23,7 +24,7 @@ def hand(*slices: tuple[str, int], name: str = "gpu0") -> ManualGpu:
 
 
 @pytest.mark.parametrize("kind", ["A100-80GB", "A30-24GB", "H100-SXM5-80GB", "RTX-PRO-6000-Blackwell-96GB"])
-def test_what_is_offered_is_what_the_gpu_allows(kind: str) -> None:
+def test_what_is_offered_is_what_the_gpu_allows(kind):
     """Against every placement of every profile, for slices and gaps of random layouts with some slices gone."""
     gpu, draw = gpu_type(kind), random.Random(7)
     layouts = legal_layouts(gpu)
@@ -62,7 +63,7 @@ def test_what_is_offered_is_what_the_gpu_allows(kind: str) -> None:
             )
 
 
-def test_only_parts_of_an_offered_layout_are_offered() -> None:
+def test_only_parts_of_an_offered_layout_are_offered():
     given = FleetGpu("gpu0", A100, (("3g.40gb", "4g.40gb"), ("1g.10gb", "2g.20gb", "4g.40gb")), 1.0)
     one = hand(("4g.40gb", 0))
     found = placements_at(given, one, 4)
@@ -78,7 +79,7 @@ def test_a_slice_of_no_known_profile_does_not_stop_the_rest() -> None:
     assert placements_at(FleetGpu("gpu0", A100, None, 1.0), hand(("9g.90gb", 0)), 4) == ()
 
 
-def test_a_change_is_made_on_the_named_gpus_alone() -> None:
+def test_a_change_is_made_on_the_named_gpus_alone():
     gpus = (hand(("4g.40gb", 0), ("3g.40gb", 4)), hand(("7g.80gb", 0), name="gpu1"))
     new = ManualSlice("2g.20gb", 4, (ManualTenant("bert"),))
     after = replace_slice(gpus, ["gpu0"], 4, new)
@@ -90,10 +91,10 @@ def test_a_change_is_made_on_the_named_gpus_alone() -> None:
     assert both == (*gpus, hand(("7g.80gb", 0), name="gpu2"))
 
 
-def test_a_model_runs_where_one_of_its_stages_has_a_point() -> None:
+def test_a_model_runs_where_one_of_its_stages_has_a_point():
     def model(name: str, *profiles: str) -> PlanModel:
         points = tuple(Point(A100, profile, 8, 10.0, 40.0) for profile in profiles)
-        return PlanModel(name, (Variant("whole", (Stage("whole", points),)),))
+        return whole_model(name, points)
 
     request = PlanRequest((FleetEntry(A100),), (model("bert", "7g.80gb"), model("ocr", "1g.10gb", "7g.80gb")))
     assert models_with_points(request, A100, "7g.80gb") == ("bert", "ocr")

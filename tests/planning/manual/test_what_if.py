@@ -35,9 +35,7 @@ def layouts(outcome: PlanOutcome) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("kind", ["leximin", "max_min", "weighted_sum", "min_gpus"])
-def test_a_search_that_found_nothing_leaves_the_plan_before(
-    monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_a_search_that_found_nothing_leaves_the_plan_before(monkeypatch, kind):
     request = published(objective=Objective(kind))  # type: ignore[arg-type]
     first, *rest = request.models
     # Something is owed, whatever the objective.
@@ -59,9 +57,7 @@ def poor(request: PlanRequest, before: PlanOutcome, bound: float) -> PlanOutcome
 
 
 @pytest.mark.parametrize("kind", ["leximin", "weighted_sum"])
-def test_a_worse_plan_gives_way_to_the_one_before_which_takes_its_bound(
-    monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_a_worse_plan_gives_way_to_the_one_before_which_takes_its_bound(monkeypatch, kind):
     request = published(objective=Objective(kind))  # type: ignore[arg-type]
     before, edited = plan(request), weighted(request, 1.01)
     best = plan(edited).objective.value
@@ -75,14 +71,14 @@ def test_a_worse_plan_gives_way_to_the_one_before_which_takes_its_bound(
     assert plan_with_starts(edited, (before,), 0.1).models == near.models
 
 
-def test_a_plan_that_counts_no_waiting_proves_nothing_where_responses_are_limited() -> None:
+def test_a_plan_that_counts_no_waiting_proves_nothing_where_responses_are_limited():
     request = published()
     assert plan_with_starts(request, (), 5.0).status == "optimal"
     models = tuple(replace(model, max_response_ms=1e6) for model in request.models)
     assert plan_with_starts(replace(request, models=models), (), 5.0).status == "feasible"
 
 
-def test_a_better_plan_of_the_search_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_better_plan_of_the_search_stays(monkeypatch):
     request = published()
     before, edited = plan(request), weighted(request, 3.0)
     best = replace(plan(edited), status="feasible")
@@ -91,7 +87,7 @@ def test_a_better_plan_of_the_search_stays(monkeypatch: pytest.MonkeyPatch) -> N
     assert plan_with_starts(edited, (before,), 0.1).models == best.models
 
 
-def test_gpus_that_are_gone_and_demands_that_break_are_respected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_that_are_gone_and_demands_that_break_are_respected(monkeypatch):
     request = published()
     before = plan(request)
     fewer = replace(request, gpus=(FleetEntry(A30, count=1),))

@@ -8,16 +8,17 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.planning.requests import whole_model
 from tests.support.seeds import in_blocks
 from torchsplit_core.planning import plan, violations
-from torchsplit_core.values import FleetEntry, PlanModel, PlannedSlice, PlanRequest, Point, Stage, Variant
+from torchsplit_core.values import FleetEntry, PlanModel, PlannedSlice, PlanRequest, Point
 
 A100 = "A100-80GB"
 
 
 def model(name: str, rates: dict[str, float], **changes: object) -> PlanModel:
     points = tuple(Point(A100, profile, 1, rate, 10.0, memory_gib=4.0) for profile, rate in rates.items())
-    return PlanModel(name, (Variant("whole", (Stage("whole", points),)),), **changes)  # type: ignore[arg-type]
+    return whole_model(name, points, **changes)  # type: ignore[arg-type]
 
 
 def profiles(request: PlanRequest) -> list[list[str]]:
@@ -27,24 +28,24 @@ def profiles(request: PlanRequest) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("sharing", ["exclusive", "fractional"])
-def test_seven_equal_slices_where_the_large_one_gives_no_more(sharing: str) -> None:
+def test_seven_equal_slices_where_the_large_one_gives_no_more(sharing):
     same = {"1g.10gb": 50.0, "1g.20gb": 50.0}
     request = PlanRequest((FleetEntry(A100, count=2),), (model("a", same), model("b", same)), sharing=sharing)  # type: ignore[arg-type]
     assert profiles(request) == [["1g.10gb"] * 7] * 2
 
 
-def test_the_large_one_stays_where_it_gives_more() -> None:
+def test_the_large_one_stays_where_it_gives_more():
     rates = {"1g.10gb": 50.0, "1g.20gb": 55.0}
     request = PlanRequest((FleetEntry(A100),), (model("a", rates),))
     assert Counter(profiles(request)[0])["1g.20gb"] >= 1
 
 
-def test_an_idle_slice_is_the_small_one() -> None:
+def test_an_idle_slice_is_the_small_one():
     request = PlanRequest((FleetEntry(A100),), (model("a", {"2g.20gb": 50.0}),))
     assert profiles(request) == [["1g.10gb", "2g.20gb", "2g.20gb", "2g.20gb"]]
 
 
-def test_only_offered_layouts_are_taken() -> None:
+def test_only_offered_layouts_are_taken():
     same = {"1g.10gb": 50.0, "1g.20gb": 50.0}
     only = (("1g.10gb",) * 6 + ("1g.20gb",),)
     request = PlanRequest((FleetEntry(A100, layouts=only),), (model("a", same),))
@@ -53,7 +54,7 @@ def test_only_offered_layouts_are_taken() -> None:
 
 @pytest.mark.slow
 @in_blocks("seed", range(30))
-def test_what_tenants_get_stays_what_it_is(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_tenants_get_stays_what_it_is(seed, monkeypatch):
     rng = random.Random(seed)
     models = tuple(
         model(

@@ -1,7 +1,5 @@
 """What plans give, reckoned in one place: solver's plans and others have the same figures, points are found by name."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.planning.requests import published, random_request
@@ -18,7 +16,7 @@ NOTHING = PlanStatistics(0.0, 0.0, 0.0, "none")
 
 @pytest.mark.slow
 @repeated("kind", ["leximin", "min_gpus", "max_min", "weighted_sum"], kept=2)
-def test_the_slices_of_a_solvers_plan_give_its_figures(kind: str) -> None:
+def test_the_slices_of_a_solvers_plan_give_its_figures(kind):
     compared = 0
     for seed in range(12):
         request = random_request(seed, kind)
@@ -49,11 +47,11 @@ def test_the_slices_of_a_solvers_plan_give_its_figures(kind: str) -> None:
         ("min_gpus", 0.0, 0.0, 0.0),
     ],
 )
-def test_the_gap_is_that_of_the_contract(kind: str, value: float, bound: float, gap: float) -> None:
+def test_the_gap_is_that_of_the_contract(kind, value, bound, gap):
     assert GOALS[kind].gap(value, bound) == gap
 
 
-def test_every_tenant_of_a_plan_is_named_as_its_point_is() -> None:
+def test_every_tenant_of_a_plan_is_named_as_its_point_is():
     request = published(2, sharing="fractional")
     outcome, table = plan(request), point_table(request)
     tenants = list(keyed_tenants(outcome.gpus))
@@ -65,6 +63,6 @@ def test_every_tenant_of_a_plan_is_named_as_its_point_is() -> None:
     assert len(table) == sum(len(model.variants[0].stages[0].points) for model in request.models)
 
 
-def test_a_bound_of_another_request_is_refused() -> None:
+def test_a_bound_of_another_request_is_refused():
     with pytest.raises(InputFault, match="answers another request"):
         unproven_outcome(published(1), (), NOTHING, plan(published(2)))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.planning.requests import A30, simple
+from tests.support.planning.requests import A30, on_a30, simple
 from tests.support.seeds import repeated
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.outcome.resilience import failure_losses, survives_failure, worst_failure
@@ -24,9 +24,9 @@ from torchsplit_core.values import (
 ONE = (("4g.24gb",),)
 
 
-def test_the_models_that_then_miss_something_are_named_with_what_is_left() -> None:
+def test_the_models_that_then_miss_something_are_named_with_what_is_left():
     bert = simple("bert", {"4g.24gb": 10.0}, min_throughput_rps=15.0, demand_rps=25.0)
-    request = PlanRequest((FleetEntry(A30, count=2, layouts=ONE),), (bert,))
+    request = on_a30(bert, count=2, layouts=ONE)
     outcome = plan(request)
     found = failure_losses(request, outcome.gpus)
     assert [loss.gpu for loss in found] == ["gpu0", "gpu1"]
@@ -38,7 +38,7 @@ def test_the_models_that_then_miss_something_are_named_with_what_is_left() -> No
     assert not survives_failure(asked, outcome.gpus) and survives_failure(request, outcome.gpus)
 
 
-def test_a_stage_that_is_gone_leaves_nothing() -> None:
+def test_a_stage_that_is_gone_leaves_nothing():
     points = [(Point(A30, "4g.24gb", 1, rate, 5.0),) for rate in (10.0, 30.0)]
     stages = tuple(Stage(name, mine) for name, mine in zip(("a", "b"), points, strict=True))
     model = PlanModel("cut", (Variant("cut", stages, (0.0,)),), demand_rps=5.0)
@@ -51,26 +51,24 @@ def test_a_stage_that_is_gone_leaves_nothing() -> None:
     assert sorted(left.values()) == [[], [], [0.0]]
 
 
-def test_the_only_gpu_cannot_be_lost() -> None:
+def test_the_only_gpu_cannot_be_lost():
     bert = simple("bert", {"4g.24gb": 10.0}, min_throughput_rps=5.0)
-    request = PlanRequest((FleetEntry(A30),), (bert,), objective=Objective(survives=1))
+    request = on_a30(bert, objective=Objective(survives=1))
     outcome = plan(request)
     assert outcome.status == "infeasible"
     assert "No plan survives the loss of the only GPU" in outcome.conflicts[0].message
     assert outcome.least_relaxation is not None and outcome.least_relaxation[0].new == 0.0
 
 
-def test_nothing_to_hold_is_a_warning() -> None:
-    request = PlanRequest(
-        (FleetEntry(A30),), (simple("bert", {"4g.24gb": 10.0}),), objective=Objective(survives=1)
-    )
+def test_nothing_to_hold_is_a_warning():
+    request = on_a30(simple("bert", {"4g.24gb": 10.0}), objective=Objective(survives=1))
     outcome = plan(request)
     assert outcome.status == "optimal" and any("No model has a minimum" in text for text in outcome.warnings)
 
 
 @pytest.mark.slow
 @repeated("sharing", ["exclusive", "fractional"], kept=1)
-def test_large_fleets_are_dealt_out_so_that_any_gpu_can_go(sharing: str) -> None:
+def test_large_fleets_are_dealt_out_so_that_any_gpu_can_go(sharing):
     rates = {"1g.6gb": 10.0, "2g.12gb": 19.0, "4g.24gb": 35.0}
     models = tuple(
         simple(f"m{i}", rates, min_throughput_rps=30.0 + i, demand_rps=10.0, memory_gib=1.0) for i in range(4)

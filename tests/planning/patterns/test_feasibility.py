@@ -91,7 +91,7 @@ def holds(search: PatternSearch, question: FeasibilityProblem, answer: Decision)
 
 
 @pytest.mark.parametrize("block", range(4))
-def test_no_is_never_said_where_a_plan_exists(block: int) -> None:
+def test_no_is_never_said_where_a_plan_exists(block):
     said = {"found": 0, "none": 0}
     for seed in range(block * 15, block * 15 + 15):
         request = tiny(seed)
@@ -124,7 +124,7 @@ def test_no_is_never_said_where_a_plan_exists(block: int) -> None:
 
 
 @repeated("most", [400, 2], kept=1)
-def test_the_patterns_of_the_proof_decide_alone(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_patterns_of_the_proof_decide_alone(most, monkeypatch):
     """Without the patterns that prices bring up, and with a list of them cut short."""
     monkeypatch.setattr(PatternSearch, "_columns", lambda *given: [])
     monkeypatch.setattr(feasibility, "MOST_PER_MODEL", most)
@@ -162,7 +162,7 @@ def test_a_list_cut_among_patterns_of_equal_cost_is_no_proof(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("seed", range(0, 40, 5))
-def test_prices_from_other_questions_change_no_answer(seed: int) -> None:
+def test_prices_from_other_questions_change_no_answer(seed):
     """One search that has seen many questions says what a fresh one says."""
     request = tiny(seed)
     vectors = every_vector(request)
@@ -177,7 +177,7 @@ def test_prices_from_other_questions_change_no_answer(seed: int) -> None:
         assert verdicts == ["found" if possible(vectors, question) else "none"] * 2
 
 
-def test_no_model_that_runs_stands_below_the_least_level() -> None:
+def test_no_model_that_runs_stands_below_the_least_level():
     for seed in range(20):
         request = tiny(seed)
         search, vectors = searching(request), every_vector(request)

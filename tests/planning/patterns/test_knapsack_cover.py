@@ -47,7 +47,7 @@ def check(given: Shop, found: CoverSet, every: NDArray[np.int64]) -> None:
 
 
 @in_blocks("seed", range(100))
-def test_every_minimal_cover_within_the_waste(seed: int) -> None:
+def test_every_minimal_cover_within_the_waste(seed):
     given = rates, prices, demand, most = shop(seed)
     every = minimal_covers(rates, demand, most)
     useful = (rates > 0) & (most > 0)
@@ -64,7 +64,7 @@ def test_every_minimal_cover_within_the_waste(seed: int) -> None:
 
 
 @in_blocks("seed", range(100))
-def test_the_cheapest_cover(seed: int) -> None:
+def test_the_cheapest_cover(seed):
     given = rates, prices, demand, most = shop(seed, 8)
     every = minimal_covers(rates, demand, most)
     found = enumerate_minimal_covers(rates, prices, demand, most, cheapest_only=True)
@@ -75,7 +75,7 @@ def test_the_cheapest_cover(seed: int) -> None:
 
 @in_blocks("seed", range(40))
 @pytest.mark.parametrize("cheapest", [False, True])
-def test_what_is_cut_short_says_so(seed: int, cheapest: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_cut_short_says_so(seed, cheapest, monkeypatch):
     """With room for few partial covers, and for hardly any halving, the bound stays true."""
     monkeypatch.setattr(knapsack_cover, "MOST_PARTIAL", 12)
     monkeypatch.setattr(knapsack_cover, "MOST_HALVINGS", seed % 4)
@@ -88,7 +88,7 @@ def test_what_is_cut_short_says_so(seed: int, cheapest: bool, monkeypatch: pytes
             assert keys(every[every @ prices <= found.complete_below * (1 - EDGE)]) <= keys(found.counts)
 
 
-def test_nothing_is_asked_or_nothing_can_be_had() -> None:
+def test_nothing_is_asked_or_nothing_can_be_had():
     rates, prices, most = np.array([2.0, 0.0]), np.ones(2), np.array([3, 9])
     nothing = enumerate_minimal_covers(rates, prices, 0.0, most)
     assert (nothing.least, nothing.counts.tolist()) == (0.0, [[0, 0]])

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.planning.oracle import best_plan
 from tests.support.planning.pattern_search import searching
-from tests.support.planning.requests import A30, LAYOUTS, model, simple, with_tiers
+from tests.support.planning.requests import A30, LAYOUTS, model, on_a30, simple, with_tiers
 from torchsplit_core.planning import plan, timing
 from torchsplit_core.planning.patterns import PatternSolution, feasibility, leximin_levels, solve_patterns
 from torchsplit_core.planning.problem.build import Problem, build_problem
@@ -68,7 +68,7 @@ def tight(seed: int) -> PlanRequest:
         each = rng.choice([1.0, 3.0, 7.0])
         rates = {"1g.6gb": each, "2g.12gb": 2.2 * each, "4g.24gb": 4.8 * each}
         models.append(simple(f"m{number}", rates, weight=float(weight), demand_rps=each))
-    return PlanRequest((FleetEntry(A30, count=2 * sum(weights)),), tuple(models))
+    return on_a30(*models, count=2 * sum(weights))
 
 
 def levels(problem: Problem, counted: PatternSolution) -> tuple[float, ...]:
@@ -109,7 +109,7 @@ def check_fits(problem: Problem, counted: PatternSolution) -> None:
 
 @pytest.mark.parametrize("kind", ["leximin", "max_min"])
 @pytest.mark.parametrize("block", range(3))
-def test_equal_to_every_plan_looked_at(kind: str, block: int) -> None:
+def test_equal_to_every_plan_looked_at(kind, block):
     planned = 0
     for seed in range(block * 12, block * 12 + 12):
         request = small(seed, kind)
@@ -134,9 +134,7 @@ def test_equal_to_every_plan_looked_at(kind: str, block: int) -> None:
 @pytest.mark.parametrize(
     "request_", [*map(larger, range(4)), *map(tight, range(4))], ids=lambda item: f"{len(item.models)} models"
 )
-def test_what_is_known_when_time_runs_out_is_true(
-    request_: PlanRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_known_when_time_runs_out_is_true(request_, monkeypatch):
     problem = build_problem(request_)
     full = solve_patterns(problem, time.perf_counter() + 60.0, ignore_progress)
     assert full is not None and full.status == "optimal"
@@ -172,7 +170,7 @@ TIERED = with_tiers(tight(1), 3)
 @pytest.mark.parametrize(
     "request_", [tight(0), tight(1), larger(2), TIERED], ids=["3", "4", "5", "4 with tiers"]
 )
-def test_bounds_by_prices_alone_hold_however_poor_the_plan(request_: PlanRequest) -> None:
+def test_bounds_by_prices_alone_hold_however_poor_the_plan(request_):
     full = plan(request_)
     assert full.status == "optimal"
     best = reached_levels(full.objective)

@@ -69,7 +69,7 @@ def check(
 
 
 @in_blocks("seed", range(80))
-def test_all_patterns_within_a_cost(seed: int) -> None:
+def test_all_patterns_within_a_cost(seed):
     options, prices, demand, most = runs(seed)
     every = every_pattern(options, prices, demand, most)
     least = min(every.values(), default=1.0)
@@ -86,7 +86,7 @@ def test_all_patterns_within_a_cost(seed: int) -> None:
 
 
 @in_blocks("seed", range(80))
-def test_the_cheapest_pattern_comes_first(seed: int) -> None:
+def test_the_cheapest_pattern_comes_first(seed):
     options, prices, demand, most = runs(seed)
     every = every_pattern(options, prices, demand, most)
     for keep in (1, 4):
@@ -96,14 +96,14 @@ def test_the_cheapest_pattern_comes_first(seed: int) -> None:
             assert found.costs[0] == pytest.approx(min(every.values()), rel=EDGE)
 
 
-def test_a_demand_of_nothing_is_met_by_nothing() -> None:
+def test_a_demand_of_nothing_is_met_by_nothing():
     options, prices, _, most = runs(0)
     found = price_patterns(options, prices, 0.0, most, keep=3)
     assert found.least == 0.0 and found.patterns[0].rate == 0.0 and not found.patterns[0].usage.any()
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_unit_costs_are_those_of_divisible_slices(seed: int) -> None:
+def test_unit_costs_are_those_of_divisible_slices(seed):
     options, prices, _, _ = runs(seed)
     expected = [
         sum(

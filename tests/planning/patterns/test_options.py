@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 from itertools import product
 
-import pytest
-
 from tests.support.planning.requests import A30, LAYOUTS, PROFILES
 from tests.support.seeds import in_blocks
 from torchsplit_core.planning.patterns import options
@@ -79,7 +77,7 @@ def case_of(problem: Problem, option: ModelOption) -> VariantCase:
 
 
 @in_blocks("seed", range(40))
-def test_options_are_all_that_the_limits_allow_and_no_more(seed: int) -> None:
+def test_options_are_all_that_the_limits_allow_and_no_more(seed):
     request = limited(seed)
     problem = build_problem(request)
     supply = fleet_capacity(problem)
@@ -116,7 +114,7 @@ def test_options_are_all_that_the_limits_allow_and_no_more(seed: int) -> None:
                 assert longest + moved <= model.max_latency_ms + 1e-9
 
 
-def test_too_many_options_are_refused_rather_than_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_options_are_refused_rather_than_cut(monkeypatch):
     problems = [build_problem(limited(seed)) for seed in range(20)]
     found = [build_options(problem, fleet_capacity(problem)) for problem in problems]
     counts = [max(len(mine.options) for mine in each or ()) for each in found]

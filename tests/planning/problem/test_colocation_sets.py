@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.planning.requests import A30, LAYOUTS, model, simple
+from tests.support.planning.requests import A30, LAYOUTS, model, on_a30, simple
 from tests.support.seeds import in_blocks, repeated
 from torchsplit_core.planning.formulation.build import build
 from torchsplit_core.planning.formulation.leximin import LevelsResult
@@ -33,11 +33,11 @@ pytestmark = pytest.mark.slow
 def tied(count: int, *pairs: Colocation) -> PlanRequest:
     """So many models, some of them co-located."""
     models = tuple(simple(f"m{number}", {"1g.6gb": 1.0}) for number in range(count))
-    return PlanRequest((FleetEntry(A30),), models, pairs)
+    return on_a30(*models, colocations=pairs)
 
 
 @in_blocks("seed", range(40))
-def test_presences_are_all_sets_that_keep_hard_pairs_whole(seed: int) -> None:
+def test_presences_are_all_sets_that_keep_hard_pairs_whole(seed):
     rng = random.Random(seed)
     pairs = tuple(
         Colocation(
@@ -64,7 +64,7 @@ def test_presences_are_all_sets_that_keep_hard_pairs_whole(seed: int) -> None:
         assert set(found) == allowed
 
 
-def test_more_presences_than_are_told_apart() -> None:
+def test_more_presences_than_are_told_apart():
     names = tuple(f"m{number}" for number in range(9))
     assert (
         len(colocation_sets(index_colocations(tied(9, Colocation(names[:8], "soft")))) or ())
@@ -100,9 +100,7 @@ def counts(draw: st.DrawFn) -> tuple[dict[int, dict[str, int]], dict[str, int], 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(counts())
-def test_every_gpu_gets_one_of_each_model(
-    drawn: tuple[dict[int, dict[str, int]], dict[str, int], int],
-) -> None:
+def test_every_gpu_gets_one_of_each_model(drawn):
     counted, slices, gpus = drawn
     dealt = distribute_members(counted, slices, gpus)
     assert len(dealt) == gpus
@@ -146,7 +144,7 @@ def solved(problem: Problem) -> tuple[LevelsResult, float]:
 
 
 @repeated("kind", ["leximin", "min_gpus", "max_min", "weighted_sum"], kept=2)
-def test_counting_by_presence_is_as_good_as_gpu_by_gpu(kind: str) -> None:
+def test_counting_by_presence_is_as_good_as_gpu_by_gpu(kind):
     planned = torn = 0
     for seed in range(16):
         request = pairing(seed, kind)

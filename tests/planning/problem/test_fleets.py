@@ -104,7 +104,7 @@ def mixed(seed: int, survives: int) -> PlanRequest:
 
 
 @repeated("block", range(4))
-def test_mixed_fleets_equal_every_plan_looked_at(block: int) -> None:
+def test_mixed_fleets_equal_every_plan_looked_at(block):
     used: set[tuple[str, bool]] = set()
     for seed in range(block * BLOCK, (block + 1) * BLOCK):
         outcome, _ = as_good_as_every_plan(mixed(seed, 0), seed)
@@ -113,7 +113,7 @@ def test_mixed_fleets_equal_every_plan_looked_at(block: int) -> None:
 
 
 @repeated("block", range(6))
-def test_plans_that_survive_equal_every_plan_looked_at(block: int) -> None:
+def test_plans_that_survive_equal_every_plan_looked_at(block):
     changed = infeasible = relaxed = 0
     for seed in range(block * BLOCK, (block + 1) * BLOCK):
         request = mixed(seed, 1)
@@ -138,7 +138,7 @@ def with_memory(request: PlanRequest) -> PlanRequest:
 
 
 @repeated("block", range(4))
-def test_memory_of_cores_counts_as_every_plan_looked_at_says(block: int) -> None:
+def test_memory_of_cores_counts_as_every_plan_looked_at_says(block):
     changed = 0
     for seed in range(block * BLOCK, (block + 1) * BLOCK):
         request = mixed(seed, 0)
@@ -198,7 +198,7 @@ def shared(seed: int, entries: Sequence[FleetEntry] = ENTRIES[1:4], survives: in
 
 
 @repeated("block", range(4))
-def test_shared_plans_that_survive_equal_every_set_of_tenants(block: int) -> None:
+def test_shared_plans_that_survive_equal_every_set_of_tenants(block):
     changed = 0
     for seed in range(block * BLOCK, block * BLOCK + 15):
         request = shared(seed)
@@ -213,7 +213,7 @@ def test_shared_plans_that_survive_equal_every_set_of_tenants(block: int) -> Non
 @repeated(
     "block", [2, 0, 1, 3]
 )  # The first two have an instance each that takes ten seconds to look through.
-def test_what_cores_hold_together_is_shared_as_every_set_of_tenants(block: int) -> None:
+def test_what_cores_hold_together_is_shared_as_every_set_of_tenants(block):
     changed = 0
     for seed in range(block * BLOCK, block * BLOCK + 15):
         request = shared(seed, (FleetEntry("CPU-3c"), FleetEntry("A30-24GB", mig=False)), survives=0)

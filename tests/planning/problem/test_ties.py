@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.planning.against_all import as_good_as_every_plan, as_good_as_every_set_of_tenants
-from tests.support.planning.requests import A30, LAYOUTS
+from tests.support.planning.requests import A30, LAYOUTS, on_a30
 from tests.support.seeds import in_blocks, repeated
 from torchsplit_core.planning import plan, violations
 from torchsplit_core.planning.baselines.baseline_plans import build_baselines
@@ -91,14 +91,14 @@ def test_a_name_is_a_model_or_a_stage_of_a_variant(name: str, expected: Colocati
         (("bert/", "other"), "bert/whole.whole"),
     ],
 )
-def test_a_name_of_no_one_stage_is_one_message(names: tuple[str, ...], told: str) -> None:
-    request = PlanRequest((FleetEntry(A30),), (BERT, OTHER), (Colocation(names),))
+def test_a_name_of_no_one_stage_is_one_message(names, told):
+    request = on_a30(BERT, OTHER, colocations=(Colocation(names),))
     with pytest.raises(InputFault) as fault:
         validate(request)
     assert told in str(fault.value) and "colocations[0]" in str(fault.value)
 
 
-def test_every_name_that_is_offered_names_one_member() -> None:
+def test_every_name_that_is_offered_names_one_member():
     models = (BERT, OTHER, NESTED)
     names = member_names(models)
     assert names == (
@@ -109,7 +109,7 @@ def test_every_name_that_is_offered_names_one_member() -> None:
     assert colocated_models(models, Colocation(("bert/b", "other"))) == {"bert", "other"}
 
 
-def test_neighbouring_stages_weigh_what_they_hand_on() -> None:
+def test_neighbouring_stages_weigh_what_they_hand_on():
     each = replace(BERT.variants[2], cut_bytes=(1.0, 2.0), cut_bytes_per_request=(0.0, 5.0))
     bert = replace(BERT, variants=(*BERT.variants[:2], each))
     pairs = {
@@ -226,7 +226,7 @@ def tears(request: PlanRequest, outcome: PlanOutcome) -> bool:
 
 @pytest.mark.slow
 @repeated("block", range(12), kept=2)
-def test_whole_slices_equal_every_plan_looked_at(block: int) -> None:
+def test_whole_slices_equal_every_plan_looked_at(block):
     mattered = 0
     for seed in range(block * BLOCK, (block + 1) * BLOCK):
         request = tied(seed, "exclusive")
@@ -245,7 +245,7 @@ def test_whole_slices_equal_every_plan_looked_at(block: int) -> None:
 
 
 @in_blocks("seed", range(24))
-def test_counting_by_presence_is_as_good_as_gpu_by_gpu(seed: int) -> None:
+def test_counting_by_presence_is_as_good_as_gpu_by_gpu(seed):
     request = tied(seed, "exclusive")
     together, apart = build_problem(request), build_problem(request, per_gpu=True)
     assert together.colocated == index_colocations(request).members and not apart.colocated
@@ -266,13 +266,13 @@ def solved(problem: Problem) -> tuple[LevelsResult, float]:
     return found, separations_of(built, found.best) if found.best is not None else 0.0
 
 
-def test_members_that_never_fit_one_gpu_together_stand_nowhere() -> None:
+def test_members_that_never_fit_one_gpu_together_stand_nowhere():
     """Nine stages on the same GPUs, of which none has nine slices; two such GPUs do not make one."""
     stages = tuple(Stage(f"s{i}", (Point(A30, "1g.6gb", 1, 10.0, 10.0),)) for i in range(9))
     long = PlanModel("long", (Variant("v", stages, (0.0,) * 8),))
     free = PlanModel("free", (Variant("whole", (stages[0],)),))
     names = tuple(f"long/{stage.name}" for stage in stages)
-    request = PlanRequest((FleetEntry(A30, count=3),), (long, free), (Colocation(names),))
+    request = on_a30(long, free, count=3, colocations=(Colocation(names),))
     outcome = plan(request)
     assert outcome.status == "optimal"
     assert [model.throughput_rps for model in outcome.models] == [0.0, 120.0]
@@ -280,7 +280,7 @@ def test_members_that_never_fit_one_gpu_together_stand_nowhere() -> None:
 
 @pytest.mark.slow
 @repeated("block", range(4))
-def test_shared_slices_equal_every_set_of_tenants(block: int) -> None:
+def test_shared_slices_equal_every_set_of_tenants(block):
     planned = 0
     for seed in range(block * BLOCK, (block + 1) * BLOCK):
         request = replace(tied(seed, "fractional"), objective=Objective("leximin"))

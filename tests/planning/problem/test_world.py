@@ -3,8 +3,6 @@
 `benchmarks/planner_oracle.py` looks at more of them.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -24,7 +22,7 @@ BLOCK = 25
 
 
 @repeated("block", range(4))
-def test_whole_slices_equal_every_plan_looked_at(block: int) -> None:
+def test_whole_slices_equal_every_plan_looked_at(block):
     bound = 0
     for seed in range(block * BLOCK, (block + 1) * BLOCK):
         request = worldly(seed, "exclusive")
@@ -38,7 +36,7 @@ def test_whole_slices_equal_every_plan_looked_at(block: int) -> None:
 
 
 @repeated("block", range(2))
-def test_shared_slices_equal_every_set_of_tenants(block: int) -> None:
+def test_shared_slices_equal_every_set_of_tenants(block):
     planned = 0
     for seed in range(block * BLOCK, (block + 1) * BLOCK):
         request = replace(worldly(seed, "fractional"), objective=Objective("leximin"))

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.app.values import request
+from tests.support.planning.requests import whole_model
 from torchsplit_core.planning.problem.build import build_problem
 from torchsplit_core.planning.request.coverage import (
     UncoveredGpuType,
@@ -34,7 +35,7 @@ def test_a_type_without_figures_is_named_with_the_models_that_lack_them() -> Non
     assert models_without_figures(fleet(H100)) == ("bert", "ocr")
 
 
-def test_figures_of_a_way_that_is_not_allowed_do_not_count() -> None:
+def test_figures_of_a_way_that_is_not_allowed_do_not_count():
     asked = fleet("A100-80GB")
     bert = asked.models[0]
     out = replace(bert, variants=tuple(replace(variant, allowed=False) for variant in bert.variants))
@@ -42,14 +43,14 @@ def test_figures_of_a_way_that_is_not_allowed_do_not_count() -> None:
     assert found.models == ("bert",) and not found.unusable
 
 
-def test_cores_of_a_host_take_points_of_any_cpu() -> None:
+def test_cores_of_a_host_take_points_of_any_cpu():
     points = (Point("CPU", "1c", 1, 10.0, 100.0),)
-    model = PlanModel("bert", (Variant("whole", (Stage("whole", points),)),))
+    model = whole_model("bert", points)
     request = PlanRequest((FleetEntry("CPU-4c"),), (model,))
     assert uncovered_gpu_types(request) == () and models_without_figures(request) == ()
 
 
-def test_a_fleet_that_nobody_has_figures_for_is_refused_with_the_command_that_mends_it() -> None:
+def test_a_fleet_that_nobody_has_figures_for_is_refused_with_the_command_that_mends_it():
     check_figures(fleet("A100-80GB", H100))
     with pytest.raises(InputFault) as caught:
         check_figures(fleet(H100, "L4-24GB"))
@@ -59,7 +60,7 @@ def test_a_fleet_that_nobody_has_figures_for_is_refused_with_the_command_that_me
         check_figures(fleet("CPU-4c"))
 
 
-def test_a_gpu_left_whole_has_other_figures_than_its_slices() -> None:
+def test_a_gpu_left_whole_has_other_figures_than_its_slices():
     whole = replace(fleet(), gpus=(FleetEntry("A100-80GB", mig=False),))
     (found,) = uncovered_gpu_types(whole)
     assert found.name == "A100-80GB:whole" and found.unusable
@@ -67,7 +68,7 @@ def test_a_gpu_left_whole_has_other_figures_than_its_slices() -> None:
         check_figures(whole)
 
 
-def test_warnings_name_idle_types_first_and_blame_limits_only_where_they_are_to_blame() -> None:
+def test_warnings_name_idle_types_first_and_blame_limits_only_where_they_are_to_blame():
     asked = fleet("A100-80GB", H100)
     bert, ocr = asked.models
     elsewhere = replace(
@@ -85,7 +86,7 @@ def test_warnings_name_idle_types_first_and_blame_limits_only_where_they_are_to_
     ]
 
 
-def test_points_of_slices_that_no_layout_offers_are_told_as_such() -> None:
+def test_points_of_slices_that_no_layout_offers_are_told_as_such():
     asked = fleet("A100-80GB")
     narrow = replace(asked, gpus=(FleetEntry("A100-80GB", layouts=(("1g.20gb",) * 4,)),), colocations=())
     told = build_problem(narrow).warnings

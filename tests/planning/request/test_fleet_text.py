@@ -1,7 +1,5 @@
 """A fleet as one line: what it says, what is unclear, and layouts there and back."""
 
-from __future__ import annotations
-
 import pytest
 
 from torchsplit_core.hardware import catalogue, gpu_type
@@ -10,7 +8,7 @@ from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.values import FleetEntry, InputFault, PlanModel, PlanRequest, Stage, Variant
 
 
-def test_the_short_form_stays_what_it_was() -> None:
+def test_the_short_form_stays_what_it_was():
     assert parse_fleet("2xA100-80GB, 1xA30-24GB,") == (
         FleetEntry("A100-80GB", count=2),
         FleetEntry("A30-24GB"),
@@ -18,7 +16,7 @@ def test_the_short_form_stays_what_it_was() -> None:
     assert parse_fleet("A30-24GB") == (FleetEntry("A30-24GB"),)
 
 
-def test_an_entry_says_id_cost_node_and_layouts() -> None:
+def test_an_entry_says_id_cost_node_and_layouts():
     text = (
         "node0/gpu0=A100-80GB@cost=2@node=a@layouts=7x1g.10gb/3g.40gb+4g.40gb, 3xA100-80GB @node= b @cost=0.5"
     )
@@ -55,14 +53,14 @@ def test_an_entry_says_id_cost_node_and_layouts() -> None:
         ("B9000", "B9000"),
     ],
 )
-def test_what_is_unclear_is_refused_with_its_place(text: str, told: str) -> None:
+def test_what_is_unclear_is_refused_with_its_place(text, told):
     with pytest.raises(InputFault) as caught:
         model = PlanModel("bert", (Variant("whole", (Stage("whole"),)),))
         validate(PlanRequest(parse_fleet(text), (model,)))
     assert told in str(caught.value)
 
 
-def test_layouts_come_back_for_every_profile_that_there_is() -> None:
+def test_layouts_come_back_for_every_profile_that_there_is():
     for kind in catalogue():
         names = [profile.name for profile in gpu_type(kind).profiles]
         layouts = (*((name,) for name in names), tuple(names[:2]), (names[0],) * 3)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.planning.requests import whole_model
 from torchsplit_core.files import read_file, read_text, write_text
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning import plan, violations
@@ -33,10 +34,10 @@ A30, L4 = "A30-24GB", "L4-24GB"
 
 
 def asked(*points: Point, fleet: tuple[FleetEntry, ...]) -> PlanRequest:
-    return PlanRequest(fleet, (PlanModel("bert", (Variant("whole", (Stage("whole", points),)),)),))
+    return PlanRequest(fleet, (whole_model("bert", points),))
 
 
-def test_a_fleet_is_told_as_text() -> None:
+def test_a_fleet_is_told_as_text():
     entries = parse_fleet(f"2x{A30},1x{A30}:whole,{L4},2xCPU-16c")
     assert [(entry.type, entry.count, entry.mig) for entry in entries] == [
         (A30, 2, True),
@@ -56,19 +57,19 @@ def test_a_fleet_is_told_as_text() -> None:
         *("1xCPU-4c.0gib", "1xCPU-4c.8gb", "1xCPU-4c.gib"),
     ],
 )
-def test_what_no_fleet_has_is_one_message(text: str) -> None:
+def test_what_no_fleet_has_is_one_message(text):
     with pytest.raises(InputFault):
         parse_fleet(text)
 
 
-def test_k_of_n_cores_have_k_of_n_parts_of_a_hosts_memory() -> None:
+def test_k_of_n_cores_have_k_of_n_parts_of_a_hosts_memory():
     (entry,) = parse_fleet("1xCPU-16c.62.5gib")
     host = gpu_type(entry.type)
     assert host.profile("16c").memory_gib == 62.5 and host.profile("4c").memory_gib == 62.5 / 4
     assert all(profile.memory_gib is None for profile in gpu_type("CPU-16c").profiles)
 
 
-def test_a_point_that_needs_more_than_its_cores_have_stays_out() -> None:
+def test_a_point_that_needs_more_than_its_cores_have_stays_out():
     small, large = (Point("CPU", f"{k}c", 1, 10.0 * k, 5.0, memory_gib=9.0) for k in (1, 2))
     told = plan(asked(small, large, fleet=(FleetEntry("CPU-4c.32gib"),)))
     assert [item.profile for gpu in told.gpus for item in gpu.slices] == ["2c", "2c"]
@@ -79,7 +80,7 @@ def test_a_point_that_needs_more_than_its_cores_have_stays_out() -> None:
     assert not any("its memory is not known" in words for words in told.warnings)
 
 
-def test_a_size_of_cores_that_alone_holds_all_tenants_is_kept() -> None:
+def test_a_size_of_cores_that_alone_holds_all_tenants_is_kept():
     """Two slices of 1c serve more than one of 2c, but three tenants fit on no two of 1c."""
     points = tuple(Point("CPU", f"{k}c", 1, rate, 5.0, memory_gib=2.5) for k, rate in ((1, 10.0), (2, 15.0)))
     stage = (Variant("whole", (Stage("whole", points),)),)
@@ -92,14 +93,14 @@ def test_a_size_of_cores_that_alone_holds_all_tenants_is_kept() -> None:
 
 
 @pytest.mark.parametrize("other", ["CPU-8c", "CPU-8c.32gib"])
-def test_hosts_of_one_fleet_have_the_same_memory_a_core(other: str) -> None:
+def test_hosts_of_one_fleet_have_the_same_memory_a_core(other):
     point = Point("CPU", "1c", 1, 10.0, 5.0, memory_gib=1.0)
     validate(asked(point, fleet=(FleetEntry("CPU-4c.32gib"), FleetEntry("CPU-8c.64gib"))))
     with pytest.raises(InputFault, match="have different memory per core"):
         validate(asked(point, fleet=(FleetEntry("CPU-4c.32gib"), FleetEntry(other))))
 
 
-def test_rows_become_points_of_what_the_fleet_has() -> None:
+def test_rows_become_points_of_what_the_fleet_has():
     def row(kind: str, profile: str | None) -> ProfileRow:
         return ProfileRow("whole", kind, profile, 1, 1, 10.0, 5.0, None, None, None, "measured")
 
@@ -129,7 +130,7 @@ def test_rows_become_points_of_what_the_fleet_has() -> None:
     }
 
 
-def test_files_say_null_for_a_whole_gpu() -> None:
+def test_files_say_null_for_a_whole_gpu():
     request = asked(Point(A30, WHOLE_GPU, 1, 10.0, 5.0), fleet=(FleetEntry(A30, mig=False), FleetEntry(A30)))
     data = json.loads(write_text(request))
     assert data["models"][0]["variants"][0]["stages"][0]["points"][0]["profile"] is None
@@ -156,19 +157,19 @@ def test_files_say_null_for_a_whole_gpu() -> None:
         (Point(A30, "4g.24gb", 1, 1.0, 1.0), FleetEntry(A30, layouts=((WHOLE_GPU,),))),
     ],
 )
-def test_points_and_layouts_that_no_slice_has_are_refused(point: Point, fleet: FleetEntry) -> None:
+def test_points_and_layouts_that_no_slice_has_are_refused(point, fleet):
     with pytest.raises(InputFault):
         validate(asked(point, fleet=(fleet,)))
 
 
-def test_mig_and_whole_gpus_take_only_their_own_points() -> None:
+def test_mig_and_whole_gpus_take_only_their_own_points():
     both = (Point(A30, "1g.6gb", 1, 10.0, 5.0), Point(A30, WHOLE_GPU, 1, 70.0, 5.0))
     for mig, rate in ((True, 40.0), (False, 70.0)):
         outcome = plan(asked(*both, fleet=(FleetEntry(A30, mig=mig),)))
         assert outcome.models[0].throughput_rps == rate
 
 
-def test_the_memory_of_a_whole_gpu_is_a_limit() -> None:
+def test_the_memory_of_a_whole_gpu_is_a_limit():
     large: Any = asked(Point(L4, WHOLE_GPU, 1, 10.0, 5.0, memory_gib=24.5), fleet=(FleetEntry(L4),))
     outcome = plan(large)
     assert outcome.models[0].throughput_rps == 0.0
@@ -187,14 +188,14 @@ def test_cores_are_divided_into_what_pays() -> None:
     assert [item.start for item in outcome.gpus[0].slices] == list(range(128))
 
 
-def test_too_many_divisions_are_refused_before_they_are_counted() -> None:
+def test_too_many_divisions_are_refused_before_they_are_counted():
     # Each size serves far more than two of half of it: all of them pay.
     points = [Point("CPU", f"{size}c", 1, float(size**2), 5.0) for size in (1, 2, 3, 5, 7, 11, 13)]
     with pytest.raises(InputFault, match="CPU-128c can be divided in more than"):
         plan(asked(*points, fleet=(FleetEntry("CPU-128c"),)))
 
 
-def test_the_example_of_a_mixed_fleet_is_planned_and_survives() -> None:
+def test_the_example_of_a_mixed_fleet_is_planned_and_survives():
     request = read_file(
         ROOT / "examples" / "fleets" / "mixed_request.json", expected="torchsplit.plan_request"
     )[1]

@@ -24,13 +24,13 @@ def profile(name: str, front: FrontCosts | None, bytes_: float | None = 128.0) -
     return Profile(f"sample:{name}", name, environment, rows, name=name)
 
 
-def test_a_fleet_of_cores_gets_what_its_profiles_tell() -> None:
+def test_a_fleet_of_cores_gets_what_its_profiles_tell():
     made = build_request([profile("a", COSTS), profile("b", SLOWER, None)], CORES)
     assert made.front == SLOWER
     assert [model.bytes_per_request for model in made.models] == [128.0, None]
 
 
-def test_other_fleets_and_older_profiles_have_none() -> None:
+def test_other_fleets_and_older_profiles_have_none():
     for made in (
         build_request([profile("a", COSTS)], GPU),
         build_request([profile("a", None)], CORES),
@@ -39,7 +39,7 @@ def test_other_fleets_and_older_profiles_have_none() -> None:
         assert made.front is None and made.models[0].bytes_per_request is None
 
 
-def test_it_is_part_of_the_question() -> None:
+def test_it_is_part_of_the_question():
     made = build_request([profile("a", COSTS)], CORES)
     others = (
         replace(made, front=None),
@@ -49,7 +49,7 @@ def test_it_is_part_of_the_question() -> None:
     assert len({request_hash(one) for one in (made, *others)}) == 4
 
 
-def test_cores_that_join_a_fleet_and_models_that_join_cores_bring_it() -> None:
+def test_cores_that_join_a_fleet_and_models_that_join_cores_bring_it():
     profiles = {"a": profile("a", COSTS), "b": profile("b", None)}
     grown = edit.with_points(replace(build_request([profiles["a"]], GPU), gpus=(*GPU, *CORES)), profiles, ())
     assert grown.front == COSTS and grown.models[0].bytes_per_request == 128.0

@@ -8,6 +8,7 @@ import random
 from dataclasses import asdict, replace
 from typing import Any
 
+from tests.support.planning.edits import with_each_model, with_points
 from tests.support.seeds import in_blocks
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import (
@@ -96,42 +97,29 @@ def drawn(draw: random.Random) -> PlanRequest:
 
 
 @in_blocks("seed", range(40))
-def test_it_is_the_hash_of_the_canonical_text(seed: int) -> None:
+def test_it_is_the_hash_of_the_canonical_text(seed):
     request = drawn(random.Random(seed))
     assert request_hash(request) == by_definition(request)
     # One model changed, as an edit does: what was kept of the others must not stand for it.
     models = (replace(request.models[0], weight=7.5), *request.models[1:])
     assert request_hash(replace(request, models=models)) == by_definition(replace(request, models=models))
-    points = request.models[0].variants[0].stages[0].points
-    slower = replace(points[0], throughput_rps=points[0].throughput_rps * 2)
-    stage = replace(request.models[0].variants[0].stages[0], points=(slower, *points[1:]))
-    edited = replace(
-        request,
-        models=(
-            replace(
-                request.models[0],
-                variants=(
-                    replace(
-                        request.models[0].variants[0],
-                        stages=(stage, *request.models[0].variants[0].stages[1:]),
-                    ),
-                    request.models[0].variants[1],
-                ),
-            ),
-            request.models[1],
-        ),
+    first = request.models[0].variants[0].stages[0].points[0]
+    faster = with_points(
+        request.models[0],
+        lambda point: replace(point, throughput_rps=point.throughput_rps * 2) if point is first else point,
     )
+    edited = replace(request, models=(faster, *request.models[1:]))
     assert request_hash(edited) == by_definition(edited) != request_hash(request)
 
 
-def test_a_whole_number_is_the_same_as_its_float() -> None:
+def test_a_whole_number_is_the_same_as_its_float():
     one = drawn(random.Random(1))
-    whole = replace(one, models=tuple(replace(model, weight=2) for model in one.models))
-    point = replace(one, models=tuple(replace(model, weight=2.0) for model in one.models))
+    whole = with_each_model(one, weight=2)
+    point = with_each_model(one, weight=2.0)
     assert request_hash(whole) == request_hash(point)
 
 
-def test_a_limit_of_the_response_and_arrivals_make_another_request() -> None:
+def test_a_limit_of_the_response_and_arrivals_make_another_request():
     request = drawn(random.Random(0))
     model = request.models[0]
     changes = (

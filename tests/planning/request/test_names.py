@@ -26,17 +26,17 @@ def named(*sources: str) -> list[str]:
         (("sample:bert@large", "library:bert", "net.pt2"), ["bert", "bert-2", "net"]),
     ],
 )
-def test_a_model_is_called_after_its_file(sources: tuple[str, ...], names: list[str]) -> None:
+def test_a_model_is_called_after_its_file(sources, names):
     assert named(*sources) == names
 
 
-def test_a_name_of_ones_own_goes_before_that_of_the_file() -> None:
+def test_a_name_of_ones_own_goes_before_that_of_the_file():
     own = Profile("m.py:Net", "", name="ranker")
     assert model_names([own, Profile("m.py:Other", "")]) == ["ranker", "m"]
     assert model_names([own, own]) == ["ranker", "ranker-2"]
 
 
-def test_models_of_one_file_are_added_one_after_the_other() -> None:
+def test_models_of_one_file_are_added_one_after_the_other():
     profiles = [Profile("m.py:A", "a"), Profile("m.py:B", "b")]
     offered = edit.profiles_by_model(profiles)
     assert list(offered) == ["m-A", "m-B"]
@@ -45,7 +45,7 @@ def test_models_of_one_file_are_added_one_after_the_other() -> None:
     assert [(model.name, model.source) for model in both.models] == [("m-A", "m.py:A"), ("m-B", "m.py:B")]
 
 
-def test_cuts_bring_the_link_that_they_were_found_for() -> None:
+def test_cuts_bring_the_link_that_they_were_found_for():
     profile = Profile("m.py:A", "a")
     cuts = PartitionOutcome(
         "optimal", (), None, None, architecture_hash="a", devices=PartitionDevices(2, None, 12.0)

@@ -13,6 +13,7 @@ import pytest
 import app
 import torchsplit_core
 from app.plans.summary import OBJECTIVES
+from tests.support.planning.edits import with_each_model
 from tests.support.planning.requests import published, random_request
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.exclusive.plan import plan_exclusive
@@ -54,7 +55,7 @@ def naming(word: str) -> set[Path]:
     }
 
 
-def test_a_new_objective_touches_four_files() -> None:
+def test_a_new_objective_touches_four_files():
     import app.plans.summary as words
 
     check = Path(check_objective.__code__.co_filename)
@@ -75,24 +76,24 @@ def written(kind: str) -> set[Path]:
 
 
 @pytest.mark.parametrize("kind", ["max_min", "weighted_sum", "min_gpus"])
-def test_no_other_code_asks_for_an_objective_by_name(kind: str) -> None:
+def test_no_other_code_asks_for_an_objective_by_name(kind):
     # What asks for fewest GPUs there writes a request; it stands beside the planner and cannot ask it.
     beside = {Path(str(library.__file__))} if kind == "min_gpus" else set()
     assert written(kind) <= naming("weighted_sum") | beside
 
 
-def test_the_contract_the_planner_and_the_page_know_the_same_objectives() -> None:
+def test_the_contract_the_planner_and_the_page_know_the_same_objectives():
     assert list(GOALS) == list(get_args(ObjectiveKind)) == list(OBJECTIVES)
 
 
-def test_the_first_level_alone() -> None:
+def test_the_first_level_alone():
     penal = Objective("leximin", 0.5, 0.25)
     assert first_level_objective(penal) == replace(penal, kind="max_min")
     for kind in ("max_min", "weighted_sum", "min_gpus"):
         assert first_level_objective(Objective(kind)) == Objective(kind)  # type: ignore[arg-type]
 
 
-def test_how_many_levels_there_are() -> None:
+def test_how_many_levels_there_are():
     request = published(1)
     counts = {
         kind: level_count(replace(request, objective=Objective(kind))) for kind in get_args(ObjectiveKind)
@@ -116,13 +117,13 @@ def test_penalties_are_paid_for_memory_and_for_separations() -> None:
     assert has_penalties(Objective(separation_weight=0.1))
 
 
-def test_what_counts_is_capped_and_over_weight_times_demand() -> None:
+def test_what_counts_is_capped_and_over_weight_times_demand():
     spec = PlanModel("m", (Variant("whole", ()),), weight=2.0, demand_rps=5.0, cap_at_demand=True)
     assert normalised(spec, 4.0) == 0.4 and normalised(spec, 50.0) == 0.5
     assert normalised(replace(spec, cap_at_demand=False), 50.0) == 5.0
 
 
-def test_values_of_every_kind() -> None:
+def test_values_of_every_kind():
     request = published(1)
     models = tuple(
         replace(spec, weight=weight) for spec, weight in zip(request.models, (1, 2, 4, 8), strict=True)
@@ -143,7 +144,7 @@ def test_values_of_every_kind() -> None:
 
 
 @pytest.mark.parametrize("kind", list(GOALS))
-def test_a_plans_levels_are_read_off_its_outcome(kind: str) -> None:
+def test_a_plans_levels_are_read_off_its_outcome(kind):
     compared = 0
     for seed in range(8):
         request = random_request(seed, kind)
@@ -158,7 +159,7 @@ def test_a_plans_levels_are_read_off_its_outcome(kind: str) -> None:
     assert compared > 2
 
 
-def test_less_is_better_of_a_cost_alone() -> None:
+def test_less_is_better_of_a_cost_alone():
     cost, fair = GOALS["min_gpus"], goal_of(ObjectiveValue("leximin", 1.0))
     assert cost.better((1.0,), (2.0,)) and not cost.better((2.0,), (2.0,))
     assert fair.better((1.0, 3.0), (1.0, 2.0)) and not fair.better((1.0, 2.0), (1.0, 2.0))
@@ -168,13 +169,13 @@ def test_less_is_better_of_a_cost_alone() -> None:
     assert (fair.clamp_bound(1.0, 2.0), fair.clamp_bound(3.0, 2.0)) == (2.0, 3.0)
 
 
-def test_a_row_more_is_an_objective_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_more_is_an_objective_more(monkeypatch):
     """Requests/s whatever the weights: searched, bounded and valued as a weighted sum with all weights 1 is."""
     monkeypatch.setitem(GOALS, "total", replace(GOALS["weighted_sum"], label="total", gain=lambda spec: 1.0))  # type: ignore[arg-type]
     compared = 0
     for seed in range(6):
         weighted = random_request(seed, "weighted_sum")
-        alike = replace(weighted, models=tuple(replace(spec, weight=1.0) for spec in weighted.models))
+        alike = with_each_model(weighted, weight=1.0)
         total = replace(weighted, objective=replace(weighted.objective, kind="total"))  # type: ignore[arg-type]
         one, other = (
             plan_exclusive(build_problem(asked), time.perf_counter() + 30.0, ignore_progress)

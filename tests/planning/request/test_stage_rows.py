@@ -61,7 +61,7 @@ WHOLE = tuple(map(whole, BATCHES))
 FIRST, SECOND = stage_rows(profile(*WHOLE), WHOLE, CANDIDATE, NAMES)
 
 
-def test_time_is_shared_out_whole_at_every_batch_size() -> None:
+def test_time_is_shared_out_whole_at_every_batch_size():
     for row, one, two in zip(WHOLE, FIRST, SECOND, strict=True):
         assert one.latency_ms + two.latency_ms == pytest.approx(row.latency_ms)
         assert 1 / one.throughput_rps + 1 / two.throughput_rps == pytest.approx(1 / row.throughput_rps)
@@ -72,7 +72,7 @@ def test_time_is_shared_out_whole_at_every_batch_size() -> None:
     )
 
 
-def test_intervals_go_along_and_what_was_measured_of_the_whole_is_not_claimed_of_a_stage() -> None:
+def test_intervals_go_along_and_what_was_measured_of_the_whole_is_not_claimed_of_a_stage():
     first = FIRST[0]
     assert (first.low_rps, first.high_rps) == (180.0, 220.0) and first.basis == "estimated"
     assert first.device is None and first.percentiles_ms is None
@@ -82,7 +82,7 @@ def test_intervals_go_along_and_what_was_measured_of_the_whole_is_not_claimed_of
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_memory_is_weights_and_a_share_of_the_activations_and_a_context_each(told: bool) -> None:
+def test_memory_is_weights_and_a_share_of_the_activations_and_a_context_each(told):
     """Rows without their parts take weights and context from a row that has them."""
     rows = tuple(whole(batch, told) for batch in BATCHES)
     first, second = stage_rows(profile(*rows, WHOLE[0]), rows, CANDIDATE, NAMES)
@@ -90,7 +90,7 @@ def test_memory_is_weights_and_a_share_of_the_activations_and_a_context_each(tol
     assert [row.memory_gib for row in second] == pytest.approx([3 + b + 0.5 for b in BATCHES])
 
 
-def test_memory_never_falls_below_the_weights_nor_with_the_batch() -> None:
+def test_memory_never_falls_below_the_weights_nor_with_the_batch():
     for rows, weights in ((FIRST, 1.0), (SECOND, 3.0)):
         memory = [row.memory_gib or 0.0 for row in rows]
         assert memory == sorted(memory) and memory[0] >= weights
@@ -99,7 +99,7 @@ def test_memory_never_falls_below_the_weights_nor_with_the_batch() -> None:
     assert found.memory_gib == pytest.approx(1.5)
 
 
-def test_a_row_of_a_processor_has_no_context_and_unknown_memory_stays_unknown() -> None:
+def test_a_row_of_a_processor_has_no_context_and_unknown_memory_stays_unknown():
     processor = replace(WHOLE[1], gpu_type="CPU", profile=None, memory_gib=8.0, memory_parts_gib=None)
     unknown = replace(WHOLE[1], memory_gib=None, memory_parts_gib=None)
     first, _ = stage_rows(profile(processor, *WHOLE), [processor, unknown], CANDIDATE, NAMES)
@@ -107,33 +107,33 @@ def test_a_row_of_a_processor_has_no_context_and_unknown_memory_stays_unknown() 
     assert first[1].memory_gib is None and first[1].memory_parts_gib is None
 
 
-def test_a_context_of_another_gpu_stands_in_where_its_type_has_none() -> None:
+def test_a_context_of_another_gpu_stands_in_where_its_type_has_none():
     elsewhere = replace(WHOLE[1], gpu_type="A100-80GB", profile="7g.80gb", memory_parts_gib=None)
     first, _ = stage_rows(profile(elsewhere, WHOLE[0]), [elsewhere], CANDIDATE, NAMES)
     assert first[0].memory_parts_gib is not None and first[0].memory_parts_gib.context == 0.5
 
 
-def test_without_parts_anywhere_the_weights_are_the_sum_of_the_stages() -> None:
+def test_without_parts_anywhere_the_weights_are_the_sum_of_the_stages():
     bare = replace(WHOLE[1], memory_gib=8.0, memory_parts_gib=None)
     first, second = stage_rows(profile(bare), [bare], CANDIDATE, NAMES)
     assert first[0].memory_gib == pytest.approx(1 + 4.0) and second[0].memory_gib == pytest.approx(3 + 2.0)
 
 
-def test_a_candidate_that_tells_no_weights_keeps_its_peak_and_grows_from_there() -> None:
+def test_a_candidate_that_tells_no_weights_keeps_its_peak_and_grows_from_there():
     silent = replace(CANDIDATE, weight_bytes=())
     first, second = stage_rows(profile(*WHOLE), WHOLE, silent, NAMES)
     assert [row.memory_gib for row in first] == pytest.approx([5.5, 5.5, 5.5 + 12, 5.5 + 124])
     assert [row.memory_gib for row in second] == pytest.approx([5.5, 5.5, 5.5 + 6, 5.5 + 62])
 
 
-def test_where_neither_candidate_nor_rows_tell_weights_memory_is_rather_too_much() -> None:
+def test_where_neither_candidate_nor_rows_tell_weights_memory_is_rather_too_much():
     silent = replace(CANDIDATE, weight_bytes=())
     bare = replace(WHOLE[2], memory_parts_gib=None)  # 20.5 GiB at batch 8
     first, second = stage_rows(profile(bare), [bare], silent, NAMES)
     assert first[0].memory_gib == pytest.approx(5 + 16.5) and second[0].memory_gib == pytest.approx(5 + 8.25)
 
 
-def test_a_stage_without_time_is_fast_and_never_infinite() -> None:
+def test_a_stage_without_time_is_fast_and_never_infinite():
     idle = replace(CANDIDATE, stages=(("a", "b", "c"), ("x",)))
     busy, free = stage_rows(profile(*WHOLE), WHOLE, idle, NAMES)
     assert [row.latency_ms for row in busy] == pytest.approx([row.latency_ms for row in WHOLE])
@@ -146,7 +146,7 @@ def variants(of: Profile, *candidates: PartitionCandidate) -> tuple[Variant, ...
     return build_request([of], parse_fleet("1xA30-24GB"), candidates=outcomes).models[0].variants
 
 
-def test_candidates_of_a_profiled_source_under_another_hash_say_to_measure_again() -> None:
+def test_candidates_of_a_profiled_source_under_another_hash_say_to_measure_again():
     measured = profile(*WHOLE)
     cut = PartitionOutcome("optimal", (CANDIDATE,), 1.0, 0.0, source=measured.source, architecture_hash="new")
     with pytest.raises(InputFault, match="are of another architecture or version than its profile"):
@@ -155,7 +155,7 @@ def test_candidates_of_a_profiled_source_under_another_hash_say_to_measure_again
         build_request([measured], parse_fleet("1xA30-24GB"), candidates=[replace(cut, source="other")])
 
 
-def test_a_row_of_the_stage_itself_stands_before_what_is_estimated() -> None:
+def test_a_row_of_the_stage_itself_stands_before_what_is_estimated():
     own = replace(
         WHOLE[1],
         stage=NAMES[1],
@@ -175,7 +175,7 @@ def test_a_row_of_the_stage_itself_stands_before_what_is_estimated() -> None:
     assert cut.cut_bytes == (8.0,)
 
 
-def test_candidates_of_equal_stages_make_one_variant() -> None:
+def test_candidates_of_equal_stages_make_one_variant():
     other = replace(CANDIDATE, stages=(("x", "a"), ("b", "c")))
     single = replace(CANDIDATE, stages=(("x", "a", "b", "c"),), cut_bytes=())
     found = variants(
@@ -185,7 +185,7 @@ def test_candidates_of_equal_stages_make_one_variant() -> None:
     assert [stage.name for stage in found[2].stages] == ["cut2.1of2", "cut2.2of2"]
 
 
-def test_points_have_the_intervals_of_their_rows_scaled_for_stages() -> None:
+def test_points_have_the_intervals_of_their_rows_scaled_for_stages():
     bare = replace(WHOLE[3], low_rps=None, high_rps=None)
     whole_, cut = variants(profile(*WHOLE[:3], bare), CANDIDATE)
     assert [(p.low_rps, p.throughput_rps, p.high_rps) for p in whole_.stages[0].points] == [
@@ -198,9 +198,7 @@ def test_points_have_the_intervals_of_their_rows_scaled_for_stages() -> None:
 
 
 @pytest.mark.parametrize(("low", "high"), [(100.5, None), (None, 99.0), (101.0, 110.0), (120.0, 90.0)])
-def test_a_row_outside_its_interval_is_refused_where_it_would_be_a_point(
-    low: float | None, high: float | None
-) -> None:
+def test_a_row_outside_its_interval_is_refused_where_it_would_be_a_point(low, high):
     wrong = replace(WHOLE[0], low_rps=low, high_rps=high)
     with pytest.raises(
         InputFault, match=r"sample:bert, whole on A30-24GB 4g.24gb, batch 1.* is outside its interval"
@@ -210,7 +208,7 @@ def test_a_row_outside_its_interval_is_refused_where_it_would_be_a_point(
     assert len(variants(profile(elsewhere, *WHOLE))[0].stages[0].points) == len(BATCHES)
 
 
-def test_a_candidate_that_knows_what_grows_with_the_batch_says_so_in_its_variant() -> None:
+def test_a_candidate_that_knows_what_grows_with_the_batch_says_so_in_its_variant():
     grown = replace(CANDIDATE, cut_bytes_fixed=(2.0,), cut_bytes_per_request=(3.0,))
     (_, cut) = variants(profile(*WHOLE), grown)
     assert (cut.cut_bytes, cut.cut_bytes_per_request) == ((2.0,), (3.0,))
@@ -221,7 +219,7 @@ def test_a_candidate_that_knows_what_grows_with_the_batch_says_so_in_its_variant
     assert (old.cut_bytes, old.cut_bytes_per_request) == ((8.0,), ())
 
 
-def test_on_a_host_each_process_of_an_instance_holds_what_one_was_measured_to_hold() -> None:
+def test_on_a_host_each_process_of_an_instance_holds_what_one_was_measured_to_hold():
     one = ProfileRow("whole", "CPU", "1c", 4, 1, 10.0, 400.0, 9.0, 11.0, 0.2, "measured", "cpu:1c")
     gpu = replace(one, gpu_type="A30-24GB", profile="1g.6gb", processes=2)
     unknown = replace(one, processes=2, batch_size=1, memory_gib=None)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.planning.requests import on_a30, whole_model
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.outcome.build import no_plan
 from torchsplit_core.planning.sweep import workers as running
@@ -40,8 +41,6 @@ from torchsplit_core.values import (
     PlanStatistics,
     Point,
     SolverOptions,
-    Stage,
-    Variant,
 )
 
 A30 = "A30-24GB"
@@ -51,12 +50,12 @@ NOTHING = PlanStatistics(0.0, 0.0, 0.0, "none")
 def model(name: str, rate: float, **more: float) -> PlanModel:
     sizes = (("1g.6gb", 1), ("2g.12gb", 1.8), ("4g.24gb", 3))
     points = tuple(Point(A30, profile, 1, rate * size, 10.0) for profile, size in sizes)
-    return PlanModel(name, (Variant("whole", (Stage("whole", points),)),), **more)  # type: ignore[arg-type]
+    return whole_model(name, points, **more)  # type: ignore[arg-type]
 
 
 def request(kind: str = "leximin", count: int = 2, **more: float) -> PlanRequest:
     models = (model("a", 10.0, demand_rps=20.0, **more), model("b", 4.0, demand_rps=8.0))
-    return PlanRequest((FleetEntry(A30, count=count),), models, objective=Objective(kind))  # type: ignore[arg-type]
+    return on_a30(*models, count=count, objective=Objective(kind))  # type: ignore[arg-type]
 
 
 def solved(asked: PlanRequest, what: SweepRequest) -> tuple[SweepPoint, ...]:
@@ -78,7 +77,7 @@ def made(
     return PlanOutcome("", "optimal" if proven else "feasible", goal, gpus, models, NOTHING)
 
 
-def test_a_sweep_of_gpus_is_the_plan_of_each_fleet_and_never_falls() -> None:
+def test_a_sweep_of_gpus_is_the_plan_of_each_fleet_and_never_falls():
     asked = request()
     what = SweepRequest("gpus", A30, (1.0, 2.0, 3.0, 4.0))
     points = solved(asked, what)
@@ -95,7 +94,7 @@ def test_a_sweep_of_gpus_is_the_plan_of_each_fleet_and_never_falls() -> None:
     assert levels == sorted(levels) and levels[0] < levels[-1]
 
 
-def test_a_larger_demand_or_weight_never_serves_a_larger_part() -> None:
+def test_a_larger_demand_or_weight_never_serves_a_larger_part():
     for parameter in ("demand", "weight"):
         asked = request()
         points = solved(asked, SweepRequest(parameter, "a", (1.0, 5.0, 40.0)))
@@ -105,7 +104,7 @@ def test_a_larger_demand_or_weight_never_serves_a_larger_part() -> None:
         assert points[0].least_as_asked == pytest.approx(min(rates["a"] / 20, rates["b"] / 8))
 
 
-def test_a_minimum_that_the_fleet_cannot_give_says_why() -> None:
+def test_a_minimum_that_the_fleet_cannot_give_says_why():
     points = solved(request(count=1), SweepRequest("min_throughput", "a", (0.0, 20.0, 1000.0)))
     assert [point.status for point in points] == ["optimal", "optimal", "infeasible"]
     assert points[2].objective is None and points[2].gpus_used is None and not points[2].proven
@@ -113,7 +112,7 @@ def test_a_minimum_that_the_fleet_cannot_give_says_why() -> None:
     assert describe_point(points[0]) == ""
 
 
-def test_fewest_gpus_over_a_minimum_never_get_fewer() -> None:
+def test_fewest_gpus_over_a_minimum_never_get_fewer():
     points = solved(
         request("min_gpus", 4, min_throughput_rps=1.0),
         SweepRequest("min_throughput", "a", (10.0, 70.0, 130.0)),
@@ -121,7 +120,7 @@ def test_fewest_gpus_over_a_minimum_never_get_fewer() -> None:
     assert [point.objective for point in points] == [1.0, 2.0, 4.0]
 
 
-def test_a_bound_holds_wherever_monotony_carries_it() -> None:
+def test_a_bound_holds_wherever_monotony_carries_it():
     what = SweepRequest("gpus", A30, (1.0, 2.0, 3.0))
     found = sweep_points(
         request(), what, {1.0: made(2.0, 9.0), 2.0: made(4.0, 4.0, proven=True), 3.0: made(3.0, 12.0)}
@@ -136,7 +135,7 @@ def test_a_bound_holds_wherever_monotony_carries_it() -> None:
     assert (first.bound, first.bound_from) == (6.0, None) and (second.bound, second.bound_from) == (6.0, 1.0)
 
 
-def test_a_lower_bound_of_fewest_gpus_is_carried_the_other_way() -> None:
+def test_a_lower_bound_of_fewest_gpus_is_carried_the_other_way():
     what = SweepRequest("min_throughput", "a", (1.0, 2.0, 3.0))
     found = sweep_points(
         request("min_gpus"),
@@ -147,7 +146,7 @@ def test_a_lower_bound_of_fewest_gpus_is_carried_the_other_way() -> None:
     assert (found[2].bound, found[2].gap) == (3.0, 0.4)
 
 
-def test_a_point_that_another_proves_impossible_says_which() -> None:
+def test_a_point_that_another_proves_impossible_says_which():
     what = SweepRequest("gpus", A30, (1.0, 2.0, 3.0))
     no = no_plan(request(), "infeasible", NOTHING)
     found = sweep_points(request(), what, {1.0: made(None, None), 2.0: no, 3.0: made(None, None)})
@@ -158,14 +157,14 @@ def test_a_point_that_another_proves_impossible_says_which() -> None:
     ) == "impossible, as it is at 2 already" and "no plan found in time" in describe_point(found[2])
 
 
-def test_weighted_sums_carry_bounds_by_weight_upward_only() -> None:
+def test_weighted_sums_carry_bounds_by_weight_upward_only():
     what = SweepRequest("weight", "a", (1.0, 2.0))
     first, second = sweep_points(request("weighted_sum"), what, {1.0: made(3.0, 9.0), 2.0: made(4.0, 6.0)})
     assert (first.bound, second.bound) == (6.0, 6.0)
     assert second.bound_from is None and first.bound_from == 2.0
 
 
-def test_the_front_has_what_no_other_beats() -> None:
+def test_the_front_has_what_no_other_beats():
     what = SweepRequest("gpus", A30, (1.0, 2.0, 3.0, 4.0))
     plans = {
         1.0: made(2.0, None, 1, 8.0), 2.0: made(2.0, None, 2, 16.0),
@@ -175,7 +174,7 @@ def test_the_front_has_what_no_other_beats() -> None:
     assert undominated_points(()) == ()
 
 
-def test_a_fleet_grows_and_shrinks_in_the_order_of_its_entries() -> None:
+def test_a_fleet_grows_and_shrinks_in_the_order_of_its_entries():
     entries = (
         FleetEntry(A30, id="mine"),
         FleetEntry("A100-80GB"),
@@ -215,9 +214,7 @@ def test_a_fleet_grows_and_shrinks_in_the_order_of_its_entries() -> None:
         ("colour", "a", (1.0,), "unknown parameter 'colour'"),
     ],
 )
-def test_senseless_sweeps_are_refused(
-    parameter: str, target: str, values: tuple[float, ...], said: str
-) -> None:
+def test_senseless_sweeps_are_refused(parameter, target, values, said):
     with pytest.raises(InputFault, match=said):
         sweep_requests(request(), SweepRequest(parameter, target, values))  # type: ignore[arg-type]
 
@@ -242,7 +239,7 @@ def test_the_ends_come_first_and_every_point_once() -> None:
     assert all(sorted(visiting_order(count)) == list(range(count)) for count in range(66))
 
 
-def test_the_time_is_shared_out() -> None:
+def test_the_time_is_shared_out():
     asked = replace(request(), solver=SolverOptions(10.0))
     assert (
         point_time_limit_s(asked, 60.0, 24),
@@ -273,7 +270,7 @@ def test_a_process_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> No
     assert found[0].status == "timeout" and "did not end in time" in found[0].warnings[0]
 
 
-def test_a_fault_of_our_own_is_raised_and_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_our_own_is_raised_and_leaves_no_process(monkeypatch):
     def planned(asked: PlanRequest, limit_s: float) -> PlanOutcome:
         raise InternalFault("the plan fails its check")
 

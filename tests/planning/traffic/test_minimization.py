@@ -43,7 +43,7 @@ def two(**options: object) -> PlanRequest:
 
 @pytest.mark.slow
 @in_blocks("seed", range(300), 3)
-def test_whole_slices_equal_every_plan_looked_at(seed: int) -> None:
+def test_whole_slices_equal_every_plan_looked_at(seed):
     request = routed(seed, KINDS[seed % len(KINDS)])
     expected, outcome = best_plan(request), plan(request, reasons=False)
     assert not list(violations(request, outcome))
@@ -59,7 +59,7 @@ def test_whole_slices_equal_every_plan_looked_at(seed: int) -> None:
 
 @pytest.mark.slow
 @in_blocks("seed", range(200), 2)
-def test_shares_equal_every_plan_looked_at(seed: int) -> None:
+def test_shares_equal_every_plan_looked_at(seed):
     request = routed_shares(seed, ("leximin", "max_min")[seed % 2])
     (levels, sent), outcome = best_routed_shares(request), plan(request)
     assert not list(violations(request, outcome))
@@ -73,7 +73,7 @@ def test_shares_equal_every_plan_looked_at(seed: int) -> None:
 
 @pytest.mark.slow
 @in_blocks("seed", range(300, 420), 1)
-def test_never_more_than_without_pairs_at_an_equal_objective(seed: int) -> None:
+def test_never_more_than_without_pairs_at_an_equal_objective(seed):
     request = routed(seed, KINDS[seed % len(KINDS)])
     request = replace(request, objective=replace(request.objective, separation_weight=0.0))
     free = replace(request, colocations=tuple(one for one in request.colocations if one.mode == "hard"))
@@ -87,7 +87,7 @@ def test_never_more_than_without_pairs_at_an_equal_objective(seed: int) -> None:
         )
 
 
-def test_stands_side_by_side_and_says_so() -> None:
+def test_stands_side_by_side_and_says_so():
     outcome = plan(two())
     assert outcome.status == "optimal"
     assert outcome.objective.routed == RoutedBytes(0.0, 0.0, 0.0)
@@ -95,7 +95,7 @@ def test_stands_side_by_side_and_says_so() -> None:
         assert sorted(t.model for item in gpu.slices for t in item.tenants) == ["a", "b"]
 
 
-def test_what_leaves_is_what_the_lesser_side_lacks() -> None:
+def test_what_leaves_is_what_the_lesser_side_lacks():
     request = two()
     slow = simple("b", {"2g.12gb": 3.0}, demand_rps=8.0)
     request = replace(
@@ -106,7 +106,7 @@ def test_what_leaves_is_what_the_lesser_side_lacks() -> None:
     assert outcome.objective.routed == RoutedBytes(5e6, 5e6, 0.0)
 
 
-def test_a_model_in_stages_serves_what_its_slowest_stage_does_on_the_gpu() -> None:
+def test_a_model_in_stages_serves_what_its_slowest_stage_does_on_the_gpu():
     def stage(name: str, rate: float) -> Stage:
         return Stage(name, (Point(A30, "2g.12gb", 1, rate, 10.0, memory_gib=0.0),))
 
@@ -131,7 +131,7 @@ def test_a_model_in_stages_serves_what_its_slowest_stage_does_on_the_gpu() -> No
     )
 
 
-def test_a_weight_trades_bytes_against_the_objective() -> None:
+def test_a_weight_trades_bytes_against_the_objective():
     # Whole GPUs serve more; side by side, on half of one each, nothing leaves.
     models = tuple(simple(name, {"2g.12gb": 10.0, "4g.24gb": 12.0}, demand_rps=10.0) for name in ("a", "b"))
     request = replace(
@@ -146,7 +146,7 @@ def test_a_weight_trades_bytes_against_the_objective() -> None:
     assert paying.objective.routed == RoutedBytes(0.0)
 
 
-def test_exchanges_lower_what_leaves_where_the_program_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exchanges_lower_what_leaves_where_the_program_is_too_large(monkeypatch):
     request, found = two(), {}
     apart = plan(replace(request, colocations=()))
     monkeypatch.setattr(minimization, "MAX_CHOICES", 0)
@@ -170,7 +170,7 @@ def test_exchanges_lower_what_leaves_where_the_program_is_too_large(monkeypatch:
         (None, "routed co-locations send"),
     ],
 )
-def test_false_claims_fail_the_check(told: RoutedBytes | None, words: str) -> None:
+def test_false_claims_fail_the_check(told, words):
     request = two()
     outcome: PlanOutcome = plan(request)
     lying = replace(outcome, objective=replace(outcome.objective, routed=told))
@@ -179,7 +179,7 @@ def test_false_claims_fail_the_check(told: RoutedBytes | None, words: str) -> No
 
 @pytest.mark.slow
 @in_blocks("seed", range(20), 2)
-def test_with_tiers_whole_slices_equal_every_plan_looked_at(seed: int) -> None:
+def test_with_tiers_whole_slices_equal_every_plan_looked_at(seed):
     request = routed(seed, "leximin")
     tiers = tuple(replace(model, tier=(seed + number) % 2) for number, model in enumerate(request.models))
     request = replace(request, models=tiers, objective=replace(request.objective, separation_weight=0.0))

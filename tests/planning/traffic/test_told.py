@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from app.plans.summary import metrics
-from tests.support.planning.requests import A30, LAYOUTS, simple
+from tests.support.planning.requests import A30, LAYOUTS, on_a30, simple
 from torchsplit_core.cli.plan_summary import summary_lines
 from torchsplit_core.files import read_file, write_file
 from torchsplit_core.planning import plan
@@ -16,20 +15,19 @@ from torchsplit_core.planning.explanation.changes import without_demand
 from torchsplit_core.planning.request.colocation_index import flows_of
 from torchsplit_core.values import (
     Colocation,
-    FleetEntry,
     Objective,
     PlanOutcome,
-    PlanRequest,
     Point,
     RoutedBytes,
     Stage,
     Variant,
 )
 
-REQUEST = PlanRequest(
-    (FleetEntry(A30, layouts=(LAYOUTS[1],)),),
-    (simple("a", {"2g.12gb": 10.0}, demand_rps=8.0), simple("b", {"2g.12gb": 3.0}, demand_rps=8.0)),
-    (Colocation(("a", "b"), "routed", 1e6),),
+REQUEST = on_a30(
+    simple("a", {"2g.12gb": 10.0}, demand_rps=8.0),
+    simple("b", {"2g.12gb": 3.0}, demand_rps=8.0),
+    layouts=(LAYOUTS[1],),
+    colocations=(Colocation(("a", "b"), "routed", 1e6),),
 )
 
 
@@ -38,7 +36,7 @@ def outcome() -> PlanOutcome:
     return plan(REQUEST)
 
 
-def test_files_carry_it_and_leave_it_out_where_there_is_none(outcome: PlanOutcome, tmp_path: Path) -> None:
+def test_files_carry_it_and_leave_it_out_where_there_is_none(outcome, tmp_path):
     path = tmp_path / "plan.json"
     write_file(outcome, path)
     assert read_file(path)[1].objective.routed == RoutedBytes(5e6, 5e6, 0.0)
@@ -48,7 +46,7 @@ def test_files_carry_it_and_leave_it_out_where_there_is_none(outcome: PlanOutcom
     assert read_file(path)[1] == REQUEST
 
 
-def test_command_and_page_say_what_is_sent_and_what_is_proven_of_it(outcome: PlanOutcome) -> None:
+def test_command_and_page_say_what_is_sent_and_what_is_proven_of_it(outcome):
     assert "5 MB/s between GPUs (bound 5, gap 0)" in "\n".join(summary_lines(REQUEST, outcome))
 
     def said(plan: PlanOutcome) -> str:
@@ -61,7 +59,7 @@ def test_command_and_page_say_what_is_sent_and_what_is_proven_of_it(outcome: Pla
     assert "between GPUs" not in said(silent)
 
 
-def test_a_link_dropped_leaves_what_stages_send_as_it_was() -> None:
+def test_a_link_dropped_leaves_what_stages_send_as_it_was():
     def stage(name: str) -> Stage:
         return Stage(name, (Point(A30, "2g.12gb", 1, 10.0, 10.0, memory_gib=0.0),))
 

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 import torchsplit_core
-from tests.support.planning.requests import A30, simple
+from tests.support.planning.requests import on_a30, simple
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.baselines.baseline_plans import build_baselines
 from torchsplit_core.planning.manual.evaluate import evaluate, from_plan
@@ -73,7 +73,7 @@ def planner_files() -> dict[str, Path]:
     }
 
 
-def test_only_what_leaves_with_a_plan_calls_the_check() -> None:
+def test_only_what_leaves_with_a_plan_calls_the_check():
     callers: dict[str, set[str]] = {}
     for name, path in planner_files().items():
         for source, part in imported(path):
@@ -84,7 +84,7 @@ def test_only_what_leaves_with_a_plan_calls_the_check() -> None:
     assert set().union(*callers.values()) <= ENTRANCES
 
 
-def test_the_check_shares_nothing_but_the_fleet_and_the_requests_hash() -> None:
+def test_the_check_shares_nothing_but_the_fleet_and_the_requests_hash():
     files = planner_files()
     for name in CHECK:
         own = {source for source, _ in imported(files[name]) if source.startswith("torchsplit_core.planning")}
@@ -94,7 +94,7 @@ def test_the_check_shares_nothing_but_the_fleet_and_the_requests_hash() -> None:
 def overfull() -> PlanRequest:
     """A model that pays 0.01 a GiB for the 6.62 it needs beyond the largest slice."""
     model = simple("large", {"4g.24gb": 8.0}, memory_gib=30.0)
-    return PlanRequest((FleetEntry(A30),), (model,), objective=Objective(memory_violation_penalty=0.01))
+    return on_a30(model, objective=Objective(memory_violation_penalty=0.01))
 
 
 def torn() -> PlanRequest:
@@ -102,13 +102,11 @@ def torn() -> PlanRequest:
     models = tuple(simple(name, {"4g.24gb": 8.0}) for name in ("a", "b"))
     pair = Colocation(("a", "b"), "soft", 10.0)
     objective = Objective(separation_weight=0.01)
-    return PlanRequest((FleetEntry(A30, count=2),), models, (pair,), objective)
+    return on_a30(*models, count=2, colocations=(pair,), objective=objective)
 
 
 @pytest.mark.parametrize(("request_of", "paid"), [(overfull, 0.01 * (30.0 - 23.375)), (torn, 0.2)])
-def test_a_wrong_penalty_of_the_planner_is_refused(
-    request_of: object, paid: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_penalty_of_the_planner_is_refused(request_of, paid, monkeypatch):
     assert callable(request_of)
     request = request_of()
     outcome = plan(request)
@@ -121,9 +119,9 @@ def test_a_wrong_penalty_of_the_planner_is_refused(
         plan(request)
 
 
-def test_a_plan_by_hand_shows_what_the_check_finds() -> None:
+def test_a_plan_by_hand_shows_what_the_check_finds():
     models = tuple(simple(name, {"2g.12gb": 8.0}, latency_ms=50.0, memory_gib=8.0) for name in ("a", "b"))
-    request = PlanRequest((FleetEntry(A30, count=2),), models, sharing="fractional")
+    request = on_a30(*models, count=2, sharing="fractional")
     outcome = plan(request)
     limits = ({"max_latency_ms": 40.0}, {"min_throughput_rps": 90.0})
     harder = tuple(replace(model, **limit) for model, limit in zip(models, limits, strict=True))  # type: ignore[arg-type]

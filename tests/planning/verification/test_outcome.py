@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.planning.requests import A30, published, simple
+from tests.support.planning.edits import with_model
+from tests.support.planning.requests import A30, on_a30, published, simple
 from torchsplit_core.planning import plan, violations
 from torchsplit_core.planning.verification.outcome import verify
 from torchsplit_core.values import (
@@ -48,12 +49,12 @@ def refused(request: PlanRequest, outcome: PlanOutcome, word: str) -> None:
         verify(request, outcome)
 
 
-def test_sound_plan_passes() -> None:
+def test_sound_plan_passes():
     request = published()
     verify(request, plan(request))
 
 
-def test_layout_tampering() -> None:
+def test_layout_tampering():
     request = published()
     outcome = plan(request)
     slices = outcome.gpus[0].slices
@@ -71,7 +72,7 @@ def test_layout_tampering() -> None:
     refused(offered, forged, "is not offered to this GPU")
 
 
-def test_tenant_tampering() -> None:
+def test_tenant_tampering():
     request = published()
     outcome = plan(request)
     refused(request, first_tenant(outcome, throughput_rps=1e6), "its share of its point")
@@ -80,9 +81,9 @@ def test_tenant_tampering() -> None:
     refused(request, first_tenant(outcome, memory_gib=1.0), "its point needs")
 
 
-def test_shares_memory_and_tenants() -> None:
+def test_shares_memory_and_tenants():
     models = tuple(simple(f"m{i}", {"4g.24gb": 10.0}, memory_gib=10.0) for i in range(2))
-    request = PlanRequest((FleetEntry(A30),), models, sharing="fractional")
+    request = on_a30(*models, sharing="fractional")
     outcome = plan(request)
     item = outcome.gpus[0].slices[0]
     assert len(item.tenants) == 2
@@ -106,21 +107,21 @@ def test_shares_memory_and_tenants() -> None:
 
 
 @pytest.mark.parametrize("penalty", [None, 0.01])
-def test_unknown_memory_shares_no_slice_whether_or_not_memory_is_a_limit(penalty: float | None) -> None:
+def test_unknown_memory_shares_no_slice_whether_or_not_memory_is_a_limit(penalty):
     known = tuple(simple(f"m{i}", {"4g.24gb": 10.0}, memory_gib=10.0) for i in range(2))
     objective = Objective(memory_violation_penalty=penalty)
-    outcome = plan(PlanRequest((FleetEntry(A30),), known, sharing="fractional", objective=objective))
+    outcome = plan(on_a30(*known, sharing="fractional", objective=objective))
     item = outcome.gpus[0].slices[0]
     assert len(item.tenants) == 2
     unknown = tuple(simple(f"m{i}", {"4g.24gb": 10.0}, memory_gib=None) for i in range(2))
-    request = PlanRequest((FleetEntry(A30),), unknown, sharing="fractional", objective=objective)
+    request = on_a30(*unknown, sharing="fractional", objective=objective)
     tenants = tuple(replace(tenant, memory_gib=None) for tenant in item.tenants)
     forged = changed(outcome, 0, slices=(replace(item, tenants=tenants),))
     forged = replace(forged, request_sha256=plan(request).request_sha256)
     refused(request, forged, "shares a slice, and its memory is unknown")
 
 
-def test_model_and_objective_tampering() -> None:
+def test_model_and_objective_tampering():
     request = published()
     outcome = plan(request)
     models = list(outcome.models)
@@ -139,18 +140,16 @@ def test_model_and_objective_tampering() -> None:
     refused(request, replace(outcome, status="timeout"), "is timeout, and has GPUs, models or a value")
 
 
-def test_demands_and_colocation() -> None:
+def test_demands_and_colocation():
     request = published()
     outcome = plan(request)
 
     def forged(asked: PlanRequest) -> PlanOutcome:
         return replace(outcome, request_sha256=plan(asked).request_sha256)
 
-    higher = replace(
-        request, models=(replace(request.models[0], min_throughput_rps=72.0), *request.models[1:])
-    )
+    higher = with_model(request, 0, min_throughput_rps=72.0)
     refused(higher, forged(higher), "below its minimum 72")
-    quicker = replace(request, models=(replace(request.models[0], max_latency_ms=5.0), *request.models[1:]))
+    quicker = with_model(request, 0, max_latency_ms=5.0)
     refused(quicker, forged(quicker), "above the limit 5 ms")
     apart = [m.name for m in request.models if not _together(outcome, "audio recognition", m.name)]
     together = replace(request, colocations=(Colocation(("audio recognition", apart[0])),))
@@ -164,7 +163,7 @@ def _together(outcome: PlanOutcome, first: str, second: str) -> bool:
     return places(first) == places(second)
 
 
-def test_two_variants_or_a_missing_stage() -> None:
+def test_two_variants_or_a_missing_stage():
     request, outcome = _cut()
     gpu = outcome.gpus[0]
     lone = tuple(

@@ -7,6 +7,7 @@ from typing import Any
 from streamlit.testing.v1 import AppTest
 
 from app.models.graph import page as graph_page
+from tests.support.app.page import turn_to
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.values import GraphNode, NodeProfile, Profile, ProfileRow
 from torchsplit_core.workspace.store import Workspace
@@ -80,17 +81,7 @@ def stored(workspace: Workspace, graph: TorchGraph, profile: Profile | None = No
 
 
 def tab(page: AppTest, name: str) -> AppTest:
-    """Turn to a tab; the page must not raise."""
-    page.session_state[graph_page.TAB] = name
-    page.run()
-    assert not page.exception
-    return page
-
-
-def said(page: AppTest) -> str:
-    kinds = ("markdown", "header", "html", "info", "warning", "error", "caption")
-    text = "\n".join(str(getattr(e, "value", None) or e.proto.body) for kind in kinds for e in page.get(kind))
-    return text.replace("\\", "")
+    return turn_to(page, graph_page.TAB, name)
 
 
 def selected(workspace: Workspace, **look: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import xml.etree.ElementTree as ET
 from typing import Any
 
 from streamlit.testing.v1 import AppTest
@@ -29,29 +28,7 @@ def place_it(workspace: Workspace, name: str, request: PlacementRequest) -> Plac
     return found
 
 
-def said(page: AppTest) -> str:
-    kinds = ("markdown", "header", "info", "warning", "error", "caption")
-    return "\n".join(str(getattr(part, "value", "")) for kind in kinds for part in page.get(kind)).replace(
-        "\\", ""
-    )
-
-
-def press(page: AppTest, label: str) -> AppTest:
-    next(button for button in page.button if button.label == label).click().run()
-    assert not page.exception
-    return page
-
-
-def metrics(page: AppTest) -> dict[str, str]:
-    return {metric.label: metric.value.replace("\u202f", " ") for metric in page.metric}
-
-
 def number(page: AppTest, label: str) -> Any:
     return next(
         one for one in page.number_input if one.label == label and not str(one.key).startswith("place-")
     )
-
-
-def parsed(markup: str) -> ET.Element:
-    """The drawing as strict XML."""
-    return ET.fromstring(markup)

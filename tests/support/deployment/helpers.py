@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,31 +24,23 @@ from torchsplit_core.values import (
 CATALOGUE = Path(hardware.__file__).parent / "data" / "mig_profiles.json"
 FAKE = Path(__file__).with_name("fake_nvidia_smi.py")
 
-Slices = Sequence[tuple[str, int, str | None]]
+Slices = Sequence[tuple[str, int, str | Tenant | tuple[Tenant, ...] | None]]
 
 
 def tenant(model: str, **changes: Any) -> Tenant:
-    fields: dict[str, Any] = {
-        "model": model,
-        "variant": "whole",
-        "stage": "whole",
-        "share": 1.0,
-        "batch_size": 8,
-        "processes": 1,
-        "throughput_rps": 120.0,
-        "memory_gib": 3.2,
-    }
-    return Tenant(**{**fields, **changes})
+    return replace(Tenant(model, "whole", "whole", 1.0, 8, 1, 120.0, 3.2), **changes)
 
 
 def planned_gpu(gpu_id: str, gpu_type: str, slices: Slices) -> PlannedGpu:
-    """Slices as (profile, start, model), None for a free slice."""
-    return PlannedGpu(
-        gpu_id,
-        gpu_type,
-        bool(slices),
-        tuple(PlannedSlice(p, s, () if m is None else (tenant(m),)) for p, s, m in slices),
-    )
+    """Slices as (profile, start, model or tenants), None for a free slice."""
+
+    def tenants(given: str | Tenant | tuple[Tenant, ...] | None) -> tuple[Tenant, ...]:
+        if given is None or isinstance(given, tuple):
+            return given or ()
+        return (given if isinstance(given, Tenant) else tenant(given),)
+
+    planned = tuple(PlannedSlice(profile, start, tenants(given)) for profile, start, given in slices)
+    return PlannedGpu(gpu_id, gpu_type, bool(slices), planned)
 
 
 def plan_of(*gpus: PlannedGpu, status: Any = "optimal") -> PlanOutcome:

@@ -6,18 +6,12 @@ import time
 
 import pytest
 
-from tests.support.planning.requests import A30
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.explanation.explain import explain_plan
-from torchsplit_core.values import ChangeEffect, FleetEntry, PlanExplanation, PlanModel, PlanRequest
+from torchsplit_core.values import ChangeEffect, PlanExplanation, PlanRequest
 
 LONG_S = 60.0
 """Seconds for an explanation here: every question of these small requests is answered long before."""
-
-
-def ask(*models: PlanModel, count: int = 1, **options: object) -> PlanRequest:
-    """A request of A30s for these models."""
-    return PlanRequest((FleetEntry(A30, count=count),), models, **options)  # type: ignore[arg-type]
 
 
 def explain(request: PlanRequest) -> PlanExplanation:

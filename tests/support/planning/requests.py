@@ -106,8 +106,19 @@ def simple(
     **demands: object,
 ) -> PlanModel:
     """A model run whole on A30 slices: requests/s by profile."""
-    found = tuple(Point(A30, p, 1, rate, latency_ms, memory_gib=memory_gib) for p, rate in rates.items())
-    return PlanModel(name, (Variant("whole", (Stage("whole", found),)),), **demands)  # type: ignore[arg-type]
+    points = (Point(A30, p, 1, rate, latency_ms, memory_gib=memory_gib) for p, rate in rates.items())
+    return whole_model(name, tuple(points), **demands)
+
+
+def whole_model(name: str, points: tuple[Point, ...], **demands: object) -> PlanModel:
+    """A model that only runs whole."""
+    return PlanModel(name, (Variant("whole", (Stage("whole", points),)),), **demands)  # type: ignore[arg-type]
+
+
+def on_a30(*models: PlanModel, **options: object) -> PlanRequest:
+    """A request of these models on one entry of A30s: `options` of the entry or of the request."""
+    entry = {name: options.pop(name) for name in ("count", "layouts", "cost") if name in options}
+    return PlanRequest((FleetEntry(A30, **entry),), models, **options)  # type: ignore[arg-type]
 
 
 def published(count: int = 2, **options: object) -> PlanRequest:

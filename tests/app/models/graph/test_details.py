@@ -190,7 +190,7 @@ def test_a_cut_divides_the_time_and_says_what_crosses():
 
 
 @pytest.mark.parametrize("name", ["soft1", "w_head"])
-def test_where_no_cut_can_be_there_is_none(name: str):
+def test_where_no_cut_can_be_there_is_none(name):
     assert cut_facts(GRAPH, ANALYSIS, name, times_of(PROFILE, 2), None) == []
 
 
@@ -227,7 +227,7 @@ def test_no_name_of_a_model_is_markup():
     assert all("<img" not in text for text in texts) and any("&lt;img" in text for text in texts)
 
 
-def test_the_times_of_an_operation_stand_by_batch_size() -> None:
+def test_the_times_of_an_operation_stand_by_batch_size():
     name = BARE.ops[0].id
     nodes = tuple(
         replace(node, times_ms={4: NodeTimes(0.5, 0.05, 0.4, 0.75), 1: NodeTimes(0.25, 0.0, 0.25, 0.25)})

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
-from tests.support.app.graphs import LAYERS, NAME, encoder, said, selected, stored, tab, timed
+from tests.support.app.graphs import LAYERS, NAME, encoder, selected, stored, tab, timed
+from tests.support.app.page import press, said
 from tests.support.app.values import SOURCE
 from torchsplit_core.workspace.store import Workspace
 
 pytestmark = pytest.mark.slow
-
-Open = Callable[..., AppTest]
-Mounted = list[dict[str, Any]]
 
 
 @pytest.fixture
@@ -25,17 +21,17 @@ def full(workspace: Workspace) -> Workspace:
     return workspace
 
 
-def test_without_a_model_the_page_says_what_it_will_show(page: Open, workspace: Workspace):
+def test_without_a_model_the_page_says_what_it_will_show(page, workspace):
     opened = page("graph", workspace)
     assert "Here you will see a model's dataflow" in said(opened) and not opened.selectbox
 
 
-def test_the_head_says_how_large_the_model_is_and_how_its_times_were_found(page: Open, full: Workspace):
+def test_the_head_says_how_large_the_model_is_and_how_its_times_were_found(page, full):
     text = said(page("graph", full))
     assert "22 nodes" in text and "6 cut points" in text and "measured on this CPU" in text
 
 
-def test_the_explorer_is_handed_the_first_view(page: Open, full: Workspace, mounted: Mounted):
+def test_the_explorer_is_handed_the_first_view(page, full, mounted):
     opened = page("graph", full)
     (first,) = mounted
     assert first["data"]["scene"]["items"]["label"] == ["ids", "embed", "layers × 4", "head", "y"]
@@ -43,9 +39,7 @@ def test_the_explorer_is_handed_the_first_view(page: Open, full: Workspace, moun
     assert "Nothing selected" in said(opened)
 
 
-def test_what_the_user_does_in_the_explorer_is_kept_and_drawn(
-    page: Open, full: Workspace, mounted: Mounted, called_back: Callable[..., dict[str, Any]]
-):
+def test_what_the_user_does_in_the_explorer_is_kept_and_drawn(page, full, mounted, called_back):
     opened = page("graph", full)
     before = mounted[-1]["data"]["version"]
     data = called_back(opened, "on_action", action={"kind": "open", "item": LAYERS})
@@ -58,9 +52,7 @@ def test_what_the_user_does_in_the_explorer_is_kept_and_drawn(
     assert f"{LAYERS}.0" in mounted[-1]["data"]["scene"]["items"]["id"]
 
 
-def test_the_overlay_chosen_is_the_one_of_the_next_visit(
-    page: Open, full: Workspace, mounted: Mounted, called_back: Callable[..., dict[str, Any]]
-):
+def test_the_overlay_chosen_is_the_one_of_the_next_visit(page, full, mounted, called_back):
     opened = page("graph", full)
     assert mounted[-1]["data"]["overlay"] == "time"
     called_back(opened, "on_overlay", overlay="memory")
@@ -68,47 +60,41 @@ def test_the_overlay_chosen_is_the_one_of_the_next_visit(
     assert mounted[-1]["data"]["overlay"] == "memory"
 
 
-def test_a_model_that_nobody_profiled_is_coloured_by_its_bytes(
-    page: Open, workspace: Workspace, mounted: Mounted
-):
+def test_a_model_that_nobody_profiled_is_coloured_by_its_bytes(page, workspace, mounted):
     stored(workspace, encoder(4))
     assert "not profiled" in said(page("graph", workspace))
     assert mounted[-1]["data"]["overlay"] == "bytes"
 
 
-def test_a_selected_node_is_shown_with_its_source_and_ways_to_its_dominators(
-    page: Open, full: Workspace, mounted: Mounted
-):
+def test_a_selected_node_is_shown_with_its_source_and_ways_to_its_dominators(page, full, mounted):
     selected(full, node="soft1", item=f"fold:{LAYERS}.0:4")
     opened = page("graph", full)
     text = said(opened)
     assert "soft1" in text and "aten.softmax.int" in text and "Cut here?" not in text
     assert [code.value for code in opened.code] == ["net.py:7\nx = self.soft1(x)"]
-    next(button for button in opened.button if button.label == "Post-dominator").click().run()
-    assert not opened.exception
+    press(opened, "Post-dominator")
     assert "Cut here?" in said(opened) and "10 | 10" in said(opened).replace("\u202f", " ")
     assert mounted[-1]["data"]["focus"].endswith("\nnode:add1")
     assert "node:add1" in mounted[-1]["data"]["scene"]["items"]["id"]
 
 
-def test_a_selected_list_offers_to_show_all_its_blocks(page: Open, full: Workspace, mounted: Mounted):
+def test_a_selected_list_offers_to_show_all_its_blocks(page, full, mounted):
     selected(full, opened=["module:embed"], item=LAYERS)
     opened = page("graph", full)
     assert "4, equal" in said(opened)
-    next(button for button in opened.button if button.label == "Show all 4 blocks").click().run()
-    assert not opened.exception
+    press(opened, "Show all 4 blocks")
     assert {f"{LAYERS}.{i}" for i in range(4)} <= set(mounted[-1]["data"]["scene"]["items"]["id"])
 
 
 @pytest.mark.parametrize(
     "look", [{"node": "gone"}, {"item": "module:gone"}, {"region": 10**6}, {"opened": ["x"]}]
 )
-def test_a_look_that_does_not_fit_selects_nothing(look: dict[str, Any], page: Open, full: Workspace):
+def test_a_look_that_does_not_fit_selects_nothing(look, page, full):
     selected(full, **look)
     assert "Nothing selected" in said(page("graph", full))
 
 
-def test_the_tables_are_searched_and_show_regions_too(page: Open, full: Workspace):
+def test_the_tables_are_searched_and_show_regions_too(page, full):
     opened = tab(page("graph", full), "Tables")
     assert len(opened.dataframe[0].value) == 22
     opened.text_input(key="node-search").set_value("soft[12]").run()
@@ -119,7 +105,7 @@ def test_the_tables_are_searched_and_show_regions_too(page: Open, full: Workspac
     assert list(opened.dataframe[0].value["depth"])[:2] == [0, 1]
 
 
-def test_comparing_needs_a_second_model_and_draws_both(page: Open, full: Workspace, mounted: Mounted):
+def test_comparing_needs_a_second_model_and_draws_both(page, full, mounted):
     assert "side by side" in said(tab(page("graph", full), "Compare"))
     stored(full, encoder(6), name="upload:six")
     mounted.clear()
@@ -131,7 +117,7 @@ def test_comparing_needs_a_second_model_and_draws_both(page: Open, full: Workspa
 
 
 @pytest.mark.parametrize("setting", [{"opened": 7}, {"opened": [[1]]}, {"opened": None}, {"node": [1]}])
-def test_a_stored_look_of_another_form_is_dropped(setting: dict[str, Any], page, full):
+def test_a_stored_look_of_another_form_is_dropped(setting, page, full):
     full.set_setting(f"explorer {NAME}", setting)
     assert "Nothing selected" in said(page("graph", full))
 

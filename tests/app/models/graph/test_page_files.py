@@ -1,30 +1,22 @@
 """What leaves the Graph page as files, and the page on names and sizes that were chosen to break it."""
 
-from __future__ import annotations
-
 import json
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
-from typing import Any
 
 import pydot
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from app.components.saving import file_name
-from tests.support.app.graphs import NAME, encoder, loose, said, selected, stored, tab, timed
+from tests.support.app.graphs import NAME, encoder, loose, selected, stored, tab, timed
+from tests.support.app.page import said
 from torchsplit_core.files import read_text
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.values import GraphNode
-from torchsplit_core.workspace.store import Workspace
 
 pytestmark = pytest.mark.slow
 
-Open = Callable[..., AppTest]
-Mounted = list[dict[str, Any]]
 
-
-def test_files_hold_the_graph(page: Open, workspace: Workspace, files: dict[str, Any]):
+def test_files_hold_the_graph(page, workspace, files):
     stored(workspace, encoder(4), timed(encoder(4)))
     tab(page("graph", workspace), "Export")
     _, graph = read_text(files[f"{file_name(NAME)}.graph.json"]().decode())
@@ -47,9 +39,7 @@ def test_files_hold_the_graph(page: Open, workspace: Workspace, files: dict[str,
     assert root.tag.endswith("svg") and "layers × 4" in "".join(root.itertext())
 
 
-def test_a_graph_of_twenty_thousand_nodes_without_modules_opens(
-    page: Open, workspace: Workspace, mounted: Mounted
-):
+def test_a_graph_of_twenty_thousand_nodes_without_modules_opens(page, workspace, mounted):
     stored(workspace, loose(20_000))
     opened = page("graph", workspace)
     assert not opened.error and "20 002 nodes" in said(opened).replace("\u202f", " ")
@@ -61,9 +51,7 @@ def test_a_graph_of_twenty_thousand_nodes_without_modules_opens(
 @pytest.mark.parametrize(
     "name", ["</script><img src=x onerror=1>", "two\nlines", "\x00\x1b", "$x$ `c` :red[x]", "..", "x" * 190]
 )
-def test_a_hostile_name_opens_in_every_tab(
-    name: str, page: Open, workspace: Workspace, mounted: Mounted, files: dict[str, Any]
-):
+def test_a_hostile_name_opens_in_every_tab(name, page, workspace, mounted, files):
     nodes = [GraphNode(name, "input", shape=(2,), dtype="float32")]
     for i in range(3):
         reads = (nodes[-1].id,)

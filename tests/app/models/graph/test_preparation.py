@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -17,7 +16,8 @@ from app.models.graph import preparation
 from app.models.graph.details import describe_preparation
 from app.session.analysis import Analysis
 from app.session.model import GraphModel, open_model
-from tests.support.app.graphs import LAYERS, NAME, encoder, said, stored, tab, timed
+from tests.support.app.graphs import LAYERS, NAME, encoder, stored, tab, timed
+from tests.support.app.page import field, press_key, said, turn_to
 from tests.support.app.values import SOURCE
 from torchsplit_core.drawing.hierarchy import Hierarchy
 from torchsplit_core.drawing.scene import layout_scene
@@ -37,7 +37,6 @@ from torchsplit_core.values import GraphNode
 from torchsplit_core.workspace.store import Workspace
 
 Open = Callable[..., AppTest]
-Mounted = list[dict[str, Any]]
 HOSTILE = "<b>a"
 
 
@@ -81,14 +80,12 @@ def panel(page: Open, full: Workspace) -> AppTest:
     """The Graph page with the panel open."""
     opened = page("graph", full)
     assert not opened.toggle and "uses all" not in said(opened)
-    opened.session_state[preparation.PANEL] = True
-    opened.run()
-    assert not opened.exception
+    turn_to(opened, preparation.PANEL, True)
     return opened
 
 
 def turn(opened: AppTest, title: str) -> AppTest:
-    switch = next(one for one in opened.toggle if one.label == title)
+    switch = field(opened, "toggle", title)
     switch.set_value(not switch.value).run()
     assert not opened.exception
     return opened
@@ -100,7 +97,7 @@ def cut_points(opened: AppTest) -> int:
     return int(found[1])
 
 
-def test_every_step_has_a_switch_and_a_row_of_what_it_brings(panel: AppTest):
+def test_every_step_has_a_switch_and_a_row_of_what_it_brings(panel):
     assert [one.label for one in panel.toggle] == [step.title for step in STEPS]
     assert [one.help for one in panel.toggle] == [step.about for step in STEPS]
     assert all(one.value for one in panel.toggle) and cut_points(panel) == 4
@@ -108,7 +105,7 @@ def test_every_step_has_a_switch_and_a_row_of_what_it_brings(panel: AppTest):
     assert len(rows) == 6 and "as traced" in rows[0] and '<td class="n">4</td>' in rows[-1]
 
 
-def test_a_step_left_out_is_seen_everywhere_and_said_beside_the_model(panel: AppTest, mounted: Mounted):
+def test_a_step_left_out_is_seen_everywhere_and_said_beside_the_model(panel, mounted):
     panel.run()
     before = mounted[-1]["data"]
     turn(panel, "Side-band")
@@ -123,35 +120,31 @@ def test_a_step_left_out_is_seen_everywhere_and_said_beside_the_model(panel: App
     assert list(nodes["id"][nodes["cut point"]]) == ["add1", "flat"] and "uses all" in said(panel)
 
 
-def test_the_steps_outlive_a_reload_and_are_put_back_at_once(
-    panel: AppTest, page: Open, full: Workspace, mounted: Mounted
-):
+def test_the_steps_outlive_a_reload_and_are_put_back_at_once(panel, page, full, mounted):
     panel.run()
     before = mounted[-1]["data"]
     for title in ("Side-band", "Alias fusion", "Dead-code elimination"):
         turn(panel, title)
     again = page("graph", full)
     assert "2 of 5 steps" in said(again) and mounted[-1]["data"]["steps"] == "constants weights"
-    again.session_state[preparation.PANEL] = True
-    again.run()
+    turn_to(again, preparation.PANEL, True)
     assert [one.value for one in again.toggle] == [False, True, False, True, False]
-    again.button(key="preparation-reset").click().run()
-    assert not again.exception and "uses all" not in said(again) and cut_points(again) == 4
+    press_key(again, "preparation-reset")
+    assert "uses all" not in said(again) and cut_points(again) == 4
     assert all(one.value for one in again.toggle) and mounted[-1]["data"] == {**before, "focus": None}
     assert again.button(key="preparation-reset").disabled
 
 
-def test_every_model_has_its_own_steps(panel: AppTest, full: Workspace):
+def test_every_model_has_its_own_steps(panel, full):
     stored(full, masked(), name="upload:other")
     turn(panel, "Side-band")
-    next(box for box in panel.selectbox if box.label == "Model").set_value("upload:other").run()
+    field(panel, "selectbox", "Model").set_value("upload:other").run()
     assert not panel.exception and "uses all" not in said(panel) and all(one.value for one in panel.toggle)
 
 
-def test_a_region_chosen_before_is_chosen_no_more(panel: AppTest):
+def test_a_region_chosen_before_is_chosen_no_more(panel):
     look = panel.session_state[f"explorer {NAME}"]
-    panel.session_state[f"explorer {NAME}"] = replace(look, region=1, node="soft1")
-    panel.run()
+    turn_to(panel, f"explorer {NAME}", replace(look, region=1, node="soft1"))
     assert "between two cut points" in said(panel) or "chain of cut points" in said(panel)
     turn(panel, "Weights charged to their readers")
     assert (
@@ -162,17 +155,17 @@ def test_a_region_chosen_before_is_chosen_no_more(panel: AppTest):
 
 
 @pytest.mark.parametrize("setting", [7, None, {"dead": 1}, "dead"])
-def test_stored_steps_of_another_form_are_all_steps(setting: Any, page: Open, full: Workspace):
+def test_stored_steps_of_another_form_are_all_steps(setting, page, full):
     full.set_setting(f"preparation {NAME}", setting)
     assert "uses all" not in said(page("graph", full))
 
 
-def test_stored_steps_that_are_none_are_left_out(page: Open, full: Workspace):
+def test_stored_steps_that_are_none_are_left_out(page, full):
     full.set_setting(f"preparation {NAME}", ["weights", "inline", [1]])
     assert "1 of 5 steps" in said(page("graph", full))
 
 
-def test_both_sides_of_a_comparison_are_prepared_alike(page: Open, full: Workspace, mounted: Mounted):
+def test_both_sides_of_a_comparison_are_prepared_alike(page, full, mounted):
     full.put("profile", "other", timed(masked()))
     stored(full, encoder(6), name="upload:six")
     full.set_setting(f"preparation {NAME}", ["dead"])
@@ -184,7 +177,7 @@ def test_both_sides_of_a_comparison_are_prepared_alike(page: Open, full: Workspa
     assert [one["data"]["steps"] for one in mounted[-2:]] == ["dead", "dead"]
 
 
-def test_cuts_that_were_found_are_drawn_whatever_is_left_out(filled: Workspace):
+def test_cuts_that_were_found_are_drawn_whatever_is_left_out(filled):
     whole, bare = open_model(filled, SOURCE), open_model(filled, SOURCE, steps=())
     assert bare.analysis.prepared.steps == () and whole.stages and bare.stages == whole.stages
     assert bare.devices == whole.devices
@@ -219,7 +212,7 @@ def test_what_became_of_each_node_is_told_in_its_details():
     assert text == "alias: joined its producer &lt;b&gt;a, shipped beside every cut"
 
 
-def test_the_colours_of_preparation_count_nodes_and_keep_their_meaning(full: Workspace):
+def test_the_colours_of_preparation_count_nodes_and_keep_their_meaning(full):
     model = open_model(full, NAME)
     expected = {
         "mask": "side-band", "check": "dead", "turned": "folded constant", "flat": "joined its producer",
@@ -244,7 +237,7 @@ def test_the_colours_of_preparation_count_nodes_and_keep_their_meaning(full: Wor
             assert shares == {"kept": 1}
 
 
-def test_a_graph_too_large_for_the_colours_says_so(full: Workspace, monkeypatch: pytest.MonkeyPatch):
+def test_a_graph_too_large_for_the_colours_says_so(full, monkeypatch):
     monkeypatch.setattr("app.explorer.data.MOST_NODES", 5)
     model = open_model(full, NAME)
     scene = layout_scene(model.hierarchy, build_view(model.hierarchy, initially_open(model.hierarchy)))
@@ -255,9 +248,7 @@ def test_a_graph_too_large_for_the_colours_says_so(full: Workspace, monkeypatch:
 @pytest.mark.parametrize(
     "steps", [(), ("aliases",), ("constants", "side-band"), ("dead", "constants", "aliases")]
 )
-def test_weights_that_count_as_values_are_in_no_tree_that_is_drawn(
-    steps: tuple[StepName, ...], full: Workspace
-):
+def test_weights_that_count_as_values_are_in_no_tree_that_is_drawn(steps, full):
     model: GraphModel = open_model(full, NAME, steps=steps)
     scene = layout_scene(model.hierarchy, build_view(model.hierarchy, initially_open(model.hierarchy)))
     data = explorer_data(model, scene, panels=True)

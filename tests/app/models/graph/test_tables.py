@@ -60,13 +60,13 @@ def test_a_search_is_a_regular_expression_over_all_that_names_a_node():
 
 
 @pytest.mark.parametrize("pattern", ["(", "[a", "*", "(?P<x"])
-def test_a_search_that_is_no_regular_expression_is_one_fault_with_a_remedy(pattern: str):
+def test_a_search_that_is_no_regular_expression_is_one_fault_with_a_remedy(pattern):
     with pytest.raises(InputFault, match="regular expression") as fault:
         matching_nodes(BARE, pattern)
     assert "backslash" in str(fault.value) and repr(pattern)[1:-1] in str(fault.value)
 
 
-def test_a_row_a_node_with_all_that_is_known(model: GraphModel):
+def test_a_row_a_node_with_all_that_is_known(model):
     table = nodes_table(model.graph, model.analysis, matching_nodes(model.graph, "")).set_index("id")
     assert len(table) == len(BARE.nodes)
     soft = table.loc["soft1"]
@@ -80,7 +80,7 @@ def test_a_row_a_node_with_all_that_is_known(model: GraphModel):
     )
 
 
-def test_a_row_a_region_parents_first(model: GraphModel):
+def test_a_row_a_region_parents_first(model):
     table = regions_table(model.graph, model.analysis)
     whole, *inner = table.to_dict("records")
     assert whole["depth"] == 0 and whole["time %"] == pytest.approx(100)
@@ -90,16 +90,14 @@ def test_a_row_a_region_parents_first(model: GraphModel):
     assert inner[0]["time %"] == pytest.approx(300 / 14) and inner[0]["bytes in"] == 1024
 
 
-def test_times_that_nobody_measured_are_empty_cells(workspace: Workspace):
+def test_times_that_nobody_measured_are_empty_cells(workspace):
     stored(workspace, BARE)
     bare = open_model(workspace, NAME)
     assert nodes_table(bare.graph, bare.analysis, bare.graph.nodes)["time %"].isna().all()
     assert regions_table(bare.graph, bare.analysis)["time %"].isna().all()
 
 
-def test_a_table_ends_where_a_browser_would_work_for_seconds(
-    model: GraphModel, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_table_ends_where_a_browser_would_work_for_seconds(model, monkeypatch):
     monkeypatch.setattr(tables, "MOST_ROWS", 3)
     assert list(nodes_table(model.graph, model.analysis, model.graph.ops)["id"]) == [
         n.id for n in model.graph.ops[:3]
@@ -107,7 +105,7 @@ def test_a_table_ends_where_a_browser_would_work_for_seconds(
     assert len(regions_table(model.graph, model.analysis)) == 3
 
 
-def test_two_models_are_compared_by_their_operations(model: GraphModel, workspace: Workspace):
+def test_two_models_are_compared_by_their_operations(model, workspace):
     stored(workspace, encoder(6), name="upload:other")
     other = open_model(workspace, "upload:other")
     rows = operations_table(model, other).set_index("operation")
@@ -121,7 +119,7 @@ def test_two_models_are_compared_by_their_operations(model: GraphModel, workspac
     ]  # fmt: skip
 
 
-def test_two_profiles_of_one_model_are_compared_by_their_modules(model: GraphModel, workspace: Workspace):
+def test_two_profiles_of_one_model_are_compared_by_their_modules(model, workspace):
     first = timed(BARE)
     slow = tuple(replace(n, time_share=0.5 if n.id == "head" else 0.5 / 13) for n in first.nodes)
     workspace.put("profile", "gpu", replace(first, nodes=slow))
@@ -136,7 +134,7 @@ def test_two_profiles_of_one_model_are_compared_by_their_modules(model: GraphMod
     assert rows["time %, left"].sum() == pytest.approx(100) == rows["time %, right"].sum()
 
 
-def test_how_times_were_found_is_said(model: GraphModel, workspace: Workspace):
+def test_how_times_were_found_is_said(model, workspace):
     assert (model.basis, model.basis_colour) == ("measured on this CPU", "green")
     stored(workspace, BARE, timed(BARE, measured=False))
     estimated = open_model(workspace, NAME)
@@ -146,7 +144,7 @@ def test_how_times_were_found_is_said(model: GraphModel, workspace: Workspace):
     assert (bare.basis, bare.basis_text, bare.devices) == (None, "not profiled", {})
 
 
-def test_a_profile_of_the_version_before_is_left_out_with_a_sentence(workspace: Workspace):
+def test_a_profile_of_the_version_before_is_left_out_with_a_sentence(workspace):
     stored(workspace, BARE, replace(timed(BARE), architecture_hash=former_architecture_hash(BARE)))
     found = open_model(workspace, NAME)
     assert found.misfit is not None and "was measured by an earlier version of TorchSplit" in found.misfit
@@ -155,7 +153,7 @@ def test_a_profile_of_the_version_before_is_left_out_with_a_sentence(workspace: 
     assert open_model(workspace, NAME).misfit is None
 
 
-def test_stages_are_of_the_cut_chosen(model: GraphModel, workspace: Workspace):
+def test_stages_are_of_the_cut_chosen(model, workspace):
     assert model.stages == {} and model.best_cut is None
     order = [node.id for node in BARE.ops]
 
@@ -185,7 +183,7 @@ def test_stages_are_of_the_cut_chosen(model: GraphModel, workspace: Workspace):
     assert own["add1"] == 0 and own["query2"] == 1
 
 
-def test_devices_are_those_of_the_plan_else_where_it_was_profiled(filled: Workspace):
+def test_devices_are_those_of_the_plan_else_where_it_was_profiled(filled):
     planned = open_model(filled, SOURCE)
     assert planned.devices == dict.fromkeys("abc", "gpu0 4g.40gb@0")
     plan = filled.get("plan", "review")
@@ -203,7 +201,7 @@ def gpu(number: int, variant: str, stage: str) -> PlannedGpu:
     return PlannedGpu(f"gpu{number}", "A100-80GB", True, (PlannedSlice("1g.10gb", 0, (tenant,)),))
 
 
-def test_the_stages_of_a_planned_cut_run_on_the_slices_of_each(filled: Workspace):
+def test_the_stages_of_a_planned_cut_run_on_the_slices_of_each(filled):
     asked = edit.with_cuts(request(), profile(), cuts())
     (variant,) = (one for one in asked.models[0].variants if one.name != "whole")
     filled.put("plan_request", "review", asked)

@@ -7,14 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from app.models.profile.measuring import grid
 from app.models.profile.measuring import tab as measuring_tab
-from tests.support.app.profile_page import Open, button, choose_source, opened, said
+from tests.support.app.page import button, field, open_page, said, turn_to
+from tests.support.app.profile_page import choose_source, opened
 from tests.support.app.profiles import measured, row
 from tests.support.app.values import SOURCE, graph, profile
-from tests.support.paths import ROOT
 from torchsplit_core.jobs.job_kinds import PROFILE, TRACE, ProfileParameters, UploadedFile, to_stored
 from torchsplit_core.jobs.profile import ProfilePoint
 from torchsplit_core.jobs.quick_start import measured_mix
@@ -26,7 +25,7 @@ pytestmark = pytest.mark.slow
 TABS = ("Curves", "Memory", "Table", "Compare", "Measure", "Import")
 
 
-def test_the_page_says_how_much_was_measured_and_how_sure_it_is(page: Open, filled: Workspace) -> None:
+def test_the_page_says_how_much_was_measured_and_how_sure_it_is(page, filled):
     found = page("profile", filled)
     numbers = {metric.label: metric.value.replace("\u202f", " ") for metric in found.metric}
     assert numbers["Points measured"] == "3"
@@ -35,51 +34,51 @@ def test_the_page_says_how_much_was_measured_and_how_sure_it_is(page: Open, fill
     assert "3 rows measured" in said(found) and "9 rows estimated" in said(found)
 
 
-def test_without_intervals_nothing_is_said_to_be_sure(page: Open, workspace: Workspace) -> None:
+def test_without_intervals_nothing_is_said_to_be_sure(page, workspace):
     measured_mix(workspace)
     numbers = {metric.label: metric.value for metric in page("profile", workspace).metric}
     assert numbers["A measured figure is sure within"] == numbers["An estimate is sure within"] == "n/a"
 
 
 @pytest.mark.parametrize("tab", TABS)
-def test_every_tab_opens_on_an_empty_and_on_a_full_workspace(
-    tab: str, page: Open, workspace: Workspace
-) -> None:
+def test_every_tab_opens_on_an_empty_and_on_a_full_workspace(tab, page, workspace):
     assert not opened(page, workspace, tab).error
     for name in ("sample:one", "sample:two"):
         workspace.put("profile", name, measured(name))
     assert not opened(page, workspace, tab).error
 
 
+def test_two_profiles_are_compared_by_the_median_of_their_common_points(page, workspace):
+    for name, speed in (("sample:one", 1.0), ("sample:two", 2.0)):
+        workspace.put("profile", name, measured(name, speed=speed))
+    times = "gives **0.5 ×** the throughput of sample:two (median of 13 common points)"
+    assert times in said(opened(page, workspace, "Compare"))
+
+
 @pytest.mark.parametrize("tab", ("Curves", "Memory", "Table", "Compare"))
-def test_a_profile_without_rows_shows_no_picture(tab: str, page: Open, workspace: Workspace) -> None:
+def test_a_profile_without_rows_shows_no_picture(tab, page, workspace):
     workspace.put("profile", "sample:none", Profile("sample:none", "abc"))
     assert "No figure is here yet" in said(opened(page, workspace, tab))
 
 
-def test_what_is_measured_is_the_model_of_the_page(workspace: Workspace) -> None:
+def test_what_is_measured_is_the_model_of_the_page(workspace):
     for name in ("sample:diamond", "sample:ocr"):
         workspace.put("profile", name, measured(name))
-    found = AppTest.from_file(str(ROOT / "pages" / "model.py"), default_timeout=30)
     for asked in ("sample:ocr", "sample:diamond"):
-        found.query_params.update(
-            {"workspace": workspace.id, "model": asked, "tab": "profile", "view": "measure"}
-        )
-        found.run()
-        assert not found.exception
+        found = open_page("model", workspace, model=asked, tab="profile", view="measure")
         assert found.multiselect(key="profile-measure-models").value == [asked]
         assert any(one.value.endswith(" in 1 profile") for one in found.caption)
         assert found.session_state["profile-compare-first"] == asked
 
 
-def test_the_table_behind_the_curves_has_the_chosen_place_alone(page: Open, filled: Workspace) -> None:
+def test_the_table_behind_the_curves_has_the_chosen_place_alone(page, filled):
     found = opened(page, filled, "Curves")
     found.multiselect(key="profile-show-places").set_value(["A100-80GB · 3g.40gb"]).run()
     table = found.dataframe[0].value
     assert set(table["basis"]) == {"estimated"} and set(table["slice"]) == {"3g.40gb"}
 
 
-def test_what_is_imported_meanwhile_is_drawn_beside_what_was_chosen(page: Open, workspace: Workspace) -> None:
+def test_what_is_imported_meanwhile_is_drawn_beside_what_was_chosen(page, workspace):
     workspace.put("profile", "sample:m", Profile("m", "", rows=(row(1, 5.0, kind="CPU", size=None),)))
     found = opened(page, workspace, "Curves")
     before = set(found.multiselect(key="profile-show-places").value)
@@ -89,7 +88,7 @@ def test_what_is_imported_meanwhile_is_drawn_beside_what_was_chosen(page: Open, 
     assert before < set(found.multiselect(key="profile-show-places").value)
 
 
-def test_a_profile_measured_anew_is_fitted_anew(page: Open, workspace: Workspace) -> None:
+def test_a_profile_measured_anew_is_fitted_anew(page, workspace):
     workspace.put("profile", "sample:m", measured("sample:m"))
     found = opened(page, workspace, "Curves")
     assert "far from the others" not in said(found)
@@ -98,26 +97,22 @@ def test_a_profile_measured_anew_is_fitted_anew(page: Open, workspace: Workspace
     assert "1 point far from the others" in said(found)
 
 
-def test_the_notes_of_a_measurement_are_shown(page: Open, workspace: Workspace) -> None:
+def test_the_notes_of_a_measurement_are_shown(page, workspace):
     profile = measured("sample:m")
     told = {**profile.environment, "notes": "Batch 4: memory grew by 80 MiB over 40 runs."}
     workspace.put("profile", "sample:m", replace(profile, environment=told))
     assert "memory grew by 80 MiB" in said(opened(page, workspace, "Curves"))
 
 
-def test_what_was_chosen_outlives_a_look_at_another_tab(page: Open, filled: Workspace) -> None:
+def test_what_was_chosen_outlives_a_look_at_another_tab(page, filled):
     found = opened(page, filled, "Curves")
     found.multiselect(key="profile-show-places").set_value(["A100-80GB · 4g.40gb"]).run()
-    found.session_state["profile-tab"] = "Table"
-    found.run()
-    found.session_state["profile-tab"] = "Curves"
-    found.run()
+    turn_to(found, "profile-tab", "Table")
+    turn_to(found, "profile-tab", "Curves")
     assert found.multiselect(key="profile-show-places").value == ["A100-80GB · 4g.40gb"]
 
 
-def test_measuring_starts_one_job_for_the_chosen_models_and_devices(
-    page: Open, filled: Workspace, started: list[tuple[str, Any]], known: list[ProfilePoint]
-) -> None:
+def test_measuring_starts_one_job_for_the_chosen_models_and_devices(page, filled, started, known):
     found = choose_source(opened(page, filled, "Measure"))
     button(found, "Measure").click().run()
     title, parameters = started[0]
@@ -130,9 +125,7 @@ def test_measuring_starts_one_job_for_the_chosen_models_and_devices(
 @pytest.mark.parametrize(
     "text", ["0", "1, 1000000", ",", "two", "-3", ",".join(str(n) for n in range(1, 40))]
 )
-def test_a_batch_grid_that_makes_no_sense_is_one_message(
-    text: str, page: Open, filled: Workspace, started: list[tuple[str, Any]], known: list[ProfilePoint]
-) -> None:
+def test_a_batch_grid_that_makes_no_sense_is_one_message(text, page, filled, started, known):
     found = choose_source(opened(page, filled, "Measure"))
     found.text_input(key="profile-measure-batches").set_value(text).run()
     button(found, "Measure").click().run()
@@ -140,9 +133,7 @@ def test_a_batch_grid_that_makes_no_sense_is_one_message(
     assert not started
 
 
-def test_the_grid_shows_what_is_known_what_failed_and_what_is_to_do(
-    page: Open, filled: Workspace, known: list[ProfilePoint]
-) -> None:
+def test_the_grid_shows_what_is_known_what_failed_and_what_is_to_do(page, filled, known):
     known += [
         ProfilePoint(SOURCE, "cpu", 1, "measured", 123.4, kept=1e9),
         ProfilePoint(SOURCE, "cpu", 2, "failed", message="batch 2 was out of memory", kept=1e9),
@@ -157,9 +148,7 @@ def test_the_grid_shows_what_is_known_what_failed_and_what_is_to_do(
     assert 'title="batch 2 was out of memory"' in text and ">out of memory<" in text
 
 
-def test_points_of_the_earlier_hash_are_shown_as_old_and_are_to_be_measured(
-    page: Open, filled: Workspace, known: list[ProfilePoint], started: list[tuple[str, Any]]
-) -> None:
+def test_points_of_the_earlier_hash_are_shown_as_old_and_are_to_be_measured(page, filled, known, started):
     known += [ProfilePoint(SOURCE, "cpu", 1, "open", old=True), ProfilePoint(SOURCE, "cpu", 2, "open")]
     found = choose_source(opened(page, filled, "Measure"))
     text = said(found)
@@ -173,13 +162,8 @@ def test_points_of_the_earlier_hash_are_shown_as_old_and_are_to_be_measured(
     ("label", "again"), [("Measure only the 1 missing", False), ("Measure all 2 again and replace", True)]
 )
 def test_points_that_are_known_are_asked_about_before_they_are_replaced(
-    label: str,
-    again: bool,
-    page: Open,
-    filled: Workspace,
-    started: list[tuple[str, Any]],
-    known: list[ProfilePoint],
-) -> None:
+    label, again, page, filled, started, known
+):
     known += [
         ProfilePoint(SOURCE, "cpu", 1, "measured", 9.0, kept=1e9),
         ProfilePoint(SOURCE, "cpu", 2, "open"),
@@ -192,9 +176,7 @@ def test_points_that_are_known_are_asked_about_before_they_are_replaced(
     assert len(started) == 1 and (started[0][1].again_since > 0) == again
 
 
-def test_to_cancel_the_question_measures_nothing(
-    page: Open, filled: Workspace, started: list[tuple[str, Any]], known: list[ProfilePoint]
-) -> None:
+def test_to_cancel_the_question_measures_nothing(page, filled, started, known):
     known += [ProfilePoint(SOURCE, "cpu", 1, "measured", 9.0, kept=1e9)]
     found = choose_source(opened(page, filled, "Measure"))
     button(found, "Measure").click().run()
@@ -208,28 +190,26 @@ def test_to_cancel_the_question_measures_nothing(
     assert not started and not found.exception
 
 
-def test_a_python_file_is_measured_only_with_trust(
-    page: Open, workspace: Workspace, started: list[tuple[str, Any]], known: list[ProfilePoint]
-) -> None:
+def test_a_python_file_is_measured_only_with_trust(page, workspace, started, known):
     name = "net.py:Net"
     workspace.put("graph", name, graph())
     workspace.put_bytes("upload", "net.py", b"class Net: ...")
     found = opened(page, workspace, "Measure")
     button(found, "Measure").click().run()
     assert not started and "is not trusted, and to read a .py file is to execute it" in said(found)
-    next(box for box in found.checkbox if box.label.startswith("I trust")).check().run()
+    field(found, "checkbox", "I trust").check().run()
     button(found, "Measure").click().run()
     digest = hashlib.sha256(b"class Net: ...").hexdigest()
     assert started[0][1].uploads == {name: UploadedFile("net.py", digest)}
 
 
-def test_imported_tables_are_no_models_to_measure() -> None:
+def test_imported_tables_are_no_models_to_measure():
     options = measuring_tab.sources(["net.py:Net"], {"import:x": profile(), "sample:bert": profile()})
     assert options[:2] == ["net.py:Net", "sample:bert"] and "import:x" not in options
     assert "sample:clip" in options and len(options) == len(set(options))
 
 
-def test_progress_says_which_point_is_being_measured() -> None:
+def test_progress_says_which_point_is_being_measured():
     cells = [
         ProfilePoint("a", "cpu", 1, "measured", 1.0),
         ProfilePoint("a", "cpu", 2, "open"),
@@ -258,7 +238,7 @@ def test_progress_says_which_point_is_being_measured() -> None:
         ("building the model", grid.JobPosition("a")),
     ],
 )
-def test_progress_of_several_devices_names_the_device(message: str, at: grid.JobPosition) -> None:
+def test_progress_of_several_devices_names_the_device(message, at):
     assert grid.parse_progress(message, ["a"], ["cuda:0", "mig:MIG-1"]) == at
 
 
@@ -271,7 +251,7 @@ def test_progress_of_several_devices_names_the_device(message: str, at: grid.Job
         (grid.JobPosition("a"), ["measuring", "queued", "measuring"]),
     ],
 )
-def test_two_devices_are_told_apart_in_the_grid(at: grid.JobPosition, said: list[str]) -> None:
+def test_two_devices_are_told_apart_in_the_grid(at, said):
     cells = [
         ProfilePoint("a", "x", 1, "open"),
         ProfilePoint("a", "x", 2, "open"),
@@ -280,9 +260,7 @@ def test_two_devices_are_told_apart_in_the_grid(at: grid.JobPosition, said: list
     assert list(grid.point_labels(cells, at).values()) == said
 
 
-def test_a_stopped_measurement_is_resumed_with_its_parameters(
-    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
-) -> None:
+def test_a_stopped_measurement_is_resumed_with_its_parameters(page, workspace, started):
     parameters = ProfileParameters((SOURCE,), "cpu", (1, 2), again_since=5.0)
     workspace.add_job("Profile it", PROFILE, to_stored(PROFILE, parameters))
     found = page("profile", workspace)
@@ -291,16 +269,14 @@ def test_a_stopped_measurement_is_resumed_with_its_parameters(
     assert started == [("Profile it", parameters)]
 
 
-def test_work_that_keeps_nothing_offers_no_resume(page: Open, workspace: Workspace) -> None:
+def test_work_that_keeps_nothing_offers_no_resume(page, workspace):
     workspace.add_job("Trace it", TRACE, {"source": SOURCE})
     found = page("profile", workspace)
     assert "Trace it failed" in said(found)
     assert "Resume" not in [one.label for one in found.button]
 
 
-def test_a_device_that_has_gone_is_one_message(
-    page: Open, filled: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_device_that_has_gone_is_one_message(page, filled, monkeypatch):
     def gone(workspace: Workspace, parameters: Any) -> Any:
         raise InputFault("device", "'mig:MIG-1' is not available on this host", "Choose another.")
 

@@ -8,12 +8,10 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
-from tests.support.app.profile_page import button, said
+from tests.support.app.page import button, said
 from torchsplit_core import jobs
 from torchsplit_core.jobs.job_kinds import PROFILE, ProfileParameters, UploadedFile
 from torchsplit_core.jobs.profile import profile_points
@@ -69,9 +67,7 @@ def measured(workspace: Workspace) -> dict[int, float | None]:
 
 
 @pytest.mark.repeated
-def test_a_killed_measurement_goes_on_where_it_stood(
-    page: Callable[..., AppTest], workspace: Workspace, tmp_path: Path
-) -> None:
+def test_a_killed_measurement_goes_on_where_it_stood(page, workspace, tmp_path):
     hold = tmp_path / "hold"
     hold.touch()
     upload = workspace.put_bytes("upload", "held.py", MODEL.replace("HOLD", repr(str(hold))).encode())

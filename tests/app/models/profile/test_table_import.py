@@ -9,7 +9,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.models.profile import table_import
-from tests.support.app.profile_page import button, opened, said
+from tests.support.app.page import button, said
+from tests.support.app.profile_page import opened
 from tests.support.app.profiles import measured
 from torchsplit_core.files import write_text
 from torchsplit_core.tables import Imported
@@ -49,7 +50,7 @@ def pressed(page: AppTest) -> AppTest:
     return page
 
 
-def test_a_table_of_our_words_is_imported_as_it_is(page: Open, workspace: Workspace) -> None:
+def test_a_table_of_our_words_is_imported_as_it_is(page, workspace):
     found = with_file(page, workspace, "rows.csv", PLAIN)
     assert "rows.csv** is a table of measurements: 4 rows, 5 columns" in said(found)
     assert len(found.dataframe[0].value) == 4
@@ -60,7 +61,7 @@ def test_a_table_of_our_words_is_imported_as_it_is(page: Open, workspace: Worksp
     assert [one.reason for one in beta.failures] == ["out_of_memory"] and len(beta.rows) == 1
 
 
-def test_other_words_are_guessed_or_mapped(page: Open, workspace: Workspace) -> None:
+def test_other_words_are_guessed_or_mapped(page, workspace):
     found = with_file(page, workspace, "rows.csv", OTHER)
     by_label = {box.label: box for box in found.selectbox}
     assert by_label["model"].value == "net" and by_label["batch size"].value == "bs"
@@ -72,7 +73,7 @@ def test_other_words_are_guessed_or_mapped(page: Open, workspace: Workspace) -> 
     assert (row.profile, row.batch_size, row.throughput_rps) == ("1g.10gb", 1, 100.5)
 
 
-def test_a_table_without_a_slice_or_model_asks_for_them(page: Open, workspace: Workspace) -> None:
+def test_a_table_without_a_slice_or_model_asks_for_them(page, workspace):
     found = with_file(page, workspace, "mine.csv", "bs,qps\n1,100\n2,180\n")
     assert "profile-import-slice" in [box.key for box in found.selectbox]
     found.selectbox(key="profile-import-slice").set_value("3g.40gb").run()
@@ -81,7 +82,7 @@ def test_a_table_without_a_slice_or_model_asks_for_them(page: Open, workspace: W
     assert {row.profile for row in workspace.get("profile", "import:mine").rows} == {"3g.40gb"}
 
 
-def test_rows_at_fault_are_one_message_and_nothing_is_stored(page: Open, workspace: Workspace) -> None:
+def test_rows_at_fault_are_one_message_and_nothing_is_stored(page, workspace):
     found = pressed(with_file(page, workspace, "rows.csv", BAD))
     assert len(found.error) == 1 and not stored(workspace)
     text = said(found)
@@ -92,7 +93,7 @@ def test_rows_at_fault_are_one_message_and_nothing_is_stored(page: Open, workspa
     assert len(workspace.get("profile", "import:alpha").rows) == 1
 
 
-def test_a_triton_table_is_recognised_and_asked_for_what_it_lacks(page: Open, workspace: Workspace) -> None:
+def test_a_triton_table_is_recognised_and_asked_for_what_it_lacks(page, workspace):
     found = with_file(page, workspace, "resnet.csv", PERF)
     assert "perf_analyzer's table" in said(found)
     found.number_input(key="profile-import-batch").set_value(4).run()
@@ -101,7 +102,7 @@ def test_a_triton_table_is_recognised_and_asked_for_what_it_lacks(page: Open, wo
     assert (row.batch_size, row.latency_ms) == (4, 10.0)
 
 
-def test_a_profile_file_is_stored_beside_another_of_its_name(page: Open, workspace: Workspace) -> None:
+def test_a_profile_file_is_stored_beside_another_of_its_name(page, workspace):
     workspace.put("profile", "sample:m", measured("sample:m"))
     text = write_text(measured("sample:m", speed=2.0))
     found = with_file(page, workspace, "later.json", text)
@@ -111,14 +112,14 @@ def test_a_profile_file_is_stored_beside_another_of_its_name(page: Open, workspa
 
 
 @pytest.mark.parametrize("text", ["", "one column\n1\n", "{broken", "model,batch_size\n"])
-def test_what_is_no_table_is_one_message(text: str, page: Open, workspace: Workspace) -> None:
+def test_what_is_no_table_is_one_message(text, page, workspace):
     found = with_file(page, workspace, "rows.csv", text or " ")
     if not found.error:
         pressed(found)
     assert len(found.error) == 1 and not stored(workspace)
 
 
-def test_an_import_never_covers_other_figures(workspace: Workspace) -> None:
+def test_an_import_never_covers_other_figures(workspace):
     first = replace(measured("import:m"), source="import:m")
     other = replace(measured("import:m", speed=2.0), source="import:m")
     assert table_import.store(workspace, Imported((first,)), "a") == ("import:m",)
@@ -129,7 +130,7 @@ def test_an_import_never_covers_other_figures(workspace: Workspace) -> None:
     assert workspace.get("profile", "import:m").rows == first.rows
 
 
-def test_the_shipped_library_is_one_press_away(page: Open, workspace: Workspace) -> None:
+def test_the_shipped_library_is_one_press_away(page, workspace):
     found = opened(page, workspace, "Import")
     assert "1 747 rows" in said(found)
     found.button(key="profile-import-library").click().run()

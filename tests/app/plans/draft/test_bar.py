@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -16,9 +14,9 @@ from app.plans.draft import change_summary, quick_plan
 from app.plans.inputs import objective
 from app.plans.what_if import proof
 from tests.support.app import plan_page
-from tests.support.app.field_rows import Rows
+from tests.support.app.page import field, open_page, press, put_plan, said
 from tests.support.app.values import request
-from tests.support.paths import ROOT
+from tests.support.planning.edits import with_model
 from torchsplit_core import workflow
 from torchsplit_core.jobs.job_kinds import PLAN, RequestParameters
 from torchsplit_core.planning.infeasibility.notes import SMALLER
@@ -26,37 +24,23 @@ from torchsplit_core.planning.request.difference import difference
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import FleetEntry, GammaArrivals, PlanRequest
 from torchsplit_core.workspace.drafts import DraftStore, StoredDraft
-from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.versions import VersionStore
 
-Open = Callable[..., AppTest]
 pytestmark = pytest.mark.usefixtures("native_sliders")
 TWO = replace(request(), gpus=(FleetEntry("A100-80GB", count=2),))
 
 
 def told(page: AppTest) -> str:
-    kinds = ("markdown", "caption", "error", "warning", "success")
-    text = "\n".join(str(one.value) for kind in kinds for one in page.get(kind)).replace("\\", "")
-    return f"{text}\n{drawn(page)}"
-
-
-def drawn(page: AppTest) -> str:
-    return html.unescape("\n".join(str(one.proto.body) for one in page.get("html")))
-
-
-def press(page: AppTest, label: str) -> AppTest:
-    next(button for button in page.button if button.label == label).click().run()
-    assert not page.exception
-    return page
+    return html.unescape(said(page))
 
 
 def gpus(page: AppTest, count: int) -> AppTest:
-    next(one for one in page.select_slider if one.label.startswith("GPUs")).set_value(count).run()
+    field(page, "select_slider", "GPUs").set_value(count).run()
     assert not page.exception
     return page
 
 
-def test_a_field_and_a_slider_write_into_one_draft(page: Open, solved: Workspace, rows: Rows) -> None:
+def test_a_field_and_a_slider_write_into_one_draft(page, solved, rows):
     opened = rows.edit(page("plan", solved), "Models", "bert", "demand_rps", "57.5")
     assert "demand of bert 200 → 57.5" in told(opened)
     assert rows.drawn["Models"]["bert"].before == {"demand_rps": "200"}
@@ -70,15 +54,11 @@ def test_a_field_and_a_slider_write_into_one_draft(page: Open, solved: Workspace
 
 def reloaded(opened: AppTest) -> AppTest:
     """The same tab in a new session, with what the browser keeps of it."""
-    again = AppTest.from_file(str(ROOT / "pages" / "plan.py"), default_timeout=30)
-    again.query_params.update(opened.query_params)
-    again.session_state[browser_tab._KEY] = opened.session_state[browser_tab._KEY]
-    again.run()
-    assert not again.exception
-    return again
+    kept = {browser_tab._KEY: opened.session_state[browser_tab._KEY]}
+    return open_page("plan", session=kept, **opened.query_params)
 
 
-def test_a_draft_survives_a_reload_and_is_its_tab_s_alone(page: Open, solved: Workspace) -> None:
+def test_a_draft_survives_a_reload_and_is_its_tab_s_alone(page, solved):
     first = gpus(page("plan", solved), 2)
     (kept,) = DraftStore(solved, "review").all()
     assert replace(kept, edited=0.0) == StoredDraft(request_hash(request()), TWO)
@@ -94,22 +74,18 @@ def test_a_draft_survives_a_reload_and_is_its_tab_s_alone(page: Open, solved: Wo
     assert "draft, not kept" not in told(reloaded(first))
 
 
-def test_a_draft_of_another_tab_is_told_in_the_history_and_taken_over_as_a_copy(
-    page: Open, solved: Workspace
-) -> None:
+def test_a_draft_of_another_tab_is_told_in_the_history_and_taken_over_as_a_copy(page, solved):
     first = gpus(page("plan", solved), 2)
     other = plan_page.tab(page("plan", solved), "History")
     assert "Another tab has a draft: A100-80GB 1 → 2" in told(other)
-    assert "Another tab has a draft, edited 1 minute ago." in drawn(other)
+    assert "Another tab has a draft, edited 1 minute ago." in told(other)
     press(other, "Open a copy here")
     assert "draft, not kept" in told(other) and "Another tab has a draft" not in told(other)
     gpus(other, 3)
     assert "A100-80GB 1 → 3" in told(other) and "A100-80GB 1 → 2" in told(reloaded(first))
 
 
-def test_keep_stores_the_plan_on_screen_and_searches_on_only_what_is_open(
-    page: Open, solved: Workspace, started: list[tuple[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keep_stores_the_plan_on_screen_and_searches_on_only_what_is_open(page, solved, started, monkeypatch):
     press(gpus(page("plan", solved), 2), "Keep and prove")
     kept = solved.get("plan", "review")
     assert kept.status == "optimal" and kept.request_sha256 == request_hash(TWO)
@@ -125,20 +101,10 @@ def test_keep_stores_the_plan_on_screen_and_searches_on_only_what_is_open(
     assert [one for one in started if one[0] == PLAN] == [(PLAN, RequestParameters("review"))]
 
 
-def test_an_edit_of_a_field_outlives_another_page(page: Open, solved: Workspace, rows: Rows) -> None:
-    opened = rows.edit(page("plan", solved), "Fleet", "0", "count", "2")
-    assert "A100-80GB 1 → 2" in told(opened) and "A100-80GB 1 → 2" in told(reloaded(opened))
-    assert rows.drawn["Fleet"]["0"].values["count"] == "2"
-
-
-def test_changes_that_are_not_proven_the_smallest_are_not_called_that(
-    page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, second = request().models
-    asked = replace(request(), models=(replace(first, min_throughput_rps=1000.0), second))
+def test_changes_that_are_not_proven_the_smallest_are_not_called_that(page, workspace, monkeypatch):
+    asked = with_model(request(), 0, min_throughput_rps=1000.0)
     found = workflow.plan(asked)
-    workspace.put("plan_request", "review", asked)
-    workspace.put("plan", "review", replace(found, warnings=(SMALLER,)))
+    put_plan(workspace, asked, replace(found, warnings=(SMALLER,)))
     shown = told(page("plan", workspace))
     assert "What makes it possible:" in shown and "A smaller change may exist." in shown
     assert "smallest" not in shown and "cheapest" not in shown
@@ -156,25 +122,13 @@ def test_changes_that_are_not_proven_the_smallest_are_not_called_that(
     assert "The cheapest change of figures comes first:" in told(opened.run())
 
 
-def test_a_draft_that_is_kept_elsewhere_is_none_here(page: Open, solved: Workspace) -> None:
+def test_a_draft_that_is_kept_elsewhere_is_none_here(page, solved):
     opened = gpus(page("plan", solved), 2)
     solved.put("plan_request", "review", TWO)
     assert "draft, not kept" not in told(opened.run())
 
 
-def test_a_figure_that_makes_no_sense_is_told_and_nothing_is_kept_over_it(
-    page: Open, solved: Workspace, rows: Rows
-) -> None:
-    opened = rows.edit(page("plan", solved), "Models", "bert", "demand_rps", "many")
-    assert "model bert: demand, req/s: is 'many', not a number" in told(opened)
-    assert opened.button(key="draft-keep").disabled
-    rows.edit(opened, "Models", "bert", "demand_rps", "200")
-    assert "not a number" not in told(opened) and "draft, not kept" not in told(opened)
-
-
-def test_saved_as_a_new_scenario_the_old_one_stands(
-    page: Open, solved: Workspace, started: list[tuple[str, Any]]
-) -> None:
+def test_saved_as_a_new_scenario_the_old_one_stands(page, solved, started):
     opened = press(gpus(page("plan", solved), 2), "Save as new scenario")
     new = "review · A100-80GB 1 → 2"
     assert solved.get("plan_request", new) == TWO and solved.get("plan_request", "review") == request()
@@ -184,31 +138,12 @@ def test_saved_as_a_new_scenario_the_old_one_stands(
     assert DraftStore(solved, "review").all() == ()
 
 
-def test_the_smallest_changes_of_an_impossible_request_go_into_the_draft(
-    page: Open, workspace: Workspace, started: list[tuple[str, Any]]
-) -> None:
-    first, second = request().models
-    asked = replace(request(), models=(replace(first, min_throughput_rps=1000.0), second))
-    workspace.put("plan_request", "review", asked)
-    outcome = workflow.plan(asked)
-    assert outcome.status == "infeasible" and outcome.least_relaxation
-    workspace.put("plan", "review", outcome)
-    share = 100 * (1 - outcome.least_relaxation[0].new / 1000.0)
-    opened = press(page("plan", workspace), f"bert −{float(f'{share:.2g}'):g}\u202f%")
-    assert not started and "minimum of bert 1000 req/s →" in told(opened)
-    assert workspace.get("plan_request", "review") == asked
-    press(opened, "Keep and prove")
-    assert workspace.get("plan_request", "review").models[0].min_throughput_rps < 1000.0
-
-
-def test_a_survivors_objective_outlives_an_edit_of_the_form() -> None:
+def test_a_survivors_objective_outlives_an_edit_of_the_form():
     asked: PlanRequest = replace(request(), objective=replace(request().objective, survives=1))
     assert objective.apply_edit(asked, Edit("objective", "plan_at", "low")).objective.survives == 1
 
 
-def test_limits_of_responses_are_edited_and_told(
-    page: Open, solved: Workspace, rows: Rows, started: list[tuple[str, Any]]
-) -> None:
+def test_limits_of_responses_are_edited_and_told(page, solved, rows, started):
     opened = page("plan", solved)
     for column, value in (
         ("max_response_ms", "200"),
@@ -230,7 +165,7 @@ def test_limits_of_responses_are_edited_and_told(
     assert (PLAN, RequestParameters("review")) in started
 
 
-def test_many_changes_are_counted() -> None:
+def test_many_changes_are_counted():
     many = replace(
         request(),
         gpus=(FleetEntry("A100-80GB", count=4),),

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from app.plans.explanation import descriptions
 from app.plans.explanation.panel import sections
 from app.plans.model_table import models_table
+from tests.support.app.page import press, said, turn_to
 from tests.support.app.values import plan, request
-from torchsplit_core import jobs, workflow
-from torchsplit_core.jobs.job_kinds import EXPLAIN, JobParameters, RequestParameters
+from torchsplit_core.jobs.job_kinds import EXPLAIN, RequestParameters
 from torchsplit_core.jobs.plan import explain_job
 from torchsplit_core.pictures.numbers import THIN
 from torchsplit_core.planning.explanation import explain as explanation_explain
@@ -28,77 +26,37 @@ from torchsplit_core.values import (
     PriceStep,
     ignore_progress,
 )
-from torchsplit_core.workspace.store import Workspace
-
-Open = Callable[..., AppTest]
 
 
-def texts(page: AppTest) -> str:
-    """All text of a page, tables included."""
-    kinds = ("markdown", "header", "subheader", "caption", "html")
-    found = []
-    for element in (item for kind in kinds for item in page.get(kind)):
-        proto = getattr(element, "proto", None)
-        found.append(str(getattr(proto, "body", "")) or str(getattr(element, "value", "")))
-    return "\n".join(found).replace("\\", "").replace(THIN, " ")
-
-
-@pytest.fixture
-def planned(workspace: Workspace) -> Workspace:
-    """A workspace with a request and its true plan."""
-    workspace.put("plan_request", "review", request())
-    workspace.put("plan", "review", workflow.plan(request()))
-    workspace.set_setting("scenario", "review")
-    return workspace
-
-
-def test_the_button_starts_a_job(page: Open, planned: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[tuple[str, Any]] = []
-
-    def start(workspace: Workspace, title: str, name: str, parameters: JobParameters) -> str:
-        started.append((name, parameters))
-        return "job"
-
-    monkeypatch.setattr(jobs, "start", start)
-    opened = page("plan", planned)
-    assert "Here you will see what binds each model" in texts(opened)
-    next(button for button in opened.button if button.label == "Explain this plan").click().run()
-    assert not opened.exception
+def test_the_button_starts_a_job(page, solved, started):
+    opened = page("plan", solved)
+    assert "Here you will see what binds each model" in said(opened)
+    press(opened, "Explain this plan")
     assert started == [(EXPLAIN, RequestParameters("review"))]
 
 
-def test_a_plan_that_was_just_made_is_explained_without_being_asked_once(
-    page: Open, planned: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started: list[str] = []
-
-    def start(workspace: Workspace, title: str, name: str, parameters: JobParameters) -> str:
-        started.append(name)
-        return "job"
-
-    monkeypatch.setattr(jobs, "start", start)
-    opened = page("plan", planned)
+def test_a_plan_that_was_just_made_is_explained_without_being_asked_once(page, solved, started):
+    opened = page("plan", solved)
     assert started == []
-    opened.session_state[f"explain next {planned.id}"] = True
+    turn_to(opened, f"explain next {solved.id}", True)
     opened.run()
-    opened.run()
-    assert not opened.exception and started == [EXPLAIN]
+    assert not opened.exception and started == [(EXPLAIN, RequestParameters("review"))]
 
 
-def test_what_an_explained_plan_says_first(page: Open, planned: Workspace) -> None:
+def test_what_an_explained_plan_says_first(page, solved):
     """The bound without whole slices, one more GPU, levels and what holds each model, at the numbers themselves."""
-    before = texts(page("plan", planned))
+    before = said(page("plan", solved))
     assert "cut freely" not in before and "held back by" not in before and "1, proven" in before
-    explain_job(planned, RequestParameters("review"), ignore_progress)
-    found = planned.get("plan", "review").explanation
+    explain_job(solved, RequestParameters("review"), ignore_progress)
+    found = solved.get("plan", "review").explanation
     relaxed = next(step for step in found.steps if step.step == "relaxed")
-    after = texts(page("plan", planned))
+    after = said(page("plan", solved))
     assert f"{relaxed.bound:g} if GPUs could be cut freely" in after
     assert "one more A100-80GB: 1.5 → 3.5" in after and "held back by" in after
     assert "1, proven" in after and "2, proven" in after
 
 
-def test_what_holds_a_model_is_only_said_where_it_is_settled() -> None:
+def test_what_holds_a_model_is_only_said_where_it_is_settled():
     limits = {
         "GPUs": (ModelLimit("capacity", True), ModelLimit("memory", None)),
         "not settled": (ModelLimit("capacity", None), ModelLimit("memory", False)),
@@ -116,7 +74,7 @@ def test_what_holds_a_model_is_only_said_where_it_is_settled() -> None:
     assert "proven" not in models_table(summed, request(), {})
 
 
-def test_a_link_is_told_where_it_binds_and_where_it_does_not() -> None:
+def test_a_link_is_told_where_it_binds_and_where_it_does_not():
     dropped = ChangeEffect("link", "better", 12.0, None, 1, 10.0, 10.0, 40.0, 40.0, True, model="bert")
     faster = ChangeEffect("link", "same", 12.0, 24.0, 1, 10.0, 10.0, 10.0, 10.0, True)
     held = ModelBinding("bert", 1, 1.0, (ModelLimit("link", True, dropped),))
@@ -132,7 +90,7 @@ def test_a_link_is_told_where_it_binds_and_where_it_does_not() -> None:
     assert "Link and network: 12 → 24 GB/s</td><td>no change, proven" in told and "eased by 10" not in told
 
 
-def test_many_unsettled_changes_stand_behind_one_line() -> None:
+def test_many_unsettled_changes_stand_behind_one_line():
     open_ = tuple(
         ChangeEffect("max_latency_ms", "open", 10.0, 11.0, 1, 1.0, 1.0, 1.0, 2.0, model=f"m{number}")
         for number in range(5)
@@ -147,38 +105,38 @@ def test_many_unsettled_changes_stand_behind_one_line() -> None:
     assert "<details" not in dict(sections(few, plan()))["What one change would bring"]
 
 
-def test_the_job_stores_the_explanation_and_the_page_shows_it(page: Open, planned: Workspace) -> None:
-    answer = explain_job(planned, RequestParameters("review"), ignore_progress)
+def test_the_job_stores_the_explanation_and_the_page_shows_it(page, solved):
+    answer = explain_job(solved, RequestParameters("review"), ignore_progress)
     assert answer == {"plan": "review", "complete": True}
-    text = texts(page("plan", planned))
+    text = said(page("plan", solved))
     for heading in ("What binds each model", "What one change would bring", "Why not another layout"):
         assert heading in text
     assert "One more A100-80GB like gpu0: 1 → 2" in text
     # Two GPUs: 4g and 3g for each of the two models.
     assert "worst served: 1.5 → 3.5, proven" in text
-    assert "Explain" not in [button.label for button in page("plan", planned).button]
+    assert "Explain" not in [button.label for button in page("plan", solved).button]
 
 
-def test_a_plan_of_another_request_is_not_explained(page: Open, planned: Workspace) -> None:
-    planned.put("plan_request", "review", replace(request(), gpus=(FleetEntry("A100-80GB", count=2),)))
-    opened = page("plan", planned)
-    assert "plan again first" in texts(opened)
+def test_a_plan_of_another_request_is_not_explained(page, solved):
+    solved.put("plan_request", "review", replace(request(), gpus=(FleetEntry("A100-80GB", count=2),)))
+    opened = page("plan", solved)
+    assert "plan again first" in said(opened)
     assert not any("Explain" in button.label for button in opened.button)
 
 
-def test_a_plan_made_meanwhile_is_not_covered(planned: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_made_meanwhile_is_not_covered(solved, monkeypatch):
     newer = replace(plan(), warnings=("newer",))
 
     def explain(*given: Any, **more: Any) -> PlanExplanation:
-        planned.put("plan", "review", newer)
+        solved.put("plan", "review", newer)
         return PlanExplanation((), (), (), (), 0.0, True)
 
     monkeypatch.setattr(explanation_explain, "explain_plan", explain)
-    explain_job(planned, RequestParameters("review"), ignore_progress)
-    assert planned.get("plan", "review") == newer
+    explain_job(solved, RequestParameters("review"), ignore_progress)
+    assert solved.get("plan", "review") == newer
 
 
-def test_an_unfinished_explanation_says_so_and_can_be_asked_for_again(page: Open, planned: Workspace) -> None:
+def test_an_unfinished_explanation_says_so_and_can_be_asked_for_again(page, solved):
     open_change = ChangeEffect(
         "gpu", "open", 1.0, 2.0, 1, 1.5, 1.5, 1.5, 2.0, gpu_type="A100-80GB", gpu_id="gpu0"
     )
@@ -186,9 +144,9 @@ def test_an_unfinished_explanation_says_so_and_can_be_asked_for_again(page: Open
     found = PlanExplanation(
         (binding,), (open_change,), (), (PriceStep("plan", 1.5, 1.5, None, True),), 5.0, False
     )
-    planned.put("plan", "review", replace(planned.get("plan", "review"), explanation=found))
-    opened = page("plan", planned)
-    text = texts(opened)
+    solved.put("plan", "review", replace(solved.get("plan", "review"), explanation=found))
+    opened = page("plan", solved)
+    text = said(opened)
     assert "nothing proven" in text and "time ran out" in text
     assert "worst served: 1.5 → between 1.5 and 2, not proven" in text
     assert "Explain again" in [button.label for button in opened.button]
@@ -227,11 +185,11 @@ def test_an_unfinished_explanation_says_so_and_can_be_asked_for_again(page: Open
         ),
     ],
 )
-def test_figures_say_how_far_they_are_proven(change: ChangeEffect, kind: str, text: str) -> None:
+def test_figures_say_how_far_they_are_proven(change, kind, text):
     assert descriptions.describe_effect(change, kind).replace(THIN, " ") == text
 
 
-def test_reasons_in_words() -> None:
+def test_reasons_in_words():
     beaten = LayoutReason(
         "A100-80GB",
         "gpu0",

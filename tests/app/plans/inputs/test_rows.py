@@ -55,7 +55,7 @@ def fault(change: Any) -> str:
         ("arrivals", "gamma:2", "arrivals", GammaArrivals(200.0, 2.0)),
     ],
 )
-def test_a_field_of_a_model_reaches_the_request(field: str, text: Any, attribute: str, value: Any) -> None:
+def test_a_field_of_a_model_reaches_the_request(field, text, attribute, value):
     first, second = model(field, text).models
     assert getattr(first, attribute) == value and second == request().models[1]
 
@@ -84,11 +84,11 @@ def test_a_field_of_a_model_reaches_the_request(field: str, text: Any, attribute
         ("ways", [], "ways to run: no variant of whole is allowed"),
     ],
 )
-def test_what_makes_no_sense_says_so_with_the_remedy(field: str, text: Any, words: str) -> None:
+def test_what_makes_no_sense_says_so_with_the_remedy(field, text, words):
     assert words in fault(lambda: model(field, text))
 
 
-def test_a_tier_is_a_whole_number_and_goes_with_a_fair_objective() -> None:
+def test_a_tier_is_a_whole_number_and_goes_with_a_fair_objective():
     assert [one.tier for one in model("tier", "3").models] == [3, 0]
     assert [one.tier for one in model("tier", "", model("tier", "3")).models] == [0, 0]
     fewest = replace(request(), objective=Objective("min_gpus"))
@@ -97,7 +97,7 @@ def test_a_tier_is_a_whole_number_and_goes_with_a_fair_objective() -> None:
     assert "which knows no tiers" in fault(lambda: objective.apply_edit(model("tier", "3"), kind))
 
 
-def test_arrivals_go_with_the_demand_and_a_trace_stays() -> None:
+def test_arrivals_go_with_the_demand_and_a_trace_stays():
     first, second = request().models
     gamma = replace(first, arrivals=GammaArrivals(first.demand_rps, 2.0))
     asked = replace(request(), models=(gamma, replace(second, arrivals=TraceArrivals((0.0, 0.25, 1.0)))))
@@ -106,7 +106,7 @@ def test_arrivals_go_with_the_demand_and_a_trace_stays() -> None:
     assert model("arrivals", "", asked).models[0].arrivals is None
 
 
-def test_a_model_that_leaves_takes_its_pairs_and_is_put_back_at_its_place() -> None:
+def test_a_model_that_leaves_takes_its_pairs_and_is_put_back_at_its_place():
     asked = replace(request(), colocations=(Colocation(("bert", "ocr")),))
     left = model("remove", True, asked)
     assert [one.name for one in left.models] == ["ocr"] and not left.colocations
@@ -116,7 +116,7 @@ def test_a_model_that_leaves_takes_its_pairs_and_is_put_back_at_its_place() -> N
     assert models.apply_edit(asked, left, Edit("bert", "weight", "2")) is left
 
 
-def test_a_row_of_the_fleet_edits_its_entry_and_leaves_the_others() -> None:
+def test_a_row_of_the_fleet_edits_its_entry_and_leaves_the_others():
     layouts = (("3g.40gb", "4g.40gb"), ("1g.10gb",) * 7)
     first = FleetEntry("A100-80GB", "n/g", layouts=layouts, cost=2.5, node="n")
     asked = replace(request(), gpus=(first, FleetEntry("A100-80GB", count=3)))
@@ -156,11 +156,11 @@ def test_a_row_of_the_fleet_edits_its_entry_and_leaves_the_others() -> None:
         ("id", "a\nb", "id: is 'a\\nb', which contains a control character"),
     ],
 )
-def test_a_figure_of_the_fleet_that_makes_no_sense_says_so(field: str, text: str, words: str) -> None:
+def test_a_figure_of_the_fleet_that_makes_no_sense_says_so(field, text, words):
     assert words in fault(lambda: gpu(field, text, request()))
 
 
-def test_rows_of_the_fleet_are_added_removed_and_put_back() -> None:
+def test_rows_of_the_fleet_are_added_removed_and_put_back():
     asked = request()
     two = gpu("add", {"type": "H100-SXM5-80GB"}, asked)
     assert two.gpus == (*asked.gpus, FleetEntry("H100-SXM5-80GB"))
@@ -174,7 +174,7 @@ def test_rows_of_the_fleet_are_added_removed_and_put_back() -> None:
     assert fleet.apply_edit(stored, left, Edit("7", "count", "2")) is left
 
 
-def test_pairs_are_edited_and_more_than_two_stay_together() -> None:
+def test_pairs_are_edited_and_more_than_two_stay_together():
     third = replace(request().models[0], name="asr")
     three = Colocation(("bert", "ocr", "asr"), "soft", 1.2e6)
     asked = replace(request(), models=(*request().models, third), colocations=(three,))
@@ -204,7 +204,7 @@ def test_pairs_are_edited_and_more_than_two_stay_together() -> None:
     assert pairs.apply_edit(two, left, Edit("0", "restore", True)) == two
 
 
-def test_the_objective_refuses_what_makes_no_sense() -> None:
+def test_the_objective_refuses_what_makes_no_sense():
     def said(field: str, text: str) -> str:
         return fault(lambda: objective.apply_edit(request(), Edit("objective", field, text)))
 
@@ -216,7 +216,7 @@ def test_the_objective_refuses_what_makes_no_sense() -> None:
     assert fewest.objective.kind == "min_gpus"
 
 
-def test_what_is_stored_and_what_is_edited_are_matched() -> None:
+def test_what_is_stored_and_what_is_edited_are_matched():
     # Of one length, or longer: edited where they stand, and new ones behind them.
     assert match_items("ab", "xb", str) == (ItemMatch(0, 0), ItemMatch(1, 1))
     assert match_items("a", "ab", str) == (ItemMatch(0, 0), ItemMatch(None, 1))

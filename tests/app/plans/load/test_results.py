@@ -1,7 +1,5 @@
 """What a page says of a model under load whose host changes its speed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from app.plans.load import results
@@ -14,7 +12,7 @@ STEADY = SimulationRequest((MODEL,), (SERVER,), requests_per_model=1000)
 LOOSE = replace(STEADY, servers=(replace(SERVER, pace=Pace(0.1, 2.0, 0.1)),))
 
 
-def test_a_time_has_its_interval_below_it_and_the_verdict_takes_the_high_end() -> None:
+def test_a_time_has_its_interval_below_it_and_the_verdict_takes_the_high_end():
     (load,) = simulate(LOOSE).models
     low, high = load.response_low_ms, load.response_high_ms
     assert low is not None and high is not None
@@ -27,7 +25,7 @@ def test_a_time_has_its_interval_below_it_and_the_verdict_takes_the_high_end() -
     assert results.verdict_badge([load], {"bert": 1.01 * high.p95}, 95).colour == "green"
 
 
-def test_without_a_pace_nothing_is_said_of_one() -> None:
+def test_without_a_pace_nothing_is_said_of_one():
     (load,) = simulate(STEADY).models
     assert " to " not in results.table_of([load], {}, {}).partition("</thead>")[2]
     assert load.response_ms.p95 is not None

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from functools import partial
 from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from app.plans import page as plan_page
 from app.plans.manual import slice_editor
 from app.plans.manual import tab as manual_tab
 from app.plans.manual.edit_state import EditState
 from app.session.result_kind import SCENARIO
+from tests.support.app import plan_page
+from tests.support.app.page import button, field, press, put_plan, said
 from tests.support.app.values import request
 from torchsplit_core import workflow
 from torchsplit_core.pictures.numbers import THIN
@@ -25,23 +25,10 @@ from torchsplit_core.values import FleetEntry
 from torchsplit_core.workspace.store import Workspace
 
 pytestmark = pytest.mark.slow
-
-Open = Callable[..., AppTest]
-
-
-def tab(page: AppTest) -> AppTest:
-    page.session_state[plan_page.TAB] = "By hand"
-    page.run()
-    assert not page.exception
-    return page
+tab = partial(plan_page.tab, name="By hand")
 
 
-def said(page: AppTest) -> str:
-    kinds = ("markdown", "error", "caption", "success")
-    return "\n".join(str(e.value) for kind in kinds for e in page.get(kind)).replace("\\", "")
-
-
-def test_the_table_is_the_plan_and_back() -> None:
+def test_the_table_is_the_plan_and_back():
     plan = workflow.plan(request())
     rows = manual_tab.rows_of(from_plan(plan))
     assert list(rows.columns) == list(manual_tab.COLUMNS)
@@ -50,7 +37,7 @@ def test_the_table_is_the_plan_and_back() -> None:
     assert found.outcome is not None and found.outcome.objective.value == plan.objective.value
 
 
-def test_rows_of_one_slice_share_it_and_unfinished_rows_wait() -> None:
+def test_rows_of_one_slice_share_it_and_unfinished_rows_wait():
     rows = [
         ("gpu0", "4g.40gb", 0, "bert", None, None, 0.5), ("gpu0", "4g.40gb", 0, "ocr", "whole", 8, None),
         ("gpu0", "3g.40gb", 4, None, None, None, None), ("gpu1", None, None, "bert", None, None, None),
@@ -62,11 +49,11 @@ def test_rows_of_one_slice_share_it_and_unfinished_rows_wait() -> None:
     )
 
 
-def test_the_plan_itself_is_legal_and_as_good_and_can_be_kept(page: Open, solved: Workspace) -> None:
+def test_the_plan_itself_is_legal_and_as_good_and_can_be_kept(page, solved):
     opened = tab(page("plan", solved))
     assert "The best plan against yours: as good for every model" in said(opened)
-    next(button for button in opened.button if button.label == "Keep as a scenario").click().run()
-    assert not opened.exception and set(SCENARIO.names(solved)) == {"review", "review by hand"}
+    press(opened, "Keep as a scenario")
+    assert set(SCENARIO.names(solved)) == {"review", "review by hand"}
     assert (
         solved.get("plan", "review by hand").status == "feasible" or solved.get("plan", "review by hand").gpus
     )
@@ -83,7 +70,7 @@ def test_every_fault_is_said_at_once(page: Open, solved: Workspace) -> None:
     assert all(str(fault) in said(opened) for fault in faults) and "legal, checked" not in said(opened)
 
 
-def test_without_a_plan_there_is_no_ground_to_start_from(page: Open, workspace: Workspace) -> None:
+def test_without_a_plan_there_is_no_ground_to_start_from(page, workspace):
     workspace.put("plan_request", "review", request())
     assert "Here you place slices and models yourself" in said(tab(page("plan", workspace)))
 
@@ -99,10 +86,6 @@ def chosen(page: AppTest, workspace: Workspace, place: str) -> AppTest:
     start = from_plan(workspace.get("plan", "review"))
     keep(page, workspace, EditState((start,), start, place=place))
     return tab(page)
-
-
-def select(page: AppTest, label: str) -> Any:
-    return next(one for one in page.selectbox if one.label == label)
 
 
 def shown(pictures: list[str]) -> list[str]:
@@ -123,42 +106,36 @@ def pictures(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_a_slice_is_changed_on_the_map_and_the_change_undone(
-    page: Open, solved: Workspace, pictures: list[str]
-) -> None:
+def test_a_slice_is_changed_on_the_map_and_the_change_undone(page, solved, pictures):
     opened = chosen(page("plan", solved), solved, "4 gpu0")
     assert "**gpu0**, 3g.40gb in memory slots 4 to 7" in said(opened)
-    assert select(opened, "Slice here").value == ("3g.40gb", 4)
-    select(opened, "Model on it").select("").run()
+    assert field(opened, "selectbox", "Slice here").value == ("3g.40gb", 4)
+    field(opened, "selectbox", "Model on it").select("").run()
     assert any(title.startswith("3g.40gb at slot 4: free") for title in shown(pictures))
-    select(opened, "Slice here").select(("2g.20gb", 4)).run()
+    field(opened, "selectbox", "Slice here").select(("2g.20gb", 4)).run()
     assert any(title.startswith("2g.20gb at slot 4: free") for title in shown(pictures))
-    select(opened, "Slice here").select(slice_editor.NO_SLICE).run()
+    field(opened, "selectbox", "Slice here").select(slice_editor.NO_SLICE).run()
     assert "no slice at slot 4" in said(opened) and not any("2g.20gb" in title for title in shown(pictures))
     for _ in range(3):
-        next(button for button in opened.button if button.label == "Undo").click().run()
-    assert not opened.exception and select(opened, "Model on it").value in ("bert", "ocr")
-    assert next(button for button in opened.button if button.label == "Undo").disabled
+        press(opened, "Undo")
+    assert field(opened, "selectbox", "Model on it").value in ("bert", "ocr")
+    assert button(opened, "Undo").disabled
 
 
-def test_only_models_that_run_on_the_slice_are_offered_and_the_batch_can_be_set(
-    page: Open, solved: Workspace, pictures: list[str]
-) -> None:
+def test_only_models_that_run_on_the_slice_are_offered_and_the_batch_can_be_set(page, solved, pictures):
     opened = chosen(page("plan", solved), solved, "0 gpu0")
-    model = str(select(opened, "Model on it").value)
-    assert set(select(opened, "Model on it").options) == {"free", "bert", "ocr"}
-    batch = select(opened, f"Batch of {model}")
+    model = str(field(opened, "selectbox", "Model on it").value)
+    assert set(field(opened, "selectbox", "Model on it").options) == {"free", "bert", "ocr"}
+    batch = field(opened, "selectbox", f"Batch of {model}")
     assert batch.options == ["the best", "8"] and batch.value == 8
     batch.select(0).run()
-    assert select(opened, f"Batch of {model}").value == 0 and "legal, checked" in said(opened)
+    assert field(opened, "selectbox", f"Batch of {model}").value == 0 and "legal, checked" in said(opened)
     # A slice without a point of any model: the model that was there leaves it.
-    select(opened, "Slice here").select(("2g.20gb", 0)).run()
-    assert select(opened, "Model on it").options == ["free"] and not opened.exception
+    field(opened, "selectbox", "Slice here").select(("2g.20gb", 0)).run()
+    assert field(opened, "selectbox", "Model on it").options == ["free"] and not opened.exception
 
 
-def test_equal_gpus_are_changed_together_or_alone(
-    page: Open, workspace: Workspace, pictures: list[str]
-) -> None:
+def test_equal_gpus_are_changed_together_or_alone(page, workspace, pictures):
     asked = replace(request(), gpus=(FleetEntry("A100-80GB", count=3),))
     workspace.put("plan_request", "review", asked)
     workspace.put("plan", "review", workflow.plan(asked))
@@ -166,20 +143,18 @@ def test_equal_gpus_are_changed_together_or_alone(
     opened = page("plan", workspace)
     keep(opened, workspace, EditState((start,), start, place="0 gpu0"))
     tab(opened)
-    scope = next(one for one in opened.radio if one.label == "Change")
+    scope = field(opened, "radio", "Change")
     assert scope.options == ["this GPU", "all 2 alike"]
     scope.set_value("all").run()
-    select(opened, "Slice here").select(("4g.40gb", 0)).run()
+    field(opened, "selectbox", "Slice here").select(("4g.40gb", 0)).run()
     assert sum(title.startswith("4g.40gb at slot 0") for title in shown(pictures)) == 1  # one card of two
     assert "gpu0 to gpu1" in pictures[-1] and "2 GPUs alike" in pictures[-1]
-    next(one for one in opened.radio if one.label == "Change").set_value("one").run()
-    select(opened, "Model on it").select("bert").run()
+    field(opened, "radio", "Change").set_value("one").run()
+    field(opened, "selectbox", "Model on it").select("bert").run()
     assert "GPUs alike" not in pictures[-1] and not opened.exception
 
 
-def test_shared_slices_take_several_models_in_equal_shares(
-    page: Open, workspace: Workspace, pictures: list[str]
-) -> None:
+def test_shared_slices_take_several_models_in_equal_shares(page, workspace, pictures):
     asked = replace(request(), sharing="fractional")
     workspace.put("plan_request", "review", asked)
     workspace.put("plan", "review", workflow.plan(asked))
@@ -187,7 +162,7 @@ def test_shared_slices_take_several_models_in_equal_shares(
     opened = page("plan", workspace)
     keep(opened, workspace, EditState((start,), start, place="0 gpu0"))
     tab(opened)
-    next(one for one in opened.multiselect if one.label == "Models on it").set_value(["bert", "ocr"]).run()
+    field(opened, "multiselect", "Models on it").set_value(["bert", "ocr"]).run()
     assert not opened.exception and pictures[-1].count(f"50{THIN}% of the slice's time") == 2
 
 
@@ -202,9 +177,7 @@ def test_a_tenant_that_cannot_run_is_drawn_without_figures(
     assert "req/s" not in pictures[-1]
 
 
-def test_a_place_that_is_not_there_any_more_asks_for_another(
-    page: Open, solved: Workspace, pictures: list[str]
-) -> None:
+def test_a_place_that_is_not_there_any_more_asks_for_another(page, solved, pictures):
     for place in ("", "0 gpu9", "99 gpu0", "x gpu0"):
         opened = chosen(page("plan", solved), solved, place)
         assert "Choose a slice or uncut slots on the map" in said(opened)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.charts.load_run import load_chart
 from app.plans.measurement import tab
-from tests.support.app.graphs import said
+from tests.support.app.page import put_plan, said
 from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core import jobs
 from torchsplit_core.jobs.job_kinds import MEASURE, MeasureParameters, UploadedFile
@@ -71,17 +72,12 @@ def opened(workspace: Workspace) -> AppTest:
 
 
 @pytest.fixture
-def started(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, MeasureParameters]]:
-    found: list[tuple[str, MeasureParameters]] = []
-    monkeypatch.setattr(
-        jobs, "start", lambda w, title, name, parameters: found.append((name, parameters)) or "j"
-    )
-    workspace.put("plan_request", "cores", REQUEST)
-    workspace.put("plan", "cores", PLAN)
-    return found
+def started(workspace: Workspace, started: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    put_plan(workspace, REQUEST, PLAN, "cores")
+    return started
 
 
-def test_a_plan_of_cores_starts(workspace: Workspace, started: list[tuple[str, MeasureParameters]]) -> None:
+def test_a_plan_of_cores_starts(workspace, started):
     test = opened(workspace)
     assert "predicted, simulated and measured" in said(test)
     test.number_input[0].set_value(0.5)
@@ -89,12 +85,9 @@ def test_a_plan_of_cores_starts(workspace: Workspace, started: list[tuple[str, M
     assert started == [(MEASURE, MeasureParameters("cores", 0.5, 20.0, False))]
 
 
-def test_slices_that_are_not_here_are_named_and_cores_offered(
-    workspace: Workspace, started: list[tuple[str, MeasureParameters]]
-) -> None:
+def test_slices_that_are_not_here_are_named_and_cores_offered(workspace, started):
     plan, request = cpu_plan([Placed("bert", "3g.40gb")], {"bert": "sample:bert"}, type_="A100-80GB")
-    workspace.put("plan_request", "cores", request)
-    workspace.put("plan", "cores", plan)
+    put_plan(workspace, request, plan, "cores")
     test = opened(workspace)
     assert test.button("run-start").disabled and "3g.40gb" in said(test)
     assert "tick the box" in said(test) and "--stand-in" not in said(test)
@@ -117,9 +110,7 @@ def with_source(workspace: Workspace, source: str | None) -> None:
         ("/home/me/net.pt2", "Not in this workspace: bert (file /home/me/net.pt2)."),
     ],
 )
-def test_a_model_without_a_file_is_named_and_another_can_run_in_its_place(
-    workspace: Workspace, started: list[tuple[str, MeasureParameters]], source: str | None, words: str
-) -> None:
+def test_a_model_without_a_file_is_named_and_another_can_run_in_its_place(workspace, started, source, words):
     with_source(workspace, source)
     test = opened(workspace)
     assert test.button("run-start").disabled and words in said(test) and "upload its file" in said(test)
@@ -130,9 +121,7 @@ def test_a_model_without_a_file_is_named_and_another_can_run_in_its_place(
 
 
 @pytest.mark.parametrize("file", ["net.py", "net.pt2"])
-def test_an_uploaded_model_runs_once_its_content_is_trusted(
-    workspace: Workspace, started: list[tuple[str, MeasureParameters]], file: str
-) -> None:
+def test_an_uploaded_model_runs_once_its_content_is_trusted(workspace, started, file):
     source = f"{file}:Net" if file == "net.py" else file
     with_source(workspace, source)
     first = workspace.put_bytes("upload", file, b"first").sha256
@@ -149,11 +138,7 @@ def test_an_uploaded_model_runs_once_its_content_is_trusted(
     assert first != second and started[0][1].uploads == {source: UploadedFile(file, second)}
 
 
-def test_where_nothing_uploaded_is_executed_no_box_helps(
-    workspace: Workspace,
-    started: list[tuple[str, MeasureParameters]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_where_nothing_uploaded_is_executed_no_box_helps(workspace, started, monkeypatch):
     monkeypatch.setenv("TORCHSPLIT_EXECUTION", "refused")
     with_source(workspace, "net.pt2")
     workspace.put_bytes("upload", "net.pt2", b"PK")
@@ -162,27 +147,21 @@ def test_where_nothing_uploaded_is_executed_no_box_helps(
     assert "executes nothing that was uploaded" in said(test)
 
 
-def test_nothing_stands_in_for_a_cut_model(
-    workspace: Workspace, started: list[tuple[str, MeasureParameters]]
-) -> None:
+def test_nothing_stands_in_for_a_cut_model(workspace, started):
     placed = [Placed("net", stage="a"), Placed("net", start=1, stage="b")]
     plan, request = cpu_plan(placed, {"net": "net.pt2"}, nodes={"net": {"a": ("n0",), "b": ("n1",)}})
-    workspace.put("plan_request", "cores", request)
-    workspace.put("plan", "cores", plan)
+    put_plan(workspace, request, plan, "cores")
     test = opened(workspace)
     assert not test.selectbox and "in its place" not in said(test)
     assert "Not in this workspace: net (file net.pt2). Upload its file under Models" in said(test)
 
 
-def test_what_is_missing_is_said_once_for_all_models(
-    workspace: Workspace, started: list[tuple[str, MeasureParameters]]
-) -> None:
+def test_what_is_missing_is_said_once_for_all_models(workspace, started):
     """Eleven models of the library on slices that are not here: one warning, three names in it."""
     names = [f"net{number}" for number in range(11)]
     placed = [Placed(name, "1g.10gb", start=number % 7) for number, name in enumerate(names)]
     plan, request = cpu_plan(placed, {name: f"library:{name}" for name in names}, type_="A100-80GB")
-    workspace.put("plan_request", "cores", request)
-    workspace.put("plan", "cores", plan)
+    put_plan(workspace, request, plan, "cores")
     (warning,) = opened(workspace).warning
     one, other = warning.value.replace("\\", "").split("\n\n")
     assert one == (
@@ -193,9 +172,7 @@ def test_what_is_missing_is_said_once_for_all_models(
     assert "1g.10gb" in other and "tick the box" in other
 
 
-def test_what_a_run_gave(
-    workspace: Workspace, started: list[tuple[str, MeasureParameters]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_run_gave(workspace, started, monkeypatch):
     workspace.put("measurement", "cores", FOUND)
     test = opened(workspace)
     row = test.dataframe[0].value.iloc[0]
@@ -214,14 +191,7 @@ def test_what_a_run_gave(
     ("errors", "p95", "limit", "green"),
     [(0, 14.0, 20.0, True), (0, 14.0, None, True), (3, 14.0, None, False), (0, 24.0, 20.0, False)],
 )
-def test_a_plan_that_met_everything_has_no_amber_box(
-    errors: int,
-    p95: float,
-    limit: float | None,
-    green: bool,
-    workspace: Workspace,
-    started: list[tuple[str, MeasureParameters]],
-) -> None:
+def test_a_plan_that_met_everything_has_no_amber_box(errors, p95, limit, green, workspace, started):
     model = replace(REQUEST.models[0], max_response_ms=limit)
     workspace.put("plan_request", "cores", replace(REQUEST, models=(model,)))
     one = replace(FOUND.models[0], errors=errors, measured_ms=MeasuredTimes(6.0, p95, 30.0))
@@ -233,25 +203,21 @@ def test_a_plan_that_met_everything_has_no_amber_box(
     assert test.dataframe[0].value.iloc[0]["the plan carries"] == f"{PLAN.models[0].throughput_rps:g}"
 
 
-def test_while_this_machine_is_measured_and_planned_the_tab_says_so(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_while_this_machine_is_measured_and_planned_the_tab_says_so(workspace, monkeypatch):
     monkeypatch.setattr(jobs, "running", lambda *given: (object(),))
     assert "measured and planned first" in said(opened(workspace))
 
 
-def test_what_another_ran_for_is_said(
-    workspace: Workspace, started: list[tuple[str, MeasureParameters]]
-) -> None:
+def test_what_another_ran_for_is_said(workspace, started):
     workspace.put("measurement", "cores", replace(FOUND, points=(), in_place={"bert": "sample:ocr"}))
     assert "sample:ocr ran in place of bert" in said(opened(workspace))
 
 
-def test_without_a_plan_it_says_what_it_needs(workspace: Workspace) -> None:
+def test_without_a_plan_it_says_what_it_needs(workspace):
     assert "press Plan first" in said(opened(workspace))
 
 
-def test_the_course_of_a_run() -> None:
+def test_the_course_of_a_run():
     moment = {
         "at_s": 0.5, "models": {"bert": {"rate_rps": 19.0, "p95_ms": None}}, "queues": {"bert": {"waiting": [2, 1]}},
     }  # fmt: skip
@@ -262,9 +228,7 @@ def test_the_course_of_a_run() -> None:
     assert tab.load_series([], {}) == []
 
 
-def test_a_load_that_the_front_does_not_pass_is_said_before_it_is_sent(
-    workspace: Workspace, started: list[tuple[str, MeasureParameters]]
-) -> None:
+def test_a_load_that_the_front_does_not_pass_is_said_before_it_is_sent(workspace, started):
     """100 ms a request: 10 a second, of 20 that are demanded."""
     assert "measured before the first run" in said(opened(workspace))
     workspace.put("plan_request", "cores", replace(REQUEST, front=FrontCosts(100.0, host="this one")))

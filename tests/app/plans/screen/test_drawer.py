@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from app.plans.screen import drawer, model_drawer
+from tests.support.app.page import put_plan, turn_to
 from tests.support.app.values import request
+from tests.support.planning.edits import with_each_model
 from torchsplit_core import workflow
 from torchsplit_core.values import PlannedGpu, PlannedSlice, PlanOutcome, Tenant
-from torchsplit_core.workspace.store import Workspace
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +26,7 @@ def first(plan: PlanOutcome) -> tuple[PlannedGpu, PlannedSlice, Tenant]:
     return gpu, item, item.tenants[0]
 
 
-def test_a_place_is_found_by_its_gpu_and_start_and_no_other(plan: PlanOutcome) -> None:
+def test_a_place_is_found_by_its_gpu_and_start_and_no_other(plan):
     gpu, item, _ = first(plan)
     assert drawer.slice_at(plan, f"{item.start} {gpu.id}") == (gpu, item)
     for place in ("", f"{item.start} gpu99", f"99 {gpu.id}"):
@@ -35,19 +34,19 @@ def test_a_place_is_found_by_its_gpu_and_start_and_no_other(plan: PlanOutcome) -
     assert drawer.slice_at(None, f"{item.start} {gpu.id}") is None
 
 
-def test_the_service_time_stands_beside_its_limit_and_is_marked_where_it_is_over(plan: PlanOutcome) -> None:
+def test_the_service_time_stands_beside_its_limit_and_is_marked_where_it_is_over(plan):
     asked, (gpu, item, tenant) = request(), first(plan)
     told = dict(drawer.facts(asked, plan, gpu, item, tenant))
     assert told["service time, p95"].endswith("of 80\u202fms") and "below" not in told["service time, p95"]
-    hard = replace(asked, models=tuple(replace(one, max_latency_ms=0.001) for one in asked.models))
+    hard = with_each_model(asked, max_latency_ms=0.001)
     assert "below" in dict(drawer.facts(hard, plan, gpu, item, tenant))["service time, p95"]
-    free = replace(asked, models=tuple(replace(one, max_latency_ms=None) for one in asked.models))
+    free = with_each_model(asked, max_latency_ms=None)
     assert "no limit" in dict(drawer.facts(free, plan, gpu, item, tenant))["service time, p95"]
     # Without its request neither the time nor the limit is known.
     assert dict(drawer.facts(None, plan, gpu, item, tenant))["service time, p95"] == "n/a"
 
 
-def test_alternatives_are_the_fastest_of_every_other_slice_within_the_limit(plan: PlanOutcome) -> None:
+def test_alternatives_are_the_fastest_of_every_other_slice_within_the_limit(plan):
     asked, (gpu, item, tenant) = request(), first(plan)
     found = drawer.alternatives(asked, gpu, item, tenant)
     assert found and item.profile not in {point.profile for point in found}
@@ -55,15 +54,12 @@ def test_alternatives_are_the_fastest_of_every_other_slice_within_the_limit(plan
         (point.throughput_rps for point in found), reverse=True
     )
     assert len({point.profile for point in found}) == len(found)
-    hard = replace(asked, models=tuple(replace(one, max_latency_ms=0.001) for one in asked.models))
+    hard = with_each_model(asked, max_latency_ms=0.001)
     assert not drawer.alternatives(hard, gpu, item, tenant)
 
 
-def test_a_chosen_slice_opens_beside_the_map_and_is_closed_again(
-    page: Callable[..., AppTest], workspace: Workspace, plan: PlanOutcome
-) -> None:
-    workspace.put("plan_request", "review", request())
-    workspace.put("plan", "review", plan)
+def test_a_chosen_slice_opens_beside_the_map_and_is_closed_again(page, workspace, plan):
+    put_plan(workspace, request(), plan)
     gpu, item, tenant = first(plan)
 
     def headers(opened: Any) -> list[str]:
@@ -71,29 +67,23 @@ def test_a_chosen_slice_opens_beside_the_map_and_is_closed_again(
 
     opened = page("plan", workspace)
     assert tenant.model not in headers(opened)
-    opened.session_state[f"chosen slice {workspace.id} review"] = f"{item.start} {gpu.id}"
-    opened.run()
-    assert not opened.exception and tenant.model in headers(opened)
+    turn_to(opened, f"chosen slice {workspace.id} review", f"{item.start} {gpu.id}")
+    assert tenant.model in headers(opened)
     assert any(head.startswith(f"{gpu.id} · {item.profile}") for head in headers(opened))
     opened.button(key="drawer-close").click().run()
     assert tenant.model not in headers(opened)
 
 
-def test_a_model_of_the_table_opens_with_its_curve_and_the_points_of_the_plan(
-    page: Callable[..., AppTest], workspace: Workspace, plan: PlanOutcome
-) -> None:
+def test_a_model_of_the_table_opens_with_its_curve_and_the_points_of_the_plan(page, workspace, plan):
     asked = request()
-    workspace.put("plan_request", "review", asked)
-    workspace.put("plan", "review", plan)
+    put_plan(workspace, asked, plan)
     opened = page("plan", workspace)
     drawer_key = f"chosen slice {workspace.id} review"
-    opened.session_state[drawer_key] = "model bert"
-    opened.run()
-    assert not opened.exception and "bert" in [one.value for one in opened.header]
+    turn_to(opened, drawer_key, "model bert")
+    assert "bert" in [one.value for one in opened.header]
     assert any("a line a slice" in one.value for one in opened.caption)
-    opened.session_state[drawer_key] = "model of nobody"
-    opened.run()
-    assert not opened.exception and not any(one.key == "drawer-close" for one in opened.button)
+    turn_to(opened, drawer_key, "model of nobody")
+    assert not any(one.key == "drawer-close" for one in opened.button)
     bert = next(one for one in plan.models if one.name == "bert")
     told = dict(model_drawer.facts(asked.models[0], plan, bert))
     assert told["slices"].endswith("A100-80GB") and "below" not in told["throughput ÷ demand"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +10,12 @@ from streamlit.testing.v1 import AppTest
 
 from app.charts.sweep import PlanDot, SweepMark, curve, pareto_front
 from app.format.badges import Badge
-from app.plans import page as plan_page
 from app.plans.sweep import chosen_point, controls, formatting, response_times, tab
 from app.session import scenario
-from tests.support.app.graphs import said
+from tests.support.app import plan_page
+from tests.support.app.page import field, press, said, turn_to
 from tests.support.app.values import plan, request
+from tests.support.planning.edits import with_model
 from torchsplit_core import jobs
 from torchsplit_core.jobs import runner
 from torchsplit_core.jobs.job_kinds import SWEEP, SweepParameters
@@ -91,15 +91,6 @@ def swept(filled: Workspace) -> Workspace:
     return filled
 
 
-@pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    monkeypatch.setattr(
-        jobs, "start", lambda w, title, target, parameters: found.append((target, parameters))
-    )
-    return found
-
-
 def opened(workspace: Workspace) -> AppTest:
     test = AppTest.from_string(SCRIPT, default_timeout=30)
     test.query_params["workspace"] = workspace.id
@@ -108,39 +99,30 @@ def opened(workspace: Workspace) -> AppTest:
     return test
 
 
-def press(page: AppTest, label: str) -> AppTest:
-    next(button for button in page.button if button.label == label).click().run()
-    assert not page.exception
-    return page
-
-
 def number(page: AppTest, label: str) -> Any:
-    return next(one for one in page.number_input if one.label.startswith(label))
+    return field(page, "number_input", label)
 
 
 def table(page: AppTest) -> Any:
     return next(found.value for found in page.dataframe if "on the front" in found.value)
 
 
-def test_before_a_sweep_the_page_says_what_it_will_show(filled: Workspace) -> None:
+def test_before_a_sweep_the_page_says_what_it_will_show(filled):
     page = opened(filled)
     assert "what plans reach as one number varies" in said(page) and not page.dataframe
     assert "The scenario has 1." in said(page)
 
 
-def test_it_stands_in_a_tab_of_the_plan_page(
-    page: Callable[..., AppTest], swept: Workspace, started: list[tuple[str, Any]]
-) -> None:
+def test_it_stands_in_a_tab_of_the_plan_page(page, swept, started):
     shown = page("plan", swept)
     assert not any(button.label == "Run the sweep" for button in shown.button)
-    shown.session_state[plan_page.TAB] = "Sweep"
-    shown.run()
-    assert not shown.exception and list(table(shown)["GPUs"]) == [1, 2, 3, 4]
+    plan_page.tab(shown, "Sweep")
+    assert list(table(shown)["GPUs"]) == [1, 2, 3, 4]
     press(shown, "Run the sweep")
     assert len(started) == 1
 
 
-def test_run_asks_what_the_controls_say(filled: Workspace, started: list[tuple[str, Any]]) -> None:
+def test_run_asks_what_the_controls_say(filled, started):
     page = press(opened(filled), "Run the sweep")
     values = tuple(float(number) for number in range(1, 9))
     assert started == [(SWEEP, SweepParameters("review", "gpus", A100, values, 60.0))]
@@ -156,9 +138,7 @@ def test_run_asks_what_the_controls_say(filled: Workspace, started: list[tuple[s
     assert started[1] == (SWEEP, asked)
 
 
-def test_senseless_ranges_are_one_line_and_start_nothing(
-    filled: Workspace, started: list[tuple[str, Any]]
-) -> None:
+def test_senseless_ranges_are_one_line_and_start_nothing(filled, started):
     page = opened(filled)
     number(page, "From").set_value(5)
     number(page, "To").set_value(2)
@@ -170,7 +150,7 @@ def test_senseless_ranges_are_one_line_and_start_nothing(
     assert "weight" in said(page) and "above 0" in said(page) and started == []
 
 
-def test_the_points_are_in_the_table_with_what_is_proven(swept: Workspace) -> None:
+def test_the_points_are_in_the_table_with_what_is_proven(swept):
     page = opened(swept)
     shown = table(page)
     assert list(shown["GPUs"]) == [1, 2, 3, 4]
@@ -184,7 +164,7 @@ def test_the_points_are_in_the_table_with_what_is_proven(swept: Workspace) -> No
     assert "worst served proven best at 2 of 3" in text and "1 of 2 profiles estimated" in text
 
 
-def test_every_point_has_its_p95_and_the_curve_shows_it(swept: Workspace) -> None:
+def test_every_point_has_its_p95_and_the_curve_shows_it(swept):
     page = opened(swept)
     shown = table(page)
     assert list(shown["of"].notna()) == [False, True, True, True]
@@ -207,7 +187,7 @@ def test_every_point_has_its_p95_and_the_curve_shows_it(swept: Workspace) -> Non
     assert formatting.response_axis(looked) == ("p95 response of the worst model, × its limit", True)
 
 
-def test_without_limits_the_slowest_is_told_in_ms_and_what_is_not_stable_not_at_all() -> None:
+def test_without_limits_the_slowest_is_told_in_ms_and_what_is_not_stable_not_at_all():
     looked = {1.0: WorstResponse("ocr", 12.5, None), 2.0: WorstResponse("ocr", None, None)}
     assert formatting.response_axis(looked) == ("p95 response of the worst model, ms", False)
     assert [formatting.response_figure(looked, value) for value in (1.0, 2.0, 3.0)] == [12.5, None, None]
@@ -218,7 +198,7 @@ def test_without_limits_the_slowest_is_told_in_ms_and_what_is_not_stable_not_at_
     assert worst_response(nothing, request()) is None
 
 
-def test_a_page_looks_at_a_few_plans_at_a_time(swept: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_looks_at_a_few_plans_at_a_time(swept, monkeypatch):
     monkeypatch.setattr(response_times, "BUDGET_S", 0.0)
     page = opened(swept)
     assert not table(page)["of"].notna().any()
@@ -227,9 +207,7 @@ def test_a_page_looks_at_a_few_plans_at_a_time(swept: Workspace, monkeypatch: py
     assert table(page)["of"].notna().sum() == 3
 
 
-def test_a_dot_or_row_shows_its_plan_and_opens_it_as_a_scenario(
-    swept: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dot_or_row_shows_its_plan_and_opens_it_as_a_scenario(swept, monkeypatch):
     values = list(WHAT.values)
     session: dict[str, Any] = {
         "sweep-curve": {"selection": {"points": [{"customdata": [3, "text"]}]}},
@@ -242,8 +220,7 @@ def test_a_dot_or_row_shows_its_plan_and_opens_it_as_a_scenario(
         tab._row("review", values)
         assert session["sweep point of review"] == 3.0
     page = opened(swept)
-    page.session_state["sweep point of review"] = 3.0
-    page.run()
+    turn_to(page, "sweep point of review", 3.0)
     assert "The plan at 3 × A100-80GB" in [header.value for header in page.header]
     assert "the bound of 4 holds here" in said(page).replace("\\", "")
     press(page, "Open as scenario")
@@ -259,29 +236,28 @@ def test_a_dot_or_row_shows_its_plan_and_opens_it_as_a_scenario(
     assert chosen_point.open_point(swept, "review", kept, kept.points[2]) == f"{name} 2"
 
 
-def test_an_impossible_point_says_why_and_can_be_opened(swept: Workspace) -> None:
+def test_an_impossible_point_says_why_and_can_be_opened(swept):
     page = opened(swept)
-    page.session_state["sweep point of review"] = 1.0
-    page.run()
+    turn_to(page, "sweep point of review", 1.0)
     assert "Impossible, proven" in said(page).replace("\\", "")
     press(page, "Open as scenario")
     assert swept.get("plan", f"review · 1 × {A100}").status == "infeasible"
 
 
-def test_a_removed_scenario_takes_its_sweep_along(swept: Workspace) -> None:
+def test_a_removed_scenario_takes_its_sweep_along(swept):
     scenario.remove(swept, "review")
     assert SweepStore(swept, "review").load() is None
 
 
-def test_half_a_sweep_and_an_earlier_request_are_told(filled: Workspace) -> None:
+def test_half_a_sweep_and_an_earlier_request_are_told(filled):
     keep(filled, WHAT, {2.0: outcome(2.0, 0.75)}, request())
     assert "1 of 4 points: run again to go on" in said(opened(filled))
-    changed = replace(request(), models=(replace(request().models[0], demand_rps=10.0), request().models[1]))
+    changed = with_model(request(), 0, demand_rps=10.0)
     filled.put("plan_request", "review", changed)
     assert "of an earlier state of this scenario" in said(opened(filled))
 
 
-def test_other_objectives_show_their_value_and_bound_apart(filled: Workspace) -> None:
+def test_other_objectives_show_their_value_and_bound_apart(filled):
     asked = replace(request(), objective=Objective("weighted_sum"))
     filled.put("plan_request", "review", asked)
     keep(filled, WHAT, {2.0: outcome(2.0, 0.75, bound=9.0, proven=False)}, asked)
@@ -294,7 +270,7 @@ def test_other_objectives_show_their_value_and_bound_apart(filled: Workspace) ->
     assert formatting.figure(asked, point, "GPUs used") == (1.0, None)
 
 
-def test_the_answer_is_a_sentence() -> None:
+def test_the_answer_is_a_sentence():
     points = sweep_points(request(), WHAT, outcomes())
     assert formatting.headline(request(), WHAT, points[:1]) == "No plan is possible at any of these values."
     assert "up to 0.75 × (2 × A100" in formatting.headline(request(), WHAT, points[:2])
@@ -317,7 +293,7 @@ def test_the_answer_is_a_sentence() -> None:
     )
 
 
-def test_badges_say_what_is_proven_and_measured() -> None:
+def test_badges_say_what_is_proven_and_measured():
     points = sweep_points(request(), WHAT, {2.0: outcome(2.0, 0.75), 4.0: outcome(4.0, 2.0)})
     assert formatting.proof_badge(request(), points) == Badge("all plans proven optimal", "gray")
     later = sweep_points(request(), WHAT, {2.0: replace(outcome(2.0, 0.75), status="feasible")})
@@ -329,9 +305,7 @@ def test_badges_say_what_is_proven_and_measured() -> None:
     assert formatting.basis_badge(measured) == Badge("the profile is measured", "green")
 
 
-def test_a_running_sweep_of_the_scenario_ends_before_the_next(
-    filled: Workspace, started: list[tuple[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_running_sweep_of_the_scenario_ends_before_the_next(filled, started, monkeypatch):
     status = jobs.JobStatus("j", "Sweep", SWEEP, "running", 0.5, "", None, None, 1.0)
     ended: list[str] = []
     monkeypatch.setattr(
@@ -347,7 +321,7 @@ def test_a_running_sweep_of_the_scenario_ends_before_the_next(
     assert ended == ["j"] and len(started) == 1
 
 
-def test_the_curve_tells_proven_from_open_and_impossible() -> None:
+def test_the_curve_tells_proven_from_open_and_impossible():
     found = [
         SweepMark(0, 1.0, None, None, "infeasible", "<b>a</b> at least 5"),
         SweepMark(1, 2.0, 0.5, 0.5, "proven"),
@@ -369,7 +343,7 @@ def test_the_curve_tells_proven_from_open_and_impossible() -> None:
     assert list(low.error_y.arrayminus) == [1.0] and list(low.error_y.array) == [0.0]
 
 
-def test_the_front_is_joined_and_what_is_beaten_is_faint() -> None:
+def test_the_front_is_joined_and_what_is_beaten_is_faint():
     found = [
         PlanDot(0, 1, 0.5, "one", False),
         PlanDot(1, 2, 0.4, "two", True),

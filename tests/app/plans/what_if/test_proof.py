@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from app.plans.draft import quick_plan
 from app.plans.what_if import proof
+from tests.support.app.page import field, press, said
 from tests.support.app.values import request
 from torchsplit_core import jobs, workflow
 from torchsplit_core.files import read_text, write_text
@@ -22,7 +22,6 @@ from torchsplit_core.values import Colocation, InputFault, PlanOutcome, PlanRequ
 from torchsplit_core.workspace.drafts import DraftStore, StoredDraft
 from torchsplit_core.workspace.store import Workspace
 
-Open = Callable[..., AppTest]
 pytestmark = pytest.mark.usefixtures("native_sliders")
 
 
@@ -61,17 +60,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Jobs:
 
 
 def move(page: AppTest, weight: float) -> AppTest:
-    next(one for one in page.select_slider if one.label == "Weight").set_value(weight).run()
+    field(page, "select_slider", "Weight").set_value(weight).run()
     assert not page.exception
     return page
-
-
-def badges(page: AppTest) -> str:
-    return "\n".join(str(one.value) for one in page.get("markdown"))
-
-
-def captions(page: AppTest) -> str:
-    return "\n".join(str(one.value) for one in page.caption)
 
 
 def tried(weight: float) -> PlanRequest:
@@ -79,26 +70,22 @@ def tried(weight: float) -> PlanRequest:
     return replace(request(), models=(replace(first, weight=weight), *rest))
 
 
-def test_the_proof_is_asked_for_at_rest_and_taken_over_once(
-    page: Open, solved: Workspace, quick: Jobs
-) -> None:
+def test_the_proof_is_asked_for_at_rest_and_taken_over_once(page, solved, quick):
     opened = move(page("plan", solved), 3.0)
-    assert not quick.started and "once you stop editing" in captions(opened)
+    assert not quick.started and "once you stop editing" in said(opened)
     opened.run()
     assert quick.started == [(WHAT_IF, WhatIfParameters("review", request_hash(tried(3.0))))]
     opened.run()
-    assert len(quick.started) == 1 and "Looking for the proof in the background" in captions(opened)
-    assert "proven optimal" not in badges(opened)
+    assert len(quick.started) == 1 and "Looking for the proof in the background" in said(opened)
+    assert "proven optimal" not in said(opened)
     quick.result = trial_job(solved, quick.started[0][1], ignore_progress)
     quick.state = "done"
     opened.run()
-    assert "proven optimal" in badges(opened) and "draft, not kept" in badges(opened)
+    assert "proven optimal" in said(opened) and "draft, not kept" in said(opened)
     assert solved.get("plan_request", "review") == request()  # nothing was stored
 
 
-def test_another_move_drops_the_search_and_so_does_the_way_back(
-    page: Open, solved: Workspace, quick: Jobs
-) -> None:
+def test_another_move_drops_the_search_and_so_does_the_way_back(page, solved, quick):
     opened = move(page("plan", solved), 3.0)
     opened.run()
     move(opened, 5.0)
@@ -107,7 +94,7 @@ def test_another_move_drops_the_search_and_so_does_the_way_back(
     assert [parameters.sha256 for _, parameters in quick.started] == [
         request_hash(tried(3.0)), request_hash(tried(5.0)),
     ]  # fmt: skip
-    next(button for button in opened.button if button.label == "Discard").click().run()
+    press(opened, "Discard")
     ended(quick, ["job1", "job2"])
     move(opened, 2.0)
     opened.run()
@@ -134,8 +121,8 @@ def ended(quick: Jobs, names: list[str]) -> None:
     ],
 )
 def test_a_search_without_a_proof_leaves_the_plan_and_is_not_made_again(
-    page: Open, solved: Workspace, quick: Jobs, state: str, outcome: str | None, words: str
-) -> None:
+    page, solved, quick, state, outcome, words
+):
     opened = move(page("plan", solved), 3.0)
     opened.run()
     quick.state = state
@@ -143,18 +130,18 @@ def test_a_search_without_a_proof_leaves_the_plan_and_is_not_made_again(
         quick.result = {"plan": write_text(replace(workflow.plan(tried(3.0)), status=outcome))}  # type: ignore[arg-type]
     for _ in range(3):
         opened.run()
-    assert len(quick.started) == 1 and words in captions(opened) and not opened.exception
-    assert "draft, not kept" in badges(opened) and "proven optimal" not in badges(opened)
+    assert len(quick.started) == 1 and words in said(opened) and not opened.exception
+    assert "draft, not kept" in said(opened) and "proven optimal" not in said(opened)
 
 
-def test_the_panel_of_running_work_does_not_move_the_page_for_it(page: Open, solved: Workspace) -> None:
+def test_the_panel_of_running_work_does_not_move_the_page_for_it(page, solved):
     solved.add_job("Prove the draft of review", WHAT_IF, {})
     solved.add_job("Explain review", EXPLAIN, {})
     told = "\n".join(str(one.value) for one in page("plan", solved).error)
     assert "Explain review failed" in told and "Prove" not in told
 
 
-def test_the_job_proves_the_stored_draft_and_refuses_another(workspace: Workspace) -> None:
+def test_the_job_proves_the_stored_draft_and_refuses_another(workspace):
     workspace.put("plan_request", "review", request())
     parameters = WhatIfParameters("review", request_hash(tried(3.0)))
     with pytest.raises(InputFault, match="was edited or discarded"):
@@ -171,6 +158,6 @@ def test_the_job_proves_the_stored_draft_and_refuses_another(workspace: Workspac
     assert found.status == "optimal" and found.request_sha256 == request_hash(pair)
 
 
-def test_a_stored_search_of_the_version_before_is_still_known() -> None:
+def test_a_stored_search_of_the_version_before_is_still_known():
     told = {"request": "review", "models": {"bert": [1.0, 2.0]}, "counts": [2], "sha256": "ab"}
     assert from_stored(WHAT_IF, told) == WhatIfParameters("review", "ab")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.plans.draft import quick_plan
+from tests.support.app.page import field, press, said, turn_to
 from tests.support.app.values import request
-from torchsplit_core import jobs, workflow
+from torchsplit_core import workflow
 from torchsplit_core.files import read_text
 from torchsplit_core.jobs.job_kinds import RequestParameters
 from torchsplit_core.planning.comparison.plan_comparison import compare
@@ -19,63 +18,31 @@ from torchsplit_core.planning.infeasibility.notes import unsettled_notes
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import FleetEntry
 from torchsplit_core.workspace.plan_cache.cache import PlanCache
-from torchsplit_core.workspace.store import Workspace
 
-Open = Callable[..., AppTest]
 pytestmark = pytest.mark.usefixtures("native_sliders")
-
-
-@pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    found: list[Any] = []
-    monkeypatch.setattr(jobs, "start", lambda w, title, target, parameters: found.append(parameters) or "job")
-    return found
-
-
-def slider(page: AppTest, label: str) -> Any:
-    return next(one for one in (*page.slider, *page.select_slider) if one.label == label)
-
-
-def badges(page: AppTest) -> str:
-    kinds = ("markdown", "error", "header", "subheader")
-    text = "\n".join(str(one.value) for kind in kinds for one in page.get(kind)).replace("\\", "")
-    return "\n".join((text, *(str(one.proto.body) for one in page.get("html"))))
-
-
-def captions(page: AppTest) -> str:
-    return "\n".join(str(one.value) for one in page.caption).replace("\\", "")
 
 
 def metric(page: AppTest) -> str:
     return str(page.metric[0].value)
 
 
-def press(page: AppTest, label: str) -> AppTest:
-    next(button for button in page.button if button.label == label).click().run()
-    assert not page.exception
-    return page
-
-
-def test_a_slider_plans_at_once_and_nothing_is_stored(
-    page: Open, solved: Workspace, started: list[Any]
-) -> None:
+def test_a_slider_plans_at_once_and_nothing_is_stored(page, solved, started):
     opened = page("plan", solved)
     before = metric(opened)
-    slider(opened, "GPUs, A100-80GB").set_value(2).run()
+    field(opened, "select_slider", "GPUs, A100-80GB").set_value(2).run()
     assert not opened.exception and metric(opened) != before
-    assert "draft, not kept" in badges(opened) and "A100-80GB 1 → 2" in badges(opened)
+    assert "draft, not kept" in said(opened) and "A100-80GB 1 → 2" in said(opened)
     stored, tried = (
         solved.get("plan", "review"),
         quick_plan.plan_quickly(
             PlanCache(solved), replace(request(), gpus=(FleetEntry("A100-80GB", count=2),))
         ),
     )
-    assert tried.outcome is not None and compare(stored, tried.outcome).lines[1] not in badges(opened)
-    opened.session_state["draft-lines"] = True
-    opened.run()
-    assert compare(stored, tried.outcome).lines[1] in badges(opened)
-    slider(opened, "Weight").set_value(2.0).run()
-    assert "A100-80GB 1 → 2 · weight of bert 1 → 2" in badges(opened)
+    assert tried.outcome is not None and compare(stored, tried.outcome).lines[1] not in said(opened)
+    turn_to(opened, "draft-lines", True)
+    assert compare(stored, tried.outcome).lines[1] in said(opened)
+    field(opened, "select_slider", "Weight").set_value(2.0).run()
+    assert "A100-80GB 1 → 2 · weight of bert 1 → 2" in said(opened)
     expected = replace(
         request(),
         gpus=(FleetEntry("A100-80GB", count=2),),
@@ -84,36 +51,32 @@ def test_a_slider_plans_at_once_and_nothing_is_stored(
     best = workflow.plan(expected).objective.value
     assert best is not None and metric(opened).startswith(f"{best:.3g}")
     assert solved.get("plan_request", "review") == request() and not started
-    assert "Why this plan" not in badges(opened)
+    assert "Why this plan" not in said(opened)
 
 
-def test_keeping_stores_the_request_and_looks_for_the_proof(
-    page: Open, solved: Workspace, started: list[Any]
-) -> None:
+def test_keeping_stores_the_request_and_looks_for_the_proof(page, solved, started):
     opened = page("plan", solved)
-    slider(opened, "bert, req/s").set_value(400.0).run()
+    field(opened, "select_slider", "bert, req/s").set_value(400.0).run()
     press(opened, "Keep and prove")
     assert solved.get("plan_request", "review").models[0].demand_rps == 400.0
-    assert started == [RequestParameters("review")] and "not kept" not in badges(opened)
+    assert started == [(EXPLAIN, RequestParameters("review"))] and "not kept" not in said(opened)
 
 
-def test_going_back_shows_what_is_stored_and_the_sliders_as_stored(page: Open, solved: Workspace) -> None:
+def test_going_back_shows_what_is_stored_and_the_sliders_as_stored(page, solved):
     opened = page("plan", solved)
     before = metric(opened)
-    slider(opened, "GPUs, A100-80GB").set_value(5).run()
+    field(opened, "select_slider", "GPUs, A100-80GB").set_value(5).run()
     press(opened, "Discard")
-    assert metric(opened) == before and "not kept" not in badges(opened)
-    assert slider(opened, "GPUs, A100-80GB").value == 1
+    assert metric(opened) == before and "not kept" not in said(opened)
+    assert field(opened, "select_slider", "GPUs, A100-80GB").value == 1
 
 
-def test_what_is_downloaded_is_what_is_on_screen_and_says_so(
-    page: Open, solved: Workspace, files: dict[str, Any]
-) -> None:
+def test_what_is_downloaded_is_what_is_on_screen_and_says_so(page, solved, files):
     opened = page("plan", solved)
     told = {"review.plan_request.json", "review.plan.json", "review.html"}
     assert set(files) == told | {"review.losses.csv"}
     files.clear()
-    slider(opened, "GPUs, A100-80GB").set_value(2).run()
+    field(opened, "select_slider", "GPUs, A100-80GB").set_value(2).run()
     assert set(files) == {
         "review.draft.plan_request.json",
         "review.draft.plan.json",
@@ -126,44 +89,40 @@ def test_what_is_downloaded_is_what_is_on_screen_and_says_so(
     assert asked == two and tried.request_sha256 == request_hash(two)
     told = files["review.draft.html"]()
     assert "review, draft: A100-80GB 1 → 2" in told and "2 × A100-80GB" in told
-    assert "of the draft on screen, which is not kept yet" in captions(opened)
+    assert "of the draft on screen, which is not kept yet" in said(opened)
 
 
-def test_where_the_bar_stands_plan_says_that_nothing_has_changed(
-    page: Open, solved: Workspace, started: list[Any]
-) -> None:
+def test_where_the_bar_stands_plan_says_that_nothing_has_changed(page, solved, started):
     opened = page("plan", solved)
     press(opened, "Plan")
     assert not started and "Nothing has changed" in str(opened.toast[0].value)
-    slider(opened, "GPUs, A100-80GB").set_value(2).run()
+    field(opened, "select_slider", "GPUs, A100-80GB").set_value(2).run()
     assert not [button for button in opened.button if button.key == "plan"]
     press(opened, "Discard")
     assert opened.button(key="plan") and not started
 
 
-def test_a_slider_moved_back_ends_the_trial(page: Open, solved: Workspace) -> None:
+def test_a_slider_moved_back_ends_the_trial(page, solved):
     opened = page("plan", solved)
-    slider(opened, "Weight").set_value(3.0).run()
-    slider(opened, "Weight").set_value(1.0).run()
-    assert "not kept" not in badges(opened)
+    field(opened, "select_slider", "Weight").set_value(3.0).run()
+    field(opened, "select_slider", "Weight").set_value(1.0).run()
+    assert "not kept" not in said(opened)
 
 
-def test_a_request_that_changed_meanwhile_is_told_and_kept_beside_the_draft(
-    page: Open, solved: Workspace, started: list[Any]
-) -> None:
+def test_a_request_that_changed_meanwhile_is_told_and_kept_beside_the_draft(page, solved, started):
     opened = page("plan", solved)
-    slider(opened, "Weight").set_value(3.0).run()
+    field(opened, "select_slider", "Weight").set_value(3.0).run()
     theirs = replace(request(), sharing="fractional")
     solved.put("plan_request", "review", theirs)
     opened.run()
-    assert "The scenario was changed elsewhere" in badges(opened)
-    assert "slices fractional → exclusive" in badges(opened)
+    assert "The scenario was changed elsewhere" in said(opened)
+    assert "slices fractional → exclusive" in said(opened)
     press(opened, "Keep and prove")
     assert solved.get("plan_request", "review").models[0].weight == 3.0
     assert solved.get("plan_request", "review, edited elsewhere") == theirs
 
 
-def test_demands_that_contradict_while_dragging_are_said_and_nothing_raises(workspace: Workspace) -> None:
+def test_demands_that_contradict_while_dragging_are_said_and_nothing_raises(workspace):
     least = replace(request().models[0], min_throughput_rps=1e6)
     asked = replace(request(), models=(least, request().models[1]))
     known = PlanCache(workspace)

@@ -5,22 +5,19 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.models.profile.measuring import devices
-from tests.support.app.profile_page import button, choose_source, opened, said
+from tests.support.app.page import button, said
+from tests.support.app.profile_page import choose_source, opened
 from tests.support.app.values import SOURCE
 from tests.support.paths import ROOT
 from torchsplit_core.hardware import discover_host
 from torchsplit_core.hardware.replay import REPLAY_VARIABLE
-from torchsplit_core.jobs.profile import ProfilePoint
 from torchsplit_core.values import SlicesToMake
-from torchsplit_core.workspace.store import Workspace
 
-Open = Callable[..., AppTest]
 LISTINGS = ROOT / "tests" / "hardware" / "data"
 
 
@@ -40,16 +37,14 @@ def labels(page: AppTest) -> list[str]:
     return list(page.multiselect(key="profile-measure-devices").options)
 
 
-def test_without_a_gpu_there_is_the_processor_alone(page: Open, filled: Workspace) -> None:
+def test_without_a_gpu_there_is_the_processor_alone(page, filled):
     found = opened(page, filled, "Measure")
     assert labels(found) == ["CPU"]
     assert "processor: " in said(found)
     assert devices.CONSENT not in [box.label for box in found.checkbox]
 
 
-def test_mig_instances_are_offered_with_what_they_are(
-    page: Open, filled: Workspace, host: Callable[[str], None]
-) -> None:
+def test_mig_instances_are_offered_with_what_they_are(page, filled, host):
     host("h100_nvl_four_slices.json")
     found = opened(page, filled, "Measure")
     assert labels(found)[:2] == ["CPU", "GPU 0 · MIG 2g.24gb · 7839"] and len(labels(found)) == 5
@@ -60,9 +55,7 @@ def test_mig_instances_are_offered_with_what_they_are(
     assert "Slices of one GPU at the same time" in [box.label for box in found.checkbox]
 
 
-def test_a_whole_gpu_offers_emulated_slices_and_says_so(
-    page: Open, filled: Workspace, host: Callable[[str], None]
-) -> None:
+def test_a_whole_gpu_offers_emulated_slices_and_says_so(page, filled, host):
     host("a100_40gb_whole_and_empty.json")
     offered = devices.measurable_devices(discover_host())
     emulated = [device for device in offered if device.kind == "sm"]
@@ -72,18 +65,14 @@ def test_a_whole_gpu_offers_emulated_slices_and_says_so(
     assert "<td>emulated</td>" in said(found)
 
 
-def test_a_gpu_without_mig_offers_no_slices(
-    page: Open, filled: Workspace, host: Callable[[str], None]
-) -> None:
+def test_a_gpu_without_mig_offers_no_slices(page, filled, host):
     host("t4_without_mig.json")
     found = opened(page, filled, "Measure")
     assert labels(found) == ["CPU", "GPU 0 · Tesla T4"]
     assert not found.code
 
 
-def test_slices_that_do_not_exist_have_their_commands(
-    page: Open, filled: Workspace, host: Callable[[str], None]
-) -> None:
+def test_slices_that_do_not_exist_have_their_commands(page, filled, host):
     host("a100_40gb_two_halves.json")
     found = opened(page, filled, "Measure")
     found.multiselect(key="profile-slices-wanted").set_value(["1g.5gb", "7g.40gb"]).run()
@@ -93,13 +82,7 @@ def test_slices_that_do_not_exist_have_their_commands(
     assert all("Untested on hardware" in text for text in shown)
 
 
-def test_slices_are_made_only_with_the_owners_consent(
-    page: Open,
-    filled: Workspace,
-    host: Callable[[str], None],
-    started: list[tuple[str, Any]],
-    known: list[ProfilePoint],
-) -> None:
+def test_slices_are_made_only_with_the_owners_consent(page, filled, host, started, known):
     host("a100_40gb_two_halves.json")
     found = choose_source(opened(page, filled, "Measure"))
     assert found.checkbox(key="profile-slices-consent").disabled

@@ -1,0 +1,22 @@
+"""Commands run in the test's own process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from torchsplit_core.cli.command import main
+
+
+@pytest.fixture
+def stderr_of(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run a command, which ends with this code: by itself that of bad input."""
+
+    def run(*words: str | Path, code: int = 2) -> str:
+        capsys.readouterr()
+        assert main([str(word) for word in words]) == code
+        return capsys.readouterr().err
+
+    return run
