@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from benchmarks.mlperf_front import arrivals
 from benchmarks.mlperf_rows import Row, own_offline, own_single
+from benchmarks.mlperf_streams import Batcher, SliceService, serve_by_streams, service_from_two_points
 from benchmarks.mlperf_ways import Way, way_of
 from torchsplit_core.hardware import neighbour_load
-from torchsplit_core.simulation import Batcher, SliceService, serve_by_streams, service_from_two_points
 
 REQUESTS = 300_000
 WARM_UP = 0.05

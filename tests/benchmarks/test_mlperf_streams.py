@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from torchsplit_core.simulation import Batcher, SliceService, serve_by_streams, service_from_two_points
+from benchmarks.mlperf_streams import Batcher, SliceService, serve_by_streams, service_from_two_points
 from torchsplit_core.values import InputFault
 
 MINUTE = SliceService(0.0, 1.0)

@@ -1,16 +1,17 @@
-"""Streams that share a slice, or several, behind one thread that forms their batches.
+"""Streams that share a slice, or several, behind one thread that forms their batches: MLPerf's submitted servers.
 
 The thread forms the next batch when fewer than `streams` + `ahead` are on their way to one of the `slices`, and gives
-it to the one that has had a place for longest: from then it lets requests gather until `max_batch` are there or
-`wait_ms` is over, and forms it of what is there (with nothing there it waits as long again). Servers that look at the
-age of the oldest request instead have `window` "oldest". A batch formed ahead of a free stream is closed: later
-requests wait for the next. A batch whose work is above `most_work` leaves its oldest requests out until it no longer
-is: they are put off to the end, and have no response time. This is how the inference servers of MLPerf's submitters
-work; it is no way to serve, so requests of plans have the plainer queues of `shared_queue`.
+it to the one that has had a place for longest. Requests then gather until `max_batch` are there or `wait_ms` is over
+(with nothing there it waits as long again). Servers that look at the age of the oldest request instead have `window`
+"oldest". A batch formed ahead of a free stream is closed: later requests wait for the next. A batch whose work is above
+`most_work` puts its oldest requests off to the end, without a response time.
 
 Streams share the slice as processor sharing with a largest speed for each: a batch alone on the slice takes its
 time, of which `floor_share` of the floor and all of the rest keep the slice busy; where those shares of several
 batches add up to more than the slice, all are slowed down alike.
+
+A batch of b takes floor + b · per-request milliseconds (Clipper, NSDI '17, and Nexus, SOSP '19, fit the same line):
+alone a request takes both, and with work always ready the floor is shared by so many that only the second counts.
 """
 
 from __future__ import annotations
@@ -24,9 +25,43 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from torchsplit_core.simulation.slice_service import SliceService
+from torchsplit_core.values import InputFault
 
 Times = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class SliceService:
+    """A batch whose requests' work adds up to w (1 on the average each) takes `floor_ms` + w · `per_request_ms`."""
+
+    floor_ms: float
+    per_request_ms: float
+
+    def batch_ms(self, work: float) -> float:
+        """The time of a batch that has the slice to itself."""
+        return self.floor_ms + work * self.per_request_ms
+
+    def beside_neighbours(self, share: float) -> SliceService:
+        """The same where the slice keeps this share of its speed, above 0 and up to 1, beside loaded neighbours."""
+        if not 0 < share <= 1:
+            raise InputFault(
+                "share",
+                f"is {share}, not a share above 0 and at most 1",
+                "Give 1 where there are no neighbours.",
+            )
+        return SliceService(self.floor_ms / share, self.per_request_ms / share)
+
+
+def service_from_two_points(single_ms: float, offline_rps: float) -> SliceService:
+    """The line through the mean time of one request alone and the rate at which many are completed.
+
+    Where one request alone is faster than the rate allows, the rate wins: there is no floor then.
+    """
+    for name, value in (("single_ms", single_ms), ("offline_rps", offline_rps)):
+        if not 0 < value < float("inf"):
+            raise InputFault(name, f"is {value}, not a finite number above 0", "Give what was measured.")
+    per_request_ms = 1e3 / offline_rps
+    return SliceService(max(0.0, single_ms - per_request_ms), per_request_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +193,7 @@ class _SharedSlice:
 def _serve_shared_slices(
     times: list[float], done: list[float], service: SliceService, batcher: Batcher
 ) -> tuple[list[float], list[tuple[int, int]]]:
-    """Several streams, several slices, as `_in_turn`."""
+    """Several streams or slices, with the same returns as `_serve_single_stream`."""
     slices = [_SharedSlice(batcher.streams) for _ in range(batcher.slices)]
     places = batcher.streams + batcher.ahead
     # Since when a slice has a place, or when it will have one.
