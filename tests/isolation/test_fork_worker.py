@@ -22,15 +22,15 @@ worker.submit(600)
 time.sleep(600)
 """
 EXPLANATION = """
-from torchsplit_core.planning.explanation import worker
-worker._answer = lambda *_: time.sleep(600)
-with worker.Planner(time.perf_counter() + 600) as planner:
-    planner.levels(None, 300, eases=True)
+from torchsplit_core.planning.explanation import planner_process
+planner_process._plan_request = lambda *_: time.sleep(600)
+with planner_process.PlannerProcess(time.perf_counter() + 600) as planner:
+    planner.levels(None, 300, relaxes=True)
 """
 SWEEP = """
 from torchsplit_core.planning.sweep import workers
-workers._planned = lambda *_: time.sleep(600)
-workers.plan_each([None], 300, print)
+workers._plan_request = lambda *_: time.sleep(600)
+workers.plan_all([None], 300, print)
 """
 
 
