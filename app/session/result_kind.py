@@ -43,10 +43,12 @@ LONGEST_TAG, MOST_TAGS = 40, 20
 """Characters of a tag, and tags of a result."""
 
 
-Request, Outcome = TypeVar("Request"), TypeVar("Outcome")
+Request = TypeVar("Request")
+Outcome = TypeVar("Outcome")
 
 
-@dataclass(frozen=True, slots=True)
+# Without slots: a frozen dataclass with slots cannot be made through a generic alias in Python 3.11.
+@dataclass(frozen=True)
 class StoredResult(Generic[Request, Outcome]):
     """A stored request with its outcome (None: not searched yet); `is_current`: the outcome answers this request."""
 
@@ -119,8 +121,7 @@ class ResultKind:
         remember_choice(workspace, self.word, name)
 
     def forget(self, workspace: Workspace, name: str) -> None:
-        """Remove its results and its tags and end the jobs on it; the address no longer names it."""
-        jobs.end(workspace, self.job_kinds, name)
+        """Remove its results and its tags; the address no longer names it."""
         if st.query_params.get(self.word) == name:
             del st.query_params[self.word]
         named_results.remove(workspace, self.artifact_kinds, name)

@@ -141,12 +141,13 @@ def open_folder(workspace: Workspace, text: str) -> str:
 
 def remove(workspace: Workspace, name: str) -> None:
     """Forget a run; the folder of one that was started here goes with it. Work on it ends."""
-    RUN.forget(workspace, name)
+    jobs.end(workspace, RUN.job_kinds, name)
     path = path_of(workspace, name)
     if is_own(workspace, path):
         shutil.rmtree(path, ignore_errors=True)
     remaining = [entry for entry in workspace.setting(RUNS_SETTING, []) if entry["name"] != name]
     workspace.set_setting(RUNS_SETTING, remaining)
+    RUN.forget(workspace, name)
 
 
 def _add(workspace: Workspace, name: str, path: Path | None) -> None:

@@ -89,7 +89,7 @@ def delete(workspace: Workspace, scenario: str) -> None:
         VersionStore(workspace, scenario).rows(),
         SCENARIO.tags(workspace).get(scenario, ()),
     )
-    remove(workspace, scenario)
+    _forget(workspace, scenario)
     st.session_state[_backup_key(workspace)] = backup
 
 
@@ -133,6 +133,11 @@ def end_work(workspace: Workspace, scenario: str) -> None:
 
 def remove(workspace: Workspace, scenario: str) -> None:
     """Forget a scenario with its sweep, drafts and versions. Work on it ends, and the address names it no more."""
+    jobs.end(workspace, SCENARIO.job_kinds, scenario)
+    _forget(workspace, scenario)
+
+
+def _forget(workspace: Workspace, scenario: str) -> None:
     SCENARIO.forget(workspace, scenario)
     for store_type in (SweepStore, DraftStore, VersionStore):
         store_type(workspace, scenario).delete()

@@ -10,6 +10,7 @@ import streamlit as st
 
 from app.session.result_kind import ResultKind
 from app.shell import navigation
+from torchsplit_core import jobs
 from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.workspace.store import Workspace
 
@@ -74,6 +75,7 @@ class ResultList:
             render_switch(workspace, self.kind, name, known)
             navigation.link(self.title, f"New {word}", icon=":material/add:")
             if st.button("Remove", key=f"{word}-remove", help=f"Forget this {word} and its request."):
+                jobs.end(workspace, self.kind.job_kinds, name)
                 self.kind.forget(workspace, name)
                 st.rerun()
 
