@@ -14,7 +14,7 @@ sys.path[:] = [str(ROOT), *(entry for entry in sys.path if entry not in (str(ROO
 
 import streamlit as st  # noqa: E402
 
-from app import login, preload
+from app import login, preload  # noqa: E402
 from app.shell import frame, navigation  # noqa: E402
 
 st.set_page_config(

@@ -2,7 +2,7 @@
 
 from app.session.result_kind import TRAINING
 from app.shell import frame
-from app.trainings import list_page
+from app.trainings.list_page import LIST
 
 with frame.fault_boundary():
-    list_page.render(frame.open_page("Training", *TRAINING.job_kinds))
+    LIST.render(frame.open_page("Training", *TRAINING.job_kinds))

@@ -309,7 +309,10 @@ def _assignment_colour(gpu: PlacementGpu, assignment: GpuAssignment, colours: Ma
 def _describe_assignment(gpu: PlacementGpu, assignment: GpuAssignment) -> str:
     part = assignment.part
     whose = "" if assignment.pipeline is None else f"pipeline {assignment.pipeline + 1}, "
-    words = f"{gpu.id}: {gpu.type}, {whose}segment {assignment.segment + 1}, {_format_layers(part.start_layer, part.end_layer)}"
+    words = (
+        f"{gpu.id}: {gpu.type}, {whose}segment {assignment.segment + 1}, "
+        f"{_format_layers(part.start_layer, part.end_layer)}"
+    )
     if part.memory_gib:
         need = part.memory_gib[part.gpu_ids.index(gpu.id)]
         words += f", needs {exact(need, 'GiB')} of {exact(gpu.memory_gib, 'GiB')}"

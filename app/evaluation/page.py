@@ -134,7 +134,8 @@ def describe_run(settings: EvaluationSettings, before: EvaluationOutcome | None 
     if before is not None and before.settings != settings:
         anew = " It begins anew and replaces the stored one, which has other settings."
     return (
-        f"{len(all_cases)} cases of {mixes} mixes. {effort_words(plans, settings.time_limit_s)} It runs in the background "
+        f"{len(all_cases)} cases of {mixes} mixes. {effort_words(plans, settings.time_limit_s)} It "
+        f"runs in the background "
         f"and can be cancelled.{anew}"
     )
 

@@ -1,9 +1,9 @@
-"""What is in the workspace, what it says, and what comes next; in an empty one the doors."""
+"""What the workspace contains and the next step; in an empty one, the ways to begin."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import streamlit as st
 
@@ -11,15 +11,16 @@ from app.models import page as models_page
 from app.models import upload
 from app.overview import work
 from app.overview.next_step import next_step
-from app.placements import list_page as placement_shelf
+from app.placements.list_page import LIST as PLACEMENTS
 from app.plans.summary import SOLVED, status_badge
 from app.plans.verdict import verdict_of
 from app.plans.verdict_line import render_verdict
 from app.session import models
-from app.session.result_kind import PLACEMENT, SCENARIO, TRAINING, ResultKind
+from app.session.result_kind import SCENARIO
 from app.session.workspace import read
 from app.shell import navigation
-from app.trainings import list_page as training_shelf
+from app.shell.result_list import ResultList
+from app.trainings.list_page import LIST as TRAININGS
 from app.workspace import deleted
 from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.values import PlanRequest
@@ -46,8 +47,8 @@ def render(workspace: Workspace) -> None:
     left, right = st.columns([62, 38], gap="medium")
     with left:
         _scenarios(workspace, scenarios)
-        _render_others(workspace, PLACEMENT, "LLM placements", "Placements", placement_shelf.render_cards)
-        _render_others(workspace, TRAINING, "Trainings", "Trainings", training_shelf.render_cards)
+        _render_others(workspace, "LLM placements", PLACEMENTS)
+        _render_others(workspace, "Trainings", TRAININGS)
     with right:
         _fleet(workspace, scenarios)
         _work(workspace)
@@ -96,21 +97,15 @@ def _scenario(workspace: Workspace, name: str) -> None:
     render_verdict(verdict_of(request, plan))
 
 
-def _render_others(
-    workspace: Workspace,
-    result_kind: ResultKind,
-    title: str,
-    list_title: str,
-    cards: Callable[[Workspace, Sequence[str]], None],
-) -> None:
-    """The newest of another kind of thing, and the way to all."""
-    known = result_kind.names(workspace)
+def _render_others(workspace: Workspace, title: str, results: ResultList) -> None:
+    """The newest results of another kind, and the link to all."""
+    known = results.kind.names(workspace)
     if not known:
         return
     st.header(title, anchor=False)
-    cards(workspace, known[:MOST_OTHERS])
+    results.render_cards(workspace, known[:MOST_OTHERS])
     if len(known) > MOST_OTHERS:
-        navigation.link(list_title, f"All {len(known)} {result_kind.word}s")
+        navigation.link(results.title, f"All {len(known)} {results.kind.word}s")
 
 
 def _fleet(workspace: Workspace, known: tuple[str, ...]) -> None:

@@ -10,8 +10,8 @@ import streamlit as st
 
 from app.placements import nodes
 from app.placements.outcome_tables import SPLITS, UNITS, describe_changes
-from app.session import placements
 from app.session.placements import StoredPlacement
+from app.session.result_kind import PLACEMENT
 from app.shell import frame
 from torchsplit_core.placement.model.memory import is_decode
 from torchsplit_core.values import (
@@ -83,10 +83,8 @@ def render(workspace: Workspace, placement: StoredPlacement) -> TrialPlacement |
         changed = describe_changes(request, edited)
         trial = _try_request(workspace, placement, edited, changed, added) if changed else None
         if st.button("Place", type="primary", width="stretch", key="place"):
-            placements.put(
-                workspace, placement.name, replace(edited, solver=replace(request.solver, time_limit_s=limit))
-            )
-            placements.start(workspace, placement.name)
+            solver = replace(request.solver, time_limit_s=limit)
+            PLACEMENT.start(workspace, placement.name, replace(edited, solver=solver))
             st.rerun()
     return trial
 

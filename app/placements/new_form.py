@@ -11,7 +11,7 @@ import streamlit as st
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from app.placements.outcome_tables import SPLITS, shown_link, stored_link
-from app.session import placements
+from app.session.result_kind import PLACEMENT
 from app.shell import frame, navigation
 from app.shell.inputs import check_nodes, text_of
 from torchsplit_core.files import read_file
@@ -20,7 +20,6 @@ from torchsplit_core.placement.request.build import NETWORK_GIB_PER_S, build_req
 from torchsplit_core.placement.request.decoders import decoder_names, read_config
 from torchsplit_core.placement.request.fleets import matrix_of_csv
 from torchsplit_core.values import InputFault, PlacementRequest
-from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples"
@@ -184,7 +183,4 @@ def _text(file: UploadedFile | None) -> str | None:
 
 
 def _begin(workspace: Workspace, label: str, request: PlacementRequest) -> None:
-    name = named_results.free_name(workspace, named_results.PLACEMENT_KINDS[:1], label)
-    placements.put(workspace, name, request)
-    placements.start(workspace, name)
-    navigation.go("Place", name)
+    navigation.go("Place", PLACEMENT.start_new(workspace, label, request))

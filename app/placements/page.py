@@ -1,4 +1,4 @@
-"""A placement: which layers of an LLM go on which particular GPUs, and how far from the best can that be?"""
+"""The page of a placement: which layers of an LLM go on which GPUs, and how far from the best that can be."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import streamlit as st
 from app.charts.pipeline import pipeline_html, topology_html
 from app.components import saving
 from app.components.picture import picture
-from app.placements import comparison, curve, form, new_form
+from app.placements import comparison, curve, form
+from app.placements.list_page import LIST
 from app.placements.outcome_tables import (
     bottleneck,
     gpus_used,
@@ -22,10 +23,9 @@ from app.placements.outcome_tables import (
     single_pipeline,
     unit_of,
 )
-from app.session import placements
 from app.session.placements import StoredPlacement
 from app.session.result_kind import PLACEMENT
-from app.shell import frame, result_list, widgets
+from app.shell import frame, widgets
 from torchsplit_core import jobs
 from torchsplit_core.deployment.launch_commands import launch_commands
 from torchsplit_core.files import write_text
@@ -40,15 +40,11 @@ QUESTION = "Which layers of an LLM go on which particular GPUs, and how far from
 def render(workspace: Workspace, name: str | None, known: Sequence[str]) -> None:
     """The whole page below its heading, of this one among the known ones."""
     if name is None:
-        st.write(
-            "Here you will see which layers of an LLM go on which GPUs of a fleet so that throughput is highest, "
-            "drawn over its nodes, with the proof. Begin with an example."
-        )
-        new_form.render(workspace, first=True)
+        LIST.render_empty(workspace)
         return
     st.write(QUESTION)
-    result_list.render_header(workspace, PLACEMENT, name, known, list_title="Placements")
-    placement = placements.load(workspace, name)
+    LIST.render_header(workspace, name, known)
+    placement: StoredPlacement = PLACEMENT.load(workspace, name)
     with frame.picture_beside("place"):
         left, right = st.columns([24, 76], gap="medium")
     with left:

@@ -148,7 +148,8 @@ def _render_notes(
         types = " and ".join(gap.name for gap in gaps)
         st.caption(
             escape_markdown(
-                f"{format_names(figures_only)} {known}, and no model file to estimate from. For {types}: import measurements "
+                f"{format_names(figures_only)} {known}, and no model file to estimate from. For "
+                f"{types}: import measurements "
                 "made there, or add the model files."
             )
         )

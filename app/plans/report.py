@@ -154,7 +154,8 @@ def _under_load(request: PlanRequest, plan: PlanOutcome, colours: Mapping[str, s
     lines = [
         "Arrivals as the request says, else Poisson at each model's demand; waits are included. The limits are those "
         "of the request: of the response where it has one, else of the service time.",
-        f"{exact(FULL_REQUESTS)} requests in each of {full_replications(question)} runs a model; ± is the 95 % interval "
+        f"{exact(FULL_REQUESTS)} requests in each of {full_replications(question)} runs a model; ± is "
+        f"the 95 % interval "
         "over the runs.",
         results.describe_basis(plan, request),
     ]

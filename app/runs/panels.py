@@ -117,7 +117,8 @@ def _ranks(name: str, view: RunView) -> None:
         "A CPU rank's memory is its whole process, libraries included." if on_cpu else "untested on hardware"
     )
     st.caption(
-        f"{capacity_note} Communication: the share of both passes in which gradients are still exchanged, by the times that DDP "
+        f"{capacity_note} Communication: the share of both passes in which gradients are still "
+        f"exchanged, by the times that DDP "
         "takes itself; n/a for models that DDP does not hold."
     )
 
@@ -152,7 +153,8 @@ def _parts(name: str, view: RunView) -> None:
     with saving.exportable("Time in parts", f"{name}.parts", key="run-parts"):
         st.plotly_chart(
             stacked_bars(
-                [f"rank {rank.rank}" for rank in known], [dict(rank.parts_s or {}) for rank in known], PARTS, "s a step",
+                [f"rank "
+                 f"{rank.rank}" for rank in known], [dict(rank.parts_s or {}) for rank in known], PARTS, "s a step",
                 "s", dark=st.context.theme.type == "dark",
             ),
             theme=None, key="run-parts", config=CONFIG, alt="Seconds of a step in parts, by rank",

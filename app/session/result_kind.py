@@ -1,17 +1,19 @@
-"""The kinds of things that a workspace keeps by name: which there are, and which one of each is looked at.
+"""The kinds of results that a workspace stores by name, and which result of each kind is shown.
 
-The address carries it (`?scenario=NAME`), so that a link shows what its sender saw, and two tabs can show two.
+The address names it (`?scenario=NAME`): a link shows what its sender saw, and two tabs can show two.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import streamlit as st
 
 from app.session import models
-from app.session.workspace import remember_choice, selected_name
+from app.session.workspace import read, remember_choice, selected_name
+from torchsplit_core import jobs
 from torchsplit_core.jobs.job_kinds import (
     DIVISIONS,
     EXPLAIN,
@@ -29,51 +31,97 @@ from torchsplit_core.jobs.job_kinds import (
     TRAIN,
     TRAIN_ON,
     WHAT_IF,
+    RequestParameters,
 )
 from torchsplit_core.jobs.train import run_paths
+from torchsplit_core.placement.request.validate import validate
 from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 
 LONGEST_TAG, MOST_TAGS = 40, 20
-"""Characters of a tag, and tags of a thing."""
+"""Characters of a tag, and tags of a result."""
+
+
+Request = TypeVar("Request")
+Outcome = TypeVar("Outcome")
+
+
+# Without slots: a frozen dataclass with slots cannot be made through a generic alias in Python 3.11.
+@dataclass(frozen=True)
+class StoredResult(Generic[Request, Outcome]):
+    """A stored request with its outcome (None: not searched yet); `is_current`: the outcome answers this request."""
+
+    name: str
+    sha256: str
+    request: Request
+    outcome: Outcome | None
+    is_current: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ResultKind:
-    """A kind of thing.
+    """A kind of result.
 
-    `word` is what one is called, and the query parameter and the workspace setting that hold the name of the one
-    looked at. `known` says which there are, in the order in which they are offered. `files` are the kinds of results
-    under its name, `work` the kinds of jobs on it.
+    `word` is its name for users, the query parameter, and the workspace setting that holds the name of the one shown.
+    `names` lists them in the order in which they are offered. `artifact_kinds` are stored under each name: of a
+    request and its outcome in this order. The first of `job_kinds` searches for the outcome, under `job_title`.
+    `validate` raises InputFault for a request that makes no sense.
     """
 
     word: str
     names: Callable[[Workspace], tuple[str, ...]]
     artifact_kinds: tuple[str, ...]
     job_kinds: tuple[str, ...]
+    job_title: str = ""
+    validate: Callable[[Any], Any] = bool
+
+    def load(self, workspace: Workspace, name: str) -> StoredResult[Any, Any]:
+        """The request stored under this name, with its outcome."""
+        request_kind, outcome_kind = self.artifact_kinds[:2]
+        request, outcome = read(workspace, request_kind, name), read(workspace, outcome_kind, name)
+        is_current = outcome is not None and named_results.is_current(workspace, name, request, outcome)
+        sha256 = named_results.sha256_of(workspace, request_kind, name)
+        return StoredResult(name, sha256, request, outcome, is_current)
+
+    def start(self, workspace: Workspace, name: str, request: Any) -> str:
+        """Store a request, show it, and search for its outcome in a job; earlier jobs on it end. The job's id.
+
+        Raises InputFault for a request that makes no sense.
+        """
+        self.validate(request)
+        workspace.put(self.artifact_kinds[0], name, request)
+        self.choose(workspace, name)
+        jobs.end(workspace, self.job_kinds, name)
+        return jobs.start(workspace, self.job_title.format(name), self.job_kinds[0], RequestParameters(name))
+
+    def start_new(self, workspace: Workspace, wanted: str, request: Any) -> str:
+        """`start` under the wanted name, or the next free one; the name."""
+        name = named_results.free_name(workspace, self.artifact_kinds[:1], wanted)
+        self.start(workspace, name, request)
+        return name
 
     def current(self, workspace: Workspace, among: Sequence[str] | None = None) -> str | None:
-        """The one of the address, else of this session, else the one looked at last, else the first.
+        """The name in the address, else in this session, else the last one shown, else the first; None without any.
 
-        None where there is none. `among`: all there are, where the caller has asked.
+        `among`: the names, where the caller has them.
         """
         names = self.names(workspace) if among is None else among
         return selected_name(workspace, self.word, names, st.query_params.get(self.word))
 
     def unknown_in_address(self, among: Sequence[str]) -> str | None:
-        """The one that the address names and that is none of these: no other may stand in for it unsaid."""
+        """The name in the address that is none of these: the page must not show another in its place."""
         requested = st.query_params.get(self.word)
         return requested if requested and requested not in among else None
 
     def choose(self, workspace: Workspace, name: str) -> None:
-        """Make it the one that is looked at, in this session and by those that come without an address."""
+        """Show this one, in this session and in those that open without an address."""
         if self.word in st.query_params:
             st.query_params[self.word] = name
         remember_choice(workspace, self.word, name)
 
     def forget(self, workspace: Workspace, name: str) -> None:
-        """Remove its results; the address names it no more."""
+        """Remove its results and its tags; the address no longer names it."""
         if st.query_params.get(self.word) == name:
             del st.query_params[self.word]
         named_results.remove(workspace, self.artifact_kinds, name)
@@ -81,12 +129,12 @@ class ResultKind:
             self.tag(workspace, name, ())
 
     def tags(self, workspace: Workspace) -> Mapping[str, tuple[str, ...]]:
-        """The tags of those that have some, in the order in which they were given."""
+        """The tags by name, in the order in which they were given; a name without tags is left out."""
         stored = workspace.setting(self._tags_setting, {})
         return {name: tuple(given) for name, given in stored.items()}
 
     def tag(self, workspace: Workspace, name: str, tags: Iterable[str]) -> None:
-        """Give one these tags in place of those it has. Raises InputFault for tags that are too long or too many."""
+        """Replace the tags of one. Raises InputFault for tags that are too long or too many."""
         given = checked_tags(tags)
 
         def change(stored: dict[str, list[str]] | None) -> dict[str, list[str]]:
@@ -138,9 +186,15 @@ PLACEMENT = ResultKind(
     _named_by("placement_request"),
     named_results.PLACEMENT_KINDS,
     (PLACE, PLACEMENT_FRONTIER, DIVISIONS),
+    "Place {}",
+    validate,
 )
 TRAINING = ResultKind(
-    "training", _named_by("strategy_request"), named_results.TRAINING_KINDS, (STRATEGY, STRATEGY_STUDY)
+    "training",
+    _named_by("strategy_request"),
+    named_results.TRAINING_KINDS,
+    (STRATEGY, STRATEGY_STUDY),
+    "Strategy of {}",
 )
 RUN = ResultKind("run", _run_names, (), (TRAIN, TRAIN_ON))
 RESULT_KINDS = (MODEL, SCENARIO, PLACEMENT, TRAINING, RUN)

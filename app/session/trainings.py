@@ -1,61 +1,21 @@
-"""Trainings in a workspace: the request and the strategy of one, and work on it."""
+"""Studies around a stored strategy."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from app.session.result_kind import TRAINING
-from app.session.workspace import read
+from app.session.result_kind import StoredResult
 from torchsplit_core import jobs
-from torchsplit_core.jobs.job_kinds import (
-    STRATEGY,
-    STRATEGY_STUDY,
-    RequestParameters,
-    RequestVersionParameters,
-    to_stored,
-)
+from torchsplit_core.jobs.job_kinds import STRATEGY_STUDY, RequestVersionParameters, to_stored
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
 from torchsplit_core.values.strategy.request import StrategyRequest
-from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 
-
-@dataclass(frozen=True)
-class StoredTraining:
-    """A stored request with its outcome (None: not searched yet); `answers`: the outcome is of this very request."""
-
-    name: str
-    sha256: str
-    request: StrategyRequest
-    outcome: StrategyOutcome | None
-    is_current: bool
-
-
-def load(workspace: Workspace, name: str) -> StoredTraining:
-    """What is stored under this name of `known`."""
-    request: StrategyRequest = read(workspace, "strategy_request", name)
-    outcome: StrategyOutcome | None = read(workspace, "strategy", name)
-    same = outcome is not None and named_results.strategy_is_current(workspace, name)
-    return StoredTraining(
-        name, named_results.sha256_of(workspace, "strategy_request", name), request, outcome, same
-    )
-
-
-def put(workspace: Workspace, name: str, request: StrategyRequest) -> None:
-    """Store a request and choose it."""
-    workspace.put("strategy_request", name, request)
-    TRAINING.choose(workspace, name)
-
-
-def start(workspace: Workspace, name: str) -> str:
-    """Search for the stored request in a job; work on the same name ends first. Its job id."""
-    jobs.end(workspace, TRAINING.job_kinds, name)
-    return jobs.start(workspace, f"Strategy of {name}", STRATEGY, RequestParameters(name))
+StoredTraining = StoredResult[StrategyRequest, StrategyOutcome]
 
 
 def start_study(workspace: Workspace, training: StoredTraining) -> str:
-    """Look around the stored answer in a job. Its job id."""
+    """Study the stored strategy's neighbours in a job. Its job id."""
     title = f"Around the strategy of {training.name}"
     return jobs.start(
         workspace, title, STRATEGY_STUDY, RequestVersionParameters(training.name, training.sha256)
@@ -63,7 +23,7 @@ def start_study(workspace: Workspace, training: StoredTraining) -> str:
 
 
 def study_result(workspace: Workspace, training: StoredTraining) -> tuple[dict[str, Any] | None, bool]:
-    """What the last look around this very request found (None before there was one), and whether one runs."""
+    """The result of the last study of this request (None: there was none), and whether one runs."""
     parameters = to_stored(STRATEGY_STUDY, RequestVersionParameters(training.name, training.sha256))
     study_ids = {
         record.id

@@ -186,7 +186,8 @@ def _render_unknown_workspace() -> None:
         st.title("There is no such workspace", anchor=False)
     st.error(
         escape_markdown(
-            f"The address names the workspace {requested!r}, which is not here (any more): it was deleted, or the link is "
+            f"The address names the workspace {requested!r}, which is not here (any more): it was "
+            f"deleted, or the link is "
             "of another server. Nothing is shown in its place, and the address stays as it is."
         )
     )

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 import streamlit as st
 
-from app.session import trainings
+from app.session.result_kind import TRAINING
 from app.session.trainings import StoredTraining
 from app.shell import frame
 from app.trainings.new_form import fleet_editor, job_inputs, nodes_of, rows_of
@@ -52,8 +52,7 @@ def render(workspace: Workspace, stored_training: StoredTraining) -> None:
             edited = replace(
                 request, model=model, fleet=_merge_nodes(stored_training, rows), training=training, fix=fix()
             )
-            trainings.put(workspace, stored_training.name, edited)
-            trainings.start(workspace, stored_training.name)
+            TRAINING.start(workspace, stored_training.name, edited)
             st.rerun()
 
 

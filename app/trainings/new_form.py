@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from app.session import trainings
+from app.session.result_kind import TRAINING
 from app.session.workspace import names
 from app.shell import frame, navigation
 from app.shell.inputs import check_nodes, text_of
@@ -21,7 +21,6 @@ from torchsplit_core.values.strategy.request import (
     TransformerSizes,
 )
 from torchsplit_core.values.training import TrainingJob
-from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 
 PUBLISHED, CONFIG, SIZES, TRACED = "published", "config.json", "sizes", "traced here"
@@ -55,11 +54,8 @@ def render(workspace: Workspace, *, first: bool) -> None:
         with frame.fault_boundary():
             name, model = sizes_of(form)
             request = StrategyRequest(model, nodes_of(fleet), training)
-            _begin(
-                workspace,
-                f"{name} on {sum(entry.nodes * entry.gpus_per_node for entry in request.fleet)}",
-                request,
-            )
+            gpus = sum(entry.nodes * entry.gpus_per_node for entry in request.fleet)
+            _begin(workspace, f"{name} on {gpus}", request)
 
 
 def example(label: str) -> StrategyRequest:
@@ -185,7 +181,4 @@ def nodes_of(rows: list[dict[str, Any]]) -> tuple[StrategyNodes, ...]:
 
 
 def _begin(workspace: Workspace, label: str, request: StrategyRequest) -> None:
-    name = named_results.free_name(workspace, named_results.TRAINING_KINDS[:1], label[:100])
-    trainings.put(workspace, name, request)
-    trainings.start(workspace, name)
-    navigation.go("Train", name)
+    navigation.go("Train", TRAINING.start_new(workspace, label[:100], request))

@@ -10,12 +10,11 @@ import streamlit as st
 from app.charts.theme import CONFIG
 from app.charts.training import MEMORY_PARTS, TIME_PARTS, stacked_bars
 from app.components import saving
-from app.session import trainings
 from app.session.result_kind import TRAINING
 from app.session.trainings import StoredTraining
-from app.shell import frame, navigation, result_list, widgets
-from app.trainings import accuracy, cluster_files, form, new_form, sensitivity
-from app.trainings.list_page import INTRODUCTION
+from app.shell import frame, navigation, widgets
+from app.trainings import cluster_files, form, sensitivity
+from app.trainings.list_page import LIST
 from app.trainings.strategy_tables import (
     describe_bottleneck,
     describe_choice,
@@ -45,12 +44,10 @@ NEAR = 6.0
 def render(workspace: Workspace, name: str | None, known: Sequence[str]) -> None:
     """The whole page below its heading, of this one among the known ones."""
     if name is None:
-        st.write(f"{INTRODUCTION} Begin with an example.")
-        new_form.render(workspace, first=True)
-        accuracy.render()
+        LIST.render_empty(workspace)
         return
-    result_list.render_header(workspace, TRAINING, name, known, list_title="Trainings")
-    training = trainings.load(workspace, name)
+    LIST.render_header(workspace, name, known)
+    training: StoredTraining = TRAINING.load(workspace, name)
     st.caption(escape_markdown(describe_request(training.request)))
     with frame.picture_beside("training"):
         left, right = st.columns([26, 74], gap="medium")
@@ -106,7 +103,8 @@ def _bars(training: StoredTraining, outcome: StrategyOutcome) -> None:
     with saving.exportable("Time in parts", f"{training.name}.time", key="training-time"):
         st.plotly_chart(
             stacked_bars(
-                names, [asdict(candidate.parts_s) for candidate in outcome.candidates], TIME_PARTS, "s a step", "s", dark=dark
+                names, [asdict(candidate.parts_s) for candidate in outcome.candidates], TIME_PARTS, "s a "
+                                                                                                    "step", "s", dark=dark
             ),
             theme=None, key="training-time", config=CONFIG, alt="Seconds of each candidate in parts",
         )  # fmt: skip

@@ -90,7 +90,8 @@ def _scaling(training: StoredTraining, study: dict[str, Any]) -> None:
             entry["devices"],
             entry["samples_per_s"],
             f"{counted(entry['nodes'], 'node')}, {entry['devices']} devices<br>{short(entry['seconds'], 's')} a step, "
-            f"{short(entry['samples_per_s'])} sequences/s<br>${short(per_million[entry['devices']])} a million sequences",
+            f"{short(entry['samples_per_s'])} sequences/s<br>${short(per_million[entry['devices']])} "
+            f"a million sequences",
         )
         for entry in scaled
     ]

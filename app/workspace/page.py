@@ -152,7 +152,8 @@ def _results(workspace: Workspace, artifacts: tuple[Artifact, ...]) -> None:
         named = ", ".join(f"{KIND_WORDS[item.kind]} {item.name}" for item in lost[:5])
         more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
         st.warning(
-            f"The file of {escape_markdown(named)}{more} is gone or empty (a damaged disk, or a power cut). Make it again "
+            f"The file of {escape_markdown(named)}{more} is gone or empty (a damaged disk, or a power "
+            f"cut). Make it again "
             "or remove it; an export leaves it out and says so."
         )
     labels = {(item.kind, item.name): f"{KIND_WORDS[item.kind]}: {item.name}" for item in artifacts}

@@ -83,7 +83,10 @@ def test_a_level_that_is_asked_for_and_not_there_is_a_fault_and_nothing_runs() -
 
 
 def test_isolation_that_fails_after_it_was_found_to_work_is_a_fault_and_nothing_runs() -> None:
-    later = "import torchsplit_core.isolation.sandbox.level as own; own.probe_availability = lambda: own.Availability('', 1, True)\n"
+    later = (
+        "import torchsplit_core.isolation.sandbox.level as own; own.probe_availability = lambda: "
+        "own.Availability('', 1, True)\n"
+    )
     done = told("unshare=EPERM", later + TOLD)
     assert done.returncode == 1 and done.stdout == ""
     assert "could not be isolated as this machine allowed before" in done.stderr

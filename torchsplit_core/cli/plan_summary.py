@@ -83,7 +83,10 @@ def _confidence_lines(request: PlanRequest, outcome: PlanOutcome) -> Iterator[st
     for model in outcome.models:
         carried = model.bytes_across_cuts_per_s
         across = "" if carried is None else f", {formatting.format_figure(carried / MB)} MB/s across its cuts"
-        yield f"{model.name}: throughput {throughputs[model.name]} of {formatting.format_figure(wanted[model.name])} wanted{across}"
+        yield (
+            f"{model.name}: throughput {throughputs[model.name]} of "
+            f"{formatting.format_figure(wanted[model.name])} wanted{across}"
+        )
     if not confidence.meets_low:
         yield f"surest to fail: {formatting.format_surest_to_fail(confidence)}"
     if confidence.next_measurement is not None:

@@ -180,7 +180,8 @@ def _profile(options: argparse.Namespace) -> int:
         )
     if result.environment.get("old_points"):
         print(
-            f"note: {result.environment['old_points']} points kept for this device and software are {OLD_POINTS_TEXT}: they "
+            f"note: {result.environment['old_points']} points kept for this device and software are "
+            f"{OLD_POINTS_TEXT}: they "
             "stay stored and are never taken over.",
             file=sys.stderr,
         )

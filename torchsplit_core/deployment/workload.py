@@ -389,7 +389,8 @@ def _check_manifest(model: PlanModel, variant: Variant, manifest: StageManifest)
             if value.shape is None or not value.shape or not isinstance(value.shape[0], str):
                 raise InputFault(
                     f"models: {model.name}: variants: {variant.name}",
-                    f"the value {value.name} is {_format_shape(value)}, not a tensor whose first dimension is the batch, so "
+                    f"the value {value.name} is {_format_shape(value)}, not a tensor whose first "
+                    f"dimension is the batch, so "
                     "requests of several clients cannot go in one batch",
                     "Give the model such inputs and results; for a cut, forbid this variant and plan again.",
                 )

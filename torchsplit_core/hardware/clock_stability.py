@@ -92,6 +92,7 @@ def instability_words(cores: Sequence[ClockStability]) -> str | None:
     worst = max(unstable, key=lambda stability: stability.window_ratio)
     return (
         f"the cores of this host change speed by a factor of {worst.window_ratio:.2g} by themselves (core "
-        f"{', '.join(str(stability.core) for stability in unstable)}; a fixed loop, medians of 100 ms): times of batches and queues "
+        f"{', '.join(str(stability.core) for stability in unstable)}; a fixed loop, medians of 100 "
+        f"ms): times of batches and queues "
         "part from any one time that is planned with"
     )

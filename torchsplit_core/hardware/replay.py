@@ -216,7 +216,10 @@ def _check(data: Mapping[str, Any]) -> None:
 
 
 def _bad_file(path: Path, problem: str) -> InputFault:
-    remedy = f"Unset {REPLAY_VARIABLE} to ask this machine's driver, or correct the file; its fields stand in ReplayNvml."
+    remedy = (
+        f"Unset {REPLAY_VARIABLE} to ask this machine's driver, or correct the file; its fields "
+        f"stand in ReplayNvml."
+    )
     return InputFault(f"{REPLAY_VARIABLE}={path}", problem, remedy)
 
 

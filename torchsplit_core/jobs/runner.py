@@ -38,7 +38,10 @@ from torchsplit_core.workspace.faults import fault_from_os_error, is_full
 from torchsplit_core.workspace.job_slots import acquire_slot, slot_count
 from torchsplit_core.workspace.store import JobRecord, Store, Workspace
 
-STOPPED_TEXT = "The work stopped before it was done (killed, the disk was full, or the machine restarted). Start it again."
+STOPPED_TEXT = (
+    "The work stopped before it was done (killed, the disk was full, or the machine "
+    "restarted). Start it again."
+)
 """What a job is told to have died of that could not say it itself; what it stored stays."""
 State = Literal["running", "done", "failed", "cancelled"]
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)

@@ -96,7 +96,10 @@ def describe_over_service_limit(request: PlanRequest, slow: Sequence[PlannedMode
         for model_ in slow
     ]
     verb = "is" if len(slow) == 1 else "are"
-    return f"{_count_of_models(len(slow), len(request.models))} {verb} over the service-time limit: {format_names(excesses)}."
+    return (
+        f"{_count_of_models(len(slow), len(request.models))} {verb} over the service-time limit: "
+        f"{format_names(excesses)}."
+    )
 
 
 def describe_missing_figures(request: PlanRequest) -> str:
@@ -149,7 +152,10 @@ def describe_met_but_late(confidence: PlanConfidence, late: Sequence[ExpectedRes
     without_queues = (
         "" if any(response.promised for response in late) else " Without queues every limit holds."
     )
-    return f"{_all_models_met(confidence)}, but under load {_describe_late(late, str(len(confidence.models)))}.{without_queues}"
+    return (
+        f"{_all_models_met(confidence)}, but under load "
+        f"{_describe_late(late, str(len(confidence.models)))}.{without_queues}"
+    )
 
 
 def describe_met_at_nominal(confidence: PlanConfidence, late: Sequence[ExpectedResponse]) -> str:
@@ -157,8 +163,10 @@ def describe_met_at_nominal(confidence: PlanConfidence, late: Sequence[ExpectedR
     failing = [f"{model.name} {format_low_share(model)}" for model in confidence.failing_low]
     under_load = f" Under load {_describe_late(late, str(len(confidence.models)))}." if late else ""
     return (
-        f"{_all_models_met(confidence)} at the nominal figures, but at their low end {len(failing)} of {len(confidence.models)}"
-        f" {'does' if len(failing) == 1 else 'do'} not: {format_names(failing)}.{under_load} {_describe_tightest(confidence)}"
+        f"{_all_models_met(confidence)} at the nominal figures, but at their low end {len(failing)} "
+        f"of {len(confidence.models)}"
+        f" {'does' if len(failing) == 1 else 'do'} not: {format_names(failing)}.{under_load} "
+        f"{_describe_tightest(confidence)}"
     )
 
 
@@ -196,7 +204,10 @@ def _format_response(response: ExpectedResponse) -> str:
     width = "" if response.exceeds else f" ± {_format_ms(response.width_ms)}"
     if response.high_ms is not None and not response.exceeds:
         width = f", up to {_format_ms(response.high_ms)} as the host changes its speed"
-    return f"{response.model} p{response.percentile:g} {_format_ms(response.response_ms)}{width} of {_format_ms(response.limit_ms)} ms"
+    return (
+        f"{response.model} p{response.percentile:g} {_format_ms(response.response_ms)}{width} of "
+        f"{_format_ms(response.limit_ms)} ms"
+    )
 
 
 def _format_ms(value: float | None) -> str:

@@ -78,7 +78,8 @@ def regrets(steps: Sequence[StepComparison]) -> tuple[float, ...]:
 def format_errors(errors: Sequence[FamilyError]) -> list[str]:
     """A line a family and, of several, one for all: medians over the families."""
     formatted = [
-        f"{family.family}: {family.rows} rows, error median {family.median:.1%}, mean {family.mean:.1%}, p90 {family.p90:.1%}, "
+        f"{family.family}: {family.rows} rows, error median {family.median:.1%}, mean "
+        f"{family.mean:.1%}, p90 {family.p90:.1%}, "
         f"bias {family.bias:+.1%}, {family.coverage:.0%} inside the interval"
         + (
             f", regret at most {max(family.regrets):.1%} in {len(family.regrets)} groups"
@@ -90,7 +91,8 @@ def format_errors(errors: Sequence[FamilyError]) -> list[str]:
     if len(errors) > 1:
         every = [value for family in errors for value in family.regrets]
         formatted.append(
-            f"all {len(errors)} families: median of medians {statistics.median(family.median for family in errors):.1%}, "
+            f"all {len(errors)} families: median of medians "
+            f"{statistics.median(family.median for family in errors):.1%}, "
             f"median of p90 {statistics.median(family.p90 for family in errors):.1%}, mean coverage "
             f"{statistics.fmean(family.coverage for family in errors):.0%}"
             + (f", regret at most {max(every):.1%} in {len(every)} groups" if every else "")

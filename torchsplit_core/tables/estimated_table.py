@@ -114,7 +114,8 @@ class EstimatedTable:
         if self.query_errors is not None:
             sentences.append(
                 f"against the query's own throughputs: median error {self.query_errors.median_error:.1%}, p90 "
-                f"{self.query_errors.p90_error:.1%}, {self.query_errors.inside_interval} of {self.query_errors.rows} inside their interval"
+                f"{self.query_errors.p90_error:.1%}, {self.query_errors.inside_interval} of "
+                f"{self.query_errors.rows} inside their interval"
             )
         return "; ".join(sentences)
 

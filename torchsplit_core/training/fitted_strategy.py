@@ -103,7 +103,8 @@ def fit_to_world_size(strategy: RunStrategy, processes: int) -> RunStrategy:
     if processes < 1 or processes % replica_size:
         raise InputFault(
             "--processes",
-            f"is {processes}, not a multiple of the {replica_size} that hold a copy of the model (tensor {choices.tensor})",
+            f"is {processes}, not a multiple of the {replica_size} that hold a copy of the model "
+            f"(tensor {choices.tensor})",
             f"Give {replica_size} or a multiple.",
         )
     data = processes // replica_size

@@ -101,7 +101,8 @@ class ArchiveReader:
         if entry.file_size > max_bytes:
             raise InputFault(
                 "archive",
-                f"holds {quoted(entry_name)} of {entry.file_size} bytes, above the largest that is read, {max_bytes >> 20} MiB",
+                f"holds {quoted(entry_name)} of {entry.file_size} bytes, above the largest that is "
+                f"read, {max_bytes >> 20} MiB",
                 "Export less at once.",
             )
         return self._unpacked(entry)

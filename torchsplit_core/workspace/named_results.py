@@ -7,7 +7,9 @@ a model stand under its name and their largest number of stages.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from torchsplit_core.values import (
     PlacementFrontier,
@@ -25,9 +27,8 @@ SCENARIO_KINDS = ("plan_request", "plan", "measurement")
 PLACEMENT_KINDS = ("placement_request", "placement", "placement_frontier")
 TRAINING_KINDS = ("strategy_request", "strategy")
 """The kinds of results that share a name."""
-_ANSWERED_SETTINGS = {"placement": "placement {} answers", "placement_frontier": "placement curve {} answers",
-          "strategy": "strategy {} answers"}  # fmt: skip
-"""The settings that hold the SHA-256 of the request which the result of that kind and name answers."""
+Request = PlanRequest | PlacementRequest | StrategyRequest
+Outcome = PlanOutcome | PlacementOutcome | PlacementFrontier | StrategyOutcome
 
 
 def evaluation_name(*, quick: bool) -> str:
@@ -74,75 +75,75 @@ def remove(workspace: Workspace, kinds: tuple[str, ...], name: str) -> None:
         workspace.remove(kind, name)
 
 
-def store_outcome(
-    workspace: Workspace,
-    name: str,
-    request: PlanRequest | PlacementRequest | StrategyRequest,
-    outcome: PlanOutcome | PlacementOutcome | PlacementFrontier | StrategyOutcome,
-) -> None:
-    """Store an outcome beside the request that it answers.
+def store_outcome(workspace: Workspace, name: str, request: Request, outcome: Outcome) -> None:
+    """Store an outcome beside the request that it answers; nothing where that request was edited meanwhile.
 
-    Where the request was edited meanwhile nothing is stored: the edit asks for an answer of its own. A plan and its
-    request become a version of their scenario.
+    A plan and its request become a version of their scenario.
     """
-    request_kind = _request_kind(request)
-    sha256 = sha256_of(workspace, request_kind, name)
-    if not sha256 or workspace.get(request_kind, name) != request:
+    row = _OUTCOME_KINDS[type(outcome)]
+    sha256 = sha256_of(workspace, row.request_kind, name)
+    if not sha256 or workspace.get(row.request_kind, name) != request:
         return
-    kind = _outcome_kind(outcome)
-    workspace.put(kind, name, outcome)
-    if kind == "plan":
+    workspace.put(row.kind, name, outcome)
+    if row.setting:
+        workspace.set_setting(row.setting.format(name), sha256)
+    if isinstance(outcome, PlanOutcome):
         from torchsplit_core.workspace.versions import VersionStore
 
         VersionStore(workspace, name).save("")
-    if kind in _ANSWERED_SETTINGS:
-        workspace.set_setting(_ANSWERED_SETTINGS[kind].format(name), sha256)
 
 
-def _request_kind(request: PlanRequest | PlacementRequest | StrategyRequest) -> str:
-    if isinstance(request, StrategyRequest):
-        return "strategy_request"
-    return "plan_request" if isinstance(request, PlanRequest) else "placement_request"
-
-
-def strategy_is_current(workspace: Workspace, name: str) -> bool:
-    """Whether the strategy under a name is the answer to the request there.
-
-    One that came in an archive, which has no settings, counts as that: nothing in it says otherwise.
-    """
-    request_sha256 = workspace.setting(_ANSWERED_SETTINGS["strategy"].format(name))
-    return not request_sha256 or request_sha256 == sha256_of(workspace, "strategy_request", name)
+def is_current(workspace: Workspace, name: str, request: Request, outcome: Outcome) -> bool:
+    """Whether the outcome stored under a name answers the request there, not an earlier state of it."""
+    row = _OUTCOME_KINDS[type(outcome)]
+    answered = workspace.setting(row.setting.format(name)) if row.setting else ""
+    if answered:
+        return bool(answered == sha256_of(workspace, row.request_kind, name))
+    return row.answers(request, outcome)
 
 
 def plan_is_current(request: PlanRequest, outcome: PlanOutcome) -> bool:
-    """Whether the plan is the answer to this request, not to an earlier state of it."""
+    """Whether the plan answers this request, not an earlier state of it."""
     from torchsplit_core.planning.request.hash import request_hash
 
     return outcome.request_sha256 == request_hash(request)
 
 
-def placement_is_current(
-    workspace: Workspace, name: str, request: PlacementRequest, outcome: PlacementOutcome | PlacementFrontier
-) -> bool:
-    """Whether what is stored under a name is the answer to the request there, not to an earlier state of it."""
-    request_sha256 = workspace.setting(_ANSWERED_SETTINGS[_outcome_kind(outcome)].format(name))
-    if request_sha256:
-        return bool(request_sha256 == sha256_of(workspace, "placement_request", name))
-    # A workspace that came as an archive has no settings: then the outcome is checked against the request.
+def _keeps_rules(request: PlacementRequest, outcome: PlacementOutcome) -> bool:
     from torchsplit_core.placement import violations
-    from torchsplit_core.placement.frontier import frontier_violations
 
-    if isinstance(outcome, PlacementFrontier):
-        return not any(frontier_violations(request, outcome))
     return not any(violations(request, outcome))
 
 
-def _outcome_kind(outcome: PlanOutcome | PlacementOutcome | PlacementFrontier | StrategyOutcome) -> str:
-    if isinstance(outcome, PlanOutcome):
-        return "plan"
-    if isinstance(outcome, StrategyOutcome):
-        return "strategy"
-    return "placement" if isinstance(outcome, PlacementOutcome) else "placement_frontier"
+def _frontier_keeps_rules(request: PlacementRequest, outcome: PlacementFrontier) -> bool:
+    from torchsplit_core.placement.frontier import frontier_violations
+
+    return not any(frontier_violations(request, outcome))
+
+
+@dataclass(frozen=True, slots=True)
+class _OutcomeKind:
+    """A kind of outcome, the kind of request that it answers, and how to tell which request that was.
+
+    `setting` holds the SHA-256 of the request answered. Without one (a plan names its request, an archive has no
+    settings) `answers` compares the two.
+    """
+
+    kind: str
+    request_kind: str
+    setting: str
+    answers: Callable[[Any, Any], bool]
+
+
+_OUTCOME_KINDS: Mapping[type, _OutcomeKind] = {
+    PlanOutcome: _OutcomeKind("plan", "plan_request", "", plan_is_current),
+    PlacementOutcome: _OutcomeKind("placement", "placement_request", "placement {} answers", _keeps_rules),
+    PlacementFrontier: _OutcomeKind(
+        "placement_frontier", "placement_request", "placement curve {} answers", _frontier_keeps_rules
+    ),
+    # Nothing in a strategy contradicts its request.
+    StrategyOutcome: _OutcomeKind("strategy", "strategy_request", "strategy {} answers", lambda *_: True),
+}
 
 
 def partition_name(model: str, stages: int) -> str:

@@ -42,7 +42,8 @@ def render(workspace: Workspace, profiles: Mapping[str, Profile]) -> None:
         first, second, pairs = sides
         if not pairs:
             st.info(
-                f"{escape_markdown(first)} and {escape_markdown(second)} have no point in common: the same device, slice, batch size and "
+                f"{escape_markdown(first)} and {escape_markdown(second)} have no point in common: the "
+                f"same device, slice, batch size and "
                 "number of processes. Measure one of them where the other was measured."
             )
             return

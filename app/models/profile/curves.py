@@ -212,10 +212,14 @@ def describe_advice(fit: ProfileFit) -> str:
         if point.slices_measured == 1
         else "; the least certain is"
     )
-    known = f"measured on {count} of {escape_markdown(fit.gpu_type)}{only} {escape_markdown(point.widest)}, by a factor of "
+    known = (
+        f"measured on {count} of {escape_markdown(fit.gpu_type)}{only} "
+        f"{escape_markdown(point.widest)}, by a factor of "
+    )
     if point.width_after > 1 + HELPS * (point.width_now - 1):
         return f"{known}{short(point.width_now)} either way. No single measurement would change that much."
     return (
-        f"{known}{short(point.width_now)} either way. Measuring {escape_markdown(point.next_slice)} at batch {point.batch_size} "
+        f"{known}{short(point.width_now)} either way. Measuring {escape_markdown(point.next_slice)} "
+        f"at batch {point.batch_size} "
         f"would help most: to a factor of {short(point.width_after)}."
     )

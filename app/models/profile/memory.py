@@ -42,7 +42,8 @@ def render(profiles: Mapping[str, Profile]) -> None:
         bars, failed = bars_of(profile, place)
         if not bars and not failed:
             st.info(
-                f"The rows of {escape_markdown(name)} on {escape_markdown(place.label)} do not say how much memory they needed. "
+                f"The rows of {escape_markdown(name)} on {escape_markdown(place.label)} do not say "
+                f"how much memory they needed. "
                 "Measure the model here, or import a table with a memory column."
             )
             return

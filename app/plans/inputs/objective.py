@@ -41,7 +41,8 @@ def render(editor: DraftEditor) -> None:
     )  # fmt: skip
     field_rows(
         "Objective", COLUMNS, [shown], key=editor.key("objective"), more=MORE,
-        fold="Tenants and penalties", stacked=True, on_edits=lambda edits: editor.apply_edits("objective", edits, apply_edit),
+        fold="Tenants and "
+             "penalties", stacked=True, on_edits=lambda edits: editor.apply_edits("objective", edits, apply_edit),
     )  # fmt: skip
 
 

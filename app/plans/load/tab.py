@@ -233,7 +233,8 @@ def _render_max_load(name: str, simulated: SimulationRequest, percentile: Percen
         )
         question = runs.max_load_request(simulated, percentile)
         st.caption(
-            f"Simulated with {exact(question.requests_per_model)} requests in each of {question.replications} runs a model."
+            f"Simulated with {exact(question.requests_per_model)} requests in each of "
+            f"{question.replications} runs a model."
         )
     return False
 

@@ -109,7 +109,8 @@ def _describe_missing(nothing: Sequence[PlanModel], *, replaceable: bool) -> str
         else "Upload"
     )
     parts.append(
-        f"{other} {'its file' if single else 'their files'} under Models, measure {'it' if single else 'them'} there and "
+        f"{other} {'its file' if single else 'their files'} under Models, measure "
+        f"{'it' if single else 'them'} there and "
         "plan again."
     )
     return " ".join(parts)

@@ -201,7 +201,8 @@ def _outcome(
         if measurement.request_sha256 != plan.request_sha256:
             widgets.badge("of an earlier plan of this scenario: run again", "yellow")
         st.caption(
-            f"{escape_markdown(measurement.host)}; {measurement.duration_s:g}{THIN}s at {measurement.load:g} × the demand"
+            f"{escape_markdown(measurement.host)}; {measurement.duration_s:g}{THIN}s at "
+            f"{measurement.load:g} × the demand"
         )
     for model, source in measurement.in_place.items():
         st.caption(escape_markdown(f"{source} ran in place of {model}."))

@@ -98,12 +98,12 @@ def test_a_curve_is_asked_for_and_goes_with_its_request(page, workspace, started
     press(page("place", workspace), "Trace the curve")
     assert started == [(PLACEMENT_FRONTIER, RequestParameters("tiny"))]
     placement_frontier_job(workspace, RequestParameters("tiny"), ignore_progress)
-    assert placements.curve_of(workspace, placements.load(workspace, "tiny")) is not None
+    assert placements.curve_of(workspace, PLACEMENT.load(workspace, "tiny")) is not None
     copied = import_workspace(workspace.store, export_workspace(workspace))
-    assert placements.curve_of(copied, placements.load(copied, "tiny")) is not None
+    assert placements.curve_of(copied, PLACEMENT.load(copied, "tiny")) is not None
     for changed in (workspace, copied):
         changed.put("placement_request", "tiny", replace(example(), communication_efficiency=0.5))
-        assert placements.curve_of(changed, placements.load(changed, "tiny")) is None
+        assert placements.curve_of(changed, PLACEMENT.load(changed, "tiny")) is None
     PLACEMENT.forget(workspace, "tiny")
     assert not workspace.artifacts("placement_frontier")
 
@@ -133,7 +133,7 @@ def test_what_is_not_proven_is_drawn_hollow_down_to_its_bound():
 
 def test_a_curve_without_points_says_why(page, workspace):
     place_it(workspace, "tiny", example())
-    kept = placements.load(workspace, "tiny")
+    kept = PLACEMENT.load(workspace, "tiny")
     workspace.put("placement_frontier", "tiny", PlacementFrontier("timeout", message="No time was left."))
     workspace.set_setting("placement curve tiny answers", kept.sha256)
     opened = page("place", workspace)
@@ -161,7 +161,7 @@ def test_ways_are_compared_in_a_job_and_shown_for_this_very_request(page, worksp
     assert "has 100 allocations, 420 connections and 1,041 variables" in said(page("place", workspace))
     assert set(listed["proof"]) == {"proven optimal"}
     workspace.put("placement_request", "tiny", replace(example(), max_gpus_per_segment=3))
-    assert comparison.stored_comparison(workspace, placements.load(workspace, "tiny")) == []
+    assert comparison.stored_comparison(workspace, PLACEMENT.load(workspace, "tiny")) == []
     with pytest.raises(InputFault, match="Compare the ways again"):
         ways_job(workspace, parameters, ignore_progress)
 

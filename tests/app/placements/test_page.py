@@ -17,7 +17,7 @@ from app.charts.pipeline import (
     type_colours,
 )
 from app.placements import form, new_form, outcome_tables
-from app.session import dropped_files, placements
+from app.session import dropped_files
 from app.session.result_kind import PLACEMENT
 from tests.support.app.page import field, metrics, press, said
 from tests.support.app.placement_page import example, number, place_it
@@ -102,9 +102,9 @@ def test_files_give_back_what_is_stored(page, placed, files):
 
 def test_an_outcome_from_an_archive_is_checked_against_its_request(placed):
     copied = import_workspace(placed.store, export_workspace(placed))
-    assert placements.load(copied, "tiny").is_current
+    assert PLACEMENT.load(copied, "tiny").is_current
     copied.put("placement_request", "tiny", replace(example(), communication_efficiency=0.5))
-    assert not placements.load(copied, "tiny").is_current
+    assert not PLACEMENT.load(copied, "tiny").is_current
 
 
 def test_dropped_files_stand_beside_each_other(workspace):
@@ -112,7 +112,7 @@ def test_dropped_files_stand_beside_each_other(workspace):
     outcome = workflow.place(example())
     artifact = dropped_files.store_dropped(workspace, "answer.json", write_text(outcome).encode())
     assert artifact.name == "mine" and PLACEMENT.current(workspace) == "mine"
-    assert placements.load(workspace, "mine").is_current
+    assert PLACEMENT.load(workspace, "mine").is_current
     broken = replace(example(), bandwidth_gib_per_s=((0.0,),))
     with pytest.raises(InputFault):
         dropped_files.store_dropped(workspace, "broken.json", write_text(broken).encode())

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from tests.support.app.values import request
-from tests.support.planning.edits import with_each_model
 from torchsplit_core import workflow
 from torchsplit_core.planning.explanation.applied_change import apply_effect
 from torchsplit_core.planning.explanation.explain import explain_plan

@@ -15,7 +15,7 @@ from torchsplit_core.planning.request.coverage import (
     models_without_figures,
     uncovered_gpu_types,
 )
-from torchsplit_core.values import FleetEntry, InputFault, PlanModel, PlanRequest, Point, Stage, Variant
+from torchsplit_core.values import FleetEntry, InputFault, PlanRequest, Point, Stage, Variant
 
 H100 = "H100-SXM5-80GB"
 

@@ -27,7 +27,7 @@ from torchsplit_core.planning.verification.layout import layout_faults
 from torchsplit_core.planning.verification.models import check_models
 from torchsplit_core.planning.verification.objective import check_objective
 from torchsplit_core.planning.verification.outcome import demand_faults, slice_faults, verify, violations
-from torchsplit_core.values import Colocation, FleetEntry, InternalFault, Objective, PlanOutcome, PlanRequest
+from torchsplit_core.values import Colocation, InternalFault, Objective, PlanOutcome, PlanRequest
 
 CHECK = {
     part.__module__

@@ -17,7 +17,11 @@ KINDS = (
 
 
 def open_page(
-    name: str, workspace: Workspace | str | None = None, *, session: dict[str, Any] | None = None, **query: str
+    name: str,
+    workspace: Workspace | str | None = None,
+    *,
+    session: dict[str, Any] | None = None,
+    **query: str,
 ) -> AppTest:
     """The page in a new session, by an address with these parameters."""
     page = AppTest.from_file(str(ROOT / "pages" / f"{name}.py"), default_timeout=120)

@@ -43,7 +43,8 @@ def card_svg(group: GpuGroup, style: MapStyle, *, places: bool = False) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {height:g}" width="100%"'
         # What can be chosen inside must be heard on its own: a picture hides its parts.
-        f' role="{"group" if places else "img"}" aria-label="{escaped_attribute(describe_card(group))}" fill="currentColor"'
+        f' role="{"group" if places else "img"}" '
+        f'aria-label="{escaped_attribute(describe_card(group))}" fill="currentColor"'
         ' font-family="Source Sans, Source Sans Pro, system-ui, sans-serif">'
         f"{_heading(group, kind)}{body}{_strips(kind, group, below)}</svg>"
     )

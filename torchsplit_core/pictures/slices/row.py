@@ -52,7 +52,8 @@ def row_svg(group: GpuGroup, style: MapStyle, *, places: bool = False) -> str:
     body = f'<svg x="{HEAD:g}" y="0" width="{WIDTH - HEAD:g}" height="{HEIGHT:g}">{"".join(drawn)}</svg>'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {HEIGHT:g}" width="100%"'
-        f' role="{"group" if places else "img"}" aria-label="{escaped_attribute(describe_card(group))}" fill="currentColor"'
+        f' role="{"group" if places else "img"}" '
+        f'aria-label="{escaped_attribute(describe_card(group))}" fill="currentColor"'
         ' font-family="Source Sans, Source Sans Pro, system-ui, sans-serif">'
         f"{_head(group)}{body}</svg>"
     )

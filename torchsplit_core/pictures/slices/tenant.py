@@ -96,7 +96,8 @@ def slice_svg(
         left_over = f"{place_words(item)}: {percent(rest / inner)} of its time is free"
         parts.append(unused(at, rest, (), left_over, height=slice_style.height))
     return (
-        f'<svg class="slice"{chosen_by(place)} x="{left + GAP / 2:g}" y="0" width="{inner:g}" height="{slice_style.height:g}">'
+        f'<svg class="slice"{chosen_by(place)} x="{left + GAP / 2:g}" y="0" width="{inner:g}" '
+        f'height="{slice_style.height:g}">'
         f"{''.join(parts)}{edge(place, inner, slice_style.height)}</svg>"
     )
 
@@ -121,10 +122,13 @@ def _tenant(
     return (
         f'<svg class="tenant" data-model="{escaped_attribute(tenant.model)}"{known} x="{left:.2f}" y="0"'
         f' width="{width:.2f}" height="{slice_style.height:g}"><title>{escaped(title)}</title>'
-        f'<rect class="ground" x=".5" y=".5" width="{max(width - 1, 0.5):.2f}" height="{slice_style.height - 1:g}" rx="4"'
+        f'<rect class="ground" x=".5" y=".5" width="{max(width - 1, 0.5):.2f}" '
+        f'height="{slice_style.height - 1:g}" rx="4"'
         f' fill="{colour}" fill-opacity="{shade(stage):.3g}"/>'
-        f'<rect x=".75" y=".75" width="{max(width - 1.5, 0.5):.2f}" height="{slice_style.height - 1.5:g}" rx="4" fill="none"'
-        f' stroke="{colour}" stroke-width="1.2"/>{_overload(width, load, slice_style) if over and load is not None else ""}'
+        f'<rect x=".75" y=".75" width="{max(width - 1.5, 0.5):.2f}" '
+        f'height="{slice_style.height - 1.5:g}" rx="4" fill="none"'
+        f' stroke="{colour}" '
+        f'stroke-width="1.2"/>{_overload(width, load, slice_style) if over and load is not None else ""}'
         f"{slice_style.words(head, tenant, stage, width, over)}{_gauge(width, colour, load, slice_style, over=over)}</svg>"
     )
 
@@ -134,7 +138,10 @@ def _gauge(width: float, colour: str, load: float | None, slice_style: SliceStyl
     room = width - 2 * GAUGE_MARGIN
     if load is None or room < 2:
         return ""
-    bar = f'x="{GAUGE_MARGIN:g}" y="{slice_style.gauge_top:g}" height="{slice_style.gauge_height:g}" rx="{slice_style.gauge_height / 2:g}"'
+    bar = (
+        f'x="{GAUGE_MARGIN:g}" y="{slice_style.gauge_top:g}" height="{slice_style.gauge_height:g}" '
+        f'rx="{slice_style.gauge_height / 2:g}"'
+    )
     return (
         f'<rect class="headroom" {bar} width="{room:.2f}" fill="currentColor" fill-opacity=".16"/>'
         f'<rect class="load" {bar} width="{room * min(1.0, load):.2f}" fill="{OVER if over else colour}"'
@@ -156,7 +163,8 @@ def _overload(width: float, load: float, slice_style: SliceStyle) -> str:
         )
     return (
         f'<g class="over">{hatch(width, slice_style.height, over=True)}'
-        f'<rect x="1.5" y="1.5" width="{max(width - 4, 0.5):.2f}" height="{slice_style.height - 3:g}" rx="4" fill="none"'
+        f'<rect x="1.5" y="1.5" width="{max(width - 4, 0.5):.2f}" height="{slice_style.height - 3:g}" '
+        f'rx="4" fill="none"'
         f' stroke="{OVER}" stroke-width="2.5"/>{tag}</g>'
     )
 

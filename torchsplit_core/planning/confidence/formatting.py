@@ -128,7 +128,8 @@ def format_measurement(advice: MeasurementAdvice) -> str:
     )
     return (
         f"{advice.model}, stage {advice.stage}, on {advice.gpu_type} {advice.profile}, batch {advice.batch_size}, "
-        f"{advice.processes} {plural}: {advice.basis}, {format_figure(advice.low_rps)} to {format_figure(advice.high_rps)} requests/s; "
+        f"{advice.processes} {plural}: {advice.basis}, {format_figure(advice.low_rps)} to "
+        f"{format_figure(advice.high_rps)} requests/s; "
         f"{settles}"
     )
 

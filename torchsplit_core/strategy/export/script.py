@@ -105,12 +105,16 @@ class _Script:
         nodes = -(-candidate.devices // per_node)
         run = f"torchrun --nproc-per-node {min(per_node, candidate.devices)}"
         if nodes > 1:
-            run = f"torchrun --nnodes {nodes} --nproc-per-node {per_node} --rdzv-backend c10d --rdzv-endpoint HOST:29500"
+            run = (
+                f"torchrun --nnodes {nodes} --nproc-per-node {per_node} --rdzv-backend c10d "
+                f"--rdzv-endpoint HOST:29500"
+            )
         summary = f"A training step divided by a strategy: {describe_choices(candidate.choices)}."
         fitted = "\n".join(wrap(summary, LINE_WIDTH - 3))
         return (
             f'"""{fitted}\n\n'
-            f"Reckoned {candidate.seconds_per_step:.4g} s a step and {candidate.memory_gib.total:.3g} GiB on the fullest device "
+            f"Reckoned {candidate.seconds_per_step:.4g} s a step and {candidate.memory_gib.total:.3g} "
+            f"GiB on the fullest device "
             f"({candidate.basis}, untested on hardware).\n"
             "Written by TorchSplit; it is yours to edit: data, loss and learning rate are placeholders.\n\n"
             f"    {run} THIS_FILE.py\n\n"
@@ -121,7 +125,8 @@ class _Script:
     def _constants(self) -> str:
         candidate, training = self.candidate, self.request.training
         lines = [
-            f"TENSOR, PIPELINE = {candidate.tensor}, {candidate.pipeline}  # the rest of the processes are copies: data",
+            f"TENSOR, PIPELINE = {candidate.tensor}, {candidate.pipeline}  # the rest of the "
+            f"processes are copies: data",
             f"GLOBAL_BATCH, MICRO_BATCH = {training.global_batch}, {candidate.micro_batch}",
             "SEED, RATE = 0, 1e-4",
         ]

@@ -68,7 +68,8 @@ def count_matching_nodes(nodes: Sequence[Mapping[str, Any]], needed: Mapping[str
         )
         raise InputFault(
             "the Ray cluster",
-            f"has {fitting} nodes with {describe_resources(needed)}, needs at least {minimum} (its nodes have: {available})",
+            f"has {fitting} nodes with {describe_resources(needed)}, needs at least {minimum} (its "
+            f"nodes have: {available})",
             "Add nodes, or ask for less.",
         )
     return fitting

@@ -49,8 +49,14 @@ class StageMigration:
         if overrides.under_way is None:
             return
         self._last_duration_s = time.time() - overrides.under_way.began_s
-        words = f"moved {overrides.under_way.what} in {self._last_duration_s:.3g} s, of which {overrides.under_way.written_s:.3g} s"
-        gain = f"a step of {overrides.under_way.predicted_s:.3g} s instead of {overrides.under_way.step_s:.3g} s is predicted"
+        words = (
+            f"moved {overrides.under_way.what} in {self._last_duration_s:.3g} s, of which "
+            f"{overrides.under_way.written_s:.3g} s"
+        )
+        gain = (
+            f"a step of {overrides.under_way.predicted_s:.3g} s instead of "
+            f"{overrides.under_way.step_s:.3g} s is predicted"
+        )
         self.folder.log_event("layers_moved", f"{words} went into the checkpoint; {gain}", 0)
         self.rebalancer.completed_move = overrides.under_way
         # At worst it is told twice.

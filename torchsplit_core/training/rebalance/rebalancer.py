@@ -146,7 +146,10 @@ class Rebalancer:
             return
         self.feed.shares = tuple(float(count) for count in counts)
         slowest = seconds.index(max(seconds))
-        words = f"samples of a step by rank: {_format_counts(counts)} instead of {_format_counts(before)} after step {step}"
+        words = (
+            f"samples of a step by rank: {_format_counts(counts)} instead of "
+            f"{_format_counts(before)} after step {step}"
+        )
         ratio = max(seconds) / min(seconds)
         self._log_event(
             "balanced",
@@ -170,7 +173,10 @@ class Rebalancer:
         self.pending_move = balancer.propose(reports, steps_left)
         if self.pending_move:
             rank = self.pending_move.longest % balancer.processes * self.feed.ranks
-            words = f"moves {self.pending_move.what} after step {step}: {self.pending_move.why}; {steps_left} steps are left"
+            words = (
+                f"moves {self.pending_move.what} after step {step}: {self.pending_move.why}; "
+                f"{steps_left} steps are left"
+            )
             self._log_event("layers_moving", f"{words}, the move takes about {reports[0].move_s:.3g} s", rank)
 
     def _log_measured(self, move: PendingMove, step_s: float) -> None:

@@ -96,7 +96,8 @@ class StageBalancer:
             return None
         self._reset()
         why = (
-            f"a micro-batch takes {_format_seconds(before)} in the stages (measured), {_format_seconds(after)} are reckoned; a step of "
+            f"a micro-batch takes {_format_seconds(before)} in the stages (measured), "
+            f"{_format_seconds(after)} are reckoned; a step of "
             f"{step_s:.3g} s is predicted to take {predicted_s:.3g} s, {1 - predicted_s / step_s:.0%} less"
         )
         longest = before.index(max(before))

@@ -12,7 +12,7 @@ from tests.support.app.page import field, press, said, turn_to
 from tests.support.app.values import request
 from torchsplit_core import workflow
 from torchsplit_core.files import read_text
-from torchsplit_core.jobs.job_kinds import RequestParameters
+from torchsplit_core.jobs.job_kinds import EXPLAIN, RequestParameters
 from torchsplit_core.planning.comparison.plan_comparison import compare
 from torchsplit_core.planning.infeasibility.notes import unsettled_notes
 from torchsplit_core.planning.request.hash import request_hash
