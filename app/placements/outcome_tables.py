@@ -102,7 +102,8 @@ def single_pipeline(outcome: PlacementOutcome, number: int) -> PlacementOutcome:
         return outcome
     replica = outcome.replicas[number]
     return replace(
-        outcome, throughput=replica.throughput, bound=None, gap=None, latency_s=replica.latency_s, segments=replica.segments,
+        outcome, throughput=replica.throughput, bound=None, gap=None, latency_s=replica.latency_s,
+        segments=replica.segments,
         links=replica.links, replicas=(), sequences_in_flight=replica.sequences_in_flight,
     )  # fmt: skip
 

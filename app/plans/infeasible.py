@@ -91,7 +91,8 @@ def _chips(workspace: Workspace, name: str, plan: PlanOutcome, relaxations: Sequ
     with st.container(horizontal=True, key="ways-out"):
         for number, relaxation in enumerate(relaxations):
             if st.button(
-                escape_markdown(chip_label(relaxation, plan)), key=f"way-out-{number}", help=escape_markdown(chip_help(relaxation, plan)),
+                escape_markdown(chip_label(relaxation, plan)), key=f"way-out-{number}",
+                help=escape_markdown(chip_help(relaxation, plan)),
                 type="primary" if number == 0 else "secondary",
             ):  # fmt: skip
                 stored = read(workspace, "plan_request", name)

@@ -347,7 +347,8 @@ def _outcome(
     demands = {model.name: model.demand_rps for model in request.models} if request else None
     with st.container(border=True):
         slice_map.render(
-            plan, request, colours, title="Slices", key="slices", file=file, chosen=drawer.selected_place(workspace, name),
+            plan, request, colours, title="Slices", key="slices", file=file,
+            chosen=drawer.selected_place(workspace, name),
             on_place=partial(drawer.choose, workspace, name),
             on_model=partial(drawer.choose_model, workspace, name),
         )  # fmt: skip

@@ -108,7 +108,8 @@ def _table(
     # Another set of rows is another table: a selection is by their numbers. So is one that was chosen elsewhere.
     key = f"runs-table {hash(tuple(names))} {st.session_state.get(TURN, 0)}"
     event = st.dataframe(
-        table.style_frame(made, places, theme_name(st.context.theme.type == "dark")), hide_index=True, placeholder=UNKNOWN,
+        table.style_frame(made, places, theme_name(st.context.theme.type == "dark")), hide_index=True,
+        placeholder=UNKNOWN,
         alt="Training runs: select those to draw", key=key, on_select="rerun", selection_mode="multi-row",
         selection_default={"selection": {"rows": [names.index(name) for name in before if name in names]}},
         height=(min(len(rows), MOST_ROWS) + 1) * ROW_PX + EDGE_PX,
@@ -167,7 +168,8 @@ def _render_comparison(views: Mapping[str, RunView], places: Mapping[str, int]) 
     with saving.exportable(settings.figure, f"runs.{settings.figure.replace('/', '-')}", key="runs-picture"):
         st.plotly_chart(
             curves(
-                [curve(name, places[name], view, settings) for name, view in drawn.items()], settings.figure, UNITS[settings.figure],
+                [curve(name, places[name], view, settings) for name, view in drawn.items()], settings.figure,
+                UNITS[settings.figure],
                 dark=st.context.theme.type == "dark", along=settings.along, logarithmic=settings.logarithmic,
                 height_px=PICTURE_PX,
             ),

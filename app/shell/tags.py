@@ -36,7 +36,8 @@ def render_field(
         st.session_state[state] = list(result_kind.tags(workspace).get(name, ()))
 
     st.multiselect(
-        label or "Tags", list(dict.fromkeys((*options, *current, *st.session_state[state]))), key=state, on_change=store,
+        label or "Tags", list(dict.fromkeys((*options, *current, *st.session_state[state]))), key=state,
+        on_change=store,
         accept_new_options=True, placeholder="Add a tag: type a word and press Enter",
         label_visibility="visible" if label else "collapsed", width="stretch" if label else FIELD_PX,
     )  # fmt: skip

@@ -103,8 +103,8 @@ def _bars(training: StoredTraining, outcome: StrategyOutcome) -> None:
     with saving.exportable("Time in parts", f"{training.name}.time", key="training-time"):
         st.plotly_chart(
             stacked_bars(
-                names, [asdict(candidate.parts_s) for candidate in outcome.candidates], TIME_PARTS, "s a "
-                                                                                                    "step", "s", dark=dark
+                names, [asdict(candidate.parts_s) for candidate in outcome.candidates], TIME_PARTS,
+                "s a step", "s", dark=dark,
             ),
             theme=None, key="training-time", config=CONFIG, alt="Seconds of each candidate in parts",
         )  # fmt: skip

@@ -197,7 +197,8 @@ def _node_from_dict(entry: Any, index: int, intern: Any) -> GraphNode:
     arguments = _arguments(entry, len(read), f"{where}.arguments", intern)
     sizes = None if shape is None else tuple(_size(dimension, f"{where}.shape") for dimension in shape)
     return GraphNode(
-        intern(name, name), kind, op, target, read, module, intern(sizes, sizes), intern(dtype, dtype), size, source, code,
+        intern(name, name), kind, op, target, read, module, intern(sizes, sizes), intern(dtype, dtype), size,
+        source, code,
         arguments,
     )  # fmt: skip
 

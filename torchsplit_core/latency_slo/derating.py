@@ -184,7 +184,8 @@ class DeratedRequests:
     def isolated_rps(self, gpus: tuple[PlannedGpu, ...]) -> dict[str, float]:
         """By model the requests/s of its least stage, each instance as if it served alone; of derived plans only."""
         carried = {
-            (name, derated.variant.name, stage.name, rate.point.gpu_type, rate.point.profile, derated.share): rate.rate_rps
+            (name, derated.variant.name, stage.name, rate.point.gpu_type, rate.point.profile,
+            derated.share): rate.rate_rps
             for name, variants in self.derated_variants.items()
             for derated in variants
             for stage, rates in zip(derated.variant.stages, derated.stages, strict=True)

@@ -1,4 +1,4 @@
-"""How to train: the seconds and memory of a step, estimated from sizes without the GPUs, and the search over strategies.
+"""How to train: seconds and memory of a step, estimated from sizes without GPUs, and the search over strategies.
 
 `estimate` is a pure function of frozen values (some 20 µs); constants and their sources stand in data/constants.json.
 """

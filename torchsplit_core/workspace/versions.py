@@ -161,7 +161,8 @@ class VersionStore:
             else [figures.least, figures.total_rps, figures.gpus_used, figures.slices],
         }
         row = (
-            number, saved_at, request_artifact.sha256, _sha256(plan_artifact), request, None if plan is None else compress_text(plan),
+            number, saved_at, request_artifact.sha256, _sha256(plan_artifact), request,
+            None if plan is None else compress_text(plan),
             json.dumps(details),
         )  # fmt: skip
         with self.workspace.store.connect(write=True) as database:

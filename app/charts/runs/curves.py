@@ -114,7 +114,8 @@ def _event_marks(figure: go.Figure, run_curves: Sequence[RunCurve], theme: Theme
             seen = True
             figure.add_trace(
                 go.Scatter(
-                    x=[happened.at for happened in matching], y=[happened.value for happened in matching], mode="markers",
+                    x=[happened.at for happened in matching], y=[happened.value for happened in matching],
+                    mode="markers",
                     showlegend=False, legendgroup=html.escape(curve.label),
                     marker={
                         "symbol": symbol, "size": size, "color": colour_of(curve.place),

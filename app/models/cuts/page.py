@@ -178,7 +178,8 @@ def _pictures(workspace: Workspace, name: str, shown: CutsView) -> None:
         st.header("All cuts: less is better both ways", anchor=False)
         with saving.exportable("Cuts", f"{name}.cuts", key="partition-front"):
             st.plotly_chart(
-                pareto_front(dots(shown), study.last.bound_ms, OBJECTIVE_LABELS[study.objective], dark=dark), theme=None,
+                pareto_front(dots(shown), study.last.bound_ms, OBJECTIVE_LABELS[study.objective], dark=dark),
+                theme=None,
                 key="partition-front", config=CONFIG, selection_mode="points",
                 on_select=lambda: _clicked(workspace, name),
                 alt="Each cut by its slowest stage and the bytes that cross it; the table below has the figures",

@@ -172,7 +172,8 @@ def _changes(explanation: PlanExplanation, kind: str, of_tiers: int) -> str:
     if len(left) <= MOST_OPEN:
         settled, left = shown, []
     rows = [
-        f"<tr><td>{html.escape(text)}</td><td>{html.escape(descriptions.describe_effect(change, kind, of_tiers))}</td></tr>"
+        f"<tr><td>{html.escape(text)}</td><td>"
+        f"{html.escape(descriptions.describe_effect(change, kind, of_tiers))}</td></tr>"
         for text, change in settled
     ]
     if left:

@@ -94,7 +94,8 @@ def _where(given: FleetGpu, gpu: ManualGpu, start: int) -> str:
 
 
 def _slice(
-    key: str, given: FleetGpu, gpu: ManualGpu, start: int, request: PlanRequest, put: Callable[[ManualSlice | None], None]
+    key: str, given: FleetGpu, gpu: ManualGpu, start: int, request: PlanRequest,
+    put: Callable[[ManualSlice | None], None]
 ) -> None:  # fmt: skip
     item = slice_at(gpu, start)
     now: Place = (item.profile, item.start) if item else NO_SLICE

@@ -135,7 +135,8 @@ def _pictures(
         with saving.exportable("Sweep", f"{name}.sweep", key="sweep-curve"):
             st.plotly_chart(
                 curve(
-                    marks(stored_sweep, points, shown, chosen, responses), formatting.axis_title(stored_sweep.what), y_title, level,
+                    marks(stored_sweep, points, shown, chosen, responses),
+                    formatting.axis_title(stored_sweep.what), y_title, level,
                     level_text="its limit" if by_limit else "its demand", dark=dark,
                 ),
                 theme=None, key="sweep-curve", config=CONFIG, selection_mode="points",
@@ -152,7 +153,8 @@ def _pictures(
         st.header("GPUs used against the worst-served model", anchor=False)
         with saving.exportable("GPUs used", f"{name}.sweep-gpus", key="sweep-front"):
             st.plotly_chart(
-                pareto_front(plan_dots(stored_sweep, points, chosen), dark=dark), theme=None, key="sweep-front", config=CONFIG,
+                pareto_front(plan_dots(stored_sweep, points, chosen), dark=dark), theme=None,
+                key="sweep-front", config=CONFIG,
                 selection_mode="points", on_select=lambda: _clicked(name, "sweep-front", values),
                 alt="Each plan by GPUs used and its worst-served model; the table below has the figures",
             )  # fmt: skip

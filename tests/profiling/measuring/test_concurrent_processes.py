@@ -24,7 +24,8 @@ pytestmark = pytest.mark.torch
 def crowd(folder: Path, body: str, sizes: tuple[int, ...], **options: Any) -> MeasuredModel:
     source, graph = written(folder, body)
     return measure(
-        source, graph, CPU, batch_sizes=sizes, trust=True, settings=MeasurementSettings(point_budget_s=0.05), processes=2,
+        source, graph, CPU, batch_sizes=sizes, trust=True, settings=MeasurementSettings(point_budget_s=0.05),
+        processes=2,
         exporter="tests.support.profiling.export:exporter",
         describer="torchsplit_core.tracing.export:describe_program", **options,
     )  # fmt: skip

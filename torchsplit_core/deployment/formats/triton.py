@@ -115,7 +115,8 @@ class TritonPythonModel:
         self.datatypes = json.loads(parameters["datatypes"])
         self.inputs = [entry["name"] for entry in config["input"]]
         self.outputs = [entry["name"] for entry in config["output"]]
-        self.servers = LoadBalancer(tuple(RouteServer(url, weight) for url, weight in json.loads(parameters["servers"])))
+        servers = json.loads(parameters["servers"])
+        self.servers = LoadBalancer(tuple(RouteServer(url, weight) for url, weight in servers))
         self.loop = asyncio.new_event_loop()
 
     def execute(self, requests):

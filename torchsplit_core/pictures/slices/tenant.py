@@ -129,7 +129,8 @@ def _tenant(
         f'height="{slice_style.height - 1.5:g}" rx="4" fill="none"'
         f' stroke="{colour}" '
         f'stroke-width="1.2"/>{_overload(width, load, slice_style) if over and load is not None else ""}'
-        f"{slice_style.words(head, tenant, stage, width, over)}{_gauge(width, colour, load, slice_style, over=over)}</svg>"
+        f"{slice_style.words(head, tenant, stage, width, over)}"
+        f"{_gauge(width, colour, load, slice_style, over=over)}</svg>"
     )
 
 

@@ -91,8 +91,9 @@ def measure(
             _add_known_points(log, known)
         try:
             with handed_on() as (carried, folders):
+                module = "child" if processes == 1 else "concurrent_processes"
                 run_limited(
-                    f"torchsplit_core.profiling.measuring.{'child' if processes == 1 else 'concurrent_processes'}:measure_in_child",
+                    f"torchsplit_core.profiling.measuring.{module}:measure_in_child",
                     _child_arguments(parsed.text, device, sizes, trust, settings, functions, log, known)
                     | {"telemetry": carried, "processes": processes},
                     limits=_limits(device, len(sizes or ()) or MOST_BATCH_SIZES, settings, memory_bytes),

@@ -97,7 +97,8 @@ class _Script:
         elif not self.ddp:
             body += parallel_template.AVERAGE
         body += self._pipeline_main() if candidate.pipeline > 1 else self._plain_main()
-        return f"{self._head()}{imports_of(body + parallel_template.END)}{self._constants()}{body}{parallel_template.END}"
+        body += parallel_template.END
+        return f"{self._head()}{imports_of(body)}{self._constants()}{body}"
 
     def _head(self) -> str:
         candidate = self.candidate
