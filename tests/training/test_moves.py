@@ -30,7 +30,7 @@ from torchsplit_core.training.rebalance.migration import StageMigration
 from torchsplit_core.training.rebalance.overrides import (
     PendingMove,
     RunOverrides,
-    apply_overrides,
+    fit_attempt,
     read_overrides,
     save_overrides,
 )
@@ -106,13 +106,13 @@ PIPELINE = strategy(pipeline=2, micro_batch=4)
 
 def test_later_starts_of_a_command_go_on_with_the_new_stages_where_they_have_as_many(tmp_path: Path) -> None:
     options = RunOptions(balance=True)
-    assert apply_overrides(PIPELINE, options, tmp_path) == (PIPELINE, options)
+    assert fit_attempt(PIPELINE, options, tmp_path, PIPELINE.choices.devices) == (PIPELINE, options)
     save_overrides(tmp_path, KEPT)
     assert read_overrides(tmp_path) == KEPT
-    found, as_before = apply_overrides(PIPELINE, options, tmp_path)
+    found, as_before = fit_attempt(PIPELINE, options, tmp_path, PIPELINE.choices.devices)
     assert (found.layers, found.choices.micro_batch, as_before) == ((3, 1), 2, options)
     for stages in (1, 3):
-        found, _ = apply_overrides(strategy(pipeline=stages, micro_batch=4), options, tmp_path)
+        found, _ = fit_attempt(strategy(pipeline=stages, micro_batch=4), options, tmp_path, stages)
         assert found.layers == () and found.choices.micro_batch == 2
 
 
@@ -121,7 +121,7 @@ def test_blocks_go_back_where_memory_runs_out_and_only_then_passes_become_smalle
     save_overrides(tmp_path, KEPT)
     launch._reduce_memory(folder, PIPELINE, options, lost)
     assert read_overrides(tmp_path) == RunOverrides(micro_batch=2, stay=True, moved_s=5.0, move_s=2.0)
-    found, staying = apply_overrides(PIPELINE, options, tmp_path)
+    found, staying = fit_attempt(PIPELINE, options, tmp_path, PIPELINE.choices.devices)
     assert (found.layers, staying.balance) == ((), False)
     assert (
         "rank 1 ran out of memory: the blocks that moved go back"

@@ -1,4 +1,4 @@
-"""A strategy's file as what a run does: the choices, brought to the processes that there are, and what is refused."""
+"""The strategy that a run carries out: read from a file's value, checked, and fitted to the number of processes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from torchsplit_core.strategy.supported import unsupported_choices
 from torchsplit_core.training.rebalance.batch_balancer import check_balance
 from torchsplit_core.training.sampling import check_shares
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
 from torchsplit_core.values.strategy.request import StrategyRequest
 from torchsplit_core.values.strategy.run import PredictedStep, RunOptions, RunStrategy
-from torchsplit_core.values.training import RUN_PRECISIONS, SHARDED, ParallelConfig, Precision, TrainingJob
+from torchsplit_core.values.training import SHARDED, ParallelConfig, Precision, TrainingJob
 
 COMMON_CHOICES = (
     "data",
@@ -25,14 +26,14 @@ COMMON_CHOICES = (
     "recompute",
     "offload",
 )
-"""Choices that the stages of a pipeline have in common."""
+"""Choices that all stages of a pipeline share."""
 
 
 def run_strategy_of(given: Any, candidate: int = 1, precision: Precision | None = None) -> RunStrategy:
-    """The strategy of a file's value: an outcome's candidate (from 1, best first), or what a request fixes.
+    """The strategy of a file's value: a candidate of an outcome (from 1, best first), or a request's fixed choices.
 
-    What a request leaves free is one, or none of it. An outcome does not say its precision: `precision`, else fp32.
-    Raises InputFault for another value, or a candidate that is not there.
+    Choices that a request leaves free keep their defaults. An outcome has no precision: `precision`, or else fp32.
+    Raises InputFault for any other value, and for a candidate that does not exist.
     """
     if isinstance(given, StrategyOutcome):
         if not 1 <= candidate <= len(given.candidates):
@@ -60,9 +61,9 @@ def run_strategy_of(given: Any, candidate: int = 1, precision: Precision | None 
 
 
 def _layers(candidate: StrategyCandidate) -> tuple[int, ...]:
-    """Layers of each stage, of one pipeline across kinds of nodes whose choices are alike; none of any other.
+    """Layers of each stage of a pipeline across kinds of nodes with equal choices; empty on one kind of node.
 
-    Raises InputFault for kinds of nodes that do different work.
+    Raises InputFault if the kinds of nodes differ in their choices.
     """
     if not candidate.stages:
         return ()
@@ -77,7 +78,7 @@ def _layers(candidate: StrategyCandidate) -> tuple[int, ...]:
 
 
 def fit_to_world_sizes(strategy: RunStrategy, options: RunOptions, counts: Iterable[int]) -> RunStrategy:
-    """The strategy on the last of these numbers of processes. Raises InputFault for what one of them could not run."""
+    """The strategy on the last of these numbers of processes. Raises InputFault if one of them cannot run it."""
     for processes in counts:
         fitted = fit_to_world_size(strategy, processes)
         check_options(fitted, options)
@@ -85,17 +86,17 @@ def fit_to_world_sizes(strategy: RunStrategy, options: RunOptions, counts: Itera
 
 
 def check_options(strategy: RunStrategy, options: RunOptions) -> None:
-    """Raises InputFault for shares that are not those of the data ranks, and a balance that cannot be seen."""
+    """Raises InputFault for shares that do not match the data ranks, and for a balance that cannot be measured."""
     check_shares(options.shares, strategy.choices.data)
     if options.balance:
         check_balance(strategy)
 
 
 def fit_to_world_size(strategy: RunStrategy, processes: int) -> RunStrategy:
-    """The strategy with as many data-parallel ranks as the processes allow; its global batch stays.
+    """The strategy with as many data-parallel ranks as the processes allow; the global batch stays the same.
 
-    A pipeline whose stages do not divide the processes has fewer: the most that do. Raises InputFault where the
-    processes are no multiple of what holds one copy of the model, and for what is not run.
+    The stages of a pipeline are reduced to the largest number that divides the processes. Raises InputFault if the
+    processes are no multiple of those that hold one copy of the model, and for choices that no run carries out.
     """
     _check_runnable(strategy)
     choices = _reduce_stages(strategy.choices, processes)
@@ -115,8 +116,8 @@ def fit_to_world_size(strategy: RunStrategy, processes: int) -> RunStrategy:
             f"Give at most {strategy.job.global_batch * replica_size}.",
         )
     if choices.tensor > 1 and data > 1 and choices.shard not in SHARDED:
-        raise _unsupported(
-            "tensor",
+        raise InputFault(
+            "the strategy's tensor",
             f"is {choices.tensor} with data {data}, but shard {choices.shard} does not shard the weights",
             "Fix shard to fsdp, or data to 1.",
         )
@@ -136,68 +137,63 @@ def _reduce_stages(choices: ParallelConfig, processes: int) -> ParallelConfig:
 
 
 def _check_runnable(strategy: RunStrategy) -> None:
-    """Raises InputFault for choices that can be reckoned but are not run."""
-    choices, job = strategy.choices, strategy.job
-    for name in ("context", "expert"):
-        if getattr(choices, name) != 1:
-            raise _unsupported(
-                name,
-                f"is {getattr(choices, name)}, but runs divide by data, tensor, pipeline and shards alone",
-                f"Fix {name} to 1.",
-            )
-    if choices.pipeline > 1:
-        _check_pipeline(choices)
-    elif choices.interleave > 1:
-        raise _unsupported(
-            "interleave",
-            f"is {choices.interleave} without a pipeline whose stages it could divide",
-            "Fix interleave to 1.",
-        )
-    if job.precision not in RUN_PRECISIONS:
-        raise _unsupported(
-            "precision",
-            f"is {job.precision}, which runs do not support",
-            "Choose fp32, tf32 or bf16: fp16 needs a scaled loss, fp8 other layers.",
-        )
-    if choices.offload == "optimizer":
-        raise _unsupported(
-            "offload",
-            "is optimizer, but PyTorch moves weights, gradients and optimizer together",
-            "Fix offload to parameters or none.",
-        )
-    if choices.offload == "parameters" and choices.shard not in SHARDED:
-        raise _unsupported(
-            "offload",
-            f"is parameters, but shard {choices.shard} does not shard the weights",
-            "Fix shard to fsdp.",
-        )
-    if choices.tensor > 1 and choices.shard in ("zero1", "hsdp"):
-        raise _unsupported(
-            "shard",
-            f"is {choices.shard} beside tensor parallelism",
-            "Fix shard to fsdp or none, or tensor to 1.",
-        )
-
-
-def _check_pipeline(choices: ParallelConfig) -> None:
-    """Raises InputFault for what is not run beside a pipeline."""
-    if choices.tensor > 1:
-        raise _unsupported(
+    """Raises InputFault for choices that the search can estimate, but no run carries out."""
+    choices, precision = strategy.choices, strategy.job.precision
+    unsupported = unsupported_choices(choices, precision)
+    alone = "but runs divide by data, tensor, pipeline and shards alone"
+    pipeline, sharded = choices.pipeline > 1, choices.shard in SHARDED
+    rules = (
+        ("context" in unsupported, "context", f"is {choices.context}, {alone}", "Fix context to 1."),
+        ("expert" in unsupported, "expert", f"is {choices.expert}, {alone}", "Fix expert to 1."),
+        (
+            pipeline and choices.tensor > 1,
             "tensor",
             f"is {choices.tensor} beside a pipeline, whose traced stages have no modules to cut by tensors",
             "Fix tensor to 1, or pipeline to 1.",
-        )
-    if choices.shard == "hsdp":
-        raise _unsupported(
-            "shard", "is hsdp beside a pipeline", "Fix shard to none, zero1, zero2 or fsdp, or pipeline to 1."
-        )
-    if choices.offload != "none":
-        raise _unsupported(
+        ),
+        (
+            pipeline and choices.shard == "hsdp",
+            "shard",
+            "is hsdp beside a pipeline",
+            "Fix shard to none, zero1, zero2 or fsdp, or pipeline to 1.",
+        ),
+        (
+            pipeline and choices.offload != "none",
             "offload",
             f"is {choices.offload}, but the stages of a pipeline keep their weights on the device in all passes",
             "Fix offload to none, or pipeline to 1.",
-        )
-
-
-def _unsupported(name: str, problem: str, remedy: str) -> InputFault:
-    return InputFault(f"the strategy's {name}", problem, remedy)
+        ),
+        (
+            not pipeline and choices.interleave > 1,
+            "interleave",
+            f"is {choices.interleave} without a pipeline whose stages it could divide",
+            "Fix interleave to 1.",
+        ),
+        (
+            "precision" in unsupported,
+            "precision",
+            f"is {precision}, which runs do not support",
+            "Choose fp32, tf32 or bf16: fp16 needs a scaled loss, fp8 other layers.",
+        ),
+        (
+            "offload" in unsupported,
+            "offload",
+            "is optimizer, but PyTorch moves weights, gradients and optimizer together",
+            "Fix offload to parameters or none.",
+        ),
+        (
+            choices.offload == "parameters" and not sharded,
+            "offload",
+            f"is parameters, but shard {choices.shard} does not shard the weights",
+            "Fix shard to fsdp.",
+        ),
+        (
+            "shard" in unsupported or (choices.shard == "hsdp" and choices.tensor > 1),
+            "shard",
+            f"is {choices.shard} beside tensor parallelism",
+            "Fix shard to fsdp or none, or tensor to 1.",
+        ),
+    )
+    for broken, name, problem, remedy in rules:
+        if broken:
+            raise InputFault(f"the strategy's {name}", problem, remedy)

@@ -22,6 +22,7 @@ from torchsplit_core.training.monitor.exporters import export_metrics
 from torchsplit_core.training.monitor.gpu_sampler import sample_gpus
 from torchsplit_core.training.monitor.launch_record import LaunchRecord
 from torchsplit_core.training.periodic import run_periodically
+from torchsplit_core.training.rebalance.overrides import fit_attempt, read_overrides, save_overrides
 from torchsplit_core.training.run_folder import RunFolder
 from torchsplit_core.values import InputFault, Progress, ignore_progress
 from torchsplit_core.values.strategy.run import ElasticNodes, Exports, RunOptions, RunStrategy, RunSummary
@@ -174,8 +175,9 @@ def _supervise(
             failed_attempts = 0
         may_shrink = failure.killed and strategy.choices.data > 1 and not options.shares and nodes is None
         if failed_attempts >= MAX_FAILED_ATTEMPTS and may_shrink:
-            strategy = _drop_replica(strategy)
-            failed_attempts, count = 0, strategy.choices.devices
+            count = strategy.choices.devices // strategy.choices.data * (strategy.choices.data - 1)
+            strategy = fit_to_world_size(strategy, count)
+            failed_attempts = 0
             words = f"goes on with {_processes(count)}, the global batch as it was"
             run.log_event("scaled", f"{MAX_FAILED_ATTEMPTS} starts did not get past step {reached}: {words}")
         elif failed_attempts >= (MAX_FAILED_ATTEMPTS_REMOTE if failure.remote else MAX_FAILED_ATTEMPTS):
@@ -200,8 +202,6 @@ def _exit_reason(reports: Path) -> ExitReason | None:
 
 def _revert_stages(run: RunFolder, why: str, rank: int | None = None) -> bool:
     """Where blocks of a pipeline have moved, have them go back and stay there from the next start on."""
-    from torchsplit_core.training.rebalance.overrides import read_overrides, save_overrides
-
     overrides = read_overrides(run.path)
     if not overrides.layers:
         return False
@@ -215,14 +215,11 @@ def _revert_stages(run: RunFolder, why: str, rank: int | None = None) -> bool:
 def _reduce_memory(run: RunFolder, strategy: RunStrategy, options: RunOptions, failure: RankFailure) -> None:
     """Have the next start use less memory. Raises InputFault where nothing smaller is left."""
     from torchsplit_core.training.rebalance.memory_guard import memory_config_of
-    from torchsplit_core.training.rebalance.overrides import apply_overrides, read_overrides, save_overrides
 
     if _revert_stages(run, f"rank {failure.rank} ran out of memory", failure.rank):
         return
     world = run.facts().get("processes") or strategy.choices.devices
-    config = memory_config_of(
-        apply_overrides(fit_to_world_size(strategy, world), options, run.path)[0]
-    ).reduced()
+    config = memory_config_of(fit_attempt(strategy, options, run.path, world)[0]).reduced()
     if config is None:
         raise InputFault(
             f"rank {failure.rank}",
@@ -237,11 +234,6 @@ def _reduce_memory(run: RunFolder, strategy: RunStrategy, options: RunOptions, f
         f"rank {failure.rank} ran out of memory: goes on with {config.describe()}, the global batch as it was"
     )
     run.log_event("out_of_memory", words, failure.rank)
-
-
-def _drop_replica(strategy: RunStrategy) -> RunStrategy:
-    choices = strategy.choices
-    return fit_to_world_size(strategy, choices.devices // choices.data * (choices.data - 1))
 
 
 def _run_attempt(

@@ -24,11 +24,10 @@ from torchsplit_core.isolation.sandbox.kernel import set_parent_death_signal
 from torchsplit_core.model_source import foreign_code, load_trainable, open_model, user_line
 from torchsplit_core.training.attempts.agent_environment import ATTEMPT_OVER_EXIT_CODE
 from torchsplit_core.training.attempts.hang_detection import HeartbeatWriter
-from torchsplit_core.training.fitted_strategy import fit_to_world_size
 from torchsplit_core.training.loop import TrainingRun
 from torchsplit_core.training.monitor.launch_record import LaunchRecord, save_launch
 from torchsplit_core.training.process_group import Address, join_process_group
-from torchsplit_core.training.rebalance.overrides import apply_overrides
+from torchsplit_core.training.rebalance.overrides import fit_attempt
 from torchsplit_core.training.run_folder import RunFolder
 from torchsplit_core.values import InputFault, TrainClient, last_cause, quoted
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
@@ -102,9 +101,7 @@ def _train(task: RankTask, folder: RunFolder, heartbeat: HeartbeatWriter, began_
         optimizer = client.get_optimizer(model.parameters(), task.strategy.job.optimizer)
     with foreign_code("get_dataset()"):
         data = client.get_dataset()
-    fitted = [
-        apply_overrides(fit_to_world_size(task.strategy, dist.get_world_size()), task.options, folder.path)
-    ]
+    fitted = [fit_attempt(task.strategy, task.options, folder.path, dist.get_world_size())]
     # What the first rank has read counts: another node may be writing it.
     dist.broadcast_object_list(fitted, src=0)
     strategy, options = fitted[0]

@@ -1,4 +1,4 @@
-"""What the starts of a command go on with that differs from its strategy: a file in the run's folder."""
+"""Overrides of the strategy that survive restarts, stored in the run's folder."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from torchsplit_core.files import replace_file
+from torchsplit_core.training.fitted_strategy import fit_to_world_size
 from torchsplit_core.training.run_folder import OVERRIDES
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 from torchsplit_core.values.training import Recompute
@@ -16,7 +17,7 @@ from torchsplit_core.values.training import Recompute
 
 @dataclass(frozen=True, slots=True)
 class PendingMove:
-    """A move of blocks that the next start ends: which, from when (seconds of the epoch), what a step took and will."""
+    """A move of blocks that the next attempt completes. `began_s`: seconds of the epoch; `step_s`: a step before it."""
 
     what: str
     began_s: float
@@ -27,10 +28,10 @@ class PendingMove:
 
 @dataclass(frozen=True, slots=True)
 class RunOverrides:
-    """Nothing of it: as the strategy says.
+    """Unset fields keep the strategy's value.
 
-    `micro_batch`, `recompute`: what gave way to memory. `layers`: blocks of each stage; `stay`: they move no more.
-    `moved_s`: when blocks moved last, `move_s`: what that took.
+    `micro_batch`, `recompute`: set after running out of memory. `layers`: blocks of each stage; `stay`: no more moves.
+    `moved_s`: when blocks last moved; `move_s`: how long that took.
     """
 
     micro_batch: int | None = None
@@ -43,7 +44,7 @@ class RunOverrides:
 
 
 def read_overrides(folder: Path) -> RunOverrides:
-    """What an earlier start of this command kept."""
+    """The overrides of earlier attempts, empty if there are none."""
     try:
         data: Mapping[str, Any] = json.loads((folder / OVERRIDES).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -53,14 +54,18 @@ def read_overrides(folder: Path) -> RunOverrides:
 
 
 def save_overrides(folder: Path, overrides: RunOverrides) -> None:
-    """Have every start from now on use it. Raises InputFault where it cannot be written."""
+    """Store them for all later attempts. Raises InputFault if the file cannot be written."""
     replace_file(folder / OVERRIDES, json.dumps(asdict(overrides)) + "\n")
 
 
-def apply_overrides(
-    strategy: RunStrategy, options: RunOptions, folder: Path
+def fit_attempt(
+    strategy: RunStrategy, options: RunOptions, folder: Path, processes: int
 ) -> tuple[RunStrategy, RunOptions]:
-    """Both as earlier starts of this command left them; layers of other numbers of stages are the strategy's again."""
+    """The strategy and options of an attempt on so many processes, with the overrides of earlier attempts.
+
+    Overridden layers apply only to the same number of stages.
+    """
+    strategy = fit_to_world_size(strategy, processes)
     overrides, choices = read_overrides(folder), strategy.choices
     choices = replace(
         choices,

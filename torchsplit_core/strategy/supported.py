@@ -1,0 +1,17 @@
+"""Choices that the search can estimate, but that neither a training run nor an exported script carries out."""
+
+from __future__ import annotations
+
+from torchsplit_core.values.training import RUN_PRECISIONS, ParallelConfig, Precision
+
+
+def unsupported_choices(choices: ParallelConfig, precision: Precision, experts: int = 1) -> tuple[str, ...]:
+    """The names of these choices, in the order in which an export reports them. `experts`: of the model."""
+    unsupported = {
+        "precision": precision not in RUN_PRECISIONS,
+        "context": choices.context != 1,
+        "expert": choices.expert != 1 or experts > 1,
+        "offload": choices.offload == "optimizer",
+        "shard": choices.shard == "zero1" and choices.tensor > 1,
+    }
+    return tuple(name for name, applies in unsupported.items() if applies)
