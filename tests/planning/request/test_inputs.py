@@ -154,7 +154,7 @@ def test_ids_are_generated_around_given_ones():
 def test_hash_is_of_the_values():
     assert request_hash(BASE) == request_hash(published())
     assert request_hash(BASE) != request_hash(replace(BASE, sharing="fractional"))
-    whole = replace(BASE, models=(replace(BASE.models[0], weight=1),))
+    whole = replace(BASE, models=(replace(BASE.models[0], weight=1), *BASE.models[1:]))
     assert request_hash(whole) == request_hash(BASE)
 
 
