@@ -291,7 +291,7 @@ def pooled_text() -> str:
             relaxation.aggregate_shares(problem, time.perf_counter() + 60.0)
         except _Built as built:
             (program,) = built.args
-    program.hold(program.floors, np.ones(len(program.units), dtype=bool))
+    program.set_floors(program.floors, np.ones(len(program.units), dtype=bool))
     cases = [
         f"{spec.name},{spec.variants[case.variant].name}"
         for case in problem.cases

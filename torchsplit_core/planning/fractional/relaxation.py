@@ -48,7 +48,7 @@ class AggregatedShares:
     level: int
     bound: float
     prices: NDArray[np.float64]
-    weighted_sum: float
+    weighted_total: float
 
     def bound_after(self, level: int, reached: float) -> float:
         """A bound of a later level, where every model has at least `reached`.
@@ -58,7 +58,7 @@ class AggregatedShares:
         """
         below = float(np.sort(self.prices)[::-1][: level - self.level].sum())
         rest = float(self.prices.sum()) - below
-        return (self.weighted_sum - reached * below) / rest if rest > 1e-12 else float("inf")
+        return (self.weighted_total - reached * below) / rest if rest > 1e-12 else float("inf")
 
 
 def aggregate_shares(problem: Problem, deadline: float) -> AggregatedShares | None:
