@@ -82,7 +82,7 @@ def test_pairs_too_large_to_build_leave_the_plan_without_them(kind, sharing, mon
     free = plan(replace(request, colocations=(), sharing="exclusive"))
 
     def built(problem: Any, mode: Any, **options: Any) -> Any:
-        if problem.colocation_index.stages and mode != "pooled":
+        if problem.colocation_index.members and mode != "pooled":
             raise OutOfTime
         return building.build(problem, mode, **options)
 
