@@ -27,7 +27,7 @@ from torchsplit_core.strategy.cost_model.interval import calibrated
 from torchsplit_core.values.training import StepEstimate
 from torchsplit_core.values.units import GIB
 
-WRITTEN = Path(__file__).resolve().parents[1] / "torchsplit_core" / "training" / "data" / "left_out.csv"
+WRITTEN = Path(__file__).resolve().parents[1] / "torchsplit_core" / "strategy" / "data" / "left_out.csv"
 
 
 def reckon(step: Step) -> StepEstimate:

@@ -30,7 +30,7 @@ from torchsplit_core.strategy.table_input.parsed_row import ParsedRow, read_row
 
 ROOT = Path(__file__).resolve().parent.parent
 ROWS = ROOT / "benchmarks" / "data" / "training_steps.csv"
-CONSTANTS = ROOT / "torchsplit_core" / "training" / "data" / "constants.json"
+CONSTANTS = ROOT / "torchsplit_core" / "strategy" / "data" / "constants.json"
 COMPOSED = "vtrain-single"
 BETWEEN, WITHIN, MOST = 0.07, 0.05, 12
 """Spreads that weigh the fit, and the most rows that a family counts as."""
