@@ -26,7 +26,7 @@ AGENT_END_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class NodeTask:
-    """What a node does. `meeting`: HOST:PORT of the run's store; `shown`: a file that all who share the folder see."""
+    """What a node does. `rendezvous`: HOST:PORT of the run's store; `probe_file`: a file that all who share the folder see."""
 
     source: str
     trust: bool
@@ -49,7 +49,7 @@ class NodeResult:
 
 
 def run_node(task: NodeTask, index: int, machine: str) -> NodeResult:
-    """In a worker of Ray: train as a node of the run until it ends. `place`: among the run's nodes."""
+    """In a worker of Ray: train as a node of the run until it ends. `index`: among the run's nodes."""
     if not Path(task.probe_file).exists():
         return NodeResult(
             fault=InputFault(
@@ -93,6 +93,7 @@ def main() -> None:
     # Loaded here: who only hands over tasks needs no torch.
     from torchsplit_core.training.launch import train
 
+    task: NodeTask
     task, name = pickle.load(sys.stdin.buffer)
     fleet = task.fleet
     try:
@@ -102,7 +103,7 @@ def main() -> None:
             task.folder,
             options=task.options,
             processes=fleet.processes,
-            nodes=ElasticNodes(fleet.least, fleet.most, task.meeting, name),
+            nodes=ElasticNodes(fleet.least, fleet.most, task.rendezvous, name),
             resume=True,
             trust=task.trust,
         )
