@@ -25,7 +25,7 @@ _collected_at = time.monotonic()
 
 
 def enable() -> None:
-    """This process serves pages to browsers: `begin` has something to begin."""
+    """This process serves pages to browsers, so `start_once` has something to do."""
     _enabled.set()
 
 

@@ -15,7 +15,7 @@ MOST = 20
 
 
 def render(workspace: Workspace, kind: str, missing: str, known: Sequence[str], page_title: str) -> None:
-    """The whole page; `kind` is the word for such a thing, `way` the title that leads to one."""
+    """The whole page; `kind` is the word for such a thing, `page_title` the title that leads to one."""
     frame.render_head(workspace, f"There is no such {kind}", f"Unknown {kind}")
     st.error(
         escape_markdown(

@@ -43,7 +43,7 @@ class UndoStep:
 class Draft:
     """The draft as a session has it.
 
-    `kept` is what is stored of it. `fault` says why something that was typed is not in it. `saved`: it is in the store.
+    `content` is what is stored of it. `fault` says why something that was typed is not in it. `saved`: it is in the store.
     """
 
     content: StoredDraft
@@ -90,7 +90,7 @@ def change(
 ) -> None:
     """Make this the draft: the edited request, with figures for what is new in it from the workspace's profiles.
 
-    `plan` is a plan of it that somebody chose, and `said` whose it is.
+    `plan` is a plan of it that somebody chose, and `origin` whose it is.
     """
     edited = with_points(workspace, edited, stored)
     _set(workspace, name, stored, edited, plan, origin)

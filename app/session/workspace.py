@@ -142,7 +142,7 @@ def remember(workspace: Workspace, key: str, value: Any) -> None:
 
 
 def recall(workspace: Workspace, key: str) -> Any:
-    """What `look_at` kept for this session, else what is kept in the workspace."""
+    """What `remember_choice` kept for this session, else what is kept in the workspace."""
     return st.session_state.get(_remembered_choice(workspace, key), workspace.setting(key))
 
 
@@ -155,7 +155,7 @@ def remember_choice(workspace: Workspace, key: str, value: Any) -> None:
 def selected_name(
     workspace: Workspace, key: str, known: Sequence[str], requested: str | None = None
 ) -> str | None:
-    """Which of the known names is looked at: what was asked, else what `look_at` kept for this session, else what
+    """Which of the known names is looked at: what was asked, else what `remember_choice` kept for this session, else what
     is kept in the workspace, else the first; None where none is known."""
     for find in (
         lambda: requested,

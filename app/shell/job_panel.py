@@ -102,7 +102,7 @@ def _ended_here(
 
 
 def _render_ended(workspace: Workspace, ended: Sequence[jobs.JobStatus], reported: Collection[str]) -> None:
-    """A line for each result with the way to it, and for each failure why; but for the failures that are `told`."""
+    """A line for each result with the way to it, and for each failure why; but for the failures that are `reported`."""
     if not ended:
         return
     records = {record.id: record for record in workspace.job_records()}

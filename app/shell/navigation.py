@@ -123,7 +123,7 @@ def _page(file: str, title: str) -> Any:
 
 
 def go(title: str, name: str | None = None) -> NoReturn:
-    """Leave for the page of that title, about `thing`, or about the one that is looked at."""
+    """Leave for the page of that title, about `name`, or about the one that is looked at."""
     page_link = PAGE_LINKS[title]
     st.switch_page(_page(page_link.file, title), query_params=query(title, name))
 
@@ -137,7 +137,7 @@ def link(
     workspace: Workspace | None = None,
     help: str | None = None,
 ) -> None:
-    """A link to the page of that title, about `thing`, or about the one that is looked at."""
+    """A link to the page of that title, about `name`, or about the one that is looked at."""
     st.page_link(
         _page(PAGE_LINKS[title].file, title),
         label=label,

@@ -29,7 +29,7 @@ def plan_again(
 
     `shown` is the plan of it on screen: it is stored too, and only what it leaves open is searched on.
 
-    `ground` is what was edited: where another tab has stored something else since, that is kept under a
+    `base` is what was edited: where another tab has stored something else since, that is kept under a
     name of its own. Raises InputFault, with nothing stored, where the request is wrong.
     """
     profiles = edit.profiles_of(request, stored_profiles(workspace))

@@ -28,7 +28,7 @@ _GAIN_TO_STOP = 1e-5
 
 
 def fit_points(points: Array, log_times: Array, repeats: Array, prior: Prior) -> Posterior:
-    """Fit points (n, 4; columns as in `form`) with log t (n,), each the median of `repeats` (n,) measurements.
+    """Fit points (n, 4; columns as in `time_model`) with log t (n,), each the median of `repeats` (n,) measurements.
 
     n is at least 1; the work grows with n³.
     """

@@ -48,7 +48,7 @@ class Posterior:
     `centre`: prior mean of the parameters. `scales`: logarithms of the two variance scales. `noise` (n,):
     variance of each point's own noise, large where its weight is small. `residual` (n,): from the prior mean
     of the linearised form. `inverse` (n, n): of the points' covariance, the form's uncertainty included.
-    `pulled` (n,): inverse · residual.
+    `weighted_residual` (n,): inverse · residual.
     """
 
     prior: Prior

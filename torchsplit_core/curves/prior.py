@@ -1,15 +1,15 @@
 """What is believed of a model before it is measured, learnt from the measured A100 library.
 
-A `Belief` is a normal prior on the parameters of the form and a Gaussian process for what the form misses: on
+A `Prior` is a normal prior on the parameters of the form and a Gaussian process for what the form misses: on
 log t, two Matérn-3/2 kernels (one over the batch alone, one over batch, size and processes; distances in
 octaves), and noise. Both variances are scaled per model by factors that are fitted
 with it; `log_scale_sd` says how much these factors vary.
 
-`WEAK` was chosen by hand, broad enough for any network. `LEARNT` was fitted by benchmarks/curve_accuracy.py, in
+`WEAK_PRIOR` was chosen by hand, broad enough for any network. `LEARNT_PRIOR` was fitted by benchmarks/curve_accuracy.py, in
 two steps: noise, amplitudes and the reach over batches by a search in steps of √2 for the largest likelihood of
-the library's rows under `WEAK`'s parameters (the reaches over sizes and processes were chosen by hand, for
+the library's rows under `WEAK_PRIOR`'s parameters (the reaches over sizes and processes were chosen by hand, for
 intervals that hold there); then means and deviations of s/c, β, γ, δ and η over the eleven models by
-expectation–maximisation. The other parameters keep `WEAK`'s: networks differ more than eleven of them tell. The
+expectation–maximisation. The other parameters keep `WEAK_PRIOR`'s: networks differ more than eleven of them tell. The
 script prints the fitted constants beside these, and judges each model by constants fitted without it.
 """
 

@@ -143,7 +143,7 @@ def build_containers(
     used_labels: set[str],
     next_port: Callable[[Host], int],
 ) -> tuple[ImageContainer, ...]:
-    """A container for each tenant of such a model; `taken` are labels that others have, `port` gives the next one."""
+    """A container for each tenant of such a model; `used_labels` are labels that others have, `port` gives the next one."""
     tenants = [
         (host, gpu, item, number, tenant)
         for host in hosts
@@ -211,7 +211,7 @@ def _kind_key(gpu: HostGpu, item: PlannedSlice, tenant: Tenant) -> tuple[object,
 def omitted_by(plan: PlanOutcome, name: str, images: Mapping[str, CustomImage] | None) -> tuple[str, bool]:
     """What a format leaves out of the plan, in words ("" where nothing), and whether that is all of it.
 
-    `own` None: nobody has the request that the plan answers.
+    `images` None: nobody has the request that the plan answers.
     """
     if name in ("mig-parted", "nvidia-smi"):
         if any(gpu.slices and point_type(gpu.type) == gpu.type for gpu in plan.gpus):

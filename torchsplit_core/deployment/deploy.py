@@ -73,7 +73,7 @@ def models_to_write(
 ) -> tuple[tuple[PlanModel, Variant], ...]:
     """The models whose parts these formats need, each with its variant; none where they only cut GPUs.
 
-    `own`: the models that run in images of their own (without it those that have no source, as placeholders).
+    `images`: the models that run in images of their own (without it those that have no source, as placeholders).
     Raises InputFault as `check_formats` does, for a plan that cannot be deployed, a request that is not the plan's
     or not there, and a format that runs nothing of the plan.
     """

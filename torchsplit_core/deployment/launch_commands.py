@@ -17,7 +17,7 @@ LARGEST_NUMBER = 9999
 
 @dataclass(frozen=True)
 class LaunchCommands:
-    """Commands for one launcher, or `why_not` in words."""
+    """Commands for one launcher, or `unsupported_reason` in words."""
 
     launcher: str
     text: str

@@ -171,7 +171,7 @@ def readme_file(
 ) -> DeploymentFile:
     """What a person reads before applying anything.
 
-    `without`: what a format leaves out of the plan; `verdict`: what the plan gives of what was asked.
+    `omissions`: what a format leaves out of the plan; `verdict`: what the plan gives of what was asked.
     """
     unused = [gpu.id for gpu in plan.gpus if not gpu.slices]
     proof = "proven optimal" if plan.status == "optimal" else "feasible, and a better one was not ruled out"

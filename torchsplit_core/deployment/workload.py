@@ -220,7 +220,7 @@ def build_workload(
     manifests: Manifests,
     images: Mapping[str, CustomImage],
 ) -> Workload:
-    """Servers, kinds and routes of a plan whose parts are written, and the containers of `own` images.
+    """Servers, kinds and routes of a plan whose parts are written, and the containers of `images` images.
 
     Raises InputFault as `used_variants` does, where a value has no batch to divide, and where a host has more
     servers than ports.

@@ -45,7 +45,7 @@ def layout_layers(
     """Place boxes of (width, height), given in execution order; `edges` are pairs of their indices.
 
     A line from a later box to an earlier one, as closed modules that take turns have it, runs upwards.
-    `hasty` takes a third of the time, all boxes being as wide as the widest: for one level of very many.
+    `fast` takes a third of the time, all boxes being as wide as the widest: for one level of very many.
     """
     given = dict.fromkeys((s, t) for s, t in edges if s != t)
     # fast-sugiyama may never end on a cycle; by the order of the boxes there is none.

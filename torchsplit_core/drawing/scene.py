@@ -1,6 +1,6 @@
 """The picture of a view: boxes inside boxes, lines between them, local stubs for what everyone reads.
 
-Every open item is a level of its own (`layered.arrange`). A line that enters or leaves an open
+Every open item is a level of its own (`layered_layout.layout_layers`). A line that enters or leaves an open
 item passes a port on its edge:
 
         s                    level of the common parent: s → frame

@@ -104,7 +104,7 @@ def at_end(request: PlanRequest, end: IntervalEnd) -> PlanRequest:
 
 
 class _SimulatedPlan:
-    """A plan whose points are those of `true`, simulated at the demands and at its own full load."""
+    """A plan whose points are those of `actual`, simulated at the demands and at its own full load."""
 
     def __init__(
         self, request: PlanRequest, plan: PlanOutcome, settings: EvaluationSettings, actual: PlanRequest

@@ -22,7 +22,7 @@ EXIT = "<exit>"
 
 Labels: TypeAlias = NDArray[np.int64]
 
-# So far an intersection walks step by step; beyond, by jumps (see `_Jumps`).
+# So far an intersection walks step by step; beyond, by jumps (see `_JumpPointers`).
 _LINEAR_STEPS = 32
 
 
@@ -56,7 +56,7 @@ class FlowGraph:
 
     @cached_property
     def reads(self) -> tuple[list[int], list[int], list[int]]:
-        """The predecessors of every label, ENTRY and EXIT included, grouped (see `_grouped`)."""
+        """The predecessors of every label, ENTRY and EXIT included, grouped (see `_group_by_target`)."""
         last, ends = len(self.names) - 1, self.no_readers
         return _group_by_target(
             last + 1,
@@ -182,7 +182,7 @@ def _group_by_target(count: int, sources: Labels, targets: Labels) -> tuple[list
 
 
 def _immediate_dominators(first: list[int], targets: list[int], sources: list[int]) -> list[int]:
-    """The immediate dominator of every label, by its predecessors (see `_grouped`); 0, the root, is its own.
+    """The immediate dominator of every label, by its predecessors (see `_group_by_target`); 0, the root, is its own.
 
     A value starts with its first predecessor and meets the others one by one.
     """

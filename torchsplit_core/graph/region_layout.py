@@ -1,6 +1,6 @@
 """Where every region lies in one order of the values, by integers and in linear time.
 
-Labels are those of `Flow`: idom[v] < v < ipdom[v]. A chain (see `regions`) bears the label of
+Labels are those of `FlowGraph`: idom[v] < v < ipdom[v]. A chain (see `regions`) bears the label of
 its last element, a link (p, v] that of its end v.
 
 Which link holds v. An element of a chain but its first one is held by the link that it ends.

@@ -193,7 +193,7 @@ class RegionTree:
 def region_tree(graph: PreparedGraph | tuple[Sequence[str], Iterable[tuple[str, str]]]) -> RegionTree:
     """The canonical regions of the units that cuts divide, or of a plain (ids, edges) graph.
 
-    In time and memory linear in ids and edges, but for finding the dominators (`Flow`). Raises
+    In time and memory linear in ids and edges, but for finding the dominators (`FlowGraph`). Raises
     InputFault as DominanceInformation does.
     """
     if isinstance(graph, PreparedGraph):

@@ -162,7 +162,7 @@ def _node_to_dict(node: GraphNode) -> dict[str, Any]:
 
 
 def _node_from_dict(entry: Any, index: int, intern: Any) -> GraphNode:
-    """The node of a contract entry; `keep(x, x)` gives the one object that stands for all equal to x."""
+    """The node of a contract entry; `intern(x, x)` gives the one object that stands for all equal to x."""
     where = f"nodes[{index}]"
     if not isinstance(entry, Mapping):
         raise _wrong(where, entry, "an object")

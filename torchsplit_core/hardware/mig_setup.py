@@ -149,7 +149,7 @@ def _instances(kind: GpuType, placed: Iterable[PlacedProfile]) -> tuple[JournalI
 def _apply_instances(
     nvml: Nvml, index: int, wanted: Sequence[JournalInstance], removable_instances: Sequence[JournalInstance]
 ) -> None:
-    """Make the GPU have the wanted instances, removing of the others only those of `ours`.
+    """Make the GPU have the wanted instances, removing of the others only those of `removable_instances`.
 
     Every step looks at what is there, so that it may be cut off anywhere and called again.
     """

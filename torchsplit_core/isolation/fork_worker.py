@@ -26,10 +26,10 @@ class WorkerEnded(Exception):
 
 
 class ForkedWorker(Generic[ResultT]):
-    """A process that calls `answer` with the values of each question; arguments and answers are pickled.
+    """A process that calls `handler` with the values of each question; arguments and answers are pickled.
 
     It ends with `kill`, and with the thread that made it, however that ends. pipe: for
-    `multiprocessing.connection.wait`, which tells of it when `answer` need not wait.
+    `multiprocessing.connection.wait`, which tells of it when `result` need not wait.
     """
 
     def __init__(self, handler: Callable[..., ResultT]) -> None:
@@ -42,7 +42,7 @@ class ForkedWorker(Generic[ResultT]):
         child_end.close()
 
     def submit(self, *arguments: Any) -> None:
-        """Put a question; only when the one before has its answer. Where the process has ended, `answer` says so."""
+        """Put a question; only when the one before has its answer. Where the process has ended, `result` says so."""
         with contextlib.suppress(OSError):
             self.pipe.send(arguments)
 

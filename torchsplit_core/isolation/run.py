@@ -59,7 +59,7 @@ def run_limited(
     A function that yields hands each part to `receive` as it comes, and its result is None: so neither
     side ever holds a large answer twice.
     Foreign code can answer anything: `read` makes of the result what is returned, `read_part` of a part what is
-    received, and what they raise of an answer that has another form (see `of_form`) is a fault of the child.
+    received, and what they raise of an answer that has another form (see `schema_reader`) is a fault of the child.
     Raises the child's InputFault as it was; ChildFault (an InputFault) for a child that passed a limit,
     crashed, raised or answered in another form; InternalFault where the child broke one of our own promises;
     InputFault where the level of isolation asked for is not available. Whatever ends this call (an exception of

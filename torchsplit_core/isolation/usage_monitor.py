@@ -23,7 +23,7 @@ ENTRY_BYTES = 4096
 class ProcessUsage:
     """One line of /proc: `resident_bytes` counts a page for every process that shares it.
 
-    `place` is where its memory and files are told: another thread's where the first has ended before them.
+    `proc_path` is where its memory and files are told: another thread's where the first has ended before them.
     """
 
     pid: int
@@ -45,7 +45,7 @@ class ExceededLimit:
 class UsageMonitor:
     """Looks at the descendants of this process, and at the folders they may write to.
 
-    With `alone` every other process that /proc shows is a descendant (this one is PID 1 of its namespace).
+    With `is_init` every other process that /proc shows is a descendant (this one is PID 1 of its namespace).
     """
 
     def __init__(self, limits: dict[str, Any], folders: Sequence[str], *, is_init: bool) -> None:

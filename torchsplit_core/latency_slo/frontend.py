@@ -37,7 +37,7 @@ from torchsplit_core.values.plan.front import FrontCosts, PlannedFront
 class FrontendModelLoad:
     """A served model: what it asks for, what its slices give with the hand-overs between their batches, what passes.
 
-    `ms` of the front a request. `told` False: its bytes are not known, and count for nothing.
+    `ms` of the front a request. `bytes_known` False: its bytes are not known, and count for nothing.
     """
 
     name: str

@@ -72,7 +72,7 @@ def relax(request: PlanRequest, types: frozenset[str]) -> PlanRequest:
     """A request of which every plan that keeps the limits is a plan, at the same value of the objective.
 
     What arrives must be served, so it is a minimum. Where GPUs are counted throughputs are only those that
-    count for the responses within the limit (`_priced`).
+    count for the responses within the limit (`_lagrangian_model`).
     """
     names = {model.name for model in limited_models(request)}
     models = []

@@ -47,7 +47,7 @@ def with_lognormal_service(
 ) -> SimulationRequest:
     """The simulation of the plan with the times of each server's batches drawn as its measured sizes vary.
 
-    `asked` is what `simulation_request` makes of plan and request, its batch times means. One spread a server, of
+    `simulated` is what `simulation_request` makes of plan and request, its batch times means. One spread a server, of
     all its sizes (the root of the mean σ² of those measured): a size by itself was timed for seconds, and may have
     caught a quiet or a loud moment. Servers without a measured size keep one time a batch.
     """

@@ -1,9 +1,9 @@
 """A plan whose simulated responses keep their limits, with a proven bound of the problem without waiting.
 
 1. Limits below what a request takes alone are refused with the reason.
-2. The problem without waiting (`relaxed`) is planned: its bound bounds this one's, and where it has no plan
+2. The problem without waiting (`relaxation`) is planned: its bound bounds this one's, and where it has no plan
    there is none. Its plan may already hold.
-3. Rounds of planning and simulation (`rounds`): what every slice carries alone within the limit is found by
+3. Rounds of planning and simulation (`slo_search`): what every slice carries alone within the limit is found by
    simulation, plans are made of it and simulated, and what instances carry together corrects the next plan.
 4. The best plan that held is checked once more: without the solver, and by simulation again.
 """

@@ -1,8 +1,8 @@
 """Solve a partition request: good cuts quickly, then the proof where it can be had.
 
-1. prefixes of several topological orders, each solved exactly (`prefixes`);
+1. prefixes of several topological orders, each solved exactly (`prefix_dp`);
 2. contiguous: windows of the cuts, their kernel, all its ideals where they are few, a search
-   near the best, and bisection of the load (`thresholds`); otherwise any assignment
+   near the best, and bisection of the load (`gap_closing`); otherwise any assignment
    (`free_assignment`), proved for few blocks;
 3. the bound: the optimum where proved, else the largest load that step 2 ruled out, else the
    larger of an equal share of all time and the longest block.

@@ -35,7 +35,7 @@ LEAST_MS = 1e-3
 def plan_html(request: PlanRequest, plan: PlanOutcome, level: str, sentence: str) -> str:
     """The verdict, a picture of every slice, what each model gets, and how far that is proven.
 
-    `level` and `sentence` are the verdict's (`responding.verdict`).
+    `level` and `sentence` are the verdict's (`latency_slo.verdict`).
     """
     colours = model_colours(model.name for model in request.models)
     demands = {model.name: model.demand_rps for model in request.models}

@@ -58,7 +58,7 @@ def plan(request: PlanRequest, *, progress: Progress = ignore_progress, reasons:
     Raises InputFault where the request breaks a rule, InternalFault where the plan found
     fails its independent check. `solver.time_limit_s` bounds the search; an infeasible
     request may take about as long again to be explained, unless no `reasons` are asked for.
-    Limits of response times are not kept: `responding` plans and simulates in rounds.
+    Limits of response times are not kept: `latency_slo` plans and simulates in rounds.
     """
     validate(request)
     watch = Stopwatch()

@@ -16,7 +16,7 @@ Key = tuple[str, str, str | None, int, int, int | None]
 def merge(source: str, measurements: Sequence[MeasuredModel], estimated: Sequence[ProfileRow]) -> Profile:
     """The measurements of one model first, then the estimates of what was not measured.
 
-    `found` has one entry a device, at least one. Rows of one key from several devices (two slices of one
+    `measurements` has one entry a device, at least one. Rows of one key from several devices (two slices of one
     profile) become the slower one, its interval spanning both; what was emulated gives way to what was measured.
     """
     graph = measurements[0].graph

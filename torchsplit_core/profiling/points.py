@@ -26,7 +26,7 @@ REPEATS = 5
 class MeasuredPoint:
     """One finding of a measurement as it is kept between runs: of which model, at which batch size, what.
 
-    `content` is JSON as `child` made it; `kept` is when it was kept (Unix seconds), None for a new one.
+    `content` is JSON as `child` made it; `stored_at` is when it was kept (Unix seconds), None for a new one.
     """
 
     architecture_hash: str

@@ -33,7 +33,7 @@ class SliceSize:
 class SliceAdvice:
     """How uncertain the least certain slice is, and the one measurement that would help it most.
 
-    `now` and `after` are factors either way of the 90 % interval of the throughput.
+    `width_now` and `width_after` are factors either way of the 90 % interval of the throughput.
     """
 
     slices_measured: int

@@ -7,7 +7,7 @@ GPU's. What no slice speeds up (launching, work on the processor) stays as it wa
     half-width of the 90 % interval, on the logarithm = √(curve² + SPREAD² · (NEAR² + d²))
     d = how far the slice is from the nearest measured one: the larger |log ratio| of the two peaks
 
-`SPREAD` and `NEAR` are of official MLPerf results of four GPU types: benchmarks/type_transfer.py fits and judges them.
+`LOG_PEAK_RATIO_SPREAD` and `MIN_DISTANCE` are of official MLPerf results of four GPU types: benchmarks/type_transfer.py fits and judges them.
 
 Precision: `fp32` is what PyTorch does by default, convolutions in TF32 and products in FP32. Which of the two a model
 rests on is not in its rows: the estimate is that of convolutions, its interval spans both.
@@ -105,12 +105,12 @@ def target_slices(names: Sequence[str]) -> tuple[tuple[GpuType, tuple[str, ...]]
 def transfer(
     entries: Iterable[ProfileRow | ProfileFailure], to: Sequence[str], precision: Precision = "fp32"
 ) -> TransferResult:
-    """Rows of those GPU types (see `targets`) for one model, from its rows and failures of any others.
+    """Rows of those GPU types (see `target_slices`) for one model, from its rows and failures of any others.
 
     Of each stage every batch size and number of processes that some row has, on every slice of a type that the stage
     has no row of yet (`TYPE:whole`: no row of the whole GPU). Basis estimated, with low_rps and high_rps; measured
     rows go before estimated ones as ground. A slice is left out whose memory is too small: for the row's memory_gib,
-    or, where that is unknown, for want of a slice no larger on which the row ran. Raises InputFault as `targets`
+    or, where that is unknown, for want of a slice no larger on which the row ran. Raises InputFault as `target_slices`
     does, and where a peak at that precision is not published.
     """
     wanted_slices = target_slices(to)

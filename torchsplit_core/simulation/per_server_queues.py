@@ -39,7 +39,7 @@ class _Server:
 class _ServerLoads:
     """Requests waiting and in service of every server; outdated entries of the heap are dropped when met.
 
-    Servers from `fresh` on have had nothing to do yet.
+    Servers from `first_unused` on have had nothing to do yet.
     """
 
     def __init__(self, count: int) -> None:

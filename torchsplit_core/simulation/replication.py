@@ -48,7 +48,7 @@ class PreparedModel:
     """A model, and of each of its stages the servers: place in the request's list, and entry.
 
     `paces`, by server id, are what a batch takes over its time in `batch_ms`, and nothing of that is drawn then; an
-    instant is in ms from the first arrival. A trace is run `draws` times where service is drawn. `front` has all
+    instant is in ms from the first arrival. A trace is run `draws` times where service is drawn. `frontend` has all
     models that pass the front, this one among them.
     """
 

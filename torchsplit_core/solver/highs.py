@@ -84,7 +84,7 @@ def load_program(
 ) -> Any:
     """HiGHS with the program that minimises cost · x + offset within the bounds of x and of matrix · x.
 
-    `matrix` is (rows, columns); `whole` says which columns are whole numbers (None: a linear
+    `matrix` is (rows, columns); `integer` says which columns are whole numbers (None: a linear
     program); a gap is HiGHS's own where none is given. What is to be maximised comes with its
     costs negated. Raises Refused, with `name` for the program.
     """

@@ -141,5 +141,5 @@ def escape_formula(text: str) -> str:
 
 
 def unescape_formula(text: str) -> str:
-    """The inverse of `guarded`."""
+    """The inverse of `escape_formula`."""
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text

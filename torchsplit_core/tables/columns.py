@@ -13,7 +13,7 @@ from torchsplit_core.values import InputFault, quoted, suggestion
 class Column:
     """A column of ours: its name, what it holds, and how others spell it (in lower case, words joined by _).
 
-    `needed`: no row can be read without it.
+    `required`: no row can be read without it.
     """
 
     name: str

@@ -53,7 +53,7 @@ class EstimatedTable:
     """The query's rows in their order, cells as they were, and an estimate for each.
 
     `errors` has the leave-one-out error of every measured model with more than one row that ran; `outliers` the
-    measured rows far off; `judged` is None where the query has no throughputs of its own (they take no part in
+    measured rows far off; `query_errors` is None where the query has no throughputs of its own (they take no part in
     the estimate).
     """
 

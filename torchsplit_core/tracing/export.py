@@ -82,7 +82,7 @@ def export_program(
 ) -> ExportedProgram:
     """Export with the batch free; route and notes stand in the graph module's meta.
 
-    `other` are arguments of OTHER_BATCH rows, see `free_sizes`. Raises InputFault in the user's
+    `other` are arguments of OTHER_BATCH rows, see `find_dynamic_sizes`. Raises InputFault in the user's
     terms where no route passes, or where the model fixes the batch.
     """
     if isinstance(model, torch.jit.ScriptModule):

@@ -82,7 +82,7 @@ def _with_rows(inputs: Arguments) -> list[tuple[torch.Tensor, tuple[int, ...]]]:
 
 
 def _differing(inputs: Arguments, other: Arguments) -> list[tuple[torch.Tensor, tuple[int, ...]]]:
-    """The tensors of `one`, each once, with the dimensions that have another size in `other`."""
+    """The tensors of `inputs`, each once, with the dimensions that have another size in `other`."""
     leaves, structure = pytree.tree_flatten_with_path(inputs)
     others, other_structure = pytree.tree_flatten_with_path(other)
     if structure != other_structure:

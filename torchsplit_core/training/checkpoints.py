@@ -95,7 +95,7 @@ class Checkpoints:
         return sorted(int(path.name[5:]) for path in self.folder.glob("step-*") if path.name[5:].isdigit())
 
     def newest(self, on_damaged: Callable[[str], None]) -> tuple[Path, Manifest] | None:
-        """The newest complete checkpoint, None where there is none yet; `told` hears of each that is damaged.
+        """The newest complete checkpoint, None where there is none yet; `on_damaged` hears of each that is damaged.
 
         Raises InputFault where every one of them is damaged.
         """

@@ -49,7 +49,7 @@ MAX_FAILED_ATTEMPTS, MAX_FAILED_ATTEMPTS_REMOTE = 2, 5
 class RankFailure:
     """Why the processes ended: a rank (None: what they are forked from), and in words how.
 
-    `elsewhere`: what was lost is of another node, or the way to the others.
+    `remote`: what was lost is of another node, or the way to the others.
     """
 
     rank: int | None

@@ -183,7 +183,7 @@ class TrainingRun:
         return ()
 
     def train(self, loss_of: Loss) -> None:
-        """Train to the last step, or to one at which blocks move (`moves`).
+        """Train to the last step, or to one at which blocks move (`repartition`).
 
         `loss_of(outputs, targets)` is the mean over the samples of a batch.
         Raises InputFault where the loss or a gradient of a step is not finite: nothing was changed by that step.

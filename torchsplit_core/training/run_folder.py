@@ -66,7 +66,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def shared(self, rendezvous: str, *, resume: bool) -> Iterator[None]:
-        """With the other nodes of a run that meets there; the first of them is as alone as `claimed` has it.
+        """With the other nodes of a run that meets there; the first of them is as alone as `exclusive` has it.
 
         Raises InputFault as that does, and where another node has this one's name or another run is there.
         """

@@ -119,7 +119,7 @@ def _unwritable_fault(path: Path, error: OSError) -> InputFault:
 def default_formats(outcome: PlanOutcome, model_images: Mapping[str, CustomImage] | None) -> tuple[str, ...]:
     """Every format that such a plan has: those that divide GPUs where it uses one, and with a request workloads.
 
-    `own`: the models that run in images of their own, None without the request.
+    `model_images`: the models that run in images of their own, None without the request.
     """
     from torchsplit_core.deployment import FORMATS, omitted_by
 

@@ -145,7 +145,7 @@ def plan(request: PlanRequest, *, explain: bool = False, progress: Progress = ig
 
     So do the fewest GPUs where no model has a minimum, and a fleet that no model has figures for or may run on.
     With limits of response times the plan is simulated, see `responding.plan`. Where the request tells what the front
-    costs, the outcome says what that carries of it, see `responding.front`.
+    costs, the outcome says what that carries of it, see `latency_slo.frontend`.
     `explain` adds to a plan what binds each model, what changes would bring and why no other layout.
     """
     from torchsplit_core.latency_slo.frontend import with_frontend

@@ -38,7 +38,7 @@ def sweep(
     """Plan the request at every value, two at a time, and say what the plans show together.
 
     Each point may search for its share of `time_limit_s` and never longer than the request's own limit.
-    `known` plans are taken over; `hear` gets each new one as (value, outcome, seconds it might search).
+    `known` plans are taken over; `on_plan` gets each new one as (value, outcome, seconds it might search).
     Raises InputFault for a request, target or value that makes no sense.
     """
     from torchsplit_core.planning.sweep.workers import plan_all, point_time_limit_s

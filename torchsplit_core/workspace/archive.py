@@ -1,6 +1,6 @@
 """A whole workspace as one zip file, and back: a manifest, one file a result, and the sweeps of its scenarios.
 
-What comes in is hostile: everything is checked first, in a child (see `archive_reading`), every result must be a
+What comes in is hostile: everything is checked first, in a child (see `archive_reader`), every result must be a
 valid contract file, and only then is anything stored. Uploads stay untrusted.
 """
 

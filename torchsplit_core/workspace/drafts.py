@@ -42,7 +42,7 @@ class StoredDraft:
 
 @dataclass(frozen=True, slots=True)
 class DraftAuthor:
-    """Whose a draft is: the tab that edits it, and the name and last edit as `KeptDraft` has them."""
+    """Whose a draft is: the tab that edits it, and the name and last edit as `StoredDraft` has them."""
 
     tab: str
     owner: str

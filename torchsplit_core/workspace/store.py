@@ -178,7 +178,7 @@ class Store:
     ) -> Workspace:
         """A new workspace with these results (kind, name, content in blocks; oldest first), whole or not at all.
 
-        It is called `name`, with the first free number where that is taken. `then` may write more for the new
+        It is called `name`, with the first free number where that is taken. `finish` may write more for the new
         workspace's id in the same transaction. Raises InputFault for a name or kind that will not do, and for
         more than a workspace may hold.
         """
@@ -218,7 +218,7 @@ class Store:
             database.execute("UPDATE workspaces SET name = ? WHERE id = ?", (checked_name(name), identity))
 
     def soft_delete(self, identity: str) -> None:
-        """Delete a workspace so that `bring_back` can undo it; the oldest beyond `MOST_DELETED` go for good."""
+        """Delete a workspace so that `undelete` can undo it; the oldest beyond `MOST_DELETED` go for good."""
 
         def work(database: sqlite3.Connection) -> list[str]:
             database.execute(
@@ -240,7 +240,7 @@ class Store:
         return None if row is None else str(row[0])
 
     def undelete(self, identity: str) -> Workspace:
-        """Undo `discard`; the workspace gets the first free number where its name was taken meanwhile.
+        """Undo `soft_delete`; the workspace gets the first free number where its name was taken meanwhile.
 
         Raises InputFault where it was deleted for good.
         """

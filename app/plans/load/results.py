@@ -233,7 +233,7 @@ def describe_unstable(loads: Sequence[ModelLoad]) -> str:
 def percentile_rows(
     runs: Sequence[ModelRun], limits: Mapping[str, float], colours: Mapping[str, str], *, plan_name: str = ""
 ) -> list[PercentileRow]:
-    """A row a model of the picture of percentiles; `beside` names another plan whose they are."""
+    """A row a model of the picture of percentiles; `plan_name` names another plan whose they are."""
     rows = []
     for run in runs:
         load, times, widths = run.load, run.load.response_ms, run.load.response_ci95_ms

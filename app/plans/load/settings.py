@@ -140,7 +140,7 @@ def build_simulation(plan: PlanOutcome, request: PlanRequest, settings: LoadSett
 def with_same_arrivals(
     first: SimulationRequest, second: SimulationRequest
 ) -> tuple[SimulationRequest, SimulationRequest]:
-    """Two simulations of the models that both serve, in the order of `here`, with its arrivals and limits.
+    """Two simulations of the models that both serve, in the order of `first`, with its arrivals and limits.
 
     A model's place decides its draws, so both get the same requests at the same instants. Raises InputFault
     where no model is in both.

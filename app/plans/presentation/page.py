@@ -97,7 +97,7 @@ def _step(side: Side) -> None:
 
 
 def _head(workspace: Workspace, name: str, side: Side, *, alone: bool, drafted: bool) -> None:
-    """Steps and ways out; each has a key, which `components.stage` presses."""
+    """Steps and ways out; each has a key, which `components.fullscreen` presses."""
     if drafted:
         widgets.badge("draft, not kept", "blue")
         st.button("Discard", key="present-discard", on_click=drafts.discard, args=(workspace, name))

@@ -34,7 +34,7 @@ class ProofSearch:
 def poll(workspace: Workspace, name: str, request: PlanRequest) -> PlanOutcome | None:
     """Start the search or look how far it is, and say so; the plan, once, where it found one.
 
-    To be called again and again, every `REST_S`, while the plan of `tried` is not proven.
+    To be called again and again, every `REST_S`, while the plan of `request` is not proven.
     """
     sha256 = request_hash(request)
     search = _search(workspace, name)

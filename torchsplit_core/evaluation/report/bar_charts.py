@@ -124,7 +124,7 @@ def _crossing(figures: CaseFigures) -> Bar:
 
 
 def chart_svg(picture: BarChart, *, standalone: bool = False) -> str:
-    """The picture as SVG; `alone`: as a file of its own, with its ground by the reader's theme."""
+    """The picture as SVG; `standalone`: as a file of its own, with its ground by the reader's theme."""
     most = max(
         (
             end

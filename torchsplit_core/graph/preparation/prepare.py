@@ -1,7 +1,7 @@
 """A traced graph, made ready for cutting.
 
 As traced, a model has no cut at all: every weight is a second source, every mask a second
-live value. Five steps (`steps.STEPS`), each a function, lead to the prepared graph:
+live value. Five steps (`steps.ALL_STEPS`), each a function, lead to the prepared graph:
 
 1. "dead"        `live_nodes`      what no output needs is set aside (assertions, unused results);
 2. "constants"   `constant_nodes`  operations that weights and constants alone determine do not

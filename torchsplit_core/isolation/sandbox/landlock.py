@@ -1,7 +1,7 @@
 """Landlock (Linux 5.13): a process takes from itself all files, TCP and signals but those it names.
 
 Each ABI knows more than the one before (kernel.org, "Landlock: unprivileged access control"); what an ABI
-does not know is not held, and `lacks` says so.
+does not know is not held, and `missing_protections` says so.
 """
 
 from __future__ import annotations

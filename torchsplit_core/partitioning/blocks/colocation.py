@@ -3,7 +3,7 @@
 Values that may share memory (views, results of operations in place) form a class. Of a class
 that is written, all that makes it or reads it up to the last write stays together, and with it all
 that reads a written weight or input of the model itself: then what leaves the stage is final, as
-`extraction.storages` asks. A graph file has no schemas, so who writes and who shares is read off the
+`extraction.aliasing` asks. A graph file has no schemas, so who writes and who shares is read off the
 names of aten's operations (`add_` writes its first input). What no name tells is found when parts
 are written, and that candidate refused.
 """

@@ -21,7 +21,7 @@ Parts = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class AssignmentResult:
-    """`complete`: every assignment was searched or ruled out. `found`: (largest load, parts)."""
+    """`complete`: every assignment was searched or ruled out. `assignments`: (largest load, parts)."""
 
     complete: bool
     assignments: tuple[tuple[float, Parts], ...]

@@ -63,7 +63,7 @@ def close_gap(
 ) -> OptimalityGap:
     """Search and prove until the deadline. `start`: the best (largest load, parts) so far, None for none.
 
-    Without any pipeline, `proved` says that there is none. `tell` gets a share of the work and a line.
+    Without any pipeline, `proved` says that there is none. `report` gets a share of the work and a line.
     """
     most = graph.total_ms + 2 * sum(source.transfer_ms for source in graph.sources) + 1.0
     gap = OptimalityGap(bound_ms, start[0] if start else most)

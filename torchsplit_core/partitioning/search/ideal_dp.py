@@ -32,7 +32,7 @@ _MATRIX_CELLS = 60_000_000  # ideals times sources held as small integers: 120 M
 class IdealResult:
     """`complete`: the search was exhaustive, so nothing below the incumbent and these exists.
 
-    `found`: (largest load, parts), best first; empty when nothing is at or below the incumbent.
+    `cuts`: (largest load, parts), best first; empty when nothing is at or below the incumbent.
     """
 
     complete: bool

@@ -76,7 +76,7 @@ def slice_svg(
     place: str,
     slice_style: SliceStyle | None = None,
 ) -> str:
-    """A slice at its start, in the `form` of a card unless another is given; tenants that share it stand side by
+    """A slice at its start, in the `slice_style` of a card unless another is given; tenants that share it stand side by
     side, as wide as their shares."""
     slice_style = slice_style or CARD
     left, width = item.start * slot, kind.profile(item.profile).memory_slices * slot

@@ -54,7 +54,7 @@ def trace_in_flight(
     tell: TellPoints | None,
     tell_top: Callable[[float, float], None] | None,
 ) -> FrontierResult:
-    """The pipelines that no other beats in throughput and latency, as `trace` has it."""
+    """The pipelines that no other beats in throughput and latency, as `trace_frontier` has it."""
     clock = SearchClock.start(time_limit_s)
     costs = PassCosts(flight.tokens, flight.link_tokens)
     every = enumerate_pareto_front(instance, costs)

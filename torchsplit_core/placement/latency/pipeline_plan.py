@@ -77,7 +77,7 @@ def evaluate_plan(instance: ProblemInstance, costs: PassCosts, segments: Segment
 
 
 def is_better(plan: PipelinePlan, other: PipelinePlan | None) -> bool:
-    """Whether `one` takes less time than the other, or as much with a higher throughput, or fewer GPUs."""
+    """Whether `plan` takes less time than the other, or as much with a higher throughput, or fewer GPUs."""
     if other is None or plan.latency_s < other.latency_s * (1 - SAME):
         return True
     if plan.latency_s > other.latency_s * (1 + SAME):

@@ -59,7 +59,7 @@ class FleetPartitioner:
         self._tries = np.zeros(size, dtype=np.int64)
 
     def initialize(self, single: SearchResult) -> None:
-        """Make the first upper bounds. `whole`: what is known of the best pipeline on the whole fleet."""
+        """Make the first upper bounds. `single`: what is known of the best pipeline on the whole fleet."""
         lattice = self._lattice
         self._upper = upper_bounds(
             self._instance, self._table, self._classes, lattice.vectors, single.bound, self._clock
@@ -69,7 +69,7 @@ class FleetPartitioner:
         lattice.list_parts(self._upper > 0)
 
     def run(self, most: int, single: SearchResult, tell: Tell) -> PipelineSetResult:
-        """At most `most` pipelines of the largest sum; `whole` as in `begin`."""
+        """At most `most` pipelines of the largest sum; `single` as in `initialize`."""
         self.initialize(single)
         while True:
             value, pipelines = self.best_known(most)
@@ -109,11 +109,11 @@ class FleetPartitioner:
         return bound, [index for index in indices if self._lower[index] < self._upper[index]]
 
     def bound_sums(self, most: int, prices: np.ndarray) -> np.ndarray:
-        """What `wanted` has for 0 to `most` pipelines."""
+        """What `unresolved_parts` has for 0 to `most` pipelines."""
         return self._lattice.best_sums(self._net_values(prices), most)
 
     def known_sums(self, most: int) -> np.ndarray:
-        """What `best` has for 0 to `most` pipelines."""
+        """What `best_known` has for 0 to `most` pipelines."""
         return self._lattice.best_sums(self._lower, most)
 
     def resolve(self, unknown: list[int]) -> None:

@@ -50,7 +50,7 @@ class PartitionLattice:
         self._rests = np.zeros(0, dtype=np.int64)
 
     def pairs(self) -> int:
-        """How many pairs `divide` will look at, at most."""
+        """How many pairs `best_partition` will look at, at most."""
         return int((self.vectors + 1).prod(axis=1).sum())
 
     def below(self, vector: np.ndarray) -> np.ndarray:

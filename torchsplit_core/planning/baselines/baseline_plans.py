@@ -54,7 +54,7 @@ BaselineName = Literal["whole_gpu", "uniform", "first_fit", "greedy"]
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """One way to do without a planner. `outcome` None: it gives no plan of this request, and `why_not` says why."""
+    """One way to do without a planner. `outcome` None: it gives no plan of this request, and `reason` says why."""
 
     name: BaselineName
     title: str

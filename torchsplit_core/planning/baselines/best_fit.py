@@ -88,7 +88,7 @@ def target_rates(request: PlanRequest, greedy: GreedyPlacement, factor: float) -
 
 
 def _segments(options: tuple[SliceOption, ...], target_rps: float, most: int) -> list[SliceOption] | None:
-    """The segments that give a stage `goal` requests/s; None for more than `most`. Best density stands first."""
+    """The segments that give a stage `target_rps` requests/s; None for more than `most`. Best density stands first."""
     best = options[0]
     count = math.floor(min(target_rps / best.rate_rps * (1 + RATE_SLACK), float(most + 1)))
     rest = target_rps - count * best.rate_rps

@@ -38,7 +38,7 @@ def settle_variants(
 ) -> tuple[Chosen | None, ...]:
     """The choices with which every hard co-location can be kept; None: the model is not served.
 
-    `by` chooses how a model runs by one variant: it is asked where a co-location names a stage of another one
+    `choose_again` chooses how a model runs by one variant: it is asked where a co-location names a stage of another one
     than the model runs by, and only some of its members stand.
     """
     settled = list(chosen)

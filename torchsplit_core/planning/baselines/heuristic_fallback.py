@@ -12,7 +12,7 @@ from torchsplit_core.values import PlanOutcome, PlanRequest
 def better_heuristic(
     request: PlanRequest, incumbent: PlanOutcome | None, bound: float | None, deadline: float
 ) -> PlanOutcome | None:
-    """The plan of a rule that is better than `found`, with its bound; None where none is.
+    """The plan of a rule that is better than `incumbent`, with its bound; None where none is.
 
     Rules keep hard co-locations by putting the members of a pair on a GPU together. `bound` is a proven one of the
     first level, None where none is known; `deadline` is of time.perf_counter.

@@ -45,7 +45,7 @@ COLOCATED_SHARE = 0.3
 
 @dataclass
 class ExclusiveResult:
-    """The best whole-slice plan as an assignment, or none: `found` says how it ended and what is proven."""
+    """The best whole-slice plan as an assignment, or none: `levels` says how it ended and what is proven."""
 
     problem: Problem
     levels: LevelsResult

@@ -167,7 +167,7 @@ def _shared_limit(
 
 
 def _raises_level(comparison: LevelComparison, before: Levels, tied_levels: range) -> bool | None:
-    """Whether the best levels after the change are higher at `ties`; None where that is not proven."""
+    """Whether the best levels after the change are higher at `tied_levels`; None where that is not proven."""
     if comparison.effect == "same":
         return False
     if comparison.level is None or comparison.effect not in ("better", "open"):

@@ -70,7 +70,7 @@ def explain_plan(
 ) -> PlanExplanation | None:
     """Explain a plan of the request until `deadline` (time.perf_counter; BUDGET_S from now by default).
 
-    `hear` gets every plan of a changed request on the way.
+    `on_outcome` gets every plan of a changed request on the way.
 
     None for an outcome without a plan: an infeasible one carries its own reasons. Raises
     InputFault where the outcome answers another request.

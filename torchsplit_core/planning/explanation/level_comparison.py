@@ -74,7 +74,7 @@ def compare_levels(before: Levels, after: Levels | None, *, relaxes: bool) -> Le
 def with_comparison(
     change: ChangeEffect, comparison: LevelComparison, before: Levels, shown_level: int, *, negated: bool
 ) -> ChangeEffect:
-    """The change with the figures of its comparison; `stands` is the level to show where none differs."""
+    """The change with the figures of its comparison; `shown_level` is the level to show where none differs."""
     if comparison.effect == "not_examined":
         return replace(change, effect="not_examined")
     if comparison.effect == "same":

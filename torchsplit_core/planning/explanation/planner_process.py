@@ -35,7 +35,7 @@ def ignore_outcome(request: PlanRequest, outcome: PlanOutcome) -> None:
 class PlannerProcess:
     """Answers one changed request after the other until `deadline` (time.perf_counter).
 
-    Each verified plan goes to `hear` with the request that it answers.
+    Each verified plan goes to `on_outcome` with the request that it answers.
     """
 
     def __init__(self, deadline: float, on_outcome: OutcomeCallback = ignore_outcome) -> None:
@@ -59,7 +59,7 @@ class PlannerProcess:
     def levels(self, request: PlanRequest, seconds: float, *, relaxes: bool) -> Levels | None:
         """The levels of the best plan found within about `seconds`; None where none was found in time.
 
-        A request that `eases` one with a plan has a plan too; others are tested first, because
+        A request that `relaxes` one with a plan has a plan too; others are tested first, because
         the planner would go on to explain why there is none.
         """
         left = self.remaining_s

@@ -30,7 +30,7 @@ MAX_BOUND_S = 0.5
 class SensitivityProbe:
     """The plan's request, its levels, and what every change to it is compared with.
 
-    `expected` counts the questions still to come: each gets its share of what is left. With
+    `expected_probes` counts the questions still to come: each gets its share of what is left. With
     `thorough` False only the objective's first level is planned, because the whole leximin
     would not be proven in that share.
     """

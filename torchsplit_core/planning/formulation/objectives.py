@@ -193,7 +193,7 @@ def used_cost(formulation: Formulation, solution: Solution) -> float:
 def minimize_traffic(formulation: Formulation, levels: Sequence[float], deadline: float) -> ModelSolution:
     """Among plans of these levels of the objective, one with the fewest bytes apart, and a bound of them.
 
-    Both in units of `apart_unit`. The model is used for nothing else. Raises OutOfTime.
+    Both in units of `traffic_unit`. The model is used for nothing else. Raises OutOfTime.
     """
     model, goal = formulation.model, goal_of(formulation.problem.request)
     if goal.fair:

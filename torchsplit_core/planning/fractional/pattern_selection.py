@@ -33,7 +33,7 @@ from torchsplit_core.solver.row_program import RowProgram
 
 
 class PatternSelectionProgram:
-    """The program for what is `wanted`, with fills by their tenants; shares are found anew."""
+    """The program for what is `targets`, with fills by their tenants; shares are found anew."""
 
     def __init__(
         self, problem: Problem, targets: Mapping[int, float], placed: Iterable[PlacedPattern], max_cost: float

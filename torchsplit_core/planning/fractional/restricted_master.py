@@ -1,4 +1,4 @@
-"""How many slices have which fill: the linear program behind `dive`, its answer and its prices.
+"""How many slices have which fill: the linear program behind `diving`, its answer and its prices.
 
 | row | formula |
 |---|---|
@@ -85,7 +85,7 @@ def slices_per_column(
 
 
 class RestrictedMaster:
-    """The program for some fills and what stands already; with `held` the layouts are these."""
+    """The program for some fills and what stands already; with `fixed_layouts` the layouts are these."""
 
     def __init__(
         self,

@@ -59,7 +59,7 @@ class OutOfScale(Exception):
 class ShareProgram:
     """The program for some shares; `owners[c]` is the model of case c, `slots[p]` what a pool has of itself.
 
-    With a `supply` its layouts add slices to the pools, which are then those of the supply.
+    With a `capacity` its layouts add slices to the pools, which are then those of the supply.
     Raises OutOfScale. Levels are in units of `unit`: HiGHS keeps rows to 10⁻⁶, so levels of some hundreds keep
     enough digits (with levels near 1 its bound of a mixed-integer program was met 5·10⁻⁶ too low).
     """
@@ -101,7 +101,7 @@ class ShareProgram:
         return floors, rising
 
     def _raise_group(self, floors: Vector, rising: Flags, caps: Vector, *, stop_at_price: bool) -> bool:
-        """Raise those that are `rising` until the last is held, or as `rise` says; False where there is no plan."""
+        """Raise those that are `rising` until the last is held, or as `raise_levels` says; False where there is no plan."""
         while True:
             self.set_floors(floors, rising)
             if run(self.highs) != "optimal":

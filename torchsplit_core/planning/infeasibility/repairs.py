@@ -25,7 +25,7 @@ PlanLookup = Callable[[PlanRequest], PlanOutcome | None]
 class Repair:
     """A change that makes the request possible, with the changed request and a verified plan of it.
 
-    `gpu_type` and `more` are of a change of the fleet, `scale` is that of the minima.
+    `gpu_type` and `added_gpus` are of a change of the fleet, `scale` is that of the minima.
     """
 
     kind: Literal["relaxation", "gpus", "scale"]
@@ -59,7 +59,7 @@ def find_repairs(request: PlanRequest, outcome: PlanOutcome, lookup: PlanLookup)
 
 
 def repair_requests(request: PlanRequest, outcome: PlanOutcome, lookup: PlanLookup) -> Iterator[PlanRequest]:
-    """Requests to be answered one after the other, so that `ways_out` has its plans; what the answers before make
+    """Requests to be answered one after the other, so that `find_repairs` has its plans; what the answers before make
     needless is not asked. `outcome` says why there is no plan."""
     if outcome.least_relaxation:
         yield with_relaxation(request, outcome.least_relaxation)

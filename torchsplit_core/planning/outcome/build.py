@@ -34,7 +34,7 @@ def build_plan_outcome(
     statistics: PlanStatistics,
 ) -> PlanOutcome:
     """A plan. `bounds` has a proven bound of the value of each stage (None: none known);
-    `proven` counts the stages proven from the first on; `settled` is False where a tie-break is not proven.
+    `proven` counts the stages proven from the first on; `tie_break_proven` is False where a tie-break is not proven.
     """
     request = problem.request
     gpus = build_planned_gpus(request, assignment)

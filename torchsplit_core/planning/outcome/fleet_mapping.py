@@ -25,7 +25,7 @@ def with_canonical_ids(request: PlanRequest, outcome: PlanOutcome) -> PlanOutcom
 
 
 def with_request_ids(request: PlanRequest, outcome: PlanOutcome) -> PlanOutcome | None:
-    """An outcome of `without_ids` as the answer to an equal request; None where it is none."""
+    """An outcome of `with_canonical_ids` as the answer to an equal request; None where it is none."""
     fleet = ordered_gpus(request)
     if outcome.gpus and len(fleet) != len(outcome.gpus):
         return None

@@ -199,7 +199,7 @@ class PatternSearch:
     def _price_model(
         self, model: int, problem: FeasibilityProblem, prices: Vector, penalties: Vector, keep: int = 1
     ) -> tuple[float, list[PricedPatterns]]:
-        """The least cost of the model (a lower bound) with its `fines`, and its offers by level."""
+        """The least cost of the model (a lower bound) with its `penalties`, and its offers by level."""
         least = float("inf")
         priced = []
         for number, level in self._reachable_levels(problem, model):

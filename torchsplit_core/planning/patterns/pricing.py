@@ -48,9 +48,9 @@ def price_patterns(
     max_cost: float | None = None,
     keep: int,
 ) -> PricedPatterns:
-    """Up to `keep` cheapest patterns that reach `demand`; all up to cost `within` where that is given.
+    """Up to `keep` cheapest patterns that reach `demand`; all up to cost `max_cost` where that is given.
 
-    `complete` tells how far the list is complete: below `within` where the enumeration or
+    `complete` tells how far the list is complete: below `max_cost` where the enumeration or
     `keep` cut it short.
     """
     width = len(prices)

@@ -54,7 +54,7 @@ def solve_patterns(
 ) -> PatternSolution | None:
     """The fairest whole-slice plan found before `deadline`; None where patterns do not apply.
 
-    `eased` multiplies what a level of 1 asks of a model (by its index); bounds then speak of those levels.
+    `weight_factors` multiplies what a level of 1 asks of a model (by its index); bounds then speak of those levels.
     """
     request = problem.request
     if not goal_of(request).fair:

@@ -45,7 +45,7 @@ class CandidateLayout:
 class GpuGroup:
     """GPUs that are the same to the planner. `layouts` pairs useful slices with the whole layout.
 
-    `symmetric_to` is the group before it with the same GPUs (they could be swapped), None otherwise.
+    `twin_of` is the group before it with the same GPUs (they could be swapped), None otherwise.
     """
 
     type: str
@@ -101,7 +101,7 @@ class Choice:
 class Problem:
     """The request, ready to be formulated.
 
-    `ties` are the request's co-locations, and `colocated` their members where layouts say who is present (see
+    `colocation_index` are the request's co-locations, and `colocated` their members where layouts say who is present (see
     CandidateLayout), else none.
     `exact`: every way to run every model is among the cases (see cases.MOST_CAPS). `capacity_gib` is by the
     gpu_type of points and their profile.

@@ -1,7 +1,7 @@
 """Which members of co-locations can stand on one GPU together, and how to deal them out.
 
 A GPU's presence is the set of these members (models, or stages of theirs) that have a slice on it. Counting GPUs
-by layout and presence instead of naming them is exact: see `one_each`.
+by layout and presence instead of naming them is exact: see `distribute_members`.
 """
 
 from __future__ import annotations

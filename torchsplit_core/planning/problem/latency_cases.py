@@ -33,7 +33,7 @@ Capacity = Mapping[tuple[str, str], float]
 class VariantCase:
     """A way to run a variant: what is left of the latency limit for its stages, and where it may stand.
 
-    `levels` says that its points can together break the limit, so the choice must be kept in step.
+    `has_latency_levels` says that its points can together break the limit, so the choice must be kept in step.
     `anywhere`: its instances may stand on every node; else only on `node`.
     """
 

@@ -5,7 +5,7 @@ A member of `colocations[].models` is a model by its name, or a stage of one of 
 on every GPU where an instance of the model, or of that stage, does. Members have numbers: a model its index in
 the request, and stages those behind all models.
 
-Routed co-locations ask where requests flow, not who is present: they are `Flow`s, between members that follow one
+Routed co-locations ask where requests flow, not who is present: they are `MemberFlow`s, between members that follow one
 another in a list.
 """
 

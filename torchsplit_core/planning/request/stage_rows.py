@@ -71,7 +71,7 @@ def _scale_row(row: ProfileRow, name: str, time_share: float, parts: MemoryParts
 class _StageMemory:
     """Figures in GiB. `weights` and `traced` (activations) of each stage, `whole_*` of the whole model.
 
-    `whole_traced` is 0 where the profile does not say it; `known` whether the candidate tells weights apart.
+    `whole_traced` is 0 where the profile does not say it; `weights_known` whether the candidate tells weights apart.
     """
 
     weights: tuple[float, ...]

@@ -41,7 +41,7 @@ def point_time_limit_s(
 def plan_all(
     requests: Sequence[PlanRequest], limit_s: float, on_outcome: OutcomeCallback, *, workers: int = WORKERS
 ) -> None:
-    """Plan every request within about `limit_s` seconds, `workers` at a time; `hear` gets (position, outcome).
+    """Plan every request within about `limit_s` seconds, `workers` at a time; `on_outcome` gets (position, outcome).
 
     Outcomes answer the requests as given, whatever their own time limit. Where a process hangs or dies, its
     point is a timeout with a warning. Raises InternalFault where a plan fails its check. Whatever ends this

@@ -73,9 +73,9 @@ def without_soft_colocations(request: PlanRequest) -> PlanRequest:
 def minimize_cross_gpu_traffic(
     request: PlanRequest, incumbent: PlanOutcome, deadline: float, watch: Stopwatch
 ) -> PlanOutcome:
-    """The outcome of `request`, of a plan no worse than `known` (of the request without ranks), not verified yet.
+    """The outcome of `request`, of a plan no worse than `incumbent` (of the request without ranks), not verified yet.
 
-    `routed` has what it sends and a bound; the status is optimal only where both are one, and `known` is that.
+    `routed` has what it sends and a bound; the status is optimal only where both are one, and `incumbent` is that.
     """
     with watch.searching():
         best = exchange_tenants(request, incumbent.gpus, partial_deadline(deadline, EXCHANGE_PART))

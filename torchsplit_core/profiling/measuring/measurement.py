@@ -71,7 +71,7 @@ def measure(
     `graph` did, so that node names agree. The second makes the contract's graph of that: (program, batch).
     `batch_sizes` None takes those of the model's client.
     `known` are points of this device and software measured before, of any model: those of this model are
-    taken over, not measured again. `keep` gets each new point as it comes, `hear_graph` a new graph.
+    taken over, not measured again. `keep` gets each new point as it comes, `on_graph` a new graph.
     throughput = batch / mean of a run, with its 90 % interval, latency_ms = p95 of the runs. With several
     `processes` (a graph is needed then) so many run at once: throughputs are added, latency is over all their
     runs, operations are not timed, and no figure at any batch size is no fault.
@@ -187,7 +187,7 @@ def _measure_resident_memory(
 
 @dataclass(frozen=True)
 class _MessageReceiver:
-    """What the child tells, point by point, goes into `heard`."""
+    """What the child tells, point by point, goes into `log`."""
 
     log: MeasurementLog
     keep: Keep

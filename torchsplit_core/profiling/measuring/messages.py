@@ -40,7 +40,7 @@ class _Peak(AnswerSchema):
 
 _Segment = Annotated[list[NonNegative], Field(min_length=3, max_length=3)]
 _SegmentedRounds = list[Annotated[list[NonNegative | list[_Segment]], Field(min_length=2, max_length=2)]]
-"""As `looks.course_of` makes it."""
+"""As `rounds.segment_rounds` makes it."""
 
 
 class _Resident(AnswerSchema):

@@ -33,7 +33,7 @@ NEGLIGIBLE_TICKS = 2
 class TimingRound:
     """Blocks of runs in ms, and the share of its time in which the process was ready and had no core.
 
-    `begun_s`: when each block began, Unix seconds; empty where nobody looked.
+    `block_starts_s`: when each block began, Unix seconds; empty where nobody looked.
     """
 
     blocks: tuple[tuple[float, ...], ...]

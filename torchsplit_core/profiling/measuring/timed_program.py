@@ -38,7 +38,7 @@ class _CallStep:
 class TimedProgram:
     """The graph of a program whose inputs are given in the order of its placeholders; values die at their last use.
 
-    `bytes` and `devices` of each call's tensors are those of the last `run` with `look`.
+    `bytes` and `devices` of each call's tensors are those of the last `run` with `record_outputs`.
     """
 
     def __init__(self, module: torch.fx.GraphModule, device: torch.device) -> None:
@@ -68,7 +68,7 @@ class TimedProgram:
         )
 
     def run(self, inputs: Sequence[Any], *, record_outputs: bool = False) -> None:
-        """Run it once; `durations_ms` has what each call took. `look` notes sizes and devices, which costs time."""
+        """Run it once; `durations_ms` has what each call took. `record_outputs` notes sizes and devices, which costs time."""
         values: list[Any] = [None] * self._size
         for index, value in zip(self._inputs, inputs, strict=True):
             values[index] = value

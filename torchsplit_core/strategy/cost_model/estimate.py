@@ -210,7 +210,7 @@ def grad_sync_s(
     network: Network,
     m: int,
 ) -> float:
-    """Gradients of a device's `own` weights summed over the data-parallel devices."""
+    """Gradients of a device's `weights` weights summed over the data-parallel devices."""
     if choices.shard in ("fsdp", "hsdp"):
         return 0.0
     group, stride = choices.data * choices.context, choices.tensor
@@ -251,7 +251,7 @@ def _optimizer(
 def optimizer_s(
     weights: float, choices: ParallelConfig, kernels: Kernels, cluster: TrainingCluster, c: Constants, m: int
 ) -> float:
-    """The same of a device's `own` weights, of sharded ones before they are."""
+    """The same of a device's `weights` weights, of sharded ones before they are."""
     if choices.shard != "none":
         group = choices.data * choices.context
         if choices.shard == "hsdp":

@@ -84,7 +84,7 @@ def stored_bytes(
     software: TrainingSoftware,
     per_node: int = 8,
 ) -> tuple[float, float, float, float]:
-    """The same of a device that has `own` weights, `whole` with all experts of its group."""
+    """The same of a device that has `weights`, `whole` with all experts of its group."""
     group = choices.data * choices.context
     moments = 8 if job.optimizer == "adamw" else 4
     wide = job.precision in ("fp32", "tf32")

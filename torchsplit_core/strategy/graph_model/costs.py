@@ -35,7 +35,7 @@ FLOATS = frozenset({"float64", "double", "float32", "float", "float16", "half", 
 class OperationCost:
     """An operation at one batch size and width. Bytes; `matrix_flops` forward; `factors` gradients it makes of them.
 
-    `kept`: storages (by the value that owns them) with their bytes, of which those in `products` come from matrix
+    `saved`: storages (by the value that owns them) with their bytes, of which those in `products` come from matrix
     operations. `working`: bytes beside what is kept, at the worst moment of its backward pass. `shape`: rows, columns
     and depth of its product where it is one; `attention` the fused kernel, of which `causal` does half.
     """

@@ -17,10 +17,10 @@ from torchsplit_core.values import GraphNode
 class PartCosts:
     """A part for one micro-batch. Seconds of the device (`forward`, `backward`) and of the host, which starts kernels.
 
-    Bytes: `kept` for the backward pass without recomputation, `kept_within` of them inside of its block,
-    `kept_products` of those what matrix operations made, `boundary` the values that its block reads from before,
-    `handed` those that later parts read, `working` beside what is kept. `repeated` seconds: the block's forward pass,
-    and without its products `repeated_rest`.
+    Bytes: `saved` for the backward pass without recomputation, `saved_within` of them inside of its block,
+    `saved_products` of those what matrix operations made, `boundary` the values that its block reads from before,
+    `handed` those that later parts read, `working` beside what is kept. `recompute` seconds: the block's forward pass,
+    and without its products `recompute_rest`.
     """
 
     forward: float

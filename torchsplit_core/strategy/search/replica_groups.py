@@ -52,7 +52,7 @@ class ReplicaGroups:
 
 
 class GroupCost(ABC):
-    """A group by its part of the batch: `seconds` are exact where they are `settled`, else no step is shorter."""
+    """A group by its part of the batch: `seconds` are exact where they are `solved`, else no step is shorter."""
 
     def __init__(self, entries: tuple[int, ...]) -> None:
         self.entries = entries

@@ -75,7 +75,7 @@ class HeartbeatWriter:
 
 
 class HangMonitor:
-    """Looks at the marks of a start: `look` gives the ranks of this node that have stalled since.
+    """Looks at the marks of a start: `poll` gives the ranks of this node that have stalled since.
 
     Ranks wait for each other, so one that hangs stops the marks of all within a step. It is the one that is stopped,
     else the one with the fewest marks, else the one that computes where the others wait. Where nothing tells, all

@@ -73,7 +73,7 @@ class StoreRendezvous:
         self._store: dist.TCPStore | None = None
 
     def next_round(self, last_token: str) -> RendezvousRound:
-        """The round of the others, or a new one where the last was `left`; waits for the store.
+        """The round of the others, or a new one where the last was `last_token`; waits for the store.
 
         Raises InputFault where it cannot be reached.
         """

@@ -58,7 +58,7 @@ def ray_cluster() -> Iterator[Any]:
 def count_matching_nodes(nodes: Sequence[Mapping[str, Any]], needed: Mapping[str, int], minimum: int) -> int:
     """How many nodes of the cluster (`ray.nodes()`) have so much of each resource, whatever else they do now.
 
-    Raises InputFault where they are fewer than `least`: Ray would wait for them for ever, without a word.
+    Raises InputFault where they are fewer than `minimum`: Ray would wait for them for ever, without a word.
     """
     alive = [node["Resources"] for node in nodes if node["Alive"]]
     fitting = sum(all(node.get(name, 0) >= count for name, count in needed.items()) for node in alive)

@@ -145,7 +145,7 @@ def _without_missing(figures: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_gpus(folder: Path) -> tuple[NodeGpu, ...]:
-    """What the nodes of a run said last, of its folder `watch`; what is none of theirs is passed over."""
+    """What the nodes of a run said last, of its folder watch/; what is none of theirs is passed over."""
     gpus = []
     for path in sorted(folder.glob("gpus-*.json")):
         with contextlib.suppress(OSError, KeyError, TypeError, ValueError, AttributeError):

@@ -37,7 +37,7 @@ MAX_SCHEDULES = 2
 class _TimedStage(PipelineStage):  # type: ignore[misc]
     """torch's, with the seconds of its passes, without waiting for other stages.
 
-    `moments`: of each backward pass by that clock, its beginning and its end.
+    `timestamps`: of each backward pass by that clock, its beginning and its end.
     """
 
     forward_s = backward_s = 0.0

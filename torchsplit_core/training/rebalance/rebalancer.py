@@ -27,9 +27,9 @@ MEMORY_SAMPLE_S = 1.0
 
 class Rebalancer:
     """Passes that fit into memory, and by speed where `options.balance` says so: shares, or the blocks of a pipeline's
-    stages, which `mover` deals out. The global batch stays.
+    stages, which `stage_balancer` deals out. The global batch stays.
 
-    `move`: what the next start is to begin with, None where all stay. `ended`: the move that this start ended.
+    `move`: what the next start is to begin with, None where all stay. `completed_move`: the move that this start ended.
     """
 
     def __init__(

@@ -157,7 +157,7 @@ def kinds_of(items: Items, item: int) -> tuple[int, ...]:
 
 
 def _add_covers(program: RowProgram, covers: Covers, shares: np.ndarray, first: int) -> None:
-    """The rows of sizes and batch; column `one` counts a cover's segments, from `first` on stand its GPUs."""
+    """The rows of sizes and batch; column `index` counts a cover's segments, from `first` on stand its GPUs."""
     even = covers.even()
     for index, (least, most) in enumerate(zip(covers.least.tolist(), covers.most.tolist(), strict=True)):
         using = np.flatnonzero(shares[index])

@@ -82,7 +82,7 @@ class SearchTask:
 
 @dataclass(frozen=True, slots=True)
 class SearchNode:
-    """Thresholds by their places in the task's, both ends included. `found`: the sum under the upper ends."""
+    """Thresholds by their places in the task's, both ends included. `solution`: the sum under the upper ends."""
 
     task: SearchTask
     longest: tuple[int, int]
