@@ -30,7 +30,9 @@ VIEWS = {
 
 
 def render(first: str = GRAPH, *, all_profiles: bool = False) -> None:
-    """The whole page, at the tab of the address, else at the `first`; `all_profiles`: profiles of all models to begin with."""
+    """The whole page, at the tab of the address, else at the `first`; `all_profiles`: profiles of all models to
+    begin with.
+    """
     opened = frame.opened_workspace()
     known = MODEL.names(opened)
     if (missing := MODEL.unknown_in_address(known)) is not None:

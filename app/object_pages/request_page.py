@@ -13,8 +13,8 @@ from torchsplit_core.workspace.store import Workspace
 def render(
     result_kind: ResultKind, page_title: str, body: Callable[[Workspace, str | None, Sequence[str]], None]
 ) -> None:
-    """The whole page; `page_title` is the title that leads to one, `body` what it shows of the one that is looked at (None:
-    there is none) among all there are."""
+    """The whole page; `page_title` is the title that leads to one, `body` what it shows of the one that is looked at
+    (None: there is none) among all there are."""
     opened = frame.opened_workspace()
     known = result_kind.names(opened)
     if (missing := result_kind.unknown_in_address(known)) is not None:

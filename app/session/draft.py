@@ -43,7 +43,8 @@ class UndoStep:
 class Draft:
     """The draft as a session has it.
 
-    `content` is what is stored of it. `fault` says why something that was typed is not in it. `saved`: it is in the store.
+    `content` is what is stored of it. `fault` says why something that was typed is not in it. `saved`: it is in the
+    store.
     """
 
     content: StoredDraft

@@ -155,8 +155,8 @@ def remember_choice(workspace: Workspace, key: str, value: Any) -> None:
 def selected_name(
     workspace: Workspace, key: str, known: Sequence[str], requested: str | None = None
 ) -> str | None:
-    """Which of the known names is looked at: what was asked, else what `remember_choice` kept for this session, else what
-    is kept in the workspace, else the first; None where none is known."""
+    """Which of the known names is looked at: what was asked, else what `remember_choice` kept for this session, else
+    what is kept in the workspace, else the first; None where none is known."""
     for find in (
         lambda: requested,
         lambda: st.session_state.get(_remembered_choice(workspace, key)),

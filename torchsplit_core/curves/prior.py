@@ -5,12 +5,13 @@ log t, two Matérn-3/2 kernels (one over the batch alone, one over batch, size a
 octaves), and noise. Both variances are scaled per model by factors that are fitted
 with it; `log_scale_sd` says how much these factors vary.
 
-`WEAK_PRIOR` was chosen by hand, broad enough for any network. `LEARNT_PRIOR` was fitted by benchmarks/curve_accuracy.py, in
-two steps: noise, amplitudes and the reach over batches by a search in steps of √2 for the largest likelihood of
-the library's rows under `WEAK_PRIOR`'s parameters (the reaches over sizes and processes were chosen by hand, for
-intervals that hold there); then means and deviations of s/c, β, γ, δ and η over the eleven models by
-expectation–maximisation. The other parameters keep `WEAK_PRIOR`'s: networks differ more than eleven of them tell. The
-script prints the fitted constants beside these, and judges each model by constants fitted without it.
+`WEAK_PRIOR` was chosen by hand, broad enough for any network. `LEARNT_PRIOR` was fitted by
+benchmarks/curve_accuracy.py, in two steps: noise, amplitudes and the reach over batches by a search in steps of √2
+for the largest likelihood of the library's rows under `WEAK_PRIOR`'s parameters (the reaches over sizes and
+processes were chosen by hand, for intervals that hold there); then means and deviations of s/c, β, γ, δ and η over
+the eleven models by expectation–maximisation. The other parameters keep `WEAK_PRIOR`'s: networks differ more than
+eleven of them tell. The script prints the fitted constants beside these, and judges each model by constants fitted
+without it.
 """
 
 from __future__ import annotations

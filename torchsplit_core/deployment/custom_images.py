@@ -143,7 +143,9 @@ def build_containers(
     used_labels: set[str],
     next_port: Callable[[Host], int],
 ) -> tuple[ImageContainer, ...]:
-    """A container for each tenant of such a model; `used_labels` are labels that others have, `port` gives the next one."""
+    """A container for each tenant of such a model; `used_labels` are labels that others have, `port` gives the next
+    one.
+    """
     tenants = [
         (host, gpu, item, number, tenant)
         for host in hosts

@@ -15,7 +15,8 @@ class AnswerSchema(BaseModel):
 
 
 def schema_reader(schema: Any) -> Callable[[Any], Any]:
-    """For `run_limited`: reads an answer of this form, a `AnswerSchema` or a type of JSON values, and returns it as it came.
+    """For `run_limited`: reads an answer of this form, a `AnswerSchema` or a type of JSON values, and returns it as
+    it came.
 
     It raises ValueError for any other.
     """

@@ -45,7 +45,8 @@ QUANTILE = NormalDist().inv_cdf(0.95)
 
 
 def rounds_of(content: Mapping[str, Any], *, measuring_child_only: bool) -> list[RoundSegments]:
-    """The looks of a kept point: the measuring child's, and unless `measuring_child_only` that of the process that told its memory.
+    """The looks of a kept point: the measuring child's, and unless `measuring_child_only` that of the process that
+    told its memory.
 
     Where two were quiet, those in which other work took the core do not count.
     """
@@ -58,7 +59,8 @@ def fit_pace(points: Sequence[Sequence[RoundSegments]]) -> Pace | None:
     """The pace of a device by the looks at its points; None where they do not tell one, or it keeps its speed.
 
     A point's looks are all of the same work. `cv` and `seconds` are of the periods within a run; `drift_cv` is of the
-    speed of a run, in another minute and process, around the mean of the looks: what the looks tell, and `BETWEEN_RUNS_SD`.
+    speed of a run, in another minute and process, around the mean of the looks: what the looks tell, and
+    `BETWEEN_RUNS_SD`.
     """
     rounds_by_point = [
         [_coarsened(timing_round) for timing_round in point if timing_round] for point in points

@@ -7,7 +7,8 @@ GPU's. What no slice speeds up (launching, work on the processor) stays as it wa
     half-width of the 90 % interval, on the logarithm = √(curve² + SPREAD² · (NEAR² + d²))
     d = how far the slice is from the nearest measured one: the larger |log ratio| of the two peaks
 
-`LOG_PEAK_RATIO_SPREAD` and `MIN_DISTANCE` are of official MLPerf results of four GPU types: benchmarks/type_transfer.py fits and judges them.
+`LOG_PEAK_RATIO_SPREAD` and `MIN_DISTANCE` are of official MLPerf results of four GPU types:
+benchmarks/type_transfer.py fits and judges them.
 
 Precision: `fp32` is what PyTorch does by default, convolutions in TF32 and products in FP32. Which of the two a model
 rests on is not in its rows: the estimate is that of convolutions, its interval spans both.

@@ -61,7 +61,9 @@ def _padded(arrivals: Instants, most: int) -> list[Any]:
 
 
 def _serve_single_server(arrivals: Instants, server: Station) -> Batches:
-    """One server whose batches of a size take the same time: `_serve_equal_servers` without a heap, in three quarters of its time."""
+    """One server whose batches of a size take the same time: `_serve_equal_servers` without a heap, in three
+    quarters of its time.
+    """
     times = _padded(arrivals, server.max_batch)
     count, ahead, wait, durations = len(arrivals), server.max_batch - 1, server.max_wait, server.durations
     starts: list[Any] = []

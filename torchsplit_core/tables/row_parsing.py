@@ -30,7 +30,8 @@ LARGEST_LENGTH = 10_000_000
 class ParsedProfileRow:
     """A record as the contract has it, with what the file's notes must say of it.
 
-    `ambiguous_slice` names the slice taken for an ambiguous number; `derived_latency` says that the latency is from the throughput.
+    `ambiguous_slice` names the slice taken for an ambiguous number; `derived_latency` says that the latency is from
+    the throughput.
     """
 
     line: int

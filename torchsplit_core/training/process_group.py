@@ -24,9 +24,9 @@ Address = tuple[str, int]
 def join_process_group(rendezvous: Path | Address | None = None) -> None:
     """Meet the processes that torchrun started, or be alone. Gradients go over NCCL on GPUs, over Gloo else.
 
-    `rendezvous`: by what the processes find the first one's store: on one machine a folder of this start alone, on several
-    the store at which their agents meet. The agent's way is a port that is free when it looks, and perhaps taken when
-    the first process comes to serve there.
+    `rendezvous`: by what the processes find the first one's store: on one machine a folder of this start alone, on
+    several the store at which their agents meet. The agent's way is a port that is free when it looks, and perhaps
+    taken when the first process comes to serve there.
     """
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())

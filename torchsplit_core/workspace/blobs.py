@@ -134,7 +134,8 @@ class BlobStore:
     def remove_unused(self, used: Collection[str], among: Collection[str] | None = None) -> int:
         """Remove the contents (of `among`, else all) that are not `used`; how many bytes that freed.
 
-        To be called inside `collect_lock`, with `used` read there. What the disk does not let go stays for the next time.
+        To be called inside `collect_lock`, with `used` read there. What the disk does not let go stays for the next
+        time.
         """
         freed = 0
         paths = map(self.path, among) if among is not None else self.folder.glob("*/*")

@@ -44,7 +44,8 @@ def slot_count() -> int:
 
 @contextlib.contextmanager
 def acquire_slot(folder: Path, on_queue_position: Callable[[int], None]) -> Iterator[None]:
-    """Wait for a slot and hold it. `on_queue_position` hears how many are before this job, at once and whenever that changes.
+    """Wait for a slot and hold it. `on_queue_position` hears how many are before this job, at once and whenever that
+    changes.
 
     Raises OSError where the folder's files cannot be made.
     """

@@ -203,9 +203,9 @@ class PathProgram:
     def _add_subtour_cut(
         self, patterns: np.ndarray, gates: np.ndarray, visited: np.ndarray, cut_classes: np.ndarray
     ) -> None:
-        """No GPU of the classes `cut_classes` is used in W but from outside. W is what is given, the unvisited patterns of
-        its classes, and the gates that only these lead to: nothing that is added is visited in the solution, so
-        that the solution breaks the cut."""
+        """No GPU of the classes `cut_classes` is used in W but from outside. W is what is given, the unvisited
+        patterns of its classes, and the gates that only these lead to: nothing that is added is visited in the
+        solution, so that the solution breaks the cut."""
         counts, gate_of = self._patterns.counts, self._patterns.gate_of
         arc_gates, arc_patterns = self._patterns.arcs
         inside = ~counts[:, ~counts[patterns].any(axis=0)].any(axis=1) & ~visited

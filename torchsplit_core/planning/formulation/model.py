@@ -40,8 +40,8 @@ class Formulation:
     """The Pyomo model with what is needed to read an answer from it.
 
     `presence` are the members of co-locations whose presence is asked GPU by GPU. `value_bound` is a level that no
-    plan's worst-served model can pass, where one is known beforehand. `build_deadline` (time.perf_counter) is when building
-    has to end, `build_s` what it took.
+    plan's worst-served model can pass, where one is known beforehand. `build_deadline` (time.perf_counter) is when
+    building has to end, `build_s` what it took.
     """
 
     problem: Problem

@@ -64,8 +64,8 @@ def plan_by_diving(
 ) -> Assignment | None:
     """Slices that give every model in `targets` its requests/s for at most this cost; None where none were found.
 
-    Only where `is_divable` says so. `until` is of time.perf_counter. The fills met on the way are added to `pattern_pool`:
-    another try begins with them.
+    Only where `is_divable` says so. `until` is of time.perf_counter. The fills met on the way are added to
+    `pattern_pool`: another try begins with them.
     """
     if not targets or not targets.keys() <= {case.model for case in problem.cases}:
         return None

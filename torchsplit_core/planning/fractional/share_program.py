@@ -101,7 +101,9 @@ class ShareProgram:
         return floors, rising
 
     def _raise_group(self, floors: Vector, rising: Flags, caps: Vector, *, stop_at_price: bool) -> bool:
-        """Raise those that are `rising` until the last is held, or as `raise_levels` says; False where there is no plan."""
+        """Raise those that are `rising` until the last is held, or as `raise_levels` says; False where there is no
+        plan.
+        """
         while True:
             self.set_floors(floors, rising)
             if run(self.highs) != "optimal":

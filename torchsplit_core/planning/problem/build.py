@@ -101,8 +101,8 @@ class Choice:
 class Problem:
     """The request, ready to be formulated.
 
-    `colocation_index` are the request's co-locations, and `colocated` their members where layouts say who is present (see
-    CandidateLayout), else none.
+    `colocation_index` are the request's co-locations, and `colocated` their members where layouts say who is present
+    (see CandidateLayout), else none.
     `exact`: every way to run every model is among the cases (see cases.MOST_CAPS). `capacity_gib` is by the
     gpu_type of points and their profile.
     """

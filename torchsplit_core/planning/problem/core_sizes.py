@@ -20,7 +20,8 @@ def undominated_core_sizes(
 ) -> tuple[int, ...]:
     """The numbers of cores, ascending, that divisions are made of.
 
-    `latency_limited`: the cases whose latency limit can bind. `by_memory`: the slices' memory is known, and shared or priced.
+    `latency_limited`: the cases whose latency limit can bind. `by_memory`: the slices' memory is known, and shared
+    or priced.
     """
     by_size = {cores: items for name, items in useful.items() if (cores := profile_cores(name)) is not None}
     sizes: list[int] = []

@@ -68,7 +68,9 @@ class TimedProgram:
         )
 
     def run(self, inputs: Sequence[Any], *, record_outputs: bool = False) -> None:
-        """Run it once; `durations_ms` has what each call took. `record_outputs` notes sizes and devices, which costs time."""
+        """Run it once; `durations_ms` has what each call took. `record_outputs` notes sizes and devices, which costs
+        time.
+        """
         values: list[Any] = [None] * self._size
         for index, value in zip(self._inputs, inputs, strict=True):
             values[index] = value

@@ -60,8 +60,8 @@ def time_runs(
     and count for nothing. With `copies` every run moves its inputs and outputs. Warm-up until two runs agree
     within a tenth or a quarter of the budget is spent; then `repeats` blocks of runs, with a pause between, while
     the budget is not spent, `most_runs` at most or for BLOCK_S each. A first run that takes half the budget or more
-    is long against what warm-up could change, and counts as one of them. `look` gets what that run returned, `block_starts_s`
-    when each block began (Unix seconds). With `cuda_graph` the model is captured once and replayed.
+    is long against what warm-up could change, and counts as one of them. `look` gets what that run returned,
+    `block_starts_s` when each block began (Unix seconds). With `cuda_graph` the model is captured once and replayed.
     """
     # An exported module refuses eval(): its mode was fixed when it was exported.
     with suppress(NotImplementedError):

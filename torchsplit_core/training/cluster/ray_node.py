@@ -26,7 +26,9 @@ AGENT_END_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class NodeTask:
-    """What a node does. `rendezvous`: HOST:PORT of the run's store; `probe_file`: a file that all who share the folder see."""
+    """What a node does. `rendezvous`: HOST:PORT of the run's store; `probe_file`: a file that all who share the
+    folder see.
+    """
 
     source: str
     trust: bool

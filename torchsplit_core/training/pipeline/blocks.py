@@ -14,8 +14,8 @@ STATES = 4
 class BlockCosts:
     """The blocks in their order: names, FLOPs of their products and bytes that they move, forward at one batch size.
 
-    `weight_bytes`: of their weights; `activation_bytes`: of a sample for the backward pass, in single precision, when nothing
-    is computed again.
+    `weight_bytes`: of their weights; `activation_bytes`: of a sample for the backward pass, in single precision,
+    when nothing is computed again.
     """
 
     names: tuple[str, ...]

@@ -40,7 +40,8 @@ class StageModule(nn.Module):  # type: ignore[misc]
 
     It takes what the stage before hands on, reads the model's inputs by the micro-batch's number, and returns what
     later stages read; the last one what the model returns. Values are handed on in the type that they were traced in,
-    whatever precision the parts compute in. `timestamps`: of each pass by that clock, its beginning and each part's end.
+    whatever precision the parts compute in. `timestamps`: of each pass by that clock, its beginning and each part's
+    end.
     """
 
     def __init__(

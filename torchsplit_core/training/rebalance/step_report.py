@@ -16,9 +16,10 @@ class RankReport:
 
     `loss`: its part of the step's, `finite`: 1 where its gradients are. `seconds` in which it did `samples` without
     waiting for others, `clock_s`: of its clock. `peak_bytes`: the most memory so far, `free_share`: of its device's
-    memory, or of its machine's, `limit_bytes`: its device's memory, 0 where it is not the rank's own. `checkpoint_requested`: 1 where
-    the run is asked for a checkpoint, `move_s`: what a move of blocks would take, both of rank 0. `blocks_s`: of a
-    pipeline whose blocks may move, seconds of a micro-batch in each block, 0 in those of other ranks, and in the loss.
+    memory, or of its machine's, `limit_bytes`: its device's memory, 0 where it is not the rank's own.
+    `checkpoint_requested`: 1 where the run is asked for a checkpoint, `move_s`: what a move of blocks would take,
+    both of rank 0. `blocks_s`: of a pipeline whose blocks may move, seconds of a micro-batch in each block, 0 in
+    those of other ranks, and in the loss.
     """
 
     loss: float
