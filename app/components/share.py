@@ -104,8 +104,10 @@ def share(cookie: str, workspace: str | None, pages: Sequence[str]) -> None:
     paths that have the theme in common."""
     data = {
         "cookie": cookie, "workspace": workspace, "pages": list(pages), "theme": st.context.theme.type,
-        "tab": {"cookie": browser_tab.COOKIE, "id": browser_tab.identity(),
-        "handed": browser_tab.previous_identity() is not None},
+        "tab": {
+            "cookie": browser_tab.COOKIE, "id": browser_tab.identity(),
+            "handed": browser_tab.previous_identity() is not None,
+        },
     }  # fmt: skip
     _component()(
         data=data,

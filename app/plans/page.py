@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import streamlit as st
 
@@ -199,43 +200,33 @@ def _tabs(
                     _outcome(workspace, name, request, plan, plan_confidence, searching)
             if trial_plan is not None:
                 bar.differences(plan, trial_plan)
-    if loaded.open:
-        with loaded:
-            _stored_note(trial_plan, request, plan)
-            load_tab.render(workspace, name, request, plan)
-    if ran.open:
-        with ran:
-            _stored_note(trial_plan, request, plan)
-            run_tab.render(workspace, name, request, plan)
-    if beside.open:
-        with beside:
-            _stored_note(trial_plan, request, plan)
-            baselines.render(workspace, name, request, plan)
-    if other.open:
-        with other:
-            _stored_note(trial_plan, request, plan)
-            compare.render(workspace, name, plan)
-    if hand.open:
-        with hand:
-            _stored_note(trial_plan, request, plan)
-            manual_tab.render(workspace, name, request, plan)
-    if swept.open:
-        with swept:
-            _stored_note(trial_plan, request, plan)
-            if request is None:
-                st.info("This plan came without its request: there is nothing to vary.")
-            else:
-                sweep_tab.render(workspace, name, request)
+    about_stored: tuple[tuple[Any, Callable[[], None]], ...] = (
+        (loaded, lambda: load_tab.render(workspace, name, request, plan)),
+        (ran, lambda: run_tab.render(workspace, name, request, plan)),
+        (swept, lambda: _sweep(workspace, name, request)),
+        (beside, lambda: baselines.render(workspace, name, request, plan)),
+        (other, lambda: compare.render(workspace, name, plan)),
+        (hand, lambda: manual_tab.render(workspace, name, request, plan)),
+        (files, lambda: deploy_page.render(name, plan, request)),
+    )
+    for tab, render_tab in about_stored:
+        if tab.open:
+            with tab:
+                _stored_note(trial_plan, request, plan)
+                render_tab()
     if past.open:
         with past:
             if request is None:
                 st.info("This plan came without its request: it has no versions.")
             else:
                 history.render(workspace, name, request, plan, draft)
-    if files.open:
-        with files:
-            _stored_note(trial_plan, request, plan)
-            deploy_page.render(name, plan, request)
+
+
+def _sweep(workspace: Workspace, name: str, request: PlanRequest | None) -> None:
+    if request is None:
+        st.info("This plan came without its request: there is nothing to vary.")
+    else:
+        sweep_tab.render(workspace, name, request)
 
 
 def _stored_note(trial_plan: TrialPlan | None, request: PlanRequest | None, plan: PlanOutcome | None) -> None:

@@ -139,8 +139,8 @@ def label(place: int, candidate: StrategyCandidate) -> str:
     counts = " ".join(
         f"{letter}{value}"
         for letter, value in (
-            ("d", candidate.data), ("t", candidate.tensor), ("p", candidate.pipeline), ("c",
-            candidate.context), ("e", candidate.expert),
+            ("d", candidate.data), ("t", candidate.tensor), ("p", candidate.pipeline),
+            ("c", candidate.context), ("e", candidate.expert),
         )
         if value > 1
     )  # fmt: skip

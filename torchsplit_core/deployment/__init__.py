@@ -5,13 +5,14 @@ the models' written parts), after the plan's slices were checked against the cat
 unless told to.
 """
 
-from torchsplit_core.deployment.custom_images import CustomImage, custom_images, has_source, omitted_by
+from torchsplit_core.deployment.custom_images import CustomImage, custom_images, has_source
 from torchsplit_core.deployment.deploy import (
     FORMATS,
     LAYOUT_FORMATS,
     WORKLOAD_FORMATS,
     deploy,
     models_to_write,
+    omitted_by,
 )
 from torchsplit_core.deployment.files import DeploymentFile, write_deployment, zip_files
 from torchsplit_core.deployment.image import ROOT as IMAGE_ROOT

@@ -18,12 +18,9 @@ from torchsplit_core.values import (
     InputFault,
     PlanModel,
     PlannedSlice,
-    PlanOutcome,
     PlanRequest,
     Tenant,
-    point_type,
     quoted,
-    slice_name,
     suggestion,
 )
 
@@ -31,10 +28,6 @@ PLACEHOLDER = "registry.invalid/{label}:set-me"
 """An image that no registry has: .invalid is reserved for names that never resolve (RFC 2606)."""
 PORT = 8000
 """Where a container listens unless its surroundings say otherwise (`TORCHSPLIT_PORT`)."""
-FILE_FORMATS = ("ray-serve", "triton")
-"""The formats that run model files in a server of their own, and no other image."""
-WHOLE_SLICE_FORMATS = ("kubernetes", "slurm")
-"""The formats whose scheduler gives a slice to one container."""
 
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
 
@@ -208,30 +201,3 @@ def _kind_key(gpu: HostGpu, item: PlannedSlice, tenant: Tenant) -> tuple[object,
         round(tenant.share, 6),
         len(item.tenants) == 1,
     )
-
-
-def omitted_by(plan: PlanOutcome, name: str, images: Mapping[str, CustomImage] | None) -> tuple[str, bool]:
-    """What a format leaves out of the plan, in words ("" where nothing), and whether that is all of it.
-
-    `images` None: nobody has the request that the plan answers.
-    """
-    if name in ("mig-parted", "nvidia-smi"):
-        if any(gpu.slices and point_type(gpu.type) == gpu.type for gpu in plan.gpus):
-            return "", False
-        return "everything, since this format divides GPUs and the plan uses only cores", True
-    if images is None:
-        return "everything, since only the plan's request says what the models are, and it is not there", True
-    served = [(tenant, gpu.id, item) for gpu in plan.gpus for item in gpu.slices for tenant in item.tenants]
-    if name in FILE_FORMATS:
-        omitted = [entry for entry in served if entry[0].model in images]
-        names = ", ".join(dict.fromkeys(entry[0].model for entry in omitted))
-        text = f"what runs in an image of its own, since this format runs model files ({names})"
-    elif name in WHOLE_SLICE_FORMATS:
-        omitted = [entry for entry in served if entry[0].model in images and len(entry[2].tenants) > 1]
-        names = ", ".join(
-            f"{tenant.model} on {gpu} {slice_name(item.profile, item.start)}" for tenant, gpu, item in omitted
-        )
-        text = f"what shares its slice, since this format gives a slice to one container ({names})"
-    else:
-        return "", False
-    return (text if omitted else ""), bool(served) and len(omitted) == len(served)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from torchsplit_core.deployment.custom_images import CustomImage, custom_images, omitted_by
+from torchsplit_core.deployment.custom_images import CustomImage, custom_images
 from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.formats.compose import compose_files
 from torchsplit_core.deployment.formats.kubernetes import kubernetes_files
@@ -26,7 +26,9 @@ from torchsplit_core.values import (
     PlanOutcome,
     PlanRequest,
     Variant,
+    point_type,
     quoted,
+    slice_name,
     suggestion,
 )
 
@@ -49,6 +51,10 @@ LAYOUT_FORMATS: tuple[str, ...] = tuple(_LAYOUT_WRITERS)
 """The formats that cut GPUs, of which a plan says everything."""
 WORKLOAD_FORMATS: tuple[str, ...] = tuple(_WORKLOAD_WRITERS)
 """The formats that run models, so what those are must be known, and their parts be written."""
+FILE_FORMATS = ("ray-serve", "triton")
+"""The formats that run model files in a server of their own, and no other image."""
+WHOLE_SLICE_FORMATS = ("kubernetes", "slurm")
+"""The formats whose scheduler gives a slice to one container."""
 FORMATS: tuple[str, ...] = (*LAYOUT_FORMATS, *WORKLOAD_FORMATS)
 """The formats that `deploy` knows."""
 
@@ -88,7 +94,7 @@ def models_to_write(
             "",
             f"{workloads[0]} runs the models ({', '.join(map(one_line, served)) or 'none'}), "
             "and a plan alone does not say what they are",
-            "Add --request PLAN_REQUEST; mig-parted and nvidia-smi need none.",
+            f"Add --request PLAN_REQUEST; {' and '.join(LAYOUT_FORMATS)} need none.",
         )
     if request_hash(request) != plan.request_sha256:
         raise InputFault(
@@ -144,3 +150,30 @@ def deploy(
         files += image_files(workload)
     omissions = {name: text for name in chosen if (text := omitted_by(plan, name, images)[0])}
     return (readme_file(plan, hosts, chosen, tuple(files), workload, omissions, verdict), *files)
+
+
+def omitted_by(plan: PlanOutcome, name: str, images: Mapping[str, CustomImage] | None) -> tuple[str, bool]:
+    """What a format leaves out of the plan, in words ("" where nothing), and whether that is all of it.
+
+    `images` None: nobody has the request that the plan answers.
+    """
+    if name in LAYOUT_FORMATS:
+        if any(gpu.slices and point_type(gpu.type) == gpu.type for gpu in plan.gpus):
+            return "", False
+        return "everything, since this format divides GPUs and the plan uses only cores", True
+    if images is None:
+        return "everything, since only the plan's request says what the models are, and it is not there", True
+    served = [(tenant, gpu.id, item) for gpu in plan.gpus for item in gpu.slices for tenant in item.tenants]
+    if name in FILE_FORMATS:
+        omitted = [entry for entry in served if entry[0].model in images]
+        names = ", ".join(dict.fromkeys(entry[0].model for entry in omitted))
+        text = f"what runs in an image of its own, since this format runs model files ({names})"
+    elif name in WHOLE_SLICE_FORMATS:
+        omitted = [entry for entry in served if entry[0].model in images and len(entry[2].tenants) > 1]
+        names = ", ".join(
+            f"{tenant.model} on {gpu} {slice_name(item.profile, item.start)}" for tenant, gpu, item in omitted
+        )
+        text = f"what shares its slice, since this format gives a slice to one container ({names})"
+    else:
+        return "", False
+    return (text if omitted else ""), bool(served) and len(omitted) == len(served)

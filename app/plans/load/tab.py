@@ -151,13 +151,14 @@ def _render_verdict(
 
 def _pictures(name: str, shown: SimulationRuns, settings: LoadSettings, colours: Mapping[str, str]) -> None:
     dark = st.context.theme.type == "dark"
+    lines = results.distribution_lines(shown.models, settings.limits_ms, colours)
+    percentiles = results.percentile_rows(shown.models, settings.limits_ms, colours)
     left, right = st.columns(2, gap="medium")
     with left:
         st.header("Response times, simulated", anchor=False)
         with saving.exportable("Response times", f"{name}.response-times", key="load-spreads"):
             st.plotly_chart(
-                response_times.distribution_chart(results.distribution_lines(shown.models, settings.limits_ms,
-                colours), dark=dark),
+                response_times.distribution_chart(lines, dark=dark),
                 theme=None, key="load-spreads", config=CONFIG,
                 alt="Within which time which share of each model's requests is answered; the table has percentiles",
             )  # fmt: skip
@@ -168,8 +169,7 @@ def _pictures(name: str, shown: SimulationRuns, settings: LoadSettings, colours:
         st.header("p50, p95, p99 against the limit", anchor=False)
         with saving.exportable("Percentiles", f"{name}.percentiles", key="load-ladder"):
             st.plotly_chart(
-                response_times.percentile_chart(results.percentile_rows(shown.models, settings.limits_ms,
-                colours), dark=dark),
+                response_times.percentile_chart(percentiles, dark=dark),
                 theme=None, key="load-ladder", config=CONFIG,
                 alt="p50, p95 and p99 of every model with their intervals and its limit; the table has the figures",
             )  # fmt: skip
