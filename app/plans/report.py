@@ -31,8 +31,8 @@ from torchsplit_core.latency_slo.cost_and_tier_text import describe_cost, descri
 from torchsplit_core.latency_slo.verdict import PlanVerdict
 from torchsplit_core.pictures.numbers import exact, short
 from torchsplit_core.pictures.slice_map import fleet_svg, slice_table
-from torchsplit_core.planning.request.point_keys import keyed_tenants, point_table
-from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Point
+from torchsplit_core.planning.outcome.instances import point_key, point_table
+from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Point, tenants_on
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 STYLE = """
@@ -206,7 +206,9 @@ def points_in_use(request: PlanRequest, plan: PlanOutcome) -> dict[tuple[str, ..
     """The points that a plan runs at, by model, variant and stage."""
     points = point_table(request)
     used: dict[tuple[str, ...], list[Point]] = {}
-    for key in dict.fromkeys(key for _, key in keyed_tenants(plan.gpus)):
+    for key in dict.fromkeys(
+        point_key(gpu.type, item.profile, tenant) for gpu, item, tenant in tenants_on(plan.gpus)
+    ):
         stage_points = used.setdefault(key[:3], [])
         if key in points:
             stage_points.append(points[key])

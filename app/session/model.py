@@ -15,7 +15,7 @@ from torchsplit_core.drawing.hierarchy import Hierarchy
 from torchsplit_core.graph import ALL_STEPS, StepName, TorchGraph
 from torchsplit_core.planning.request.build import cut_bytes_of
 from torchsplit_core.planning.request.edit import is_model_of
-from torchsplit_core.values import InputFault, PartitionOutcome, PlanOutcome, PlanRequest, Profile
+from torchsplit_core.values import InputFault, PartitionOutcome, PlanOutcome, PlanRequest, Profile, tenants_on
 from torchsplit_core.workspace.store import Workspace
 
 STAGE = re.compile(r"\.(\d+)of\d+$")
@@ -123,12 +123,10 @@ def _devices(
     )
     model = plan_model.name if plan_model else scenario.short_name(name)
     slices: dict[str, dict[str, None]] = {}
-    for gpu in plan.gpus if plan else ():
-        for piece in gpu.slices:
-            for tenant in piece.tenants:
-                if tenant.model == model:
-                    where = f"{gpu.id} {piece.profile}@{piece.start}"
-                    slices.setdefault(f"{tenant.variant}\n{tenant.stage}", {})[where] = None
+    for gpu, item, tenant in tenants_on(plan.gpus if plan else ()):
+        if tenant.model == model:
+            where = f"{gpu.id} {item.profile}@{item.start}"
+            slices.setdefault(f"{tenant.variant}\n{tenant.stage}", {})[where] = None
     if not slices or plan_model is None:
         if profile is None or not profile.nodes:
             return {}

@@ -13,7 +13,7 @@ from torchsplit_core.deployment.custom_images import CustomImage, ImageContainer
 from torchsplit_core.deployment.hosts import Host, HostGpu, cores_before
 from torchsplit_core.deployment.safe_text import dns_labels, one_line
 from torchsplit_core.hardware import profile_cores
-from torchsplit_core.planning.request.point_keys import PointKey, point_table
+from torchsplit_core.planning.outcome.instances import PointKey, point_key, point_table
 from torchsplit_core.values import (
     InputFault,
     PlanModel,
@@ -25,7 +25,7 @@ from torchsplit_core.values import (
     StageValue,
     Tenant,
     Variant,
-    point_type,
+    tenants_on,
 )
 
 FIRST_PORT = 8001
@@ -179,11 +179,7 @@ def used_variants(
     """
     requested = {model.name: model for model in request.models}
     used = dict.fromkeys(
-        (tenant.model, tenant.variant)
-        for gpu in plan.gpus
-        for item in gpu.slices
-        for tenant in item.tenants
-        if tenant.model not in images
+        (tenant.model, tenant.variant) for *_, tenant in tenants_on(plan.gpus) if tenant.model not in images
     )
     variants = []
     for name, variant_name in used:
@@ -206,9 +202,7 @@ def part_folders(plan: PlanOutcome) -> dict[tuple[str, str], str]:
     return dns_labels(
         {
             (tenant.model, tenant.variant): (tenant.model, tenant.variant)
-            for gpu in plan.gpus
-            for item in gpu.slices
-            for tenant in item.tenants
+            for *_, tenant in tenants_on(plan.gpus)
         }
     )
 
@@ -312,9 +306,8 @@ def _part_instance(
     item: PlannedSlice,
     tenant: Tenant,
 ) -> PartInstance:
-    key = (tenant.model, tenant.variant, tenant.stage)
-    point = points[*key, point_type(gpu.type), item.profile, tenant.batch_size, tenant.processes]
-    return PartInstance(parts[key], round(tenant.share, 6), point)
+    point = points[point_key(gpu.type, item.profile, tenant)]
+    return PartInstance(parts[tenant.model, tenant.variant, tenant.stage], round(tenant.share, 6), point)
 
 
 def _label_words(kind: ServerKind) -> list[str]:

@@ -20,6 +20,7 @@ from torchsplit_core.values import (
     PlanOutcome,
     Tenant,
     profile_words,
+    tenants_on,
 )
 
 Row = dict[str, str | int | float | None]
@@ -118,11 +119,9 @@ def stage_loads(
         if model.name not in wanted and model.normalised > 0:
             wanted[model.name] = model.throughput_rps / model.normalised
     given: dict[tuple[str, str], float] = {}
-    for gpu in plan.gpus:
-        for item in gpu.slices:
-            for tenant in item.tenants:
-                key = (tenant.model, tenant.stage)
-                given[key] = given.get(key, 0.0) + tenant.throughput_rps
+    for *_, tenant in tenants_on(plan.gpus):
+        key = (tenant.model, tenant.stage)
+        given[key] = given.get(key, 0.0) + tenant.throughput_rps
     return {key: wanted[key[0]] / total for key, total in given.items() if key[0] in wanted and total > 0}
 
 

@@ -16,6 +16,7 @@ from app.plans.screen.model_drawer import format_service_time
 from app.session import scenario
 from torchsplit_core.pictures.numbers import escape_markdown, exact, percent, short
 from torchsplit_core.pictures.slice_values import place_words, stage_loads
+from torchsplit_core.planning.outcome.instances import point_key, point_table
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import (
     PlanModel,
@@ -200,17 +201,7 @@ def _points(request: PlanRequest, tenant: Tenant, gpu_type: str) -> list[Point]:
 
 def _used(request: PlanRequest | None, gpu: PlannedGpu, item: PlannedSlice, tenant: Tenant) -> Point | None:
     """The point that a tenant runs at."""
-    if request is None:
-        return None
-    return next(
-        (
-            point
-            for point in _points(request, tenant, gpu.type)
-            if (point.profile, point.batch_size, point.processes)
-            == (item.profile, tenant.batch_size, tenant.processes)
-        ),
-        None,
-    )
+    return None if request is None else point_table(request).get(point_key(gpu.type, item.profile, tenant))
 
 
 def _model(request: PlanRequest | None, name: str) -> PlanModel | None:

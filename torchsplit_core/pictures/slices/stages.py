@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torchsplit_core.pictures.colours import FAINTEST_STAGE, FULL_STAGE, PLAIN_STAGE
 from torchsplit_core.planning.problem.transfers import bytes_per_request
-from torchsplit_core.values import PlannedModel, PlanOutcome, PlanRequest, Tenant, Variant
+from torchsplit_core.values import PlannedModel, PlanOutcome, PlanRequest, Tenant, Variant, tenants_on
 
 StageKey = tuple[str, str, str]
 """Model, variant and stage."""
@@ -139,7 +139,5 @@ def _carried_bytes_per_s(rps: float, variant: Variant | None, cut: int, batch: f
 def _tenants(plan: PlanOutcome) -> list[tuple[StageInstance, Tenant]]:
     return [
         (StageInstance(gpu.id, item.profile, item.start), tenant)
-        for gpu in plan.gpus
-        for item in gpu.slices
-        for tenant in item.tenants
+        for gpu, item, tenant in tenants_on(plan.gpus)
     ]
