@@ -187,7 +187,7 @@ def _proof(request: PlanRequest | None, plan: PlanOutcome) -> str:
     if request is not None:
         count: dict[str, int] = {}
         for model in request.models:
-            for point in _points(request, model.name):
+            for point in model.allowed_points:
                 count[point.basis] = count.get(point.basis, 0) + 1
         counts = ", ".join(
             f"{exact(number)} {basis}" for basis, number in sorted(count.items(), reverse=True)
@@ -237,16 +237,6 @@ def _curves(request: PlanRequest, plan: PlanOutcome, colours: Mapping[str, str])
                     figures.append(f"<figure><figcaption>{html.escape(name)}</figcaption>{drawn}</figure>")
     note = "<p>Filled: measured. Hollow: estimated or emulated. Large: what the plan uses. Dotted: the limit.</p>"
     return f'{note}<div class="curves">{"".join(figures)}</div>'
-
-
-def _points(request: PlanRequest, model: str) -> Sequence[Point]:
-    plan_model = next(candidate for candidate in request.models if candidate.name == model)
-    return [
-        point
-        for _, variant in plan_model.allowed_variants
-        for stage in variant.stages
-        for point in stage.points
-    ]
 
 
 def _compact(request: PlanRequest) -> str:

@@ -7,13 +7,13 @@ own. So a server knows nothing of cuts, and a *route* leads a request through th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torchsplit_core.deployment.custom_images import CustomImage, ImageContainer, build_containers
 from torchsplit_core.deployment.hosts import Host, HostGpu, cores_before
 from torchsplit_core.deployment.safe_text import dns_labels, one_line
 from torchsplit_core.hardware import profile_cores
-from torchsplit_core.planning.outcome.instances import PointKey, point_key, point_table
+from torchsplit_core.planning.outcome.instances import planned_instances, point_key, point_table
 from torchsplit_core.values import (
     InputFault,
     PlanModel,
@@ -57,11 +57,12 @@ class ServedPart:
 
 @dataclass(frozen=True, slots=True)
 class PartInstance:
-    """A tenant as what it runs: a part, at a point of the request."""
+    """A tenant as what it runs: a part, at a point of the request. Equal ones may differ in their tenants' figures."""
 
     part: ServedPart
     share: float
     point: Point
+    tenant: Tenant = field(compare=False, repr=False)
 
     @property
     def batch_size(self) -> int:
@@ -76,13 +77,17 @@ class PartInstance:
 
 @dataclass(frozen=True, slots=True)
 class ServerKind:
-    """Servers that are alike: what runs on which slice of which GPU. `tenants` are those of its first server."""
+    """Servers that are alike: what runs on which slice of which GPU. The tenants are those of its first server."""
 
     label: str
     gpu_type: str
     profile: str
     instances: tuple[PartInstance, ...]
-    tenants: tuple[Tenant, ...]
+
+    @property
+    def tenants(self) -> tuple[Tenant, ...]:
+        """Those of its instances."""
+        return tuple(instance.tenant for instance in self.instances)
 
     @property
     def cores(self) -> int | None:
@@ -175,26 +180,22 @@ def used_variants(
 ) -> tuple[tuple[PlanModel, Variant], ...]:
     """The models with a tenant that TorchSplit runs, each with the variant that does.
 
-    Raises InputFault for a stage of a cut without nodes.
+    Raises InputFault for a stage of a cut without nodes, and for a tenant that the request does not have.
     """
-    requested = {model.name: model for model in request.models}
-    used = dict.fromkeys(
-        (tenant.model, tenant.variant) for *_, tenant in tenants_on(plan.gpus) if tenant.model not in images
-    )
-    variants = []
-    for name, variant_name in used:
-        model = requested[name]
-        variant = next(variant for variant in model.variants if variant.name == variant_name)
-        if len(variant.stages) > 1:
-            for stage in variant.stages:
-                if not stage.nodes:
-                    raise InputFault(
-                        f"models: {name}: variants: {variant_name}: stage {stage.name}: nodes",
-                        "is empty, so nobody knows what the stage runs",
-                        "Make the request with --candidates FILE, which fills the nodes.",
-                    )
-        variants.append((model, variant))
-    return tuple(variants)
+    used = {
+        (instance.model.name, instance.variant.name): (instance.model, instance.variant)
+        for instance in planned_instances(plan.gpus, request)
+        if instance.model.name not in images
+    }
+    for (name, variant_name), (_, variant) in used.items():
+        for stage in variant.stages if len(variant.stages) > 1 else ():
+            if not stage.nodes:
+                raise InputFault(
+                    f"models: {name}: variants: {variant_name}: stage {stage.name}: nodes",
+                    "is empty, so nobody knows what the stage runs",
+                    "Make the request with --candidates FILE, which fills the nodes.",
+                )
+    return tuple(used.values())
 
 
 def part_folders(plan: PlanOutcome) -> dict[tuple[str, str], str]:
@@ -222,34 +223,31 @@ def build_workload(
     used = used_variants(plan, request, images)
     parts, routes = _parts(used, part_folders(plan), manifests)
     points = point_table(request)
-    kinds: dict[tuple[str, str, tuple[PartInstance, ...]], ServerKind] = {}
-    placed: list[tuple[Host, HostGpu, PlannedSlice, tuple[str, str, tuple[PartInstance, ...]]]] = []
-    for host in hosts:
-        for gpu in host.gpus:
-            for item in gpu.slices:
-                tenants = tuple(
-                    sorted(
-                        (slice_tenant for slice_tenant in item.tenants if slice_tenant.model not in images),
-                        key=lambda slice_tenant: (
-                            slice_tenant.model,
-                            slice_tenant.stage,
-                            slice_tenant.batch_size,
-                        ),
-                    )
-                )
-                if tenants:
-                    key = (
-                        gpu.type,
-                        item.profile,
-                        tuple(_part_instance(parts, points, gpu, item, tenant) for tenant in tenants),
-                    )
-                    kinds.setdefault(key, ServerKind("", *key, tenants))
-                    placed.append((host, gpu, item, key))
-    labels = dns_labels({key: _label_words(kind) for key, kind in kinds.items()})
-    kinds = {
-        key: ServerKind(labels[key], kind.gpu_type, kind.profile, kind.instances, kind.tenants)
-        for key, kind in kinds.items()
-    }
+
+    def part_instances(gpu: HostGpu, item: PlannedSlice) -> tuple[PartInstance, ...]:
+        """Those of a slice that TorchSplit runs."""
+        return tuple(
+            PartInstance(
+                parts[tenant.model, tenant.variant, tenant.stage],
+                round(tenant.share, 6),
+                points[point_key(gpu.type, item.profile, tenant)],
+                tenant,
+            )
+            for tenant in sorted(
+                item.tenants, key=lambda tenant: (tenant.model, tenant.stage, tenant.batch_size)
+            )
+            if tenant.model not in images
+        )
+
+    placed = [
+        (host, gpu, item, (gpu.type, item.profile, instances))
+        for host in hosts
+        for gpu in host.gpus
+        for item in gpu.slices
+        if (instances := part_instances(gpu, item))
+    ]
+    labels = dns_labels({key: _label_words(*key) for *_, key in placed})
+    kinds = {key: ServerKind(label, *key) for key, label in labels.items()}
     ports: dict[str | None, int] = {}
 
     def next_port(host: Host) -> int:
@@ -299,24 +297,11 @@ def _servers(
     return tuple(servers)
 
 
-def _part_instance(
-    parts: Mapping[tuple[str, str, str], ServedPart],
-    points: Mapping[PointKey, Point],
-    gpu: HostGpu,
-    item: PlannedSlice,
-    tenant: Tenant,
-) -> PartInstance:
-    point = points[point_key(gpu.type, item.profile, tenant)]
-    return PartInstance(parts[tenant.model, tenant.variant, tenant.stage], round(tenant.share, 6), point)
-
-
-def _label_words(kind: ServerKind) -> list[str]:
+def _label_words(gpu_type: str, profile: str, instances: tuple[PartInstance, ...]) -> list[str]:
     """A name a person understands: what runs, where, and how."""
-    parts = [instance.part.label for instance in kind.instances]
-    sizes = [
-        text for instance in kind.instances for text in (f"b{instance.batch_size}", f"p{instance.processes}")
-    ]
-    return [*parts, kind.profile or "whole", kind.gpu_type, *sizes]
+    parts = [instance.part.label for instance in instances]
+    sizes = [text for instance in instances for text in (f"b{instance.batch_size}", f"p{instance.processes}")]
+    return [*parts, profile or "whole", gpu_type, *sizes]
 
 
 def _parts(

@@ -131,12 +131,7 @@ def _lagrangian_point(stage: Stage, point: Point, limit_ms: float, multiplier: f
 
 def _best_rate_per_gib(model: PlanModel) -> float:
     return max(
-        (
-            point.throughput_rps / _size(point)
-            for variant in model.variants
-            for stage in variant.stages
-            for point in stage.points
-        ),
+        (point.throughput_rps / _size(point) for point in model.points),
         default=0.0,
     )
 

@@ -91,13 +91,7 @@ def describe_basis(plan: PlanOutcome, request: PlanRequest) -> str:
         times = "estimated"
     else:
         times = f"estimated for {estimated} of {total} models, measured for the others"
-    if any(
-        point.pace
-        for model in request.models
-        for variant in model.variants
-        for stage in variant.stages
-        for point in stage.points
-    ):
+    if any(point.pace for model in request.models for point in model.points):
         return (
             f"{NOT_A_MEASUREMENT} Service times: {times}; on cores they are drawn as the profile's runs vary and as "
             "the host changed its speed then, and 90 % of the runs lie between low and high."
