@@ -70,15 +70,12 @@ def report(name: str, request: PlanRequest | None, plan: PlanOutcome, colours: M
     """The whole file as text. Without its request a plan has no curves and no request in it."""
     sure = confidence_of(request, plan)
     parts = [_head(name, request, plan), _verdict(verdict_of(request, plan))]
-    demands = {model.name: model.demand_rps for model in request.models} if request else None
     if plan.status in SOLVED:
         parts.append(_cards(request, plan))
         if request is not None:
             sentences = [describe_tiers(request, plan), describe_cost(request, plan)]
             parts += [f"<p>{html.escape(line[0].upper() + line[1:])}.</p>" for line in sentences if line]
-        parts.append(
-            _section("Slices", fleet_svg(plan, colours, demands, request=request) + _slices(plan, demands))
-        )
+        parts.append(_section("Slices", fleet_svg(plan, colours, request) + _slices(plan, request)))
         parts.append(_section("What each model gets", models_table(plan, request, colours)))
         if request is not None:
             parts.append(_section("Under load, simulated", _under_load(request, plan, colours)))
@@ -128,8 +125,8 @@ def _cards(request: PlanRequest | None, plan: PlanOutcome) -> str:
     return f'<div class="cards">{cards}</div>'
 
 
-def _slices(plan: PlanOutcome, demands: Mapping[str, float] | None) -> str:
-    rows = slice_table(plan, demands)
+def _slices(plan: PlanOutcome, request: PlanRequest | None) -> str:
+    rows = slice_table(plan, request)
     if not rows:
         return ""
     head = "".join(f"<th>{html.escape(key)}</th>" for key in rows[0])

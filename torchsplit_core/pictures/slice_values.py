@@ -18,6 +18,7 @@ from torchsplit_core.values import (
     PlannedGpu,
     PlannedSlice,
     PlanOutcome,
+    PlanRequest,
     Tenant,
     profile_words,
     tenants_on,
@@ -105,16 +106,14 @@ def _next_name(prefix: str, number: int, width: int) -> str:
     return f"{prefix}{number + 1:0{width}d}"
 
 
-def stage_loads(
-    plan: PlanOutcome, demands: Mapping[str, float] | None = None
-) -> dict[tuple[str, str], float]:
+def stage_loads(plan: PlanOutcome, request: PlanRequest | None = None) -> dict[tuple[str, str], float]:
     """Demand over planned throughput of each (model, stage): above 1 it cannot be met.
 
-    Without `demands` (requests/s by model) the demand is throughput / normalised, that is
-    weight · demand: the same thing where the weight is 1. A stage without a known demand or
-    without throughput is left out: its load is unknown, not zero.
+    Without a request the demand is throughput / normalised, that is weight · demand: the same
+    thing where the weight is 1. A stage without a known demand or without throughput is left out:
+    its load is unknown, not zero.
     """
-    wanted = dict(demands or {})
+    wanted = {model.name: model.demand_rps for model in request.models} if request else {}
     for model in plan.models:
         if model.name not in wanted and model.normalised > 0:
             wanted[model.name] = model.throughput_rps / model.normalised
@@ -176,12 +175,12 @@ def place_words(item: PlannedSlice) -> str:
     return f"{item.profile} at {'slot' if profile_cores(item.profile) is None else 'core'} {item.start}"
 
 
-def slice_table(plan: PlanOutcome, demands: Mapping[str, float] | None = None) -> list[Row]:
+def slice_table(plan: PlanOutcome, request: PlanRequest | None = None) -> list[Row]:
     """A row for each tenant and each free slice of every GPU: the exact figures beside the map.
 
     None stands for what does not apply or is not known.
     """
-    loads = stage_loads(plan, demands)
+    loads = stage_loads(plan, request)
     return [
         _row(gpu, item, tenant, loads)
         for gpu in plan.gpus

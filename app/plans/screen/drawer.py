@@ -115,8 +115,7 @@ def facts(
     """How a model runs on a slice, and what that gives; values as HTML."""
     model = _model(request, tenant.model)
     point = _used(request, gpu, item, tenant)
-    demands = {requested.name: requested.demand_rps for requested in request.models} if request else None
-    load = stage_loads(plan, demands).get((tenant.model, tenant.stage))
+    load = stage_loads(plan, request).get((tenant.model, tenant.stage))
     runs_as = tenant.variant if tenant.stage == tenant.variant else f"{tenant.variant} · {tenant.stage}"
     rows = [
         ("runs as", html.escape(runs_as)),
