@@ -28,6 +28,10 @@ Row = dict[str, str | int | float | None]
 Marks = Mapping[tuple[str, int], str]
 """What is to be said of a slice, by the GPU's id and the slice's start."""
 
+TENANT_COLUMNS = (
+    "variant", "stage", "batch", "processes", "share", "req/s", "low req/s", "high req/s", "basis", "load %", "GiB",
+)  # fmt: skip
+"""Columns of the table that a free slice leaves empty."""
 SHARE_DIGITS = 9
 """Decimals of a share in the table."""
 
@@ -194,21 +198,7 @@ def _row(
 ) -> Row:
     row: Row = {"GPU": gpu.id, "type": gpu.type, "slice": profile_words(item.profile), "start": item.start}
     if tenant is None:
-        return {
-            **row,
-            "model": "free",
-            "variant": None,
-            "stage": None,
-            "batch": None,
-            "processes": None,
-            "share": None,
-            "req/s": None,
-            "low req/s": None,
-            "high req/s": None,
-            "basis": None,
-            "load %": None,
-            "GiB": None,
-        }
+        return {**row, "model": "free", **dict.fromkeys(TENANT_COLUMNS)}
     load = loads.get((tenant.model, tenant.stage))
     low, high = tenant_interval(tenant)
     return {
