@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from torchsplit_core.deployment.custom_images import CustomImage, ImageContainer, build_containers
-from torchsplit_core.deployment.hosts import Host, HostGpu, cores_before
+from torchsplit_core.deployment.hosts import Host, HostGpu, core_range
 from torchsplit_core.deployment.safe_text import dns_labels, one_line
 from torchsplit_core.hardware import profile_cores
 from torchsplit_core.planning.outcome.instances import planned_instances, point_key, point_table
@@ -102,7 +102,7 @@ class ServerKind:
 
 @dataclass(frozen=True, slots=True)
 class SliceServer:
-    """One slice with tenants. `port` is its own on the host; `first_core` is where its cores begin if it has any."""
+    """One slice with tenants. `port` is its own on the host."""
 
     label: str
     kind: ServerKind
@@ -110,13 +110,11 @@ class SliceServer:
     gpu: HostGpu
     slice: PlannedSlice
     port: int
-    first_core: int
 
     @property
     def cores(self) -> str | None:
         """Its cores of the host as systemd and Docker write them, None on a GPU."""
-        count = self.kind.cores
-        return None if count is None else f"{self.first_core}-{self.first_core + count - 1}"
+        return core_range(self.host, self.gpu, self.slice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,13 +286,10 @@ def _servers(
             for host, gpu, item, _ in placed
         }
     )  # fmt: skip
-    servers = []
-    for host, gpu, item, kind in placed:
-        first = cores_before(host, gpu) + item.start
-        servers.append(
-            SliceServer(names[host.name, gpu.id, item.start], kind, host, gpu, item, next_port(host), first)
-        )
-    return tuple(servers)
+    return tuple(
+        SliceServer(names[host.name, gpu.id, item.start], kind, host, gpu, item, next_port(host))
+        for host, gpu, item, kind in placed
+    )
 
 
 def _label_words(gpu_type: str, profile: str, instances: tuple[PartInstance, ...]) -> list[str]:
