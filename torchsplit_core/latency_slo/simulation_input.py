@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from torchsplit_core.latency_slo.frontend import frontend_ms, worker_busy_ms
 from torchsplit_core.planning.outcome.instances import PlannedInstance, planned_instances
@@ -79,12 +79,13 @@ def server_id(gpu: PlannedGpu, item: PlannedSlice, tenant: Tenant) -> str:
 
 def batch_points(instance: PlannedInstance) -> tuple[Point, ...]:
     """The points that time the batches of an instance."""
-    return tuple(_timing(instance.stage, _timed_on(instance), instance.tenant.batch_size))
+    wanted = (point_type(instance.gpu.type), instance.slice.profile, instance.tenant.processes)
+    return _timing(instance.stage, wanted, instance.tenant.batch_size)
 
 
-def _timed_on(instance: PlannedInstance) -> tuple[str, str, int]:
-    """The gpu_type, profile and processes of the points that time it."""
-    return point_type(instance.gpu.type), instance.slice.profile, instance.tenant.processes
+def points_up_to(stage: Stage, point: Point) -> tuple[Point, ...]:
+    """The points that time batches up to that of `point`, on its slice with its processes."""
+    return _timing(stage, (point.gpu_type, point.profile, point.processes), point.batch_size)
 
 
 def _server(
@@ -93,7 +94,7 @@ def _server(
     """An instance as the servers that its processes are."""
     tenant = instance.tenant
     id = server_id(instance.gpu, instance.slice, tenant)
-    times = batch_times(instance.stage, _timed_on(instance), tenant.batch_size, tenant.share)
+    times = batch_times(batch_points(instance), tenant.share)
     if tenant.batch_size not in times:
         raise InputFault(
             f"the plan: {id}",
@@ -108,26 +109,23 @@ def _server(
     )
 
 
-def batch_times(
-    stage: Stage, slice_: tuple[str, str, int], largest: int, share: float = 1.0
-) -> dict[int, float]:
-    """ms of a batch by its size up to the largest, of one process on (gpu_type, profile, processes).
+def batch_times(points: Iterable[Point], share: float = 1.0) -> dict[int, float]:
+    """ms of a batch by its size, of one process; all points are of one slice and number of processes.
 
     1000 · processes · b / throughput; a share s of a slice takes 1/s as long.
     """
-    rates = {point.batch_size: point.throughput_rps for point in _timing(stage, slice_, largest)}
     times: dict[int, float] = {}
     longest = 0.0
-    for size in sorted(rates):
+    for point in sorted(points, key=lambda point: point.batch_size):
         # Measured batches are now and then faster than smaller ones by noise: a batch takes no less than those.
-        longest = max(longest, 1000.0 * slice_[2] * size / rates[size] / share)
-        times[size] = longest
+        longest = max(longest, 1000.0 * point.processes * point.batch_size / point.throughput_rps / share)
+        times[point.batch_size] = longest
     return times
 
 
-def _timing(stage: Stage, slice_: tuple[str, str, int], largest: int) -> Iterator[Point]:
+def _timing(stage: Stage, slice_: tuple[str, str, int], largest: int) -> tuple[Point, ...]:
     """The points of batches up to the largest on (gpu_type, profile, processes)."""
-    return (
+    return tuple(
         point
         for point in stage.points
         if (point.gpu_type, point.profile, point.processes) == slice_
