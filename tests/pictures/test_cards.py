@@ -9,7 +9,19 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from tests.support.app.fleets import A100, MIXED, cut, drawn, gpu, of_class, plan, span, tenant, title
+from tests.support.app.fleets import (
+    A100,
+    MIXED,
+    cut,
+    demanding,
+    drawn,
+    gpu,
+    of_class,
+    plan,
+    span,
+    tenant,
+    title,
+)
 from torchsplit_core.hardware import catalogue, legal_layouts
 from torchsplit_core.pictures.slice_values import gpu_groups, slice_table, stage_loads
 from torchsplit_core.pictures.slices.drawing import GAP, WIDTH
@@ -45,7 +57,7 @@ def test_for_every_layout_slices_and_gaps_fill_the_gpu_without_overlap(kind: str
 
 
 def test_the_gauge_is_as_wide_as_the_load_and_lies_below_every_word() -> None:
-    (first, second) = drawn(MIXED, demands={"clip": 370.0, "bert": 150.0, "ocr": 900.0})
+    (first, second) = drawn(MIXED, request=demanding({"clip": 370.0, "bert": 150.0, "ocr": 900.0}))
 
     def shares(card: ElementTree.Element) -> list[float]:
         rooms = [float(one.get("width", "nan")) for one in of_class(card, "headroom", tag="rect")]

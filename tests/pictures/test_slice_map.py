@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.support.app.fleets import A100, cut, drawn, gpu, of_class, plan, span, tenant, title
+from tests.support.app.fleets import A100, cut, demanding, drawn, gpu, of_class, plan, span, tenant, title
 from tests.support.app.values import plan as solved
 from torchsplit_core.pictures.colours import model_colours
 from torchsplit_core.pictures.slice_map import MOST_CARDS, MOST_ROWS, fleet_svg
@@ -121,7 +121,7 @@ def test_more_kinds_than_cards_have_room_for_are_a_row_each() -> None:
     assert heights(few) != heights(many) == {HEIGHT}
     # What is looked for leaves the map in its form.
     assert heights(many, find="gpu3") == {HEIGHT}
-    row, *_ = drawn(many, places=True, demands={"<b>": 2 * many.models[0].throughput_rps})
+    row, *_ = drawn(many, places=True, request=demanding({"<b>": 2 * many.models[0].throughput_rps}))
     places = [node.get("data-place") for node in row.iter() if node.get("data-place")]
     assert places == ["0 gpu0", "1 gpu0", "4 gpu0"] and row.get("role") == "group"
     assert [span(node)[0] for node in of_class(row, "slice", "free")] == [1.0, 4 * (WIDTH - HEAD) / 8 + 1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.app.fleets import A100, cut, gpu, plan, tenant
+from tests.support.app.fleets import A100, cut, demanding, gpu, plan, tenant
 from torchsplit_core.hardware import catalogue
 from torchsplit_core.pictures.slice_values import (
     EmptySlots,
@@ -25,7 +25,7 @@ def test_without_demands_the_load_comes_from_the_normalised_throughput() -> None
 def test_each_stage_of_a_cut_model_has_its_own_load() -> None:
     stages = [tenant("m", 100.0, stage="a"), tenant("m", 100.0, stage="a"), tenant("m", 400.0, stage="b")]
     outcome = plan(gpu("g", A100, *(cut("1g.10gb", i, one) for i, one in enumerate(stages))))
-    loads = stage_loads(outcome, {"m": 100.0})
+    loads = stage_loads(outcome, demanding({"m": 100.0}))
     assert loads == {("m", "a"): pytest.approx(0.5), ("m", "b"): pytest.approx(0.25)}
 
 
@@ -65,7 +65,7 @@ def test_gpus_whose_shares_differ_by_rounding_alone_are_one_card() -> None:
 
 def test_the_table_has_every_tenant_and_every_free_slice() -> None:
     shared = cut("4g.40gb", 0, tenant("a", share=0.25), tenant("b", share=0.5, memory_gib=None))
-    rows = slice_table(plan(gpu("g", A100, cut("1g.10gb", 4), shared)), {"a": 50.0, "b": 50.0})
+    rows = slice_table(plan(gpu("g", A100, cut("1g.10gb", 4), shared)), demanding({"a": 50.0, "b": 50.0}))
     assert [(row["slice"], row["model"], row["share"], row["GiB"]) for row in rows] == [
         ("4g.40gb", "a", 0.25, 3.2),
         ("4g.40gb", "b", 0.5, None),

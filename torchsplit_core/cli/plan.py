@@ -147,7 +147,7 @@ def _request(options: argparse.Namespace) -> int:
     validate(request)
     check_minima(request)
     for model in request.models:
-        if not any(stage.points for variant in model.variants for stage in variant.stages):
+        if not model.points:
             print(f"warning: {model.name} has no profile row for a slice of this fleet", file=sys.stderr)
     write_outcome(request, options)
     return 0

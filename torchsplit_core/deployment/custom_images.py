@@ -11,9 +11,8 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from torchsplit_core.deployment.hosts import Host, HostGpu, cores_before
+from torchsplit_core.deployment.hosts import Host, HostGpu, core_range
 from torchsplit_core.deployment.safe_text import dns_labels
-from torchsplit_core.hardware import profile_cores
 from torchsplit_core.values import (
     InputFault,
     PlanModel,
@@ -62,9 +61,7 @@ class ImageContainer:
     @property
     def cores(self) -> str | None:
         """Its cores of the host as Docker writes them, None on a GPU."""
-        count = profile_cores(self.slice.profile)
-        first = cores_before(self.host, self.gpu) + self.slice.start
-        return None if count is None else f"{first}-{first + count - 1}"
+        return core_range(self.host, self.gpu, self.slice)
 
     @property
     def has_whole_slice(self) -> bool:

@@ -30,6 +30,7 @@ from torchsplit_core.values import (
     quoted,
     slice_name,
     suggestion,
+    tenants_on,
 )
 
 _LAYOUT_WRITERS: Mapping[str, Callable[[PlanOutcome, tuple[Host, ...]], tuple[DeploymentFile, ...]]] = {
@@ -88,7 +89,7 @@ def models_to_write(
     workloads = [name for name in chosen if name in WORKLOAD_FORMATS]
     if not workloads:
         return ()
-    served = dict.fromkeys(t.model for gpu in plan.gpus for item in gpu.slices for t in item.tenants)
+    served = dict.fromkeys(tenant.model for *_, tenant in tenants_on(plan.gpus))
     if request is None:
         raise InputFault(
             "",
@@ -163,15 +164,16 @@ def omitted_by(plan: PlanOutcome, name: str, images: Mapping[str, CustomImage] |
         return "everything, since this format divides GPUs and the plan uses only cores", True
     if images is None:
         return "everything, since only the plan's request says what the models are, and it is not there", True
-    served = [(tenant, gpu.id, item) for gpu in plan.gpus for item in gpu.slices for tenant in item.tenants]
+    served = list(tenants_on(plan.gpus))
     if name in FILE_FORMATS:
-        omitted = [entry for entry in served if entry[0].model in images]
-        names = ", ".join(dict.fromkeys(entry[0].model for entry in omitted))
+        omitted = [entry for entry in served if entry[2].model in images]
+        names = ", ".join(dict.fromkeys(tenant.model for *_, tenant in omitted))
         text = f"what runs in an image of its own, since this format runs model files ({names})"
     elif name in WHOLE_SLICE_FORMATS:
-        omitted = [entry for entry in served if entry[0].model in images and len(entry[2].tenants) > 1]
+        omitted = [entry for entry in served if entry[2].model in images and len(entry[1].tenants) > 1]
         names = ", ".join(
-            f"{tenant.model} on {gpu} {slice_name(item.profile, item.start)}" for tenant, gpu, item in omitted
+            f"{tenant.model} on {gpu.id} {slice_name(item.profile, item.start)}"
+            for gpu, item, tenant in omitted
         )
         text = f"what shares its slice, since this format gives a slice to one container ({names})"
     else:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from torchsplit_core.hardware import creation_order, gpu_type
+from torchsplit_core.hardware import creation_order, gpu_type, profile_cores
 from torchsplit_core.hardware.layouts import layout_fault
 from torchsplit_core.values import (
     WHOLE_GPU,
@@ -130,10 +130,15 @@ def gpu_hosts(hosts: tuple[Host, ...], format_name: str) -> tuple[Host, ...]:
     return with_gpus
 
 
-def cores_before(host: Host, gpu: HostGpu) -> int:
-    """The cores of a host may stand in a plan as several entries: they follow on one another."""
+def core_range(host: Host, gpu: HostGpu, item: PlannedSlice) -> str | None:
+    """A slice's cores of the host as systemd and Docker write them, None on a GPU.
+
+    The cores of a host may stand in a plan as several entries: they follow on one another.
+    """
+    count = profile_cores(item.profile)
     earlier = host.gpus[: host.gpus.index(gpu)]
-    return sum(gpu_type(entry.type).compute_slices for entry in earlier if entry.is_cpu)
+    first = item.start + sum(gpu_type(entry.type).compute_slices for entry in earlier if entry.is_cpu)
+    return None if count is None else f"{first}-{first + count - 1}"
 
 
 def _indices(gpus: list[PlannedGpu]) -> dict[str, int]:

@@ -51,8 +51,8 @@ def server_plan(kind: ServerKind, workload: Workload) -> tuple[PlanRequest, Plan
         sharing="exclusive" if [instance.share for instance in kind.instances] == [1.0] else "fractional",
     )
     tenants = tuple(
-        replace(tenant, model=instance.part.name, variant=WHOLE, stage=WHOLE)
-        for instance, tenant in zip(kind.instances, kind.tenants, strict=True)
+        replace(instance.tenant, model=instance.part.name, variant=WHOLE, stage=WHOLE)
+        for instance in kind.instances
     )
     start = min(gpu_type(type_name).profile(kind.profile).placement_starts)
     gpu = PlannedGpu(GPU_ID, type_name, True, (PlannedSlice(kind.profile, start, tenants),))

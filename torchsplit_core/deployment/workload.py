@@ -7,13 +7,13 @@ own. So a server knows nothing of cuts, and a *route* leads a request through th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torchsplit_core.deployment.custom_images import CustomImage, ImageContainer, build_containers
-from torchsplit_core.deployment.hosts import Host, HostGpu, cores_before
+from torchsplit_core.deployment.hosts import Host, HostGpu, core_range
 from torchsplit_core.deployment.safe_text import dns_labels, one_line
 from torchsplit_core.hardware import profile_cores
-from torchsplit_core.planning.request.point_keys import PointKey, point_table
+from torchsplit_core.planning.outcome.instances import planned_instances, point_key, point_table
 from torchsplit_core.values import (
     InputFault,
     PlanModel,
@@ -25,7 +25,7 @@ from torchsplit_core.values import (
     StageValue,
     Tenant,
     Variant,
-    point_type,
+    tenants_on,
 )
 
 FIRST_PORT = 8001
@@ -57,11 +57,12 @@ class ServedPart:
 
 @dataclass(frozen=True, slots=True)
 class PartInstance:
-    """A tenant as what it runs: a part, at a point of the request."""
+    """A tenant as what it runs: a part, at a point of the request. Equal ones may differ in their tenants' figures."""
 
     part: ServedPart
     share: float
     point: Point
+    tenant: Tenant = field(compare=False, repr=False)
 
     @property
     def batch_size(self) -> int:
@@ -76,13 +77,17 @@ class PartInstance:
 
 @dataclass(frozen=True, slots=True)
 class ServerKind:
-    """Servers that are alike: what runs on which slice of which GPU. `tenants` are those of its first server."""
+    """Servers that are alike: what runs on which slice of which GPU. The tenants are those of its first server."""
 
     label: str
     gpu_type: str
     profile: str
     instances: tuple[PartInstance, ...]
-    tenants: tuple[Tenant, ...]
+
+    @property
+    def tenants(self) -> tuple[Tenant, ...]:
+        """Those of its instances."""
+        return tuple(instance.tenant for instance in self.instances)
 
     @property
     def cores(self) -> int | None:
@@ -97,7 +102,7 @@ class ServerKind:
 
 @dataclass(frozen=True, slots=True)
 class SliceServer:
-    """One slice with tenants. `port` is its own on the host; `first_core` is where its cores begin if it has any."""
+    """One slice with tenants. `port` is its own on the host."""
 
     label: str
     kind: ServerKind
@@ -105,13 +110,11 @@ class SliceServer:
     gpu: HostGpu
     slice: PlannedSlice
     port: int
-    first_core: int
 
     @property
     def cores(self) -> str | None:
         """Its cores of the host as systemd and Docker write them, None on a GPU."""
-        count = self.kind.cores
-        return None if count is None else f"{self.first_core}-{self.first_core + count - 1}"
+        return core_range(self.host, self.gpu, self.slice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,30 +178,22 @@ def used_variants(
 ) -> tuple[tuple[PlanModel, Variant], ...]:
     """The models with a tenant that TorchSplit runs, each with the variant that does.
 
-    Raises InputFault for a stage of a cut without nodes.
+    Raises InputFault for a stage of a cut without nodes, and for a tenant that the request does not have.
     """
-    requested = {model.name: model for model in request.models}
-    used = dict.fromkeys(
-        (tenant.model, tenant.variant)
-        for gpu in plan.gpus
-        for item in gpu.slices
-        for tenant in item.tenants
-        if tenant.model not in images
-    )
-    variants = []
-    for name, variant_name in used:
-        model = requested[name]
-        variant = next(variant for variant in model.variants if variant.name == variant_name)
-        if len(variant.stages) > 1:
-            for stage in variant.stages:
-                if not stage.nodes:
-                    raise InputFault(
-                        f"models: {name}: variants: {variant_name}: stage {stage.name}: nodes",
-                        "is empty, so nobody knows what the stage runs",
-                        "Make the request with --candidates FILE, which fills the nodes.",
-                    )
-        variants.append((model, variant))
-    return tuple(variants)
+    used = {
+        (instance.model.name, instance.variant.name): (instance.model, instance.variant)
+        for instance in planned_instances(plan.gpus, request)
+        if instance.model.name not in images
+    }
+    for (name, variant_name), (_, variant) in used.items():
+        for stage in variant.stages if len(variant.stages) > 1 else ():
+            if not stage.nodes:
+                raise InputFault(
+                    f"models: {name}: variants: {variant_name}: stage {stage.name}: nodes",
+                    "is empty, so nobody knows what the stage runs",
+                    "Make the request with --candidates FILE, which fills the nodes.",
+                )
+    return tuple(used.values())
 
 
 def part_folders(plan: PlanOutcome) -> dict[tuple[str, str], str]:
@@ -206,9 +201,7 @@ def part_folders(plan: PlanOutcome) -> dict[tuple[str, str], str]:
     return dns_labels(
         {
             (tenant.model, tenant.variant): (tenant.model, tenant.variant)
-            for gpu in plan.gpus
-            for item in gpu.slices
-            for tenant in item.tenants
+            for *_, tenant in tenants_on(plan.gpus)
         }
     )
 
@@ -228,34 +221,31 @@ def build_workload(
     used = used_variants(plan, request, images)
     parts, routes = _parts(used, part_folders(plan), manifests)
     points = point_table(request)
-    kinds: dict[tuple[str, str, tuple[PartInstance, ...]], ServerKind] = {}
-    placed: list[tuple[Host, HostGpu, PlannedSlice, tuple[str, str, tuple[PartInstance, ...]]]] = []
-    for host in hosts:
-        for gpu in host.gpus:
-            for item in gpu.slices:
-                tenants = tuple(
-                    sorted(
-                        (slice_tenant for slice_tenant in item.tenants if slice_tenant.model not in images),
-                        key=lambda slice_tenant: (
-                            slice_tenant.model,
-                            slice_tenant.stage,
-                            slice_tenant.batch_size,
-                        ),
-                    )
-                )
-                if tenants:
-                    key = (
-                        gpu.type,
-                        item.profile,
-                        tuple(_part_instance(parts, points, gpu, item, tenant) for tenant in tenants),
-                    )
-                    kinds.setdefault(key, ServerKind("", *key, tenants))
-                    placed.append((host, gpu, item, key))
-    labels = dns_labels({key: _label_words(kind) for key, kind in kinds.items()})
-    kinds = {
-        key: ServerKind(labels[key], kind.gpu_type, kind.profile, kind.instances, kind.tenants)
-        for key, kind in kinds.items()
-    }
+
+    def part_instances(gpu: HostGpu, item: PlannedSlice) -> tuple[PartInstance, ...]:
+        """Those of a slice that TorchSplit runs."""
+        return tuple(
+            PartInstance(
+                parts[tenant.model, tenant.variant, tenant.stage],
+                round(tenant.share, 6),
+                points[point_key(gpu.type, item.profile, tenant)],
+                tenant,
+            )
+            for tenant in sorted(
+                item.tenants, key=lambda tenant: (tenant.model, tenant.stage, tenant.batch_size)
+            )
+            if tenant.model not in images
+        )
+
+    placed = [
+        (host, gpu, item, (gpu.type, item.profile, instances))
+        for host in hosts
+        for gpu in host.gpus
+        for item in gpu.slices
+        if (instances := part_instances(gpu, item))
+    ]
+    labels = dns_labels({key: _label_words(*key) for *_, key in placed})
+    kinds = {key: ServerKind(label, *key) for key, label in labels.items()}
     ports: dict[str | None, int] = {}
 
     def next_port(host: Host) -> int:
@@ -296,34 +286,17 @@ def _servers(
             for host, gpu, item, _ in placed
         }
     )  # fmt: skip
-    servers = []
-    for host, gpu, item, kind in placed:
-        first = cores_before(host, gpu) + item.start
-        servers.append(
-            SliceServer(names[host.name, gpu.id, item.start], kind, host, gpu, item, next_port(host), first)
-        )
-    return tuple(servers)
+    return tuple(
+        SliceServer(names[host.name, gpu.id, item.start], kind, host, gpu, item, next_port(host))
+        for host, gpu, item, kind in placed
+    )
 
 
-def _part_instance(
-    parts: Mapping[tuple[str, str, str], ServedPart],
-    points: Mapping[PointKey, Point],
-    gpu: HostGpu,
-    item: PlannedSlice,
-    tenant: Tenant,
-) -> PartInstance:
-    key = (tenant.model, tenant.variant, tenant.stage)
-    point = points[*key, point_type(gpu.type), item.profile, tenant.batch_size, tenant.processes]
-    return PartInstance(parts[key], round(tenant.share, 6), point)
-
-
-def _label_words(kind: ServerKind) -> list[str]:
+def _label_words(gpu_type: str, profile: str, instances: tuple[PartInstance, ...]) -> list[str]:
     """A name a person understands: what runs, where, and how."""
-    parts = [instance.part.label for instance in kind.instances]
-    sizes = [
-        text for instance in kind.instances for text in (f"b{instance.batch_size}", f"p{instance.processes}")
-    ]
-    return [*parts, kind.profile or "whole", kind.gpu_type, *sizes]
+    parts = [instance.part.label for instance in instances]
+    sizes = [text for instance in instances for text in (f"b{instance.batch_size}", f"p{instance.processes}")]
+    return [*parts, profile or "whole", gpu_type, *sizes]
 
 
 def _parts(

@@ -27,6 +27,7 @@ from torchsplit_core.values import (
     PoissonArrivals,
     SimulationOutcome,
     SimulationRequest,
+    tenants_on,
 )
 from torchsplit_core.values.evaluation.outcome import (
     CaseFigures,
@@ -236,9 +237,7 @@ def _utilisation(plan: PlanOutcome, simulated: SimulationOutcome) -> float:
     busy = {load.id: load.utilisation for load in simulated.servers}
     work = sum(
         _compute(gpu.type, item.profile) * tenant.share * busy.get(server_id(gpu, item, tenant), 0.0)
-        for gpu in plan.gpus
-        for item in gpu.slices
-        for tenant in item.tenants
+        for gpu, item, tenant in tenants_on(plan.gpus)
     )
     return work / sum(gpu_type(gpu.type).compute_slices for gpu in plan.gpus)
 

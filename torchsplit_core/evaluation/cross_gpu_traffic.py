@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from torchsplit_core.evaluation.mixes import TensorPair
 from torchsplit_core.planning.request.colocation_index import members_of
-from torchsplit_core.values import Colocation, PlanOutcome, PlanRequest
+from torchsplit_core.values import Colocation, PlanOutcome, PlanRequest, tenants_on
 
 
 def leaving_share(plan: PlanOutcome, request: PlanRequest, pair: TensorPair) -> float | None:
@@ -29,12 +29,10 @@ def _shares(plan: PlanOutcome, request: PlanRequest, name: str) -> Mapping[str, 
     variant = None if member.variant is None else model.variants[member.variant]
     stage = None if variant is None or member.stage is None else variant.stages[member.stage]
     by_gpu: dict[str, float] = {}
-    for gpu in plan.gpus:
-        for item in gpu.slices:
-            for tenant in item.tenants:
-                if tenant.model != model.name or (variant and tenant.variant != variant.name):
-                    continue
-                if stage is None or tenant.stage == stage.name:
-                    by_gpu[gpu.id] = by_gpu.get(gpu.id, 0.0) + tenant.throughput_rps
+    for gpu, _, tenant in tenants_on(plan.gpus):
+        if tenant.model != model.name or (variant and tenant.variant != variant.name):
+            continue
+        if stage is None or tenant.stage == stage.name:
+            by_gpu[gpu.id] = by_gpu.get(gpu.id, 0.0) + tenant.throughput_rps
     total = sum(by_gpu.values())
     return {gpu: rate / total for gpu, rate in by_gpu.items()} if total else {}

@@ -140,10 +140,10 @@ def test_who_is_below_the_demand_is_marked_in_the_table_and_on_the_map():
     rows = {row.split('"')[0]: row for row in table.split('data-model="')[1:]}
     bert, ocr = rows["bert"], rows["ocr"]
     assert 'class="n below"' in bert and "0.8 ▾" in bert and "below" not in ocr
-    drawn = fleet_svg(plan(asked), COLOURS, {"bert": 500.0, "ocr": 200.0})
+    drawn = fleet_svg(plan(asked), COLOURS, asked)
     assert drawn.count('<g class="over">') == 1 and ">125%</text>" in drawn
     assert "load above 100 %" in drawn
-    calm = fleet_svg(plan(), COLOURS, {"bert": 400.0, "ocr": 200.0})
+    calm = fleet_svg(plan(), COLOURS, asking(400.0, 200.0))
     assert "over" not in calm.replace("overflow", "") and "load above 100 %" not in calm
 
 

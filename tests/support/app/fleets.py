@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
@@ -11,10 +11,12 @@ from torchsplit_core.pictures.colours import model_colours
 from torchsplit_core.pictures.slice_map import fleet_svg
 from torchsplit_core.values import (
     ObjectiveValue,
+    PlanModel,
     PlannedGpu,
     PlannedModel,
     PlannedSlice,
     PlanOutcome,
+    PlanRequest,
     PlanStatistics,
     Tenant,
 )
@@ -45,6 +47,11 @@ def plan(*gpus: PlannedGpu, **normalised: float) -> PlanOutcome:
     )
     goal, spent = ObjectiveValue("leximin", 1.0), PlanStatistics(0.1, 0.1, 0.1, "highs")
     return PlanOutcome("ab" * 32, "optimal", goal, gpus, models, spent)
+
+
+def demanding(demands_rps: Mapping[str, float]) -> PlanRequest:
+    """A request that says these demands, and nothing else."""
+    return PlanRequest((), tuple(PlanModel(name, (), demand_rps=rate) for name, rate in demands_rps.items()))
 
 
 MIXED = plan(

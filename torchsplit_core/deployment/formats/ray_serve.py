@@ -186,12 +186,10 @@ def _model(workload: Workload, route: Route) -> dict[str, object]:
     for step in route.steps:
         weights: dict[str, float] = {}
         for server in workload.servers_for(step):
-            for number, (instance, tenant) in enumerate(
-                zip(server.kind.instances, server.kind.tenants, strict=True)
-            ):
+            for number, instance in enumerate(server.kind.instances):
                 if instance.part == step:
                     name = _name(server.kind, number)
-                    weights[name] = weights.get(name, 0.0) + tenant.throughput_rps
+                    weights[name] = weights.get(name, 0.0) + instance.tenant.throughput_rps
                     largest.append(instance.batch_size)
         steps.append(
             {

@@ -271,9 +271,7 @@ def _uniform_layouts(request: PlanRequest, gpu: FleetGpu) -> list[tuple[str, ...
     used = {
         point.profile
         for model in request.models
-        for _, variant in model.allowed_variants
-        for stage in variant.stages
-        for point in stage.points
+        for point in model.allowed_points
         if point.gpu_type == point_type(gpu.type)
     }
     if gpu.whole:

@@ -163,9 +163,7 @@ def _count_bases(request: PlanRequest) -> Mapping[Basis, int]:
     return Counter(
         point.basis
         for model in request.models
-        for _, variant in model.allowed_variants
-        for stage in variant.stages
-        for point in stage.points
+        for point in model.allowed_points
         if (point.gpu_type, point.profile == WHOLE_GPU) in fleet
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from torchsplit_core.planning.confidence.assessment import ModelConfidence, PlanConfidence
 from torchsplit_core.planning.confidence.next_measurement import MeasurementAdvice
-from torchsplit_core.values import PlannedModel, PlanOutcome, Tenant
+from torchsplit_core.values import PlannedModel, PlanOutcome, Tenant, tenants_on
 from torchsplit_core.values.profile import Basis
 
 MAX_NAMES = 3
@@ -37,9 +37,7 @@ def bounded_models(plan: PlanOutcome) -> frozenset[str]:
     """The models with an instance whose interval is known: of the others both ends are the throughput itself."""
     return frozenset(
         tenant.model
-        for gpu in plan.gpus
-        for item in gpu.slices
-        for tenant in item.tenants
+        for *_, tenant in tenants_on(plan.gpus)
         if tenant.low_rps is not None or tenant.high_rps is not None
     )
 

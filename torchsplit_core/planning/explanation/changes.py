@@ -164,18 +164,12 @@ def memory_matters(request: PlanRequest, model: PlanModel) -> bool:
     Alone on a slice that is large enough it makes none; co-tenants' memory adds up.
     """
     types = {point_type(entry.type) for entry in request.gpus}
-    for _, variant in model.allowed_variants:
-        for stage in variant.stages:
-            for point in stage.points:
-                if point.gpu_type not in types or not point.memory_gib:
-                    continue
-                size = (
-                    None
-                    if point.gpu_type == CPU
-                    else gpu_type(point.gpu_type).profile(point.profile).memory_gib
-                )
-                if request.sharing == "fractional" or (size is not None and point.memory_gib > size):
-                    return request.objective.memory_violation_penalty != 0
+    for point in model.allowed_points:
+        if point.gpu_type not in types or not point.memory_gib:
+            continue
+        size = None if point.gpu_type == CPU else gpu_type(point.gpu_type).profile(point.profile).memory_gib
+        if request.sharing == "fractional" or (size is not None and point.memory_gib > size):
+            return request.objective.memory_violation_penalty != 0
     return False
 
 

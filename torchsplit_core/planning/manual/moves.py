@@ -59,10 +59,7 @@ def models_with_points(request: PlanRequest, gpu: str, profile: str) -> tuple[st
         model.name
         for model in request.models
         if any(
-            point.gpu_type == point_type(gpu) and point.profile == profile
-            for _, variant in model.allowed_variants
-            for stage in variant.stages
-            for point in stage.points
+            point.gpu_type == point_type(gpu) and point.profile == profile for point in model.allowed_points
         )
     )
 

@@ -40,9 +40,7 @@ def cores_in_use(request: PlanRequest) -> tuple[int, ...]:
     core_counts = {
         profile_cores(point.profile)
         for model in request.models
-        for _, variant in model.allowed_variants
-        for stage in variant.stages
-        for point in stage.points
+        for point in model.allowed_points
         if point.gpu_type == CPU
     }
     return tuple(sorted(count for count in core_counts if count is not None))

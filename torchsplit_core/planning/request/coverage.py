@@ -119,9 +119,4 @@ def _gpu_kind(entry: FleetEntry) -> _GpuKind:
 
 
 def _gpu_kinds(model: PlanModel) -> frozenset[_GpuKind]:
-    return frozenset(
-        (point.gpu_type, point.profile == WHOLE_GPU)
-        for _, variant in model.allowed_variants
-        for stage in variant.stages
-        for point in stage.points
-    )
+    return frozenset((point.gpu_type, point.profile == WHOLE_GPU) for point in model.allowed_points)

@@ -179,8 +179,7 @@ def _format_extra(names: list[str], other: list[str]) -> str:
 
 
 def _points(model: PlanModel) -> str:
-    count = sum(len(stage.points) for variant in model.variants for stage in variant.stages)
-    return f"{count} points"
+    return f"{len(model.points)} points"
 
 
 def _pairs(before: Sequence[Colocation], after: Sequence[Colocation]) -> Iterator[RequestChange]:

@@ -99,12 +99,7 @@ def with_points(
     """Points for GPU types (or whole GPUs) that are new in the fleet, from the models' profiles (`profiles_of`)."""
     models, added = [], False
     for model in request.models:
-        covered = {
-            (p.gpu_type, p.profile == WHOLE_GPU)
-            for variant in model.variants
-            for stage in variant.stages
-            for p in stage.points
-        }
+        covered = {(point.gpu_type, point.profile == WHOLE_GPU) for point in model.points}
         distinct_entries = dict.fromkeys(
             FleetEntry(type=entry.type, mig=not is_unpartitioned(entry)) for entry in request.gpus
         )

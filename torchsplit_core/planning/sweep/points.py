@@ -306,11 +306,7 @@ def _fleet_with_count(request: PlanRequest, kind: str, count: int) -> tuple[Flee
         )
     entries_of_type = [entry for entry in request.gpus if entry.type == kind]
     if not entries_of_type and not any(
-        point.gpu_type == point_type(kind)
-        for model in request.models
-        for _, variant in model.allowed_variants
-        for stage in variant.stages
-        for point in stage.points
+        point.gpu_type == point_type(kind) for model in request.models for point in model.allowed_points
     ):
         raise InputFault(
             "sweep of gpus",
