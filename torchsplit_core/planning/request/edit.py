@@ -48,27 +48,6 @@ def profiles_of(request: PlanRequest, profiles: Sequence[Profile]) -> dict[str, 
     return {model.name: profile for model, profile in pairs if profile is not None}
 
 
-def models_with_choice(request: PlanRequest) -> tuple[PlanModel, ...]:
-    """The models with more than one variant."""
-    return tuple(model for model in request.models if len(model.variants) > 1)
-
-
-def with_allowed_variants(request: PlanRequest, allowed: Mapping[str, Sequence[str]]) -> PlanRequest:
-    """The request with only these variants allowed of each named model; the others stay, disallowed."""
-    return replace(
-        request,
-        models=tuple(
-            replace(
-                model,
-                variants=tuple(replace(v, allowed=v.name in allowed[model.name]) for v in model.variants),
-            )
-            if model.name in allowed
-            else model
-            for model in request.models
-        ),
-    )
-
-
 def with_models(request: PlanRequest, names: Sequence[str], profiles: Mapping[str, Profile]) -> PlanRequest:
     """Adds models of the workspace's profiles with the default demand."""
     if not names:

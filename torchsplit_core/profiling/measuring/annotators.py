@@ -155,13 +155,6 @@ class DeviceAnnotator:
         return devices
 
 
-def split_inputs(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Example inputs as (args, kwargs), from either form that a SplitClient returns."""
-    if isinstance(inputs, tuple) and len(inputs) == 2 and isinstance(inputs[1], dict):
-        return tuple(inputs[0]), inputs[1]
-    return tuple(inputs), {}
-
-
 def to_device(values: Any, device: torch.device, dtype: torch.dtype | None = None) -> Any:
     """The same structure with its tensors on the device, floating-point ones in the dtype if given."""
 
