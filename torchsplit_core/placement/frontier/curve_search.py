@@ -36,7 +36,7 @@ MOST_POINTS = 40
 """Points of a curve whose every result takes a program. Chosen, not measured."""
 
 QUICK_WORK, WORK_PER_S = 1e6, 3e7
-"""Elementary steps of a dynamic program that is tried before integer programs, and least steps per second."""
+"""Elementary steps up to which the dynamic program replaces integer programs, and its least steps per second."""
 
 
 def trace_frontier(

@@ -110,7 +110,7 @@ def _split_gates(patterns: SegmentPatterns, to_class: np.ndarray) -> SegmentPatt
 
 
 def _best_links(instance: ProblemInstance, merged: GpuClasses, patterns: SegmentPatterns) -> np.ndarray:
-    """(patterns, classes): the best link from the pattern's slowest GPU to one of the class."""
+    """(patterns, classes): the best link to the class from a GPU class of the pattern, least over these."""
     fastest = np.array(
         [
             [instance.links[np.ix_(source, target)].max() for target in merged.members]

@@ -128,7 +128,7 @@ class ThresholdProblem:
         return Decision("found" if proven else "unknown", best.segments)
 
     def _minimize_gpus_in(self, component: Component, packing: Packing) -> Decision:
-        """No pipeline has fewer GPUs than the packing, so one of the packing's items, if found, is optimal."""
+        """No pipeline has fewer GPUs than the packing, so one with as many, of the packing's items, is optimal."""
         if packing.status == "found" and not component.complete:
             used = np.unique(np.array(packing.chosen))
             steps = self._beam_search(component, self.items.only(used), self._clock)

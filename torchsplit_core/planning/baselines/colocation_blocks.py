@@ -1,8 +1,8 @@
 """Hard co-locations among models that each run by one chosen variant: blocks of models that share their GPUs.
 
-Stages of other variants do not run. A co-location whose members all run binds their models to one block; one whose
-members all do not run binds nobody; if some of its members cannot run, none may: their models are not served. A block
-with stages in co-locations goes to a GPU whole, with every stage of its models, which is stricter than required.
+Stages of other variants do not run. A co-location whose members all run binds their models to one block; one without
+a running member binds nobody; if some of its members cannot run, none may: their models are not served. A block with
+stages in co-locations goes to a GPU whole, with every stage of its models, which is stricter than required.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ColocationBlocks:
     whole_variant: tuple[bool, ...]
 
     def is_bound(self, model: int) -> bool:
-        """Whether the model's instances may not be placed on any GPU."""
+        """Whether it restricts the GPUs of the model's instances."""
         return len(self.partners[model]) > 1 or self.whole_variant[model]
 
 

@@ -30,8 +30,8 @@ from torchsplit_core.values.profile import Basis
 class ModelConfidence:
     """What a model should get and what it gets, in requests/s.
 
-    `wanted_rps` is the greater of demand and minimum. `throughput_rps` is of the points' nominal throughput, also in a
-    plan made at the low end; `low_rps` and `high_rps` take every instance at that end of its interval, if it has one.
+    `wanted_rps` is the greater of demand and minimum. `throughput_rps` is by nominal throughputs, also in a plan made
+    at the low end; `low_rps` and `high_rps` take every instance at that end of its interval, if it has one.
     """
 
     name: str

@@ -42,7 +42,7 @@ class SliceClass:
 class PartialPlan:
     """The fixed part of a plan: the missing part by stage, the longest latencies and least share by case.
 
-    `wanted`: requests/s by model; other models are ignored. Least shares under latency limits follow from the longest
+    `targets`: requests/s by model; other models are ignored. Least shares under latency limits follow from the longest
     latencies of the assigned tenants, for stages without one from its quickest. `stages` are the rows of arrays over
     stages.
     """
