@@ -234,13 +234,9 @@ def _part_config(kind: ServerKind, part: ServedPart, instances: list[PartInstanc
                 "kind": EnumName("KIND_CPU" if kind.cores is not None else "KIND_GPU"),
             }
         ],
-        "dynamic_batching": _batching(),
+        "dynamic_batching": {"default_queue_policy": {"max_queue_size": QUEUE}},
         "parameters": [_parameter("part", f"/srv/{part.file}")],
     }
-
-
-def _batching() -> dict[str, object]:
-    return {"default_queue_policy": {"max_queue_size": QUEUE}}
 
 
 def _remote_config(workload: Workload, part: ServedPart) -> dict[str, object]:

@@ -169,7 +169,7 @@ class _LatencyPathProgram(PathProgram):
         )
 
     def minimize(self, clock: SearchClock) -> PathMinLatency:
-        """Solve, with subtour cuts, until the solution is a path or time is over."""
+        """Solve, with subtour cuts, until the solution is a trail or time is over."""
         bound_s = 0.0
         if not self._add_relaxation_cuts(clock):
             return PathMinLatency((), self._beaten_s)

@@ -119,7 +119,7 @@ def _check_pipeline(
         return faults, None
     values = []
     for number, segment in enumerate(segments):
-        value = _tokens_per_s(request, segment, speed)
+        value = _rate(request, segment, _parts(segment), speed)
         values.append(value)
         segment_faults = _segment_faults(request, segment, value, speed, len(segments))
         faults += [f"segment {number}: {fault}" for fault in segment_faults]
@@ -258,10 +258,6 @@ def _memory_gib(request: PlacementRequest, segment: PlacedSegment, part: float, 
         elements = 1.15 * part * (model.prefill_chunk or 1) * width
         elements += held * model.sequence_length * 2 * (model.key_value_size or model.hidden_size) * layers
     return layers * model.layer_weight_gib + elements * model.bytes_per_element / GIB
-
-
-def _tokens_per_s(request: PlacementRequest, segment: PlacedSegment, speed: Mapping[str, Speed]) -> float:
-    return _rate(request, segment, _parts(segment), speed)
 
 
 def _rate(

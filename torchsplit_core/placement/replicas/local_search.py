@@ -169,9 +169,7 @@ class LargeNeighbourhoodSearch:
             pipeline_gpus = [gpu for _, gpus in pipelines[first] for gpu in gpus]
             joined = self._instance.links[pipeline_gpus].mean(axis=0)
             others.sort(
-                key=lambda index: (
-                    -float(np.mean([joined[gpus].mean() for _, gpus in _with_index_lists(pipelines[index])]))
-                )
+                key=lambda index: -float(np.mean([joined[list(gpus)].mean() for _, gpus in pipelines[index]]))
             )
         return [first, *others[: count - 1]]
 
@@ -196,10 +194,6 @@ class LargeNeighbourhoodSearch:
         highest = min(best, _HIGHER * max(worths))
         levels = decreasing_thresholds([*limit.thresholds, *worths], highest, _LOWER * min(worths), _NEAR)
         return greedy_construction(part, table, limit.prices, levels, most, clock, _ignore_pipeline_set)[1]
-
-
-def _with_index_lists(segments: Segments) -> list[tuple[int, list[int]]]:
-    return [(count, list(gpus)) for count, gpus in segments]
 
 
 def _ignore_progress(value: float, bound: float) -> None:

@@ -66,7 +66,7 @@ def _fleet(before: Sequence[FleetEntry], after: Sequence[FleetEntry]) -> Iterato
     if [entry.type for entry in before] == [entry.type for entry in after]:
         # Row by row: a row changed to whole GPUs is the same row.
         mig_changed = [
-            number for number, pair in enumerate(zip(before, after, strict=True)) if _mig_differs(*pair)
+            number for number, (was, now) in enumerate(zip(before, after, strict=True)) if was.mig != now.mig
         ]
         for number in mig_changed:
             row = f" (row {number + 1})" if len(before) > 1 else ""
@@ -93,10 +93,6 @@ def _fleet(before: Sequence[FleetEntry], after: Sequence[FleetEntry]) -> Iterato
         layouts = [format_layouts(entry.layouts) or "all" for entry in (was, now)]
         if layouts[0] != layouts[1]:
             yield RequestChange("fleet", f"layouts of {name}", *layouts)
-
-
-def _mig_differs(was: FleetEntry, now: FleetEntry) -> bool:
-    return was.mig != now.mig
 
 
 def _index_entries(entries: Sequence[FleetEntry]) -> dict[tuple[str, bool, int], FleetEntry]:

@@ -1,6 +1,6 @@
 """The best single pipeline of any instance: by the threshold search, then within the limits of sequences in flight.
 
-Without these limits no pipeline has a lower throughput, so that optimum is a bound, and optimal if its pipeline keeps
+The limits only lower throughputs, so the optimum without them is a bound, and stays optimal if its pipeline keeps
 them. Else the range of segment counts is split if memory rules out the pipeline found, and then thresholds above the
 incumbent are searched for the least latency (min_latency), until one just above it is refuted.
 """
