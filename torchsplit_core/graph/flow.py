@@ -151,7 +151,7 @@ def _absent(present: Labels, count: int) -> Labels:
 
 
 def _topological(ids: tuple[str, ...], sources: Labels, targets: Labels) -> list[int]:
-    """Positions in `ids`, from 1, so that every edge leads forward; stable in the given order."""
+    """Positions in `ids`, from 1, such that every edge leads forward, by Kahn's algorithm."""
     starts, readers = neighbours(len(ids) + 1, sources, targets)
     missing = np.bincount(targets, minlength=len(ids) + 1).tolist()
     order = [i for i in range(1, len(ids) + 1) if not missing[i]]

@@ -4,8 +4,8 @@ A slice of the other type has the throughput of a slice of the measured GPU with
 SMs of the measured GPU as reach the slice's peak FLOP/s, and its bandwidth as a share of the measured GPU's. What no
 slice speeds up (launching, work on the processor) stays as fitted.
 
-    half-width of the 90 % interval, on the logarithm = √(curve² + SPREAD² · (NEAR² + d²))
-        d = distance of the slice to the nearest measured one: the larger |log ratio| of the two peaks
+    half-width of the 90 % interval, on the logarithm = √(curve² + LOG_PEAK_RATIO_SPREAD² · (MIN_DISTANCE² + d²))
+    d = distance of the slice to the nearest measured one: the larger |log ratio| of the two peaks
 
 `LOG_PEAK_RATIO_SPREAD` and `MIN_DISTANCE` are from official MLPerf results of four GPU types:
 benchmarks/type_transfer.py fits and evaluates them.
@@ -213,9 +213,7 @@ class ReferenceCurves:
         points: Sequence[tuple[int, int]],
         spread: float = LOG_PEAK_RATIO_SPREAD,
     ) -> list[tuple[float, float, float, float]]:
-        """Of each slice at its (batch size, processes): requests/s, low, high, latency in ms. `spread` varies in
-        calibration.
-        """
+        """Requests/s, low, high, latency in ms of each slice at its (batch size, processes); `spread` for calibration."""
         estimates: list[tuple[float, float, float, float]] = []
         for unit in range(len(self.whole.tflops)):
             queries = [

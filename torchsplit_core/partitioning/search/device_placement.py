@@ -4,9 +4,9 @@ Candidates come from the device programs over several orders, including one alon
 and over all ideals if they are few, which proves the optimum; otherwise from zones around the best candidate's cuts
 (`neighbourhood_search`). Then the bound is the relaxed problem's:
 
-        throughput   all time divided in proportion to the speeds; the longest block on the fastest device
-        latency      blocks divisible, those with most time for their memory on the fastest devices that
-                     have room, plus the least transfers over the cuts that the memory forces (`cut_windows`)
+    throughput   all time divided in proportion to the speeds; the longest block on the fastest device
+    latency      blocks divisible, those with most time for their memory on the fastest devices that
+                 have room, plus the least transfers over the cuts that the memory forces (`cut_windows`)
 """
 
 from __future__ import annotations

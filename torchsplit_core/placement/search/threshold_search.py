@@ -20,9 +20,8 @@ from torchsplit_core.placement.search.threshold_problem import ThresholdProblem
 from torchsplit_core.values import InternalFault
 
 _ENOUGH = 8
-"""Between the value and the lowest undecided threshold few are left if they are less than one in so many of the open
-ones: then the undecided get more time first. In benchmarks/placement_constants.py 2 and 32 make no difference beyond
-the noise (a third)."""
+"""If less than one in so many of the open thresholds is between the value and the lowest undecided one, the undecided
+get more time first. In benchmarks/placement_constants.py 2 and 32 make no difference beyond the noise (a third)."""
 
 _REST, _SHORT_S = 0.9, 0.4
 """For segments of several GPUs, but the largest size: share of the time left to the next size, and seconds of a try. In
@@ -111,7 +110,7 @@ def _fits_instance(instance: ProblemInstance, warm_start: SearchResult) -> bool:
 
 
 def _ignore_progress(value: float, bound: float) -> None:
-    """Nobody listens."""
+    """Report to nobody."""
 
 
 class _ThresholdSearch:

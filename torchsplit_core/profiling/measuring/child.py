@@ -2,15 +2,15 @@
 
 It reports JSON objects with one key each as results come, so they survive its death:
 
-        graph        the contract's graph, if requested
-        batch_sizes  those of the client, if none were given
-        environment  facts of the device and the software
-        begin        [kind, batch size] of the next point, the culprit if the child dies
-        batch        one batch size end to end; replaced if another round follows
-        nodes        every operation's times at one batch size
-        failure      a point without figures: kind, batch size, reason, message
+    graph        the contract's graph, if requested
+    batch_sizes  those of the client, if none were given
+    environment  facts of the device and the software
+    begin        [kind, batch size] of the next point, the culprit if the child dies
+    batch        one batch size end to end; replaced if another round follows
+    nodes        every operation's times at one batch size
+    failure      a point without figures: kind, batch size, reason, message
 
-    A point that fails or does not fit in memory is a failure of that point only.
+A point that fails or does not fit in memory is a failure of that point only.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def best_pipeline(
 
 
 def _ignore_progress(value: float, bound: float) -> None:
-    """Nobody listens."""
+    """Report to nobody."""
 
 
 class _InFlightSearch:
