@@ -213,7 +213,7 @@ class ReferenceCurves:
         points: Sequence[tuple[int, int]],
         spread: float = LOG_PEAK_RATIO_SPREAD,
     ) -> list[tuple[float, float, float, float]]:
-        """Requests/s, low, high, latency in ms of each slice at its (batch size, processes); `spread` for calibration."""
+        """Requests/s, low, high, latency in ms of each slice at its (batch size, processes); `spread` to calibrate."""
         estimates: list[tuple[float, float, float, float]] = []
         for unit in range(len(self.whole.tflops)):
             queries = [

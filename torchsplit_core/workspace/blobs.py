@@ -157,7 +157,6 @@ class BlobStore:
         try:
             # Made with the folder, so it exists if the disk is full later. Network file systems only lock
             # files that are open for writing.
-            # is open for writing alone.
             handle = os.open(self.folder.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise fault_from_os_error(self.root, error) from error

@@ -127,8 +127,8 @@ SCHEMA = (
     ALTER TABLE drafts ADD COLUMN edited REAL NOT NULL DEFAULT 0;
     """,
 )
-"""One script a schema version; an older store is brought forward by running the missing ones."""
 """One script a schema version; an older store is migrated by the missing ones."""
+
 LOCK_TIMEOUT_S = 30.0
 """How long a transaction waits for that of another process."""
 RESERVE_BYTES = 4 * 2**20
@@ -174,9 +174,7 @@ class Database:
         try:
             with self.connect(write=True) as database:
                 return work(database)
-        except (
-            sqlite3.IntegrityError
-        ) as error:  # references are deleted with a row, so no constraint can fail
+        except sqlite3.IntegrityError as error:  # references are deleted with a row, so none can fail
             raise self.damaged_fault(str(error)) from error
 
     def _release_reserve(self) -> bool:

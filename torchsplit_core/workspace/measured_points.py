@@ -60,8 +60,10 @@ class PointStore:
         self.store, self.device_key, self.since = store, device_key, since
 
     def save(self, point: MeasuredPoint) -> None:
-        """Store a point, replacing the one at its key; a figure also removes a failure there. The time stored is now
-        for a new point, else its earlier one."""
+        """Store a point, replacing the one at its key; a figure also removes a failure there.
+
+        A point that was stored before keeps its time.
+        """
         with self.store.connect() as database:
             if point.kind == "batch":
                 database.execute(
