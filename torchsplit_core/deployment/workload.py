@@ -1,7 +1,7 @@
-"""What a plan's slices run: a server each, alike where they do the same, and the models as files that those read.
+"""The workload of a plan's slices: a server each, server kinds, and the models as files that the servers read.
 
-A *part* is what one server serves under one name: a whole model, or one stage of a cut one, each a .pt2 of its
-own. So a server knows nothing of cuts, and a *route* leads a request through the parts of a cut model.
+A server serves *parts*, each under one name: a whole model, or a stage of a cut one, in its own .pt2. So servers know
+nothing of cuts, and a *route* leads a request through the parts of a cut model.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from torchsplit_core.values import (
 )
 
 FIRST_PORT = 8001
-"""Of a host's servers where they share its ports; the one below is the address of all models."""
+"""First port of the servers that share a host's ports; the one below is the address of all models."""
 ROUTER_PORT = 8000
 MOST_SERVERS_A_HOST = 1000
-"""So many ports follow on FIRST_PORT."""
+"""Number of ports from FIRST_PORT on."""
 
 Manifests = Mapping[tuple[str, str], StageManifest]
 """The written parts of each model used, by model and variant."""
@@ -40,9 +40,8 @@ Manifests = Mapping[tuple[str, str], StageManifest]
 
 @dataclass(frozen=True, slots=True)
 class ServedPart:
-    """One thing that is served: `name` on the wire, `label` wherever only plain names are allowed.
-
-    `file` is where it lies in the image.
+    """A served part: `name` in the protocol, `label` where only plain names are allowed; `file` is its path in the
+    image.
     """
 
     model: str
@@ -57,7 +56,7 @@ class ServedPart:
 
 @dataclass(frozen=True, slots=True)
 class PartInstance:
-    """A tenant as what it runs: a part, at a point of the request. Equal ones may differ in their tenants' figures."""
+    """A tenant as a part at a point of the request. Equal ones may differ in their tenants' figures."""
 
     part: ServedPart
     share: float
@@ -77,7 +76,7 @@ class PartInstance:
 
 @dataclass(frozen=True, slots=True)
 class ServerKind:
-    """Servers that are alike: what runs on which slice of which GPU. The tenants are those of its first server."""
+    """Servers that are alike in models, slice and GPU type. The tenants are those of its first server."""
 
     label: str
     gpu_type: str
@@ -91,18 +90,18 @@ class ServerKind:
 
     @property
     def cores(self) -> int | None:
-        """How many cores its slice is, None on a GPU."""
+        """Number of cores of its slice, None on a GPU."""
         return profile_cores(self.profile)
 
     @property
     def needs_mps(self) -> bool:
-        """Whether a tenant has several processes on a GPU, which run beside each other only under CUDA's MPS."""
+        """Whether a tenant has several processes on a GPU, which only run concurrently under CUDA's MPS."""
         return self.cores is None and any(instance.processes > 1 for instance in self.instances)
 
 
 @dataclass(frozen=True, slots=True)
 class SliceServer:
-    """One slice with tenants. `port` is its own on the host."""
+    """One slice with tenants. `port`: its own on the host."""
 
     label: str
     kind: ServerKind
@@ -113,15 +112,15 @@ class SliceServer:
 
     @property
     def cores(self) -> str | None:
-        """Its cores of the host as systemd and Docker write them, None on a GPU."""
+        """Its cores of the host in the syntax of systemd and Docker, None on a GPU."""
         return core_range(self.host, self.gpu, self.slice)
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How a request for a model is answered: part after part.
+    """The parts that serve a model's request, in order.
 
-    `outputs` are the values that it gives back by the names that clients know, in order; `inputs` those it takes.
+    `outputs`: the returned values by their public names, in order; `inputs`: the values it takes.
     """
 
     model: str
@@ -133,10 +132,10 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """All that the formats which run something write of.
+    """The input of all workload formats.
 
     `waits_ms`: how long a batch waits for requests, by model. `by_part`: the servers of each part, by its label.
-    `containers`: what runs in images of the user's own, in none of the others.
+    `containers`: those of custom images, which are in none of the others.
     """
 
     plan: str
@@ -152,7 +151,7 @@ class Workload:
         return tuple(server for server in self.servers if server.host is host)
 
     def containers_of(self, host: Host) -> tuple[ImageContainer, ...]:
-        """Its containers of the user's own images."""
+        """Its containers of custom images."""
         return tuple(container for container in self.containers if container.host is host)
 
     def servers_and_containers_of(self, host: Host) -> tuple[SliceServer | ImageContainer, ...]:
@@ -165,7 +164,7 @@ class Workload:
 
 
 def placeholder_note(workload: Workload) -> str:
-    """Lines of a comment that name the models whose image nobody has said yet; empty where all are known."""
+    """Comment lines that name the models without an image; empty if all have one."""
     names = dict.fromkeys(
         container.tenant.model for container in workload.containers if container.image.placeholder
     )
@@ -176,7 +175,7 @@ def placeholder_note(workload: Workload) -> str:
 def used_variants(
     plan: PlanOutcome, request: PlanRequest, images: Mapping[str, CustomImage]
 ) -> tuple[tuple[PlanModel, Variant], ...]:
-    """The models with a tenant that TorchSplit runs, each with the variant that does.
+    """The models with a tenant that TorchSplit runs, each with its variant.
 
     Raises InputFault for a stage of a cut without nodes, and for a tenant that the request does not have.
     """
@@ -197,7 +196,7 @@ def used_variants(
 
 
 def part_folders(plan: PlanOutcome) -> dict[tuple[str, str], str]:
-    """Where the parts of each model and variant in use lie under `models/`."""
+    """Folders of the parts of each model and variant in use, under `models/`."""
     return dns_labels(
         {
             (tenant.model, tenant.variant): (tenant.model, tenant.variant)
@@ -213,10 +212,10 @@ def build_workload(
     manifests: Manifests,
     images: Mapping[str, CustomImage],
 ) -> Workload:
-    """Servers, kinds and routes of a plan whose parts are written, and the containers of `images` images.
+    """Servers, server kinds and routes of a plan with written parts, and the containers of `images`.
 
-    Raises InputFault as `used_variants` does, where a value has no batch to divide, and where a host has more
-    servers than ports.
+    Raises InputFault as `used_variants` does, for a value without a batch to divide, and for a host with more servers
+    than ports.
     """
     used = used_variants(plan, request, images)
     parts, routes = _parts(used, part_folders(plan), manifests)
@@ -249,7 +248,7 @@ def build_workload(
     ports: dict[str | None, int] = {}
 
     def next_port(host: Host) -> int:
-        """The next one of a host."""
+        """The next port of a host."""
         ports[host.name] = ports.get(host.name, FIRST_PORT - 1) + 1
         if ports[host.name] >= FIRST_PORT + MOST_SERVERS_A_HOST:
             raise InputFault(
@@ -293,7 +292,7 @@ def _servers(
 
 
 def _label_words(gpu_type: str, profile: str, instances: tuple[PartInstance, ...]) -> list[str]:
-    """A name a person understands: what runs, where, and how."""
+    """A readable name: what runs, where, and how."""
     parts = [instance.part.label for instance in instances]
     sizes = [text for instance in instances for text in (f"b{instance.batch_size}", f"p{instance.processes}")]
     return [*parts, profile or "whole", gpu_type, *sizes]
@@ -335,7 +334,7 @@ def _parts(
             parts[key] = part
             steps.append(part)
         known = {value.name: value for step in steps for value in (*step.inputs, *step.outputs)}
-        # As `torchsplit serve` calls them: inputs as in the graph, outputs by their number.
+        # As named by `torchsplit serve`: inputs as in the graph, outputs by number.
         inputs = [known[slot.name] for slot in manifest.inputs if slot.name in known]
         output_values = [known[slot.name] for slot in manifest.outputs if slot.name in known]
         outputs = tuple((f"output_{number}", value) for number, value in enumerate(output_values))
@@ -344,7 +343,7 @@ def _parts(
 
 
 def _unused_name(label: str, used_names: set[str]) -> str:
-    """A name on the wire that is no model's own."""
+    """A name in the protocol that no model has."""
     while label in used_names:
         label += "-stage"
     return label

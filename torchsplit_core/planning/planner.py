@@ -1,4 +1,4 @@
-"""plan: validate, expand, formulate, search, lay out on named GPUs, verify."""
+"""plan: validate, build the problem, search, assign to GPUs, verify."""
 
 from __future__ import annotations
 
@@ -37,28 +37,27 @@ from torchsplit_core.values import (
 from torchsplit_core.values.status import SolveStatus
 
 SEARCH_SHARE = 0.95
-"""Part of the time limit for the search; laying out, checking and writing take the rest."""
+"""Part of the time limit for the search; assignment, verification and writing take the rest."""
 
 OBJECTIVE_SHARE = 0.85
-"""Of that, the part for the objective alone, where routed co-locations rank the plans that are best by it."""
+"""Part of the search for the objective, if routed co-locations then rank its best plans."""
 
 HEURISTICS_S = 2.0
-"""Most seconds for plans by a rule, where a search with co-locations did not end; they take some hundredths."""
+"""Most seconds for baselines if a search with co-locations did not finish; they take some hundredths."""
 
 EXPLAIN_S = 2.0
-"""Least time for the explanation of an infeasible request."""
+"""Least seconds for explaining an infeasible request."""
 
 CONFLICTS_SHARE = 0.6
-"""Part of that time for the conflicts; the least relaxation has the rest."""
+"""Part of that time for the conflicts; the least relaxation gets the rest."""
 
 
 def plan(request: PlanRequest, *, progress: Progress = ignore_progress, reasons: bool = True) -> PlanOutcome:
-    """Answer a plan request: a verified plan, a proof that there is none with its reasons, or a timeout.
+    """Plan a request: a verified plan, a proof that there is none with its reasons, or a timeout.
 
-    Raises InputFault where the request breaks a rule, InternalFault where the plan found
-    fails its independent check. `solver.time_limit_s` bounds the search; an infeasible
-    request may take about as long again to be explained, unless no `reasons` are asked for.
-    Limits of response times are not kept: `latency_slo` plans and simulates in rounds.
+    Raises InputFault if the request breaks a rule, InternalFault if the plan fails its independent verification.
+    `solver.time_limit_s` limits the search; explaining an infeasible request may take about as long again, unless
+    `reasons` is False. Response limits are not kept: `latency_slo` plans and simulates in rounds.
     """
     validate(request)
     watch = Stopwatch()
@@ -87,7 +86,7 @@ def plan(request: PlanRequest, *, progress: Progress = ignore_progress, reasons:
 def _search(
     request: PlanRequest, watch: Stopwatch, deadline: float, progress: Progress
 ) -> tuple[PlanOutcome, Problem]:
-    """The plan that a search has found by then, or how it ended without; not verified yet."""
+    """The plan found before the deadline, or the status without one; not verified yet."""
     problem = build_problem(request)
     if request.sharing == "fractional":
         fractional = plan_fractional(problem, watch, deadline, progress)
@@ -108,7 +107,7 @@ def _search(
 
 
 def _no_plan(request: PlanRequest, status: SolveStatus, statistics: PlanStatistics) -> PlanOutcome:
-    """How a search ended without a plan. InternalFault for one that says it has a plan."""
+    """The outcome without a plan. Raises InternalFault if the status claims one."""
     if status == "optimal" or status == "feasible":
         raise InternalFault(f"A search ended {status} without a plan.")
     return no_plan(request, status, statistics)
@@ -117,7 +116,7 @@ def _no_plan(request: PlanRequest, status: SolveStatus, statistics: PlanStatisti
 def _or_heuristic(
     request: PlanRequest, outcome: PlanOutcome | None, bound: float | None, watch: Stopwatch
 ) -> PlanOutcome | None:
-    """The plan of a rule where co-locations have left the search a worse one, or none; else what was found."""
+    """A baseline's plan if co-locations left the search without a plan or with a worse one; else `outcome`."""
     if not request.colocations or (outcome is not None and outcome.status == "optimal"):
         return outcome
     with watch.searching():
@@ -147,7 +146,7 @@ def _build_outcome(
 
 
 def _without_proof(outcome: PlanOutcome) -> PlanOutcome:
-    """The plan alone: a search that left ways to run a model out bounds nothing."""
+    """The plan without proofs: a search that left out ways to run a model bounds nothing."""
     routed = outcome.objective.routed
     objective = replace(
         outcome.objective,
@@ -160,7 +159,7 @@ def _without_proof(outcome: PlanOutcome) -> PlanOutcome:
 
 
 def _canonicalise_and_verify(request: PlanRequest, outcome: PlanOutcome) -> PlanOutcome:
-    """The outcome on standard layouts, with the time its check took; InternalFault where that fails."""
+    """The verified outcome on canonical layouts, with the time of the verification; InternalFault if it fails."""
     begun = time.perf_counter()
     outcome = canonicalised(request, outcome)
     verify(request, outcome)
@@ -173,7 +172,7 @@ def _explain_failure(
 ) -> PlanOutcome:
     """A timeout, or an infeasible request with its reasons."""
     if outcome.status == "infeasible" and with_reasons:
-        # Here, for what there is a plan for needs no reasons; and Pyomo before the clock starts.
+        # Only infeasible requests need reasons; Pyomo loads before the clock starts.
         from torchsplit_core.planning.infeasibility.conflicts import find_conflicts
         from torchsplit_core.planning.infeasibility.relaxation import least_relaxation
 

@@ -13,7 +13,7 @@ from app.plans.inputs import fleet, models
 from app.plans.sweep import formatting
 from tests.support.app.page import field, press, put_plan
 from tests.support.app.values import cuts, plan, point, profile, request
-from tests.support.planning.edits import with_model
+from tests.support.planning.edits import with_allowed_variants, with_model
 from torchsplit_core.jobs.job_kinds import EXPLAIN, RequestParameters
 from torchsplit_core.pictures import numbers
 from torchsplit_core.planning import plan as solve
@@ -154,13 +154,9 @@ def test_sliders_keep_what_is_not_allowed(page, stored, started):
     )
 
 
-def test_the_pure_edit_touches_the_models_named_and_no_other():
-    asked = with_a_cut(whole=False)
-    edited = edit.with_allowed_variants(asked, {"bert": ["whole"], "gone": ["whole"]})
-    assert edited == with_a_cut(cut1=False) and edit.with_allowed_variants(asked, {}) == asked
-    assert edit.models_with_choice(asked) == (asked.models[0],)
+def test_a_model_without_an_allowed_variant_is_refused():
     with pytest.raises(InputFault, match="no variant of whole, cut1 is allowed"):
-        edit.validated_request(edit.with_allowed_variants(asked, {"bert": []}))
+        edit.validated_request(with_a_cut(whole=False, cut1=False))
 
 
 def test_other_edits_keep_it():
@@ -176,7 +172,7 @@ def test_other_edits_keep_it():
 
 def test_a_cut_offered_again_stays_out_and_another_of_its_name_comes_in():
     once = edit.with_cuts(request(), profile(), cuts())
-    out = edit.with_allowed_variants(once, {"bert": ["whole"]})
+    out = with_allowed_variants(once, {"bert": ["whole"]})
     assert flags(out) == [True, False]
     assert edit.with_cuts(out, profile(), cuts()) == out
     other = replace(cuts(), candidates=(replace(cuts().candidates[0], cut_bytes=(65,)),))
@@ -188,11 +184,11 @@ def test_what_is_not_allowed_is_not_behind_a_plan():
     ocr = replace(asked.models[1], variants=asked.models[0].variants[:1])
     measured = replace(asked, models=(asked.models[0], ocr))
     assert formatting.basis_badge(measured).text == "all 2 profiles measured"
-    allowed = edit.with_allowed_variants(measured, {"bert": ["whole", "cut1"]})
+    allowed = with_allowed_variants(measured, {"bert": ["whole", "cut1"]})
     assert formatting.basis_badge(allowed).text.startswith("1 of 2")
     text = report.report("r", measured, plan(measured), {})
     assert "Of the points behind it, 4 measured." in text
-    none_whole = edit.with_allowed_variants(measured, {"bert": ["cut1"], "ocr": ["whole"]})
+    none_whole = with_allowed_variants(measured, {"bert": ["cut1"], "ocr": ["whole"]})
     unused = replace(plan(none_whole), gpus=())
     assert "<figcaption>bert</figcaption>" not in report.report("r", none_whole, unused, {})
     assert "<figcaption>bert</figcaption>" in report.report("r", measured, unused, {})

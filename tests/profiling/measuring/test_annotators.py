@@ -14,7 +14,6 @@ from tests.support.profiling.export import export, sample, to_graph
 from tests.support.seeds import repeated
 from torchsplit_core.profiling import DeviceAnnotator, RuntimeAnnotator
 from torchsplit_core.profiling.measuring import timing
-from torchsplit_core.profiling.measuring.annotators import split_inputs
 from torchsplit_core.profiling.measuring.host_copies import HostCopies
 from torchsplit_core.profiling.measuring.rounds import (
     CpuTime,
@@ -67,7 +66,7 @@ def test_keyword_arguments_reach_their_places_at_every_batch() -> None:
     def inputs(batch: int) -> Any:
         return (torch.ones(batch, 4),), {"minus": torch.ones(batch, 4), "plus": torch.ones(batch, 1)}
 
-    args, kwargs = split_inputs(inputs(2))
+    args, kwargs = inputs(2)
     exported = torch.export.export(
         Keyword(),
         args,
@@ -75,7 +74,7 @@ def test_keyword_arguments_reach_their_places_at_every_batch() -> None:
         dynamic_shapes={name: {0: torch.export.Dim.AUTO} for name in ("x", "plus", "minus")},
     )
     annotator = RuntimeAnnotator(exported)
-    by_batch = {batch: annotator.annotate(*split_inputs(inputs(batch)), budget_s=0.01) for batch in (2, 5)}
+    by_batch = {batch: annotator.annotate(*inputs(batch), budget_s=0.01) for batch in (2, 5)}
     assert {batch: sum(item.output_bytes for item in found) for batch, found in by_batch.items()} == {
         2: 3 * 2 * 4 * 4,
         5: 3 * 5 * 4 * 4,

@@ -1,4 +1,4 @@
-"""The quick fractional plan: pooled shares on slices, or whole slices with second tenants, whichever is fairer."""
+"""The quick fractional plan: pooled shares packed on slices, or whole slices with second tenants; the fairer one."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from torchsplit_core.planning.tolerance import TOLERANCE
 from torchsplit_core.values import PlanOutcome, Progress
 
 GOOD_GAP = 1e-3
-"""Relative distance from the pooled bound at which a packed plan is not improved by whole slices."""
+"""Relative distance from the pooled bound up to which whole slices are not tried beside a packed plan."""
 
 SECOND_TENANTS_S = 0.2
-"""Seconds that must be left for whole slices to be tried beside a packed plan."""
+"""Least remaining seconds for trying whole slices beside a packed plan."""
 
 HOLD_BACK_SHARES = (0.0, 0.01, 0.02, 0.04)
-"""Parts by which models that can be second tenants hold back, one after the other."""
+"""Parts by which models that can be second tenants are held back, one after the other."""
 
 
 def initial_plan(
@@ -40,9 +40,9 @@ def initial_plan(
     deadline: float,
     progress: Progress,
 ) -> PlanOutcome | None:
-    """The better of the pooled shares, packed, and whole slices with second tenants; None where there is neither.
+    """The fairer of the packed pooled shares and whole slices with second tenants; None if there is neither.
 
-    `exclusive` gives the problem with whole slices; `watch` has the time of the shares already.
+    `exclusive` gives the problem with whole slices; `watch` already has the time of the shares.
     """
     details: dict[str, str | int | float] = {"method": "pooled", "pooled_value": shares.bound}
     amounts = [(problem.choices[number], part) for number, part in sorted(shares.amounts.items())]
@@ -89,7 +89,7 @@ def initial_plan(
 
 
 def _sorted_levels(problem: Problem, assignment: Assignment | None) -> list[float] | None:
-    """The sorted levels of an assignment; None where there is none, or it misses a minimum behind its link."""
+    """The sorted levels of an assignment; None without one, or if it misses a minimum behind its link."""
     models = () if assignment is None else build_planned_models(problem, assignment)
     return sorted(m.normalised for m in models) if models and keeps_minima(problem, models) else None
 
@@ -104,8 +104,8 @@ def _with_second_tenants(
 ) -> Iterator[Assignment | None]:
     """Whole slices, counted by patterns, with second tenants on them.
 
-    Models that fit beside others are asked to hold back a little more each time: what whole
-    slices then give to those that must be alone, second tenants get back in fractions.
+    Models that fit beside others are held back a little more each time: whole slices then give more to models that must
+    be alone, and second tenants get it back in fractions.
     """
     request = exclusive.request
     first_level_problem = replace(

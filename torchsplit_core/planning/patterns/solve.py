@@ -1,7 +1,7 @@
-"""Exclusive fair plans by patterns: from a problem to whole counts with their proofs.
+"""Exclusive fair plans by patterns: from a problem to integer counts with their proofs.
 
-It applies where equal GPUs are counted together and the objective pays for nothing but
-throughput; elsewhere the program of formulation.py decides.
+Applies if equal GPUs are counted together and the objective pays for nothing but throughput; otherwise the program of
+`formulation` decides.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from torchsplit_core.values.status import SolveStatus
 class PatternSolution:
     """GPUs by (group, layout) and instances by choice (its index in the problem), with what is proven.
 
-    `profiles` has the whole layout behind every (group, layout) in use.
-    `bounds` has a proven bound of each level, `proven` counts levels from the first on.
+    `profiles`: the whole layout of every (group, layout) in use. `bounds`: a proven bound of each level. `proven`: the
+    number of first levels that are proven.
     """
 
     status: SolveStatus
@@ -52,9 +52,9 @@ class PatternSolution:
 def solve_patterns(
     problem: Problem, deadline: float, progress: Progress, weight_factors: Mapping[int, float] | None = None
 ) -> PatternSolution | None:
-    """The fairest whole-slice plan found before `deadline`; None where patterns do not apply.
+    """The fairest whole-slice plan found before `deadline`; None if patterns do not apply.
 
-    `weight_factors` multiplies what a level of 1 asks of a model (by its index); bounds then speak of those levels.
+    `weight_factors` multiplies the requests/s that a level of 1 needs of a model (by index), also in the bounds.
     """
     request = problem.request
     if not goal_of(request).fair:
@@ -79,7 +79,7 @@ def solve_patterns(
 
 
 def patterns_meet_minima(problem: Problem, deadline: float) -> bool | None:
-    """Whether whole slices can meet every minimum; None where that is not known in time or patterns do not apply."""
+    """Whether whole slices can meet every minimum; None if unknown in time or patterns do not apply."""
     search = _build_search(problem, {})
     if search is None:
         return None
@@ -88,9 +88,9 @@ def patterns_meet_minima(problem: Problem, deadline: float) -> bool | None:
 
 
 def _build_search(problem: Problem, weight_factors: Mapping[int, float]) -> PatternSearch | None:
-    """The search for a problem; None where GPUs must be told apart or the objective pays for memory.
+    """The search for a problem; None if GPUs are told apart or the objective pays for memory.
 
-    Patterns count slices of equal GPUs together: they do not know what is lost with one.
+    Patterns count slices of equal GPUs together, so they do not know what the loss of a GPU takes.
     """
     request = problem.request
     gamma = request.objective.memory_violation_penalty
@@ -127,7 +127,7 @@ def _level_demand(
 
 
 def _whole_fleet_rps(capacity: FleetCapacity, option: ModelOption) -> float:
-    """No less than what the option gives with the whole fleet to itself, in each stage."""
+    """An upper bound of the option's rate with the whole fleet to itself, in each stage."""
     return min(capacity.worth(offer.rates) for offer in option.stages)
 
 
