@@ -87,4 +87,12 @@ SAMPLES: tuple[Sample, ...] = (
         "conditional",
         "ConditionalClient",
     ),
+    Sample(
+        "digits",
+        "Digit reader",
+        "Reads hand-written digits: a small vision transformer with real training data and held-out samples.",
+        "ViT-S: 12 layers of width 384, 6 heads, 16 patches of 2 × 2 pixels",
+        "digits",
+        "DigitsClient",
+    ),
 )

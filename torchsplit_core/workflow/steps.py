@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from torchsplit_core.checkpoints.trained_run import with_step
 from torchsplit_core.telemetry import schema, span
 from torchsplit_core.values import (
     PartitionOutcome,
@@ -77,6 +78,7 @@ def partition(
     """
     from torchsplit_core.partitioning import PartitionProvider, pareto_candidates
 
+    source = with_step(source)
     graph, rest = _trace_if_needed(source, graph, trust, progress)
     with span(schema.PARTITION, model=source, stages=stages, nodes=len(graph.nodes)) as active:
         provider = PartitionProvider(graph, profile)
@@ -130,6 +132,7 @@ def own_partition(
     from torchsplit_core.partitioning import PartitionProvider, cut_behind
     from torchsplit_core.partitioning.candidates import replace_candidates
 
+    source = with_step(source)
     graph, rest = _trace_if_needed(source, graph, trust, progress)
     provider = PartitionProvider(graph, profile)
     candidate = cut_behind(
