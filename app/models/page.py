@@ -17,7 +17,7 @@ from app.session import trust as session_trust
 from app.session.models import ModelEntry, list_models
 from app.session.result_kind import SCENARIO
 from app.session.unsaved import begin
-from app.session.uploads import refuse_untrusted, upload_of
+from app.session.uploads import needs_file, refuse_untrusted, upload_of
 from app.session.workspace import names, store
 from app.shell import frame, navigation, widgets
 from sample_models.registry import SAMPLES
@@ -171,17 +171,21 @@ def table(workspace: Workspace, entries: list[ModelEntry]) -> None:
         st.info("No model is stored here yet.")
         return
     colours = scenario.colours(workspace)
+    has_trained = any(entry.trained for entry in entries)
     rows = [
         f'<tr><td class="name"><i class="swatch" style="background:{colours[scenario.short_name(entry.source)]}"></i>'
         f'<a href="{html.escape(_model_url(entry.source))}">{html.escape(entry.source)}</a></td>'
         f"<td>{'traced' if entry.nodes is not None else 'not traced'}</td>"
         f'<td class="n">{entry.nodes if entry.nodes is not None else "n/a"}</td>'
         f"<td>{entry.basis}</td>"
-        f"<td>{html.escape(entry.measured_on)}</td></tr>"
+        f"<td>{html.escape(entry.measured_on)}</td>"
+        + (f"<td>{html.escape(entry.trained) or 'n/a'}</td>" if has_trained else "")
+        + "</tr>"
         for entry in entries
     ]
     head = (
         '<th>model</th><th>graph</th><th class="n">nodes</th><th>rows of its profile</th><th>measured on</th>'
+        + ("<th>trained</th>" if has_trained else "")
     )
     saving.exportable_table(table_html(head, rows), "Models", "models", key="models")
 
@@ -211,7 +215,7 @@ def _work(workspace: Workspace, source: str) -> None:
     """Trace and profile buttons for one model; an upload is executed only with the box ticked."""
     file: UploadedFile | None = None
     away, trust = None, False
-    if not source.startswith("sample:"):
+    if needs_file(workspace, source):
         stored = upload_of(workspace, source)
         if stored is None:
             away = "Its file is not in this workspace."

@@ -18,8 +18,8 @@ from torchsplit_core.jobs.job_kinds import (
     TrainParameters,
     UploadedFile,
 )
-from torchsplit_core.jobs.train import RUNS_SETTING, is_own, run_paths
 from torchsplit_core.training.monitor import RunReader, RunView, send_request
+from torchsplit_core.training.stored_runs import RUNS_SETTING, is_own, run_paths
 from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 from torchsplit_core.workspace.store import JobRecord, Workspace

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from torchsplit_core.checkpoints.trained_run import with_step
 from torchsplit_core.telemetry import schema, span
 from torchsplit_core.values import (
     PartitionOutcome,
@@ -76,6 +75,7 @@ def partition(
     With `pareto` the candidates are those of 1 to `stages` parts that no other beats in load (or
     latency), bytes across cuts and peak memory; `top_k` then does not count.
     """
+    from torchsplit_core.checkpoints.trained_run import with_step
     from torchsplit_core.partitioning import PartitionProvider, pareto_candidates
 
     source = with_step(source)
@@ -129,6 +129,7 @@ def own_partition(
 
     Raises InputFault for a value that cannot end a stage, and where profile and model differ.
     """
+    from torchsplit_core.checkpoints.trained_run import with_step
     from torchsplit_core.partitioning import PartitionProvider, cut_behind
     from torchsplit_core.partitioning.candidates import replace_candidates
 
