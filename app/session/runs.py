@@ -80,13 +80,19 @@ def _last_job(workspace: Workspace, name: str) -> JobRecord | None:
     )
 
 
+def add_run(workspace: Workspace, source: str) -> str:
+    """Enter a run of this source that a job begins; its name."""
+    name = _free_name(workspace, source)
+    _add(workspace, name, None)
+    return name
+
+
 def start(
     workspace: Workspace, source: str, strategy: RunStrategy, options: RunOptions, file: UploadedFile | None
 ) -> str:
     """Start a run with a folder in the store; its name."""
-    name = _free_name(workspace, source)
+    name = add_run(workspace, source)
     (workspace.runs / name).mkdir(parents=True)
-    _add(workspace, name, None)
     jobs.start(workspace, f"Run {name}", TRAIN, TrainParameters(name, source, strategy, options, file))
     RUN.choose(workspace, name)
     return name

@@ -21,8 +21,10 @@ from tests.support.training.folders import left_folder
 from tests.support.training.runs import strategy
 from torchsplit_core import jobs
 from torchsplit_core.isolation.trust_policy import EXECUTION_VARIABLE
+from torchsplit_core.jobs import quick_start
 from torchsplit_core.jobs.job_kinds import (
     TRAIN,
+    RunHereParameters,
     TraceParameters,
     TrainOnParameters,
     TrainParameters,
@@ -167,3 +169,22 @@ def test_a_launch_is_read_back_as_it_was(tmp_path):
     told = json.loads((tmp_path / "watch" / "launch.json").read_text())
     assert view.launch is not None and told["options"]["steps"] == view.launch.options.steps == 6
     assert view.launch.strategy.predicted is not None and view.launch.strategy.predicted.memory_gib == 1.5
+
+
+@pytest.mark.repeated
+def test_a_model_is_trained_planned_and_served_in_one_job(workspace, monkeypatch):
+    """What its plan serves is the step that it was trained to; begun again it trains no step twice."""
+    monkeypatch.setattr(quick_start, "DIGITS_STEPS", 3)
+    workspace.set_setting(RUNS_SETTING, [{"name": "digits-1", "path": None}])
+    asked = RunHereParameters("trained here", duration_s=1.0, run="digits-1")
+    assert quick_start.here_job(workspace, asked, ignore_progress)["measurement"] == "trained here"
+    (model,) = workspace.get("plan_request", "trained here").models
+    assert (model.name, model.source) == ("digits-1", "run:digits-1@step-3")
+    measured = workspace.get("measurement", "trained here").models[0]
+    assert measured.errors == 0 and measured.measured_rps > 0
+    before = RunReader(workspace.runs / "digits-1").view().events
+    quick_start.here_job(workspace, asked, ignore_progress)
+    assert RunReader(workspace.runs / "digits-1").view().events == before
+    monkeypatch.setattr(quick_start, "DIGITS_STEPS", 5)
+    quick_start.here_job(workspace, asked, ignore_progress)
+    assert list(RunReader(workspace.runs / "digits-1").view().steps.step) == [1, 2, 3, 4, 5]
