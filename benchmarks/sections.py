@@ -360,7 +360,7 @@ BENCHMARKS = (
         "From a training run to answered requests",
         "benchmarks.train_to_serve",
         "`sample:digits`, trained in two processes on this machine, then profiled on a core, planned, served and "
-        "asked, each by its command (docs/guides/training-runs.md, Use the model). The accuracy of the run's end beside "
+        "asked, each by its command (docs/guides/training-runs.md, Use the model). The run's accuracy beside "
         "that of the served model on the same held-out images, asked over HTTP; predicted response times (90 % "
         "interval) beside measured ones.",
         ("--steps", "4", "--seconds", "2"),
