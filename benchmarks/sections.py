@@ -357,6 +357,15 @@ BENCHMARKS = (
         ("--turns", "1", "--kills", "rank"),
     ),
     Benchmark(
+        "From a training run to answered requests",
+        "benchmarks.train_to_serve",
+        "`sample:digits`, trained in two processes on this machine, then profiled on a core, planned, served and "
+        "asked, each by its command (docs/guides/training-runs.md, Use the model). The run's accuracy beside "
+        "that of the served model on the same held-out images, asked over HTTP; predicted response times (90 % "
+        "interval) beside measured ones.",
+        ("--steps", "4", "--seconds", "2"),
+    ),
+    Benchmark(
         "What a short command costs beside Python",
         "benchmarks.start_time",
         "Processor time of whole processes, in the program and in the kernel, over that of `python -c pass` in the "

@@ -29,8 +29,10 @@ from torchsplit_core.jobs.job_kinds import (
     RUN_HERE,
     QuickStartParameters,
     RequestParameters,
+    RunHereParameters,
 )
 from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.training.stored_runs import run_paths
 from torchsplit_core.values import (
     CLIENT_TEMPLATE,
     Conflict,
@@ -147,8 +149,9 @@ def test_an_empty_workspace_is_kept_from_its_first_content_on_and_not_called_as_
 def test_the_users_own_model_is_the_first_door_and_has_a_client_to_copy(page):
     opened = page("overview")
     headers = [header.value for header in opened.header]
-    assert headers[:4] == [
+    assert headers[:5] == [
         "A model of your own", "Measured A100 mix", "Sample models, measured here", "This machine, for real",
+        "Train, then serve",
     ]  # fmt: skip
     assert [code.value.strip() for code in opened.code] == [CLIENT_TEMPLATE.strip()]
 
@@ -159,6 +162,14 @@ def test_this_machine_for_real_opens_where_it_ends(page, workspace, started, mon
     press(page("models", workspace), "Measure, plan, serve and load")
     assert [job for job, _ in started] == [RUN_HERE] and went == ["Run it"]
     assert navigation.PAGE_LINKS["Run it"].tab == address_of_pages.slug("Run it")
+
+
+def test_the_door_that_trains_opens_the_run(page, workspace, started, monkeypatch):
+    went: list[tuple[str, str | None]] = []
+    monkeypatch.setattr(navigation, "go", lambda title, thing=None: went.append((title, thing)))
+    press(page("models", workspace), "Train, plan, serve and load")
+    assert started == [(RUN_HERE, RunHereParameters("Trained and served here", run="digits-1"))]
+    assert went == [("Run", "digits-1")] and list(run_paths(workspace)) == ["digits-1"]
 
 
 def test_the_first_door_stores_the_measured_mix_and_plans_it(page, workspace, started):

@@ -17,8 +17,8 @@ from tests.support.browser.pages import heading, press
 from tests.support.browser.settle import settle
 from tests.support.seeds import repeated
 from tests.support.training.folders import left_folder
-from torchsplit_core.jobs.train import RUNS_SETTING
 from torchsplit_core.training import RunFolder
+from torchsplit_core.training.stored_runs import RUNS_SETTING
 from torchsplit_core.workspace.store import Store
 
 pytestmark = pytest.mark.browser

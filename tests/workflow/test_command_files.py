@@ -15,10 +15,10 @@ from torchsplit_core.files import read_file
 pytestmark = pytest.mark.torch
 
 FILES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "trace": (("parts",), ("graph",)),
+    "trace": (("parts", "run"), ("graph",)),
     "draw": (("graph",), ("picture",)),
-    "profile": (("parts",), ("profile",)),
-    "partition": (("parts", "profile", "partition request"), ("partition", "parts")),
+    "profile": (("parts", "run"), ("profile",)),
+    "partition": (("parts", "run", "profile", "partition request"), ("partition", "parts")),
     "export": (("profile",), ("rows",)),
     "import": (("rows", "predicted rows", "profile"), ("profile",)),
     "estimate": (("rows",), ("predicted rows",)),
@@ -33,6 +33,7 @@ FILES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "place": (("placement request",), ("placement", "placement request", "frontier")),
     "strategy": (("strategy request",), ("strategy", "program")),
     "train": (("strategy", "strategy request", "run"), ("fleet files", "run")),
+    "weights": (("run",), ("weights",)),
     "estimate-training": (("training rows",), ("training rows",)),
     "evaluate": (("evaluation",), ("evaluation",)),
     "app": ((), ()),
@@ -41,6 +42,7 @@ FILES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 """What each command reads and writes, beside models of its users and its own folder for stored work."""
 ANSWERS = {
     "picture", "sweep", "simulation", "measurement", "deployment", "placement", "frontier", "program", "fleet files",
+    "weights",
 }  # fmt: skip
 """What is read by people, by the dashboard, or by other programs."""
 ELSEWHERE = {
@@ -49,6 +51,7 @@ ELSEWHERE = {
     ("routes", "route"): "tests/workflow/test_deployed_servers.py",
     ("partition request", "partition"): "tests/cli/test_examples.py",
     ("run", "train"): "tests/training",
+    **{("run", name): "tests/checkpoints" for name in ("trace", "profile", "partition", "weights")},
     ("evaluation", "evaluate"): "tests/evaluation",
 }
 """Where it is shown of a command that does not end by itself, takes minutes, or reads what no command writes."""
@@ -200,6 +203,7 @@ def test_what_a_command_writes_the_next_one_reads(tmp_path):
     writes = {(name, kind) for name, (_, kinds) in FILES.items() for kind in kinds}
     assert walk.written - {("", "strategy request"), ("", "training rows")} == writes - {
         ("train", "run"),
+        ("weights", "weights"),
         ("evaluate", "evaluation"),
     }
     # Of several that write a kind each one's is read, by one command at least.

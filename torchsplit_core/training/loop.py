@@ -21,9 +21,9 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.utils.data import DataLoader
 
+from torchsplit_core.checkpoints.store import Checkpoints, Manifest
 from torchsplit_core.training.async_checkpoint import AsyncCheckpointer, model_digest, seed_all
 from torchsplit_core.training.attempts.hang_detection import CHECKPOINT_PHASE, DATA_PHASE
-from torchsplit_core.training.checkpoints import Checkpoints, Manifest
 from torchsplit_core.training.fitted_strategy import check_options
 from torchsplit_core.training.monitor.control_files import acknowledge, is_requested
 from torchsplit_core.training.monitor.rank_status import RankReporter

@@ -51,7 +51,9 @@ class TrainClient(Protocol):
     strategy has it.
 
     A client may also offer `tensor_plan`, which module of the model is cut how in tensor parallelism: names with `*`
-    to `colwise` or `rowwise`; and `unused_weights = True` where a step may leave out some of the weights.
+    to `colwise` or `rowwise`; and `unused_weights = True` where a step may leave out some of the weights. With
+    `get_validation_dataset()`, samples of the same form that no step trains on, and `get_metrics(outputs, targets)`,
+    figures by name as means over a batch (`{"accuracy": 0.97}`), the end of a run is measured on them.
     """
 
     def get_model(self) -> Any: ...

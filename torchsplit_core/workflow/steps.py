@@ -75,8 +75,10 @@ def partition(
     With `pareto` the candidates are those of 1 to `stages` parts that no other beats in load (or
     latency), bytes across cuts and peak memory; `top_k` then does not count.
     """
+    from torchsplit_core.checkpoints.trained_run import with_step
     from torchsplit_core.partitioning import PartitionProvider, pareto_candidates
 
+    source = with_step(source)
     graph, rest = _trace_if_needed(source, graph, trust, progress)
     with span(schema.PARTITION, model=source, stages=stages, nodes=len(graph.nodes)) as active:
         provider = PartitionProvider(graph, profile)
@@ -127,9 +129,11 @@ def own_partition(
 
     Raises InputFault for a value that cannot end a stage, and where profile and model differ.
     """
+    from torchsplit_core.checkpoints.trained_run import with_step
     from torchsplit_core.partitioning import PartitionProvider, cut_behind
     from torchsplit_core.partitioning.candidates import replace_candidates
 
+    source = with_step(source)
     graph, rest = _trace_if_needed(source, graph, trust, progress)
     provider = PartitionProvider(graph, profile)
     candidate = cut_behind(

@@ -19,19 +19,22 @@ from app.session import runs
 from app.session.result_kind import RUN
 from tests.app.trainings.test_training_page import found
 from tests.support.app.page import button, field, open_page, press, said
+from tests.support.app.values import graph
 from tests.support.training.folders import left_folder
 from torchsplit_core.jobs.job_kinds import (
+    TRACE,
     TRAIN,
     TRAIN_ON,
+    TraceParameters,
     TrainOnParameters,
     TrainParameters,
     UploadedFile,
     to_stored,
 )
-from torchsplit_core.jobs.train import RUNS_SETTING, run_paths
 from torchsplit_core.training import RunFolder
 from torchsplit_core.training.monitor import is_requested
 from torchsplit_core.training.monitor.discovery import published_endpoint
+from torchsplit_core.training.stored_runs import RUNS_SETTING, run_paths
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 from torchsplit_core.values.training import ParallelConfig, TrainingJob
@@ -296,3 +299,30 @@ def test_why_a_run_did_not_begin_is_said_on_its_page(workspace):
     (workspace.store.root / "jobs" / f"{record.id}.json").write_text(json.dumps(told))
     test = opened(workspace, "net-1")
     assert [one.value for one in test.error] == ["net.py is gone"] and "It has not begun" in said(test)
+
+
+def test_a_step_of_a_run_is_brought_among_the_models(page, workspace, started):
+    kept(workspace, "diamond-1")
+    test = opened(workspace, "diamond-1")
+    assert field(test, "selectbox", "Weights of step").options == ["4"]
+    press(test, "Use this model")
+    ((name, parameters),) = started
+    assert (name, parameters) == (TRACE, TraceParameters("run:diamond-1@step-4"))
+    workspace.put("graph", "run:diamond-1@step-4", graph())
+    listed = page("models", workspace)
+    assert "loss 0.5" in said(listed) and "run:diamond-1@step-4" in said(listed)
+    assert not button(listed, "Profile").disabled
+    shutil.rmtree(workspace.runs / "diamond-1")
+    assert "no such run" in said(page("models", workspace))
+
+
+def test_the_file_that_a_run_was_trained_from_has_to_be_trusted_again(workspace, started):
+    kept(workspace, "net-1", source=f"{workspace.runs}/.sources/0/net.py:client")
+    assert "To use this model, upload the file" in said(opened(workspace, "net-1"))
+    workspace.put_bytes("upload", "net.py", b"client = None\n")
+    test = opened(workspace, "net-1")
+    assert button(test, "Use this model").disabled
+    field(test, "checkbox", "I trust").set_value(True).run()
+    press(test, "Use this model")
+    digest = hashlib.sha256(b"client = None\n").hexdigest()
+    assert started[-1][1] == TraceParameters("run:net-1@step-4", UploadedFile("net.py", digest))

@@ -7,6 +7,7 @@ itself.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
@@ -49,7 +50,8 @@ _SliceKeys = set[tuple[str, str | None]]
 def model_name(profile: Profile) -> str:
     """The model's name: the profile's, else a short form of its source.
 
-    `sample:bert@large` → `bert`, `import:bert` → `bert`, `recommender.py:Client` → `recommender`.
+    `sample:bert@large` → `bert`, `import:bert` → `bert`, `recommender.py:Client` → `recommender`, and a run's
+    `runs/digits@step-440` → `digits`.
     """
     if profile.name:
         return profile.name
@@ -58,6 +60,8 @@ def model_name(profile: Profile) -> str:
         return source.removeprefix("import:") or "model"
     if source.startswith(("sample:", "library:")):
         return source.partition(":")[2].partition("@")[0]
+    if match := re.fullmatch(r"(?:.*[/:])?([^/:]+)@step-\d+", source):
+        return match[1]
     path, _, _ = source.rpartition(":")
     return PurePath(path if path.endswith(".py") else source).stem or "model"
 
