@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 
 import pytest
@@ -79,6 +80,18 @@ def test_models_without_a_source_are_deployed_as_images_and_what_is_left_out_is_
         assert main(["deploy", *given, *wrong]) == 2
         assert capsys.readouterr().err
     assert "--request" in stderr_of("deploy", given[0], *own, "-o", tmp_path)
+
+
+def test_the_progress_line_has_the_first_plan_and_nothing_else_has(tmp_path, stderr_of, monkeypatch):
+    asked, planned = str(tmp_path / "request.json"), str(tmp_path / "plan.json")
+    write_file(request(), asked)
+    quiet = stderr_of("plan", asked, "-o", planned, code=0)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    lines = stderr_of("plan", asked, "-o", planned, code=0).split("\r\033[K")
+    assert "first plan" not in quiet and lines[-1] == quiet
+    assert lines[1] == "  0% first plan: least normalised rate 20"
+    assert lines[-2] == "  0% Raising the worst-served models; first plan: least normalised rate 30"
+    assert read_file(planned)[1].objective.value == pytest.approx(30.0)
 
 
 def test_a_plan_says_what_crosses_its_cuts_and_that_its_link_binds(tmp_path, stderr_of):

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from torchsplit_core.planning.baselines.heuristic_fallback import better_heuristic
 from torchsplit_core.planning.exclusive.plan import plan_exclusive
 from torchsplit_core.planning.formulation.leximin import LevelsResult
 from torchsplit_core.planning.fractional.plan import plan_fractional
-from torchsplit_core.planning.infeasibility.notes import NO_CONFLICT
+from torchsplit_core.planning.infeasibility.notes import NO_CONFLICT, NO_RELAXATION
 from torchsplit_core.planning.outcome.assignment import Assignment
 from torchsplit_core.planning.outcome.build import build_plan_outcome, no_plan
 from torchsplit_core.planning.outcome.canonical_layout import canonicalised
+from torchsplit_core.planning.outcome.figures import unproven_outcome
 from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.planning.request.objective import reached_levels
+from torchsplit_core.planning.request.objective import goal_of, reached_levels
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.planning.timing import Stopwatch, partial_deadline
 from torchsplit_core.planning.traffic.minimization import (
@@ -23,10 +25,11 @@ from torchsplit_core.planning.traffic.minimization import (
     ranks_by_traffic,
     without_soft_colocations,
 )
-from torchsplit_core.planning.verification.outcome import verify
+from torchsplit_core.planning.verification.outcome import verify, violations
 from torchsplit_core.solver.pyomo_model import load_pyomo
 from torchsplit_core.values import (
     InternalFault,
+    PlannedGpu,
     PlanOutcome,
     PlanRequest,
     PlanStatistics,
@@ -52,48 +55,86 @@ CONFLICTS_SHARE = 0.6
 """Part of that time for the conflicts; the least relaxation gets the rest."""
 
 
-def plan(request: PlanRequest, *, progress: Progress = ignore_progress, reasons: bool = True) -> PlanOutcome:
+CLEARLY_BETTER = 1.05
+"""Times the first level of the last plan handed out that a further one has: to check one costs some of the search."""
+
+
+def plan(
+    request: PlanRequest,
+    *,
+    progress: Progress = ignore_progress,
+    reasons: bool = True,
+    on_plan: Callable[[PlanOutcome], None] | None = None,
+) -> PlanOutcome:
     """Plan a request: a verified plan, a proof that there is none with its reasons, or a timeout.
 
     Raises InputFault if the request breaks a rule, InternalFault if the plan fails its independent verification.
     `solver.time_limit_s` limits the search; explaining an infeasible request may take about as long again, unless
     `reasons` is False. Response limits are not kept: `latency_slo` plans and simulates in rounds.
+
+    While the search goes on `on_plan` gets the first verified plan (of a fair objective: that leaves no model at 0)
+    and each later one that is clearly better, none of them proven; or that there is none, before the reasons.
     """
     validate(request)
     watch = Stopwatch()
     deadline = watch.begun + SEARCH_SHARE * request.solver.time_limit_s
-    if not ranks_by_traffic(request):
-        outcome, problem = _search(request, watch, deadline, progress)
-    else:
-        outcome, problem = _search(
-            without_soft_colocations(request), watch, partial_deadline(deadline, OBJECTIVE_SHARE), progress
-        )
-        if outcome.gpus:
-            progress(0.9, "Keeping requests on their GPU")
-            outcome = minimize_cross_gpu_traffic(request, outcome, deadline, watch)
-            outcome = replace(outcome, statistics=watch.statistics(outcome.statistics.details))
+    by_traffic = ranks_by_traffic(request)
+    problem = build_problem(without_soft_colocations(request) if by_traffic else request)
+    if on_plan is not None:
+        incumbents = _Incumbents(request, on_plan, watch, problem.warnings)
+        problem = replace(problem, on_incumbent=incumbents)
+        if goal_of(request).fair and (by_rule := _or_heuristic(request, None, None, watch)) is not None:
+            # The search for a fair plan comes late to plans that keep co-locations.
+            incumbents.hand_out(by_rule)
+    until = partial_deadline(deadline, OBJECTIVE_SHARE) if by_traffic else deadline
+    outcome = _search(problem, watch, until, progress)
+    if by_traffic and outcome.gpus:
+        progress(0.9, "Keeping requests on their GPU")
+        outcome = minimize_cross_gpu_traffic(request, outcome, deadline, watch)
+        outcome = replace(outcome, statistics=watch.statistics(outcome.statistics.details))
     if outcome.gpus:
         return _canonicalise_and_verify(request, outcome if problem.complete else _without_proof(outcome))
     ended = replace(outcome, request_sha256=request_hash(request), warnings=problem.warnings)
-    return _explain_failure(
-        request,
-        ended if problem.complete else replace(ended, status="timeout"),
-        progress,
-        with_reasons=reasons,
-    )
+    if not problem.complete:
+        ended = replace(ended, status="timeout")
+    if on_plan is not None and ended.status == "infeasible":
+        on_plan(replace(ended, warnings=(*ended.warnings, NO_RELAXATION, NO_CONFLICT)))
+    return _explain_failure(request, ended, progress, with_reasons=reasons)
 
 
-def _search(
-    request: PlanRequest, watch: Stopwatch, deadline: float, progress: Progress
-) -> tuple[PlanOutcome, Problem]:
+@dataclass
+class _Incumbents:
+    """Hands the plans of a search to `on_plan`, each clearly better than the last one."""
+
+    request: PlanRequest
+    on_plan: Callable[[PlanOutcome], None]
+    watch: Stopwatch
+    warnings: tuple[str, ...]
+    value: float | None = None
+
+    def __call__(self, value: float, gpus: Callable[[], tuple[PlannedGpu, ...]]) -> None:
+        goal = goal_of(self.request)
+        factor = 1 / CLEARLY_BETTER if goal.minimised else CLEARLY_BETTER
+        if self.value is None or goal.better((value,), (self.value * factor,)):
+            self.hand_out(unproven_outcome(self.request, gpus(), self.watch.statistics({})))
+
+    def hand_out(self, outcome: PlanOutcome) -> None:
+        outcome = canonicalised(self.request, outcome)
+        # A plan that fails its check is left out: the search goes on, and its outcome is checked by itself.
+        if (outcome.objective.value or 0.0) > 0 and not any(violations(self.request, outcome)):
+            self.value = reached_levels(outcome.objective)[0]
+            self.on_plan(replace(outcome, warnings=(*self.warnings, *outcome.warnings)))
+
+
+def _search(problem: Problem, watch: Stopwatch, deadline: float, progress: Progress) -> PlanOutcome:
     """The plan found before the deadline, or the status without one; not verified yet."""
-    problem = build_problem(request)
+    request = problem.request
     if request.sharing == "fractional":
         fractional = plan_fractional(problem, watch, deadline, progress)
         outcome = fractional.outcome
         if fractional.status != "infeasible":
             outcome = _or_heuristic(request, outcome, fractional.bound, watch)
-        return outcome or _no_plan(request, fractional.status, watch.statistics(fractional.details)), problem
+        return outcome or _no_plan(request, fractional.status, watch.statistics(fractional.details))
     exclusive = plan_exclusive(problem, deadline, progress)
     watch.searched_s += exclusive.levels.seconds
     statistics = watch.statistics(exclusive.details)
@@ -103,7 +144,7 @@ def _search(
     if exclusive.levels.status != "infeasible":
         bound = exclusive.levels.bounds[0] if exclusive.levels.bounds else None
         best = _or_heuristic(request, best, bound, watch)
-    return best or _no_plan(request, exclusive.levels.status, statistics), problem
+    return best or _no_plan(request, exclusive.levels.status, statistics)
 
 
 def _no_plan(request: PlanRequest, status: SolveStatus, statistics: PlanStatistics) -> PlanOutcome:

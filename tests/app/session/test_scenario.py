@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -228,3 +230,23 @@ def test_two_tabs_on_one_scenario_lose_nothing(filled, started, monkeypatch):
         "review was changed in another tab meanwhile: that state is kept as review, edited elsewhere."
     ]
     assert started == [(PLAN, RequestParameters("review"))] * 2 and SCENARIO.current(filled) == "review"
+
+
+@pytest.mark.parametrize(
+    ("first_s", "end_s", "waited_s"),
+    [
+        (0.05, 0.2, 0.2),
+        (0.05, 9.0, scenario.PROOF_S),
+        (0.8, 9.0, 0.8),
+        (5.0, 9.0, scenario.FIRST_PLAN_S),
+    ],
+)
+def test_a_page_waits_for_a_proof_that_is_near_and_for_a_first_plan(first_s, end_s, waited_s, monkeypatch):
+    clock: Any = SimpleNamespace(now=0.0)
+    clock.monotonic = lambda: clock.now
+    clock.sleep = lambda seconds: setattr(clock, "now", clock.now + seconds)
+    monkeypatch.setattr(scenario, "time", clock)
+    monkeypatch.setattr(jobs, "running", lambda *_: clock.now < end_s)
+    workspace: Any = SimpleNamespace(find=lambda *_: "plan" if clock.now >= first_s else None)
+    scenario.await_plan(workspace, "r", None)
+    assert clock.now == pytest.approx(waited_s, abs=1.5 * scenario.LOOK_S)

@@ -37,8 +37,8 @@ class _Clock:
     def __call__(self) -> float:
         return self.now
 
-    def solve(self, model: Any, seconds: float, *, fine: bool) -> ModelSolution:
-        answer = solve(model, seconds, fine=fine)
+    def solve(self, model: Any, seconds: float, **options: Any) -> ModelSolution:
+        answer = solve(model, seconds, **options)
         if not all(var.is_continuous() for var in model.component_data_objects(pyo.Var)):
             self.given.append((self.now, seconds))
             self.now += max(seconds, MIN_TIME_LIMIT_S)
@@ -107,7 +107,7 @@ def test_building_looks_at_the_clock(mode):
 def test_nothing_is_handed_over_that_takes_longer_than_is_left(monkeypatch):
     calls: list[float] = []
 
-    def told(_: Any, seconds: float, *, fine: bool) -> ModelSolution:
+    def told(_: Any, seconds: float, **options: Any) -> ModelSolution:
         calls.append(seconds)
         return ModelSolution("unknown", None, None, {}, 0.0)
 

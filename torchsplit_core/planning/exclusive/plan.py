@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 from torchsplit_core.planning.exclusive.colocated_assignment import assign_colocated
 from torchsplit_core.planning.formulation.build import build
 from torchsplit_core.planning.formulation.leximin import LevelsResult
-from torchsplit_core.planning.formulation.objectives import find_any_plan, solve_objective
+from torchsplit_core.planning.formulation.model import Formulation
+from torchsplit_core.planning.formulation.objectives import find_any_plan, first_level_value, solve_objective
+from torchsplit_core.planning.formulation.solution import read_solution
 from torchsplit_core.planning.outcome.assignment import (
     Assignment,
-    assign_instances,
     assign_integer,
     build_planned_gpus,
 )
@@ -28,6 +29,7 @@ from torchsplit_core.planning.request.objective import (
 )
 from torchsplit_core.planning.timing import OutOfTime, Stopwatch, build_deadline, partial_deadline
 from torchsplit_core.planning.tolerance import TOLERANCE, equal
+from torchsplit_core.solver.pyomo_model import ModelSolution
 from torchsplit_core.values import InternalFault, PlanRequest, Progress
 
 FALLBACK_S = 1.0
@@ -70,14 +72,14 @@ def _solve(problem: Problem, deadline: float, progress: Progress, watch: Stopwat
     if pattern_solution is not None:
         best = ExclusiveResult(problem, _levels_of_patterns(pattern_solution), details={"method": "patterns"})
         if pattern_solution.status in ("optimal", "feasible"):
-            best.assignment = _assign_solution(problem, pattern_solution)
+            best.assignment = pattern_solution.assign(problem)
         return best
     # From here on programs are written.
     deadline += watch.load_solver()
     value_bound = float("inf")
     from_patterns: ExclusiveResult | None = None
     if goal_of(problem.request).fair:
-        relaxed_solution = _solve_relaxed(problem.request, deadline, progress, watch)
+        relaxed_solution = _solve_relaxed(problem, deadline, progress, watch)
         if relaxed_solution is not None:
             free, relaxed = relaxed_solution
             if relaxed.status == "infeasible":
@@ -97,9 +99,7 @@ def _solve(problem: Problem, deadline: float, progress: Progress, watch: Stopwat
             problem, partial_deadline(deadline, RELAXED_SHARE), progress, watch
         )
     try:
-        formulation = replace(
-            build(problem, "exclusive", until=build_deadline(deadline)), value_bound=value_bound
-        )
+        formulation = replace(_build_reporting(problem, deadline), value_bound=value_bound)
     except OutOfTime:
         if from_patterns is None and not goal_of(problem.request).fair:
             from_patterns = _solve_sum_uncolocated(problem, deadline, progress, watch)
@@ -115,6 +115,20 @@ def _solve(problem: Problem, deadline: float, progress: Progress, watch: Stopwat
     return from_program if from_patterns is None or _is_better(from_program, from_patterns) else from_patterns
 
 
+def _build_reporting(problem: Problem, deadline: float) -> Formulation:
+    """The program, whose solver reports its better solutions on the way. Raises OutOfTime."""
+    formulation = build(problem, "exclusive", until=build_deadline(deadline))
+
+    def report(result: ModelSolution) -> None:
+        solution = read_solution(formulation, result)
+        value = first_level_value(formulation, solution)
+        problem.report(
+            value, lambda: build_planned_gpus(problem.request, assign_integer(formulation, solution))
+        )
+
+    return replace(formulation, on_solution=None if problem.on_incumbent is None else report)
+
+
 def _levels_of_patterns(pattern_solution: PatternSolution) -> LevelsResult:
     return LevelsResult(
         pattern_solution.status, proven=pattern_solution.proven, bounds=list(pattern_solution.bounds)
@@ -122,12 +136,13 @@ def _levels_of_patterns(pattern_solution: PatternSolution) -> LevelsResult:
 
 
 def _solve_relaxed(
-    request: PlanRequest, deadline: float, progress: Progress, watch: Stopwatch
+    constrained: Problem, deadline: float, progress: Progress, watch: Stopwatch
 ) -> tuple[Problem, PatternSolution] | None:
     """The plan without co-locations, penalties and the loss of a GPU: its bound holds for the request too.
 
     None if there is nothing to drop, or patterns do not apply.
     """
+    request = constrained.request
     objective = request.objective
     penalty = None if objective.memory_violation_penalty is None else 0.0
     free = replace(objective, memory_violation_penalty=penalty, separation_weight=0.0, survives=0)
@@ -137,6 +152,8 @@ def _solve_relaxed(
         return None
     until = partial_deadline(deadline, RELAXED_SHARE)
     problem = build_problem(relaxed_request)
+    if _only_soft_colocations(request) and not requires_resilience(request):
+        problem = replace(problem, on_incumbent=constrained.on_incumbent)
     with watch.searching():
         pattern_solution = solve_patterns(problem, until, progress)
     return None if pattern_solution is None else (problem, pattern_solution)
@@ -180,9 +197,10 @@ def _restore_colocations(
         colocated = assign_colocated(formulation, free, relaxed, seconds)
     if colocated is None:
         return None
-    before, after = _levels(free, _assign_solution(free, relaxed)), _levels(problem, colocated.assignment)
+    before, after = _levels(free, relaxed.assign(free)), _levels(problem, colocated.assignment)
     if not all(map(equal, before, after)):
         raise InternalFault("Dealing a plan out changed what its models get.")
+    problem.report(after[0], lambda: build_planned_gpus(request, colocated.assignment))
     levels_result = _levels_of_patterns(relaxed)
     if colocated.separations > 0 and levels_result.status == "optimal":
         # The levels are proven, the fewest separations are not: other instances might be separated less.
@@ -204,9 +222,7 @@ def _without_soft_colocations(
     levels_result = _levels_of_patterns(relaxed)
     levels_result.status = "feasible"
     uncolocated = replace(free, request=request, colocation_index=problem.colocation_index)
-    return ExclusiveResult(
-        uncolocated, levels_result, _assign_solution(free, relaxed), {"method": "patterns"}
-    )
+    return ExclusiveResult(uncolocated, levels_result, relaxed.assign(free), {"method": "patterns"})
 
 
 def _solve_sum_uncolocated(
@@ -218,7 +234,7 @@ def _solve_sum_uncolocated(
         return None
     free = build_problem(replace(request, colocations=()))
     try:
-        formulation = build(free, "exclusive", until=build_deadline(until))
+        formulation = _build_reporting(replace(free, on_incumbent=problem.on_incumbent), until)
     except OutOfTime:
         return None
     levels_result = solve_objective(formulation, until, progress=progress)
@@ -264,14 +280,6 @@ def _is_better(from_program: ExclusiveResult, from_patterns: ExclusiveResult) ->
 def _separated_bytes(problem: Problem, assignment: Assignment) -> float:
     """The bytes of soft co-locations that are separated."""
     return separated_bytes(problem.request, build_planned_gpus(problem.request, assignment))
-
-
-def _assign_solution(problem: Problem, pattern_solution: PatternSolution) -> Assignment:
-    amounts = [
-        (problem.choices[index], pattern_solution.amounts[index])
-        for index in sorted(pattern_solution.amounts)
-    ]
-    return assign_instances(problem, pattern_solution.layouts, amounts)
 
 
 def _levels(problem: Problem, assignment: Assignment) -> list[float]:

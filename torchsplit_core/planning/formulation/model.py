@@ -10,7 +10,7 @@ from typing import Any, Literal
 from torchsplit_core.planning.problem.build import Choice, Problem
 from torchsplit_core.planning.request.objective import has_penalties
 from torchsplit_core.planning.timing import MIN_BUILD_S, check_deadline
-from torchsplit_core.solver.pyomo_model import ModelSolution, pyo, solve
+from torchsplit_core.solver.pyomo_model import ModelSolution, OnSolution, pyo, solve
 
 Mode = Literal["exclusive", "pooled", "concrete"]
 """exclusive: whole slices; pooled: shares summed over equal slices (a relaxation); concrete: shares per slice."""
@@ -40,6 +40,7 @@ class Formulation:
 
     `presence`: co-located members whose presence is modelled per GPU. `value_bound`: a known upper bound of the
     worst-served model's level. `build_deadline` (time.perf_counter) ends building, `build_s` is its duration.
+    `on_solution` gets the solver's improving solutions during the solve.
     """
 
     problem: Problem
@@ -51,6 +52,7 @@ class Formulation:
     value_bound: float = float("inf")
     build_deadline: float = float("inf")
     build_s: float = 0.0
+    on_solution: OnSolution = None
 
     def check_deadline(self) -> None:
         """Raises OutOfTime after `build_deadline`."""
@@ -63,7 +65,8 @@ class Formulation:
         """
         if self.build_s > max(MIN_BUILD_S, seconds):
             return ModelSolution("unknown", None, None, {}, 0.0)
-        return solve(self.model, seconds, fine=has_penalties(self.problem.request.objective))
+        fine = has_penalties(self.problem.request.objective)
+        return solve(self.model, seconds, fine=fine, on_solution=self.on_solution)
 
     def rate(self, index: int, scale: float, name: str) -> Any:
         """Counted throughput of a model divided by `scale`, as an expression to be maximised.

@@ -155,7 +155,9 @@ class _SearchSteps:
             problem, assignment, self.relaxation, levels_result, self.watch.statistics(self.details)
         )
         self.plans.append(plan)
-        self.details[f"{step}_value"] = reached_levels(plan.objective)[0]
+        value = reached_levels(plan.objective)[0]
+        self.details[f"{step}_value"] = value
+        self.formulation.problem.report(value, lambda: plan.gpus)
         return plan.status == "optimal"
 
     def _pack_relaxation(self) -> bool:

@@ -9,7 +9,7 @@ of patterns; if the master has all patterns that any plan could use, its "none" 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -95,13 +95,17 @@ class Decision:
 
 @dataclass
 class PatternSearch:
-    """The known patterns and the last prices, shared by all feasibility problems of one request."""
+    """The known patterns and the last prices, shared by all feasibility problems of one request.
+
+    `on_better` gets each better plan with its first level.
+    """
 
     capacity: FleetCapacity
     options: Sequence[ModelOptions]
     demand: LevelDemand
     prices: Vector
     pool: list[dict[tuple[int, bytes], Pattern]] = field(default_factory=list)
+    on_better: Callable[[float, PatternPlan], None] = lambda level, plan: None
 
     def __post_init__(self) -> None:
         self.pool = [{} for _ in self.options]

@@ -229,6 +229,7 @@ def _accept_plan(search: PatternSearch, level_result: LevelResult, decision: Dec
     levels = level_result.levels_at(_model_levels(search, plan))
     if level_result.plan is None or levels[k:] > level_result.levels[k:]:
         level_result.plan, level_result.levels = plan, levels
+        search.on_better(levels[0], plan)
 
 
 def _model_levels(search: PatternSearch, plan: PatternPlan) -> list[float]:

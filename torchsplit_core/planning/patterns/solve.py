@@ -7,11 +7,11 @@ Applies if equal GPUs are counted together and the objective pays for nothing bu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from torchsplit_core.planning.outcome.assignment import Assignment, assign_instances, build_planned_gpus
 from torchsplit_core.planning.patterns.capacity import FleetCapacity, Vector, fleet_capacity
 from torchsplit_core.planning.patterns.feasibility import (
     FeasibilityProblem,
@@ -19,7 +19,7 @@ from torchsplit_core.planning.patterns.feasibility import (
     PatternPlan,
     PatternSearch,
 )
-from torchsplit_core.planning.patterns.leximin_levels import LevelResult, raise_levels
+from torchsplit_core.planning.patterns.leximin_levels import raise_levels
 from torchsplit_core.planning.patterns.options import ModelOption, ModelOptions, build_options
 from torchsplit_core.planning.problem.build import Problem
 from torchsplit_core.planning.request.objective import (
@@ -48,6 +48,11 @@ class PatternSolution:
     bounds: tuple[float, ...] = ()
     proven: int = 0
 
+    def assign(self, problem: Problem) -> Assignment:
+        """The instances on slices of the problem's GPUs."""
+        amounts = [(problem.choices[index], count) for index, count in sorted(self.amounts.items())]
+        return assign_instances(problem, self.layouts, amounts)
+
 
 def solve_patterns(
     problem: Problem, deadline: float, progress: Progress, weight_factors: Mapping[int, float] | None = None
@@ -62,6 +67,9 @@ def solve_patterns(
     search = _build_search(problem, weight_factors or {})
     if search is None:
         return None
+    search.on_better = lambda level, plan: problem.report(
+        level, lambda: build_planned_gpus(request, _to_solution(problem, search, plan).assign(problem))
+    )
     count = level_count(request)
     level_result = raise_levels(
         search,
@@ -74,8 +82,9 @@ def solve_patterns(
         return PatternSolution("infeasible")
     if level_result.plan is None:
         return PatternSolution("timeout")
-    status: Literal["optimal", "feasible"] = "optimal" if level_result.proven == count else "feasible"
-    return _to_solution(problem, search, level_result, level_result.plan, status)
+    bounds, proven = tuple(level_result.bounds), level_result.proven
+    counts = _to_solution(problem, search, level_result.plan)
+    return replace(counts, status="optimal" if proven == count else "feasible", bounds=bounds, proven=proven)
 
 
 def patterns_meet_minima(problem: Problem, deadline: float) -> bool | None:
@@ -131,13 +140,7 @@ def _whole_fleet_rps(capacity: FleetCapacity, option: ModelOption) -> float:
     return min(capacity.worth(offer.rates) for offer in option.stages)
 
 
-def _to_solution(
-    problem: Problem,
-    search: PatternSearch,
-    level_result: LevelResult,
-    plan: PatternPlan,
-    status: Literal["optimal", "feasible"],
-) -> PatternSolution:
+def _to_solution(problem: Problem, search: PatternSearch, plan: PatternPlan) -> PatternSolution:
     amounts: dict[int, int] = {}
     for model, pattern in enumerate(plan.patterns):
         for stage, counts in enumerate(pattern.stages):
@@ -147,6 +150,4 @@ def _to_solution(
                 amounts[choice] = amounts.get(choice, 0) + int(counts[pool])
     layouts = {search.capacity.columns[c]: int(plan.layouts[c]) for c in np.flatnonzero(plan.layouts)}
     profiles = {key: problem.groups[key[0]].layouts[key[1]].profiles for key in layouts}
-    return PatternSolution(
-        status, layouts, profiles, amounts, tuple(level_result.bounds), level_result.proven
-    )
+    return PatternSolution("feasible", layouts, profiles, amounts)

@@ -7,7 +7,7 @@ another layout that is at least as good for every model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from torchsplit_core.hardware import gpu_type, plain_profiles, unsourced_profiles
@@ -21,7 +21,7 @@ from torchsplit_core.planning.request.colocation_index import ColocationIndex, i
 from torchsplit_core.planning.request.coverage import figure_warnings
 from torchsplit_core.planning.request.fleet import FleetGpu, list_gpus
 from torchsplit_core.planning.request.objective import goal_of, requires_resilience
-from torchsplit_core.values import CPU, InputFault, PlanRequest, Point, point_type
+from torchsplit_core.values import CPU, InputFault, PlannedGpu, PlanRequest, Point, point_type
 
 MAX_COMPARED_LAYOUTS = 400
 """Layouts of a GPU up to which all pairs are compared; MIG allows fewer than 100."""
@@ -102,7 +102,7 @@ class Problem:
 
     `colocation_index` has the request's co-locations, `colocated` their members if layouts say who is present (see
     CandidateLayout), else none. `exact`: the cases include every way to run every model (see latency_cases.MAX_CAPS).
-    `capacity_gib` is by the gpu_type of points and their profile.
+    `capacity_gib` is by the gpu_type of points and their profile. `on_incumbent`: see `report`.
     """
 
     request: PlanRequest
@@ -116,6 +116,12 @@ class Problem:
     colocation_index: ColocationIndex = field(default_factory=ColocationIndex)
     colocated: frozenset[int] = frozenset()
     complete: bool = True
+    on_incumbent: Callable[[float, Callable[[], tuple[PlannedGpu, ...]]], None] | None = None
+
+    def report(self, value: float, gpus: Callable[[], tuple[PlannedGpu, ...]]) -> None:
+        """A search has come to a plan of this `value` at the first level; `gpus` makes it where it is wanted."""
+        if self.on_incumbent is not None:
+            self.on_incumbent(value, gpus)
 
     def colocation_members(self, choice: Choice) -> frozenset[int]:
         """The co-located members that an instance of this choice puts on its GPU."""
