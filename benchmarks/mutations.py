@@ -56,15 +56,17 @@ class Mutant:
     path: str
     line: int
     """From 1."""
+    row: str
+    """The line of the source, before; it tells places of the same text apart."""
     text: str
-    """The changed source of the statement's node, before."""
+    """The changed source, before."""
     changed: str
     source: str
     """The whole module, changed."""
 
     @property
-    def key(self) -> tuple[str, str, str]:
-        return self.path, self.text, self.changed
+    def key(self) -> tuple[str, str, str, str]:
+        return self.path, self.row, self.text, self.changed
 
 
 def mutants(room: str, path: Path) -> Iterator[Mutant]:
@@ -83,7 +85,7 @@ def mutants(room: str, path: Path) -> Iterator[Mutant]:
             row = lines[node.lineno - 1].encode()
             fresh = row[: node.col_offset] + new.encode() + row[node.end_col_offset :]
             source = "".join([*lines[: node.lineno - 1], fresh.decode(), *lines[node.lineno :]])
-            yield Mutant(room, name, node.lineno, old, new, source)
+            yield Mutant(room, name, node.lineno, row.decode().strip(), old, new, source)
 
 
 def computed(statement: ast.AST) -> Iterator[ast.expr]:
@@ -195,9 +197,12 @@ def passes(folder: Path, arguments: Sequence[Path | str]) -> bool:
     return done.returncode == 0
 
 
-def equivalents() -> dict[tuple[str, str, str], str]:
+def equivalents() -> dict[tuple[str, str, str, str], str]:
     with EQUIVALENT.open(encoding="utf-8", newline="") as rows:
-        return {(row["path"], row["text"], row["changed"]): row["reason"] for row in csv.DictReader(rows)}
+        return {
+            (row["path"], row["row"], row["text"], row["changed"]): row["reason"]
+            for row in csv.DictReader(rows)
+        }
 
 
 def copied(folder: Path) -> Path:
