@@ -251,7 +251,8 @@ def main() -> int:
         total = noticed_count + missed + equal
         print(f"| {room} | {total} | {noticed_count} | {missed} | {equal} |")
     share = totals[0] / max(1, totals[0] + totals[1])
-    print(f"\nCaught of those that are not equivalent: {share:.0%} (goal 90 %).")
+    commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, text=True).strip()
+    print(f"\nCaught of those that are not equivalent: {share:.0%} (goal 90 %), of the source at {commit}.")
     for survivor in survivors:
         print(f"- {survivor}")
     return int(share < 0.9)
