@@ -40,7 +40,7 @@ def test_the_nth_arrival_is_expected_after_n_gaps(arrivals: Arrivals, error: flo
 
 @pytest.mark.parametrize("bits", [62, 63, 64])
 def test_a_trace_has_the_same_responses_wherever_it_begins(bits: int) -> None:
-    """Instants are whole ticks, ten million a ms for these batches: counted from 1970 they do not fit in 64 bits."""
+    """Instants are whole ticks, so fine for these batches that counted from 1970 they do not fit in 64 bits."""
     model = SimulatedModel("m", ("s",), PoissonArrivals(1.0))
     server = Server("s", "m", "s", 4, {1: 1.2345679, 4: 2.0})
     times_ms = (0, 1, 1, 2, 5, 6, 7, 8, 8, 30)
