@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from torchsplit_core.isolation import ChildFault, Limits, run_limited
+from torchsplit_core.isolation.launch import ConfinedChild
 from torchsplit_core.isolation.limits import default_tasks
 from torchsplit_core.isolation.usage_monitor import tree_bytes
 
@@ -38,6 +39,17 @@ def test_too_many_processes_or_threads_end_the_work(counting: str, threads: bool
 def test_as_many_as_are_allowed_do_not(counting: str) -> None:
     assert call("crowd", Limits(tasks=12), count=8, threads=False, stay_s=0.6) == 8
     assert default_tasks() >= 512
+
+
+def test_a_limit_passed_once_the_result_was_given_takes_nothing_from_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a finished child leaves behind may pass a limit before it is ended; without a result that is the fault."""
+    monkeypatch.setattr(ConfinedChild, "exceeded_limit", lambda child: {"limit": "tasks", "value": 99})
+    assert call("echo", Limits(tasks=12), value="done")["got"] == {"value": "done"}
+    for function in ("leave", "error"):
+        with pytest.raises(ChildFault, match="ran 99 processes and threads at once"):
+            call(function, Limits(tasks=12))
 
 
 def test_the_kernel_itself_stops_a_storm_of_forks_in_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,7 @@ from torchsplit_core.values import (
 )
 from torchsplit_core.workspace.plan_cache import cache
 from torchsplit_core.workspace.plan_cache.cache import PlanCache
+from torchsplit_core.workspace.plan_cache.warm_start_ranking import PlanSummary, rank_warm_starts
 from torchsplit_core.workspace.store import Store, Workspace
 
 NOTHING = PlanStatistics(0.0, 0.0, 0.0, "none")
@@ -160,6 +161,20 @@ def test_the_most_promising_start_comes_first(workspace: Workspace) -> None:
     used = [sum(gpu.used for gpu in start.gpus) for start in known.warm_starts(three)]
     assert used == [2, 1, 5]  # as they stand, the better first; then what has too many GPUs
     assert known.warm_starts(replace(asked, models=asked.models[:1])) == ()
+
+
+def test_a_start_that_breaks_a_limit_comes_after_those_that_keep_it() -> None:
+    asked = replace(request(), models=(model("a", 10.0, 35.0, max_latency_ms=10.0),))
+    plans = {
+        name: PlanSummary({A30: 1}, {"a": rate}, {"a": latency_ms})
+        for name, rate, latency_ms in (
+            ("fast and late", 90.0, 10.5),
+            ("at the limit", 50.0, 10.0),
+            ("unknown", 40.0, None),
+            ("early", 30.0, 5.0),
+        )
+    }
+    assert rank_warm_starts(asked, plans) == ["at the limit", "unknown", "early", "fast and late"]
 
 
 def test_the_oldest_go(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

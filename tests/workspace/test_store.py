@@ -146,6 +146,17 @@ def test_two_processes_write_at_once(store: Store) -> None:
     assert len(workspace.artifacts("plan_request")) == 40
 
 
+def test_a_folder_that_another_process_makes_first_is_used(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both see that it is missing, one makes it, the other must not fail."""
+    digest = store.blobs.put(b"first")
+    seen = iter([False])
+    monkeypatch.setattr(Path, "is_dir", lambda path: next(seen, True))
+    store.blobs.prepare()
+    assert store.blobs.path(digest).read_bytes() == b"first"
+
+
 def test_export_and_import(store: Store) -> None:
     workspace = store.create("review")
     workspace.put("plan_request", "mix", request(3))

@@ -18,6 +18,7 @@ from torchsplit_core.placement.request.build import build_request
 from torchsplit_core.placement.search import search_thresholds, threshold_search
 from torchsplit_core.placement.search.clock import SearchClock
 from torchsplit_core.placement.search.large_segments.cover_search import BoundedPipeline, LargeSegmentSearch
+from torchsplit_core.placement.search.large_segments.cover_threshold import CoverThreshold
 from torchsplit_core.placement.search.large_segments.covers import ROUNDING, Covers, covers_at
 from torchsplit_core.placement.search.large_segments.minimal_covers import split_minimal_covers
 from torchsplit_core.placement.search.segment_table import build_table, count_multisets
@@ -118,6 +119,25 @@ def test_the_bound_holds_and_is_met_where_no_link_binds(split: str) -> None:
         if seed % 3 < 2:
             assert found.proven() and found.value == pytest.approx(value, rel=1e-6), seed
             assert sum(len(chosen) for _, chosen in found.segments) == gpus, seed
+
+
+def test_a_gpu_that_can_take_no_part_joins_no_others() -> None:
+    """Two GPUs that hold a layer each are linked only by way of one that holds none: proven to be no pipeline."""
+    links = np.zeros((3, 3))
+    links[2, :2] = links[:2, 2] = 5.0
+    instance = ProblemInstance(
+        layers=2,
+        kinds=(0, 0, 1),
+        links=links,
+        max_gpus=1,
+        value=lambda kinds, count: 1.0 if kinds == (0,) and count == 1 else 0.0,
+        shares=lambda threshold, size: np.array([[1.0, 0.0], [0.0, 0.0]]) * (threshold <= 1.0),
+    )
+    threshold = CoverThreshold(instance, 1.0, SearchClock.start(20.0), 1.0)
+    assert [component.gpus.tolist() for component in threshold.components] == [[0], [1]]
+    assert threshold.relaxation_status() == "none"
+    joined = CoverThreshold(replace(instance, links=np.full((3, 3), 5.0)), 1.0, SearchClock.start(20.0), 1.0)
+    assert joined.relaxation_status() == "found"
 
 
 @pytest.mark.parametrize(("most", "split"), [(64, "equal"), (16, "proportional")])

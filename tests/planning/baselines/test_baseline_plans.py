@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.planning.edits import with_each_model
 from tests.support.planning.requests import A30, on_a30, published, random_request, simple, whole_model
 from tests.support.seeds import repeated
 from torchsplit_core.planning import plan
@@ -344,6 +345,15 @@ def test_gain_in_words():
         == "+0.1 % of the weighted throughput"
     )
     assert gain(plan(total), best, total.objective).description == "n/a: they answer different requests."
+
+
+@pytest.mark.parametrize("kind", ["leximin", "max_min", "weighted_sum", "min_gpus"])
+def test_a_plan_gains_nothing_over_itself(kind):
+    request = replace(published(), objective=Objective(kind))
+    if kind == "min_gpus":
+        request = with_each_model(request, min_throughput_rps=1.0)
+    best = plan(request)
+    assert gain(best, best, request.objective).ratio == 1.0
 
 
 def test_leximin_gain_names_the_first_level_that_differs():

@@ -95,6 +95,18 @@ def test_stands_side_by_side_and_says_so():
         assert sorted(t.model for item in gpu.slices for t in item.tenants) == ["a", "b"]
 
 
+def test_what_must_leave_is_proven_where_the_objective_pays_for_memory():
+    """As without the price, which nothing here costs: levels are then held in units of what none can pass."""
+    slow = simple("b", {"2g.12gb": 3.0}, demand_rps=8.0)
+    free = replace(two(), models=(two().models[0], slow))
+    request = replace(free, objective=Objective("leximin", memory_violation_penalty=0.01))
+    outcome = plan(request)
+    assert outcome.status == "optimal" and not list(violations(request, outcome))
+    assert outcome.objective.routed is not None and outcome.objective.routed.bytes_per_s > 0
+    assert outcome.objective.routed.gap == pytest.approx(0.0, abs=1e-6)
+    assert outcome.objective.routed == plan(free).objective.routed
+
+
 def test_what_leaves_is_what_the_lesser_side_lacks():
     request = two()
     slow = simple("b", {"2g.12gb": 3.0}, demand_rps=8.0)

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.planning.edits import with_model
 from tests.support.planning.requests import A30, on_a30, published, simple
+from tests.support.planning.variants import cut_wins
 from torchsplit_core.planning import plan, violations
 from torchsplit_core.planning.verification.outcome import verify
 from torchsplit_core.values import (
@@ -15,11 +16,15 @@ from torchsplit_core.values import (
     FleetEntry,
     InternalFault,
     Objective,
+    PlanModel,
     PlannedGpu,
     PlannedSlice,
     PlanOutcome,
     PlanRequest,
+    Point,
+    Stage,
     Tenant,
+    Variant,
 )
 
 
@@ -177,13 +182,31 @@ def test_two_variants_or_a_missing_stage():
     refused(request, changed(outcome, 0, slices=mixed), "variants")
 
 
+def test_a_cut_model_has_the_rate_of_its_slowest_stage_and_the_bytes_of_all_cuts():
+    """4,000 bytes a batch and 7 a request cross the cut, in batches of 4; the first stage is twice as fast."""
+    stages = tuple(
+        Stage(name, (Point(A30, "2g.12gb", 4, rate, 20.0),))
+        for name, rate in (("first", 60.0), ("second", 30.0))
+    )
+    request = replace(
+        cut_wins(),
+        models=(PlanModel("bert", (Variant("cut", stages, (4000.0,), cut_bytes_per_request=(7.0,)),)),),
+    )
+    outcome = plan(request)
+    (model,) = outcome.models
+    assert not list(violations(request, outcome))
+    assert (model.throughput_rps, model.bytes_across_cuts_per_s) == pytest.approx((30.0, 30.0 * 1007.0))
+    fast = replace(model, throughput_rps=60.0, normalised=60.0)
+    refused(request, replace(outcome, models=(fast,)), "claims the throughput 60.0, and it is 30.0")
+    more = replace(model, bytes_across_cuts_per_s=30.0 * 1008.0)
+    refused(request, replace(outcome, models=(more,)), "claims the bytes across cuts 30240.0")
+
+
 def _whole(tenant: Tenant) -> Tenant:
     return replace(tenant, variant="whole", stage="whole", throughput_rps=10.0)
 
 
 def _cut() -> tuple[PlanRequest, PlanOutcome]:
-    from tests.support.planning.variants import cut_wins
-
     request = cut_wins()
     outcome = plan(request)
     assert isinstance(outcome.gpus[0], PlannedGpu)

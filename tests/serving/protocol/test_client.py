@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from torchsplit_core.serving.protocol.client import RawTensor, decode_outputs, encode_request
+from torchsplit_core.serving.protocol.http_client import ClientConnection
 from torchsplit_core.serving.protocol.tensors import TensorPort, encode_response, parse_request
 from torchsplit_core.values.serving.datatypes import OF_NUMPY, OF_TORCH, SIZES
 
@@ -90,3 +92,20 @@ def test_an_answer_without_its_bytes_is_none(change: dict[str, Any], words: str)
 def test_what_is_no_answer_is_told_as_such(body: bytes, length: str | None) -> None:
     with pytest.raises(ValueError, match=r"no outputs|behind"):
         decode_outputs(body, length)
+
+
+@pytest.mark.parametrize(
+    ("unsent", "header", "reusable"),
+    [(0, b"", True), (5, b"", False), (0, b"connection: close\r\n", False)],
+    ids=["request read", "answered before the request was read", "closed by the server"],
+)
+def test_a_connection_is_used_again_only_where_both_sides_are_done(
+    unsent: int, header: bytes, reusable: bool
+) -> None:
+    connection = ClientConnection()
+    connection.connection_made(mock.Mock(get_write_buffer_size=lambda: unsent))
+    results: list[Any] = []
+    connection.send(b"POST / HTTP/1.1\r\n\r\n", b"12345", on_result=results.append)
+    connection.data_received(b"HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\n" + header + b"\r\nno")
+    assert [(result.status, result.body) for result in results] == [(413, b"no")]
+    assert connection.reusable == reusable
