@@ -34,13 +34,7 @@ from torchsplit_core.jobs.job_kinds import (
 from torchsplit_core.pictures import numbers
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.objective import has_no_minimum, models_without_minimum
-from torchsplit_core.values import (
-    Demand,
-    FleetEntry,
-    InputFault,
-    Objective,
-    ResponsePercentiles,
-)
+from torchsplit_core.values import Demand, FleetEntry, InputFault, Objective, ResponsePercentiles
 from torchsplit_core.values.serving.measurement import Measurement
 
 

@@ -22,7 +22,7 @@ def tensor(*numbers: float, shape: tuple[int, ...] | None = None) -> RawTensor:
     return RawTensor("y", "FP32", shape or (len(numbers),), struct.pack(f"<{len(numbers)}f", *numbers))
 
 
-def test_answers_are_compared_by_their_largest_number() -> None:
+def test_answers_are_compared_by_their_largest_number():
     assert furthest([tensor(1.0, -4.0)], [tensor(1.0, -4.0)]) == 0.0
     assert furthest([tensor(1.0, -4.0)], [tensor(1.2, -4.0)]) == pytest.approx(0.05)
     assert furthest([tensor(1.0, 2.0)], [tensor(1.0, 2.0, shape=(2, 1))]) == math.inf
@@ -35,7 +35,7 @@ def run(measured_rps: float, errors: int = 0) -> Measurement:
     return Measurement("", 5.0, 1.0, "", (model,))
 
 
-def test_lost_requests_and_rates_not_reached_are_told() -> None:
+def test_lost_requests_and_rates_not_reached_are_told():
     (case, *_) = CASES
     assert list(steps.served_faults(case, run(90.0))) == []
     (short,) = steps.served_faults(case, run(89.0))
@@ -46,13 +46,13 @@ def test_lost_requests_and_rates_not_reached_are_told() -> None:
     assert (simulated, replayed, measured, errors) == ("2.00", "n/a", "2.00", "0")
 
 
-def test_a_gpu_without_mig_profiles_says_so() -> None:
+def test_a_gpu_without_mig_profiles_says_so():
     for step in (steps.parts, steps.plans):
         told: list[str] = []
         assert step(told.append, lambda: None) == () and told == [steps.NO_SLICES]
 
 
-def test_a_step_without_time_begins_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_without_time_begins_nothing(monkeypatch):
     monkeypatch.setattr(steps, "BEGIN_S", -1.0)
     monkeypatch.setattr(steps, "measured", lambda *asked: None)
     told: list[str] = []
@@ -82,7 +82,7 @@ def emulated(source: str, ground: Ground, memory_gib: float) -> Profile:
     return Profile(source, "hash", {}, rows, ())
 
 
-def test_slices_by_sms_are_found_on_a_whole_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slices_by_sms_are_found_on_a_whole_gpu(monkeypatch):
     """Of a replayed listing: nothing runs, but every case is planned and each slice has its SMs."""
     monkeypatch.setenv("TORCHSPLIT_NVML_REPLAY", str(DATA / "a100_40gb_whole_and_empty.json"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -101,7 +101,7 @@ def test_slices_by_sms_are_found_on_a_whole_gpu(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.repeated
 @pytest.mark.torch
 @pytest.mark.slow
-def test_the_steps_run_on_cores() -> None:
+def test_the_steps_run_on_cores():
     """Parts answer as the model does; every case has the plan that it is named after; two models share a slice."""
     ground = cores_ground()
     told: list[str] = []

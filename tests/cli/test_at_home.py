@@ -183,8 +183,7 @@ def test_completion_is_printed_for_each_shell(shell, capsys):
 
 
 @pytest.mark.parametrize(
-    ("line", "offered"),
-    [("torchsplit pla", {"plan", "place"}), ("torchsplit plan --time", {"--time-limit"})],
+    ("line", "offered"), [("torchsplit pla", {"plan", "place"}), ("torchsplit plan --time", {"--time-limit"})]
 )
 def test_tab_completes_commands_and_options(line, offered, tmp_path):
     answer = tmp_path / "answer"

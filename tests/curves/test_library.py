@@ -61,7 +61,7 @@ def random_rows() -> Pairs:
     return pairs
 
 
-def test_batch_curves_left_one_out() -> None:
+def test_batch_curves_left_one_out():
     pairs = curve_left_out()
     assert len(pairs) == 225
     found = errors(pairs)
@@ -70,7 +70,7 @@ def test_batch_curves_left_one_out() -> None:
     assert 0.85 <= held(pairs) <= 0.95
 
 
-def test_slices_between_the_smallest_and_the_whole() -> None:
+def test_slices_between_the_smallest_and_the_whole():
     pairs = slices_between()
     found = errors(pairs)
     assert np.median(found) <= 0.03
@@ -78,13 +78,13 @@ def test_slices_between_the_smallest_and_the_whole() -> None:
     assert 0.85 <= held(pairs) <= 0.95
 
 
-def test_random_halves_of_all_rows() -> None:
+def test_random_halves_of_all_rows():
     pairs = random_rows()
     assert np.median(errors(pairs)) <= 0.03
     assert 0.85 <= held(pairs) <= 0.95
 
 
-def test_one_slice_leaves_the_others_wide_but_honest() -> None:
+def test_one_slice_leaves_the_others_wide_but_honest():
     pairs = [
         pair
         for model in library()
@@ -97,7 +97,7 @@ def test_one_slice_leaves_the_others_wide_but_honest() -> None:
     assert np.median(far) - 1 > 1.5 * (np.median(near) - 1)
 
 
-def test_implausible_rows_are_flagged_and_few_others() -> None:
+def test_implausible_rows_are_flagged_and_few_others():
     every = [sample for samples in library().values() for sample in samples]
     found = outliers(every)
     places = {
@@ -110,13 +110,13 @@ def test_implausible_rows_are_flagged_and_few_others() -> None:
     assert len(found) < 0.015 * len(every)
 
 
-def test_clean_rows_are_not_flagged() -> None:
+def test_clean_rows_are_not_flagged():
     assert outliers(rows("resnet101")) == ()
     assert outliers(rows("resnet101")[:3]) == ()
 
 
 @pytest.mark.parametrize("model", ["resnet50", "bert", "vgg19"])
-def test_advice_from_the_whole_gpu_asks_for_a_small_slice(model: str) -> None:
+def test_advice_from_the_whole_gpu_asks_for_a_small_slice(model):
     found = advice(rows(model, (7,)), (1, 2, 3, 4, 7))
     now = {one.size: one.width_now for one in found.uncertainty}
     assert max(now, key=lambda size: now[size]) == 1
@@ -126,7 +126,7 @@ def test_advice_from_the_whole_gpu_asks_for_a_small_slice(model: str) -> None:
     assert smallest.width_after - 1 < 0.5 * (smallest.width_now - 1)
 
 
-def test_following_advice_narrows_about_as_foretold() -> None:
+def test_following_advice_narrows_about_as_foretold():
     measured = rows("resnet50", (7,))
     told = advice(measured, (1, 2, 3, 4, 7))
     (more,) = [row for row in rows("resnet50", (told.size,)) if row.batch_size == told.batch_size]
@@ -134,13 +134,13 @@ def test_following_advice_narrows_about_as_foretold() -> None:
     assert then.uncertainty[0].width_now == pytest.approx(told.uncertainty[0].width_after, rel=0.25)
 
 
-def test_advice_avoids_what_ran_out_of_memory() -> None:
+def test_advice_avoids_what_ran_out_of_memory():
     measured = [*rows("resnet50", (7,)), Sample("resnet50", 1, 2, 1, 0.0)]
     told = advice(measured, (1, 2))
     assert (told.size, told.batch_size) == (1, 1) or told.size == 2
 
 
-def test_advice_says_what_it_needs() -> None:
+def test_advice_says_what_it_needs():
     with pytest.raises(InputFault, match="one model"):
         advice([*rows("bert"), *rows("vgg19")], (1,))
     with pytest.raises(InputFault, match="size"):

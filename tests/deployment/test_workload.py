@@ -29,10 +29,7 @@ def workload(plan: PlanOutcome) -> Workload:
 def shared_plan() -> PlanOutcome:
     """A slice that two models share, one that a model has for itself with two processes, cores, and a whole GPU."""
     one, two = tenant("a", share=0.25, throughput_rps=30.0), tenant("b", share=0.75, throughput_rps=90.0)
-    slices = (
-        ("3g.40gb", 0, (one, two)),
-        ("3g.40gb", 4, tenant("a", processes=2)),
-    )
+    slices = (("3g.40gb", 0, (one, two)), ("3g.40gb", 4, tenant("a", processes=2)))
     cores = tuple(("2c", start, tenant("c", memory_gib=0.5)) for start in (0, 2))
     return plan_of(
         planned_gpu("gpu0", "A100-80GB", slices),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -71,7 +70,7 @@ def ticked(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
 
-def test_the_table_names_every_place_and_none_that_is_gone() -> None:
+def test_the_table_names_every_place_and_none_that_is_gone():
     assert found() - named() == set(), "not in the table of docs/reference/security.md"
     assert named() - found() == set(), "in the table of docs/reference/security.md, but gone"
 
@@ -88,10 +87,10 @@ def test_the_table_names_every_place_and_none_that_is_gone() -> None:
         "torch.jit.load(f)", "ctypes.CDLL(n)", "os.execve(a, b, c)", "code = '''\ntorch.export.load(f)\n'''",
     ],
 )  # fmt: skip
-def test_such_a_call_is_seen(line: str) -> None:
+def test_such_a_call_is_seen(line):
     assert list(calls_of(line))
 
 
-def test_what_only_reads_is_not(tmp_path: Path) -> None:
+def test_what_only_reads_is_not(tmp_path):
     lines = ("json.loads(t)", "re.compile(t)", "model.eval()", "sock.recv(9)", "store.load()", "yaml.dump(x)")
     assert not [line for line in lines if list(calls_of(line))]

@@ -39,7 +39,7 @@ def test_a_module_that_comes_back_is_one_group():
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(graphs())
-def test_every_shown_node_and_every_group_stands_in_exactly_one_place(graph: TorchGraph):
+def test_every_shown_node_and_every_group_stands_in_exactly_one_place(graph):
     hierarchy = Hierarchy(graph)
     shown = [node.id for node in graph.nodes if node.kind != "parameter"]
     assert list(hierarchy.nodes) == shown and [hierarchy.index[name] for name in shown] == list(
@@ -85,7 +85,7 @@ def test_an_operation_called_output_is_an_operation():
 
 
 @pytest.mark.parametrize(("count", "joined"), [(MAX_LOOSE, False), (MAX_LOOSE + 1, True)])
-def test_many_loose_operations_beside_modules_are_joined_to_a_run(count: int, joined: bool):
+def test_many_loose_operations_beside_modules_are_joined_to_a_run(count, joined):
     hierarchy = Hierarchy(model([("a", RELU), *[("", ADD)] * count, ("b", RELU)]))
     parts = hierarchy.groups[Hierarchy.ROOT].parts
     assert len(parts) == (5 if joined else 4 + count)
@@ -94,13 +94,13 @@ def test_many_loose_operations_beside_modules_are_joined_to_a_run(count: int, jo
 
 
 @pytest.mark.parametrize(("count", "parts"), [(WIDEST, WIDEST), (WIDEST + 1, 2)])
-def test_without_modules_operations_stand_alone_up_to_the_widest_group(count: int, parts: int):
+def test_without_modules_operations_stand_alone_up_to_the_widest_group(count, parts):
     hierarchy = Hierarchy(model([("", RELU)] * count))
     assert len(hierarchy.groups[Hierarchy.ROOT].parts) == parts + 2
 
 
 @pytest.mark.parametrize(("count", "levels"), [(1_000, 2), (30_000, 3)])
-def test_runs_of_runs_keep_every_group_narrow_and_are_windows_of_the_order(count: int, levels: int):
+def test_runs_of_runs_keep_every_group_narrow_and_are_windows_of_the_order(count, levels):
     hierarchy = Hierarchy(model([("", RELU)] * count))
     assert max(len(group.parts) for group in hierarchy.groups.values()) <= WIDEST + 2
     assert max(len(hierarchy.path_to(i)) for i in range(count)) == levels
@@ -119,7 +119,7 @@ def test_two_runs_never_share_an_id_however_names_are_spelt():
 
 
 @pytest.mark.parametrize("path", [".", "..", ".x", "x.", "a..b", "....a"])
-def test_empty_names_in_a_path_do_no_harm(path: str):
+def test_empty_names_in_a_path_do_no_harm(path):
     hierarchy = Hierarchy(model([(path, RELU), ("x", ADD), ("", ADD)]))
     assert sorted(hierarchy.members(Hierarchy.ROOT)) == list(range(5))
     assert hierarchy.groups[Hierarchy.ROOT].count == 3
@@ -149,7 +149,7 @@ def test_equal_blocks_have_equal_shapes_and_different_ones_not():
         [("b.1", LINEAR), ("b.1", RELU)],  # another nesting
     ],
 )
-def test_a_block_that_differs_has_another_shape(other: list[tuple[str, str]]):
+def test_a_block_that_differs_has_another_shape(other):
     block = [("b.0.q", LINEAR), ("b.0", RELU)]
     groups = Hierarchy(model([*block, *other])).groups
     assert groups["module:b.0"].shape != groups["module:b.1"].shape

@@ -79,7 +79,7 @@ def check(sizes: Sizes, pairs: Pairs, *, hasty: bool = False) -> LayeredLayout:
 @given(levels(), st.booleans())
 @example(([(76.0, 28.0)] * 3, [(0, 1), (1, 2), (2, 0)]), False)
 @example(([(76.0, 28.0)] * 4, [(3, 0), (2, 1), (1, 1), (1, 1)]), False)
-def test_any_level_keeps_its_promises_and_looks_the_same_again(level, hasty: bool):
+def test_any_level_keeps_its_promises_and_looks_the_same_again(level, hasty):
     sizes, pairs = level
     assert check(sizes, pairs, hasty=hasty) == layout_layers(sizes, pairs, fast=hasty)
 

@@ -47,7 +47,7 @@ def texts(root: ElementTree.Element, tag: str = "text") -> list[str]:
 
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(looks(), st.booleans())
-def test_every_item_line_and_stub_is_there(look, dark: bool):
+def test_every_item_line_and_stub_is_there(look, dark):
     hierarchy, opened, unfolded = look
     scene = layout_scene(hierarchy, build_view(hierarchy, opened, unfolded))
     root = parsed(render_svg(scene, dark=dark))
@@ -65,7 +65,7 @@ def test_every_item_line_and_stub_is_there(look, dark: bool):
 
 
 @pytest.mark.parametrize(("name", "shown"), [*((name, name) for name in HARMLESS), *REPLACED])
-def test_a_hostile_name_is_text(name: str, shown: str):
+def test_a_hostile_name_is_text(name, shown):
     module = name.replace(".", "_")
     nodes = (
         GraphNode(name, "input", shape=(name,)),

@@ -28,7 +28,7 @@ def random_dag(seed: int) -> Dag:
 
 @steady
 @given(st.integers(0, 10**6), st.booleans())
-def test_every_value_stands_once_below_its_parent(seed: int, post: bool):
+def test_every_value_stands_once_below_its_parent(seed, post):
     dominance = DominanceInformation(random_dag(seed))
     rows = dominator_rows(dominance, post=post)
     place = {row.name: i for i, row in enumerate(rows)}
@@ -81,7 +81,7 @@ def test_a_chain_of_many_thousand_values_is_no_recursion():
 
 @steady
 @given(st.integers(0, 10**6), st.integers(1, 9))
-def test_patches_are_nested_and_as_wide_as_their_weights(seed: int, most: int):
+def test_patches_are_nested_and_as_wide_as_their_weights(seed, most):
     tree = region_tree(random_dag(seed))
     rng = random.Random(seed)
     weights = {name: rng.choice((0.0, 0.5, 1.0, 3.0)) for name in tree.order}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -89,7 +87,7 @@ OUTCOME = {
 }
 
 
-def test_a_plan_request_reads_into_its_value() -> None:
+def test_a_plan_request_reads_into_its_value():
     name, value = read_text(json.dumps(REQUEST))
     assert name == "torchsplit.plan_request"
     assert isinstance(value, PlanRequest)
@@ -101,7 +99,7 @@ def test_a_plan_request_reads_into_its_value() -> None:
     assert read_text(write_text(value)) == (name, value)
 
 
-def test_a_plan_reads_and_writes_field_for_field() -> None:
+def test_a_plan_reads_and_writes_field_for_field():
     _, value = read_text(json.dumps(OUTCOME))
     assert isinstance(value, PlanOutcome)
     assert value.least_relaxation is not None and value.least_relaxation[0].new == 12.5
@@ -162,7 +160,7 @@ PLACE = "models[0].variants[0].stages[0].points[0]"
         ("solver.time_limit_s", 0, "solver.time_limit_s: is 0, not above 0."),
     ],
 )
-def test_a_broken_request_is_refused_with_its_place(path: str, value: object, match: str) -> None:
+def test_a_broken_request_is_refused_with_its_place(path, value, match):
     with pytest.raises(InputFault, match=re.escape(match)):
         read_text(changed(path, value))
 
@@ -170,12 +168,12 @@ def test_a_broken_request_is_refused_with_its_place(path: str, value: object, ma
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "null", "\x00", "[" * 100_000, '{"format": ["torchsplit.plan"]}']
 )
-def test_what_is_no_contract_file_is_refused(text: str) -> None:
+def test_what_is_no_contract_file_is_refused(text):
     with pytest.raises(InputFault):
         read_text(text)
 
 
-def test_reading_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+def test_reading_a_file_that_cannot_be_read(tmp_path):
     with pytest.raises(InputFault, match=r"none\.json: cannot be read: no such file\. Check the path\.$"):
         read_file(tmp_path / "none.json")
     (tmp_path / "noise.json").write_bytes(b"\xff\xfe\x00\x80")
@@ -186,7 +184,7 @@ def test_reading_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         read_file(tmp_path / "request.json", expected="torchsplit.plan")
 
 
-def test_writing_replaces_the_whole_file_or_nothing(tmp_path: Path) -> None:
+def test_writing_replaces_the_whole_file_or_nothing(tmp_path):
     _, value = read_text(json.dumps(REQUEST))
     path = write_file(value, tmp_path / "deep" / "request.json")
     assert read_file(path)[1] == value
@@ -196,7 +194,7 @@ def test_writing_replaces_the_whole_file_or_nothing(tmp_path: Path) -> None:
         write_file(value, tmp_path / "blocked" / "x.json")
 
 
-def test_the_schemas_in_the_docs_are_those_of_the_program() -> None:
+def test_the_schemas_in_the_docs_are_those_of_the_program():
     folder = ROOT / "docs" / "schemas"
     assert {path.stem for path in folder.glob("*.json")} == set(FORMATS)
     for name in FORMATS:
@@ -205,12 +203,12 @@ def test_the_schemas_in_the_docs_are_those_of_the_program() -> None:
         )
 
 
-def test_every_example_file_is_valid() -> None:
+def test_every_example_file_is_valid():
     examples = sorted((ROOT / "examples").rglob("*.json"))
     assert {read_file(path)[0] for path in examples} == set(FORMATS)
 
 
-def test_the_example_mixes_are_those_of_the_library_with_their_licence() -> None:
+def test_the_example_mixes_are_those_of_the_library_with_their_licence():
     folder = ROOT / "examples" / "mixes"
     expected = {
         "s1_fewest_gpus": mix_request("S1", 8, "min_gpus"),
@@ -228,7 +226,7 @@ def test_the_example_mixes_are_those_of_the_library_with_their_licence() -> None
 
 
 @pytest.mark.slow
-def test_times_of_operations_are_written_where_they_were_measured_and_stay_small() -> None:
+def test_times_of_operations_are_written_where_they_were_measured_and_stay_small():
     """Ten thousand operations at eight batch sizes, with six digits each as a measurement writes them."""
     sizes = (1, 2, 4, 8, 16, 32, 64, 128)
     times = {
@@ -251,9 +249,7 @@ def test_times_of_operations_are_written_where_they_were_measured_and_stay_small
         ('{"x": {"k": 1, "k": 1}, "x": 2}', 1, 16, "k", 1),
     ],
 )
-def test_a_key_that_stands_twice_is_named_with_both_places(
-    text: str, line: int, column: int, key: str, first: int
-) -> None:
+def test_a_key_that_stands_twice_is_named_with_both_places(text, line, column, key, first):
     """Also beside keys of other objects, texts that look like keys, and one of the two in escapes."""
     with pytest.raises(InputFault) as raised:
         parse_json(text, "mix.json")
@@ -262,7 +258,7 @@ def test_a_key_that_stands_twice_is_named_with_both_places(
 
 
 @pytest.mark.parametrize("field", ["format", "version", "gpus", "models"])
-def test_a_contract_file_has_each_field_once(field: str) -> None:
+def test_a_contract_file_has_each_field_once(field):
     """Before anything else of it is said: the last one would count, and an edit of the first go unseen."""
     text = json.dumps(REQUEST)
     assert read_text(text)[0] == "torchsplit.plan_request"
@@ -272,7 +268,7 @@ def test_a_contract_file_has_each_field_once(field: str) -> None:
 
 
 @pytest.mark.parametrize("statuses", [[[200]], [[200, 1, 2]], [[]], [200], [[200, -1]]])
-def test_a_status_without_its_count_is_refused_with_its_place(statuses: list[Any]) -> None:
+def test_a_status_without_its_count_is_refused_with_its_place(statuses):
     data = json.loads((ROOT / "examples" / "measurement.json").read_text())
     data["models"][0]["statuses"] = statuses
     with pytest.raises(InputFault, match=r"models\[0\]\.statuses\[0\]"):

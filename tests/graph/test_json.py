@@ -50,19 +50,19 @@ GRAPH = TorchGraph(
 )
 
 
-def test_a_graph_survives_json_text() -> None:
+def test_a_graph_survives_json_text():
     assert graph_from_dict(json.loads(json.dumps(graph_to_dict(GRAPH)))) == GRAPH
     assert json.loads(graph_to_text(GRAPH)) == graph_to_dict(GRAPH)
     assert graph_to_text(GRAPH).count("\n  {") == len(GRAPH.nodes)
     assert json.loads(graph_to_text(BODY)) == graph_to_dict(BODY)
 
 
-def test_nodes_in_any_order_are_read_where_no_edge_leads_back() -> None:
+def test_nodes_in_any_order_are_read_where_no_edge_leads_back():
     turned = replace(GRAPH, nodes=GRAPH.nodes[::-1])
     assert graph_from_dict(graph_to_dict(turned)) == turned
 
 
-def test_parts_make_the_graph_that_they_are_parts_of() -> None:
+def test_parts_make_the_graph_that_they_are_parts_of():
     parts = GraphParts()
     for part in nodes_in_parts(GRAPH.nodes):
         parts.add(part)
@@ -72,7 +72,7 @@ def test_parts_make_the_graph_that_they_are_parts_of() -> None:
     assert second.inputs[0] is first.id
 
 
-def test_the_form_is_the_contract() -> None:
+def test_the_form_is_the_contract():
     form = graph_to_dict(GRAPH)
     head = ["format", "version", "architecture_hash", "traced_batch", "route", "notes"]
     assert list(form) == [*head, "nodes", "subgraphs"]
@@ -106,7 +106,7 @@ def of_arguments(arguments: Any) -> dict[str, Any]:
     ],
     ids=str,
 )  # fmt: skip
-def test_arguments_survive_json_text_as_they_are(value: Any) -> None:
+def test_arguments_survive_json_text_as_they_are(value):
     graph = graph_from_dict(of_arguments({"value": value}))
     assert json.dumps(graph.nodes[2].arguments) == json.dumps({"value": value})
     again = json.loads(graph_to_text(graph))["nodes"][2]["arguments"]
@@ -114,7 +114,7 @@ def test_arguments_survive_json_text_as_they_are(value: Any) -> None:
     assert graph_from_dict(graph_to_dict(graph)) == graph
 
 
-def test_equal_arguments_of_other_types_stay_apart() -> None:
+def test_equal_arguments_of_other_types_stay_apart():
     form = of_arguments({"value": 1})
     form["nodes"][3]["arguments"] = {"value": 1.0}
     form["nodes"][4]["arguments"] = {"value": True}
@@ -163,7 +163,7 @@ def nested(levels: int) -> Any:
         ({"a": {"length": 1, "sha256": "0" * 63}}, "not a length and 64 hexadecimal"),
     ],
 )
-def test_arguments_that_break_the_contract_are_one_message(arguments: Any, said: str) -> None:
+def test_arguments_that_break_the_contract_are_one_message(arguments, said):
     form = graph_to_dict(GRAPH)
     form["nodes"][2]["arguments"] = arguments
     with pytest.raises(InputFault, match=said) as caught:
@@ -171,7 +171,7 @@ def test_arguments_that_break_the_contract_are_one_message(arguments: Any, said:
     assert "nodes[2].arguments" in str(caught.value) and len(str(caught.value)) < 500
 
 
-def test_a_node_of_too_many_arguments_is_refused() -> None:
+def test_a_node_of_too_many_arguments_is_refused():
     form = graph_to_dict(GRAPH)
     form["nodes"][2]["arguments"] = dict.fromkeys(map(str, range(100_001)))
     with pytest.raises(InputFault, match="has 100001 arguments, more than 100000"):
@@ -226,6 +226,6 @@ def test_a_node_of_too_many_arguments_is_refused() -> None:
         ({"subgraphs": {"cond": 1}}, "not an object of graphs"),
     ],
 )
-def test_a_form_that_breaks_the_contract_is_refused(change: dict[str, Any], said: str) -> None:
+def test_a_form_that_breaks_the_contract_is_refused(change, said):
     with pytest.raises(InputFault, match=said):
         graph_from_dict(graph_to_dict(GRAPH) | change)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from tests.support.hardware.driver_library import install
 from tests.support.hardware.listings import replay
 from torchsplit_core.hardware import choose_devices, discover_host
-from torchsplit_core.hardware.cuda_causes import Cause, CudaFacts, cause_of, cuda_facts, cuda_fault, is_stale
+from torchsplit_core.hardware.cuda_causes import CudaFacts, cause_of, cuda_facts, cuda_fault, is_stale
 
 WORKS = CudaFacts(
     built_for="13.0",
@@ -43,21 +42,19 @@ WORKS = CudaFacts(
         ({"visible": "0", "nodes": ()}, "unknown", "CUDA still refuses"),
     ],
 )
-def test_every_cause_is_told_in_its_own_words(changed: dict[str, object], cause: Cause, said: str) -> None:
+def test_every_cause_is_told_in_its_own_words(changed, cause, said):
     facts = replace(WORKS, **changed)  # type: ignore[arg-type]
     assert cause_of(facts) == cause
     fault = cuda_fault(facts, "mig:MIG-a")
     assert said in str(fault) and str(fault).startswith("device: 'mig:MIG-a' cannot be used: ")
 
 
-def test_the_beginning_of_a_uuid_is_enough_and_an_index_is_never_stale() -> None:
+def test_the_beginning_of_a_uuid_is_enough_and_an_index_is_never_stale():
     assert not is_stale("MIG-", ("MIG-a",)) and is_stale("MIG-b", ("MIG-a",))
     assert not is_stale("7", ()) and not is_stale("", ()) and not is_stale(None, ())
 
 
-def test_the_facts_of_an_instance_are_its_uuid_and_nodes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_facts_of_an_instance_are_its_uuid_and_nodes(tmp_path, monkeypatch):
     listing = replay(tmp_path, "a100_40gb_two_halves.json")
     device = choose_devices("mig", discover_host(listing))[0]
     install(monkeypatch, listing)
@@ -75,7 +72,7 @@ def test_the_facts_of_an_instance_are_its_uuid_and_nodes(
     assert cause_of(found) == "no_capability"
 
 
-def test_without_a_driver_the_facts_have_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_driver_the_facts_have_its_words(tmp_path, monkeypatch):
     import pynvml
 
     def fail() -> None:
@@ -86,9 +83,7 @@ def test_without_a_driver_the_facts_have_its_words(tmp_path: Path, monkeypatch: 
     assert found.driver_words is not None and cause_of(found) == "no_driver"
 
 
-def test_a_stale_variable_is_told_where_a_device_is_chosen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stale_variable_is_told_where_a_device_is_chosen(tmp_path, monkeypatch):
     host = discover_host(replay(tmp_path, "a100_40gb_two_halves.json"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-00000000-0000-0000-0000-000000000000")
     with pytest.raises(ValueError, match="names nothing that is here: an instance that is made anew"):

@@ -65,7 +65,7 @@ def fake_nvml(*, works: bool = True, gpus: int = 1, mig: bool = True) -> ModuleT
     return nvml
 
 
-def test_no_driver_is_a_calm_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_driver_is_a_calm_answer(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(works=False))
     report = discover_host()
     assert report.gpus == ()
@@ -73,12 +73,12 @@ def test_no_driver_is_a_calm_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert report.cpu_cores >= 1 and report.cpu_name
 
 
-def test_driver_without_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_driver_without_gpus(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(gpus=0))
     assert discover_host().message.startswith("No GPU")
 
 
-def test_gpu_with_mig_instances(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_with_mig_instances(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(gpus=2))
     report = discover_host()
     assert len(report.gpus) == 2
@@ -91,18 +91,18 @@ def test_gpu_with_mig_instances(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def test_gpu_without_mig(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_without_mig(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(mig=False))
     gpu = discover_host().gpus[0]
     assert gpu.mig_enabled is None and gpu.instances == ()
 
 
-def test_this_machine_is_read_without_a_stand_in() -> None:
+def test_this_machine_is_read_without_a_stand_in():
     report = discover_host()
     assert report.message.startswith("No GPU") == (report.gpus == ())
 
 
-def test_a_lost_gpu_does_not_hide_the_others() -> None:
+def test_a_lost_gpu_does_not_hide_the_others():
     listing = ReplayNvml(Path(__file__).parent / "data" / "a100_40gb_whole_and_empty.json")
 
     class FirstLost:

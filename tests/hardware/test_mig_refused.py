@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,9 +38,7 @@ def lost(data: dict[str, Any]) -> None:
         (lost, "GPU is lost"),
     ],
 )
-def test_refused_before_anything_changes(
-    change: Callable[[dict[str, Any]], object], said: str, tmp_path: Path
-) -> None:
+def test_refused_before_anything_changes(change, said, tmp_path):
     nvml = replay(tmp_path, "a30_three_slices.json", change)
     before = nvml.path.read_bytes()
     with (
@@ -53,7 +49,7 @@ def test_refused_before_anything_changes(
     assert nvml.path.read_bytes() == before and not (tmp_path / "j").exists()
 
 
-def test_refused_without_consent_with_the_commands(tmp_path: Path) -> None:
+def test_refused_without_consent_with_the_commands(tmp_path):
     nvml = replay(tmp_path, "a30_three_slices.json")
     before = nvml.path.read_bytes()
     with (
@@ -66,7 +62,7 @@ def test_refused_without_consent_with_the_commands(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("profiles", [[], ["4g.24gb", "1g.6gb"], ["3g.40gb"]])
-def test_slices_that_do_not_fit_are_refused(profiles: list[str], tmp_path: Path) -> None:
+def test_slices_that_do_not_fit_are_refused(profiles, tmp_path):
     nvml = replay(tmp_path, "a30_three_slices.json")
     with (
         pytest.raises(InputFault, match="A30-24GB"),
@@ -76,7 +72,7 @@ def test_slices_that_do_not_fit_are_refused(profiles: list[str], tmp_path: Path)
     assert layout(nvml) == A30
 
 
-def test_commands_enable_create_remove_and_disable(tmp_path: Path) -> None:
+def test_commands_enable_create_remove_and_disable(tmp_path):
     nvml = replay(tmp_path, "a100_40gb_whole_and_empty.json")
     lines = slice_commands(read_gpu(nvml, 0), ["1g.5gb", "3g.20gb"])
     assert lines[0].startswith("#") and "Untested on hardware" in lines[0]
@@ -92,13 +88,13 @@ def test_commands_enable_create_remove_and_disable(tmp_path: Path) -> None:
     assert not any("-mig" in line for line in enabled) and "-i 1 -cgi 7g.40gb:0 -C" in " ".join(enabled)
 
 
-def test_commands_put_former_instances_back(tmp_path: Path) -> None:
+def test_commands_put_former_instances_back(tmp_path):
     lines = slice_commands(read_gpu(replay(tmp_path, "a30_three_slices.json"), 0), ["4g.24gb"])
     text = "\n".join(lines)
     assert text.index("-lgi") < text.index("-dci") < text.index("-dgi") < text.index("-cgi 4g.24gb:0 -C")
     assert lines[-1] == "sudo nvidia-smi mig -i 0 -cgi 2g.12gb,1g.6gb,1g.6gb -C"
 
 
-def test_commands_for_a_gpu_without_mig_are_refused(tmp_path: Path) -> None:
+def test_commands_for_a_gpu_without_mig_are_refused(tmp_path):
     with pytest.raises(InputFault, match="T4 is not in the catalogue"):
         slice_commands(read_gpu(replay(tmp_path, "t4_without_mig.json"), 0), ["1g.5gb"])

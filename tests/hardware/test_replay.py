@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ def empty(data: dict[str, Any]) -> None:
     data["gpus"][0]["instances"] = []
 
 
-def test_the_a30_is_as_its_transcript_lists_it() -> None:
+def test_the_a30_is_as_its_transcript_lists_it():
     """nvidia-smi mig -lgi and -L of the transcript: profile id, instance id, start:size, UUIDs in order."""
     nvml = ReplayNvml(DATA / "a30_three_slices.json")
     assert [(i.profile, i.profile_id, i.id, i.start, i.size) for i in nvml.gpu_instances(0)] == [
@@ -39,13 +38,13 @@ def test_the_a30_is_as_its_transcript_lists_it() -> None:
     assert (first.sm_count, first.name) == (28, "NVIDIA A30 MIG 2g.12gb")
 
 
-def test_a_replay_never_passes_for_this_machine() -> None:
+def test_a_replay_never_passes_for_this_machine():
     nvml = ReplayNvml(DATA / "h100_nvl_four_slices.json")
     assert str(nvml.origin).startswith("Replayed listing, not this machine's GPU")
     assert discover_host(nvml).message.endswith(str(nvml.origin))
 
 
-def test_the_variable_reaches_another_process(tmp_path: Path) -> None:
+def test_the_variable_reaches_another_process(tmp_path):
     nvml = replay(tmp_path, "a30_three_slices.json")
     program = (
         "from torchsplit_core.hardware import discover_host, open_nvml\n"
@@ -62,7 +61,7 @@ def test_the_variable_reaches_another_process(tmp_path: Path) -> None:
     assert [device.profile for device in nvml.mig_devices(0)] == ["1g.6gb", "1g.6gb"]
 
 
-def test_the_variable_here_and_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_variable_here_and_without_it(monkeypatch):
     monkeypatch.setenv(REPLAY_VARIABLE, str(DATA / "t4_without_mig.json"))
     assert [gpu.name for gpu in discover_host().gpus] == ["Tesla T4"]
     with open_nvml() as nvml:
@@ -71,7 +70,7 @@ def test_the_variable_here_and_without_it(monkeypatch: pytest.MonkeyPatch) -> No
     assert "Tesla T4" not in {gpu.name for gpu in discover_host().gpus}
 
 
-def test_every_legal_layout_can_be_made_and_removed(tmp_path: Path) -> None:
+def test_every_legal_layout_can_be_made_and_removed(tmp_path):
     nvml = replay(tmp_path, "a30_three_slices.json", empty)
     kind = gpu_type("A30-24GB")
     layouts = legal_layouts(kind)
@@ -100,9 +99,7 @@ def test_every_legal_layout_can_be_made_and_removed(tmp_path: Path) -> None:
         (99, 0, 1, "other"),
     ],
 )
-def test_what_cannot_stand_there_is_refused(
-    profile_id: int, start: int, size: int, kind: str, tmp_path: Path
-) -> None:
+def test_what_cannot_stand_there_is_refused(profile_id, start, size, kind, tmp_path):
     nvml = replay(tmp_path, "a30_three_slices.json")
     before = nvml.path.read_bytes()
     with pytest.raises(NvmlFault) as found:
@@ -111,7 +108,7 @@ def test_what_cannot_stand_there_is_refused(
     assert nvml.path.read_bytes() == before
 
 
-def test_an_instance_in_use_and_one_with_a_compute_instance_stay(tmp_path: Path) -> None:
+def test_an_instance_in_use_and_one_with_a_compute_instance_stay(tmp_path):
     def busy(data: dict[str, Any]) -> None:
         data["gpus"][0]["processes"] = [{"pid": 4711, "gpu_instance": 3}]
 
@@ -128,7 +125,7 @@ def test_an_instance_in_use_and_one_with_a_compute_instance_stay(tmp_path: Path)
     assert [item.id for item in nvml.gpu_instances(0)] == [3, 2]
 
 
-def test_without_rights_it_reads_devices_but_changes_nothing(tmp_path: Path) -> None:
+def test_without_rights_it_reads_devices_but_changes_nothing(tmp_path):
     def no_rights(data: dict[str, Any]) -> None:
         data["permission"] = False
 
@@ -174,18 +171,14 @@ def broken(**values: Any) -> Callable[[dict[str, Any]], None]:
         broken(processes=[{"pid": "x", "gpu_instance": None}]),
     ],
 )
-def test_a_listing_that_is_none_is_refused_with_its_name(
-    change: Callable[[dict[str, Any]], object], tmp_path: Path
-) -> None:
+def test_a_listing_that_is_none_is_refused_with_its_name(change, tmp_path):
     with pytest.raises(InputFault, match=REPLAY_VARIABLE) as found:
         replay(tmp_path, "a30_three_slices.json", change)
     assert "a30_three_slices.json" in str(found.value)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "null", "[" * 100_000])
-def test_a_file_that_is_no_listing_is_refused(
-    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_no_listing_is_refused(text, tmp_path, monkeypatch):
     path = tmp_path / "listing.json"
     path.write_text(text)
     monkeypatch.setenv(REPLAY_VARIABLE, str(path))
@@ -196,7 +189,7 @@ def test_a_file_that_is_no_listing_is_refused(
         discover_host()
 
 
-def test_a_key_that_stands_twice_is_named(tmp_path: Path) -> None:
+def test_a_key_that_stands_twice_is_named(tmp_path):
     nvml = replay(tmp_path, "a30_three_slices.json")
     nvml.path.write_text(nvml.path.read_text().replace('"mig":', '"mig": "off", "mig":', 1))
     with pytest.raises(InputFault, match="the key 'mig' stands twice in one object"):

@@ -34,7 +34,7 @@ run_limited("tests.support.isolation.targets:daemons", json.loads(sys.argv[1]), 
         ("wait", "still running"),
     ],
 )
-def test_no_daemon_outlives_its_child(level: str, end: str, said: str) -> None:
+def test_no_daemon_outlives_its_child(level, end, said):
     name = mark()
     heard: list[str] = []
 
@@ -55,7 +55,7 @@ def test_no_daemon_outlives_its_child(level: str, end: str, said: str) -> None:
     assert heard == ["three of them"] and running(name) == []
 
 
-def test_a_cancelled_call_leaves_no_daemon(level: str) -> None:
+def test_a_cancelled_call_leaves_no_daemon(level):
     name = mark()
 
     def stop(share: float, text: str) -> None:
@@ -82,7 +82,7 @@ def calling(arguments: dict[str, str]) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM])
-def test_a_killed_caller_takes_all_of_it_along(level: str, sign: signal.Signals) -> None:
+def test_a_killed_caller_takes_all_of_it_along(level, sign):
     name = mark()
     caller = calling({"mark": name, "end": "wait"})
     try:
@@ -100,7 +100,7 @@ def own_children() -> set[int]:
     return set(map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()))
 
 
-def test_a_killed_supervisor_takes_all_of_it_along_in_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_supervisor_takes_all_of_it_along_in_namespaces(monkeypatch):
     monkeypatch.setenv("TORCHSPLIT_ISOLATION", "namespaces")
     name, before = mark(), own_children()
 

@@ -57,7 +57,7 @@ def reached(outcomes: dict[str, str]) -> dict[str, str]:
     return {name: outcome for name, outcome in outcomes.items() if outcome.startswith(GOT)}
 
 
-def test_no_file_outside_is_read_or_changed(holding: str, tmp_path: Path) -> None:
+def test_no_file_outside_is_read_or_changed(holding, tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("the secret")
     outcomes = escape(
@@ -76,9 +76,7 @@ def test_no_file_outside_is_read_or_changed(holding: str, tmp_path: Path) -> Non
     assert secret.read_text() == "the secret" and os.listdir(tmp_path) == ["secret"]
 
 
-def test_in_a_tree_of_its_own_only_what_was_bound_has_a_name(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_in_a_tree_of_its_own_only_what_was_bound_has_a_name(monkeypatch, tmp_path):
     monkeypatch.setenv("TORCHSPLIT_ISOLATION", "namespaces")
     for name in ("given", "kept"):
         (tmp_path / name).write_text(name)
@@ -137,7 +135,7 @@ def servers(tmp_path: Path) -> Iterator[dict[str, Any]]:
             server.shutdown(socket.SHUT_RDWR) if server is not udp else None
 
 
-def test_no_server_is_reached_that_the_level_says_it_holds(level: str, servers: dict[str, Any]) -> None:
+def test_no_server_is_reached_that_the_level_says_it_holds(level, servers):
     found = set(reached(escape("try_network", **servers)))
     abi = isolation_level().landlock_abi
     everything = {"tcp", "listen", "abstract", "udp", "named"}
@@ -150,7 +148,7 @@ def test_no_server_is_reached_that_the_level_says_it_holds(level: str, servers: 
         assert found == everything - closed
 
 
-def test_no_socket_of_a_family_that_no_namespace_holds_can_be_made(level: str) -> None:
+def test_no_socket_of_a_family_that_no_namespace_holds_can_be_made(level):
     found = escape("try_sockets")
     held = isolation_level().sockets_held
     assert found["a pair"] == GOT + "b'hello'"
@@ -164,7 +162,7 @@ def test_no_socket_of_a_family_that_no_namespace_holds_can_be_made(level: str) -
         assert found["unix"].startswith(GOT) and found["udp"].startswith(GOT)
 
 
-def test_no_process_outside_is_read_traced_or_signalled(holding: str) -> None:
+def test_no_process_outside_is_read_traced_or_signalled(holding):
     token = f"token-{uuid.uuid4().hex}"
     outcomes = called_by_another(
         "tests.support.isolation.escapes:try_processes",
@@ -192,7 +190,7 @@ def test_no_process_outside_is_read_traced_or_signalled(holding: str) -> None:
     assert Path("/proc/sys/kernel/pid_max").read_text().strip() == host
 
 
-def test_the_same_tries_succeed_without_isolation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_same_tries_succeed_without_isolation(monkeypatch, tmp_path):
     """Else a try that fails for another reason would pass for isolation."""
     monkeypatch.setenv("TORCHSPLIT_ISOLATION", "limits")
     (tmp_path / "secret").write_text("the secret")
@@ -215,7 +213,7 @@ def test_the_same_tries_succeed_without_isolation(monkeypatch: pytest.MonkeyPatc
     assert {"signal", "limits", "keys"} | ({"environment"} if os.geteuid() else set()) <= set(reached(found))
 
 
-def test_what_a_call_names_is_open_and_nothing_beside_it(holding: str, tmp_path: Path) -> None:
+def test_what_a_call_names_is_open_and_nothing_beside_it(holding, tmp_path):
     for name in ("given", "beside", "changeable"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text(name)
@@ -234,9 +232,7 @@ def test_what_a_call_names_is_open_and_nothing_beside_it(holding: str, tmp_path:
     assert (tmp_path / "changeable" / "new").read_text() == "x"
 
 
-def test_paths_of_the_environment_are_open_to_every_child(
-    holding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_paths_of_the_environment_are_open_to_every_child(holding, tmp_path, monkeypatch):
     (tmp_path / "weights").write_text("weights")
     monkeypatch.setenv("TORCHSPLIT_READABLE", str(tmp_path / "weights"))
     path = str(tmp_path / "weights")
@@ -246,7 +242,7 @@ def test_paths_of_the_environment_are_open_to_every_child(
         run_limited("tests.support.isolation.escapes:read", {"paths": [path]})
 
 
-def test_where_the_packages_lie_in_the_home_only_they_are_open(holding: str) -> None:
+def test_where_the_packages_lie_in_the_home_only_they_are_open(holding):
     paths = [str(ROOT / "README.md"), str(ROOT / "torchsplit_core" / "__init__.py")]
     found = called_by_another(
         "torchsplit_core.isolation.cost:report_setup_s", {}, HOME=str(ROOT), TORCHSPLIT_ISOLATION=holding
@@ -260,9 +256,7 @@ def test_where_the_packages_lie_in_the_home_only_they_are_open(holding: str) -> 
     assert [seen[path].startswith(GOT) for path in paths] == [False, True]
 
 
-def test_in_namespaces_locks_between_processes_work_and_their_memory_is_the_childs_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_in_namespaces_locks_between_processes_work_and_their_memory_is_the_childs_own(monkeypatch):
     monkeypatch.setenv("TORCHSPLIT_ISOLATION", "namespaces")
     ours = SharedMemory(create=True, size=16)
     try:
@@ -273,7 +267,7 @@ def test_in_namespaces_locks_between_processes_work_and_their_memory_is_the_chil
         ours.unlink()
 
 
-def test_a_fault_of_isolation_names_the_way_to_open_a_path(holding: str) -> None:
+def test_a_fault_of_isolation_names_the_way_to_open_a_path(holding):
     with pytest.raises(InputFault, match=r"--read PATH .*TORCHSPLIT_READABLE"):
         run_limited(
             "tests.support.isolation.targets:read_elsewhere",

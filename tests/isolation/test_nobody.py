@@ -17,7 +17,7 @@ pytestmark = pytest.mark.torch
 
 
 @pytest.mark.repeated
-def test_a_user_without_rights_profiles_exports_and_runs_at_each_level() -> None:
+def test_a_user_without_rights_profiles_exports_and_runs_at_each_level():
     with tempfile.TemporaryDirectory(prefix="torchsplit-tests-") as folder:
         Path(folder).chmod(0o755)
         done = subprocess.run(

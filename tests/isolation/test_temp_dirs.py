@@ -41,7 +41,7 @@ def aged(path: Path, seconds: float) -> Path:
     return path
 
 
-def test_a_room_is_private_names_its_owner_and_goes(temporary: Path) -> None:
+def test_a_room_is_private_names_its_owner_and_goes(temporary):
     with private_temp_dir() as room:
         assert room.parent == temporary and room.stat().st_mode & 0o777 == 0o700
         found = re.fullmatch(NAME, room.name)
@@ -51,7 +51,7 @@ def test_a_room_is_private_names_its_owner_and_goes(temporary: Path) -> None:
     assert list(temporary.iterdir()) == []
 
 
-def test_the_room_of_a_killed_process_is_swept_and_that_of_a_living_one_is_not(temporary: Path) -> None:
+def test_the_room_of_a_killed_process_is_swept_and_that_of_a_living_one_is_not(temporary):
     environment = os.environ | {"TMPDIR": str(temporary)}
     with subprocess.Popen(
         [sys.executable, "-c", OWNER], env=environment, stdout=subprocess.PIPE, text=True
@@ -64,7 +64,7 @@ def test_the_room_of_a_killed_process_is_swept_and_that_of_a_living_one_is_not(t
         assert room.exists() and remove_stale_temp_dirs() == 1 and not room.exists()
 
 
-def test_a_later_process_with_the_owners_number_does_not_keep_its_room(temporary: Path) -> None:
+def test_a_later_process_with_the_owners_number_does_not_keep_its_room(temporary):
     with private_temp_dir() as room:
         found = re.fullmatch(NAME, room.name)
         assert found is not None
@@ -72,9 +72,7 @@ def test_a_later_process_with_the_owners_number_does_not_keep_its_room(temporary
         assert remove_stale_temp_dirs() == 1 and list(temporary.iterdir()) == [room]
 
 
-def test_what_is_not_certainly_rubbish_stays(
-    temporary: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_what_is_not_certainly_rubbish_stays(temporary, tmp_path_factory):
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     kept = aged(elsewhere / "kept", 10 * FOREIGN_STALE_S)
     stay = [
@@ -97,9 +95,7 @@ def test_what_is_not_certainly_rubbish_stays(
     assert set(temporary.iterdir()) == {*stay, link} and (kept / "upload.pt2").exists()
 
 
-def test_a_room_goes_however_deep_and_closed_it_is_and_no_link_is_followed(
-    temporary: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_room_goes_however_deep_and_closed_it_is_and_no_link_is_followed(temporary, tmp_path_factory):
     outside = tmp_path_factory.mktemp("outside")
     (outside / "kept").write_text("kept")
     outside.chmod(0o750)

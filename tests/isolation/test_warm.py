@@ -33,9 +33,7 @@ def ask(function: str, **arguments: Any) -> Any:
     return run_limited(f"{TARGETS}:{function}", arguments, subject="the model", limits=Limits(wall_s=60))
 
 
-def test_a_warm_child_stands_as_a_cold_one_does(
-    level: str, warm: Switch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_warm_child_stands_as_a_cold_one_does(level, warm, monkeypatch):
     monkeypatch.setenv("TORCHSPLIT_TEST_SECRET", "hush")
     found = []
     for on in (False, True):
@@ -47,7 +45,7 @@ def test_a_warm_child_stands_as_a_cold_one_does(
 
 
 @pytest.mark.parametrize("function", ["fault", "error", "leave", "crash"])
-def test_a_warm_child_that_fails_or_leaves_is_told_as_a_cold_one_is(function: str, warm: Switch) -> None:
+def test_a_warm_child_that_fails_or_leaves_is_told_as_a_cold_one_is(function, warm):
     told = []
     for on in (False, True):
         warm(on)
@@ -57,7 +55,7 @@ def test_a_warm_child_that_fails_or_leaves_is_told_as_a_cold_one_is(function: st
     assert told[0] == told[1]
 
 
-def test_a_warm_child_ends_with_its_time_and_leaves_nothing(warm: Switch) -> None:
+def test_a_warm_child_ends_with_its_time_and_leaves_nothing(warm):
     warm(True)
     name = mark()
     with pytest.raises(InputFault, match=r"still running after 1\.5 s"):

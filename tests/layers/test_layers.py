@@ -177,12 +177,12 @@ def faults(path: Path) -> list[str]:
     return found
 
 
-def test_every_room_has_a_layer() -> None:
+def test_every_room_has_a_layer():
     rooms = {room_of(path) for path in sources()}
     assert rooms - {"sample_models"} <= set(LAYER)
 
 
-def test_a_folder_is_a_room_not_a_prefix() -> None:
+def test_a_folder_is_a_room_not_a_prefix():
     crowded, prefixed = [], []
     for folder in {path.parent for path in sources()}:
         modules = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
@@ -194,7 +194,7 @@ def test_a_folder_is_a_room_not_a_prefix() -> None:
     assert (crowded, prefixed) == ([], [])
 
 
-def test_imports_run_downward() -> None:
+def test_imports_run_downward():
     assert [fault for path in sources() for fault in faults(path)] == []
 
 
@@ -253,14 +253,14 @@ def circles(graph: dict[str, set[str]]) -> list[set[str]]:
 @pytest.mark.parametrize(("package", "least", "one"), [
     ("torchsplit_core", 500, "torchsplit_core.values"), ("app", 200, "app.shell.frame"),
 ])  # fmt: skip
-def test_no_modules_import_each_other_in_a_circle(package: str, least: int, one: str) -> None:
+def test_no_modules_import_each_other_in_a_circle(package, least, one):
     modules, graph = arrows(package)
     assert sum(map(len, graph.values())) > least and one in modules
     assert circles(graph) == []
 
 
 @pytest.mark.parametrize("package", ["torchsplit_core", "app"])
-def test_no_folders_import_each_other_in_a_circle(package: str) -> None:
+def test_no_folders_import_each_other_in_a_circle(package):
     modules, graph = arrows(package)
     folders: dict[str, set[str]] = {}
     for name, targets in graph.items():
@@ -290,13 +290,13 @@ def upward(graph: dict[str, set[str]]) -> list[str]:
     ]
 
 
-def test_the_app_imports_downward_and_no_page_another() -> None:
+def test_the_app_imports_downward_and_no_page_another():
     modules, graph = arrows("app")
     assert {app_room(module) for module in modules if module != "app"} == set(APP_LAYER)
     assert upward(graph) == []
 
 
-def test_an_import_of_another_page_is_found() -> None:
+def test_an_import_of_another_page_is_found():
     graph = {
         "app.plans.sweep.tab": {"app.plans.summary", "app.shell.frame", "app.models.graph.tables"},
         "app.models.page": {"app.models.upload", "app.models.graph.page"},
@@ -311,7 +311,7 @@ def test_an_import_of_another_page_is_found() -> None:
     ]
 
 
-def test_the_search_for_circles_finds_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_search_for_circles_finds_one(tmp_path, monkeypatch):
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"d", "a"}}) == [{"b", "c"}]
     folder = tmp_path / "torchsplit_core" / "planning"
     folder.mkdir(parents=True)
@@ -325,7 +325,7 @@ def test_the_search_for_circles_finds_one(tmp_path: Path, monkeypatch: pytest.Mo
     ]
 
 
-def test_the_check_itself_finds_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_itself_finds_a_fault(tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
     bad = tmp_path / "torchsplit_core" / "planning" / "bad.py"
     bad.parent.mkdir(parents=True)
@@ -335,7 +335,7 @@ def test_the_check_itself_finds_a_fault(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(faults(bad)) == 3
 
 
-def test_planning_starts_without_torch() -> None:
+def test_planning_starts_without_torch():
     program = (
         "import sys, torchsplit_core, torchsplit_core.values, torchsplit_core.planning, torchsplit_core.workflow, "
         "torchsplit_core.cli; sys.exit('torch' in sys.modules)"
@@ -343,7 +343,7 @@ def test_planning_starts_without_torch() -> None:
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
 
 
-def test_public_names_resolve() -> None:
+def test_public_names_resolve():
     import torchsplit_core
 
     for name in torchsplit_core.__all__:

@@ -38,7 +38,7 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def test_names_that_say_nothing_become_fewer() -> None:
+def test_names_that_say_nothing_become_fewer():
     for folders, most in (
         (("torchsplit_core", "app", "pages"), VAGUE),
         (("tests", "benchmarks"), VAGUE_IN_TESTS),
@@ -47,12 +47,12 @@ def test_names_that_say_nothing_become_fewer() -> None:
         assert {name: names[name] for name in most if names[name] > most[name]} == {}, folders
 
 
-def test_every_way_to_bind_a_name_is_counted() -> None:
+def test_every_way_to_bind_a_name_is_counted():
     text = "def found(told, *kept, own=0):\n    for one in [here := 1]:\n        self.found = one\n"
     assert bound(ast.parse(text)) == {"found": 2, "told": 1, "kept": 1, "own": 1, "one": 1, "here": 1}
 
 
-def test_a_class_has_a_name_that_no_other_room_uses() -> None:
+def test_a_class_has_a_name_that_no_other_room_uses():
     rooms = defaultdict(set)
     for path in modules("torchsplit_core", "app"):
         room = path.relative_to(ROOT).parts[:2]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -66,7 +65,7 @@ def listed(tree: ast.Module) -> list[str]:
 
 
 @pytest.mark.parametrize("path", OFFERING, ids=lambda path: path.parent.name)
-def test_the_table_says_what_type_checkers_read(path: Path) -> None:
+def test_the_table_says_what_type_checkers_read(path):
     tree = ast.parse(path.read_text())
     found = offered(tree)
     assert found and found == declared(tree, ".".join(path.parent.relative_to(ROOT).parts))
@@ -75,7 +74,7 @@ def test_the_table_says_what_type_checkers_read(path: Path) -> None:
     assert not beside & set(found), "once loaded, the module would stand in the name's place"
 
 
-def test_a_name_loads_its_module_alone_and_an_unknown_one_is_refused() -> None:
+def test_a_name_loads_its_module_alone_and_an_unknown_one_is_refused():
     program = (
         "import sys; from torchsplit_core.values import InputFault\n"
         "told = [name for name in sys.modules if name.startswith('torchsplit_core.values.')]\n"

@@ -59,7 +59,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, torch.nn.
     return parts, client, model
 
 
-def test_the_command_writes_the_candidate_asked_for(bert: Any) -> None:
+def test_the_command_writes_the_candidate_asked_for(bert):
     parts, _, _ = bert
     _, manifest = read_file(parts / MANIFEST, expected="torchsplit.stages")
     _, cuts = read_file(parts.parent / "cuts.json", expected="torchsplit.partition")
@@ -75,7 +75,7 @@ def test_the_command_writes_the_candidate_asked_for(bert: Any) -> None:
     assert {value.name for value in manifest.stages[0].outputs} <= first
 
 
-def test_a_fresh_process_runs_the_files_alone_to_the_bit(bert: Any, tmp_path: Path) -> None:
+def test_a_fresh_process_runs_the_files_alone_to_the_bit(bert, tmp_path):
     parts, client, model = bert
     inputs = {batch: example_arguments(client, batch)[0] for batch in (1, 4, 7)}
     torch.save(inputs, tmp_path / "inputs")
@@ -87,7 +87,7 @@ def test_a_fresh_process_runs_the_files_alone_to_the_bit(bert: Any, tmp_path: Pa
             assert_same(found[batch], model(*args))
 
 
-def test_each_part_is_a_pt2_that_traces_with_a_free_batch(bert: Any) -> None:
+def test_each_part_is_a_pt2_that_traces_with_a_free_batch(bert):
     parts, _, _ = bert
     graph = trace(str(parts / "stage1.pt2"))
     inputs = [node for node in graph.nodes if node.kind == "input"]
@@ -100,9 +100,7 @@ def copied(parts: Path, folder: Path) -> Path:
     return folder
 
 
-def test_parts_of_another_hand_need_trust_and_changed_ones_are_never_loaded(
-    bert: Any, tmp_path: Path
-) -> None:
+def test_parts_of_another_hand_need_trust_and_changed_ones_are_never_loaded(bert, tmp_path):
     parts, client, model = bert
     args = example_arguments(client, 3)[0]
     folder = copied(parts, tmp_path)
@@ -127,7 +125,7 @@ def test_parts_of_another_hand_need_trust_and_changed_ones_are_never_loaded(
 
 
 @pytest.mark.parametrize("name", ["../stage0.pt2", "/etc/passwd", "a/b.pt2", ".pt2"])
-def test_a_manifest_names_no_file_outside_its_folder(bert: Any, tmp_path: Path, name: str) -> None:
+def test_a_manifest_names_no_file_outside_its_folder(bert, tmp_path, name):
     manifest = json.loads((bert[0] / MANIFEST).read_text())
     manifest["stages"][0]["file"] = name
     (tmp_path / MANIFEST).write_text(json.dumps(manifest))
@@ -135,7 +133,7 @@ def test_a_manifest_names_no_file_outside_its_folder(bert: Any, tmp_path: Path, 
         open_stages(tmp_path, trust=True)
 
 
-def test_arguments_unlike_the_traced_ones_are_refused(bert: Any) -> None:
+def test_arguments_unlike_the_traced_ones_are_refused(bert):
     parts, client, _ = bert
     model = open_stages(parts)
     ids, mask, segments = example_arguments(client, 2)[0]
@@ -171,7 +169,7 @@ class Client:
 """
 
 
-def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_refused(tmp_path):
     _, _, program = sample_program("diamond")
     graph = graph_of(program)
     (tmp_path / "mine.txt").write_text("mine")
@@ -182,7 +180,7 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_a_cut_of_the_version_before_says_to_measure_again(tmp_path: Path) -> None:
+def test_a_cut_of_the_version_before_says_to_measure_again(tmp_path):
     _, _, program = sample_program("diamond")
     graph = graph_of(program)
     with pytest.raises(InputFault, match="by an earlier version of TorchSplit"):
@@ -194,7 +192,7 @@ def test_a_cut_of_the_version_before_says_to_measure_again(tmp_path: Path) -> No
         )
 
 
-def test_a_model_of_the_users_and_a_pt2_need_trust_and_keep_their_keywords(bert: Any, tmp_path: Path) -> None:
+def test_a_model_of_the_users_and_a_pt2_need_trust_and_keep_their_keywords(bert, tmp_path):
     (tmp_path / "net.py").write_text(CLIENT)
     source = f"{tmp_path / 'net.py'}:Client"
     graph = graph_of(program_of(source, trust=True)[2])
@@ -250,9 +248,7 @@ def test_a_model_of_the_users_and_a_pt2_need_trust_and_keep_their_keywords(bert:
         ),
     ],
 )
-def test_the_command_refuses_what_cannot_be_exported(
-    arguments: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_refuses_what_cannot_be_exported(arguments, told, tmp_path, capsys):
     filled = [text.format(root=ROOT, out=tmp_path / "out") for text in arguments]
     assert main(["partition", *filled]) == 2
     assert told in capsys.readouterr().err and not (tmp_path / "out").exists()

@@ -19,7 +19,7 @@ from torchsplit_core.pictures.colours import (
 )
 
 
-def test_a_model_keeps_its_colour_and_names_may_repeat() -> None:
+def test_a_model_keeps_its_colour_and_names_may_repeat():
     names = [f"m{i}" for i in range(15)]
     colours = model_colours(names)
     assert list(colours) == names
@@ -64,14 +64,14 @@ SIGHT = {
 
 
 @pytest.mark.parametrize("sight", SIGHT)
-def test_colours_stay_apart_for_everyone(sight: str) -> None:
+def test_colours_stay_apart_for_everyone(sight):
     seen = [cielab(np.clip(SIGHT[sight] @ linear(colour), 0, 1)) for colour in PALETTE]
     least = min(float(np.linalg.norm(a - b)) for a, b in combinations(seen, 2))
     assert least > (24 if sight == "usual" else 13)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_text_on_every_fill_has_enough_contrast(theme: str) -> None:
+def test_text_on_every_fill_has_enough_contrast(theme):
     config = tomllib.loads(Path(".streamlit/config.toml").read_text())["theme"][theme]
     plane = {
         name: np.array([int(config[name][i : i + 2], 16) for i in (1, 3, 5)]) / 255

@@ -27,7 +27,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_names_are_only_text(name: str) -> None:
+def test_hostile_names_are_only_text(name):
     outcome = plan(
         gpu(name, A100, cut("3g.40gb", 0, tenant(name)), cut("1g.10gb", 4, tenant(name, stage=name)))
     )
@@ -40,7 +40,7 @@ def test_hostile_names_are_only_text(name: str) -> None:
     assert "\u202e" not in ElementTree.tostring(card, encoding="unicode")
 
 
-def test_no_name_can_end_the_html_early() -> None:
+def test_no_name_can_end_the_html_early():
     """Markdown ends a block of HTML at a blank line and would interpret what follows."""
     name = "a\n\n# heading <b>\r\n\u2028\u2029**x**"
     outcome = plan(gpu(name, A100, cut("7g.80gb", 0, tenant(name, stage=name, variant=name))))
@@ -49,7 +49,7 @@ def test_no_name_can_end_the_html_early() -> None:
     assert text.startswith("<div")
 
 
-def test_marked_slices_are_framed_with_their_word_and_part_equal_gpus() -> None:
+def test_marked_slices_are_framed_with_their_word_and_part_equal_gpus():
     base = solved()
     twice = replace(base, gpus=(base.gpus[0], replace(base.gpus[0], id="gpu1")))
     assert fleet_svg(twice, {}).count("× 2") == 1 and 'class="mark"' not in fleet_svg(twice, {})
@@ -58,7 +58,7 @@ def test_marked_slices_are_framed_with_their_word_and_part_equal_gpus() -> None:
     assert "<new>" not in marked and "3g.40gb ocr whole 300" in marked and "&lt;new&gt;" in marked
 
 
-def test_a_card_of_several_opens_to_say_which() -> None:
+def test_a_card_of_several_opens_to_say_which():
     slices = (cut("7g.80gb", 0, tenant("<b>bert</b>")),)
     both = plan(gpu("gpu0", A100, *slices), gpu("gpu1", A100, *slices), gpu("gpu2", A100))
     text = fleet_svg(both, {})
@@ -66,7 +66,7 @@ def test_a_card_of_several_opens_to_say_which() -> None:
     assert "7g.80gb at slot 0: &lt;b&gt;bert&lt;/b&gt; 100" in text
 
 
-def test_places_are_named_from_left_to_right_only_where_they_are_wanted() -> None:
+def test_places_are_named_from_left_to_right_only_where_they_are_wanted():
     one = plan(gpu("a b", A100, cut("1g.10gb", 2, tenant("bert")), cut("3g.40gb", 4)))
     assert "data-place" not in fleet_svg(one, {}) and 'role="group"' not in fleet_svg(one, {})
     card = drawn(one, places=True)[0]
@@ -87,7 +87,7 @@ def test_places_are_named_from_left_to_right_only_where_they_are_wanted() -> Non
     assert places == ["0 gpu0", "4 gpu0", "5 gpu0", "6 gpu0"]
 
 
-def test_a_large_fleet_is_folded_and_can_be_searched() -> None:
+def test_a_large_fleet_is_folded_and_can_be_searched():
     gpus = [
         gpu(f"n{i // 8}/gpu{i}", A100, cut("7g.80gb", 0, tenant(f"m{i % 40}", 100.0 + i % 40)))
         for i in range(1024)
@@ -104,7 +104,7 @@ def test_a_large_fleet_is_folded_and_can_be_searched() -> None:
     assert "No GPU, slice or model has &lt;b&gt;" in nothing and 'role="img"' not in nothing
 
 
-def test_more_kinds_than_cards_have_room_for_are_a_row_each() -> None:
+def test_more_kinds_than_cards_have_room_for_are_a_row_each():
     def fleet(kinds: int) -> PlanOutcome:
         return plan(
             *(

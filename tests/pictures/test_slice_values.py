@@ -17,12 +17,12 @@ from torchsplit_core.pictures.slice_values import (
 from torchsplit_core.values import PlannedGpu
 
 
-def test_without_demands_the_load_comes_from_the_normalised_throughput() -> None:
+def test_without_demands_the_load_comes_from_the_normalised_throughput():
     loads = stage_loads(plan(gpu("g", A100, cut("7g.80gb", 0, tenant("m", 300.0))), m=4.0))
     assert loads == {("m", "whole"): pytest.approx(0.25)}
 
 
-def test_each_stage_of_a_cut_model_has_its_own_load() -> None:
+def test_each_stage_of_a_cut_model_has_its_own_load():
     stages = [tenant("m", 100.0, stage="a"), tenant("m", 100.0, stage="a"), tenant("m", 400.0, stage="b")]
     outcome = plan(gpu("g", A100, *(cut("1g.10gb", i, one) for i, one in enumerate(stages))))
     loads = stage_loads(outcome, demanding({"m": 100.0}))
@@ -44,15 +44,13 @@ def test_each_stage_of_a_cut_model_has_its_own_load() -> None:
         ([], [EmptySlots(0, 8, True)]),
     ],
 )
-def test_stranded_slots_are_told_from_those_that_could_be_cut(
-    slices: list[tuple[str, int]], expected: list[EmptySlots]
-) -> None:
+def test_stranded_slots_are_told_from_those_that_could_be_cut(slices, expected):
     found = empty_slots(catalogue()[A100], tuple(cut(profile, start) for profile, start in slices))
     runs = [EmptySlots(gap.start, gap.slots, gap.usable) for gap in found]
     assert runs == expected
 
 
-def test_gpus_whose_shares_differ_by_rounding_alone_are_one_card() -> None:
+def test_gpus_whose_shares_differ_by_rounding_alone_are_one_card():
     def whole(name: str, share: float) -> PlannedGpu:
         return gpu(name, A100, cut("7g.80gb", 0, tenant("m", 300.0 * share, share=share)))
 
@@ -63,7 +61,7 @@ def test_gpus_whose_shares_differ_by_rounding_alone_are_one_card() -> None:
     assert [group.ids for group in gpu_groups(strange)] == [("gpu0",), ("gpu1",)]
 
 
-def test_the_table_has_every_tenant_and_every_free_slice() -> None:
+def test_the_table_has_every_tenant_and_every_free_slice():
     shared = cut("4g.40gb", 0, tenant("a", share=0.25), tenant("b", share=0.5, memory_gib=None))
     rows = slice_table(plan(gpu("g", A100, cut("1g.10gb", 4), shared)), demanding({"a": 50.0, "b": 50.0}))
     assert [(row["slice"], row["model"], row["share"], row["GiB"]) for row in rows] == [
@@ -86,5 +84,5 @@ def test_the_table_has_every_tenant_and_every_free_slice() -> None:
         ((), ""),
     ],
 )
-def test_runs_of_names_are_joined(ids: tuple[str, ...], words: str) -> None:
+def test_runs_of_names_are_joined(ids, words):
     assert ranges(ids) == words

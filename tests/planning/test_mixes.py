@@ -11,13 +11,7 @@ from tests.support.paths import ROOT
 from tests.support.planning.requests import whole_model
 from torchsplit_core.planning import plan, violations
 from torchsplit_core.planning.formulation.objectives import find_any_plan
-from torchsplit_core.values import (
-    FleetEntry,
-    Objective,
-    PlanRequest,
-    Point,
-    SolverOptions,
-)
+from torchsplit_core.values import FleetEntry, Objective, PlanRequest, Point, SolverOptions
 
 DATA = ROOT / "torchsplit_core" / "profiling" / "data"
 PROFILES = {"1": "1g.10gb", "2": "2g.20gb", "3": "3g.40gb", "4": "4g.40gb", "7": "7g.80gb"}

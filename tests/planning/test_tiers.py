@@ -160,10 +160,7 @@ def test_the_check_knows_tiers():
 def two_plans() -> tuple[PlanRequest, PlanOutcome, PlanOutcome]:
     """A request with tiers, its best plan, and one whose least r is higher and whose high tier gets less."""
     rates = {"1g.6gb": 6.0, "2g.12gb": 11.0, "4g.24gb": 30.0}
-    models = (
-        simple("high", rates, demand_rps=18.0, tier=2),
-        simple("low", rates, demand_rps=6.0),
-    )
+    models = (simple("high", rates, demand_rps=18.0, tier=2), simple("low", rates, demand_rps=6.0))
     request = on_a30(*models, layouts=(("1g.6gb",) * 4, ("2g.12gb",) * 2))
     best = plan(request)
     flat = tuple(replace(model, tier=0) for model in models)
@@ -195,7 +192,7 @@ def test_plans_are_compared_by_tiers_and_not_by_the_least():
     )
 
 
-def test_tiers_are_part_of_the_question() -> None:
+def test_tiers_are_part_of_the_question():
     assert len({equivalence_hash(scarce(name)) for name in ("first", "second", "nobody")}) == 3
 
 

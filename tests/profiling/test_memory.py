@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -37,7 +36,7 @@ def chain() -> TorchGraph:
     )
 
 
-def test_a_value_lives_until_the_last_reader_of_its_views() -> None:
+def test_a_value_lives_until_the_last_reader_of_its_views():
     estimate = estimate_memory(chain(), 3)
     unit = 3 * 4
     assert estimate.weight_bytes == 40
@@ -52,7 +51,7 @@ def test_a_value_lives_until_the_last_reader_of_its_views() -> None:
 
 
 @pytest.mark.torch
-def test_parts_add_up_and_only_activations_grow_with_the_batch(make_graph: Any) -> None:
+def test_parts_add_up_and_only_activations_grow_with_the_batch(make_graph):
     client = sample_models.load("resnet50", "small")
     graph = make_graph(client.get_model(), client.get_example_inputs(2))
     small, large = estimate_memory(graph, 2), estimate_memory(graph, 8)
@@ -66,13 +65,13 @@ def test_parts_add_up_and_only_activations_grow_with_the_batch(make_graph: Any) 
     assert abs(small.weight_bytes - held) < 1000  # the counters of the batch norms are not in the graph
 
 
-def test_context_counts_on_a_gpu_alone() -> None:
+def test_context_counts_on_a_gpu_alone():
     estimate = estimate_memory(chain(), 1)
     assert estimate.instance_gib(cuda=True) - estimate.instance_gib(cuda=False) == CUDA_CONTEXT_BYTES / 2**30
 
 
 @pytest.mark.torch
-def test_a_branch_needs_more_while_it_runs(make_graph: Any) -> None:
+def test_a_branch_needs_more_while_it_runs(make_graph):
     client = sample_models.load("cond", "small")
     branch = estimate_memory(make_graph(client.get_model(), client.get_example_inputs(2)), 4)
     hidden = 4 * (4 * 16) * 4  # the thorough branch holds its hidden layer before and after the activation
@@ -96,7 +95,7 @@ def alive(*nodes: GraphNode) -> dict[str, float]:
     return {name: found / 400 for name, found in estimate_memory(graph, 1).node_peak_bytes.items()}
 
 
-def test_what_a_module_was_passed_lives_until_it_returns() -> None:
+def test_what_a_module_was_passed_lives_until_it_returns():
     """`block` reads a at its start alone, and holds it while it goes on; without modules a would be gone."""
     inside = [
         placed("b", ("a",), "block.one"),
@@ -109,7 +108,7 @@ def test_what_a_module_was_passed_lives_until_it_returns() -> None:
     assert flat == {"a": 2, "b": 3, "c": 3, "d": 3, "e": 3}
 
 
-def test_a_module_that_is_called_twice_returns_twice() -> None:
+def test_a_module_that_is_called_twice_returns_twice():
     held = alive(
         placed("a", ("x",), ""),
         placed("b", ("a",), "block"),
@@ -121,7 +120,7 @@ def test_a_module_that_is_called_twice_returns_twice() -> None:
     assert held == {"a": 2, "b": 3, "c": 4, "d": 3, "e": 3, "f": 4}
 
 
-def test_a_list_of_blocks_is_called_by_nobody_and_a_sequence_of_layers_is() -> None:
+def test_a_list_of_blocks_is_called_by_nobody_and_a_sequence_of_layers_is():
     """A list lets go of what its first block was passed; a sequence of single layers holds it to its end."""
     blocks = [
         placed("b", ("a",), "list.0.inner"),
@@ -137,7 +136,7 @@ def test_a_list_of_blocks_is_called_by_nobody_and_a_sequence_of_layers_is() -> N
     assert alive(placed("a", ("x",), ""), *layers) == {"a": 2, "b": 3, "c": 4, "d": 4, "e": 4}
 
 
-def test_an_operation_in_place_needs_no_memory_of_its_own() -> None:
+def test_an_operation_in_place_needs_no_memory_of_its_own():
     in_place = replace(op("b", "relu_", ("a",), 100), target="aten.relu_.default")
     assert alive(op("a", "relu", ("x",), 100), in_place, op("c", "relu", ("b",), 100)) == {
         "a": 2,
@@ -146,7 +145,7 @@ def test_an_operation_in_place_needs_no_memory_of_its_own() -> None:
     }
 
 
-def test_an_image_without_rows_takes_nothing() -> None:
+def test_an_image_without_rows_takes_nothing():
     def node(name: str, kind: NodeKind, shape: tuple[int | str, ...], *inputs: str) -> GraphNode:
         return GraphNode(
             name, kind, target="aten.conv2d.default", inputs=inputs, shape=shape, dtype="float32"

@@ -46,11 +46,11 @@ def row(profile: str | None, batch: int = 8, rate: float = 900.0, basis: str = "
         ("Another GPU", "1g.5gb", None),
     ],
 )
-def test_the_size_of_a_slice(gpu: str, profile: str | None, size: SliceSize | None) -> None:
+def test_the_size_of_a_slice(gpu, profile, size):
     assert slice_size(gpu, profile) == size
 
 
-def test_mig_reaches_what_its_largest_slice_has_and_never_more_than_the_gpu() -> None:
+def test_mig_reaches_what_its_largest_slice_has_and_never_more_than_the_gpu():
     with PEAKS.open(newline="") as file:
         listed = {line["gpu"]: int(line["sm_count"]) for line in csv.DictReader(file) if line["sm_count"]}
     lost = {}
@@ -63,7 +63,7 @@ def test_mig_reaches_what_its_largest_slice_has_and_never_more_than_the_gpu() ->
     assert {name: count for name, count in lost.items() if count} == {"A100-40GB": 10, "A100-80GB": 10}
 
 
-def test_emulated_sms_keep_all_bandwidth_and_failures_are_rows_of_zero() -> None:
+def test_emulated_sms_keep_all_bandwidth_and_failures_are_rows_of_zero():
     measured, emulated = (
         slice_sample(row("3g.40gb", basis=basis), "m") for basis in ("measured", "emulated")
     )
@@ -75,7 +75,7 @@ def test_emulated_sms_keep_all_bandwidth_and_failures_are_rows_of_zero() -> None
     assert slice_sample(row("9g.99gb"), "m") is None
 
 
-def test_advice_counts_slices_of_equal_sms_once_and_mig_off_as_a_size_of_its_own() -> None:
+def test_advice_counts_slices_of_equal_sms_once_and_mig_off_as_a_size_of_its_own():
     samples = [
         sample
         for place, factor in ((None, 1.0), ("7g.80gb", 0.92))

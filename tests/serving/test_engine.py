@@ -63,7 +63,7 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(asyncio.wait_for(test(), 10))
 
 
-def test_requests_that_wait_share_a_batch_and_get_their_own_rows(workers: FakeWorkers) -> None:
+def test_requests_that_wait_share_a_batch_and_get_their_own_rows(workers):
     async def test() -> None:
         async with started() as engine:
             (worker,) = workers.running
@@ -81,7 +81,7 @@ def test_requests_that_wait_share_a_batch_and_get_their_own_rows(workers: FakeWo
     run(test)
 
 
-def test_a_batch_waits_for_more_rows_but_not_longer_than_allowed(workers: FakeWorkers) -> None:
+def test_a_batch_waits_for_more_rows_but_not_longer_than_allowed(workers):
     async def test() -> None:
         async with started(serving_plan(worker_spec(max_batch=2), max_wait_ms=30.0)) as engine:
             (worker,) = workers.running
@@ -100,7 +100,7 @@ def test_a_batch_waits_for_more_rows_but_not_longer_than_allowed(workers: FakeWo
     run(test)
 
 
-def test_a_request_larger_than_a_batch_is_run_in_pieces(workers: FakeWorkers) -> None:
+def test_a_request_larger_than_a_batch_is_run_in_pieces(workers):
     async def test() -> None:
         async with started() as engine:
             (worker,) = workers.running
@@ -114,7 +114,7 @@ def test_a_request_larger_than_a_batch_is_run_in_pieces(workers: FakeWorkers) ->
     run(test)
 
 
-def test_the_first_free_worker_of_the_plan_takes_a_batch(workers: FakeWorkers) -> None:
+def test_the_first_free_worker_of_the_plan_takes_a_batch(workers):
     async def test() -> None:
         async with started(serving_plan(worker_spec(1), worker_spec(0))) as engine:
             by_id = {worker.config.spec.id: worker for worker in workers.running}
@@ -128,7 +128,7 @@ def test_the_first_free_worker_of_the_plan_takes_a_batch(workers: FakeWorkers) -
     run(test)
 
 
-def test_of_a_batch_that_fails_only_the_request_at_fault_does(workers: FakeWorkers) -> None:
+def test_of_a_batch_that_fails_only_the_request_at_fault_does(workers):
     async def test() -> None:
         async with started() as engine:
             (worker,) = workers.running
@@ -147,7 +147,7 @@ def test_of_a_batch_that_fails_only_the_request_at_fault_does(workers: FakeWorke
     run(test)
 
 
-def test_a_result_of_another_shape_is_a_fault_of_the_model(workers: FakeWorkers) -> None:
+def test_a_result_of_another_shape_is_a_fault_of_the_model(workers):
     async def test() -> None:
         async with started() as engine:
             (worker,) = workers.running
@@ -162,7 +162,7 @@ def test_a_result_of_another_shape_is_a_fault_of_the_model(workers: FakeWorkers)
     run(test)
 
 
-def test_a_dead_workers_batch_is_retried_on_the_next(workers: FakeWorkers) -> None:
+def test_a_dead_workers_batch_is_retried_on_the_next(workers):
     async def test() -> None:
         async with started() as engine:
             (worker,) = workers.running
@@ -178,7 +178,7 @@ def test_a_dead_workers_batch_is_retried_on_the_next(workers: FakeWorkers) -> No
     run(test)
 
 
-def test_a_request_that_kills_two_workers_is_not_tried_again(workers: FakeWorkers) -> None:
+def test_a_request_that_kills_two_workers_is_not_tried_again(workers):
     async def test() -> None:
         async with started() as engine:
             replies = [submit(engine, 1), submit(engine, 2)]
@@ -197,9 +197,7 @@ def test_a_request_that_kills_two_workers_is_not_tried_again(workers: FakeWorker
     run(test)
 
 
-def test_a_batch_that_stands_still_costs_its_worker(
-    workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_that_stands_still_costs_its_worker(workers, monkeypatch):
     monkeypatch.setattr(engine_module, "STUCK_DEADLINES", 0.1)
 
     async def test() -> None:
@@ -216,9 +214,7 @@ def test_a_batch_that_stands_still_costs_its_worker(
     run(test)
 
 
-def test_without_a_worker_left_requests_are_refused(
-    workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_worker_left_requests_are_refused(workers, monkeypatch):
     monkeypatch.setattr(worker_pool, "MOST_STARTS", 1)
 
     async def test() -> None:
@@ -238,7 +234,7 @@ def test_without_a_worker_left_requests_are_refused(
     run(test)
 
 
-def test_a_batch_goes_through_all_stages_together(workers: FakeWorkers) -> None:
+def test_a_batch_goes_through_all_stages_together(workers):
     plan = serving_plan(worker_spec(0), worker_spec(1, position=1), stages=("stage0", "stage1"))
 
     async def test() -> None:
@@ -258,7 +254,7 @@ def test_a_batch_goes_through_all_stages_together(workers: FakeWorkers) -> None:
     run(test)
 
 
-def test_tenants_of_a_slice_run_in_turns(workers: FakeWorkers) -> None:
+def test_tenants_of_a_slice_run_in_turns(workers):
     plan = serving_plan(
         worker_spec(0, model="a", slice_="shared"),
         worker_spec(1, model="b", slice_="shared"),
@@ -284,7 +280,7 @@ def test_tenants_of_a_slice_run_in_turns(workers: FakeWorkers) -> None:
     run(test)
 
 
-def test_limits_of_time_and_of_the_queue(workers: FakeWorkers) -> None:
+def test_limits_of_time_and_of_the_queue(workers):
     async def test() -> None:
         async with started(queue_limit=2) as engine:
             (worker,) = workers.running
@@ -303,7 +299,7 @@ def test_limits_of_time_and_of_the_queue(workers: FakeWorkers) -> None:
     run(test)
 
 
-def test_what_is_cancelled_is_not_computed(workers: FakeWorkers) -> None:
+def test_what_is_cancelled_is_not_computed(workers):
     async def test() -> None:
         async with started() as engine:
             (worker,) = workers.running
@@ -319,7 +315,7 @@ def test_what_is_cancelled_is_not_computed(workers: FakeWorkers) -> None:
     run(test)
 
 
-def test_draining_finishes_what_was_taken_and_takes_nothing_new(workers: FakeWorkers) -> None:
+def test_draining_finishes_what_was_taken_and_takes_nothing_new(workers):
     async def test() -> None:
         async with started() as engine:
             (worker,) = workers.running
@@ -338,7 +334,7 @@ def test_draining_finishes_what_was_taken_and_takes_nothing_new(workers: FakeWor
     run(test)
 
 
-def test_what_is_left_after_draining_is_refused_and_stop_ends_every_worker(workers: FakeWorkers) -> None:
+def test_what_is_left_after_draining_is_refused_and_stop_ends_every_worker(workers):
     async def test() -> None:
         plan = serving_plan(worker_spec(0, max_batch=2), worker_spec(1, max_batch=2), max_wait_ms=1e5)
         async with started(plan, drain_s=0.01) as engine:

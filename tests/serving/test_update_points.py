@@ -16,7 +16,7 @@ def measurement(*points: MeasuredPoint) -> Measurement:
     return Measurement(PLAN.request_sha256, 10.0, 1.0, "here", (), points=points)
 
 
-def test_a_point_takes_the_place_of_the_planned_one() -> None:
+def test_a_point_takes_the_place_of_the_planned_one():
     found = replace_points(REQUEST, measurement(MEASURED))
     (one, four) = found.models[0].variants[0].stages[0].points
     assert one == REQUEST.models[0].variants[0].stages[0].points[0]
@@ -25,7 +25,7 @@ def test_a_point_takes_the_place_of_the_planned_one() -> None:
     assert found.models[1] == REQUEST.models[1]
 
 
-def test_another_batch_size_is_added_and_others_stay() -> None:
+def test_another_batch_size_is_added_and_others_stay():
     found = replace_points(REQUEST, measurement(replace(MEASURED, batch_size=3)))
     points = found.models[0].variants[0].stages[0].points
     assert [point.batch_size for point in points] == [1, 4, 3] and points[2].memory_gib == 0.1

@@ -61,7 +61,7 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(test())  # type: ignore[arg-type]
 
 
-def test_start_waits_for_all_workers_and_reports_progress(workers: FakeWorkers) -> None:
+def test_start_waits_for_all_workers_and_reports_progress(workers):
     shares = []
 
     async def test() -> None:
@@ -76,7 +76,7 @@ def test_start_waits_for_all_workers_and_reports_progress(workers: FakeWorkers) 
     assert shares == [0.0, 0.5, 1.0]
 
 
-def test_a_worker_that_does_not_start_fails_the_start(workers: FakeWorkers) -> None:
+def test_a_worker_that_does_not_start_fails_the_start(workers):
     workers.failing_starts, workers.start_s = 1, 0.01
 
     async def test() -> None:
@@ -89,7 +89,7 @@ def test_a_worker_that_does_not_start_fails_the_start(workers: FakeWorkers) -> N
     run(test)
 
 
-def test_a_worker_that_dies_idle_is_replaced(workers: FakeWorkers) -> None:
+def test_a_worker_that_dies_idle_is_replaced(workers):
     calls = Calls()
 
     async def test() -> None:
@@ -107,7 +107,7 @@ def test_a_worker_that_dies_idle_is_replaced(workers: FakeWorkers) -> None:
     run(test)
 
 
-def test_a_worker_is_started_again_after_failed_starts(workers: FakeWorkers) -> None:
+def test_a_worker_is_started_again_after_failed_starts(workers):
     calls = Calls()
 
     async def test() -> None:
@@ -123,7 +123,7 @@ def test_a_worker_is_started_again_after_failed_starts(workers: FakeWorkers) -> 
     run(test)
 
 
-def test_a_worker_is_given_up_after_too_many_failed_starts(workers: FakeWorkers) -> None:
+def test_a_worker_is_given_up_after_too_many_failed_starts(workers):
     calls = Calls()
 
     async def test() -> None:
@@ -140,7 +140,7 @@ def test_a_worker_is_given_up_after_too_many_failed_starts(workers: FakeWorkers)
     run(test)
 
 
-def test_stop_ends_a_restart_under_way(workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_ends_a_restart_under_way(workers, monkeypatch):
     monkeypatch.setattr(worker_pool, "LONGEST_BACKOFF_S", 0.03)
 
     async def test() -> None:

@@ -112,18 +112,18 @@ ARRIVALS, SERVER = "models.0.arrivals", "servers.0"
         ("speed", 1, "is not a known field"),
     ],
 )  # fmt: skip
-def test_what_makes_no_sense_is_one_message(path: str, value: Any, match: str) -> None:
+def test_what_makes_no_sense_is_one_message(path, value, match):
     with pytest.raises(InputFault, match=match):
         simulate(request_of(changed(path, value)))
 
 
-def test_together_they_are_not_too_much() -> None:
+def test_together_they_are_not_too_much():
     data = changed("requests_per_model", 10_000_000) | {"replications": 1000}
     with pytest.raises(InputFault, match="more than 100000000"):
         simulate(request_of(data))
 
 
-def test_defaults_are_those_of_the_contract() -> None:
+def test_defaults_are_those_of_the_contract():
     data = changed("requests_per_model", ...)
     request = request_of(data)
     (server,) = request.servers
@@ -134,7 +134,7 @@ def test_defaults_are_those_of_the_contract() -> None:
     assert '"find"' not in write_text(request) and '"cut_bytes"' not in write_text(request)
 
 
-def test_an_unstable_model_has_no_times_where_arrivals_are_random() -> None:
+def test_an_unstable_model_has_no_times_where_arrivals_are_random():
     outcome = outcome_of(changed(f"{ARRIVALS}.rate_rps", 1000.0))
     (load,) = outcome.models
     assert load.stable is False and load.capacity_rps == pytest.approx(4000 / 14)
@@ -144,7 +144,7 @@ def test_an_unstable_model_has_no_times_where_arrivals_are_random() -> None:
     assert any("grows without limit" in warning for warning in outcome.warnings)
 
 
-def test_a_trace_has_every_figure_and_one_replication() -> None:
+def test_a_trace_has_every_figure_and_one_replication():
     arrivals = {"kind": "trace", "times_s": [0.0] * 50 + [0.001]}
     data = changed(ARRIVALS, arrivals)
     data["models"][0]["slo_ms"] = 100.0
@@ -155,7 +155,7 @@ def test_a_trace_has_every_figure_and_one_replication() -> None:
     assert load.response_ci95_ms.mean is None and load.wait_ms.mean is not None
 
 
-def test_a_trace_of_one_arrival_has_no_rate() -> None:
+def test_a_trace_of_one_arrival_has_no_rate():
     outcome = outcome_of(changed(ARRIVALS, {"kind": "trace", "times_s": [3.5]}))
     (load,) = outcome.models
     assert (load.offered_rps, load.stable, load.completed) == (None, None, 1)
@@ -164,13 +164,13 @@ def test_a_trace_of_one_arrival_has_no_rate() -> None:
     assert any("no rate" in warning for warning in outcome.warnings)
 
 
-def test_arrivals_all_at_once_are_not_stable_and_have_no_rate() -> None:
+def test_arrivals_all_at_once_are_not_stable_and_have_no_rate():
     (load,) = outcome_of(changed(ARRIVALS, {"kind": "trace", "times_s": [1.0] * 9})).models
     assert (load.offered_rps, load.stable) == (None, False)
     assert load.response_ms.max == 14.0 + 14.0 + 10.0
 
 
-def test_falling_batch_times_are_used_as_given_and_said() -> None:
+def test_falling_batch_times_are_used_as_given_and_said():
     data = changed(f"{SERVER}.batch_ms", {"1": 10.0, "2": 6.0, "4": 14.0})
     data["models"][0]["arrivals"] = {"kind": "trace", "times_s": [0.0, 0.0]}
     outcome = outcome_of(data)
@@ -179,7 +179,7 @@ def test_falling_batch_times_are_used_as_given_and_said() -> None:
     assert "a batch of 2 takes less time than one of 1" in said and "interpolated" in said
 
 
-def test_a_limit_that_nothing_meets_is_told_and_with_find_refused() -> None:
+def test_a_limit_that_nothing_meets_is_told_and_with_find_refused():
     data = changed("models.0.slo_ms", 9.0)
     outcome = outcome_of(data)
     assert outcome.models[0].slo_attainment == 0.0
@@ -189,7 +189,7 @@ def test_a_limit_that_nothing_meets_is_told_and_with_find_refused() -> None:
         simulate(request_of(data))
 
 
-def test_regular_arrivals_are_exact() -> None:
+def test_regular_arrivals_are_exact():
     """One every 10 ms, each served in 10 ms: a load of exactly 1 without any wait, and no replication differs."""
     data = changed(ARRIVALS, {"kind": "deterministic", "rate_rps": 100.0})
     data["servers"][0] |= {"max_batch": 1, "batch_ms": {"1": 10.0}}
@@ -198,7 +198,7 @@ def test_regular_arrivals_are_exact() -> None:
     assert (load.response_ci95_ms.p95, load.completed) == (0.0, 10_000)
 
 
-def test_decimal_times_of_a_trace_are_exact() -> None:
+def test_decimal_times_of_a_trace_are_exact():
     """0.1 + 0.2 is 0.3 here: whoever arrives when a server becomes free joins its batch."""
     data = changed(ARRIVALS, {"kind": "trace", "times_s": [0.0001, 0.0002, 0.0003]})
     data["servers"][0] |= {"max_batch": 2, "batch_ms": {"1": 0.2, "2": 0.7}}
@@ -207,7 +207,7 @@ def test_decimal_times_of_a_trace_are_exact() -> None:
     assert to_decimal_ticks([0.1, 0.25])[1] == 1000 and to_decimal_ticks([1 / 3]) is None  # type: ignore[index]
 
 
-def test_a_million_servers_answer() -> None:
+def test_a_million_servers_answer():
     for queue in ("shared", "per_server"):
         data = changed(f"{SERVER}.count", 1_000_000) | {"queue": queue, "replications": 1}
         outcome = outcome_of(data)
@@ -215,7 +215,7 @@ def test_a_million_servers_answer() -> None:
         assert 0 < outcome.servers[0].utilisation < 1e-6
 
 
-def test_bytes_across_cuts_are_those_of_batches_and_requests() -> None:
+def test_bytes_across_cuts_are_those_of_batches_and_requests():
     data = changed("models.0.stages", ["whole", "next"])
     data["models"][0] |= {"arrivals": {"kind": "trace", "times_s": [0.0, 0.0, 0.0, 0.0, 0.01]}}
     data["models"][0] |= {"cut_bytes": [1000.0], "cut_bytes_per_request": [10.0]}
@@ -226,13 +226,13 @@ def test_bytes_across_cuts_are_those_of_batches_and_requests() -> None:
     assert load.mean_batch == 2.5
 
 
-def test_the_same_request_has_the_same_outcome_and_another_seed_another() -> None:
+def test_the_same_request_has_the_same_outcome_and_another_seed_another():
     first, again = (outcome_of(BASE).models for _ in range(2))
     assert first == again
     assert outcome_of(BASE | {"seed": 1}).models != first
 
 
-def test_a_factor_scales_the_same_draws() -> None:
+def test_a_factor_scales_the_same_draws():
     import numpy as np
 
     for kind in (

@@ -34,7 +34,7 @@ def highest(request: SimulationRequest) -> HighestLoad:
     return found
 
 
-def test_it_is_that_of_theory() -> None:
+def test_it_is_that_of_theory():
     """M/D/1: p95 of the response is 7.6203 ms at 800/s and 3.0506 ms at 500/s."""
     for exact, slo in ((800.0, 7.6203), (500.0, 3.0506)):
         found = highest(request_of(100.0, slo))
@@ -43,7 +43,7 @@ def test_it_is_that_of_theory() -> None:
         assert found.factor == pytest.approx(exact / 100.0, rel=0.015)
 
 
-def test_it_holds_at_one_end_and_not_at_the_other() -> None:
+def test_it_holds_at_one_end_and_not_at_the_other():
     request = request_of(100.0, 5.0, 20_000)
     found = highest(request)
     p95 = []
@@ -55,7 +55,7 @@ def test_it_holds_at_one_end_and_not_at_the_other() -> None:
     assert p95[0] is not None and p95[1] is not None and p95[0] <= 5.0 < p95[1]
 
 
-def test_every_model_keeps_its_limit_and_one_without_a_limit_does_not_count() -> None:
+def test_every_model_keeps_its_limit_and_one_without_a_limit_does_not_count():
     request = request_of(100.0, 7.6203, 20_000)
     slow = SimulatedModel("slow", ("whole",), PoissonArrivals(100.0), slo_ms=3.0506 * 4)
     free = SimulatedModel("free", ("whole",), PoissonArrivals(999.0))
@@ -74,7 +74,7 @@ def test_every_model_keeps_its_limit_and_one_without_a_limit_does_not_count() ->
     assert any("do not limit" in warning for warning in outcome.warnings)
 
 
-def test_a_wait_for_batches_that_breaks_the_limit_at_low_loads_is_no_obstacle() -> None:
+def test_a_wait_for_batches_that_breaks_the_limit_at_low_loads_is_no_obstacle():
     """Alone, a request waits 20 ms for others and is late; at hundreds a second batches fill before."""
     request = SimulationRequest(
         (SimulatedModel("m", ("whole",), PoissonArrivals(10.0), slo_ms=15.0),),
@@ -86,7 +86,7 @@ def test_a_wait_for_batches_that_breaks_the_limit_at_low_loads_is_no_obstacle() 
     assert found.factor is not None and found.factor > 50
 
 
-def test_a_trace_is_sped_up() -> None:
+def test_a_trace_is_sped_up():
     """Ten requests 100 ms apart, 10 ms each: no wait up to ten times as fast, then the last waits."""
     trace = TraceArrivals(tuple(number / 10 for number in range(10)))
     model = SimulatedModel("m", ("whole",), trace, slo_ms=10.0 + 1e-6)
@@ -101,7 +101,7 @@ def test_a_trace_is_sped_up() -> None:
     assert (easy.factor, easy.high) == (None, None) and "every load" in easy.message
 
 
-def test_a_limit_that_no_load_keeps_is_said() -> None:
+def test_a_limit_that_no_load_keeps_is_said():
     request = SimulationRequest(
         (SimulatedModel("m", ("whole",), PoissonArrivals(10.0), slo_ms=5.0),),
         (Server("s", "m", "whole", 2, {1: 4.0, 2: 100.0}, max_wait_ms=20.0),),

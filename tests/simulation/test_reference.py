@@ -58,7 +58,7 @@ def request_of(data: dict[str, Any]) -> SimulationRequest:
 
 @pytest.mark.slow
 @in_blocks("seed", range(600), kept=10)
-def test_every_response_is_that_of_the_slow_simulator(seed: int) -> None:
+def test_every_response_is_that_of_the_slow_simulator(seed):
     data = instance(seed)
     request = request_of(data)
     for number, (name, expected) in enumerate(responses(data).items()):
@@ -67,7 +67,7 @@ def test_every_response_is_that_of_the_slow_simulator(seed: int) -> None:
 
 
 @in_blocks("seed", range(1000, 1100))
-def test_simulate_one_and_the_figures_are_of_the_same_responses(seed: int) -> None:
+def test_simulate_one_and_the_figures_are_of_the_same_responses(seed):
     data = instance(seed)
     data["warmup_share"] = 0.2
     for model in data["models"]:

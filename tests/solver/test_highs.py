@@ -37,7 +37,7 @@ def optimum(highs: highspy.Highs) -> tuple[float, list[float]]:
     return highs.getInfo().objective_function_value, list(highs.getSolution().col_value)
 
 
-def test_rows_columns_costs_and_offset_reach_the_solver() -> None:
+def test_rows_columns_costs_and_offset_reach_the_solver():
     # Minimise x − 2y + 10 with 1 ≤ x ≤ 4, 0 ≤ y, y − x ≤ 0.5 and 3 ≤ x + y ≤ 6: y = x + 0.5, x + y = 6.
     matrix = of_table([[-1.0, 1.0], [1.0, 1.0]])
     highs = load_program(
@@ -62,9 +62,7 @@ def test_rows_columns_costs_and_offset_reach_the_solver() -> None:
         ((True, True), (3.0, 0.0)),
     ],
 )
-def test_only_columns_that_are_said_to_be_are_whole(
-    whole: tuple[bool, bool] | None, wanted: tuple[float, float]
-) -> None:
+def test_only_columns_that_are_said_to_be_are_whole(whole, wanted):
     # As much as fits into 3.5, of x rather than of y.
     highs = load_program(
         "test",
@@ -78,7 +76,7 @@ def test_only_columns_that_are_said_to_be_are_whole(
     assert columns == pytest.approx(wanted)
 
 
-def test_gaps_are_set_where_they_are_given() -> None:
+def test_gaps_are_set_where_they_are_given():
     rows = (np.array([0.0]), np.array([1.0]))
     own = highspy.Highs()
     for relative, absolute in ((None, None), (1e-7, None), (5e-7, 1e-9)):
@@ -98,7 +96,7 @@ def test_gaps_are_set_where_they_are_given() -> None:
             assert highs.getOptionValue(option)[1] == value
 
 
-def test_a_program_that_highs_does_not_take_is_a_fault_with_its_name() -> None:
+def test_a_program_that_highs_does_not_take_is_a_fault_with_its_name():
     matrix = of_table([[1e16, 1.0]])
     with pytest.raises(ProgramRejected, match="HiGHS refused the program of a test") as refused:
         load_program("program of a test", matrix, np.ones(2), columns=WIDE, rows=(np.zeros(1), np.ones(1)))
@@ -117,7 +115,7 @@ def knapsack(*, least: float = 0.0, most: float = 3.5) -> highspy.Highs:
     )
 
 
-def test_how_a_run_ended() -> None:
+def test_how_a_run_ended():
     highs = knapsack()
     assert run(highs) == "optimal" and highs.getInfo().objective_function_value == -3.0
     assert run(knapsack(least=3.2, most=3.8)) == "infeasible"
@@ -143,14 +141,14 @@ def hard(seed: int = 0) -> highspy.Highs:
     )
 
 
-def test_a_run_ends_with_its_time_or_with_the_first_solution() -> None:
+def test_a_run_ends_with_its_time_or_with_the_first_solution():
     assert run(hard(), 0.0) in ("unknown", "feasible")
     highs = hard()
     assert run(highs, 60.0, first=True) == "feasible"
     assert highs.getInfo().mip_dual_bound < highs.getInfo().objective_function_value
 
 
-def test_columns_are_made_whole_and_real_again() -> None:
+def test_columns_are_made_whole_and_real_again():
     highs = load_program(
         "test",
         of_table([[1.0, 1.0]]),
@@ -168,7 +166,7 @@ def test_columns_are_made_whole_and_real_again() -> None:
 @pytest.mark.parametrize(
     ("rows", "columns", "count"), [(5, 4, 0), (5, 4, 9), (1, 6, 6), (7, 1, 40), (30, 50, 600)]
 )
-def test_entries_come_column_by_column_as_scipy_has_them(rows: int, columns: int, count: int) -> None:
+def test_entries_come_column_by_column_as_scipy_has_them(rows, columns, count):
     draw = np.random.default_rng(count)
     row, column = draw.integers(rows, size=count), draw.integers(columns, size=count)
     value = draw.integers(-4, 5, size=count) / 4.0

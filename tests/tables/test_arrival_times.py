@@ -25,11 +25,11 @@ def read(folder: Path, text: str) -> dict[str | None, tuple[float, ...]]:
         "\ufeffarrival_time,tokens\r\n0.5,3\r\n\r\n0.75,4\r\n0.75,4\r\n",
     ],
 )
-def test_seconds_stand_as_they_are(tmp_path: Path, text: str) -> None:
+def test_seconds_stand_as_they_are(tmp_path, text):
     assert read(tmp_path, text) == {None: (0.5, 0.75, 0.75)}
 
 
-def test_timestamps_of_a_public_trace_count_from_the_first(tmp_path: Path) -> None:
+def test_timestamps_of_a_public_trace_count_from_the_first(tmp_path):
     text = (
         "TIMESTAMP,ContextTokens,GeneratedTokens\n"
         "2023-11-16 18:17:03.9799600,4808,10\n"
@@ -41,7 +41,7 @@ def test_timestamps_of_a_public_trace_count_from_the_first(tmp_path: Path) -> No
     assert read(tmp_path, text) == {None: (0.0, 3600.5)}
 
 
-def test_a_column_of_models_divides_the_rows(tmp_path: Path) -> None:
+def test_a_column_of_models_divides_the_rows(tmp_path):
     text = "model,time_s\nbert,0\nocr,0.1\nbert,0.2\n"
     assert read(tmp_path, text) == {"bert": (0.0, 0.2), "ocr": (0.1,)}
 
@@ -63,11 +63,11 @@ def test_a_column_of_models_divides_the_rows(tmp_path: Path) -> None:
         ("time_s\n-1\n2\n", "row 2: the time -1 is below 0"),
     ],
 )
-def test_what_is_no_time_is_one_message(tmp_path: Path, text: str, match: str) -> None:
+def test_what_is_no_time_is_one_message(tmp_path, text, match):
     with pytest.raises(InputFault, match=match):
         read(tmp_path, text)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(InputFault, match=r"none\.csv: cannot be read: no such file\."):
         read_arrival_times(tmp_path / "none.csv")

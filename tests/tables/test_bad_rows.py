@@ -50,7 +50,7 @@ GOOD = "good,7,8,1,100,80"
         ("m,7", "batch_size", "empty"),
     ],
 )
-def test_each_kind_is_named_and_the_good_row_survives(row: str, column: str, problem: str) -> None:
+def test_each_kind_is_named_and_the_good_row_survives(row, column, problem):
     text = f"{HEADER}\n{GOOD}\n{row}\n"
     with pytest.raises(InputFault) as caught:
         read_profile_csv(text, origin="mine.csv")
@@ -75,18 +75,18 @@ def test_each_kind_is_named_and_the_good_row_survives(row: str, column: str, pro
         ("m,7,8,100,,,,nan", "memory_gib"),
     ],
 )
-def test_optional_cells_are_checked_too(row: str, column: str) -> None:
+def test_optional_cells_are_checked_too(row, column):
     header = "model,compute_slices,batch_size,throughput_rps,basis,low_rps,high_rps,memory_gib"
     with pytest.raises(InputFault, match=f"line 2, {column}"):
         read_profile_csv(f"{header}\n{row}\n")
 
 
-def test_the_file_s_own_column_is_named() -> None:
+def test_the_file_s_own_column_is_named():
     with pytest.raises(InputFault, match="line 2, QPS"):
         read_profile_csv("model,slice,bs,QPS\nm,7,8,-1\n")
 
 
-def test_all_bad_rows_come_in_one_message_twenty_shown() -> None:
+def test_all_bad_rows_come_in_one_message_twenty_shown():
     rows = [f"m,7,{batch},1,-1,5" for batch in range(1, 31)]
     with pytest.raises(InputFault) as caught:
         read_profile_csv("\n".join([HEADER, GOOD, *rows]))
@@ -97,21 +97,21 @@ def test_all_bad_rows_come_in_one_message_twenty_shown() -> None:
     assert "… and 10 more" in message
 
 
-def test_a_file_of_bad_rows_alone_is_a_fault_even_when_they_may_be_left_out() -> None:
+def test_a_file_of_bad_rows_alone_is_a_fault_even_when_they_may_be_left_out():
     with pytest.raises(InputFault) as caught:
         read_profile_csv(f"{HEADER}\nm,7,8,1,-1,5\n", skip_bad=True)
     assert "--skip-bad" not in str(caught.value)
 
 
 @pytest.mark.parametrize("second", ["m,7,8,1,101,80", "m,7,8,1,100,81", "m,7,8,1,0,"])
-def test_a_point_with_two_figures_is_refused_and_the_first_line_named(second: str) -> None:
+def test_a_point_with_two_figures_is_refused_and_the_first_line_named(second):
     text = f"{HEADER}\nm,7,8,1,100,80\n{second}\n"
     with pytest.raises(InputFault, match="line 3: has other figures than line 2"):
         read_profile_csv(text)
     assert read_profile_csv(text, skip_bad=True).profiles[0].rows[0].throughput_rps == 100
 
 
-def test_contradicting_cells_of_a_slice() -> None:
+def test_contradicting_cells_of_a_slice():
     with pytest.raises(InputFault, match=r"compute_slices: is '4', but the slice 3g\.40gb has 3"):
         read_profile_csv("model,compute_slices,profile,batch_size,throughput_rps\nm,4,3g.40gb,8,1\n")
     with pytest.raises(InputFault, match=r"is '3g\.40gb', but CPU has no known slices"):

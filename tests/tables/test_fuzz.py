@@ -43,7 +43,7 @@ def finite(row: ProfileRow) -> bool:
 
 @settings(deadline=None, max_examples=400)
 @given(TABLES | st.text(), st.booleans())
-def test_any_text_is_profiles_or_an_input_fault(text: str, skip_bad: bool) -> None:
+def test_any_text_is_profiles_or_an_input_fault(text, skip_bad):
     try:
         imported = read_any(text, model="given", batch_size=2, skip_bad=skip_bad)
     except InputFault as fault:
@@ -57,7 +57,7 @@ def test_any_text_is_profiles_or_an_input_fault(text: str, skip_bad: bool) -> No
 
 @settings(deadline=None, max_examples=200)
 @given(TABLES)
-def test_what_was_read_is_read_again_from_what_is_written(text: str) -> None:
+def test_what_was_read_is_read_again_from_what_is_written(text):
     try:
         imported = read_profile_csv(text, skip_bad=True)
     except InputFault as fault:
@@ -71,7 +71,7 @@ def test_what_was_read_is_read_again_from_what_is_written(text: str) -> None:
 
 @settings(deadline=None, max_examples=100)
 @given(TABLES, TABLES, st.booleans())
-def test_estimates_of_any_two_texts(measured: str, query: str, skip_bad: bool) -> None:
+def test_estimates_of_any_two_texts(measured, query, skip_bad):
     try:
         table = estimate_table(measured, query, skip_bad=skip_bad)
     except InputFault as fault:
@@ -81,7 +81,7 @@ def test_estimates_of_any_two_texts(measured: str, query: str, skip_bad: bool) -
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_text_or_an_input_fault(data: bytes) -> None:
+def test_any_bytes_are_text_or_an_input_fault(data):
     try:
         assert isinstance(decode(data), str)
     except InputFault as fault:

@@ -48,11 +48,11 @@ def said(imported: Imported, words: str) -> bool:
         ("perf_analyzer_verbose.csv", "perf_analyzer"),
     ],
 )
-def test_the_header_tells_the_kind(name: str, kind: str) -> None:
+def test_the_header_tells_the_kind(name, kind):
     assert detect(text_of(name)) == kind
 
 
-def test_model_analyzer_takes_the_run_with_as_many_requests_as_instances() -> None:
+def test_model_analyzer_takes_the_run_with_as_many_requests_as_instances():
     imported = read_model_analyzer(
         text_of("metrics-model-inference.csv"), gpu_type="A30-24GB", slice_name="2g.12gb"
     )
@@ -69,7 +69,7 @@ def test_model_analyzer_takes_the_run_with_as_many_requests_as_instances() -> No
     assert said(imported, "5 of 9 runs were left out")
 
 
-def test_model_analyzer_prefers_p95_and_reads_older_groups_and_memory_in_megabytes() -> None:
+def test_model_analyzer_prefers_p95_and_reads_older_groups_and_memory_in_megabytes():
     imported = read_model_analyzer(text_of("metrics-model-inference-p95.csv"))
     row = imported.profiles[0].rows[0]
     assert (row.latency_ms, row.processes, row.profile) == (4.9, 1, None)
@@ -77,7 +77,7 @@ def test_model_analyzer_prefers_p95_and_reads_older_groups_and_memory_in_megabyt
     assert not said(imported, "no p95")
 
 
-def test_perf_analyzer_counts_microseconds_and_needs_what_it_does_not_write() -> None:
+def test_perf_analyzer_counts_microseconds_and_needs_what_it_does_not_write():
     text = text_of("perf_analyzer.csv")
     one = read_perf_analyzer(text, model="resnet", batch_size=8, slice_name="3g.40gb")
     assert points(one) == {("import:resnet", 8, 1): (640.0, 13.1)}
@@ -94,7 +94,7 @@ def test_perf_analyzer_counts_microseconds_and_needs_what_it_does_not_write() ->
             read_perf_analyzer(text, **missing)  # type: ignore[arg-type]
 
 
-def test_perf_analyzer_verbose_has_the_memory_of_one_gpu_in_bytes() -> None:
+def test_perf_analyzer_verbose_has_the_memory_of_one_gpu_in_bytes():
     text = text_of("perf_analyzer_verbose.csv")
     row = read_perf_analyzer(text, model="m", batch_size=8).profiles[0].rows[0]
     assert row.memory_gib == 2.0
@@ -109,19 +109,19 @@ def test_perf_analyzer_verbose_has_the_memory_of_one_gpu_in_bytes() -> None:
         ("metrics-model-gpu.csv", "metrics-model-inference.csv"),
     ],
 )
-def test_files_that_do_not_tell_a_service_time(name: str, words: str) -> None:
+def test_files_that_do_not_tell_a_service_time(name, words):
     with pytest.raises(InputFault, match=words):
         read_any(text_of(name))
 
 
-def test_a_column_that_stands_twice_is_named() -> None:
+def test_a_column_that_stands_twice_is_named():
     header, *rows = text_of("perf_analyzer_verbose.csv").splitlines()
     text = "\n".join((header + ",Concurrency", *(row + ",9" for row in rows)))
     with pytest.raises(InputFault, match="header: names 'Concurrency' twice"):
         read_perf_analyzer(text, model="m", batch_size=8)
 
 
-def test_models_measured_together_are_refused_or_left_out() -> None:
+def test_models_measured_together_are_refused_or_left_out():
     text = text_of("metrics-several-models.csv")
     with pytest.raises(InputFault, match="line 2, Model: names several models, 'resnet,encoder'"):
         read_model_analyzer(text)
@@ -140,7 +140,7 @@ def test_models_measured_together_are_refused_or_left_out() -> None:
         ("Batch", "-1", "below the least value 1"),
     ],
 )
-def test_bad_cells_of_model_analyzer(column: str, cell: str, rule: str) -> None:
+def test_bad_cells_of_model_analyzer(column, cell, rule):
     header, row = text_of("metrics-model-inference.csv").splitlines()[:2]
     cells = row.split(",")
     cells[header.split(",").index(column)] = cell
@@ -149,7 +149,7 @@ def test_bad_cells_of_model_analyzer(column: str, cell: str, rule: str) -> None:
     assert f"line 2, {column}" in str(caught.value) and rule in str(caught.value)
 
 
-def test_the_gpu_and_slice_given_are_checked() -> None:
+def test_the_gpu_and_slice_given_are_checked():
     text = text_of("metrics-model-inference.csv")
     with pytest.raises(InputFault, match=r"^unknown GPU type 'A1000'\. Did you mean A100"):
         read_model_analyzer(text, gpu_type="A1000")
@@ -161,7 +161,7 @@ def test_the_gpu_and_slice_given_are_checked() -> None:
         read_model_analyzer(text_of("perf_analyzer.csv"))
 
 
-def test_read_any_finds_each_reader_and_a_mapping_overrides() -> None:
+def test_read_any_finds_each_reader_and_a_mapping_overrides():
     perf = text_of("perf_analyzer.csv")
     assert points(read_any(perf, model="m", batch_size=8))[("import:m", 8, 1)] == (640.0, 13.1)
     assert len(read_any(text_of("metrics-model-inference.csv")).profiles) == 2
@@ -177,7 +177,7 @@ def test_read_any_finds_each_reader_and_a_mapping_overrides() -> None:
     assert len(mapped.profiles[0].rows) == 3
 
 
-def test_a_profile_in_json_passes_through() -> None:
+def test_a_profile_in_json_passes_through():
     text = (ROOT / "examples" / "profile.json").read_text(encoding="utf-8")
     assert detect(text) == "json"
     assert read_any("\ufeff" + text) == Imported((read_text(text)[1],))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,7 +30,7 @@ def line(*spans: Any) -> str:
     return json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": list(spans)}]}]})
 
 
-def test_a_line_as_a_collector_writes_it(tmp_path: Path) -> None:
+def test_a_line_as_a_collector_writes_it(tmp_path):
     """Integers as numbers or text, no service, a status with a message, an empty parent: all are OTLP JSON."""
     attributes = [
         {"key": "a", "value": {"intValue": 7}},
@@ -63,7 +62,7 @@ def test_a_line_as_a_collector_writes_it(tmp_path: Path) -> None:
     assert read_spans(file)[0].attribute("absent") is None
 
 
-def test_a_folder_is_read_whole_in_the_order_of_starts(tmp_path: Path) -> None:
+def test_a_folder_is_read_whole_in_the_order_of_starts(tmp_path):
     (tmp_path / "a.jsonl").write_text(line(span("late", "30", "40"), span("early", "10", "50")))
     (tmp_path / "b.jsonl").write_text(line(span("inner", "20", "30"), span("outer", "20", "60")) + "\n")
     (tmp_path / "notes.txt").write_text("not spans")
@@ -92,7 +91,7 @@ def test_a_folder_is_read_whole_in_the_order_of_starts(tmp_path: Path) -> None:
         "\udcff\udcfe",
     ],
 )
-def test_a_bad_line_is_named_by_its_number(tmp_path: Path, bad: str) -> None:
+def test_a_bad_line_is_named_by_its_number(tmp_path, bad):
     file = tmp_path / "spans.jsonl"
     file.write_bytes(f"{line(span())}\n\n{bad}\n".encode(errors="surrogateescape"))
     with pytest.raises(InputFault, match=r"spans\.jsonl, line 3") as fault:
@@ -100,12 +99,12 @@ def test_a_bad_line_is_named_by_its_number(tmp_path: Path, bad: str) -> None:
     assert len(str(fault.value)) < 600
 
 
-def test_a_path_that_is_not_there_is_a_fault(tmp_path: Path) -> None:
+def test_a_path_that_is_not_there_is_a_fault(tmp_path):
     with pytest.raises(InputFault, match="no such file"):
         read_spans(tmp_path / "absent")
 
 
-def test_totals_by_name(tmp_path: Path) -> None:
+def test_totals_by_name(tmp_path):
     file = tmp_path / "spans.jsonl"
     file.write_text(
         line(

@@ -57,7 +57,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_trusted_file_is_traced_with_its_own_lines(tmp_path: Path) -> None:
+def test_a_trusted_file_is_traced_with_its_own_lines(tmp_path):
     (tmp_path / "beside.py").write_text("FACTOR = 3\n")
     source = python_file(tmp_path, "from beside import FACTOR; return torch.relu(x) * FACTOR")
     graph = traced_here(f"{source}:Client", trust=True)
@@ -66,9 +66,7 @@ def test_a_trusted_file_is_traced_with_its_own_lines(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_a_path_may_lead_through_a_folder_beside_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_may_lead_through_a_folder_beside_the_file(tmp_path, monkeypatch):
     """The child may read the file's folder alone: a path that went through another would end there."""
     for name in ("here", "other"):
         (tmp_path / name).mkdir()
@@ -80,7 +78,7 @@ def test_a_path_may_lead_through_a_folder_beside_the_file(
     assert trace("../other/mine.py:Client", trust=True).nodes
 
 
-def test_the_template_of_a_client_is_one(tmp_path: Path) -> None:
+def test_the_template_of_a_client_is_one(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(CLIENT_TEMPLATE)
     client = load_client(f"{path}:Client", trust=True)
@@ -88,7 +86,7 @@ def test_the_template_of_a_client_is_one(tmp_path: Path) -> None:
     assert len(open_model(client)(*args, **kwargs)) == 2
 
 
-def test_the_last_cause_is_what_is_told() -> None:
+def test_the_last_cause_is_what_is_told():
     def fails() -> None:
         try:
             raise ValueError("no such vocabulary")
@@ -103,7 +101,7 @@ def test_the_last_cause_is_what_is_told() -> None:
         open_model(client)
 
 
-def test_a_file_is_executed_only_when_trusted(tmp_path: Path) -> None:
+def test_a_file_is_executed_only_when_trusted(tmp_path):
     source = f"{python_file(tmp_path, 'return x')}:Client"
     with pytest.raises(InputFault, match="--trust"):
         trace(source)
@@ -126,7 +124,7 @@ def test_a_file_is_executed_only_when_trusted(tmp_path: Path) -> None:
         (".:Client", "sample:NAME"),
     ],
 )
-def test_a_source_of_no_known_form_names_the_forms(source: str, said: str) -> None:
+def test_a_source_of_no_known_form_names_the_forms(source, said):
     with pytest.raises(InputFault, match=said):
         trace(source, trust=True)
 
@@ -142,14 +140,14 @@ def test_a_source_of_no_known_form_names_the_forms(source: str, said: str) -> No
         ("return x, object()", r"result\[1\]: is of type object, which torch\.export does not know"),
     ],
 )
-def test_a_model_that_does_not_export_says_why_and_where(body: str, said: str, tmp_path: Path) -> None:
+def test_a_model_that_does_not_export_says_why_and_where(body, said, tmp_path):
     with pytest.raises(InputFault, match=said) as caught:
         traced_here(f"{python_file(tmp_path, body)}:Client", trust=True)
     assert "Traceback" not in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_model_that_only_the_strict_export_follows_is_traced() -> None:
+def test_a_model_that_only_the_strict_export_follows_is_traced():
     class Sized(torch.nn.Module):
         def forward(self, x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
             return torch.zeros(int(n.sum().item()), 3).sum() + x
@@ -158,7 +156,7 @@ def test_a_model_that_only_the_strict_export_follows_is_traced() -> None:
     assert any("zeros" in str(node.target) for node in program.graph.nodes)
 
 
-def test_keyword_inputs_are_passed_by_name() -> None:
+def test_keyword_inputs_are_passed_by_name():
     class Named(torch.nn.Module):
         def forward(self, x: torch.Tensor, *, bias: torch.Tensor) -> torch.Tensor:
             return x + bias
@@ -167,14 +165,14 @@ def test_keyword_inputs_are_passed_by_name() -> None:
     assert not isinstance(program.graph.find_nodes(op="placeholder")[1].meta["val"].shape[0], int)
 
 
-def test_a_model_that_runs_for_ever_is_stopped(tmp_path: Path) -> None:
+def test_a_model_that_runs_for_ever_is_stopped(tmp_path):
     source = python_file(tmp_path, "while True: pass")
     with pytest.raises(InputFault, match=r"still running after 5 s"):
         trace(f"{source}:Client", trust=True, limits=Limits(wall_s=5))
 
 
 @pytest.mark.parametrize("ask", ["bytearray(2**40)", "torch.empty(2**38)"])
-def test_a_model_that_asks_for_all_memory_is_refused(ask: str, tmp_path: Path) -> None:
+def test_a_model_that_asks_for_all_memory_is_refused(ask, tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(CLIENT.replace("return self.model", f"return {ask}").replace("{body}", "return x"))
     with pytest.raises(InputFault, match=r"out of memory.*5\.0 GiB"):
@@ -217,9 +215,7 @@ def test_a_model_that_asks_for_all_memory_is_refused(ask: str, tmp_path: Path) -
         ),
     ],
 )
-def test_a_file_that_gives_no_client_says_what_it_gives(
-    text: str, name: str, said: str, tmp_path: Path
-) -> None:
+def test_a_file_that_gives_no_client_says_what_it_gives(text, name, said, tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(text)
     with pytest.raises(InputFault, match=said):
@@ -235,7 +231,7 @@ def test_a_file_that_gives_no_client_says_what_it_gives(
         ({"get_example_inputs": lambda batch: 1 / 0}, r"ZeroDivisionError"),
     ],
 )
-def test_a_client_that_breaks_its_promise_is_named(given: dict[str, Any], said: str) -> None:
+def test_a_client_that_breaks_its_promise_is_named(given, said):
     client = sample_models.load("diamond")
     for name, value in given.items():
         setattr(client, name, value)
@@ -244,7 +240,7 @@ def test_a_client_that_breaks_its_promise_is_named(given: dict[str, Any], said: 
         example_arguments(client, 2)
 
 
-def test_a_trusted_pt2_is_a_client_of_any_batch_size(saved: Path) -> None:
+def test_a_trusted_pt2_is_a_client_of_any_batch_size(saved):
     with pytest.raises(InputFault, match="--trust"):
         load_client(str(saved))
     client = load_client(str(saved), trust=True)
@@ -257,7 +253,7 @@ def write(path: Path, content: bytes) -> Path:
     return path
 
 
-def test_files_that_are_no_pt2_are_refused(tmp_path: Path) -> None:
+def test_files_that_are_no_pt2_are_refused(tmp_path):
     noise = random.Random(1).randbytes(10 * 2**20)
     for content, said in (
         (b"", "is empty"),
@@ -285,12 +281,12 @@ def test_files_that_are_no_pt2_are_refused(tmp_path: Path) -> None:
         ({"m/models/model.json": b'{"schema_version": {"major": 8}, "graph_module": []}'}, r"export schema"),
     ],
 )
-def test_archives_without_a_program_are_refused(members: dict[str, bytes], said: str, tmp_path: Path) -> None:
+def test_archives_without_a_program_are_refused(members, said, tmp_path):
     with pytest.raises(InputFault, match=said):
         read_file(zipped(tmp_path / "model.pt2", members))
 
 
-def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
     # The limit as it stands takes a second a GiB to write against.
     assert pt2.MOST_JSON_BYTES <= 1.5 * 2**30
     monkeypatch.setattr(pt2, "MOST_JSON_BYTES", 2**26)
@@ -306,14 +302,14 @@ def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch
         read_file(path)
 
 
-def test_a_lie_about_the_unpacked_size_does_not_help(tmp_path: Path) -> None:
+def test_a_lie_about_the_unpacked_size_does_not_help(tmp_path):
     path = zipped(tmp_path / "model.pt2", {"m/models/model.json": b" " * 5_000_000})
     content = path.read_bytes().replace(struct.pack("<I", 5_000_000), struct.pack("<I", 10))
     with pytest.raises(InputFault, match=r"model\.pt2"):
         read_file(write(path, content))
 
 
-def test_a_reading_executes_nothing_that_a_file_carries(saved: Path, tmp_path: Path) -> None:
+def test_a_reading_executes_nothing_that_a_file_carries(saved, tmp_path):
     """A size that would run code when evaluated is kept as text, and pickles are not opened."""
     trap = tmp_path / "sprung"
 
@@ -338,14 +334,12 @@ def test_a_reading_executes_nothing_that_a_file_carries(saved: Path, tmp_path: P
         ),
     ],
 )
-def test_a_damaged_program_is_one_fault(change: Any, saved: Path, tmp_path: Path) -> None:
+def test_a_damaged_program_is_one_fault(change, saved, tmp_path):
     with pytest.raises(InputFault):
         read_file(altered(saved, tmp_path, lambda program: change(program["graph_module"]["graph"])))
 
 
-def test_sources_are_told_apart_without_touching_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sources_are_told_apart_without_touching_them(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.py").write_text("")
     assert parse_source("sample:bert@large").text == "sample:bert@large"

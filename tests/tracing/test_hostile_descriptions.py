@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,7 +56,7 @@ def reads(program: dict[str, Any], place: int, name: str) -> None:
         (lambda p: nodes_of(p)[0].update(target="half \ud800"), "surrogate"),
     ],
 )  # fmt: skip
-def test_what_no_graph_can_have_is_refused(change: Change, said: str, saved: Path, tmp_path: Path) -> None:
+def test_what_no_graph_can_have_is_refused(change, said, saved, tmp_path):
     with pytest.raises(InputFault, match=said) as caught:
         read_file(altered(saved, tmp_path, change))
     assert len(str(caught.value)) < 600
@@ -97,15 +96,13 @@ def deep(levels: int) -> Any:
         (3, "schema"),
     ],
 )
-def test_an_argument_that_breaks_the_schema_is_refused(
-    given: Any, said: str, saved: Path, tmp_path: Path
-) -> None:
+def test_an_argument_that_breaks_the_schema_is_refused(given, said, saved, tmp_path):
     with pytest.raises(InputFault, match=said) as caught:
         read_file(altered(saved, tmp_path, lambda p: called(p, given)))
     assert len(str(caught.value)) < 600
 
 
-def test_an_argument_that_stands_twice_is_refused(saved: Path, tmp_path: Path) -> None:
+def test_an_argument_that_stands_twice_is_refused(saved, tmp_path):
     def change(program: dict[str, Any]) -> None:
         nodes_of(program)[0]["inputs"].append({"name": "input", "arg": {"as_int": 1}, "kind": 1})
 
@@ -113,7 +110,7 @@ def test_an_argument_that_stands_twice_is_refused(saved: Path, tmp_path: Path) -
         read_file(altered(saved, tmp_path, change))
 
 
-def test_odd_arguments_are_bounded_and_count(saved: Path, tmp_path: Path) -> None:
+def test_odd_arguments_are_bounded_and_count(saved, tmp_path):
     hashes = {hash_model_architecture(read_file(saved))}
     cases: list[Any] = [
         {"as_ints": list(range(100_000))}, {"as_ints": list(range(100_001))}, {"as_string": "x" * 10**6},
@@ -132,7 +129,7 @@ def test_odd_arguments_are_bounded_and_count(saved: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("levels", [50, 900, 100_000])
-def test_deep_nesting_is_refused(levels: int, saved: Path, tmp_path: Path) -> None:
+def test_deep_nesting_is_refused(levels, saved, tmp_path):
     members = members_of(saved)
     name = next(name for name in members if name.endswith("models/model.json"))
     nested = b'{"a":' * levels + b"1" + b"}" * levels
@@ -141,7 +138,7 @@ def test_deep_nesting_is_refused(levels: int, saved: Path, tmp_path: Path) -> No
         read_file(zipped(tmp_path / "model.pt2", members))
 
 
-def test_bodies_within_bodies_are_shown(saved: Path, tmp_path: Path) -> None:
+def test_bodies_within_bodies_are_shown(saved, tmp_path):
     """A cond in a cond in a cond, a hundred deep."""
 
     def change(program: dict[str, Any]) -> None:
@@ -159,7 +156,7 @@ def test_bodies_within_bodies_are_shown(saved: Path, tmp_path: Path) -> None:
 NASTY = '<img src=x onerror="alert(1)">\x1b[31m\x00\u202e</script>'
 
 
-def test_names_with_markup_and_control_characters_arrive_as_plain_text(saved: Path, tmp_path: Path) -> None:
+def test_names_with_markup_and_control_characters_arrive_as_plain_text(saved, tmp_path):
     def change(program: dict[str, Any]) -> None:
         node = nodes_of(program)[-1]
         node["name"] = NASTY
@@ -180,7 +177,7 @@ def test_names_with_markup_and_control_characters_arrive_as_plain_text(saved: Pa
 @pytest.mark.parametrize(
     "text", ["\x1b[31m", '{"\x1b[31m": 1}', '{"schema_version": {"major": 8}, "graph_module": 3}']
 )
-def test_no_message_carries_control_characters(member: str, text: str, tmp_path: Path) -> None:
+def test_no_message_carries_control_characters(member, text, tmp_path):
     with pytest.raises(InputFault) as caught:
         read_file(zipped(tmp_path / "model.pt2", {member: text.encode()}))
     assert str(caught.value).isprintable()
@@ -200,7 +197,7 @@ def places_of(value: Any) -> list[tuple[Any, Any]]:
     return [place for key, inner in pairs for place in ((value, key), *places_of(inner))]
 
 
-def test_three_hundred_mutations_are_a_graph_or_a_fault(saved: Path, tmp_path: Path) -> None:
+def test_three_hundred_mutations_are_a_graph_or_a_fault(saved, tmp_path):
     dice = random.Random(11)
     odd: tuple[Any, ...] = (
         None, True, -1, 0, 1.5, 10**400, 2**62, "", "x", "linear", "p_stem_bias", "s0", "y" * 5000, NASTY, "\ud800",
@@ -232,7 +229,7 @@ def test_three_hundred_mutations_are_a_graph_or_a_fault(saved: Path, tmp_path: P
     assert 30 < graphs < 270
 
 
-def test_a_description_larger_than_memory_allows_is_refused_with_the_figure(tmp_path: Path) -> None:
+def test_a_description_larger_than_memory_allows_is_refused_with_the_figure(tmp_path):
     """A few kilobytes that unpack to a list of very many lists."""
     nested = b'{"schema_version": {"major": 8}, "x": [' + b"[]," * 20_000_000 + b"[]]}"
     path = zipped(tmp_path / "model.pt2", {"m/models/model.json": nested})
@@ -241,7 +238,7 @@ def test_a_description_larger_than_memory_allows_is_refused_with_the_figure(tmp_
 
 
 @pytest.mark.parametrize("key", ["schema_version", "is_single_tensor_return", "target"])
-def test_a_key_that_stands_twice_is_refused(key: str, saved: Path, tmp_path: Path) -> None:
+def test_a_key_that_stands_twice_is_refused(key, saved, tmp_path):
     """At each depth: in what is walked through and in what is taken whole."""
     members = members_of(saved)
     name = next(name for name in members if name.endswith("models/model.json"))

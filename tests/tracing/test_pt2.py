@@ -46,13 +46,13 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     )
 
 
-def test_graph_and_architecture_are_equal(both: Both) -> None:
+def test_graph_and_architecture_are_equal(both):
     assert both.read.nodes == both.exported.nodes
     assert both.read.subgraphs == both.exported.subgraphs
     assert both.read.architecture_hash == both.exported.architecture_hash
 
 
-def test_regions_and_cut_points_are_equal(both: Both) -> None:
+def test_regions_and_cut_points_are_equal(both):
     one, other = (region_tree(prepare(graph)) for graph in (both.read, both.exported))
     assert one.cut_points == other.cut_points
     assert [(r.start, r.end, r.kind, r.ids) for r in one.regions] == [
@@ -61,20 +61,20 @@ def test_regions_and_cut_points_are_equal(both: Both) -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 2, 32])
-def test_flops_and_bytes_are_equal_at_every_batch(batch: int, both: Both) -> None:
+def test_flops_and_bytes_are_equal_at_every_batch(batch, both):
     costs = node_costs(both.read, batch)
     assert costs == node_costs(both.exported, batch)
     assert sum(cost.flops for cost in costs) > 0
     assert sum(cost.bytes_read + cost.bytes_written for cost in costs) > 0
 
 
-def test_estimates_are_equal(both: Both) -> None:
+def test_estimates_are_equal(both):
     assert estimated_nodes(both.read) == estimated_nodes(both.exported)
     types, batches = ("A100-80GB", "H100-SXM5-80GB"), (1, 8)
     assert estimate_rows(both.read, types, batches) == estimate_rows(both.exported, types, batches)
 
 
-def test_the_command_line_goes_from_an_untrusted_pt2_to_a_plan(both: Both, tmp_path: Path) -> None:
+def test_the_command_line_goes_from_an_untrusted_pt2_to_a_plan(both, tmp_path):
     profile, cuts, request, plan = (str(tmp_path / f"{name}.json") for name in ("p", "c", "r", "o"))
     common = ("--gpu-types", "A100-80GB", "-o", profile)
     assert cli.main(["profile", str(both.path), *common]) == 0
@@ -99,7 +99,7 @@ def diamond(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_trusted_pt2_is_measured(diamond: Path, tmp_path: Path) -> None:
+def test_a_trusted_pt2_is_measured(diamond, tmp_path):
     out = str(tmp_path / "p.json")
     options = (
         "--device",
@@ -120,7 +120,7 @@ def test_a_trusted_pt2_is_measured(diamond: Path, tmp_path: Path) -> None:
     assert found.architecture_hash == trace(str(diamond)).architecture_hash
 
 
-def test_sample_path_and_drop_are_one_model(diamond: Path, tmp_path: Path) -> None:
+def test_sample_path_and_drop_are_one_model(diamond, tmp_path):
     """The three ways in give one graph: what a page's job stores is what the command line writes."""
     from torchsplit_core.workspace.store import Store
 

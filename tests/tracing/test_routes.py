@@ -75,13 +75,13 @@ def some(x: Tensor) -> Tensor:
     return x + torch.topk(x.flatten(), int((x > 0).sum())).values.sum()
 
 
-def test_the_first_route_is_without_bytecode() -> None:
+def test_the_first_route_is_without_bytecode():
     graph = traced(Plain(torch.relu))
     assert (graph.route, graph.notes) == ("non-strict", ())
 
 
 @pytest.mark.parametrize("body", [some, lambda x: x.reshape(len(x), 2, 2)])
-def test_where_that_fails_or_fixes_the_batch_the_strict_route_is_taken(body: Any) -> None:
+def test_where_that_fails_or_fixes_the_batch_the_strict_route_is_taken(body):
     graph = traced(Plain(body))
     assert (graph.route, graph.notes) == ("strict", ())
     assert shapes(graph) == [("s0", 4)]
@@ -90,7 +90,7 @@ def test_where_that_fails_or_fixes_the_batch_the_strict_route_is_taken(body: Any
 @pytest.mark.parametrize(
     ("body", "line"), [(branch, "if x.sum() > 0:"), (until_large, "while x.sum() < 100:")]
 )
-def test_a_way_that_data_decide_is_traced_as_a_draft_that_says_so(body: Any, line: str) -> None:
+def test_a_way_that_data_decide_is_traced_as_a_draft_that_says_so(body, line):
     graph = traced(Plain(body))
     assert graph.route == "draft"
     assert shapes(graph) == [("s0", 4)]
@@ -101,7 +101,7 @@ def test_a_way_that_data_decide_is_traced_as_a_draft_that_says_so(body: Any, lin
     assert not any("assert" in unit.id for unit in prepare(graph).units)
 
 
-def test_an_operator_without_a_fake_kernel_is_traced_as_a_draft_that_says_so() -> None:
+def test_an_operator_without_a_fake_kernel_is_traced_as_a_draft_that_says_so():
     graph = traced(Plain(lambda x: torch.ops.coverage.shapeless(x) + 1))
     assert graph.route == "draft"
     assert "coverage.shapeless.default has no fake kernel" in graph.notes[0]
@@ -136,18 +136,18 @@ def test_an_operator_without_a_fake_kernel_is_traced_as_a_draft_that_says_so() -
     ],
     ids=["second dimension", "edges", "table", "containers", "keywords", "dataclass"],
 )
-def test_the_batch_is_found_wherever_it_stands(body: Any, inputs: Inputs, found: Any) -> None:
+def test_the_batch_is_found_wherever_it_stands(body, inputs, found):
     graph = traced(Plain(body), inputs)
     assert [shape for shape in shapes(graph) if shape is not None] == found
     assert graph.route == "non-strict"
 
 
-def test_modules_that_settle_in_their_first_run_are_traced() -> None:
+def test_modules_that_settle_in_their_first_run_are_traced():
     graph = traced(nn.Sequential(nn.LazyLinear(8), nn.ReLU()))
     assert graph.ops[0].shape == ("s0", 8)
 
 
-def test_the_model_is_left_as_it_was() -> None:
+def test_the_model_is_left_as_it_was():
     model = Plain(lambda x, **more: x + more["bias"])
     before = dict(vars(model))
     traced(model, lambda n: ((torch.ones(n, 4),), {"bias": torch.ones(n, 4)}))
@@ -218,13 +218,13 @@ def halves(x: Tensor) -> Any:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_remains_is_explained(model: nn.Module, inputs: Inputs, said: str) -> None:
+def test_what_remains_is_explained(model, inputs, said):
     with pytest.raises(InputFault, match=said) as caught:
         traced(model, inputs)
     assert "\n" not in str(caught.value)
 
 
-def test_a_way_that_even_a_draft_cannot_follow_names_the_line() -> None:
+def test_a_way_that_even_a_draft_cannot_follow_names_the_line():
     def kept(x: Tensor) -> Tensor:
         found = x[x > 0]
         return found.sum() + x if found.shape[0] > 0 else x

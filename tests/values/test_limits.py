@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import math
 import os
-from collections.abc import Callable
 
 import pytest
 
@@ -32,13 +31,13 @@ from torchsplit_core.values.limits import LARGEST_WHOLE, check_name, check_numbe
         (lambda: check_name("x", "a\nb"), r"x: is 'a\nb', which contains a control character"),
     ],
 )  # fmt: skip
-def test_a_value_is_told_with_the_limit_that_it_passes(check: Callable[[], None], said: str) -> None:
+def test_a_value_is_told_with_the_limit_that_it_passes(check, said):
     with pytest.raises(InputFault) as caught:
         check()
     assert str(caught.value).startswith(said)
 
 
-def test_the_system_s_words_begin_small() -> None:
+def test_the_system_s_words_begin_small():
     assert system_reason(FileNotFoundError(errno.ENOENT, "No such file or directory")) == "no such file"
     assert system_reason(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))) == "no space left on device"
     assert system_reason(OSError("Broken")) == "broken"

@@ -11,13 +11,7 @@ import pytest
 from tests.support.planning.requests import whole_model
 from torchsplit_core import stages, tracing, workflow
 from torchsplit_core.planning import plan
-from torchsplit_core.values import (
-    FleetEntry,
-    InputFault,
-    PlanOutcome,
-    PlanRequest,
-    Point,
-)
+from torchsplit_core.values import FleetEntry, InputFault, PlanOutcome, PlanRequest, Point
 
 
 class Begun(Exception):

@@ -34,14 +34,14 @@ def run(prefix: list[str], name: str, folder: Path) -> None:
 
 
 @repeated("name", ["full", "read_only", "pages"])
-def test_on_a_disk_that_takes_nothing(name: str, tmp_path: Path) -> None:
+def test_on_a_disk_that_takes_nothing(name, tmp_path):
     prefix = may_mount(loop=False)
     if prefix is None:
         pytest.skip("no file system can be mounted here")
     run(prefix, name, tmp_path)
 
 
-def test_what_was_acknowledged_survives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_acknowledged_survives_a_power_cut(tmp_path, monkeypatch):
     prefix = may_mount(loop=True)
     if prefix is not None:
         run(prefix, "power_cut", tmp_path)

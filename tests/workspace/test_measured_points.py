@@ -9,7 +9,6 @@ import sqlite3
 import threading
 from dataclasses import asdict, replace
 from importlib import metadata
-from pathlib import Path
 
 import pytest
 
@@ -37,7 +36,7 @@ def failure(identity: str, batch: int) -> MeasuredPoint:
     return MeasuredPoint(identity, "failure", batch, {"kind": "batch", "batch_size": batch, "message": "no"})
 
 
-def test_points_come_back_for_their_model_and_place_alone(tmp_path: Path) -> None:
+def test_points_come_back_for_their_model_and_place_alone(tmp_path):
     points = PointStore(Store(tmp_path), "here")
     points.save(point("a", 1))
     points.save(point("b", 2))
@@ -47,7 +46,7 @@ def test_points_come_back_for_their_model_and_place_alone(tmp_path: Path) -> Non
     assert points.load("a")[0].stored_at is not None
 
 
-def test_a_newer_point_replaces_and_a_figure_ends_a_failure(tmp_path: Path) -> None:
+def test_a_newer_point_replaces_and_a_figure_ends_a_failure(tmp_path):
     points = PointStore(Store(tmp_path), "here")
     points.save(failure("a", 8))
     points.save(failure("a", 16))
@@ -56,7 +55,7 @@ def test_a_newer_point_replaces_and_a_figure_ends_a_failure(tmp_path: Path) -> N
     assert points.load("a") == (point("a", 8, 2.0), failure("a", 16))
 
 
-def test_points_from_before_a_moment_are_left_out(tmp_path: Path) -> None:
+def test_points_from_before_a_moment_are_left_out(tmp_path):
     points = PointStore(Store(tmp_path), "here")
     points.save(point("a", 1))
     (old,) = points.load()
@@ -67,7 +66,7 @@ def test_points_from_before_a_moment_are_left_out(tmp_path: Path) -> None:
     assert PointStore(points.store, "here", since=old.stored_at).load() != ()
 
 
-def test_a_place_is_device_software_and_settings() -> None:
+def test_a_place_is_device_software_and_settings():
     places = {
         place_of(CPU, MeasurementSettings()),
         place_of(CPU, MeasurementSettings(cuda_graphs=True)),
@@ -94,7 +93,7 @@ def test_a_place_is_device_software_and_settings() -> None:
     )
 
 
-def test_what_was_kept_before_there_were_dtypes_keeps_its_address() -> None:
+def test_what_was_kept_before_there_were_dtypes_keeps_its_address():
     facts = asdict(CPU) | {
         "torch": metadata.version("torch"),
         "python": platform.python_version(),
@@ -106,7 +105,7 @@ def test_what_was_kept_before_there_were_dtypes_keeps_its_address() -> None:
     assert place_of(CPU, MeasurementSettings()) == before
 
 
-def test_old_points_are_figures_under_the_former_hash(tmp_path: Path) -> None:
+def test_old_points_are_figures_under_the_former_hash(tmp_path):
     points = PointStore(Store(tmp_path), "here")
     for found in (point("former", 1), point("former", 4), failure("former", 8), point("now", 2)):
         points.save(found)
@@ -114,7 +113,7 @@ def test_old_points_are_figures_under_the_former_hash(tmp_path: Path) -> None:
     assert points.load("now") == (point("now", 2),)
 
 
-def test_one_measurement_at_a_time_on_a_device_and_others_are_told(tmp_path: Path) -> None:
+def test_one_measurement_at_a_time_on_a_device_and_others_are_told(tmp_path):
     store = Store(tmp_path)
     order: list[str] = []
     waiting, done = threading.Event(), threading.Event()
@@ -138,7 +137,7 @@ def test_one_measurement_at_a_time_on_a_device_and_others_are_told(tmp_path: Pat
     assert order == ["another device", "first", "second"]
 
 
-def test_a_full_disk_is_one_clear_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_one_clear_fault(tmp_path, monkeypatch):
     store = Store(tmp_path)
     points = PointStore(store, "here")
     points.save(point("a", 1))
@@ -158,9 +157,7 @@ def test_a_full_disk_is_one_clear_fault(tmp_path: Path, monkeypatch: pytest.Monk
     assert point("a", 1) in points.load()
 
 
-def test_a_result_that_does_not_fit_on_the_disk_is_the_same_fault(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_result_that_does_not_fit_on_the_disk_is_the_same_fault(tmp_path, monkeypatch):
     workspace = Store(tmp_path).create("w")
     workspace.put_bytes("upload", "a", b"before")
 

@@ -31,7 +31,7 @@ def workspace(tmp_path: Path) -> Workspace:
     return made
 
 
-def test_names_are_newest_first_and_free_ones_are_found(workspace: Workspace) -> None:
+def test_names_are_newest_first_and_free_ones_are_found(workspace):
     assert named_results.names(workspace, *named_results.SCENARIO_KINDS) == ("b", "a", "c")
     assert named_results.names(workspace, "plan") == ("c",) and named_results.names(workspace, "graph") == ()
     assert named_results.free_name(workspace, named_results.SCENARIO_KINDS, "d") == "d"
@@ -39,7 +39,7 @@ def test_names_are_newest_first_and_free_ones_are_found(workspace: Workspace) ->
     assert named_results.free_name(workspace, ("plan_request",), "c") == "c"
 
 
-def test_a_copy_has_the_same_contents_and_a_removal_takes_its_kinds_alone(workspace: Workspace) -> None:
+def test_a_copy_has_the_same_contents_and_a_removal_takes_its_kinds_alone(workspace):
     named_results.store_outcome(workspace, "a", request(), workflow.plan(request()))
     for kind in ("partition", "measurement"):
         workspace.put(kind, "a", read_file(EXAMPLE.with_name(f"{kind}.json"))[1])
@@ -56,7 +56,7 @@ def test_a_copy_has_the_same_contents_and_a_removal_takes_its_kinds_alone(worksp
     assert named_results.exists(workspace, "partition", "a") and named_results.exists(workspace, "plan", "d")
 
 
-def test_a_plan_answers_the_request_it_was_made_for(workspace: Workspace) -> None:
+def test_a_plan_answers_the_request_it_was_made_for(workspace):
     outcome = workflow.plan(request())
     assert named_results.plan_is_current(request(), outcome) and not named_results.plan_is_current(
         request(2), outcome
@@ -69,7 +69,7 @@ def test_a_plan_answers_the_request_it_was_made_for(workspace: Workspace) -> Non
     assert workspace.get("plan", "a") == outcome
 
 
-def test_a_placement_answers_by_what_was_stored_beside_it_or_where_it_fits(workspace: Workspace) -> None:
+def test_a_placement_answers_by_what_was_stored_beside_it_or_where_it_fits(workspace):
     asked = read_file(EXAMPLE)[1]
     outcome = workflow.place(asked)
     workspace.put("placement_request", "p", asked)
@@ -92,7 +92,7 @@ def test_a_placement_answers_by_what_was_stored_beside_it_or_where_it_fits(works
     )
 
 
-def test_cuts_are_listed_by_their_parts_and_only_those_of_the_model(workspace: Workspace) -> None:
+def test_cuts_are_listed_by_their_parts_and_only_those_of_the_model(workspace):
     outcome = read_file(EXAMPLE.with_name("partition.json"))[1]
     for name in ("m in 10", "m in 2", "m in 2 in 3", "m offered", "m+ in 1"):
         workspace.put("partition", name, outcome)
@@ -100,7 +100,7 @@ def test_cuts_are_listed_by_their_parts_and_only_those_of_the_model(workspace: W
     assert named_results.partition_name("m", 2) == "m in 2"
 
 
-def test_running_work_is_found_by_kind_and_request_and_ended(workspace: Workspace) -> None:
+def test_running_work_is_found_by_kind_and_request_and_ended(workspace):
     def add(name: str, parameters: Any, state: str = "running") -> str:
         record = workspace.add_job(name, name, parameters)
         begun = {"state": state, "starter": runner._process_identity(1)}

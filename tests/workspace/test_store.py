@@ -23,7 +23,7 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "home")
 
 
-def test_a_value_survives_a_restart(store: Store) -> None:
+def test_a_value_survives_a_restart(store):
     workspace = store.create("review")
     workspace.put("plan_request", "mix", request(3))
     workspace.set_setting("scenario", "mix")
@@ -33,7 +33,7 @@ def test_a_value_survives_a_restart(store: Store) -> None:
     assert again.setting("scenario") == "mix"
 
 
-def test_several_contents_are_stored_together_or_not_at_all(store: Store) -> None:
+def test_several_contents_are_stored_together_or_not_at_all(store):
     workspace = store.create("w")
     with pytest.raises(InputFault, match="name"):
         workspace.put_all("upload", [("net.py", b"x = 1\n"), ("", b"y = 1\n")])
@@ -43,7 +43,7 @@ def test_several_contents_are_stored_together_or_not_at_all(store: Store) -> Non
     assert workspace.get_bytes("upload", "other.py") == b"y = 1\n"
 
 
-def test_putting_again_replaces_and_moves_to_the_front(store: Store) -> None:
+def test_putting_again_replaces_and_moves_to_the_front(store):
     workspace = store.create("w")
     workspace.put("plan_request", "a", request(1))
     workspace.put("plan_request", "b", request(1))
@@ -52,7 +52,7 @@ def test_putting_again_replaces_and_moves_to_the_front(store: Store) -> None:
     assert workspace.get("plan_request", "a") == request(2)
 
 
-def test_workspaces_do_not_mix_and_a_copy_is_its_own(store: Store) -> None:
+def test_workspaces_do_not_mix_and_a_copy_is_its_own(store):
     one = store.create("one")
     one.put("plan_request", "mix", request(1))
     two = store.copy(one.id, "two")
@@ -65,7 +65,7 @@ def test_workspaces_do_not_mix_and_a_copy_is_its_own(store: Store) -> None:
         store.open(one.id)
 
 
-def test_a_discarded_workspace_is_out_of_sight_and_comes_back_whole(store: Store) -> None:
+def test_a_discarded_workspace_is_out_of_sight_and_comes_back_whole(store):
     one = store.create("one")
     one.put("plan_request", "mix", request(1))
     store.soft_delete(one.id)
@@ -80,7 +80,7 @@ def test_a_discarded_workspace_is_out_of_sight_and_comes_back_whole(store: Store
         store.undelete(one.id)
 
 
-def test_so_many_discarded_workspaces_are_kept_and_older_ones_go_for_good(store: Store) -> None:
+def test_so_many_discarded_workspaces_are_kept_and_older_ones_go_for_good(store):
     ids = [store.create(f"w{number}").id for number in range(MOST_DELETED + 1)]
     for number, identity in enumerate(ids):
         Workspace(store, identity).put("plan_request", "mix", request(number + 1))
@@ -90,12 +90,12 @@ def test_so_many_discarded_workspaces_are_kept_and_older_ones_go_for_good(store:
 
 
 @pytest.mark.parametrize("name", ["", "  ", "x" * 121, "a\nb"])
-def test_bad_names_are_refused(store: Store, name: str) -> None:
+def test_bad_names_are_refused(store, name):
     with pytest.raises(InputFault, match=r"^name: (is empty|has 121 characters|.* cannot be printed)"):
         store.create(name)
 
 
-def test_a_taken_name_is_refused_and_a_free_one_found(store: Store) -> None:
+def test_a_taken_name_is_refused_and_a_free_one_found(store):
     store.create("mix")
     with pytest.raises(InputFault, match="there is already a workspace"):
         store.create("mix")
@@ -103,7 +103,7 @@ def test_a_taken_name_is_refused_and_a_free_one_found(store: Store) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", None])
-def test_a_damaged_file_is_named_and_replaced_by_storing_again(store: Store, damage: bytes | None) -> None:
+def test_a_damaged_file_is_named_and_replaced_by_storing_again(store, damage):
     workspace = store.create("w")
     path = store.blobs.path(workspace.put("plan_request", "mix", request()).sha256)
     if damage is None:
@@ -120,21 +120,21 @@ def test_a_damaged_file_is_named_and_replaced_by_storing_again(store: Store, dam
         workspace.get("plan_request", "mix")
 
 
-def test_a_newer_store_is_refused(store: Store) -> None:
+def test_a_newer_store_is_refused(store):
     with sqlite3.connect(store.root / "workspaces.sqlite") as database:
         database.execute(f"PRAGMA user_version = {len(SCHEMA) + 1}")
     with pytest.raises(InputFault, match="Update TorchSplit"):
         Store(store.root)
 
 
-def test_an_unwritable_folder_is_named(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputFault, match="TORCHSPLIT_HOME"):
         Store(tmp_path / "file")
 
 
 @pytest.mark.slow
-def test_two_processes_write_at_once(store: Store) -> None:
+def test_two_processes_write_at_once(store):
     workspace = store.create("w")
     context = multiprocessing.get_context("spawn")
     children = [context.Process(target=write_many, args=(str(store.root), workspace.id, n)) for n in (0, 100)]
@@ -146,7 +146,7 @@ def test_two_processes_write_at_once(store: Store) -> None:
     assert len(workspace.artifacts("plan_request")) == 40
 
 
-def test_export_and_import(store: Store) -> None:
+def test_export_and_import(store):
     workspace = store.create("review")
     workspace.put("plan_request", "mix", request(3))
     workspace.put_bytes("upload", "net.py", b"x = 1\n")
@@ -184,7 +184,7 @@ HEAD = {"format": "torchsplit.workspace", "version": 1, "name": "w"}
         archive(HEAD | {"version": 2, "results": []}),
     ],
 )
-def test_a_bad_archive_is_refused_and_leaves_nothing(store: Store, data: bytes) -> None:
+def test_a_bad_archive_is_refused_and_leaves_nothing(store, data):
     with pytest.raises(InputFault):
         import_workspace(store, data)
     assert store.workspaces() == ()

@@ -91,7 +91,7 @@ def wait(workspace: Workspace, job: str) -> jobs.JobStatus:
     return found
 
 
-def test_every_result_is_there(old: Workspace) -> None:
+def test_every_result_is_there(old):
     assert old.name == "review" and old.setting("scenario") == "review"
     assert {(item.kind, item.name) for item in old.artifacts()} == {
         ("graph", "sample:bert"), ("profile", "sample:bert"), ("partition", "sample:bert in 2"),
@@ -106,7 +106,7 @@ def test_every_result_is_there(old: Workspace) -> None:
     assert len(export_workspace(old)) > 1000
 
 
-def test_every_job_has_its_name_and_its_end(home: Path, old: Workspace) -> None:
+def test_every_job_has_its_name_and_its_end(home, old):
     statuses = jobs.statuses(old)
     assert {status.name: status.state for status in statuses} == STATES and len(statuses) == 13
     later = {"measure", "run_here", "evaluate", "strategy", "strategy_study", "train", "train_on"}
@@ -126,16 +126,14 @@ def test_every_job_has_its_name_and_its_end(home: Path, old: Workspace) -> None:
     ]
 
 
-def test_a_job_of_no_known_kind_is_shown_and_not_started_again(old: Workspace) -> None:
+def test_a_job_of_no_known_kind_is_shown_and_not_started_again(old):
     flown = job(old, "torchsplit_core.workflow:fly_job")
     assert flown.title == "Fly" and flown.fault == "It was killed."
     with pytest.raises(InputFault, match="is of a kind that this TorchSplit does not know"):
         jobs.resume(old, flown.id)
 
 
-def test_jobs_that_run_and_wait_are_told_waited_for_and_ended(
-    old: Workspace, left_running: subprocess.Popen[bytes]
-) -> None:
+def test_jobs_that_run_and_wait_are_told_waited_for_and_ended(old, left_running):
     waiting, running = [status for status in jobs.statuses(old) if status.state == "running"]
     assert (running.name, running.title, running.message) == (PROFILE, "Profile m.py:Net", "measuring")
     assert waiting.name == PROFILE and "1 more waits before it" in waiting.message
@@ -157,16 +155,14 @@ def test_jobs_that_run_and_wait_are_told_waited_for_and_ended(
 
 
 @pytest.mark.slow
-def test_a_failed_job_goes_on_by_its_name(old: Workspace) -> None:
+def test_a_failed_job_goes_on_by_its_name(old):
     again = jobs.resume(old, job(old, "sweep").id)
     assert jobs.status(old, again).name == "sweep" and jobs.status(old, again).title == "Sweep swept"
     found = wait(old, again)
     assert found.fault is None and found.result == {"sweep": "swept", "points": 4, "taken_over": 3}
 
 
-def test_a_running_job_that_dies_goes_on_by_its_name_and_asks_for_trust_again(
-    old: Workspace, left_running: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_running_job_that_dies_goes_on_by_its_name_and_asks_for_trust_again(old, left_running, monkeypatch):
     monkeypatch.setenv("TORCHSPLIT_EXECUTION", "allowed")
     left_running.kill()
     left_running.wait()
@@ -178,9 +174,7 @@ def test_a_running_job_that_dies_goes_on_by_its_name_and_asks_for_trust_again(
     assert "is not the file that was trusted" in fault and "SystemExit" not in fault
 
 
-def test_a_new_job_waits_behind_one_of_the_version_before(
-    home: Path, old: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_job_waits_behind_one_of_the_version_before(home, old, monkeypatch):
     own_jobs(monkeypatch, hold)
     monkeypatch.setenv("TORCHSPLIT_JOBS", "1")
     queue = home / "queue"

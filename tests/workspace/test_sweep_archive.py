@@ -68,15 +68,13 @@ def sweep_of(workspace: Workspace, scenario: str = "r") -> StoredSweep | None:
     return SweepStore(workspace, scenario).load()
 
 
-def test_an_archive_brings_back_the_sweep_and_it_goes_on_where_it_stood(
-    swept: Workspace, exported: tuple[bytes, StoredSweep]
-) -> None:
+def test_an_archive_brings_back_the_sweep_and_it_goes_on_where_it_stood(swept, exported):
     assert sweep_of(swept) == exported[1] and sweep_of(swept, "other") is None
     again = sweep.sweep_job(swept, replace(GPUS, values=(1, 2, 3, 4)), ignore_progress)
     assert again == {"sweep": "r", "points": 4, "taken_over": 3}
 
 
-def test_a_sweep_of_an_earlier_state_comes_back_as_such(store: Store, swept: Workspace) -> None:
+def test_a_sweep_of_an_earlier_state_comes_back_as_such(store, swept):
     swept.put("plan_request", "r", request(5))
     copy = import_workspace(store, export_workspace(swept))
     found = sweep_of(copy)
@@ -84,7 +82,7 @@ def test_a_sweep_of_an_earlier_state_comes_back_as_such(store: Store, swept: Wor
     assert copy.get("plan_request", "r") == request(5)
 
 
-def test_a_sweep_that_is_not_done_comes_back_as_far_as_it_is(store: Store, swept: Workspace) -> None:
+def test_a_sweep_that_is_not_done_comes_back_as_far_as_it_is(store, swept):
     whole = sweep_of(swept)
     assert whole is not None
     with swept.store.connect(write=True) as database:
@@ -94,7 +92,7 @@ def test_a_sweep_that_is_not_done_comes_back_as_far_as_it_is(store: Store, swept
     assert found is not None and list(found.plans) == [2.0] and found.what.values == (1.0, 2.0, 3.0)
 
 
-def test_a_sweep_whose_scenario_is_gone_stays_behind(store: Store, swept: Workspace) -> None:
+def test_a_sweep_whose_scenario_is_gone_stays_behind(store, swept):
     swept.remove("plan_request", "r")
     data = export_workspace(swept)
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -102,7 +100,7 @@ def test_a_sweep_whose_scenario_is_gone_stays_behind(store: Store, swept: Worksp
     assert sweep_of(import_workspace(store, data)) is None
 
 
-def test_a_copied_workspace_has_sweeps_of_its_own(store: Store, swept: Workspace) -> None:
+def test_a_copied_workspace_has_sweeps_of_its_own(store, swept):
     copy = store.copy(swept.id, "copy")
     before = sweep_of(swept)
     assert before is not None and sweep_of(copy) == before
@@ -113,7 +111,7 @@ def test_a_copied_workspace_has_sweeps_of_its_own(store: Store, swept: Workspace
     assert sweep_of(again) is None
 
 
-def test_a_sweep_is_copied_to_another_scenario_in_place_of_its_own(swept: Workspace) -> None:
+def test_a_sweep_is_copied_to_another_scenario_in_place_of_its_own(swept):
     store, other = SweepStore(swept, "r"), SweepStore(swept, "other")
     found = store.load()
     store.copy_to("other")
@@ -138,9 +136,7 @@ def edited(data: bytes, edit: Callable[[dict[str, Any], dict[str, Any]], None]) 
     return buffer.getvalue()
 
 
-def test_an_archive_without_sweeps_is_as_good_as_ever(
-    store: Store, exported: tuple[bytes, StoredSweep]
-) -> None:
+def test_an_archive_without_sweeps_is_as_good_as_ever(store, exported):
     older = edited(exported[0], lambda manifest, files: manifest.pop("sweeps"))
     copy = import_workspace(store, older)
     assert copy.get("plan_request", "r") == request() and sweep_of(copy) is None
@@ -227,23 +223,19 @@ def half_a_pair(manifest: dict[str, Any], files: dict[str, Any]) -> None:
         (half_a_pair, "half a surrogate pair"),
     ],
 )
-def test_a_hostile_sweep_is_refused_and_leaves_nothing(
-    store: Store, exported: tuple[bytes, StoredSweep], edit: Any, words: str
-) -> None:
+def test_a_hostile_sweep_is_refused_and_leaves_nothing(store, exported, edit, words):
     with pytest.raises(InputFault, match=words):
         import_workspace(store, edited(exported[0], edit))
     assert store.workspaces() == ()
 
 
-def test_the_untouched_archive_is_taken_after_the_same_handling(
-    store: Store, exported: tuple[bytes, StoredSweep]
-) -> None:
+def test_the_untouched_archive_is_taken_after_the_same_handling(store, exported):
     """So that every refusal above is for its edit."""
     copy = import_workspace(store, edited(exported[0], lambda manifest, files: None))
     assert sweep_of(copy) == exported[1]
 
 
-def test_a_manifest_with_an_endless_number_is_refused(store: Store) -> None:
+def test_a_manifest_with_an_endless_number_is_refused(store):
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as made:
         made.writestr("manifest.json", '{"version": ' + "1" * 5000 + "}")
@@ -251,7 +243,7 @@ def test_a_manifest_with_an_endless_number_is_refused(store: Store) -> None:
         import_workspace(store, buffer.getvalue())
 
 
-def test_plans_put_back_are_found_under_the_hash_of_their_requests(swept: Workspace) -> None:
+def test_plans_put_back_are_found_under_the_hash_of_their_requests(swept):
     found = sweep_of(swept)
     assert found is not None
     for value, one in sweep_requests(found.request, found.what):

@@ -37,7 +37,7 @@ def on(count: int) -> PlanRequest:
     return replace(request(), gpus=(FleetEntry("A100-80GB", count=count),))
 
 
-def test_a_state_is_kept_once_and_says_what_changed(workspace: Workspace) -> None:
+def test_a_state_is_kept_once_and_says_what_changed(workspace):
     versions = VersionStore(workspace, "a")
     versions.save()
     assert versions.list() == ()  # there is nothing to keep
@@ -59,7 +59,7 @@ def test_a_state_is_kept_once_and_says_what_changed(workspace: Workspace) -> Non
     assert versions.load(1) == (on(1), plan(on(1))) and versions.load(3) is None
 
 
-def test_a_plan_that_somebody_chose_is_a_version_of_its_own(workspace: Workspace) -> None:
+def test_a_plan_that_somebody_chose_is_a_version_of_its_own(workspace):
     versions = VersionStore(workspace, "a")
     workspace.put("plan_request", "a", on(1))
     named_results.store_outcome(workspace, "a", on(1), plan(on(1)))
@@ -75,7 +75,7 @@ def test_a_plan_that_somebody_chose_is_a_version_of_its_own(workspace: Workspace
     assert [(one.number, one.note) for one in versions.list()] == [(3, ""), (2, "by hand"), (1, "")]
 
 
-def test_the_oldest_go_and_what_is_kept_is_small(workspace: Workspace) -> None:
+def test_the_oldest_go_and_what_is_kept_is_small(workspace):
     versions = VersionStore(workspace, "a")
     for count in range(1, MOST_VERSIONS + 6):
         workspace.put("plan_request", "a", on(count))
@@ -87,7 +87,7 @@ def test_the_oldest_go_and_what_is_kept_is_small(workspace: Workspace) -> None:
     assert size < len(workspace.get_bytes("plan_request", "a")) * MOST_VERSIONS / 2
 
 
-def test_a_draft_comes_back_equal_also_one_of_an_earlier_version(workspace: Workspace) -> None:
+def test_a_draft_comes_back_equal_also_one_of_an_earlier_version(workspace):
     drafts, whole = DraftStore(workspace, "a"), (Point("A100-80GB", WHOLE_GPU, 8, 120.0, 40.0),)
     edited = replace(on(2), models=(PlanModel("w", (Variant("whole", (Stage("whole", whole),)),), weight=2),))
     drafts.save("tab", StoredDraft(request_hash(on(1)), edited))
@@ -105,7 +105,7 @@ def test_a_draft_comes_back_equal_also_one_of_an_earlier_version(workspace: Work
         drafts.load("tab")
 
 
-def test_drafts_and_versions_go_where_their_scenario_goes(workspace: Workspace) -> None:
+def test_drafts_and_versions_go_where_their_scenario_goes(workspace):
     workspace.put("plan_request", "a", on(1))
     versions, drafts = VersionStore(workspace, "a"), DraftStore(workspace, "a")
     versions.save()
@@ -131,7 +131,7 @@ def test_drafts_and_versions_go_where_their_scenario_goes(workspace: Workspace) 
             assert database.execute(f"SELECT DISTINCT workspace FROM {table}").fetchall() == [(workspace.id,)]
 
 
-def test_drafts_of_a_tab_are_its_own_and_the_oldest_go(workspace: Workspace) -> None:
+def test_drafts_of_a_tab_are_its_own_and_the_oldest_go(workspace):
     drafts = DraftStore(workspace, "a")
     for number in range(MOST_DRAFTS + 2):
         drafts.save(f"tab {number}", StoredDraft("", on(number + 1)))
@@ -142,7 +142,7 @@ def test_drafts_of_a_tab_are_its_own_and_the_oldest_go(workspace: Workspace) -> 
     assert drafts.load("tab 2") is None and len(drafts.others("tab 3")) == MOST_DRAFTS - 2
 
 
-def test_a_draft_of_the_version_before_is_of_no_open_tab(tmp_path: Path) -> None:
+def test_a_draft_of_the_version_before_is_of_no_open_tab(tmp_path):
     database = sqlite3.connect(tmp_path / "workspaces.sqlite")
     for script in SCHEMA[:6]:
         database.executescript(script)

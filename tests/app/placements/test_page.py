@@ -8,14 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.charts.pipeline import (
-    JOINED,
-    groups,
-    pipeline_html,
-    slowest,
-    topology_html,
-    type_colours,
-)
+from app.charts.pipeline import JOINED, groups, pipeline_html, slowest, topology_html, type_colours
 from app.placements import form, new_form, outcome_tables
 from app.session import dropped_files
 from app.session.result_kind import PLACEMENT

@@ -141,7 +141,7 @@ def test_a_plan_that_serves_nobody_for_want_of_figures_says_so_and_is_not_deploy
     assert found.sentence in boxes(page("deploy", workspace))
 
 
-def test_names_are_counted_where_they_are_many() -> None:
+def test_names_are_counted_where_they_are_many():
     assert describe_gap(UncoveredGpuType("X", tuple("abcde"), 9)) == (
         "5 of 9 models have no figures for X and cannot run on it: a, b, c and 2 more."
     )

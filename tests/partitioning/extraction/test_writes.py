@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -23,7 +22,7 @@ from torchsplit_core.values import InputFault, NodeProfile, Profile, ignore_prog
 
 
 @pytest.mark.parametrize("last", ["relu_", "linear_1", "relu__1", "linear"])
-def test_writes_within_a_stage_and_reads_of_what_they_left_are_exact(last: str, tmp_path: Path) -> None:
+def test_writes_within_a_stage_and_reads_of_what_they_left_are_exact(last, tmp_path):
     model = Residual().eval()
     program = exported(model, X, other=(OTHER,))
     parts = parts_of(program, cut_after(program, last), tmp_path, X)
@@ -33,7 +32,7 @@ def test_writes_within_a_stage_and_reads_of_what_they_left_are_exact(last: str, 
             assert_same(parts(x), model(x))
 
 
-def test_two_stages_that_write_one_memory_are_refused() -> None:
+def test_two_stages_that_write_one_memory_are_refused():
     program = exported(Residual(), X, other=(OTHER,))
     with pytest.raises(
         InputFault, match=r"operation relu__1.*aten.relu_.*add_, in another stage, writes the same"
@@ -42,7 +41,7 @@ def test_two_stages_that_write_one_memory_are_refused() -> None:
     assert "out of place" in caught.value.remedy
 
 
-def test_the_first_cut_that_holds_is_taken_and_those_before_it_named() -> None:
+def test_the_first_cut_that_holds_is_taken_and_those_before_it_named():
     program = exported(Residual(), X, other=(OTHER,))
     bad, good = cut_after(program, "add_"), cut_after(program, "linear_1")
     number, refused = first_divisible_cut(program, [bad, good, bad])
@@ -96,9 +95,7 @@ TIMES = (0.1, 0.1, 0.15, 0.15, 0.4, 0.1)
 """Of the operations in order: the best cut is before the one whose name does not tell that it writes."""
 
 
-def test_the_command_goes_on_to_a_candidate_that_can_be_cut(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_goes_on_to_a_candidate_that_can_be_cut(tmp_path, capsys):
     (tmp_path / "untold.py").write_text(UNTOLD)
     source, parts = f"{tmp_path / 'untold.py'}:Client", tmp_path / "parts"
     model = load_client(source, trust=True).get_model()
@@ -143,7 +140,7 @@ def test_the_command_goes_on_to_a_candidate_that_can_be_cut(
         ),
     ],
 )
-def test_reads_around_a_write(stages: list[list[str]], rule: str, tmp_path: Path) -> None:
+def test_reads_around_a_write(stages, rule, tmp_path):
     model = Early()
     program = exported(model, X, other=(OTHER,))
     names = {node.name for node in program.graph.nodes if node.op != "output"}
@@ -158,7 +155,7 @@ def test_reads_around_a_write(stages: list[list[str]], rule: str, tmp_path: Path
         assert_same(parts_of(program, stages, tmp_path, X)(OTHER), model(OTHER))
 
 
-def test_state_stays_in_its_stage_counts_on_and_starts_as_it_was(tmp_path: Path) -> None:
+def test_state_stays_in_its_stage_counts_on_and_starts_as_it_was(tmp_path):
     source, model = counter(tmp_path)
     graph = graph_of(exported(model, X.clone(), other=(OTHER,)))
     request = {"source": source, "trust": True, "architecture_hash": graph.architecture_hash}
@@ -176,7 +173,7 @@ def test_state_stays_in_its_stage_counts_on_and_starts_as_it_was(tmp_path: Path)
         assert float(fresh.runs) == 3
 
 
-def test_state_read_in_two_stages_is_refused_by_name(tmp_path: Path) -> None:
+def test_state_read_in_two_stages_is_refused_by_name(tmp_path):
     program = exported(counter(tmp_path)[1], X.clone(), other=(OTHER,))
     with pytest.raises(InputFault, match=r"add_.*and add, in another stage, reads the weight that it writes"):
         divide(program, cut_after(program, "add"))
@@ -196,7 +193,7 @@ class Inside(nn.Module):
         return y.exp() + x
 
 
-def test_a_branch_may_write_its_own_values(tmp_path: Path) -> None:
+def test_a_branch_may_write_its_own_values(tmp_path):
     model = Inside()
     program = exported(model, X, other=(OTHER,))
     parts = parts_of(program, cut_after(program, "gt"), tmp_path, X)
@@ -204,7 +201,7 @@ def test_a_branch_may_write_its_own_values(tmp_path: Path) -> None:
         assert_same(parts(x), model(x))
 
 
-def test_a_decomposed_program_that_gives_its_state_back_is_refused(tmp_path: Path) -> None:
+def test_a_decomposed_program_that_gives_its_state_back_is_refused(tmp_path):
     program = exported(counter(tmp_path)[1], X.clone(), other=(OTHER,)).run_decompositions()
     with pytest.raises(InputFault, match="without run_decompositions"):
         divide(program, [["x"], []])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -88,7 +87,7 @@ def told(**changes: Any) -> Change:
         (told(basis="measured"), "its basis is measured"),
     ],
 )
-def test_a_lie_is_found(curve: PlacementFrontier, change: Change, said: str) -> None:
+def test_a_lie_is_found(curve, change, said):
     assert not list(frontier_violations(REQUEST, curve))
     lie = change(curve)
     assert said in "\n".join(frontier_violations(REQUEST, lie))
@@ -96,20 +95,18 @@ def test_a_lie_is_found(curve: PlacementFrontier, change: Change, said: str) -> 
         verify_frontier(REQUEST, lie)
 
 
-def test_a_curve_is_read_as_it_was_written(curve: PlacementFrontier) -> None:
+def test_a_curve_is_read_as_it_was_written(curve):
     assert read_text(write_text(curve)) == ("torchsplit.placement_frontier", curve)
     broken = {**json.loads(write_text(curve)), "bound": 1.0}
     with pytest.raises(InputFault, match="bound"):
         read_text(json.dumps(broken))
 
 
-def test_the_same_request_has_the_same_curve(curve: PlacementFrontier) -> None:
+def test_the_same_request_has_the_same_curve(curve):
     assert replace(frontier(REQUEST), statistics=curve.statistics) == curve
 
 
-def test_the_command_writes_the_curve_beside_the_placement(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], curve: PlacementFrontier
-) -> None:
+def test_the_command_writes_the_curve_beside_the_placement(tmp_path, capsys, curve):
     path, out, lines = write_file(REQUEST, tmp_path / "r.json"), tmp_path / "out.json", tmp_path / "c.csv"
     assert main(["place", str(path), "-o", str(out), "--frontier", str(tmp_path / "c.json")]) == 0
     assert f"curve optimal: {len(curve.points)} points, " in capsys.readouterr().err
@@ -123,9 +120,7 @@ def test_the_command_writes_the_curve_beside_the_placement(
     assert rows[0].split(",")[3:] == ["1", "1"]
 
 
-def test_the_command_refuses_a_curve_of_the_literal_program_and_tells_why_there_is_none(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_refuses_a_curve_of_the_literal_program_and_tells_why_there_is_none(tmp_path, capsys):
     out, file = tmp_path / "out.json", tmp_path / "c.json"
 
     def run(request: PlacementRequest, *more: str) -> int:
@@ -144,9 +139,7 @@ def test_the_command_refuses_a_curve_of_the_literal_program_and_tells_why_there_
     assert "are missing, and no other set of GPUs holds a layer" in read_file(file)[1].message
 
 
-def test_the_job_keeps_the_curve_with_the_request_it_answers(
-    tmp_path: Path, curve: PlacementFrontier, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_job_keeps_the_curve_with_the_request_it_answers(tmp_path, curve, monkeypatch):
     workspace = Store(tmp_path).create("curves")
     workspace.put("placement_request", "small", REQUEST)
     texts: list[str] = []
@@ -170,9 +163,7 @@ def test_the_job_keeps_the_curve_with_the_request_it_answers(
     assert [item.name for item in workspace.artifacts("placement_frontier")] == ["small"]
 
 
-def test_a_dropped_curve_stands_beside_the_request_it_answers(
-    tmp_path: Path, curve: PlacementFrontier
-) -> None:
+def test_a_dropped_curve_stands_beside_the_request_it_answers(tmp_path, curve):
     workspace = Store(tmp_path).create("drops")
     workspace.put("placement_request", "other", replace(REQUEST, communication_efficiency=0.5))
     workspace.put("placement_request", "small", replace(REQUEST, max_replicas=2))

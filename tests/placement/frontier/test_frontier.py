@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
 from typing import Literal
@@ -164,15 +163,13 @@ def same(request: PlacementRequest) -> int:
 
 @pytest.mark.parametrize("units", ["tokens_per_s", "seed_literal"])
 @pytest.mark.parametrize("split", ["equal", "proportional"])
-def test_curves_of_linear_speeds_equal_a_look_at_every_pipeline(units: str, split: str) -> None:
+def test_curves_of_linear_speeds_equal_a_look_at_every_pipeline(units, split):
     requests = [with_falling(shaped(random_request(seed, units, split), seed), seed) for seed in range(50)]
     assert sum(same(request) > 1 for request in requests) >= 5
 
 
 @pytest.mark.parametrize("change", [with_table, with_roofline])
-def test_curves_of_other_speeds_equal_a_look_at_every_pipeline(
-    change: Callable[[PlacementRequest, int], PlacementRequest],
-) -> None:
+def test_curves_of_other_speeds_equal_a_look_at_every_pipeline(change):
     several = 0
     for seed in range(50):
         split = "proportional" if change is with_roofline and seed % 2 else "equal"

@@ -49,7 +49,7 @@ def sound() -> PlacementOutcome:
     return place(REQUEST)
 
 
-def test_a_pipeline_of_several_segments_is_sound(sound: PlacementOutcome) -> None:
+def test_a_pipeline_of_several_segments_is_sound(sound):
     assert len(sound.segments) >= 2 and len(sound.links) == len(sound.segments) - 1
     assert faults(REQUEST, sound) == ""
 
@@ -78,11 +78,11 @@ def test_a_pipeline_of_several_segments_is_sound(sound: PlacementOutcome) -> Non
         (told(status="infeasible"), "with a placement"),
     ],
 )
-def test_a_lie_is_found(sound: PlacementOutcome, change: Change, said: str) -> None:
+def test_a_lie_is_found(sound, change, said):
     assert said in faults(REQUEST, change(sound))
 
 
-def test_a_gpu_used_twice_and_a_segment_too_wide_are_found(sound: PlacementOutcome) -> None:
+def test_a_gpu_used_twice_and_a_segment_too_wide_are_found(sound):
     first = sound.segments[0].gpu_ids
     twice = on(1, gpu_ids=first, memory_gib=(1.0,) * len(first))(sound)
     assert "a GPU of an earlier segment" in faults(REQUEST, twice)
@@ -90,7 +90,7 @@ def test_a_gpu_used_twice_and_a_segment_too_wide_are_found(sound: PlacementOutco
     assert "has 2 GPUs" in faults(wide, place(tiny(2)))
 
 
-def test_memory_and_links_are_reckoned_anew(sound: PlacementOutcome) -> None:
+def test_memory_and_links_are_reckoned_anew(sound):
     small = replace(REQUEST, gpus=tuple(replace(gpu, memory_gib=20.0) for gpu in REQUEST.gpus))
     assert "GiB and has 20" in faults(small, sound)
     cut = replace(REQUEST, bandwidth_gib_per_s=((0.0,) * 4,) * 4)
@@ -99,7 +99,7 @@ def test_memory_and_links_are_reckoned_anew(sound: PlacementOutcome) -> None:
     assert "carries" in faults(slow, sound)
 
 
-def test_types_are_not_mixed_where_they_may_not_be() -> None:
+def test_types_are_not_mixed_where_they_may_not_be():
     memory, types = (2.817578125, 2.817578125), {"A100": 1, "V100": 1}
     mixed = PlacedSegment(1, 4, (1, 2), 193.1472, 8.0, memory, types, 2, 8.0)
     outcome = PlacementOutcome("optimal", 193.1472, 193.1472, 0.0, (mixed,))
@@ -107,7 +107,7 @@ def test_types_are_not_mixed_where_they_may_not_be() -> None:
     assert "mixes GPU types" in faults(tiny(2, same_type_segments=True), outcome)
 
 
-def test_proportional_parts_add_up_and_beat_equal_ones() -> None:
+def test_proportional_parts_add_up_and_beat_equal_ones():
     request = tiny(
         2, split="proportional", gpus=tiny().gpus[1:3], bandwidth_gib_per_s=((0.0, 1.0), (1.0, 0.0))
     )
@@ -122,7 +122,7 @@ def test_proportional_parts_add_up_and_beat_equal_ones() -> None:
     assert "more than its own" in faults(request, worse)
 
 
-def test_keys_and_values_count_in_decode() -> None:
+def test_keys_and_values_count_in_decode():
     model = replace(tiny().model, key_value_size=1024)
     gpus = tuple(replace(gpu, type="A100-80GB") for gpu in tiny().gpus)
     request = tiny(1, model=model, gpus=gpus, throughput=RooflineThroughput("decode"))
@@ -132,7 +132,7 @@ def test_keys_and_values_count_in_decode() -> None:
     assert "GiB, not" in faults(prefill, outcome)
 
 
-def test_verify_raises_our_own_fault(sound: PlacementOutcome) -> None:
+def test_verify_raises_our_own_fault(sound):
     verify(REQUEST, sound)
     with pytest.raises(InternalFault, match="The placement fails its check: it"):
         verify(REQUEST, replace(sound, gap=0.5))

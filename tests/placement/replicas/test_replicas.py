@@ -31,7 +31,7 @@ def sound(instance: ProblemInstance, found: PipelineSetResult, most: int) -> Non
 
 
 @repeated("part", range(6), kept=2)
-def test_equals_a_look_at_all_sets(part: int) -> None:
+def test_equals_a_look_at_all_sets(part):
     several = 0
     for seed in range(part * 35, part * 35 + 35):
         instance = small_instance(seed)
@@ -46,7 +46,7 @@ def test_equals_a_look_at_all_sets(part: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(0, 60, 4))
-def test_the_way_of_large_fleets_keeps_within_its_bound(seed: int) -> None:
+def test_the_way_of_large_fleets_keeps_within_its_bound(seed):
     instance = small_instance(seed)
     for most in (2, 9):
         best = best_sum(instance, most)
@@ -65,7 +65,7 @@ def in_nodes(
     return ProblemInstance(layers, every, links, 2, falling_value(16, 6.0, 0.1))
 
 
-def test_nodes_of_one_sort_are_divided_as_one_fleet() -> None:
+def test_nodes_of_one_sort_are_divided_as_one_fleet():
     instance = in_nodes((0, 0, 0), 4, 24, 900.0, 40.0)
     exact = search_pipelines(instance, 12, time_limit_s=60, progress=silent)
     large = search_pipelines(instance, 12, time_limit_s=0.5, progress=silent, lattice_pairs=0)
@@ -79,7 +79,7 @@ def test_nodes_of_one_sort_are_divided_as_one_fleet() -> None:
     assert again.pipelines == exact.pipelines
 
 
-def test_of_equal_sums_the_fewest_pipelines_are_taken() -> None:
+def test_of_equal_sums_the_fewest_pipelines_are_taken():
     # Throughput per layer is the same everywhere: any division of the eight GPUs gives the same sum.
     links = np.full((8, 8), 1e9)
     instance = ProblemInstance(8, (0,) * 8, links, 1, lambda kinds, count: 80.0 / count)
@@ -87,7 +87,7 @@ def test_of_equal_sums_the_fewest_pipelines_are_taken() -> None:
     assert (found.value, found.proven, len(found.pipelines)) == (80.0, True, 1)
 
 
-def test_more_pipelines_are_never_worse_and_one_is_the_single_best() -> None:
+def test_more_pipelines_are_never_worse_and_one_is_the_single_best():
     instance = in_nodes((0, 1, 4), 3, 10, 500.0, 60.0)
     values = [
         search_pipelines(instance, most, time_limit_s=60, progress=silent).value for most in (1, 2, 3, 9)
@@ -96,7 +96,7 @@ def test_more_pipelines_are_never_worse_and_one_is_the_single_best() -> None:
     assert values[0] < values[-1]
 
 
-def test_the_bound_of_many_pipelines_is_that_of_the_capacity() -> None:
+def test_the_bound_of_many_pipelines_is_that_of_the_capacity():
     # One layer a GPU at 100: eight GPUs hold four layers twice, and no set of pipelines passes 200.
     links = np.full((8, 8), 1e9)
     instance = ProblemInstance(4, (0,) * 8, links, 1, lambda kinds, count: 100.0 if count == 1 else 0.0)
@@ -105,7 +105,7 @@ def test_the_bound_of_many_pipelines_is_that_of_the_capacity() -> None:
 
 
 @pytest.mark.parametrize("pairs", (0, 10**6))
-def test_no_time_is_not_infeasible(pairs: int) -> None:
+def test_no_time_is_not_infeasible(pairs):
     instance = in_nodes((0, 1, 4), 3, 10, 500.0, 60.0)
     found = search_pipelines(instance, 3, time_limit_s=1e-9, progress=silent, lattice_pairs=pairs)
     assert not found.proven
@@ -113,14 +113,14 @@ def test_no_time_is_not_infeasible(pairs: int) -> None:
 
 
 @pytest.mark.parametrize("pairs", (0, 10**6))
-def test_none_is_proven(pairs: int) -> None:
+def test_none_is_proven(pairs):
     instance = in_nodes((0, 1), 2, 60, 500.0, 0.0)
     found = search_pipelines(instance, 3, time_limit_s=60, progress=silent, lattice_pairs=pairs)
     assert (found.value, found.bound, found.proven, found.pipelines) == (0.0, 0.0, True, ())
 
 
 @pytest.mark.parametrize("pairs", (0, 10**6))
-def test_progress_only_improves_and_ends_with_what_is_found(pairs: int) -> None:
+def test_progress_only_improves_and_ends_with_what_is_found(pairs):
     told: list[tuple[float, float]] = []
     tell: Callable[[float, float], None] = lambda value, bound: told.append((value, bound))  # noqa: E731
     instance = in_nodes((0, 1, 4), 3, 10, 500.0, 60.0)
@@ -131,7 +131,7 @@ def test_progress_only_improves_and_ends_with_what_is_found(pairs: int) -> None:
     assert told[-1] == pytest.approx((found.value, found.bound))
 
 
-def test_no_segment_at_all_is_proven_even_without_time() -> None:
+def test_no_segment_at_all_is_proven_even_without_time():
     instance = ProblemInstance(3, (0,) * 4, np.full((4, 4), 9.0), 2, lambda kinds, count: 0.0)
     for seconds in (1e-9, 60.0):
         found = search_pipelines(instance, 2, time_limit_s=seconds, progress=silent, lattice_pairs=0)

@@ -7,8 +7,6 @@ import re
 import subprocess
 import sys
 from importlib.resources import files
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -41,7 +39,7 @@ SMALL = {
 
 
 @pytest.mark.parametrize("row", DECODERS, ids=lambda row: str(row["name"]))
-def test_the_sizes_recount_to_the_published_parameters(row: dict[str, Any]) -> None:
+def test_the_sizes_recount_to_the_published_parameters(row):
     config = row["config"]
     total, _ = layer_parameters(config, row["name"])
     whole = total * config["num_hidden_layers"] + (2 * config["vocab_size"] + 1) * config["hidden_size"]
@@ -49,7 +47,7 @@ def test_the_sizes_recount_to_the_published_parameters(row: dict[str, Any]) -> N
     assert row["source"].endswith("config.json") and row["name"] in decoder_names()
 
 
-def test_a_config_gives_weights_and_keys() -> None:
+def test_a_config_gives_weights_and_keys():
     found = of_config(SMALL, "here", sequence_length=10, batch_size=3)
     # Query and output 8 x 8, key and value 8 x 4, three products 8 x 16, two norms.
     assert found.layer_weight_gib * 2**30 == 4 * (2 * 64 + 2 * 32 + 3 * 128 + 16)
@@ -57,7 +55,7 @@ def test_a_config_gives_weights_and_keys() -> None:
     assert found.active_layer_weight_gib is None
 
 
-def test_experts_weigh_all_and_work_in_part() -> None:
+def test_experts_weigh_all_and_work_in_part():
     config = SMALL | {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
     total, active = layer_parameters(config, "here")
     assert total - active == 6 * 3 * 128
@@ -76,20 +74,20 @@ def test_experts_weigh_all_and_work_in_part() -> None:
         ({"quantization_config": {"bits": 4}}, "quantization_config: weights are quantized"),
     ],
 )
-def test_a_config_of_another_kind_is_refused(change: dict[str, Any], said: str) -> None:
+def test_a_config_of_another_kind_is_refused(change, said):
     with pytest.raises(InputFault, match=said):
         read_config(json.dumps(SMALL | change), "here", sequence_length=10, batch_size=3)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "3"])
-def test_what_is_no_config_is_refused(text: str) -> None:
+def test_what_is_no_config_is_refused(text):
     with pytest.raises(InputFault, match=r"^here: "):
         read_config(text, "here", sequence_length=10, batch_size=3)
     with pytest.raises(InputFault, match=r"unknown decoder 'gpt-5'. Known decoders: llama-3\.1-8b"):
         decoder("gpt-5", sequence_length=10, batch_size=3)
 
 
-def test_nodes_become_gpus_and_tiers_of_links() -> None:
+def test_nodes_become_gpus_and_tiers_of_links():
     fleet = parse_nodes("1x2xA100-80GB, 2x1xT4-16GB")
     gpus = list_gpus(fleet)
     assert [gpu.id for gpu in gpus] == ["node0/gpu0", "node0/gpu1", "node1/gpu0", "node2/gpu0"]
@@ -104,18 +102,18 @@ def test_nodes_become_gpus_and_tiers_of_links() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "8xA100-80GB", "0x8xA100-80GB", "1x8xA1000", "9999x9999xT4-16GB"])
-def test_a_fleet_that_is_none_is_refused(text: str) -> None:
+def test_a_fleet_that_is_none_is_refused(text):
     with pytest.raises(InputFault, match="--fleet"):
         parse_nodes(text)
 
 
-def test_a_matrix_is_read_from_csv() -> None:
+def test_a_matrix_is_read_from_csv():
     assert matrix_of_csv("0,1.073741824\n2.147483648,0\n\n", "m.csv") == ((0.0, 1.0), (2.0, 0.0))
     with pytest.raises(InputFault, match=r"m.csv: line 1, column 1: 'gpu0'"):
         matrix_of_csv("gpu0,gpu1\n0,1\n", "m.csv")
 
 
-def test_the_command_takes_a_model_and_a_fleet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_takes_a_model_and_a_fleet(tmp_path, capsys):
     out, asked = tmp_path / "out.json", tmp_path / "request.json"
     told = ["place", "llama-3.1-70b", "--fleet", "1x4xH100-SXM5-80GB", "-o", str(out)]
     assert main([*told, "--request", str(asked)]) == 0
@@ -155,7 +153,7 @@ def test_the_command_takes_a_model_and_a_fleet(tmp_path: Path, capsys: pytest.Ca
     assert "model.batch_size: " in capsys.readouterr().err
 
 
-def test_other_commands_start_without_the_room_and_the_room_without_torch() -> None:
+def test_other_commands_start_without_the_room_and_the_room_without_torch():
     program = (
         "import sys, torchsplit_core.cli.command, torchsplit_core.workflow\n"
         "rooms = [name for name in sys.modules if name.startswith('torchsplit_core.placement')]\n"

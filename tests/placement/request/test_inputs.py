@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,10 +60,7 @@ DECODE = RooflineThroughput("decode", gpus={name: RooflineGpu(300.0, 2000.0) for
             {"bandwidth_gib_per_s": (*TINY_LINKS[:3], (1.0,))},
             r"bandwidth_gib_per_s\[3\]: has 1 entries for 4 GPUs",
         ),
-        (
-            {"bandwidth_gib_per_s": links(1, 2, -5.0)},
-            r"bandwidth_gib_per_s\[1\]\[2\]: .*-5.0",
-        ),
+        ({"bandwidth_gib_per_s": links(1, 2, -5.0)}, r"bandwidth_gib_per_s\[1\]\[2\]: .*-5.0"),
         ({"bandwidth_gib_per_s": links(1, 2, float("nan"))}, r"\[1\]\[2\]: .*nan"),
         ({"bandwidth_gib_per_s": links(1, 2, 1e300)}, r"\[1\]\[2\]: .*1e\+300"),
         ({"gpus": ()}, "gpus: is empty. Add a GPU"),
@@ -133,12 +129,12 @@ DECODE = RooflineThroughput("decode", gpus={name: RooflineGpu(300.0, 2000.0) for
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused(changes: dict[str, Any], said: str) -> None:
+def test_what_makes_no_sense_is_refused(changes, said):
     with pytest.raises(InputFault, match=said):
         place(tiny(2, **changes))
 
 
-def test_a_model_that_fits_nowhere_is_infeasible_and_says_what_is_missing() -> None:
+def test_a_model_that_fits_nowhere_is_infeasible_and_says_what_is_missing():
     heavy = model(layer_weight_gib=100.0)
     outcome = place(tiny(2, model=heavy))
     assert outcome.status == "infeasible" and outcome.throughput is None and not outcome.segments
@@ -150,7 +146,7 @@ def test_a_model_that_fits_nowhere_is_infeasible_and_says_what_is_missing() -> N
         assert other.status == "infeasible" and "are missing" in other.message
 
 
-def test_a_batch_too_large_for_one_gpu_fits_on_two() -> None:
+def test_a_batch_too_large_for_one_gpu_fits_on_two():
     # A sequence's activations take 10.2 GiB: 16 fit on no GPU, a part of 12 does.
     wide = model(sequence_length=204_800)
     assert "GiB are missing" in place(tiny(1, model=wide)).message
@@ -158,7 +154,7 @@ def test_a_batch_too_large_for_one_gpu_fits_on_two() -> None:
     assert outcome.status == "optimal" and len(outcome.segments[0].gpu_ids) > 1
 
 
-def test_a_measured_table_that_falls_and_rises_is_handled() -> None:
+def test_a_measured_table_that_falls_and_rises_is_handled():
     jagged = tuple(
         replace(row, throughput=30.0 if (row.batch, row.layers) == (16.0, 1) else row.throughput)
         for row in ROWS
@@ -198,7 +194,7 @@ def changed(path: str, value: object) -> str:
         ("solver.method", "magic", "solver.method"),
     ],
 )
-def test_a_broken_file_is_refused_with_its_place(path: str, value: object, said: str) -> None:
+def test_a_broken_file_is_refused_with_its_place(path, value, said):
     with pytest.raises(InputFault, match=said):
         read_text(changed(path, value))
 
@@ -216,13 +212,13 @@ def test_a_broken_file_is_refused_with_its_place(path: str, value: object, said:
         ),
     ],
 )
-def test_requests_and_outcomes_are_read_as_they_were_written(request_: PlacementRequest) -> None:
+def test_requests_and_outcomes_are_read_as_they_were_written(request_):
     assert read_text(write_text(request_)) == ("torchsplit.placement_request", request_)
     outcome = place(request_)
     assert read_text(write_text(outcome)) == ("torchsplit.placement", outcome)
 
 
-def test_the_command_ends_as_its_outcome_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_ends_as_its_outcome_does(tmp_path, capsys):
     target = tmp_path / "out.json"
 
     def run(request: PlacementRequest, *more: str) -> int:
@@ -247,7 +243,7 @@ def test_the_command_ends_as_its_outcome_does(tmp_path: Path, capsys: pytest.Cap
     assert "solver.time_limit_s: is 0.0, not above 0" in capsys.readouterr().err
 
 
-def test_the_published_demo_case_is_proven() -> None:
+def test_the_published_demo_case_is_proven():
     request = read_file(ROOT / "examples" / "placements" / "thirty_gpus.json")[1]
     outcome = place(request)
     assert outcome.status == "optimal" and outcome.gap == 0

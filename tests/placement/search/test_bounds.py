@@ -61,7 +61,7 @@ def best_single(instance: ProblemInstance) -> float:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_long_pipelines_of_single_gpus(seed: int) -> None:
+def test_long_pipelines_of_single_gpus(seed):
     draw = np.random.default_rng(seed)
     kinds = tuple(int(kind) for kind in draw.integers(0, 3, 8))
     links = draw.uniform(0, 300, (8, 8))
@@ -74,14 +74,14 @@ def test_long_pipelines_of_single_gpus(seed: int) -> None:
     assert found.value == best_single(instance)
 
 
-def test_a_pipeline_passes_a_bridge_once_and_in_its_direction() -> None:
+def test_a_pipeline_passes_a_bridge_once_and_in_its_direction():
     found = search_thresholds(_two_nodes(50.0), time_limit_s=60)
     assert (found.value, found.proven) == (50.0, True)
     assert [gpus for _, gpus in found.segments][3:5] == [(3,), (4,)]
     assert len(found.segments) == 8
 
 
-def test_nodes_that_are_slow_inside_are_joined_across() -> None:
+def test_nodes_that_are_slow_inside_are_joined_across():
     node = np.arange(96) // 8
     links = np.where(node[:, None] == node, 5.0, 80.0)
     instance = ProblemInstance(40, (0,) * 48 + (4,) * 48, links, 3, falling_value(64, 6.0, 0.05))
@@ -96,18 +96,18 @@ def test_nodes_that_are_slow_inside_are_joined_across() -> None:
     )
 
 
-def test_no_pipeline_is_proven_with_bound_0() -> None:
+def test_no_pipeline_is_proven_with_bound_0():
     found = search_thresholds(_two_nodes(0.0), time_limit_s=60)
     assert found.segments == ()
     assert (found.value, found.bound, found.proven) == (0.0, 0.0, True)
 
 
-def test_links_above_every_throughput_do_not_bind() -> None:
+def test_links_above_every_throughput_do_not_bind():
     found = search_thresholds(_two_nodes(1e6), time_limit_s=60)
     assert found.value == 100.0
 
 
-def test_no_time_is_not_infeasible() -> None:
+def test_no_time_is_not_infeasible():
     for instance in (_two_nodes(50.0), _arbitrary(0, 30, 40, 3)):
         found = search_thresholds(instance, time_limit_s=0.0)
         assert not found.proven
@@ -116,7 +116,7 @@ def test_no_time_is_not_infeasible() -> None:
 
 
 @pytest.mark.parametrize("most", (1, 3))
-def test_a_short_time_gives_a_plan_within_a_certified_bound(most: int) -> None:
+def test_a_short_time_gives_a_plan_within_a_certified_bound(most):
     instance = _arbitrary(1, 40, 40, most)
     full = search_thresholds(instance, time_limit_s=60)
     assert full.proven
@@ -127,7 +127,7 @@ def test_a_short_time_gives_a_plan_within_a_certified_bound(most: int) -> None:
         assert not found.proven or found.value == full.value
 
 
-def test_progress_only_improves() -> None:
+def test_progress_only_improves():
     told: list[tuple[float, float]] = []
     found = search_thresholds(
         _arbitrary(2, 30, 40, 2), time_limit_s=60, progress=lambda value, bound: told.append((value, bound))
@@ -138,13 +138,13 @@ def test_progress_only_improves() -> None:
     assert told[-1] == (found.value, found.bound)
 
 
-def test_the_same_instance_gives_the_same_pipeline() -> None:
+def test_the_same_instance_gives_the_same_pipeline():
     instance = _arbitrary(3, 30, 40, 2)
     first, again = search_thresholds(instance, time_limit_s=60), search_thresholds(instance, time_limit_s=60)
     assert first.segments == again.segments
 
 
-def test_a_start_changes_nothing_but_the_way() -> None:
+def test_a_start_changes_nothing_but_the_way():
     for seed in range(40):
         instance = random_instance(seed)
         before = search_thresholds(instance, time_limit_s=60)
@@ -157,7 +157,7 @@ def test_a_start_changes_nothing_but_the_way() -> None:
         assert (plain.value, plain.segments) == (warm.value, warm.segments), seed
 
 
-def test_a_start_of_another_fleet_is_not_believed() -> None:
+def test_a_start_of_another_fleet_is_not_believed():
     strange = SearchResult(1e9, 1e9, True, ((8, (40,)),), {})
     twice = SearchResult(1e9, 1e9, True, ((4, (0,)), (4, (0,))), {})
     for start in (strange, twice):

@@ -9,7 +9,7 @@ from torchsplit_core.placement.search import search_thresholds
 
 
 @pytest.mark.parametrize("part", range(5))
-def test_equals_a_look_at_every_pipeline(part: int) -> None:
+def test_equals_a_look_at_every_pipeline(part):
     for seed in range(part * 50, part * 50 + 50):
         instance = random_instance(seed)
         value, gpus = best_of_all(instance)

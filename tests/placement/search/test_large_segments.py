@@ -91,7 +91,7 @@ def with_prompts(request: PlacementRequest, seconds: float = 30.0) -> PlacementR
 
 
 @pytest.mark.parametrize("split", ["equal", "proportional"])
-def test_equals_a_look_at_every_pipeline(split: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equals_a_look_at_every_pipeline(split, monkeypatch):
     monkeypatch.setattr(threshold_search, "_WIDE", 0)
     for seed in range(15):
         instance = plain_of(request_of(seed, split))
@@ -104,7 +104,7 @@ def test_equals_a_look_at_every_pipeline(split: str, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("split", ["equal", "proportional"])
-def test_the_bound_holds_and_is_met_where_no_link_binds(split: str) -> None:
+def test_the_bound_holds_and_is_met_where_no_link_binds(split):
     for seed in range(15):
         instance = plain_of(request_of(seed, split))
         value, _ = best_of_all(instance)
@@ -121,7 +121,7 @@ def test_the_bound_holds_and_is_met_where_no_link_binds(split: str) -> None:
 
 
 @pytest.mark.parametrize(("most", "split"), [(64, "equal"), (16, "proportional")])
-def test_five_types_and_many_gpus_a_segment_are_proven(most: int, split: str) -> None:
+def test_five_types_and_many_gpus_a_segment_are_proven(most, split):
     request = large(4, most, split, network_gib_per_s=500.0)
     request = with_prompts(
         replace(request, model=replace(request.model, batch_size=2048, sequence_length=1024))
@@ -134,7 +134,7 @@ def test_five_types_and_many_gpus_a_segment_are_proven(most: int, split: str) ->
 
 
 @pytest.mark.parametrize("split", ["equal", "proportional"])
-def test_one_type_and_64_gpus_a_segment_is_proven(split: str) -> None:
+def test_one_type_and_64_gpus_a_segment_is_proven(split):
     request = build_request(
         "llama-3.1-70b",
         "16x8xA100-80GB",
@@ -145,7 +145,7 @@ def test_one_type_and_64_gpus_a_segment_is_proven(split: str) -> None:
     assert searched(with_prompts(request, 60.0)).proven
 
 
-def test_a_start_is_confirmed_and_saves_thresholds() -> None:
+def test_a_start_is_confirmed_and_saves_thresholds():
     request = large(2, 16, "equal", network_gib_per_s=500.0)
     first = searched(request)
     again = searched(request, first)
@@ -154,7 +154,7 @@ def test_a_start_is_confirmed_and_saves_thresholds() -> None:
     assert int(again.statistics["cover_thresholds"]) < int(first.statistics["cover_thresholds"])
 
 
-def test_one_type_a_segment_where_that_is_the_rule() -> None:
+def test_one_type_a_segment_where_that_is_the_rule():
     request = replace(large(1, 16, "equal", network_gib_per_s=500.0), same_type_segments=True)
     found = searched(request)
     assert found.proven and found.segments
@@ -162,14 +162,14 @@ def test_one_type_a_segment_where_that_is_the_rule() -> None:
     assert searched(replace(request, same_type_segments=False)).value >= found.value
 
 
-def test_a_fleet_without_the_memory_is_proven_infeasible() -> None:
+def test_a_fleet_without_the_memory_is_proven_infeasible():
     request = large(1, 64, "equal")
     outcome = place(with_prompts(replace(request, model=replace(request.model, batch_size=4096))))
     assert outcome.status == "infeasible" and outcome.message.startswith("No pipeline holds all 80 layers")
 
 
 @pytest.mark.parametrize("split", ["equal", "proportional"])
-def test_a_short_time_is_never_infeasible_and_its_bound_holds(split: str) -> None:
+def test_a_short_time_is_never_infeasible_and_its_bound_holds(split):
     full = searched(large(3, 16, split, network_gib_per_s=500.0))
     assert full.segments
     for seconds in (0.001, 0.1, 0.5):
@@ -182,9 +182,7 @@ def test_a_short_time_is_never_infeasible_and_its_bound_holds(split: str) -> Non
         assert whole.throughput is None or whole.throughput <= full.bound * (1 + 1e-9)
 
 
-def test_links_that_bind_leave_a_pipeline_and_a_bound_without_a_whole_table(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_links_that_bind_leave_a_pipeline_and_a_bound_without_a_whole_table(monkeypatch):
     monkeypatch.setattr(threshold_search, "_WIDE", 0)
     monkeypatch.setattr(threshold_search, "_FEW_MULTISETS", 2)
     monkeypatch.setattr(threshold_search, "_MOST_MULTISETS", 4)
@@ -199,7 +197,7 @@ def test_links_that_bind_leave_a_pipeline_and_a_bound_without_a_whole_table(
     assert placed > 4 and proven < 10
 
 
-def test_only_sets_that_no_smaller_one_replaces_are_kept() -> None:
+def test_only_sets_that_no_smaller_one_replaces_are_kept():
     shares = np.array([[0.5, 0.3, 0.12]])
     covers = Covers(shares, *(np.array([number]) for number in (2, 6, 1, 7)))
     fleet = np.array([9, 3, 9])
@@ -218,7 +216,7 @@ def test_only_sets_that_no_smaller_one_replaces_are_kept() -> None:
     assert (items.low == 1).all() and (items.high == 7).all()
 
 
-def test_every_segment_that_reaches_a_threshold_is_in_a_cover() -> None:
+def test_every_segment_that_reaches_a_threshold_is_in_a_cover():
     for seed in range(12):
         for split in ("equal", "proportional"):
             instance = plain_of(request_of(seed, split))

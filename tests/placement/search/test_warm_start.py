@@ -46,7 +46,7 @@ def without_statistics(found: PlacementOutcome) -> PlacementOutcome:
     return replace(found, statistics={})
 
 
-def test_a_start_that_is_the_best_is_confirmed() -> None:
+def test_a_start_that_is_the_best_is_confirmed():
     told: list[str] = []
     best = place(fleet())
     again = place(fleet(), warm_start=best, progress=lambda share, text: told.append(text))
@@ -56,7 +56,7 @@ def test_a_start_that_is_the_best_is_confirmed() -> None:
 
 
 @pytest.mark.parametrize("change", ["gpu", "layers", "memory", "segments"])
-def test_a_start_that_no_longer_fits_is_ignored(change: str) -> None:
+def test_a_start_that_no_longer_fits_is_ignored(change):
     request = fleet()
     before = place(request)
     used = before.segments[0].gpu_ids[0]
@@ -76,7 +76,7 @@ def test_a_start_that_no_longer_fits_is_ignored(change: str) -> None:
     assert without_statistics(warm) == without_statistics(plain)
 
 
-def test_a_start_is_read_by_the_ids_of_its_gpus() -> None:
+def test_a_start_is_read_by_the_ids_of_its_gpus():
     turned = replace(fleet(), gpus=fleet().gpus[::-1])
     found = warm_start_from(turned, outcome((1, 10, ("gpu0", "gpu1")), (11, 16, ("gpu5",))))
     assert found == SearchResult(0.0, float("inf"), False, ((10, (10, 11)), (6, (6,))), {})
@@ -86,7 +86,7 @@ def test_a_start_is_read_by_the_ids_of_its_gpus() -> None:
 
 
 @pytest.mark.parametrize(("units", "unit"), [("tokens_per_s", " tokens/s"), ("seed_literal", "")])
-def test_what_is_told_has_its_unit(units: str, unit: str) -> None:
+def test_what_is_told_has_its_unit(units, unit):
     told: list[str] = []
     place(fleet(units=units), progress=lambda share, text: told.append(text))
     assert told

@@ -92,10 +92,7 @@ def test_a_permuted_fleet_needs_no_change():
 
 def test_every_change_is_told():
     before = outcome(
-        (
-            gpu("g0", ("2g.12gb", 0, "a"), ("2g.12gb", 2, "b")),
-            gpu("g1", ("4g.24gb", 0, "c")),
-        ),
+        (gpu("g0", ("2g.12gb", 0, "a"), ("2g.12gb", 2, "b")), gpu("g1", ("4g.24gb", 0, "c"))),
         (
             PlannedModel("a", "whole", 10.0, 2.0, 5.0),
             PlannedModel("b", "whole", 10.0, 1.0, 5.0),
@@ -216,7 +213,7 @@ def _apart(one: PlannedGpu, other: PlannedGpu) -> tuple[int, int]:
     return len(set(mine) ^ set(theirs)), sum(mine[key] != theirs[key] for key in kept)
 
 
-def test_large_fleets_are_matched_greedily(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_fleets_are_matched_greedily(monkeypatch):
     monkeypatch.setattr("torchsplit_core.planning.comparison.gpu_matching.EXACT", 2)
     before = [gpu(f"g{n}", ("4g.24gb", 0, "a")) for n in range(4)]
     after = [gpu(f"h{n}", ("4g.24gb", 0, "b")) for n in range(3)]

@@ -43,7 +43,7 @@ def test_a_gpu_goes_to_the_entry_that_it_is_like():
     assert apply_effect(request(), gpu(1, 0, "gpu0")) is None
 
 
-def test_demands_are_eased_or_dropped_and_what_no_edit_makes_is_none() -> None:
+def test_demands_are_eased_or_dropped_and_what_no_edit_makes_is_none():
     eased = apply_effect(request(), ChangeEffect("max_latency_ms", "better", 80.0, 88.0, model="bert"))
     assert eased is not None and [one.max_latency_ms for one in eased.models] == [88.0, 80.0]
     dropped = apply_effect(request(), ChangeEffect("max_latency_ms", "better", 80.0, None, model="ocr"))

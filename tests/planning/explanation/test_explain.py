@@ -195,10 +195,7 @@ def test_a_later_level_can_rise_with_the_first():
 
 
 def test_a_minimum_binds_and_its_model_may_not_be_the_one_that_gains():
-    models = (
-        simple("a", {"2g.12gb": 15.0}, min_throughput_rps=30.0),
-        simple("b", {"2g.12gb": 10.0}),
-    )
+    models = (simple("a", {"2g.12gb": 15.0}, min_throughput_rps=30.0), simple("b", {"2g.12gb": 10.0}))
     found = explain(on_a30(*models))
     dropped = evidence(found, "a", "min_throughput_rps")
     assert (dropped.effect, dropped.level) == ("better", 1)
@@ -251,11 +248,7 @@ def test_layouts_without_use_or_beaten_slice_by_slice():
 
 def test_layouts_are_tried_on_one_gpu():
     found = explain(on_a30(simple("a", {"1g.6gb": 3.0, "2g.12gb": 10.0, "4g.24gb": 15.0})))
-    values = {
-        ("1g.6gb",) * 4: 12.0,
-        ("1g.6gb", "1g.6gb", "2g.12gb"): 16.0,
-        ("4g.24gb",): 15.0,
-    }
+    values = {("1g.6gb",) * 4: 12.0, ("1g.6gb", "1g.6gb", "2g.12gb"): 16.0, ("4g.24gb",): 15.0}
     for layout, value in values.items():
         reason = reason_of(found, *layout)
         assert reason.reason == "tried" and reason.trial is not None

@@ -156,9 +156,7 @@ def check(
         (Levels((1.0,), 1), None, True, "not_examined", None, False),
     ],
 )
-def test_comparisons_claim_no_more_than_is_proven(
-    before: Levels, after: Levels | None, eases: bool, effect: str, level: int | None, exact: bool
-) -> None:
+def test_comparisons_claim_no_more_than_is_proven(before, after, eases, effect, level, exact):
     found = compare_levels(before, after, relaxes=eases)
     assert (found.effect, found.level) == (effect, level)
     if effect not in ("same", "not_examined"):

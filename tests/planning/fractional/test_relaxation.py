@@ -23,14 +23,7 @@ from torchsplit_core.planning.fractional.relaxation import (
 )
 from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.timing import Stopwatch
-from torchsplit_core.values import (
-    FleetEntry,
-    PlanModel,
-    PlanOutcome,
-    PlanRequest,
-    Point,
-    ignore_progress,
-)
+from torchsplit_core.values import FleetEntry, PlanModel, PlanOutcome, PlanRequest, Point, ignore_progress
 
 pytestmark = pytest.mark.slow
 

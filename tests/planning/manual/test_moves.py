@@ -73,7 +73,7 @@ def test_only_parts_of_an_offered_layout_are_offered():
         assert any(Counter([name, "4g.40gb"]) <= Counter(layout) for layout in given.layouts or ())
 
 
-def test_a_slice_of_no_known_profile_does_not_stop_the_rest() -> None:
+def test_a_slice_of_no_known_profile_does_not_stop_the_rest():
     found = placements_at(FleetGpu("gpu0", A100, None, 1.0), hand(("9g.90gb", 0)), 0)
     assert ("7g.80gb", 0) in found
     assert placements_at(FleetGpu("gpu0", A100, None, 1.0), hand(("9g.90gb", 0)), 4) == ()

@@ -147,7 +147,7 @@ def test_the_patterns_of_the_proof_decide_alone(most, monkeypatch):
     assert settled >= 60
 
 
-def test_a_list_cut_among_patterns_of_equal_cost_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_cut_among_patterns_of_equal_cost_is_no_proof(monkeypatch):
     monkeypatch.setattr(feasibility, "MOST_PER_MODEL", 1)
     request = tiny(344)
     vectors, search = every_vector(request), searching(request)

@@ -76,7 +76,7 @@ NESTED = staged("bert/a", ("v", ("x",)))
         ("bert/a/x", ColocationMember(2, 0, 0)),
     ],
 )
-def test_a_name_is_a_model_or_a_stage_of_a_variant(name: str, expected: ColocationMember) -> None:
+def test_a_name_is_a_model_or_a_stage_of_a_variant(name, expected):
     assert members_of((BERT, OTHER, NESTED), Colocation((name,)), "here") == (expected,)
 
 

@@ -176,7 +176,7 @@ def test_the_memory_of_a_whole_gpu_is_a_limit():
     assert any("more memory than the slice has" in text for text in outcome.warnings)
 
 
-def test_cores_are_divided_into_what_pays() -> None:
+def test_cores_are_divided_into_what_pays():
     assert set(core_divisions("CPU-6c", (2, 4))) == {("2c", "4c"), ("2c", "2c", "2c")}
     assert core_divisions("CPU-2c", (4,)) == ()
     with pytest.raises(InputFault, match=f"{MAX_DIVISIONS:,}"):

@@ -219,7 +219,7 @@ def test_senseless_sweeps_are_refused(parameter, target, values, said):
         sweep_requests(request(), SweepRequest(parameter, target, values))  # type: ignore[arg-type]
 
 
-def test_ranges_are_spread_and_checked() -> None:
+def test_ranges_are_spread_and_checked():
     assert spread_values("gpus", 1, 8, 8) == tuple(map(float, range(1, 9)))
     assert spread_values("gpus", 1, 3, 8) == (1.0, 2.0, 3.0) and spread_values("demand", 5, 5, 4) == (5.0,)
     assert spread_values("weight", 0.5, 2, 4) == (0.5, 1.0, 1.5, 2.0)
@@ -234,7 +234,7 @@ def test_ranges_are_spread_and_checked() -> None:
             spread_values("demand", start, stop, steps)
 
 
-def test_the_ends_come_first_and_every_point_once() -> None:
+def test_the_ends_come_first_and_every_point_once():
     assert visiting_order(9) == (0, 8, 4, 2, 6, 1, 3, 5, 7)
     assert all(sorted(visiting_order(count)) == list(range(count)) for count in range(66))
 
@@ -248,7 +248,7 @@ def test_the_time_is_shared_out():
     ) == (5.0, 10.0, 0.5)
 
 
-def test_a_process_that_dies_costs_its_point_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_dies_costs_its_point_alone(monkeypatch):
     real = running._plan_request
 
     def planned(asked: PlanRequest, limit_s: float) -> PlanOutcome:
@@ -262,7 +262,7 @@ def test_a_process_that_dies_costs_its_point_alone(monkeypatch: pytest.MonkeyPat
     assert "ended without an answer" in describe_point(found[2.0])
 
 
-def test_a_process_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_hangs_is_given_up(monkeypatch):
     monkeypatch.setattr(running, "_plan_request", lambda asked, limit_s: time.sleep(600))
     monkeypatch.setattr(running, "GRACE_S", 0.1)
     found: list[PlanOutcome] = []

@@ -13,15 +13,7 @@ from torchsplit_core.files import read_file, write_file
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.explanation.changes import without_demand
 from torchsplit_core.planning.request.colocation_index import flows_of
-from torchsplit_core.values import (
-    Colocation,
-    Objective,
-    PlanOutcome,
-    Point,
-    RoutedBytes,
-    Stage,
-    Variant,
-)
+from torchsplit_core.values import Colocation, Objective, PlanOutcome, Point, RoutedBytes, Stage, Variant
 
 REQUEST = on_a30(
     simple("a", {"2g.12gb": 10.0}, demand_rps=8.0),

@@ -31,25 +31,25 @@ def crowd(folder: Path, body: str, sizes: tuple[int, ...], **options: Any) -> Me
     )  # fmt: skip
 
 
-def test_runs_count_where_all_processes_are_at_work() -> None:
+def test_runs_count_where_all_processes_are_at_work():
     early = [(0.0, 1.0, 10.0), (1.0, 2.0, 11.0), (2.0, 3.0, 12.0)]
     late = [(0.5, 2.5, 20.0), (2.5, 4.0, 21.0)]
     # From 0.5, when the second begins, to 3.0, when the first is done.
     assert overlapping_runs([early, late]) == ((11.0, 12.0), (20.0,))
 
 
-def test_a_process_without_a_shared_run_gives_all_of_its_own() -> None:
+def test_a_process_without_a_shared_run_gives_all_of_its_own():
     assert overlapping_runs([[(0.0, 9.0, 9.0)], [(1.0, 2.0, 1.0), (2.0, 3.0, 1.5)]]) == ((9.0,), (1.0, 1.5))
 
 
-def test_throughputs_and_the_ends_of_their_intervals_are_added() -> None:
+def test_throughputs_and_the_ends_of_their_intervals_are_added():
     found = total_rates(4, [summarise([[10.0] * 9]), summarise([[20.0] * 9])])
     assert (found.rps, found.low_rps, found.high_rps) == (600.0, 600.0, 600.0)
     spread = total_rates(1, [summarise([[8.0, 10.0, 12.0]]), summarise([[10.0] * 9])])
     assert spread.low_rps < spread.rps == 200.0 < spread.high_rps
 
 
-def test_two_processes_give_rows_of_two_and_what_is_known_is_taken_over(tmp_path: Path) -> None:
+def test_two_processes_give_rows_of_two_and_what_is_known_is_taken_over(tmp_path):
     kept: list[MeasuredPoint] = []
     found = crowd(tmp_path, PRINTS, (1, 2), keep=kept.append)
     assert [(row.batch_size, row.processes, row.basis) for row in found.rows] == [
@@ -69,7 +69,7 @@ def test_two_processes_give_rows_of_two_and_what_is_known_is_taken_over(tmp_path
 
 
 @pytest.mark.repeated
-def test_a_batch_that_fails_or_does_not_fit_costs_itself_and_what_is_larger(tmp_path: Path) -> None:
+def test_a_batch_that_fails_or_does_not_fit_costs_itself_and_what_is_larger(tmp_path):
     found = crowd(tmp_path, f"{FAILS_AT_3}\n{NO_MEMORY_AT_7}", (1, 3, 4, 7, 8))
     assert [row.batch_size for row in found.rows] == [1, 4]
     assert [(item.batch_size, item.processes, item.reason) for item in found.failures] == [
@@ -82,7 +82,7 @@ def test_a_batch_that_fails_or_does_not_fit_costs_itself_and_what_is_larger(tmp_
 
 
 @pytest.mark.repeated
-def test_a_process_that_dies_ends_the_rest_and_no_figure_is_no_fault(tmp_path: Path) -> None:
+def test_a_process_that_dies_ends_the_rest_and_no_figure_is_no_fault(tmp_path):
     found = crowd(tmp_path, ENDS_AT_3, (3, 4))
     assert found.rows == ()
     assert [(item.batch_size, item.reason) for item in found.failures] == [(3, "crashed"), (4, "crashed")]
@@ -90,12 +90,12 @@ def test_a_process_that_dies_ends_the_rest_and_no_figure_is_no_fault(tmp_path: P
 
 
 @pytest.mark.parametrize("processes", [(0,), (1, -2), (17,), (1, True), (1.5,)])
-def test_numbers_of_processes_that_are_none_are_refused(processes: Any) -> None:
+def test_numbers_of_processes_that_are_none_are_refused(processes):
     with pytest.raises(InputFault, match="processes"):
         check_settings(MeasurementSettings(processes=processes), CPU)
 
 
-def test_graphs_and_copies_are_measured_one_process_at_a_time() -> None:
+def test_graphs_and_copies_are_measured_one_process_at_a_time():
     from dataclasses import replace
 
     gpu = replace(CPU, kind="cuda", id="cuda:0")

@@ -62,7 +62,7 @@ def in_place(kept: list[MeasuredPoint]) -> list[MeasuredPoint]:
     return list({(point.kind, point.batch_size): point for point in kept}.values())
 
 
-def test_a_sample_is_measured_end_to_end_and_by_operation() -> None:
+def test_a_sample_is_measured_end_to_end_and_by_operation():
     graph = to_graph(sample("ocr")[2])
     heard: list[tuple[float, str]] = []
     kept: list[MeasuredPoint] = []
@@ -110,7 +110,7 @@ def test_a_sample_is_measured_end_to_end_and_by_operation() -> None:
     assert shares == sorted(shares) and shares[-1] == 1.0
 
 
-def test_a_child_held_to_one_core_files_its_rows_under_it() -> None:
+def test_a_child_held_to_one_core_files_its_rows_under_it():
     (core,) = choose_devices("cpu:1c")
     found = measure(
         "sample:diamond", to_graph(sample("diamond")[2]), core, batch_sizes=(1,), settings=QUICK,
@@ -143,13 +143,13 @@ def diamond() -> Heard:
     return found, graphs, kept
 
 
-def test_without_a_graph_one_is_made_and_told_at_once(diamond: Heard) -> None:
+def test_without_a_graph_one_is_made_and_told_at_once(diamond):
     found, graphs, _ = diamond
     assert graphs == [found.graph] and found.graph.architecture_hash
     assert {node.id for node in found.nodes} == {node.id for node in found.graph.ops}
 
 
-def test_a_point_is_looked_at_again_when_the_rest_is_done(diamond: Heard) -> None:
+def test_a_point_is_looked_at_again_when_the_rest_is_done(diamond):
     _, _, kept = diamond
     first, second, held = (point.content for point in kept if point.kind == "batch")
     assert first["looks"] == 1 < second["looks"] and kept[-1].content == held
@@ -158,7 +158,7 @@ def test_a_point_is_looked_at_again_when_the_rest_is_done(diamond: Heard) -> Non
     assert max(second["blocks_ms"]) <= second["mean_high_ms"]
 
 
-def test_without_batch_sizes_those_of_the_client_are_measured(tmp_path: Path) -> None:
+def test_without_batch_sizes_those_of_the_client_are_measured(tmp_path):
     found = measured(tmp_path, FAILS_AT_3, None)
     assert [row.batch_size for row in found.rows] == [1, 2]
     file = tmp_path / "odd.py"
@@ -179,9 +179,7 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, MeasuredModel
     return folder, found, in_place(kept)
 
 
-def test_a_batch_that_fails_is_told_and_costs_no_other(
-    short: tuple[Path, MeasuredModel, list[MeasuredPoint]],
-) -> None:
+def test_a_batch_that_fails_is_told_and_costs_no_other(short):
     _, found, _ = short
     assert [row.batch_size for row in found.rows] == [1, 2, 4]
     failure = found.failures[0]
@@ -189,9 +187,7 @@ def test_a_batch_that_fails_is_told_and_costs_no_other(
     assert any("three is too many" in note for note in found.notes)
 
 
-def test_out_of_memory_is_a_finding_that_rules_out_what_is_larger(
-    short: tuple[Path, MeasuredModel, list[MeasuredPoint]],
-) -> None:
+def test_out_of_memory_is_a_finding_that_rules_out_what_is_larger(short):
     folder, found, kept = short
     assert [(item.batch_size, item.reason) for item in found.failures[1:]] == [
         (7, "out_of_memory"),
@@ -204,7 +200,7 @@ def test_out_of_memory_is_a_finding_that_rules_out_what_is_larger(
 
 
 @pytest.mark.repeated
-def test_children_that_die_or_hang_cost_their_point_alone(tmp_path: Path) -> None:
+def test_children_that_die_or_hang_cost_their_point_alone(tmp_path):
     kept: list[MeasuredPoint] = []
     found = measured(
         tmp_path,
@@ -224,31 +220,27 @@ def test_children_that_die_or_hang_cost_their_point_alone(tmp_path: Path) -> Non
     assert found.nodes  # the operations run, and were timed by the last child
 
 
-def test_a_lost_device_measures_nothing_more(tmp_path: Path) -> None:
+def test_a_lost_device_measures_nothing_more(tmp_path):
     found = measured(tmp_path, LOST_AT_3, (1, 3, 4))
     assert [row.batch_size for row in found.rows] == [1]
     assert found.failures[0].batch_size == 3 and found.failures[0].reason == "device_lost"
 
 
-def test_a_model_that_dies_again_and_again_is_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_dies_again_and_again_is_left_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(measurement, "MOST_DEATHS", 1)  # every child costs seconds
     found = measured(tmp_path, "if batch >= 3: os.abort()", (1, 3, 4, 5))
     assert [row.batch_size for row in found.rows] == [1]
     assert [item.batch_size for item in found.failures] == [3, 4]
 
 
-def test_a_model_that_prints_forks_leaks_and_returns_nan_is_measured_and_told_of(tmp_path: Path) -> None:
+def test_a_model_that_prints_forks_leaks_and_returns_nan_is_measured_and_told_of(tmp_path):
     body = f"{PRINTS}\n{FORKS}\n{LEAKS_AT_2}\nif batch == 2: x = x * float('nan')"
     found = measured(tmp_path, body, (1, 2), settings=MeasurementSettings(point_budget_s=0.05))
     assert [row.batch_size for row in found.rows] == [1, 2]
     assert any("may leak" in note for note in found.notes) and any("NaN" in note for note in found.notes)
 
 
-def test_what_is_known_is_taken_over_and_not_measured_again(
-    short: tuple[Path, MeasuredModel, list[MeasuredPoint]],
-) -> None:
+def test_what_is_known_is_taken_over_and_not_measured_again(short):
     folder, first, kept = short
     before = runs_of(folder)
     again = measured(folder, NO_MEMORY_AT_7, (1, 2, 4, 5, 7, 8, 9), known=kept)
@@ -262,9 +254,7 @@ def test_what_is_known_is_taken_over_and_not_measured_again(
     assert again.environment["taken_over"] == [1, 2, 4]
 
 
-def test_points_of_another_model_are_not_taken_over_and_a_torch_profiler_trace_is_written(
-    tmp_path: Path, diamond: Heard
-) -> None:
+def test_points_of_another_model_are_not_taken_over_and_a_torch_profiler_trace_is_written(tmp_path, diamond):
     _, _, kept = diamond
     assert kept
     settings = MeasurementSettings(point_budget_s=0.02, torch_trace=str(tmp_path))
@@ -275,7 +265,7 @@ def test_points_of_another_model_are_not_taken_over_and_a_torch_profiler_trace_i
     assert '"aten::linear"' in (tmp_path / files[0]).read_text()
 
 
-def test_operations_that_cannot_be_timed_are_left_out_and_said_so(tmp_path: Path) -> None:
+def test_operations_that_cannot_be_timed_are_left_out_and_said_so(tmp_path):
     source, graph = written(tmp_path, "")
     found = measure(
         source, graph, CPU, batch_sizes=(1,), trust=True, settings=QUICK,
@@ -285,12 +275,12 @@ def test_operations_that_cannot_be_timed_are_left_out_and_said_so(tmp_path: Path
     assert any("shares are estimated" in note for note in found.notes)
 
 
-def test_no_batch_that_runs_is_a_fault_that_says_why(tmp_path: Path) -> None:
+def test_no_batch_that_runs_is_a_fault_that_says_why(tmp_path):
     with pytest.raises(InputFault, match="three is too many"):
         measured(tmp_path, FAILS_AT_3, (3,))
 
 
-def test_a_fault_of_the_model_before_any_point_is_its_own(tmp_path: Path) -> None:
+def test_a_fault_of_the_model_before_any_point_is_its_own(tmp_path):
     source, graph = written(tmp_path, "")
     with pytest.raises(InputFault, match="does not define 'Nobody'"):
         measure(
@@ -299,7 +289,7 @@ def test_a_fault_of_the_model_before_any_point_is_its_own(tmp_path: Path) -> Non
         )  # fmt: skip
 
 
-def test_timing_another_model_than_the_traced_one_is_our_fault() -> None:
+def test_timing_another_model_than_the_traced_one_is_our_fault():
     with pytest.raises(InternalFault, match="differ"):
         measure(
             "sample:diamond",
@@ -313,33 +303,33 @@ def test_timing_another_model_than_the_traced_one_is_our_fault() -> None:
 
 
 @pytest.mark.parametrize("sizes", [(), (0,), (-1,), (1, 10**6), tuple(range(1, 18)), (1.5,), (True,)])
-def test_bad_grids_are_refused(sizes: Any) -> None:
+def test_bad_grids_are_refused(sizes):
     with pytest.raises(InputFault, match="batch sizes"):
         check_batch_sizes(sizes)
 
 
-def test_grid_is_ascending_and_each_size_once() -> None:
+def test_grid_is_ascending_and_each_size_once():
     assert check_batch_sizes((8, 1, 8, 2)) == (1, 2, 8)
 
 
 @pytest.mark.parametrize("budget", [0.0, -1.0, 1e9, float("nan")])
-def test_bad_budgets_are_refused(budget: float) -> None:
+def test_bad_budgets_are_refused(budget):
     with pytest.raises(InputFault, match="time per point"):
         check_settings(MeasurementSettings(point_budget_s=budget), CPU)
 
 
 @pytest.mark.parametrize("limit", [0.0, -1.0, 1e9, float("nan")])
-def test_bad_time_limits_are_refused(limit: float) -> None:
+def test_bad_time_limits_are_refused(limit):
     with pytest.raises(InputFault, match="time limit per point"):
         check_settings(MeasurementSettings(point_limit_s=limit), CPU)
 
 
-def test_cuda_graphs_need_a_gpu() -> None:
+def test_cuda_graphs_need_a_gpu():
     with pytest.raises(InputFault, match="CUDA graphs"):
         check_settings(MeasurementSettings(cuda_graphs=True), CPU)
 
 
-def test_host_copies_need_a_gpu_and_one_capture_is_enough() -> None:
+def test_host_copies_need_a_gpu_and_one_capture_is_enough():
     with pytest.raises(InputFault, match="host copies"):
         check_settings(MeasurementSettings(host_copies=True), CPU)
     gpu = replace(CPU, kind="cuda", id="cuda:0")
@@ -361,13 +351,13 @@ def test_host_copies_need_a_gpu_and_one_capture_is_enough() -> None:
         ("seed", {"seed": 0.5}),
     ],
 )
-def test_settings_that_are_none_are_refused(where: str, settings: dict[str, Any]) -> None:
+def test_settings_that_are_none_are_refused(where, settings):
     with pytest.raises(InputFault) as found:
         check_settings(MeasurementSettings(**settings), CPU)
     assert found.value.where == where
 
 
-def test_a_dtype_casts_weights_and_floating_inputs_and_the_profile_says_so(tmp_path: Path) -> None:
+def test_a_dtype_casts_weights_and_floating_inputs_and_the_profile_says_so(tmp_path):
     plain = measured(tmp_path, "assert x.dtype == self.inner.weight.dtype == torch.float32", (1,))
     cast = measured(
         tmp_path,
@@ -384,7 +374,7 @@ def test_a_dtype_casts_weights_and_floating_inputs_and_the_profile_says_so(tmp_p
     assert [node.id for node in cast.nodes] == [node.id for node in plain.nodes]
 
 
-def test_points_kept_with_the_least_times_alone_still_give_shares() -> None:
+def test_points_kept_with_the_least_times_alone_still_give_shares():
     """As the version before kept them."""
     graph = to_graph(sample("diamond")[2])
     items = [{"id": node.id, "least_ms": 1.0, "output_bytes": 1, "device": "cpu"} for node in graph.ops]
@@ -394,7 +384,7 @@ def test_points_kept_with_the_least_times_alone_still_give_shares() -> None:
     assert all(node.times_ms == {} and node.time_shares[2] == 1 / len(graph.ops) for node in nodes)
 
 
-def test_operations_of_a_cast_model_that_the_graph_lacks_are_left_out() -> None:
+def test_operations_of_a_cast_model_that_the_graph_lacks_are_left_out():
     _, _, exported = sample("diamond")
     graph = to_graph(exported)
     items = [{"id": f"other{n}", "least_ms": 1.0, "output_bytes": 1, "device": "cpu"} for n in range(3)]
@@ -408,7 +398,7 @@ def test_operations_of_a_cast_model_that_the_graph_lacks_are_left_out() -> None:
 
 @pytest.mark.repeated
 @pytest.mark.slow
-def test_a_model_is_compiled_for_every_batch_size() -> None:
+def test_a_model_is_compiled_for_every_batch_size():
     found = measure(
         "sample:diamond", to_graph(sample("diamond")[2]), CPU, batch_sizes=(1, 3),
         settings=replace(QUICK, compile_mode="default"), exporter=EXPORTER, describer=DESCRIBER,
@@ -419,14 +409,14 @@ def test_a_model_is_compiled_for_every_batch_size() -> None:
     assert found.nodes  # operation by operation, as the model is
 
 
-def test_without_a_compiler_there_is_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_there_is_one_message(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
     with pytest.raises(InputFault) as found:
         measured(tmp_path, "", (1, 2), settings=replace(QUICK, compile_mode="default"))
     assert found.value.where == "torch.compile" and "finds no C++ compiler" in str(found.value)
 
 
-def test_faults_of_torch_compile_are_one_line_and_the_models_own_stay() -> None:
+def test_faults_of_torch_compile_are_one_line_and_the_models_own_stay():
     from torch._dynamo.exc import Unsupported
 
     with (
@@ -440,6 +430,6 @@ def test_faults_of_torch_compile_are_one_line_and_the_models_own_stay() -> None:
         raise ValueError("own")
 
 
-def test_asking_for_a_measurement_loads_no_torch() -> None:
+def test_asking_for_a_measurement_loads_no_torch():
     code = "import sys, torchsplit_core.profiling; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -28,7 +28,7 @@ def held(folder: Path, body: str, **options: object) -> MeasuredModel:
     )  # fmt: skip
 
 
-def test_what_no_tensor_holds_counts_and_is_kept_with_its_point(tmp_path: Path) -> None:
+def test_what_no_tensor_holds_counts_and_is_kept_with_its_point(tmp_path):
     kept: list[MeasuredPoint] = []
     found = held(tmp_path, KEEPS, keep=kept.append)
     for row in found.rows:
@@ -42,7 +42,7 @@ def test_what_no_tensor_holds_counts_and_is_kept_with_its_point(tmp_path: Path) 
     assert again.rows == found.rows
 
 
-def test_points_without_it_get_it_when_the_model_is_measured_next(tmp_path: Path) -> None:
+def test_points_without_it_get_it_when_the_model_is_measured_next(tmp_path):
     kept: list[MeasuredPoint] = []
     found = held(tmp_path, KEEPS, keep=kept.append)
     older = [
@@ -56,7 +56,7 @@ def test_points_without_it_get_it_when_the_model_is_measured_next(tmp_path: Path
     assert all((row.memory_gib or 0) > 0.25 for row in again.rows)
 
 
-def test_a_process_that_cannot_be_looked_at_leaves_the_tensors_and_a_note(tmp_path: Path) -> None:
+def test_a_process_that_cannot_be_looked_at_leaves_the_tensors_and_a_note(tmp_path):
     kept: list[MeasuredPoint] = []
     held(tmp_path, "", keep=kept.append)
     known = [

@@ -42,7 +42,7 @@ def body(rows: int) -> tuple[bytes, bytes]:
     return json.dumps(told | {"parameters": {"timeout": 1e6}}).encode(), numbers.tobytes()
 
 
-def test_what_is_read_there_is_what_is_read_here() -> None:
+def test_what_is_read_there_is_what_is_read_here():
     async def test(readers: BodyReaders) -> None:
         text, numbers = body(500)
         for packed, encoding in ((text, ""), (zlib.compress(text), "deflate")):
@@ -67,7 +67,7 @@ def test_what_is_read_there_is_what_is_read_here() -> None:
         (b"\xff" * 1000, "gzip", "cannot be unpacked"),
     ],
 )  # fmt: skip
-def test_what_is_made_to_cost_is_refused_before_it_does(text: bytes, encoding: str, words: str) -> None:
+def test_what_is_made_to_cost_is_refused_before_it_does(text, encoding, words):
     async def test(readers: BodyReaders) -> None:
         with pytest.raises(RequestFault, match=words) as told:
             await readers.read(text, encoding, None, PORTS, ["y"])
@@ -76,7 +76,7 @@ def test_what_is_made_to_cost_is_refused_before_it_does(text: bytes, encoding: s
     reading(test)
 
 
-def test_a_size_that_is_free_is_held_by_the_limits_alone() -> None:
+def test_a_size_that_is_free_is_held_by_the_limits_alone():
     async def test(readers: BodyReaders) -> None:
         entry = {"name": "x", "datatype": "FP32", "shape": [1, 50_000], "data": [0.5] * 50_000}
         text = json.dumps({"inputs": [entry]}).encode()
@@ -87,7 +87,7 @@ def test_a_size_that_is_free_is_held_by_the_limits_alone() -> None:
     reading(test, RequestLimits(json_bytes=300_000))
 
 
-def test_a_reader_that_dies_or_hangs_costs_its_request_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_dies_or_hangs_costs_its_request_alone(monkeypatch):
     async def test(readers: BodyReaders) -> None:
         text, _ = body(100)
         await readers.read(text, "", None, PORTS, ["y"])
@@ -110,7 +110,7 @@ def test_a_reader_that_dies_or_hangs_costs_its_request_alone(monkeypatch: pytest
     reading(test)
 
 
-def test_a_reader_at_work_ends_with_the_server() -> None:
+def test_a_reader_at_work_ends_with_the_server():
     async def test(readers: BodyReaders) -> None:
         text, _ = body(100)
         await readers.read(text, "", None, PORTS, ["y"])

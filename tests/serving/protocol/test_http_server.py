@@ -106,7 +106,7 @@ def served(test: Callable[[Open, HttpServer, Echo], Awaitable[None]], limits: Re
 GET = "GET {} HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
-def test_requests_are_answered_in_turn_on_one_connection() -> None:
+def test_requests_are_answered_in_turn_on_one_connection():
     async def test(opened: Open, server: HttpServer, echo: Echo) -> None:
         client = await opened()
         status, told, headers = await client.ask(
@@ -159,7 +159,7 @@ def test_requests_are_answered_in_turn_on_one_connection() -> None:
         ("POST / HTTP/1.1\r\ncontent-length: 9\r\n\r\nabc", 408, "body_time"),
     ],
 )
-def test_what_passes_a_limit_is_told_so_and_cut_off(text: str, status: int, reason: str) -> None:
+def test_what_passes_a_limit_is_told_so_and_cut_off(text, status, reason):
     async def test(opened: Open, server: HttpServer, echo: Echo) -> None:
         client, other = await opened(), await opened()
         found, told, headers = await client.ask(text)
@@ -174,7 +174,7 @@ def test_what_passes_a_limit_is_told_so_and_cut_off(text: str, status: int, reas
 CHUNKED = "POST /t HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\n"
 
 
-def test_headers_behind_a_body_are_limited_as_those_before_it_and_change_nothing() -> None:
+def test_headers_behind_a_body_are_limited_as_those_before_it_and_change_nothing():
     async def test(opened: Open, server: HttpServer, echo: Echo) -> None:
         client = await opened()
         client.writer.write((CHUNKED + "host: y\r\nx: y\r\n\r\n" + CHUNKED).encode())
@@ -194,9 +194,7 @@ def test_headers_behind_a_body_are_limited_as_those_before_it_and_change_nothing
 
 
 @pytest.mark.parametrize("last", ["GET / HTTP/1.0\r\n\r\n", "GET / HTTP/1.1\r\nconnection: close\r\n\r\n"])
-def test_what_follows_the_last_request_is_no_fault_of_ours(
-    last: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_follows_the_last_request_is_no_fault_of_ours(last, caplog):
     async def test(opened: Open, server: HttpServer, echo: Echo) -> None:
         client = await opened()
         assert (await client.ask(last + "garbage"))[0] == 200
@@ -206,7 +204,7 @@ def test_what_follows_the_last_request_is_no_fault_of_ours(
     assert not caplog.records
 
 
-def test_what_waits_behind_the_last_request_is_not_begun(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_waits_behind_the_last_request_is_not_begun(caplog):
     async def test(opened: Open, server: HttpServer, echo: Echo) -> None:
         client = await opened()
         client.writer.write((GET.format("/held") + "GET /last HTTP/1.0\r\n\r\n" + "garbage").encode())
@@ -219,7 +217,7 @@ def test_what_waits_behind_the_last_request_is_not_begun(caplog: pytest.LogCaptu
     assert not caplog.records
 
 
-def test_a_refusal_that_is_short_leaves_the_connection() -> None:
+def test_a_refusal_that_is_short_leaves_the_connection():
     async def test(opened: Open, server: HttpServer, echo: Echo) -> None:
         client = await opened()
         assert (await client.ask("POST /closed HTTP/1.1\r\ncontent-length: 3\r\n\r\nabc"))[0] == 403
@@ -228,7 +226,7 @@ def test_a_refusal_that_is_short_leaves_the_connection() -> None:
     served(test)
 
 
-def test_a_fault_of_ours_is_an_answer_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fault_of_ours_is_an_answer_in_json(capsys):
     async def test(opened: Open, server: HttpServer, echo: Echo) -> None:
         client = await opened()
         status, told, _ = await client.ask(GET.format("/broken"))
@@ -239,7 +237,7 @@ def test_a_fault_of_ours_is_an_answer_in_json(capsys: pytest.CaptureFixture[str]
     assert "KeyError" in capsys.readouterr().err
 
 
-def test_a_client_that_goes_away_is_told_of() -> None:
+def test_a_client_that_goes_away_is_told_of():
     async def test(opened: Open, server: HttpServer, echo: Echo) -> None:
         client = await opened()
         client.writer.write(GET.format("/held").encode())
@@ -253,7 +251,7 @@ def test_a_client_that_goes_away_is_told_of() -> None:
     served(test)
 
 
-def test_a_client_that_takes_no_answer_is_cut_off() -> None:
+def test_a_client_that_takes_no_answer_is_cut_off():
     async def test(opened: Open, server: HttpServer, echo: Echo) -> None:
         client = await opened()
         client.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -265,7 +263,7 @@ def test_a_client_that_takes_no_answer_is_cut_off() -> None:
     served(test)
 
 
-def test_so_many_connections_and_idle_ones_give_way() -> None:
+def test_so_many_connections_and_idle_ones_give_way():
     async def test(opened: Open, server: HttpServer, echo: Echo) -> None:
         busy = [await opened() for _ in range(2)]
         for client in busy:
@@ -286,7 +284,7 @@ def test_so_many_connections_and_idle_ones_give_way() -> None:
     served(test, replace(SHORT, connections=3))
 
 
-def test_so_many_requests_and_bytes_at_once() -> None:
+def test_so_many_requests_and_bytes_at_once():
     async def test(opened: Open, server: HttpServer, echo: Echo) -> None:
         first, second = await opened(), await opened()
         first.writer.write(b"POST /held HTTP/1.1\r\ncontent-length: 5000\r\n\r\n" + bytes(5000))
@@ -304,7 +302,7 @@ def test_so_many_requests_and_bytes_at_once() -> None:
     served(test, replace(SHORT, requests=1, held_bytes=10_000))
 
 
-def test_what_was_taken_is_answered_at_the_end() -> None:
+def test_what_was_taken_is_answered_at_the_end():
     answers: list[asyncio.Task[tuple[int, Any, dict[str, str]]]] = []
 
     async def test(opened: Open, server: HttpServer, echo: Echo) -> None:
@@ -320,7 +318,7 @@ def test_what_was_taken_is_answered_at_the_end() -> None:
     assert told == "done" and headers["connection"] == "close"
 
 
-def test_many_pipelined_requests_wait_up_to_a_limit() -> None:
+def test_many_pipelined_requests_wait_up_to_a_limit():
     async def test(opened: Open, server: HttpServer, echo: Echo) -> None:
         client = await opened()
         client.writer.write(GET.format("/held").encode() + GET.format("/").encode() * 40)

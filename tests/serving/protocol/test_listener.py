@@ -10,7 +10,7 @@ from torchsplit_core.serving.protocol.listener import open_listener, url_of
 from torchsplit_core.values import InputFault
 
 
-def test_a_port_that_is_taken_is_named_with_what_to_do() -> None:
+def test_a_port_that_is_taken_is_named_with_what_to_do():
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(InputFault) as told, open_listener("127.0.0.1", port):
@@ -22,7 +22,7 @@ def test_a_port_that_is_taken_is_named_with_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("host", ["203.0.113.9", "no such host", "a..b", "x" * 300])
-def test_an_address_of_another_machine_or_of_none_is_the_hosts_fault(host: str) -> None:
+def test_an_address_of_another_machine_or_of_none_is_the_hosts_fault(host):
     with pytest.raises(InputFault) as told, open_listener(host, 0):
         pass
     assert told.value.where == "--host" and host[:50] in told.value.problem

@@ -35,7 +35,7 @@ def mask(**change: Any) -> dict[str, Any]:
     return {"name": "mask", "datatype": "FP32", "shape": [2], "data": [0.5, 1]} | change
 
 
-def test_json_flat_and_nested() -> None:
+def test_json_flat_and_nested():
     flat = parse_request(body(mask(), ids()), None, (IDS, MASK), GIVEN)
     nested = parse_request(body(mask(), ids(data=[[1, 2, 3], [4, 5, 6]])), None, (IDS, MASK), GIVEN)
     assert flat.rows == 2 and flat.inputs == nested.inputs
@@ -43,7 +43,7 @@ def test_json_flat_and_nested() -> None:
     assert np.frombuffer(flat.inputs[1], np.float32).tolist() == [0.5, 1.0]
 
 
-def test_binary_tensors_are_not_touched() -> None:
+def test_binary_tensors_are_not_touched():
     raw = np.arange(6, dtype=np.int64).tobytes()
     binary = ids(parameters={"binary_data_size": len(raw)})
     del binary["data"]
@@ -79,7 +79,7 @@ def test_binary_tensors_are_not_touched() -> None:
     ({"parameters": {"shared_memory_region": "x"}}, "shared memory"),
     ({"parameters": 3}, "parameters"),
 ])  # fmt: skip
-def test_what_does_not_fit_is_said(change: dict[str, Any], words: str) -> None:
+def test_what_does_not_fit_is_said(change, words):
     with pytest.raises(RequestFault, match="." if not words else None) as told:
         parse_request(body(ids(**change), mask()), None, (IDS, MASK), GIVEN)
     assert words in str(told.value) and told.value.status == 400
@@ -100,13 +100,13 @@ def test_what_does_not_fit_is_said(change: dict[str, Any], words: str) -> None:
     (body(ids(), mask(), outputs=[{"name": "x"}]), None, "unknown output 'x'. Known outputs: output_0, output_1."),
     (body(ids(), mask(), parameters={"timeout": "soon"}), None, "timeout"),
 ])  # fmt: skip
-def test_bodies_that_are_no_request(text: bytes, length: int | None, words: str) -> None:
+def test_bodies_that_are_no_request(text, length, words):
     with pytest.raises(RequestFault) as told:
         parse_request(text, length, (IDS, MASK), GIVEN)
     assert words in str(told.value)
 
 
-def test_small_numbers_and_halves() -> None:
+def test_small_numbers_and_halves():
     port = TensorPort("x", "BF16", ())
     found = parse_request(
         body({"name": "x", "datatype": "BF16", "shape": [2], "data": [1.0, -2.5]}), None, (port,), ["y"]
@@ -125,7 +125,7 @@ def test_small_numbers_and_halves() -> None:
         parse_request(body({"name": "x", "datatype": "BOOL", "shape": [1], "data": [1]}), None, (truth,), [])
 
 
-def test_an_answer_in_json_and_bytes() -> None:
+def test_an_answer_in_json_and_bytes():
     raw = np.array([[1, 2], [3, 4]], np.float32).tobytes()
     both = (OUT, TensorPort("output_1", "FP32", (2,)))
     asked = body(
@@ -147,7 +147,7 @@ def test_an_answer_in_json_and_bytes() -> None:
     }
 
 
-def test_answers_of_another_form_are_found() -> None:
+def test_answers_of_another_form_are_found():
     good = np.zeros((3, 2), np.float32).tobytes()
     assert [bytes(block) for block in split_outputs([(3, 2)], ["float32"], good, 3, (OUT,))] == [good]
     for shapes, dtypes, payload, rows in (

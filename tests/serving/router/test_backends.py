@@ -155,7 +155,7 @@ async def routing(
 
 
 @pytest.mark.parametrize("count", [2, 3])
-def test_several_models_have_one_address_and_series_of_their_own(count: int) -> None:
+def test_several_models_have_one_address_and_series_of_their_own(count):
     async def work() -> None:
         one, names = Backend(), [f"model{number}" for number in range(count)]
         made = [lambda name=name: model(name, [one.url], [one.url]) for name in names]
@@ -239,9 +239,7 @@ BAD: list[tuple[bytes | Writes, int, str]] = [
 
 @pytest.mark.parametrize("cut", [False, True])
 @pytest.mark.parametrize(("gives", "status", "words"), BAD, ids=lambda one: getattr(one, "__name__", ""))
-def test_no_server_holds_a_request_longer_or_larger_than_it_may(
-    gives: bytes | Writes, status: int, words: str, cut: bool
-) -> None:
+def test_no_server_holds_a_request_longer_or_larger_than_it_may(gives, status, words, cut):
     async def work() -> None:
         bad, good = Backend(gives), Backend()
         limit_s = 0.5 if status == 504 else 30.0
@@ -259,7 +257,7 @@ def test_no_server_holds_a_request_longer_or_larger_than_it_may(
     asyncio.run(work())
 
 
-def test_another_server_is_asked_where_one_gives_nothing_that_can_be_read() -> None:
+def test_another_server_is_asked_where_one_gives_nothing_that_can_be_read():
     async def work() -> None:
         bad, good = Backend(half), Backend()
         async with routing([bad, good], lambda: model("m", [bad.url, good.url], [good.url])) as ask:
@@ -270,9 +268,7 @@ def test_another_server_is_asked_where_one_gives_nothing_that_can_be_read() -> N
     asyncio.run(work())
 
 
-def test_a_whole_models_answer_may_have_what_as_many_rows_as_fit_into_the_request_need(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_whole_models_answer_may_have_what_as_many_rows_as_fit_into_the_request_need(monkeypatch):
     monkeypatch.setattr("torchsplit_core.serving.router.load_balancer.LARGEST_TEXT", 200)
 
     async def work() -> None:
@@ -287,7 +283,7 @@ def test_a_whole_models_answer_may_have_what_as_many_rows_as_fit_into_the_reques
     asyncio.run(work())
 
 
-def test_an_answer_may_have_what_its_rows_need_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_may_have_what_its_rows_need_and_no_more(monkeypatch):
     monkeypatch.setattr("torchsplit_core.serving.router.load_balancer.LARGEST_TEXT", 200)
 
     async def work() -> None:
@@ -330,9 +326,7 @@ def test_an_answer_may_have_what_its_rows_need_and_no_more(monkeypatch: pytest.M
     ],
     ids=lambda one: "",
 )
-def test_metadata_that_says_nothing_is_told_by_the_parts_name_and_counted(
-    about: bytes, status: int, words: str
-) -> None:
+def test_metadata_that_says_nothing_is_told_by_the_parts_name_and_counted(about, status, words):
     async def work() -> None:
         bad = Backend(about=about)
         async with routing([bad], lambda: model("m", [bad.url], [bad.url])) as ask:
@@ -347,9 +341,7 @@ def test_metadata_that_says_nothing_is_told_by_the_parts_name_and_counted(
     asyncio.run(work())
 
 
-def test_what_nobody_thought_of_is_json_too_and_counted(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_nobody_thought_of_is_json_too_and_counted(monkeypatch, capsys):
     def broken(*_: Any) -> None:
         raise RuntimeError("broken here")
 
@@ -368,7 +360,7 @@ def test_what_nobody_thought_of_is_json_too_and_counted(
     assert "broken here" in capsys.readouterr().err
 
 
-def test_hundreds_that_wait_hold_no_threads_and_all_are_answered() -> None:
+def test_hundreds_that_wait_hold_no_threads_and_all_are_answered():
     async def work() -> None:
         count, free = 300, asyncio.Event()
 
@@ -390,7 +382,7 @@ def test_hundreds_that_wait_hold_no_threads_and_all_are_answered() -> None:
     asyncio.run(work())
 
 
-def test_who_goes_away_is_not_computed_for() -> None:
+def test_who_goes_away_is_not_computed_for():
     async def work() -> None:
         slow = Backend(silence)
         async with routing([slow], lambda: model("m", [slow.url])) as ask:
@@ -411,9 +403,7 @@ def reused() -> Iterator[tuple[int, float, int]]:
 
 
 @pytest.mark.parametrize(("requests", "kept_s", "expected"), reused())
-def test_connections_are_used_again_and_then_given_up(
-    requests: int, kept_s: float, expected: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_connections_are_used_again_and_then_given_up(requests, kept_s, expected, monkeypatch):
     monkeypatch.setattr(connections, "KEPT_REQUESTS", requests)
     monkeypatch.setattr(connections, "KEPT_S", kept_s)
 
@@ -427,9 +417,7 @@ def test_connections_are_used_again_and_then_given_up(
     asyncio.run(work())
 
 
-def test_a_connection_that_is_old_or_closed_by_its_server_is_not_used(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_connection_that_is_old_or_closed_by_its_server_is_not_used(monkeypatch):
     async def last(writer: asyncio.StreamWriter) -> None:
         """An answer, and the connection closed behind it without a word."""
         writer.write(tensors())
@@ -451,7 +439,7 @@ def test_a_connection_that_is_old_or_closed_by_its_server_is_not_used(
     asyncio.run(work())
 
 
-def test_large_bodies_go_through_whole_and_may_be_refused_before_they_have() -> None:
+def test_large_bodies_go_through_whole_and_may_be_refused_before_they_have():
     async def work() -> None:
         one = Backend()
         large = {"text": "a" * 8 * 2**20}
@@ -475,7 +463,7 @@ def test_large_bodies_go_through_whole_and_may_be_refused_before_they_have() -> 
     asyncio.run(work())
 
 
-def test_an_answer_keeps_its_length_header() -> None:
+def test_an_answer_keeps_its_length_header():
     async def work() -> None:
         one = Backend()
         async with routing([one], lambda: model("m", [one.url])) as ask:

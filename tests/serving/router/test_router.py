@@ -13,8 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from typing import Any
 from urllib.request import Request, urlopen
 
 import httpx2
@@ -138,7 +136,7 @@ PATH = "/v2/models/a%2Fb%20c"
 ASKED = {"inputs": [{"name": "v0", "datatype": "FP32", "shape": [2, 2], "data": [[1, 2], [3, 4]]}]}
 
 
-def test_parts_in_a_row_answer_in_json_and_in_binary() -> None:
+def test_parts_in_a_row_answer_in_json_and_in_binary():
     with stand_ins(2, 3) as (one, two):
         asked = client([one.url], [two.url])
         found = asked.post(f"{PATH}/infer", json={**ASKED, "id": "7"})
@@ -159,7 +157,7 @@ def test_parts_in_a_row_answer_in_json_and_in_binary() -> None:
         ]
 
 
-def test_a_whole_model_goes_on_as_it_came() -> None:
+def test_a_whole_model_goes_on_as_it_came():
     with stand_ins(2) as (one,):
         body = {
             "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [4]}],
@@ -171,7 +169,7 @@ def test_a_whole_model_goes_on_as_it_came() -> None:
 
 
 @pytest.mark.parametrize("refusal", ["gone", 429, 503])
-def test_the_next_server_is_asked_where_one_will_not(refusal: Any) -> None:
+def test_the_next_server_is_asked_where_one_will_not(refusal):
     with stand_ins(2, 2) as (one, two):
         asked = client([(one.url, 100.0), (two.url, 1.0)])
         if refusal == "gone":
@@ -186,7 +184,7 @@ def test_the_next_server_is_asked_where_one_will_not(refusal: Any) -> None:
         assert asked.post(f"{PATH}/infer", json=body).status_code == 429
 
 
-def test_requests_are_shared_out_by_weight_and_by_who_is_busy() -> None:
+def test_requests_are_shared_out_by_weight_and_by_who_is_busy():
     with stand_ins(2, 2) as (one, two):
         asked = client([(one.url, 2.0), (two.url, 1.0)])
         one.hold.clear()
@@ -207,7 +205,7 @@ def test_requests_are_shared_out_by_weight_and_by_who_is_busy() -> None:
             thread.join(30)
 
 
-def test_refusals_of_a_part_and_parts_that_are_away_reach_the_client() -> None:
+def test_refusals_of_a_part_and_parts_that_are_away_reach_the_client():
     with stand_ins(2, 3) as (one, two):
         asked = client([one.url], [two.url], timeout_s=1.0)
         two.status = 400
@@ -233,10 +231,7 @@ BAD = [
     ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}]}, "[-1, 2]"),
     ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [0, 2], "data": []}]}, "rows"),
     ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [1, 2], "data": [1]}]}, "1 numbers"),
-    (
-        {"inputs": [{"name": "v0", "datatype": "FP32", "shape": [1, 2], "data": ["x", 1]}]},
-        "it holds text",
-    ),
+    ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [1, 2], "data": ["x", 1]}]}, "it holds text"),
     ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [-1, 2], "data": [1, 2]}]}, "has -1 rows"),
     ({"inputs": [{"name": "v0", "datatype": "TEXT", "shape": [1], "data": ["x"]}]}, "FP32"),
     ({**ASKED, "outputs": [{"name": "y"}]}, "unknown output"),
@@ -245,7 +240,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("body", "words"), BAD)
-def test_what_is_no_request_is_refused_before_any_part_works(body: dict[str, Any], words: str) -> None:
+def test_what_is_no_request_is_refused_before_any_part_works(body, words):
     with stand_ins(2, 3) as (one, two):
         found = client([one.url], [two.url]).post(f"{PATH}/infer", json=body)
         assert found.status_code == 400
@@ -253,7 +248,7 @@ def test_what_is_no_request_is_refused_before_any_part_works(body: dict[str, Any
         assert one.calls == two.calls == 0
 
 
-def test_no_json_wrong_lengths_and_unknown_models() -> None:
+def test_no_json_wrong_lengths_and_unknown_models():
     with stand_ins(2, 3) as (one, two):
         asked = client([one.url], [two.url])
         for content, length in ((b"{", None), (b"[]", "9"), (b"{}", "x"), (b"[" * 10_000, None)):
@@ -265,7 +260,7 @@ def test_no_json_wrong_lengths_and_unknown_models() -> None:
         assert 'torchsplit_route_requests_total{code="400",model="a/b c"} 4.0' in metrics
 
 
-def test_packed_requests_and_a_clients_own_time() -> None:
+def test_packed_requests_and_a_clients_own_time():
     with stand_ins(2, 3) as (one, two):
         asked = client([one.url], [two.url])
         packed = gzip.compress(json.dumps(ASKED).encode())
@@ -282,7 +277,7 @@ def test_packed_requests_and_a_clients_own_time() -> None:
         assert one.calls == 2
 
 
-def test_a_part_that_loses_rows_is_told_as_such() -> None:
+def test_a_part_that_loses_rows_is_told_as_such():
     with stand_ins(2, 3) as (one, two):
         two.rows = 1
         found = client([one.url], [two.url]).post(f"{PATH}/infer", json=ASKED)
@@ -290,7 +285,7 @@ def test_a_part_that_loses_rows_is_told_as_such() -> None:
 
 
 @pytest.mark.slow
-def test_the_router_ends_when_told_to_with_what_it_took_answered(tmp_path: Path) -> None:
+def test_the_router_ends_when_told_to_with_what_it_took_answered(tmp_path):
     with stand_ins(2, 3) as (one, two), ThreadPoolExecutor(1) as pool:
         routes = tmp_path / "routes.json"
         write_file(routes_of([one.url], [two.url]), routes)

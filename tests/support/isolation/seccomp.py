@@ -11,10 +11,9 @@ import platform
 import struct
 import sys
 
-NUMBERS = {
-    "x86_64": {"unshare": 272, "mount": 165},
-    "aarch64": {"unshare": 97, "mount": 40},
-}[platform.machine()] | {"mount_setattr": 442, "landlock_create_ruleset": 444}
+NUMBERS = {"x86_64": {"unshare": 272, "mount": 165}, "aarch64": {"unshare": 97, "mount": 40}}[
+    platform.machine()
+] | {"mount_setattr": 442, "landlock_create_ruleset": 444}
 # linux/bpf_common.h, linux/seccomp.h, linux/prctl.h
 LOAD, JUMP_IF_EQUAL, RETURN = 0x20, 0x15, 0x06
 ALLOW, FAIL = 0x7FFF0000, 0x00050000

@@ -17,10 +17,7 @@ def small_instance(seed: int) -> ProblemInstance:
     found = random_instance(seed)
     gpus = min(5, len(found.kinds))
     found = replace(
-        found,
-        layers=min(4, found.layers),
-        kinds=found.kinds[:gpus],
-        links=found.links[:gpus, :gpus],
+        found, layers=min(4, found.layers), kinds=found.kinds[:gpus], links=found.links[:gpus, :gpus]
     )
     if seed % 7 or gpus < 2:
         return found

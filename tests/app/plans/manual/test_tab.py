@@ -59,7 +59,7 @@ def test_the_plan_itself_is_legal_and_as_good_and_can_be_kept(page, solved):
     )
 
 
-def test_every_fault_is_said_at_once(page, solved: Workspace) -> None:
+def test_every_fault_is_said_at_once(page, solved):
     first = ManualSlice("4g.40gb", 4, (ManualTenant("bert"),))
     wrong = (ManualGpu("gpu0", (first, ManualSlice("3g.40gb", 4, (ManualTenant("ocr"),)))),)
     opened = page("plan", solved)
@@ -166,7 +166,7 @@ def test_shared_slices_take_several_models_in_equal_shares(page, workspace, pict
     assert not opened.exception and pictures[-1].count(f"50{THIN}% of the slice's time") == 2
 
 
-def test_a_tenant_that_cannot_run_is_drawn_without_figures(page, solved, pictures) -> None:
+def test_a_tenant_that_cannot_run_is_drawn_without_figures(page, solved, pictures):
     wrong = (ManualGpu("gpu0", (ManualSlice("1g.10gb", 0, (ManualTenant("bert"),)),)),)
     opened = page("plan", solved)
     keep(opened, solved, EditState((wrong,), wrong))
