@@ -121,12 +121,8 @@ def test_a_negative_demand_is_refused_before_it_is_stored():
 
 def test_memory_is_told_in_binary_units_and_what_is_sent_in_decimal_ones():
     assert [numbers.memory_size(count) for count in (None, 10, 2048, 3 * 2**20, 80 * 2**30)] == [
-        "n/a",
-        "10\u202fB",
-        "2\u202fKiB",
-        "3\u202fMiB",
-        "80\u202fGiB",
-    ]
+        "n/a", "10\u202fB", "2\u202fKiB", "3\u202fMiB", "80\u202fGiB",
+    ]  # fmt: skip
     assert [numbers.size(count) for count in (2000, 3e6, 80e9)] == ["2\u202fkB", "3\u202fMB", "80\u202fGB"]
     assert (numbers.size(2**30), numbers.memory_size(1e9)) == ("1.07\u202fGB", "954\u202fMiB")
 

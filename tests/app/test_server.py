@@ -69,13 +69,9 @@ class Server:
     def websocket(self, host: str, origin: str | None = None) -> int:
         """The status of a websocket's upgrade; a page sends the origin it was loaded from."""
         return self.get(
-            host,
-            "/_stcore/stream",
-            Origin=f"http://{origin or host}:{self.port}",
-            Connection="Upgrade",
-            Upgrade="websocket",
-            **{"Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": KEY},
-        ).status
+            host, "/_stcore/stream", Origin=f"http://{origin or host}:{self.port}", Connection="Upgrade",
+            Upgrade="websocket", **{"Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": KEY},
+        ).status  # fmt: skip
 
     def environment(self) -> list[str]:
         return Path(f"/proc/{self.process.pid}/environ").read_text().split("\0")

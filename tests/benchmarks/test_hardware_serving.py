@@ -64,21 +64,11 @@ def emulated(source: str, ground: Ground, memory_gib: float) -> Profile:
     """As measured on both slices by SMs."""
     rows = tuple(
         ProfileRow(
-            "whole",
-            ground.fleet.type,
-            profile,
-            1,
-            1,
-            50.0,
-            20.0,
-            45.0,
-            55.0,
-            memory_gib,
-            "emulated",
+            "whole", ground.fleet.type, profile, 1, 1, 50.0, 20.0, 45.0, 55.0, memory_gib, "emulated",
             f"sm:{profile}",
         )
         for profile in (ground.half, ground.whole)
-    )
+    )  # fmt: skip
     return Profile(source, "hash", {}, rows, ())
 
 

@@ -268,12 +268,9 @@ def test_the_stored_rows_meet_the_goals():
         kind = ("bert" if server.family == "bert" else "images", many)
         within.setdefault(kind, []).append(found is not None and abs(found) <= 0.15)
     assert {kind: len(of) for kind, of in within.items()} == {
-        ("bert", "slice"): 6,
-        ("bert", "slices"): 8,
-        ("bert", "GPUs"): 16,
-        ("images", "slice"): 6,
+        ("bert", "slice"): 6, ("bert", "slices"): 8, ("bert", "GPUs"): 16, ("images", "slice"): 6,
         ("images", "slices"): 9,
-    }
+    }  # fmt: skip
     assert sum(within.pop(("bert", "GPUs"))) >= 10
     for (family, many), of in within.items():
         assert sum(of) / len(of) >= (0.65 if family == "bert" else 0.75 if many == "slices" else 0.8), many

@@ -80,13 +80,10 @@ def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
         found = Dashboard(port, folder, provider)
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "torchsplit_core", "app", "--port", str(port)],
-                cwd=ROOT,
-                env=os.environ | {"HOME": str(folder), "TORCHSPLIT_HOME": str(folder / "store")},
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+                [sys.executable, "-m", "torchsplit_core", "app", "--port", str(port)], cwd=ROOT,
+                env=os.environ | {"HOME": str(folder), "TORCHSPLIT_HOME": str(folder / "store")}, stdout=log,
+                stderr=log, start_new_session=True,
+            )  # fmt: skip
         try:
             deadline = time.monotonic() + 120
             while not _answers(found):

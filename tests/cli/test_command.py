@@ -27,13 +27,9 @@ pytestmark = pytest.mark.torch
 
 def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "torchsplit_core", *arguments],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
+        [sys.executable, "-m", "torchsplit_core", *arguments], cwd=cwd, capture_output=True, text=True,
+        timeout=280, check=False,
+    )  # fmt: skip
 
 
 def here(*arguments: str, cwd: Path) -> int:
@@ -246,12 +242,7 @@ def test_how_to_measure_reaches_the_measurement(monkeypatch):
     assert heard == [
         MeasurementSettings(),
         MeasurementSettings(
-            dtype="float16",
-            compile_mode="max-autotune",
-            host_copies=True,
-            repeats=5,
-            seed=9,
-            cuda_graphs=True,
-            processes=(1, 4),
+            dtype="float16", compile_mode="max-autotune", host_copies=True, repeats=5, seed=9,
+            cuda_graphs=True, processes=(1, 4),
         ),
-    ]
+    ]  # fmt: skip

@@ -87,12 +87,9 @@ COMMANDS = {
 def loaded(*commands: list[str], hidden: tuple[str, ...] = ()) -> list[tuple[int, set[str]]]:
     """Exit code and modules loaded by then, after each command of one process without the hidden packages."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps(hidden), json.dumps(commands)],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+        [sys.executable, "-c", PROGRAM, json.dumps(hidden), json.dumps(commands)], cwd=ROOT, check=True,
+        capture_output=True, text=True,
+    )  # fmt: skip
     return [(status, set(names)) for status, names in json.loads(done.stdout.splitlines()[-1])]
 
 
@@ -151,13 +148,9 @@ def test_a_plan_needs_neither_the_dashboard_nor_exporters_nor_torch(tmp_path):
 
 def test_an_import_that_sneaks_in_is_found():
     modules = {
-        "json",
-        "torchsplit_core.cli.plan",
-        "numpy.linalg",
-        "scipy.stats._t",
-        "scipy.special",
+        "json", "torchsplit_core.cli.plan", "numpy.linalg", "scipy.stats._t", "scipy.special",
         "_csparsetools",
-    }
+    }  # fmt: skip
     assert packages(modules) == {"numpy", "scipy"}
     assert within(modules, ("scipy.stats",)) == {"scipy.stats._t"}
     assert rooms(modules) == {"cli"}

@@ -70,13 +70,8 @@ def test_a_plan_is_simulated_at_a_load_and_its_request_saved(tmp_path, capsys):
 
 def test_arrivals_have_names_and_a_model_its_own(tmp_path):
     given = [
-        "--arrivals",
-        "gamma:2",
-        "--arrivals",
-        "bert=mmpp:0.5@8,3@2",
-        "--arrivals",
-        "resnet50=deterministic",
-    ]
+        "--arrivals", "gamma:2", "--arrivals", "bert=mmpp:0.5@8,3@2", "--arrivals", "resnet50=deterministic",
+    ]  # fmt: skip
     found = {model.name: model.arrivals for model in simulated(tmp_path, *given).models}
     assert found == {
         "bert": MmppArrivals((RateState(0.5 * DEMANDS["bert"], 8.0), RateState(3 * DEMANDS["bert"], 2.0))),

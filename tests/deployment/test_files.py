@@ -34,16 +34,9 @@ def test_all_formats_together_and_the_same_twice(mixed_plan):
     assert tuple(found.files(*reversed(FORMATS), *FORMATS).values()) == files
     assert all(file.text.endswith("\n") for file in files)
     quiet = (
-        "mig-config.yaml",
-        ".json",
-        ".env",
-        ".conf",
-        ".target",
-        ".txt",
-        ".dockerignore",
-        "/README",
+        "mig-config.yaml", ".json", ".env", ".conf", ".target", ".txt", ".dockerignore", "/README",
         "ray_application.py",
-    )
+    )  # fmt: skip
     assert all("ested on hardware" in file.text for file in files if not file.name.endswith(quiet))
 
 

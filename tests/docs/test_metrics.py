@@ -151,15 +151,8 @@ def test_who_looks_for_a_figure_is_led_there(page):
 
 def test_help_names_only_pages_that_there_are():
     menu = {
-        "Models",
-        "Plan",
-        "LLM placements",
-        "Training",
-        "Training runs",
-        "Evaluation",
-        "Workspace",
-        "Host",
-    }
+        "Models", "Plan", "LLM placements", "Training", "Training runs", "Evaluation", "Workspace", "Host",
+    }  # fmt: skip
     shown = (ROOT / "app" / "shell" / "navigation.py").read_text(encoding="utf-8")
     assert all(f'"{title}"' in shown for title in menu)
     cells = [word.shown for word in glossary.read_entries() if word.shown[:1].isupper()]

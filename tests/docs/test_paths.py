@@ -12,16 +12,8 @@ from tests.support.paths import ROOT
 CORE = ROOT / "torchsplit_core"
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 OURS = (
-    "app",
-    "benchmarks",
-    "docs",
-    "examples",
-    "pages",
-    "sample_models",
-    "tests",
-    "tools",
-    "torchsplit_core",
-)
+    "app", "benchmarks", "docs", "examples", "pages", "sample_models", "tests", "tools", "torchsplit_core",
+)  # fmt: skip
 """Folders of the project: what begins with one of them is a path of ours."""
 
 Named = list[tuple[str, str]]

@@ -20,12 +20,9 @@ from torchsplit_core.values import GraphNode
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 RELU, _, ADD = TARGETS
 HARMLESS = [
-    '</text></g></svg><script>alert("1")</script>',
-    "<![CDATA[ & &amp; ]]> <!-- -->",
-    "\" onload='x' ",
-    "𝔘nicode ✓ ↲ \u202e",
-    "x" * 50_000,
-]
+    '</text></g></svg><script>alert("1")</script>', "<![CDATA[ & &amp; ]]> <!-- -->", "\" onload='x' ",
+    "𝔘nicode ✓ ↲ \u202e", "x" * 50_000,
+]  # fmt: skip
 REPLACED = [
     ("\x00\x08\x0b\x1b\x7f\ufffe\uffff", "����\x7f��"),
     ("a lone \ud800 and \udfff", "a lone � and �"),

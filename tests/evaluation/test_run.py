@@ -116,12 +116,8 @@ def test_every_file_is_written_whole_and_read_back(told, tmp_path):
     outcome = told[0]
     paths = output_folder.write_files(outcome, tmp_path / "new" / "folder")
     assert {path.name for path in paths} >= {
-        "evaluation.json",
-        "cases.csv",
-        "models.csv",
-        "claims.csv",
-        "report.html",
-    }
+        "evaluation.json", "cases.csv", "models.csv", "claims.csv", "report.html",
+    }  # fmt: skip
     assert output_folder.read_previous(tmp_path / "new" / "folder", SETTINGS) == outcome
     with pytest.raises(InputFault, match="is of the quick grid, not of the whole one"):
         output_folder.read_previous(tmp_path / "new" / "folder", replace(SETTINGS, quick=False))

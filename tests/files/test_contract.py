@@ -34,14 +34,9 @@ REQUEST = {
                             "name": "whole",
                             "points": [
                                 {
-                                    "gpu_type": "A100-80GB",
-                                    "profile": "1g.10gb",
-                                    "batch_size": 8,
-                                    "processes": 1,
-                                    "throughput_rps": 120.0,
-                                    "latency_ms": 62.0,
-                                    "memory_gib": 3.2,
-                                    "basis": "measured",
+                                    "gpu_type": "A100-80GB", "profile": "1g.10gb", "batch_size": 8,
+                                    "processes": 1, "throughput_rps": 120.0, "latency_ms": 62.0,
+                                    "memory_gib": 3.2, "basis": "measured",
                                 }
                             ],
                         }
@@ -55,7 +50,7 @@ REQUEST = {
     "sharing": "exclusive",
     "link_gb_per_s": 12.0,
     "solver": {"time_limit_s": 60},
-}
+}  # fmt: skip
 
 OUTCOME = {
     "format": "torchsplit.plan",
@@ -63,11 +58,7 @@ OUTCOME = {
     "request_sha256": "00",
     "status": "infeasible",
     "objective": {
-        "kind": "leximin",
-        "value": None,
-        "sorted_normalised": [],
-        "bound": None,
-        "gap": None,
+        "kind": "leximin", "value": None, "sorted_normalised": [], "bound": None, "gap": None,
         "proven_levels": 0,
     },
     "gpus": [],
@@ -84,7 +75,7 @@ OUTCOME = {
     "least_relaxation": [{"model": "bert", "demand": "min_throughput_rps", "from": 19.0, "to": 12.5}],
     "warnings": [],
     "statistics": {"build_s": 0.1, "solve_s": 0.4, "verify_s": 0.01, "solver": "highs 1.15.1", "details": {}},
-}
+}  # fmt: skip
 
 
 def test_a_plan_request_reads_into_its_value():

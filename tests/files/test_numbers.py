@@ -90,18 +90,8 @@ def test_the_largest_sizes_are_solved():
 
 
 NO_NAMES = [
-    "a\x00",
-    "a\nb",
-    "\r",
-    "\x1b[31m",
-    "a\tb",
-    "\x7f",
-    "\x85",
-    "a\u2028b",
-    "\u2029",
-    "\ud800",
-    "a\udfff",
-]
+    "a\x00", "a\nb", "\r", "\x1b[31m", "a\tb", "\x7f", "\x85", "a\u2028b", "\u2029", "\ud800", "a\udfff",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NO_NAMES)

@@ -26,16 +26,7 @@ GRAPH = TorchGraph(
         ),
         GraphNode("x", "input", shape=("s0", 4), dtype="float32", output_bytes=32),
         GraphNode(
-            "mul",
-            "op",
-            "mul",
-            "aten.mul.Tensor",
-            ("x", "x"),
-            "a",
-            ("2*s0", 4),
-            "float32",
-            64,
-            "net.py:7",
+            "mul", "op", "mul", "aten.mul.Tensor", ("x", "x"), "a", ("2*s0", 4), "float32", 64, "net.py:7",
             "return x * x",
             {"self": {"input": 0}, "other": {"input": 1}, "alpha": 1.5, "modes": ["a", None, True, "-inf"]},
         ),
@@ -47,7 +38,7 @@ GRAPH = TorchGraph(
     subgraphs={"cond.true_graph_0": BODY},
     route="draft",
     notes=("net.py:7: one way was taken.",),
-)
+)  # fmt: skip
 
 
 def test_a_graph_survives_json_text():

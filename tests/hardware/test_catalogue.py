@@ -18,12 +18,8 @@ from torchsplit_core.values import SliceProfile
 
 GPUS = list(catalogue().values())
 WHOLE_ALONE = (
-    "B300-270GB",
-    "GB300-279GB",
-    "H20-96GB",
-    "RTX-PRO-5000-Blackwell-48GB",
-    "RTX-PRO-4500-Blackwell-32GB",
-)
+    "B300-270GB", "GB300-279GB", "H20-96GB", "RTX-PRO-5000-Blackwell-48GB", "RTX-PRO-4500-Blackwell-32GB",
+)  # fmt: skip
 """Types of which no listing gives the memory of a slice."""
 
 

@@ -12,14 +12,10 @@ from torchsplit_core.hardware import choose_devices, discover_host
 from torchsplit_core.hardware.cuda_causes import CudaFacts, cause_of, cuda_facts, cuda_fault, is_stale
 
 WORKS = CudaFacts(
-    built_for="13.0",
-    driver_words=None,
-    driver_cuda="13.0",
-    listed=("GPU-1", "MIG-a", "MIG-b"),
-    visible="MIG-a",
-    nodes=frozenset({"nvidia-cap1", "nvidia-cap2", "nvidia-cap21", "nvidia-cap22"}),
+    built_for="13.0", driver_words=None, driver_cuda="13.0", listed=("GPU-1", "MIG-a", "MIG-b"),
+    visible="MIG-a", nodes=frozenset({"nvidia-cap1", "nvidia-cap2", "nvidia-cap21", "nvidia-cap22"}),
     needed=frozenset({"nvidia-cap21", "nvidia-cap22"}),
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -77,13 +77,9 @@ def test_commands_enable_create_remove_and_disable(tmp_path):
     lines = slice_commands(read_gpu(nvml, 0), ["1g.5gb", "3g.20gb"])
     assert lines[0].startswith("#") and "Untested on hardware" in lines[0]
     assert [line.split("#")[0].strip() for line in lines[1:]] == [
-        "sudo nvidia-smi -i 0 -mig 1",
-        "sudo nvidia-smi mig -i 0 -cgi 3g.20gb:0,1g.5gb:4 -C",
-        "nvidia-smi -L",
-        "sudo nvidia-smi mig -i 0 -dci",
-        "sudo nvidia-smi mig -i 0 -dgi",
-        "sudo nvidia-smi -i 0 -mig 0",
-    ]
+        "sudo nvidia-smi -i 0 -mig 1", "sudo nvidia-smi mig -i 0 -cgi 3g.20gb:0,1g.5gb:4 -C", "nvidia-smi -L",
+        "sudo nvidia-smi mig -i 0 -dci", "sudo nvidia-smi mig -i 0 -dgi", "sudo nvidia-smi -i 0 -mig 0",
+    ]  # fmt: skip
     enabled = slice_commands(read_gpu(nvml, 1), ["7g.40gb"])
     assert not any("-mig" in line for line in enabled) and "-i 1 -cgi 7g.40gb:0 -C" in " ".join(enabled)
 

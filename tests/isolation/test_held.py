@@ -41,13 +41,9 @@ def escape(function: str, **arguments: Any) -> dict[str, str]:
 def called_by_another(target: str, arguments: dict[str, Any], **environment: str) -> Any:
     """The same from a process of its own, with these names in its environment."""
     done = subprocess.run(
-        [sys.executable, "-P", "-c", CALL, target, json.dumps(arguments)],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+        [sys.executable, "-P", "-c", CALL, target, json.dumps(arguments)], env=os.environ | environment,
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -61,12 +57,9 @@ def test_no_file_outside_is_read_or_changed(holding, tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("the secret")
     outcomes = escape(
-        "try_files",
-        secret=str(secret),
-        folder=str(tmp_path),
-        store=os.environ["TORCHSPLIT_HOME"],
+        "try_files", secret=str(secret), folder=str(tmp_path), store=os.environ["TORCHSPLIT_HOME"],
         home=str(Path.home()),
-    )
+    )  # fmt: skip
     # In a tree of its own /tmp is there where something was bound below it, and shows that alone.
     if holding == "namespaces":
         outcomes = {
@@ -82,13 +75,8 @@ def test_in_a_tree_of_its_own_only_what_was_bound_has_a_name(monkeypatch, tmp_pa
         (tmp_path / name).write_text(name)
     there = [str(tmp_path / "given"), "/dev/null", "/proc/self", os.__file__]
     hidden = [
-        str(tmp_path / "kept"),
-        os.environ["TORCHSPLIT_HOME"],
-        "/var",
-        "/run",
-        "/etc/shadow",
-        "/dev/mem",
-    ]
+        str(tmp_path / "kept"), os.environ["TORCHSPLIT_HOME"], "/var", "/run", "/etc/shadow", "/dev/mem",
+    ]  # fmt: skip
     call = {"paths": [*there, *hidden]}
     found = run_limited("tests.support.isolation.escapes:named", call, readable=[tmp_path / "given"])
     assert found == there
@@ -197,14 +185,8 @@ def test_the_same_tries_succeed_without_isolation(monkeypatch, tmp_path):
     paths = {"secret": str(tmp_path / "secret"), "folder": str(tmp_path), "home": str(Path.home())}
     outcomes = escape("try_files", store=os.environ["TORCHSPLIT_HOME"], **paths)
     assert {
-        "read",
-        "read by a link",
-        "overwrite",
-        "new file",
-        "list",
-        "list the store",
-        "list the home",
-    } <= set(reached(outcomes))
+        "read", "read by a link", "overwrite", "new file", "list", "list the store", "list the home",
+    } <= set(reached(outcomes))  # fmt: skip
     token = f"token-{uuid.uuid4().hex}"
     found = called_by_another(
         "tests.support.isolation.escapes:try_processes", {"token": token, "kill": False}, MY_SECRET=token

@@ -33,12 +33,8 @@ def told(forbidden: str, code: str = TOLD, **environment: str) -> subprocess.Com
     """What a process says for which these calls fail."""
     return subprocess.run(
         [sys.executable, "-P", str(ROOT / "tests" / "support" / "isolation" / "seccomp.py"), forbidden, code],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+        env=os.environ | environment, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
 
 
 @pytest.mark.slow

@@ -22,12 +22,8 @@ def test_a_user_without_rights_profiles_exports_and_runs_at_each_level():
         Path(folder).chmod(0o755)
         done = subprocess.run(
             [sys.executable, str(ROOT / "tests" / "support" / "isolation" / "as_nobody.py"), folder],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=280,
-        )
+            cwd=folder, capture_output=True, text=True, check=False, timeout=280,
+        )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     user, *lines = done.stdout.splitlines()
     assert user == f"uid {os.geteuid() or 65534}"

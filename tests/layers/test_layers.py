@@ -46,23 +46,14 @@ APP_LAYERS = (
     ("explorer",),
     # The pages: what two of them need stands below.
     (
-        "models",
-        "models/cuts",
-        "models/graph",
-        "models/profile",
-        "placements",
-        "plans",
-        "trainings",
-        "runs",
-        "host",
-        "evaluation",
-        "workspace",
+        "models", "models/cuts", "models/graph", "models/profile", "placements", "plans", "trainings", "runs",
+        "host", "evaluation", "workspace",
     ),
     # What brings several of them together: the page of one thing with its tabs, the overview.
     ("overview", "object_pages"),
     ("login", "preload"),
     ("main", "server"),
-)
+)  # fmt: skip
 """The rooms of the app; a folder within one that is not named here belongs to it."""
 APP_LAYER = {room: floor for floor, rooms in enumerate(APP_LAYERS) for room in rooms}
 MOST_MODULES = 16
@@ -95,7 +86,7 @@ ONLY_IN = {
     "orjson": {"serving"},
     "prometheus_client": {"serving", "training"},
     "ray": {"serving", "training"},
-}
+}  # fmt: skip
 
 FUNCTION = re.compile(r"torchsplit_core(\.\w+)+:\w+")
 

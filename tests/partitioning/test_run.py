@@ -46,15 +46,9 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, torch.nn.
     write_file(profile_of(graph_of(program), "sample:bert"), folder / "bert.json")
     parts = folder / "parts"
     command = [
-        "partition",
-        "sample:bert",
-        "--profile",
-        str(folder / "bert.json"),
-        "--stages",
-        "3",
-        "--time-limit",
+        "partition", "sample:bert", "--profile", str(folder / "bert.json"), "--stages", "3", "--time-limit",
         "1",
-    ]
+    ]  # fmt: skip
     assert main([*command, "--export", str(parts), "--candidate", "2", "-o", str(folder / "cuts.json")]) == 0
     return parts, client, model
 

@@ -17,13 +17,9 @@ from torchsplit_core.pictures.slices.row import HEAD, HEIGHT
 from torchsplit_core.values import PlanOutcome
 
 HOSTILE = [
-    "<script>alert(1)</script>",
-    "\"'><img src=x onerror=alert(1)>",
-    "&amp;",
-    "a\x00\x1b\u202eb",
-    "]]>",
+    "<script>alert(1)</script>", "\"'><img src=x onerror=alert(1)>", "&amp;", "a\x00\x1b\u202eb", "]]>",
     "x" * 500,
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -75,14 +71,10 @@ def test_places_are_named_from_left_to_right_only_where_they_are_wanted():
     # What nothing can use cannot be chosen.
     full = plan(
         gpu(
-            "gpu0",
-            A100,
-            cut("4g.40gb", 0, tenant("bert")),
-            cut("1g.10gb", 4),
-            cut("1g.10gb", 5),
+            "gpu0", A100, cut("4g.40gb", 0, tenant("bert")), cut("1g.10gb", 4), cut("1g.10gb", 5),
             cut("1g.10gb", 6),
         )
-    )
+    )  # fmt: skip
     places = [node.get("data-place") for node in drawn(full, places=True)[0].iter() if node.get("data-place")]
     assert places == ["0 gpu0", "4 gpu0", "5 gpu0", "6 gpu0"]
 

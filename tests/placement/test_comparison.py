@@ -41,12 +41,8 @@ def test_every_division_of_a_decode_stands_beside_the_others():
     request = replace(random_decode(3, "equal"), max_gpus_per_segment=2, same_type_segments=False)
     found = {one.label: one for one in compare(request)}
     assert [label.rpartition(", ")[2] for label in found] == [
-        "one GPU",
-        COUNTS,
-        "equal parts",
-        "in proportion",
-        "layers cut",
-    ]
+        "one GPU", COUNTS, "equal parts", "in proportion", "layers cut",
+    ]  # fmt: skip
     for label, split in (("equal parts", "equal"), ("layers cut", "tensor")):
         outcome = found[f"particular GPUs, up to 2, {label}"].outcome
         assert (outcome.throughput or 0.0) == pytest.approx(best_of(replace(request, split=split)))

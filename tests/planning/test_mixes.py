@@ -30,27 +30,20 @@ def mix(name: str, kind: str, gpus: int, seconds: float) -> PlanRequest:
         limit = 0.45 * model["slo_ms"]
         points = tuple(
             Point(
-                A100,
-                PROFILES[row["compute_slices"]],
-                int(row["batch_size"]),
-                float(row["throughput_rps"]),
-                float(row["latency_ms"]),
-                int(row["processes"]),
+                A100, PROFILES[row["compute_slices"]], int(row["batch_size"]), float(row["throughput_rps"]),
+                float(row["latency_ms"]), int(row["processes"]),
             )
             for row in rows
             if row["model"] == model["model"]
             and int(row["processes"]) <= 3
             and float(row["latency_ms"]) < limit
-        )
+        )  # fmt: skip
         found.append(
             whole_model(
-                model["model"],
-                points,
-                demand_rps=model["rate_rps"],
-                min_throughput_rps=model["rate_rps"] if kind == "min_gpus" else None,
-                max_latency_ms=limit,
+                model["model"], points, demand_rps=model["rate_rps"],
+                min_throughput_rps=model["rate_rps"] if kind == "min_gpus" else None, max_latency_ms=limit,
             )
-        )
+        )  # fmt: skip
     return PlanRequest(
         (FleetEntry(A100, count=gpus),),
         tuple(found),

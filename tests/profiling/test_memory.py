@@ -41,12 +41,8 @@ def test_a_value_lives_until_the_last_reader_of_its_views():
     unit = 3 * 4
     assert estimate.weight_bytes == 40
     assert dict(estimate.node_peak_bytes) == {
-        "a": 400 * unit,
-        "seen": 400 * unit,
-        "b": 600 * unit,
-        "c": 650 * unit,
-        "d": 650 * unit,
-    }
+        "a": 400 * unit, "seen": 400 * unit, "b": 600 * unit, "c": 650 * unit, "d": 650 * unit,
+    }  # fmt: skip
     assert (estimate.peak_bytes, estimate.peak_node) == (40 + 650 * unit, "c")
 
 
@@ -110,13 +106,9 @@ def test_what_a_module_was_passed_lives_until_it_returns():
 
 def test_a_module_that_is_called_twice_returns_twice():
     held = alive(
-        placed("a", ("x",), ""),
-        placed("b", ("a",), "block"),
-        placed("c", ("b",), "block"),
-        placed("d", ("c",), ""),
-        placed("e", ("d",), "block"),
-        placed("f", ("e",), "block"),
-    )
+        placed("a", ("x",), ""), placed("b", ("a",), "block"), placed("c", ("b",), "block"),
+        placed("d", ("c",), ""), placed("e", ("d",), "block"), placed("f", ("e",), "block"),
+    )  # fmt: skip
     assert held == {"a": 2, "b": 3, "c": 4, "d": 3, "e": 3, "f": 4}
 
 

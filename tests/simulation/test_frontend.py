@@ -139,12 +139,9 @@ def test_the_slower_of_front_and_servers_is_the_capacity():
 def test_the_highest_load_ends_at_the_front():
     asked = request(("a", DeterministicArrivals(100.0), 2.0), ("b", PoissonArrivals(50.0), 2.0))
     asked = replace(
-        asked,
-        models=tuple(replace(model, slo_ms=20.0) for model in asked.models),
-        requests_per_model=20_000,
-        replications=3,
-        find=MaxLoadSearch(95.0),
-    )
+        asked, models=tuple(replace(model, slo_ms=20.0) for model in asked.models), requests_per_model=20_000,
+        replications=3, find=MaxLoadSearch(95.0),
+    )  # fmt: skip
     found = simulate(asked).highest_load
     assert found is not None and found.factor is not None and 2.5 < found.factor < 1000 / 300
 

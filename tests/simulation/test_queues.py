@@ -94,13 +94,9 @@ def request_of(case: Case, seed: int = 2, **changes: Any) -> SimulationRequest:
         "s", "m", "whole", case.batch, table, case.servers, case.max_wait, Service(case.service)  # type: ignore[arg-type]
     )  # fmt: skip
     return SimulationRequest(
-        (SimulatedModel("m", ("whole",), arrivals),),
-        (server,),
-        requests_per_model=REQUESTS,
-        replications=8,
-        seed=seed,
-        **changes,
-    )
+        (SimulatedModel("m", ("whole",), arrivals),), (server,), requests_per_model=REQUESTS, replications=8,
+        seed=seed, **changes,
+    )  # fmt: skip
 
 
 def load_of(request: SimulationRequest) -> ModelLoad:

@@ -82,12 +82,9 @@ def test_a_placement_has_its_span(folder):
     (found,) = read_spans(folder)
     assert found.name == schema.PLACE
     assert dict(found.attributes) == {
-        "torchsplit.gpus": 4,
-        "torchsplit.layers": 4,
-        "torchsplit.status": "optimal",
-        "torchsplit.gap": 0.0,
+        "torchsplit.gpus": 4, "torchsplit.layers": 4, "torchsplit.status": "optimal", "torchsplit.gap": 0.0,
         "torchsplit.segments": 1,
-    }
+    }  # fmt: skip
 
 
 def test_a_failure_is_marked_and_goes_on(folder):
@@ -170,10 +167,7 @@ def test_what_foreign_code_leaves_among_the_spans_of_a_child_harms_nothing(folde
     with telemetry.span(schema.PROFILE), telemetry.handed_on() as (carried, (handed,)):
         forged = [
             {
-                "name": name,
-                "traceId": trace,
-                "spanId": "1" * 16,
-                "startTimeUnixNano": start,
+                "name": name, "traceId": trace, "spanId": "1" * 16, "startTimeUnixNano": start,
                 "endTimeUnixNano": end,
             }
             for name, trace, start, end in (
@@ -181,7 +175,7 @@ def test_what_foreign_code_leaves_among_the_spans_of_a_child_harms_nothing(folde
                 (schema.PROFILE_POINT, "2" * 32, "1", "2"),
                 (schema.PROFILE_POINT, carried["traceparent"].split("-")[1], "1", str(2**70)),
             )
-        ]
+        ]  # fmt: skip
         request = {"resourceSpans": [{"scopeSpans": [{"spans": forged}]}]}
         Path(handed, "forged.jsonl").write_text(json.dumps(request))
         Path(handed, "broken.jsonl").write_bytes(b"\xff not a span")

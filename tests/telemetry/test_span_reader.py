@@ -17,13 +17,9 @@ def span(
     name: str = "torchsplit.plan", start: object = "1000000", end: object = "3000000", **more: Any
 ) -> Any:
     return {
-        "traceId": TRACE,
-        "spanId": "eee19b7ec3c1b174",
-        "name": name,
-        "startTimeUnixNano": start,
-        "endTimeUnixNano": end,
-        **more,
-    }
+        "traceId": TRACE, "spanId": "eee19b7ec3c1b174", "name": name, "startTimeUnixNano": start,
+        "endTimeUnixNano": end, **more,
+    }  # fmt: skip
 
 
 def line(*spans: Any) -> str:
@@ -47,17 +43,11 @@ def test_a_line_as_a_collector_writes_it(tmp_path):
     )
     assert read_spans(file) == (
         SpanRecord(
-            name="torchsplit.plan",
-            service="",
-            trace_id=TRACE.lower(),
-            span_id="eee19b7ec3c1b174",
-            parent_id=None,
-            start_unix_ns=5,
-            end_unix_ns=10,
-            attributes=(("a", 7), ("b", 8), ("c", None), ("d", (("x", True),))),
-            error="no",
+            name="torchsplit.plan", service="", trace_id=TRACE.lower(), span_id="eee19b7ec3c1b174",
+            parent_id=None, start_unix_ns=5, end_unix_ns=10,
+            attributes=(("a", 7), ("b", 8), ("c", None), ("d", (("x", True),))), error="no",
         ),
-    )
+    )  # fmt: skip
     assert read_spans(file)[0].attribute("b") == 8
     assert read_spans(file)[0].attribute("absent") is None
 

@@ -102,15 +102,8 @@ def diamond(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_trusted_pt2_is_measured(diamond, tmp_path):
     out = str(tmp_path / "p.json")
     options = (
-        "--device",
-        "cpu",
-        "--batch-sizes",
-        "1,2",
-        "--point-budget",
-        "0.05",
-        "--gpu-types",
-        "A100-80GB",
-    )
+        "--device", "cpu", "--batch-sizes", "1,2", "--point-budget", "0.05", "--gpu-types", "A100-80GB",
+    )  # fmt: skip
     assert cli.main(["profile", str(diamond), "--trust", *options, "-o", out]) == 0
     found = read_contract(out)[1]
     measured = [row for row in found.rows if row.basis == "measured"]

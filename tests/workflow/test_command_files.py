@@ -105,13 +105,9 @@ def models(walk: Walk) -> None:
     walk.go("draw", walk("graph.json"), o="picture=graph.svg")
     walk.go("profile", "sample:diamond", *quick, o="profile=diamond.json")
     walk.go(
-        "partition",
-        "sample:diamond",
-        "--profile",
-        walk("diamond.json"),
-        o="partition=cuts.json",
+        "partition", "sample:diamond", "--profile", walk("diamond.json"), o="partition=cuts.json",
         export="parts=parts",
-    )
+    )  # fmt: skip
     part = walk.has("parts/stage0.pt2", "parts", "partition")
     walk.go("trace", part, o="graph=part_graph.json")
     walk.go("profile", part, "--trust", *quick, o="profile=part.json")

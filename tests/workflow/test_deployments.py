@@ -83,13 +83,10 @@ def test_the_parts_in_the_image_are_the_model(deployed):
 def test_the_image_has_a_product_that_runs(deployed):
     image = deployed[0] / "image"
     done = subprocess.run(
-        [sys.executable, "-S", "-m", "torchsplit_core", "--version"],
-        cwd=image,
+        [sys.executable, "-S", "-m", "torchsplit_core", "--version"], cwd=image,
         env={"PATH": os.environ["PATH"], "PYTHONPATH": f"{image}:{os.pathsep.join(sys.path)}"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     ignored = (image / ".dockerignore").read_text().splitlines()
     kept = {line.removeprefix("!") for line in ignored if line.startswith("!")}
@@ -314,12 +311,9 @@ def test_the_ray_application_answers_as_the_model_does(deployed, local_ray, monk
         name for one in application["deployments"] for name in one["ray_actor_options"].get("resources", ())
     }
     local_ray.init(
-        num_cpus=2,
-        resources=dict.fromkeys(kinds, 1),
-        include_dashboard=False,
-        object_store_memory=100_000_000,
-        log_to_driver=False,
-    )
+        num_cpus=2, resources=dict.fromkeys(kinds, 1), include_dashboard=False,
+        object_store_memory=100_000_000, log_to_driver=False,
+    )  # fmt: skip
     port = free_port()
     told["http_options"] = {"host": "127.0.0.1", "port": port}
     serve.start(http_options=told["http_options"])

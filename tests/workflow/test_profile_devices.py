@@ -201,12 +201,9 @@ def test_a_measurement_that_fails_restores_the_layout_too(replayed, monkeypatch,
 
     with pytest.raises(InputFault, match="x does not run"):
         profiled(
-            monkeypatch,
-            fails,
-            device="",
-            store=Store(tmp_path / "s"),
+            monkeypatch, fails, device="", store=Store(tmp_path / "s"),
             make_slices=SlicesToMake(0, ("7g.40gb",), True),
-        )
+        )  # fmt: skip
     after = json.loads(listing.read_text())["gpus"][0]["instances"]
     assert sorted((i["profile"], i["start"]) for i in after) == sorted(
         (i["profile"], i["start"]) for i in before
@@ -218,12 +215,9 @@ def test_nothing_is_made_without_consent(replayed, monkeypatch, tmp_path):
     before = listing.read_bytes()
     with pytest.raises(InputFault, match="consent"):
         profiled(
-            monkeypatch,
-            stand_in([]),
-            device="",
-            store=Store(tmp_path / "s"),
+            monkeypatch, stand_in([]), device="", store=Store(tmp_path / "s"),
             make_slices=SlicesToMake(0, ("7g.40gb",), False),
-        )
+        )  # fmt: skip
     assert listing.read_bytes() == before
 
 
@@ -247,16 +241,8 @@ def test_measurements_become_spans_with_their_points(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHSPLIT_TELEMETRY_FOLDER", str(tmp_path / "spans"))
     try:
         options = (
-            "--device",
-            "cpu",
-            "--batch-sizes",
-            "1,2",
-            "--point-budget",
-            "0.05",
-            "--again",
-            "--name",
-            "gem",
-        )
+            "--device", "cpu", "--batch-sizes", "1,2", "--point-budget", "0.05", "--again", "--name", "gem",
+        )  # fmt: skip
         assert cli.main(["profile", "sample:diamond", *options, "-o", str(tmp_path / "p.json")]) == 0
     finally:
         telemetry.shutdown()

@@ -332,12 +332,8 @@ def test_a_device_that_is_not_here_is_refused_before_anything_runs(workspace, tm
 def test_a_profile_without_a_store_measures_and_keeps_nothing(tmp_path):
     (tmp_path / "slow.py").write_text(slow_model(tmp_path))
     _, found = profile(
-        f"{tmp_path}/slow.py:Client",
-        device="cpu",
-        batch_sizes=(1,),
-        trust=True,
-        gpu_types=["A30-24GB"],
+        f"{tmp_path}/slow.py:Client", device="cpu", batch_sizes=(1,), trust=True, gpu_types=["A30-24GB"],
         settings=MeasurementSettings(point_budget_s=0.02),
-    )
+    )  # fmt: skip
     assert {row.basis for row in found.rows} == {"measured", "estimated"}
     assert found.environment["devices"]["cpu"]["taken_over"] == []

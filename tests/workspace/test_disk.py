@@ -23,12 +23,9 @@ SCRIPT = ROOT / "tests" / "support" / "workspace" / "disk_scenarios.py"
 
 def run(prefix: list[str], name: str, folder: Path) -> None:
     found = subprocess.run(
-        [*prefix, sys.executable, str(SCRIPT), name, str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"TMPDIR": str(folder)},
-    )
+        [*prefix, sys.executable, str(SCRIPT), name, str(folder)], capture_output=True, text=True,
+        check=False, env=os.environ | {"TMPDIR": str(folder)},
+    )  # fmt: skip
     assert found.returncode == 0, found.stderr[-3000:]
     assert found.stdout.strip().endswith('"held"')
 

@@ -33,19 +33,11 @@ from torchsplit_core.workspace.sweeps import SweepStore
 
 OLD = Path(__file__).parent / "store_version_4"
 STATES = {
-    "trace": "done",
-    "plan": "done",
-    "explain": "done",
-    "place": "done",
-    "placement_frontier": "done",
-    "partition": "done",
-    "divisions": "cancelled",
-    "what_if": "failed",
-    "torchsplit_core.workflow:fly_job": "failed",
-    "quick_start": "failed",
-    "sweep": "failed",
+    "trace": "done", "plan": "done", "explain": "done", "place": "done", "placement_frontier": "done",
+    "partition": "done", "divisions": "cancelled", "what_if": "failed",
+    "torchsplit_core.workflow:fly_job": "failed", "quick_start": "failed", "sweep": "failed",
     "profile": "running",
-}
+}  # fmt: skip
 
 
 @pytest.fixture

@@ -111,12 +111,9 @@ def test_a_file_made_to_cost_is_one_message(way, most_mib, part, tmp_path):
         files.append(tmp_path / f"{number}.json")
         files[-1].write_text(BOMBS[name]())
     said = subprocess.run(
-        [sys.executable, "-c", READ, way, *map(str, files)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
+        [sys.executable, "-c", READ, way, *map(str, files)], cwd=ROOT, capture_output=True, text=True,
         timeout=250,
-    )
+    )  # fmt: skip
     for file in files:
         file.unlink()
     assert said.returncode == 0, said.stderr[-2000:]

@@ -228,13 +228,8 @@ def test_hostile_names_stay_words():
     for markup in (pipeline_html(outcome, request), topology_html(outcome, request)):
         assert "<script" not in markup and "\u202e" not in markup
         assert {one.tag for one in ET.fromstring(markup).iter()} <= {
-            "div",
-            "svg",
-            "title",
-            "rect",
-            "path",
-            "text",
-        }
+            "div", "svg", "title", "rect", "path", "text",
+        }  # fmt: skip
     assert all(one.unsupported_reason and not one.text for one in launch_commands(request, outcome))
 
 
@@ -263,14 +258,9 @@ def test_launch_arguments_name_every_gpu_or_say_why_not():
 
 def test_a_decode_with_cut_layers_is_launched_with_what_its_memory_was_reckoned_for():
     request = build_request(
-        "llama-3.1-70b",
-        "1x8xH100-SXM5-80GB",
-        batch_size=32,
-        max_gpus_per_segment=4,
-        split="tensor",
-        sequences_in_flight=48,
-        prefill_chunk=16,
-    )
+        "llama-3.1-70b", "1x8xH100-SXM5-80GB", batch_size=32, max_gpus_per_segment=4, split="tensor",
+        sequences_in_flight=48, prefill_chunk=16,
+    )  # fmt: skip
     outcome = workflow.place(request)
     vllm, torchrun = launch_commands(request, outcome)
     sizes = {len(part.gpu_ids) for part in outcome.segments}

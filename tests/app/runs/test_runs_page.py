@@ -90,13 +90,9 @@ def test_a_stored_strategy_is_taken_with_what_it_predicted(workspace):
     assert strategy.choices.data == best.data and strategy.predicted is not None
     assert strategy.predicted.memory_gib == best.memory_gib.total
     here = {
-        "strategy": MANUAL_STRATEGY,
-        "shard": "fsdp",
-        "optimizer": "sgd",
-        "batch": 6,
-        "micro": 2,
+        "strategy": MANUAL_STRATEGY, "shard": "fsdp", "optimizer": "sgd", "batch": 6, "micro": 2,
         "precision": "bf16",
-    }
+    }  # fmt: skip
     strategy, options = parse_settings(workspace, told | here | {"processes": 3})
     assert (strategy.choices.shard, strategy.choices.data, strategy.job.precision) == ("fsdp", 3, "bf16")
     assert options.steps == 5

@@ -103,16 +103,12 @@ class Random(nn.Module):
                 continue
             made.append(
                 {
-                    "exp": lambda a=a: a.exp(),
-                    "add": lambda a=a, b=b: a + b,
-                    "add_": lambda a=a, b=b: a.add_(b),
-                    "relu_": lambda a=a: a.relu_(),
-                    "view": lambda a=a: a.view(-1, 2).view(-1, 4),
-                    "slice": lambda a=a: a[:, :] * 2,
-                    "state": lambda a=a: a + self.state,
-                    "linear": lambda a=a: self.linear(a),
+                    "exp": lambda a=a: a.exp(), "add": lambda a=a, b=b: a + b,
+                    "add_": lambda a=a, b=b: a.add_(b), "relu_": lambda a=a: a.relu_(),
+                    "view": lambda a=a: a.view(-1, 2).view(-1, 4), "slice": lambda a=a: a[:, :] * 2,
+                    "state": lambda a=a: a + self.state, "linear": lambda a=a: self.linear(a),
                 }[kind]()
-            )
+            )  # fmt: skip
         return made[-1] + draw.choice(made), draw.choice(made)
 
 

@@ -103,14 +103,8 @@ def test_the_command_goes_on_to_a_candidate_that_can_be_cut(tmp_path, capsys):
     nodes = tuple(NodeProfile(op.id, TIMES[i], op.output_bytes, 0) for i, op in enumerate(graph.ops))
     write_file(Profile(source, graph.architecture_hash, {}, (ROW,), nodes), tmp_path / "profile.json")
     command = [
-        "partition",
-        source,
-        "--trust",
-        "--profile",
-        str(tmp_path / "profile.json"),
-        "--time-limit",
-        "2",
-    ]
+        "partition", source, "--trust", "--profile", str(tmp_path / "profile.json"), "--time-limit", "2",
+    ]  # fmt: skip
     assert main([*command, "--export", str(parts), "-o", str(tmp_path / "cuts.json")]) == 0
     told = capsys.readouterr().err
     assert "candidate 1 cannot be written: operation double" in told

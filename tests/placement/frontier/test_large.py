@@ -143,12 +143,9 @@ def test_every_point_over_arbitrary_links_has_a_bound():
     draw = np.random.default_rng(3)
     gpus = 24
     instance = ProblemInstance(
-        20,
-        tuple(int(kind) for kind in draw.integers(0, 5, gpus)),
-        draw.uniform(0, 400, (gpus, gpus)),
-        1,
+        20, tuple(int(kind) for kind in draw.integers(0, 5, gpus)), draw.uniform(0, 400, (gpus, gpus)), 1,
         falling_value(64, sum(MEMORY_GIB) / 5 * 0.25 * gpus / 20, 0.05),
-    )
+    )  # fmt: skip
     traced = trace_frontier(instance, COSTS, time_limit_s=2.5)
     assert traced.points
     assert all(0 < point.bound_s <= point.plan.latency_s for point in traced.points)

@@ -131,12 +131,9 @@ def test_files_have_the_additions_only_where_they_are_used():
 def test_several_pipelines_have_sequences_of_their_own():
     gpus = tuple(replace(tiny().gpus[0], id=number) for number in range(4))
     request = replace(
-        decode(layers=4, layer_weight_gib=30.0),
-        gpus=gpus,
-        bandwidth_gib_per_s=((400.0,) * 4,) * 4,
-        max_gpus_per_segment=1,
-        max_replicas=2,
-    )
+        decode(layers=4, layer_weight_gib=30.0), gpus=gpus, bandwidth_gib_per_s=((400.0,) * 4,) * 4,
+        max_gpus_per_segment=1, max_replicas=2,
+    )  # fmt: skip
     outcome = place(request)
     assert faults(request, outcome) == "" and outcome.status == "optimal"
     assert [one.sequences_in_flight for one in outcome.replicas] == [

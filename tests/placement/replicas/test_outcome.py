@@ -157,13 +157,10 @@ def test_segments_of_many_types_need_no_look_at_every_mix():
     types = {f"type{one}": replace(base, constant=100.0 + 10 * one) for one in range(14)}
     gpus = tuple(PlacementGpu(f"{name}/{one}", name, 80.0) for name in types for one in range(3))
     request = tiny(
-        12,
-        gpus=gpus,
-        throughput=LinearThroughput(types),
-        bandwidth_gib_per_s=((400.0,) * len(gpus),) * len(gpus),
-        max_replicas=2,
+        12, gpus=gpus, throughput=LinearThroughput(types),
+        bandwidth_gib_per_s=((400.0,) * len(gpus),) * len(gpus), max_replicas=2,
         solver=PlacementSolver(time_limit_s=3.0),
-    )
+    )  # fmt: skip
     outcome = place(request)
     assert outcome.status in ("optimal", "feasible")
     # A second pipeline may need more than the time that a slow machine leaves it.

@@ -28,14 +28,9 @@ DECODERS = json.loads(
     files("torchsplit_core.placement").joinpath("data/decoders.json").read_text(encoding="utf-8")
 )["decoders"]
 SMALL = {
-    "model_type": "llama",
-    "num_hidden_layers": 2,
-    "hidden_size": 8,
-    "intermediate_size": 16,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "torch_dtype": "float32",
-}
+    "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 8, "intermediate_size": 16,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "torch_dtype": "float32",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("row", DECODERS, ids=lambda row: str(row["name"]))
@@ -134,15 +129,8 @@ def test_the_command_takes_a_model_and_a_fleet(tmp_path, capsys):
     (tmp_path / "config.json").write_text(json.dumps(SMALL))
     (tmp_path / "links.csv").write_text("0,5\n5,0\n")
     more = [
-        "--matrix",
-        str(tmp_path / "links.csv"),
-        "--batch",
-        "4",
-        "--max-gpus",
-        "2",
-        "--split",
-        "proportional",
-    ]
+        "--matrix", str(tmp_path / "links.csv"), "--batch", "4", "--max-gpus", "2", "--split", "proportional",
+    ]  # fmt: skip
     told = ["place", str(tmp_path / "config.json"), "--fleet", "1x1xT4-16GB,1x1xL4-24GB", "-o", str(out)]
     assert main([*told, *more]) == 0
     assert read_file(out)[1].segments[-1].end_layer == 2

@@ -29,11 +29,8 @@ def fleet(**changes: object) -> PlacementRequest:
     request = PlacementRequest(
         PlacementModel(16, 4096, 11008, 1.0, 2048, 32),
         tuple(PlacementGpu(f"gpu{number}", name, memory[name]) for number, name in enumerate(types)),
-        LinearThroughput(COEFFICIENTS),
-        links,
-        max_gpus_per_segment=2,
-        communication_efficiency=0.85,
-    )
+        LinearThroughput(COEFFICIENTS), links, max_gpus_per_segment=2, communication_efficiency=0.85,
+    )  # fmt: skip
     return replace(request, **changes)  # type: ignore[arg-type]
 
 

@@ -221,14 +221,8 @@ def narrowed(request: PlanRequest, place: tuple[object, ...]) -> PlanRequest:
 
     def known(model: PlanModel, variant: Variant, stage: Stage, old: Point) -> Point:
         here = (
-            model.name,
-            variant.name,
-            stage.name,
-            old.gpu_type,
-            old.profile,
-            old.batch_size,
-            old.processes,
-        )
+            model.name, variant.name, stage.name, old.gpu_type, old.profile, old.batch_size, old.processes,
+        )  # fmt: skip
         return replace(old, low_rps=None, high_rps=None) if here == place else old
 
     return replace(
@@ -265,14 +259,9 @@ def test_no_other_point_in_use_settles_more(seed):
     assert (best is None) == (not settled)
     if best is not None:
         place = (
-            best.model,
-            best.variant,
-            best.stage,
-            best.gpu_type,
-            best.profile,
-            best.batch_size,
+            best.model, best.variant, best.stage, best.gpu_type, best.profile, best.batch_size,
             best.processes,
-        )
+        )  # fmt: skip
         assert best.settles_rps == pytest.approx(settled[place], abs=1e-6 * before)
         assert best.settles_rps == pytest.approx(max(settled.values()), abs=1e-6 * before)
 

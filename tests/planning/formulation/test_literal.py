@@ -21,14 +21,11 @@ def tiny(seed: int) -> PlanRequest:
     rng = random.Random(f"literal{seed}")
     models = tuple(
         whole_model(
-            f"m{number}",
-            points(rng, rng.choice([3.0, 10.0, 40.0]), 2),
-            weight=rng.choice([1.0, 2.0]),
-            demand_rps=rng.choice([1.0, 25.0]),
-            max_latency_ms=rng.choice([None, 25.0]),
+            f"m{number}", points(rng, rng.choice([3.0, 10.0, 40.0]), 2), weight=rng.choice([1.0, 2.0]),
+            demand_rps=rng.choice([1.0, 25.0]), max_latency_ms=rng.choice([None, 25.0]),
         )
         for number in range(rng.choice([2, 3]))
-    )
+    )  # fmt: skip
     fleet = (FleetEntry(A30, count=rng.choice([1, 2]), layouts=rng.choice([None, LAYOUTS[:2], LAYOUTS[2:]])),)
     return PlanRequest(fleet, models, objective=Objective("max_min"))
 

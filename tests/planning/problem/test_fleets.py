@@ -81,15 +81,11 @@ def mixed(seed: int, survives: int) -> PlanRequest:
         least = rng.choice([0.3, 0.8, 1.2, 2.0, 3.0]) * base
         models.append(
             PlanModel(
-                f"m{index}",
-                tuple(variants),
-                weight=rng.choice([1.0, 2.0]),
-                demand_rps=10.0,
+                f"m{index}", tuple(variants), weight=rng.choice([1.0, 2.0]), demand_rps=10.0,
                 min_throughput_rps=least if rng.random() < (0.8 if survives else 0.3) else None,
-                max_latency_ms=rng.choice([None, None, 12.0, 30.0]),
-                cap_at_demand=rng.random() < 0.2,
+                max_latency_ms=rng.choice([None, None, 12.0, 30.0]), cap_at_demand=rng.random() < 0.2,
             )
-        )
+        )  # fmt: skip
     pairs = ()
     if len(models) == 2 and rng.random() < 0.2:
         pairs = (Colocation(("m0", "m1"), rng.choice(["hard", "soft"]), 1e6),)  # type: ignore[arg-type]
@@ -181,20 +177,14 @@ def shared(seed: int, entries: Sequence[FleetEntry] = ENTRIES[1:4], survives: in
         least = rng.choice([None, 0.3 * base, 0.8 * base, 1.5 * base])
         models.append(
             PlanModel(
-                f"m{index}",
-                (variant,),
-                demand_rps=10.0,
-                min_throughput_rps=least,
+                f"m{index}", (variant,), demand_rps=10.0, min_throughput_rps=least,
                 max_latency_ms=rng.choice([None, None, 30.0, 60.0]),
             )
-        )
+        )  # fmt: skip
     return PlanRequest(
-        fleet,
-        tuple(models),
-        objective=Objective("leximin", survives=survives),
-        sharing="fractional",
+        fleet, tuple(models), objective=Objective("leximin", survives=survives), sharing="fractional",
         solver=SolverOptions(30.0),
-    )
+    )  # fmt: skip
 
 
 @repeated("block", range(4))

@@ -113,13 +113,9 @@ def test_neighbouring_stages_weigh_what_they_hand_on():
     each = replace(BERT.variants[2], cut_bytes=(1.0, 2.0), cut_bytes_per_request=(0.0, 5.0))
     bert = replace(BERT, variants=(*BERT.variants[:2], each))
     pairs = {
-        ("bert/cut1.1of2", "bert/cut1.2of2"): 7.0,
-        ("bert/c", "bert/b"): 5.0,
-        ("bert/a", "bert/b"): 1.0,
-        ("bert/a", "bert/c"): 0.0,
-        ("bert/a", "bert"): 0.0,
-        ("bert/a", "other/tail"): 0.0,
-    }
+        ("bert/cut1.1of2", "bert/cut1.2of2"): 7.0, ("bert/c", "bert/b"): 5.0, ("bert/a", "bert/b"): 1.0,
+        ("bert/a", "bert/c"): 0.0, ("bert/a", "bert"): 0.0, ("bert/a", "other/tail"): 0.0,
+    }  # fmt: skip
     ties = index_colocations(
         PlanRequest((FleetEntry(A30),), (bert, OTHER), tuple(Colocation(names, "soft") for names in pairs))
     )

@@ -86,18 +86,14 @@ MANY = [replace(CUT, name=f"cut{number}", allowed=True) for number in range(1, 7
                 "solver": SolverOptions(5.0, "low"),
             },
             (
-                "objective fair → fewest GPUs",
-                "slices exclusive → fractional",
-                "tenants of a slice none → 3",
-                "penalty of memory none → 0.5",
-                "weight of separation 0 → 1e-06",
-                "GPUs it survives 0 → 1",
-                "search 60 s → 5 s",
+                "objective fair → fewest GPUs", "slices exclusive → fractional",
+                "tenants of a slice none → 3", "penalty of memory none → 0.5",
+                "weight of separation 0 → 1e-06", "GPUs it survives 0 → 1", "search 60 s → 5 s",
                 "plan at nominal → low",
             ),
         ),
     ],
-)
+)  # fmt: skip
 def test_every_difference_is_told(after, words):
     edited: PlanRequest = replace(request(), **after)  # type: ignore[arg-type]
     assert describe_changes(request(), edited) == words

@@ -27,25 +27,11 @@ SPEEDS = (7, 7.0, 0.1, 1e-9, 1e22)
 
 
 YOUNGER = {
-    "allowed": True,
-    "cut_bytes_per_request": (),
-    "low_rps": None,
-    "pace": None,
-    "high_rps": None,
-    "node": None,
-    "mig": True,
-    "survives": 0,
-    "source": None,
-    "max_response_ms": None,
-    "response_percentile": 95.0,
-    "arrivals": None,
-    "nodes": (),
-    "plan_at": "nominal",
-    "network_gb_per_s": None,
-    "bytes_per_request": None,
-    "front": None,
-    "tier": 0,
-}
+    "allowed": True, "cut_bytes_per_request": (), "low_rps": None, "pace": None, "high_rps": None,
+    "node": None, "mig": True, "survives": 0, "source": None, "max_response_ms": None,
+    "response_percentile": 95.0, "arrivals": None, "nodes": (), "plan_at": "nominal",
+    "network_gb_per_s": None, "bytes_per_request": None, "front": None, "tier": 0,
+}  # fmt: skip
 
 
 def canonical(value: Any) -> Any:
@@ -76,12 +62,9 @@ def drawn(draw: random.Random) -> PlanRequest:
             for k in range(draw.randint(1, 3))
         )  # fmt: skip
         return Variant(
-            name,
-            stages,
-            cut_bytes=(12,) * (len(stages) - 1),
-            allowed=draw.random() < 0.7,
+            name, stages, cut_bytes=(12,) * (len(stages) - 1), allowed=draw.random() < 0.7,
             cut_bytes_per_request=draw.choice([(), (5,) * (len(stages) - 1)]),
-        )
+        )  # fmt: skip
 
     models = tuple(
         PlanModel(

@@ -157,14 +157,9 @@ def test_candidates_of_a_profiled_source_under_another_hash_say_to_measure_again
 
 def test_a_row_of_the_stage_itself_stands_before_what_is_estimated():
     own = replace(
-        WHOLE[1],
-        stage=NAMES[1],
-        throughput_rps=7.0,
-        latency_ms=9.0,
-        memory_gib=2.0,
-        low_rps=6.0,
+        WHOLE[1], stage=NAMES[1], throughput_rps=7.0, latency_ms=9.0, memory_gib=2.0, low_rps=6.0,
         high_rps=8.0,
-    )
+    )  # fmt: skip
     beyond = replace(own, batch_size=128)  # the whole model has no row there
     (_, cut) = variants(profile(*WHOLE, own, beyond), CANDIDATE)
     first, second = ({point.batch_size: point for point in stage.points} for stage in cut.stages)

@@ -32,16 +32,10 @@ from torchsplit_core.values import Colocation, InternalFault, Objective, PlanOut
 CHECK = {
     part.__module__
     for part in (
-        verify,
-        layout_faults,
-        check_models,
-        check_costs,
-        check_objective,
-        flow_faults,
-        find_point,
+        verify, layout_faults, check_models, check_costs, check_objective, flow_faults, find_point,
         members_on_gpu,
     )
-}
+}  # fmt: skip
 ENTRANCES = {part.__name__ for part in (verify, violations, slice_faults, demand_faults)}
 CALLERS = {plan.__module__, build_baselines.__module__, evaluate.__module__, with_request_ids.__module__}
 SHARED = {fleet.__name__, request_hash.__module__}

@@ -130,16 +130,9 @@ def diamond() -> Heard:
     graphs: list[TorchGraph] = []
     kept: list[MeasuredPoint] = []
     found = measure(
-        "sample:diamond",
-        None,
-        CPU,
-        exporter="torchsplit_core.tracing.export:export_program",
-        describer=DESCRIBER,
-        batch_sizes=(1,),
-        settings=QUICK,
-        on_graph=graphs.append,
-        keep=kept.append,
-    )
+        "sample:diamond", None, CPU, exporter="torchsplit_core.tracing.export:export_program",
+        describer=DESCRIBER, batch_sizes=(1,), settings=QUICK, on_graph=graphs.append, keep=kept.append,
+    )  # fmt: skip
     return found, graphs, kept
 
 
@@ -203,12 +196,9 @@ def test_out_of_memory_is_a_finding_that_rules_out_what_is_larger(short):
 def test_children_that_die_or_hang_cost_their_point_alone(tmp_path):
     kept: list[MeasuredPoint] = []
     found = measured(
-        tmp_path,
-        f"{ENDS_AT_3}\n{CRASHES_AT_4}\n{HANGS_AT_5}",
-        (1, 3, 4, 5, 6),
-        settings=MeasurementSettings(point_budget_s=0.02, point_limit_s=12.0),
-        keep=kept.append,
-    )
+        tmp_path, f"{ENDS_AT_3}\n{CRASHES_AT_4}\n{HANGS_AT_5}", (1, 3, 4, 5, 6),
+        settings=MeasurementSettings(point_budget_s=0.02, point_limit_s=12.0), keep=kept.append,
+    )  # fmt: skip
     assert [row.batch_size for row in found.rows] == [1, 6]
     assert [(failure.batch_size, failure.reason) for failure in found.failures] == [
         (3, "crashed"),
@@ -292,14 +282,9 @@ def test_a_fault_of_the_model_before_any_point_is_its_own(tmp_path):
 def test_timing_another_model_than_the_traced_one_is_our_fault():
     with pytest.raises(InternalFault, match="differ"):
         measure(
-            "sample:diamond",
-            to_graph(sample("cond")[2]),
-            CPU,
-            batch_sizes=(1,),
-            settings=QUICK,
-            exporter=EXPORTER,
-            describer=DESCRIBER,
-        )
+            "sample:diamond", to_graph(sample("cond")[2]), CPU, batch_sizes=(1,), settings=QUICK,
+            exporter=EXPORTER, describer=DESCRIBER,
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize("sizes", [(), (0,), (-1,), (1, 10**6), tuple(range(1, 18)), (1.5,), (True,)])

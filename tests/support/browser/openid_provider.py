@@ -87,13 +87,9 @@ class Provider:
     def _tokens(self, code: str) -> dict[str, Any]:
         now = int(time.time())
         claims = {
-            **self.account,
-            "iss": self.issuer,
-            "aud": CLIENT_ID,
-            "iat": now,
-            "exp": now + ID_TOKEN_S,
+            **self.account, "iss": self.issuer, "aud": CLIENT_ID, "iat": now, "exp": now + ID_TOKEN_S,
             "nonce": self.nonces.pop(code),
-        }
+        }  # fmt: skip
         signed = jwt.encode({"alg": "RS256", "kid": "test"}, claims, self.key)
         return {
             "access_token": "access",

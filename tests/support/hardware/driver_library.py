@@ -20,14 +20,11 @@ from torchsplit_core.values import SliceProfile
 
 SUCCESS = pynvml.NVML_SUCCESS
 CODES = {
-    "no_permission": pynvml.NVML_ERROR_NO_PERMISSION,
-    "not_supported": pynvml.NVML_ERROR_NOT_SUPPORTED,
-    "not_found": pynvml.NVML_ERROR_NOT_FOUND,
-    "in_use": pynvml.NVML_ERROR_IN_USE,
-    "no_room": pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES,
-    "lost": pynvml.NVML_ERROR_GPU_IS_LOST,
+    "no_permission": pynvml.NVML_ERROR_NO_PERMISSION, "not_supported": pynvml.NVML_ERROR_NOT_SUPPORTED,
+    "not_found": pynvml.NVML_ERROR_NOT_FOUND, "in_use": pynvml.NVML_ERROR_IN_USE,
+    "no_room": pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES, "lost": pynvml.NVML_ERROR_GPU_IS_LOST,
     "other": pynvml.NVML_ERROR_INVALID_ARGUMENT,
-}
+}  # fmt: skip
 # What a handle points to: no memory is ever read there. Kind, GPU, instance and part as decimal digits.
 GPU, MIG, INSTANCE, COMPUTE = 1, 2, 3, 4
 REASONS = {"power cap": pynvml.nvmlClocksEventReasonSwPowerCap}

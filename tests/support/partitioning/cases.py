@@ -17,12 +17,9 @@ def load_request(name: str, **changes: Any) -> PartitionRequest:
     told = json.loads((DATA / name).read_text()) | changes
     return PartitionRequest(
         tuple(PartitionNode(**node) for node in told["nodes"]),
-        tuple(GraphEdge(**edge) for edge in told["edges"]),
-        PartitionDevices(**told["devices"]),
-        told["contiguous"],
-        told["top_k"],
-        SolverOptions(**told["solver"]),
-    )
+        tuple(GraphEdge(**edge) for edge in told["edges"]), PartitionDevices(**told["devices"]),
+        told["contiguous"], told["top_k"], SolverOptions(**told["solver"]),
+    )  # fmt: skip
 
 
 def random_request(seed: int, contiguous: bool = True) -> PartitionRequest:

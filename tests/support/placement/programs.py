@@ -105,12 +105,9 @@ def packing_text() -> str:
 def covers_text() -> str:
     """An even cover of two GPUs, one of two or three GPUs whose shares differ, and an item of one A100."""
     covers = Covers(
-        np.array([[0.5, 0.5], [0.6, 0.25]]),
-        np.array([2, 2]),
-        np.array([2, 3]),
-        np.array([1, 1]),
+        np.array([[0.5, 0.5], [0.6, 0.25]]), np.array([2, 2]), np.array([2, 3]), np.array([1, 1]),
         np.array([4, 6]),
-    )
+    )  # fmt: skip
     own = items(((1, 0), 1, 2))
     program = caught(
         RowProgram,

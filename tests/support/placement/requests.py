@@ -111,16 +111,9 @@ def random_decode(seed: int, split: str, *, phase: str = "decode") -> PlacementR
     in_flight = draw.choice((None, None, batch, batch + 3, 2 * batch, 5 * batch)) if decode else None
     return PlacementRequest(
         PlacementModel(
-            layers,
-            4096,
-            11008,
-            draw.choice((0.3, 0.9)),
-            draw.choice((512, 2048)),
-            batch,
-            key_value_size=draw.choice((None, 1024, 4096)),
-            active_layer_weight_gib=draw.choice((None, 0.2)),
-            sequences_in_flight=in_flight,
-            prefill_chunk=draw.choice((None, 256)) if decode else None,
+            layers, 4096, 11008, draw.choice((0.3, 0.9)), draw.choice((512, 2048)), batch,
+            key_value_size=draw.choice((None, 1024, 4096)), active_layer_weight_gib=draw.choice((None, 0.2)),
+            sequences_in_flight=in_flight, prefill_chunk=draw.choice((None, 256)) if decode else None,
         ),
         tuple(
             PlacementGpu(f"gpu{i}", name, draw.choice((1.2, 1.5, 2.2, 3.0, 4.4, 9.0)))
@@ -133,4 +126,4 @@ def random_decode(seed: int, split: str, *, phase: str = "decode") -> PlacementR
         units=draw.choice(("tokens_per_s", "tokens_per_s", "seed_literal")),
         split=split,  # type: ignore[arg-type]
         same_type_segments=draw.random() < 0.2,
-    )
+    )  # fmt: skip

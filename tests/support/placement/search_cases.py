@@ -19,12 +19,8 @@ COEFFICIENTS = (
 """Of A100, V100, H100, A10 and T4: throughput a * sequence + b * batch + c * layers + d, at least 1."""
 MEMORY_GIB = (80.0, 32.0, 80.0, 24.0, 16.0)
 NETWORKS = (
-    "two tiers",
-    "arbitrary, symmetric",
-    "arbitrary, asymmetric",
-    "few values, holes",
-    "by pairs of nodes",
-)
+    "two tiers", "arbitrary, symmetric", "arbitrary, asymmetric", "few values, holes", "by pairs of nodes",
+)  # fmt: skip
 """The shape of a random instance's network, by its seed modulo 5."""
 Value = Callable[[tuple[int, ...], int], float]
 

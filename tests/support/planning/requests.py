@@ -51,14 +51,11 @@ def model(rng: random.Random, name: str, most: int, cuts: bool) -> PlanModel:
         cut = Variant("cut", stages, (rng.choice([0.0, 1e6, 1e7]),))
         variants = [cut] if rng.random() < 0.4 else [*variants, cut]
     return PlanModel(
-        name,
-        tuple(variants),
-        weight=rng.choice([1.0, 1.0, 2.0, 0.5]),
+        name, tuple(variants), weight=rng.choice([1.0, 1.0, 2.0, 0.5]),
         demand_rps=rng.choice([1.0, 1.0, 10.0, 25.0]),
         min_throughput_rps=rng.choice([None, None, None, 5.0, 15.0]),
-        max_latency_ms=rng.choice([None, None, 15.0, 25.0, 45.0]),
-        cap_at_demand=rng.random() < 0.25,
-    )
+        max_latency_ms=rng.choice([None, None, 15.0, 25.0, 45.0]), cap_at_demand=rng.random() < 0.25,
+    )  # fmt: skip
 
 
 def random_request(seed: int, kind: str, sharing: str = "exclusive") -> PlanRequest:

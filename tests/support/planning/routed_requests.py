@@ -45,12 +45,9 @@ def routed(seed: int, kind: str) -> PlanRequest:
         pairs.append(Colocation(("m0", "m1"), "soft", rng.choice([1.0, 1e3, 1e6])))
     weight = rng.choice([0.0, 0.0, 0.0, 1e-6, 1e-4])
     return replace(
-        request,
-        gpus=fleet,
-        models=tuple(models),
-        colocations=tuple(pairs),
+        request, gpus=fleet, models=tuple(models), colocations=tuple(pairs),
         objective=replace(request.objective, separation_weight=weight, memory_violation_penalty=None),
-    )
+    )  # fmt: skip
 
 
 def routed_shares(seed: int, kind: str) -> PlanRequest:

@@ -42,14 +42,7 @@ FOUND = Measurement(
     "a processor, 2 cores",
     (
         MeasuredModel(
-            "bert",
-            20.0,
-            20.0,
-            19.5,
-            MeasuredTimes(5.0, 9.0, None),
-            MeasuredTimes(6.0, 14.0, 20.0),
-            1.2,
-            3,
+            "bert", 20.0, 20.0, 19.5, MeasuredTimes(5.0, 9.0, None), MeasuredTimes(6.0, 14.0, 20.0), 1.2, 3,
             replayed_ms=MeasuredTimes(6.0, 13.0, 19.0),
         ),
     ),
@@ -60,7 +53,7 @@ FOUND = Measurement(
             "bert", "service", "bert on host0/1c@0, stage whole: its batches take 6 ms", "host0/1c@0", "whole"
         ),
     ),
-)
+)  # fmt: skip
 
 
 def opened(workspace: Workspace) -> AppTest:
