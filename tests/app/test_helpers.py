@@ -41,15 +41,10 @@ from torchsplit_core.values.serving.measurement import Measurement
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
-        (7121, "7 120"),
-        (1.3149, "1.31"),
-        (0, "0"),
-        (None, "n/a"),
-        (0.5, "0.5"),
-        (999.9, "1 000"),
+        (7121, "7 120"), (1.3149, "1.31"), (0, "0"), (None, "n/a"), (0.5, "0.5"), (999.9, "1 000"),
         (1234567, "1 230 000"),
     ],
-)
+)  # fmt: skip
 def test_pictures_show_three_figures_with_thin_spaces(value, shown):
     assert numbers.short(value).replace(numbers.THIN, " ") == shown
 

@@ -27,13 +27,9 @@ def model(name: str, speed: float) -> PlanModel:
     points = tuple(
         Point("A100-80GB", profile, 8, speed * compute, 40.0, memory_gib=4.0)
         for profile, compute in (
-            ("1g.10gb", 1),
-            ("2g.20gb", 2),
-            ("3g.40gb", 3),
-            ("4g.40gb", 4),
-            ("7g.80gb", 7),
+            ("1g.10gb", 1), ("2g.20gb", 2), ("3g.40gb", 3), ("4g.40gb", 4), ("7g.80gb", 7),
         )
-    )
+    )  # fmt: skip
     return whole_model(name, points, demand_rps=100.0)
 
 

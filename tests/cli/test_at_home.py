@@ -91,15 +91,8 @@ def test_quiet_leaves_warnings_and_faults(tmp_path, capsys, stderr_of):
 def test_a_plan_is_searched_for_as_long_as_asked(tmp_path, stderr_of):
     saved = tmp_path / "request.json"
     command = [
-        "plan",
-        str(REQUEST),
-        "--time-limit",
-        "7",
-        "--save-request",
-        str(saved),
-        "-o",
-        str(tmp_path / "p"),
-    ]
+        "plan", str(REQUEST), "--time-limit", "7", "--save-request", str(saved), "-o", str(tmp_path / "p"),
+    ]  # fmt: skip
     assert "solver.time_limit_s 7" in stderr_of(*command, code=0)
     assert read_file(saved)[1].solver.time_limit_s == 7
     assert main(["plan", str(REQUEST), "--time-limit", "-1"]) == 2

@@ -60,12 +60,8 @@ def test_models_without_a_source_are_deployed_as_images_and_what_is_left_out_is_
     tmp_path, capsys, stderr_of
 ):
     given = [
-        str(EXAMPLES / "plan.json"),
-        "--request",
-        str(EXAMPLES / "plan_request.json"),
-        "-o",
-        str(tmp_path),
-    ]
+        str(EXAMPLES / "plan.json"), "--request", str(EXAMPLES / "plan_request.json"), "-o", str(tmp_path),
+    ]  # fmt: skip
     own = ["--image", "bert=me/bert:1", "--command", "bert=serve --fast"]
     assert main(["deploy", *given, *own]) == 0
     said = capsys.readouterr()

@@ -76,13 +76,10 @@ def test_latencies_that_lie_above_the_batch_time_scale_the_estimate():
 @pytest.mark.parametrize(
     ("query", "ruled_out"),
     [
-        (Query("net", 1, 64), True),
-        (Query("net", 1, 32, 2), True),
-        (Query("net", 1, 16), False),
-        (Query("net", 2, 64), False),
-        (Query("net", 0.5, 32), True),
+        (Query("net", 1, 64), True), (Query("net", 1, 32, 2), True), (Query("net", 1, 16), False),
+        (Query("net", 2, 64), False), (Query("net", 0.5, 32), True),
     ],
-)
+)  # fmt: skip
 def test_out_of_memory_rows_rule_out_what_needs_more(query, ruled_out):
     rows = [sample(1, batch, slice_curve(1, batch)) for batch in (1, 2, 4, 8)]
     rows.append(Sample("net", 1, 32, 1, 0.0, 0.0))

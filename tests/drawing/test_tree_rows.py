@@ -59,15 +59,9 @@ def test_the_spine_of_a_chain_stays_upright():
     assert dominator_rows(DominanceInformation(diamond())) == tuple(
         TreeRow(*row)
         for row in (
-            ("in", 0),
-            ("embed", 0),
-            ("query", 1),
-            ("key", 1),
-            ("scaled", 1),
-            ("attention", 0),
-            ("out", 0),
+            ("in", 0), ("embed", 0), ("query", 1), ("key", 1), ("scaled", 1), ("attention", 0), ("out", 0),
         )
-    )
+    )  # fmt: skip
     rows = dominator_rows(DominanceInformation(diamond()), post=True)
     assert [row.name for row in rows if row.indent == 0] == ["out", "attention", "embed", "in"]
     assert {row.name for row in rows if row.indent == 1} == {"query", "scaled", "key"}

@@ -114,13 +114,10 @@ def test_a_torch_graph_gives_its_inputs_as_edges():
 @pytest.mark.parametrize(
     ("ids", "edges"),
     [
-        (("a", "a"), ()),
-        ((ENTRY,), ()),
-        (("a",), (("a", "b"),)),
-        (("a", "b"), (("a", "b"), ("b", "a"))),
+        (("a", "a"), ()), ((ENTRY,), ()), (("a",), (("a", "b"),)), (("a", "b"), (("a", "b"), ("b", "a"))),
         (("a",), (("a", "a"),)),
     ],
-)
+)  # fmt: skip
 def test_bad_graphs_are_the_users_fault(ids, edges):
     with pytest.raises(InputFault):
         DominanceInformation((ids, edges))

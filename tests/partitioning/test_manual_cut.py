@@ -94,14 +94,8 @@ def test_what_belongs_to_neither_side_goes_where_it_is_better():
     names = ["a", "b", *(f"c{i}" for i in range(4)), "z"]
     nodes = [GraphNode("x", "input", output_bytes=4)]
     reads = {
-        "a": ("x",),
-        "b": ("a",),
-        "c0": ("x",),
-        "c1": ("c0",),
-        "c2": ("c1",),
-        "c3": ("c2",),
-        "z": ("b", "c3"),
-    }
+        "a": ("x",), "b": ("a",), "c0": ("x",), "c1": ("c0",), "c2": ("c1",), "c3": ("c2",), "z": ("b", "c3"),
+    }  # fmt: skip
     nodes += [GraphNode(n, "op", target="aten.mm.default", inputs=reads[n], output_bytes=4) for n in names]
     nodes.append(GraphNode("output", "output", inputs=("z",)))
     provider = provider_of(TorchGraph(tuple(nodes), architecture_hash="h", traced_batch=2))

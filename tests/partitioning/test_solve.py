@@ -171,18 +171,11 @@ def test_verification_notices_every_false_figure():
     good = solve_partition(request).candidates[0]
     verify_candidate(request, good)
     wrong = [
-        {"loads_ms": (1.0, 1.0)},
-        {"max_load_ms": 0.5},
-        {"cut_bytes": (0,)},
-        {"cut_bytes": ()},
-        {"peak_memory_bytes": (0, 0)},
-        {"stages": (("0", "1"), ("2", "2"))},
-        {"stages": (("0", "1", "2"), ())},
-        {"stages": (("2",), ("0", "1"))},
-        {"stages": (("0", "1", "2"),)},
-        {"stages": (("0",), ("1",), ("2",))},
-        {"stages": (("0",), ("1",))},
-    ]
+        {"loads_ms": (1.0, 1.0)}, {"max_load_ms": 0.5}, {"cut_bytes": (0,)}, {"cut_bytes": ()},
+        {"peak_memory_bytes": (0, 0)}, {"stages": (("0", "1"), ("2", "2"))},
+        {"stages": (("0", "1", "2"), ())}, {"stages": (("2",), ("0", "1"))}, {"stages": (("0", "1", "2"),)},
+        {"stages": (("0",), ("1",), ("2",))}, {"stages": (("0",), ("1",))},
+    ]  # fmt: skip
     for change in wrong:
         with pytest.raises(InternalFault):
             verify_candidate(request, replace(good, **change))

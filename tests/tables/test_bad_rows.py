@@ -68,13 +68,10 @@ def test_each_kind_is_named_and_the_good_row_survives(row, column, problem):
 @pytest.mark.parametrize(
     ("row", "column"),
     [
-        ("m,7,8,100,guessed,,,", "basis"),
-        ("m,7,8,100,,101,,", "low_rps"),
-        ("m,7,8,100,,,99,", "high_rps"),
-        ("m,7,8,100,,,,-1", "memory_gib"),
-        ("m,7,8,100,,,,nan", "memory_gib"),
+        ("m,7,8,100,guessed,,,", "basis"), ("m,7,8,100,,101,,", "low_rps"), ("m,7,8,100,,,99,", "high_rps"),
+        ("m,7,8,100,,,,-1", "memory_gib"), ("m,7,8,100,,,,nan", "memory_gib"),
     ],
-)
+)  # fmt: skip
 def test_optional_cells_are_checked_too(row, column):
     header = "model,compute_slices,batch_size,throughput_rps,basis,low_rps,high_rps,memory_gib"
     with pytest.raises(InputFault, match=f"line 2, {column}"):

@@ -104,15 +104,9 @@ def test_every_kind_of_value_comes_back(folder):
     values = {name.removeprefix(schema.PREFIX): value for name, value in found.attributes}
     assert math.isnan(float(str(values.pop("nan"))))
     assert values == {
-        "flag": True,
-        "whole": 2**62,
-        "real": math.inf,
-        "text": "ä\n",
-        "counts": (1, 2),
-        "mixed": ("1", "b"),
-        "other": "x",
-        "none": (),
-    }
+        "flag": True, "whole": 2**62, "real": math.inf, "text": "ä\n", "counts": (1, 2), "mixed": ("1", "b"),
+        "other": "x", "none": (),
+    }  # fmt: skip
 
 
 def test_the_file_has_the_shape_of_otlp_json(folder):

@@ -95,12 +95,9 @@ def test_a_place_is_device_software_and_settings():
 
 def test_what_was_kept_before_there_were_dtypes_keeps_its_address():
     facts = asdict(CPU) | {
-        "torch": metadata.version("torch"),
-        "python": platform.python_version(),
-        "kernel": platform.release(),
-        "method": METHOD_VERSION,
-        "cuda_graphs": False,
-    }
+        "torch": metadata.version("torch"), "python": platform.python_version(), "kernel": platform.release(),
+        "method": METHOD_VERSION, "cuda_graphs": False,
+    }  # fmt: skip
     before = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     assert place_of(CPU, MeasurementSettings()) == before
 

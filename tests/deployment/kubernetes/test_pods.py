@@ -101,14 +101,9 @@ def test_cores_are_asked_for_whole_and_with_their_memory():
 
 def test_stages_variants_and_batches_are_deployments_of_their_own():
     kinds = [
-        {"stage": "s1"},
-        {"stage": "s2"},
-        {"model": "ocr"},
-        {"stage": "s1", "batch_size": 16},
-        {"stage": "s1", "processes": 2},
-        {"stage": "s1"},
-        {"stage": "s2", "throughput_rps": 60.0},
-    ]
+        {"stage": "s1"}, {"stage": "s2"}, {"model": "ocr"}, {"stage": "s1", "batch_size": 16},
+        {"stage": "s1", "processes": 2}, {"stage": "s1"}, {"stage": "s2", "throughput_rps": 60.0},
+    ]  # fmt: skip
     slices = tuple(("1g.10gb", i, tenant(**{"model": "bert", **kind})) for i, kind in enumerate(kinds))
     found = deployments(plan_of(planned_gpu("gpu0", "A100-80GB", slices)))
     assert len({document["metadata"]["name"] for document in found}) == len(found) == 5

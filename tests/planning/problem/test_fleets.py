@@ -31,14 +31,9 @@ pytestmark = pytest.mark.slow
 
 BLOCK = 50
 SLICES = (
-    ("A30-24GB", "1g.6gb", 1.0),
-    ("A30-24GB", "2g.12gb", 2.0),
-    ("A30-24GB", WHOLE_GPU, 4.3),
-    ("L4-24GB", WHOLE_GPU, 3.0),
-    ("CPU", "1c", 0.1),
-    ("CPU", "2c", 0.2),
-    ("CPU", "3c", 0.25),
-)
+    ("A30-24GB", "1g.6gb", 1.0), ("A30-24GB", "2g.12gb", 2.0), ("A30-24GB", WHOLE_GPU, 4.3),
+    ("L4-24GB", WHOLE_GPU, 3.0), ("CPU", "1c", 0.1), ("CPU", "2c", 0.2), ("CPU", "3c", 0.25),
+)  # fmt: skip
 LAYOUTS = (("1g.6gb", "1g.6gb", "2g.12gb"), ("2g.12gb", "2g.12gb"))
 ENTRIES = (
     FleetEntry("A30-24GB", layouts=LAYOUTS),

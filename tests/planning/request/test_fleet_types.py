@@ -105,13 +105,9 @@ def test_rows_become_points_of_what_the_fleet_has():
         return ProfileRow("whole", kind, profile, 1, 1, 10.0, 5.0, None, None, None, "measured")
 
     rows = (
-        row(A30, "1g.6gb"),
-        row(A30, None),
-        row(L4, None),
-        row("CPU", None),
-        row("CPU", "4c"),
+        row(A30, "1g.6gb"), row(A30, None), row(L4, None), row("CPU", None), row("CPU", "4c"),
         row("CPU", "16c"),
-    )
+    )  # fmt: skip
     profile = Profile("sample:bert", "", {}, rows)
 
     def points(text: str) -> set[tuple[str, str]]:

@@ -106,12 +106,9 @@ def test_a_limit_of_the_response_and_arrivals_make_another_request():
     request = drawn(random.Random(0))
     model = request.models[0]
     changes = (
-        {"max_response_ms": 5.0},
-        {"response_percentile": 99.0},
-        {"arrivals": PoissonArrivals(3.0)},
-        {"arrivals": PoissonArrivals(4.0)},
-        {"arrivals": GammaArrivals(3.0, 2.0)},
-    )
+        {"max_response_ms": 5.0}, {"response_percentile": 99.0}, {"arrivals": PoissonArrivals(3.0)},
+        {"arrivals": PoissonArrivals(4.0)}, {"arrivals": GammaArrivals(3.0, 2.0)},
+    )  # fmt: skip
     found = {
         request_hash(replace(request, models=(replace(model, **change), *request.models[1:])))
         for change in ({}, *changes)

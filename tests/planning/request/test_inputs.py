@@ -191,14 +191,9 @@ def test_doors():
     )
     assert shared.status in ("optimal", "feasible") and (shared.objective.value or 0) > 0
     sure = solve_leximin(
-        names,
-        [A30, A30],
-        None,
-        rates,
-        low_rps={"encoder": {"1g.6gb": 5000.0}},
-        high_rps={"encoder": {}},
+        names, [A30, A30], None, rates, low_rps={"encoder": {"1g.6gb": 5000.0}}, high_rps={"encoder": {}},
         plan_at="low",
-    )
+    )  # fmt: skip
     assert sure.objective.sorted_normalised == pytest.approx((7.8, 26.0, 71.0, 5000.0))
     for bad in (
         {"low_rps": {names[0]: {"2g.12gb": 1e9}}},

@@ -33,13 +33,9 @@ def node(name: str, small: float, large: float, peak_gib: float) -> NodeProfile:
 
 NODES = (node("a", 0.25, 0.5, 1.0), node("b", 0.25, 0.25, 4.0), node("c", 0.5, 0.25, 2.0))
 CANDIDATE = PartitionCandidate(
-    stages=(("x", "a", "b"), ("c",)),
-    loads_ms=(1.0, 1.0),
-    max_load_ms=1.0,
-    cut_bytes=(8,),
-    peak_memory_bytes=(5 * GIB, 5 * GIB),
-    weight_bytes=(1 * GIB, 3 * GIB),
-)
+    stages=(("x", "a", "b"), ("c",)), loads_ms=(1.0, 1.0), max_load_ms=1.0, cut_bytes=(8,),
+    peak_memory_bytes=(5 * GIB, 5 * GIB), weight_bytes=(1 * GIB, 3 * GIB),
+)  # fmt: skip
 """Of the 4 GiB of activations of the whole model the first stage has all, the second half."""
 
 
