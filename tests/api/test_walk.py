@@ -70,16 +70,13 @@ def test_the_limit_of_time_given_is_the_request_s():
     assert SolverOptions().time_limit_s != 7.0
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: torchsplit_core.request(gpus="1xA100-80GB"), "has no profile"),
-        (lambda: torchsplit_core.request(PROFILE, gpus="1xA100"), "Did you mean"),
-        (lambda: torchsplit_core.plan(PROFILE), "torchsplit.profile"),
-        (lambda: torchsplit_core.plan({"format": "torchsplit.plan_request"}), "is dict, neither PlanRequest"),
-        (lambda: torchsplit_core.plan("nowhere.json"), "nowhere.json"),
-    ],
-)
+@pytest.mark.parametrize(("call", "words"), [
+    (lambda: torchsplit_core.request(gpus="1xA100-80GB"), "has no profile"),
+    (lambda: torchsplit_core.request(PROFILE, gpus="1xA100"), "Did you mean"),
+    (lambda: torchsplit_core.plan(PROFILE), "torchsplit.profile"),
+    (lambda: torchsplit_core.plan({"format": "torchsplit.plan_request"}), "is dict, neither PlanRequest"),
+    (lambda: torchsplit_core.plan("nowhere.json"), "nowhere.json"),
+])  # fmt: skip
 def test_what_is_wrong_is_one_message(call, words):
     with pytest.raises(InputFault, match=words):
         call()  # type: ignore[operator]

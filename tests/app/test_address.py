@@ -14,16 +14,13 @@ from torchsplit_core.jobs import runner
 from torchsplit_core.jobs.job_kinds import TRACE
 
 
-@pytest.mark.parametrize(
-    ("name", "key", "title", "wanted"),
-    [
-        ("model", "model-tab", "Profile", {"model": SOURCE, "tab": "profile"}),
-        ("model", "profile-tab", "Table", {"model": SOURCE, "tab": "profile", "view": "table"}),
-        ("model", "graph-tab", "Tables", {"model": SOURCE, "view": "tables"}),
-        ("plan", "plan-tab", "By hand", {"scenario": "review", "tab": "by-hand"}),
-        ("plan", "plan-tab", "Deploy", {"scenario": "review", "tab": "deploy"}),
-    ],
-)
+@pytest.mark.parametrize(("name", "key", "title", "wanted"), [
+    ("model", "model-tab", "Profile", {"model": SOURCE, "tab": "profile"}),
+    ("model", "profile-tab", "Table", {"model": SOURCE, "tab": "profile", "view": "table"}),
+    ("model", "graph-tab", "Tables", {"model": SOURCE, "view": "tables"}),
+    ("plan", "plan-tab", "By hand", {"scenario": "review", "tab": "by-hand"}),
+    ("plan", "plan-tab", "Deploy", {"scenario": "review", "tab": "deploy"}),
+])  # fmt: skip
 def test_a_link_opens_the_tab_that_was_seen_and_keeps_its_address(name, key, title, wanted, page, filled):
     opened = page(name, filled, **wanted)
     assert opened.session_state[key] == title

@@ -38,13 +38,10 @@ from torchsplit_core.values import Demand, FleetEntry, InputFault, Objective, Re
 from torchsplit_core.values.serving.measurement import Measurement
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (7121, "7 120"), (1.3149, "1.31"), (0, "0"), (None, "n/a"), (0.5, "0.5"), (999.9, "1 000"),
-        (1234567, "1 230 000"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("value", "shown"), [
+    (7121, "7 120"), (1.3149, "1.31"), (0, "0"), (None, "n/a"), (0.5, "0.5"), (999.9, "1 000"),
+    (1234567, "1 230 000"),
+])  # fmt: skip
 def test_pictures_show_three_figures_with_thin_spaces(value, shown):
     assert numbers.short(value).replace(numbers.THIN, " ") == shown
 
@@ -197,14 +194,11 @@ def test_only_a_loopback_address_may_execute_by_default(address, loopback, monke
     assert session_trust.is_refused() is not loopback
 
 
-@pytest.mark.parametrize(
-    ("file", "data", "entry", "trust", "rule"),
-    [
-        ("m.pt2", b"", "", False, "is empty"),
-        ("m.py", b"x = 1", "Client", False, "trusted"),
-        ("m.py", b"x = 1", "no name!", True, "no name in Python"),
-    ],
-)
+@pytest.mark.parametrize(("file", "data", "entry", "trust", "rule"), [
+    ("m.pt2", b"", "", False, "is empty"),
+    ("m.py", b"x = 1", "Client", False, "trusted"),
+    ("m.py", b"x = 1", "no name!", True, "no name in Python"),
+])  # fmt: skip
 def test_an_upload_that_cannot_work_is_refused_before_it_is_stored(file, data, entry, trust, rule, workspace):
     with pytest.raises(InputFault, match=rule):
         upload.start(workspace, file, data, entry, trust=trust)

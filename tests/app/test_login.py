@@ -103,26 +103,23 @@ def test_who_is_logged_in_is_inside_and_may_log_out(visit):
     assert [title.value for title in page.title] == ["TorchSplit"]
 
 
-@pytest.mark.parametrize(
-    "claims",
-    [
-        {"email": "bob@example.com"},
-        {"email": "bob@sub.firm.example"},
-        {"email": "bob@firm.example.evil.example"},
-        {"email": "firm.example"},
-        {"email": "@firm.example"},
-        {"email": "bob@evil.example,bob@firm.example"},
-        {"email": "ann@example.com@evil.example"},
-        {"email": ""},
-        {"email": None},
-        {"email": ["ann@example.com"]},
-        {"email_verified": False},
-        {"email_verified": None},
-        {"email_verified": "true"},
-        {"email_verified": 1},
-        {"email": "bob@firm.example", "email_verified": None},
-    ],
-)
+@pytest.mark.parametrize("claims", [
+    {"email": "bob@example.com"},
+    {"email": "bob@sub.firm.example"},
+    {"email": "bob@firm.example.evil.example"},
+    {"email": "firm.example"},
+    {"email": "@firm.example"},
+    {"email": "bob@evil.example,bob@firm.example"},
+    {"email": "ann@example.com@evil.example"},
+    {"email": ""},
+    {"email": None},
+    {"email": ["ann@example.com"]},
+    {"email_verified": False},
+    {"email_verified": None},
+    {"email_verified": "true"},
+    {"email_verified": 1},
+    {"email": "bob@firm.example", "email_verified": None},
+])  # fmt: skip
 def test_who_is_not_on_the_list_is_refused(visit, claims):
     page = visit({"auth": AUTH, "torchsplit": LISTED}, ANN | claims)
     stays_outside(page)

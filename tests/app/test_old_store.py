@@ -27,18 +27,15 @@ def old(tmp_path: Path) -> Workspace:
     return store.open(store.workspaces()[0].id)
 
 
-@pytest.mark.parametrize(
-    ("name", "failed", "started_again"),
-    [
-        ("models", 3, ()),
-        ("model", 1, ()),
-        ("graph", 1, ()),
-        ("plan", 2, (SWEEP, SweepParameters("swept", "gpus", "A30-24GB", (1.0, 2.0, 3.0, 4.0), 60.0))),
-        ("deploy", 2, ()),
-        ("place", 0, ()),
-        ("workspace", 0, ()),
-    ],
-)
+@pytest.mark.parametrize(("name", "failed", "started_again"), [
+    ("models", 3, ()),
+    ("model", 1, ()),
+    ("graph", 1, ()),
+    ("plan", 2, (SWEEP, SweepParameters("swept", "gpus", "A30-24GB", (1.0, 2.0, 3.0, 4.0), 60.0))),
+    ("deploy", 2, ()),
+    ("place", 0, ()),
+    ("workspace", 0, ()),
+])  # fmt: skip
 def test_every_page_opens_with_the_failures_that_belong_there(
     name, failed, started_again, old, page, started
 ):

@@ -82,20 +82,17 @@ def test_every_page_shows_a_full_workspace_without_a_fault(name, page, filled):
     assert address(full) == filled.id
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("models", "which model gets which slice"),
-        ("graph", "Here you will see a model's dataflow"),
-        ("profile", "Here you will see throughput and service time"),
-        ("partition", "Here you will see where to cut a model"),
-        ("plan", "Here you will see which slice"),
-        ("overview", "which model gets which slice"),
-        ("deploy", "Here you will see which slice"),
-        ("place", "Here you will see which layers"),
-        ("workspace", "Nothing yet"),
-    ],
-)
+@pytest.mark.parametrize(("name", "words"), [
+    ("models", "which model gets which slice"),
+    ("graph", "Here you will see a model's dataflow"),
+    ("profile", "Here you will see throughput and service time"),
+    ("partition", "Here you will see where to cut a model"),
+    ("plan", "Here you will see which slice"),
+    ("overview", "which model gets which slice"),
+    ("deploy", "Here you will see which slice"),
+    ("place", "Here you will see which layers"),
+    ("workspace", "Nothing yet"),
+])  # fmt: skip
 def test_an_empty_page_says_what_it_will_show(name, words, page, workspace):
     assert words in said(page(name, workspace))
 

@@ -32,14 +32,11 @@ def test_one_by_one_is_m_d_1():
     mean_within(3.0, 0.8, MINUTE, Batcher(1))
 
 
-@pytest.mark.parametrize(
-    ("service", "most", "rate", "expected"),
-    [
-        (SliceService(1.0, 0.0), 4, 3.0, 1.7584),
-        (SliceService(4.0, 1.0), 8, 0.4, 11.3171),
-        (SliceService(10.0, 1.0), 16, 0.5, 31.9714),
-    ],
-)
+@pytest.mark.parametrize(("service", "most", "rate", "expected"), [
+    (SliceService(1.0, 0.0), 4, 3.0, 1.7584),
+    (SliceService(4.0, 1.0), 8, 0.4, 11.3171),
+    (SliceService(10.0, 1.0), 16, 0.5, 31.9714),
+])  # fmt: skip
 def test_greedy_batches_have_the_exact_mean(service, most, rate, expected):
     mean_within(expected, rate, service, Batcher(most))
 

@@ -59,23 +59,20 @@ def offline(line: int, **cells: object) -> Row:
 SERVER = row(1, "Server", metric=3000.0)
 
 
-@pytest.mark.parametrize(
-    ("rows", "line"),
-    [
-        # The own system, even of another round, before another one of the same round.
-        ([single(2, system="other"), single(3), single(4, round="v1.1")], 3),
-        ([single(2, system="other"), single(3, round="v1.1")], 3),
-        ([single(2, system="other", round="v1.1"), single(3, system="other")], 3),
-        ([single(2, system="other", round="v1.1")], 2),
-        # Never another GPU, profile or benchmark, nor a row without a figure.
-        ([single(2, gpu="A30")], None),
-        ([single(2, slices="1 x 2g.20gb")], None),
-        ([single(2, slices="full GPU x1")], None),
-        ([single(2, benchmark="ssd-resnet34")], None),
-        ([single(2, p50_ms=None)], None),
-        ([offline(2)], None),
-    ],
-)
+@pytest.mark.parametrize(("rows", "line"), [
+    # The own system, even of another round, before another one of the same round.
+    ([single(2, system="other"), single(3), single(4, round="v1.1")], 3),
+    ([single(2, system="other"), single(3, round="v1.1")], 3),
+    ([single(2, system="other", round="v1.1"), single(3, system="other")], 3),
+    ([single(2, system="other", round="v1.1")], 2),
+    # Never another GPU, profile or benchmark, nor a row without a figure.
+    ([single(2, gpu="A30")], None),
+    ([single(2, slices="1 x 2g.20gb")], None),
+    ([single(2, slices="full GPU x1")], None),
+    ([single(2, benchmark="ssd-resnet34")], None),
+    ([single(2, p50_ms=None)], None),
+    ([offline(2)], None),
+])  # fmt: skip
 def test_the_nearest_single_stream_row_is_taken(rows, line):
     found = own_single(SERVER, rows)
     assert (found.line if found else None) == line
@@ -123,16 +120,13 @@ def test_the_own_configuration_stands_before_the_usual_one():
     assert (own.max_batch, own.wait_us, own.streams) == (4, 10, 3)
 
 
-@pytest.mark.parametrize(
-    ("server", "rows", "why"),
-    [
-        (SERVER, [single(2)], "no SingleStream or Offline"),
-        (SERVER, [offline(2)], "no SingleStream or Offline"),
-        (row(1, "Server"), [single(2), offline(3)], "no rate"),
-        (row(1, "Server", metric=3000.0, slices="some"), [single(2), offline(3)], "unreadable"),
-        (row(1, "Server", metric=6000.0), [single(2), offline(3)], "more than"),
-    ],
-)
+@pytest.mark.parametrize(("server", "rows", "why"), [
+    (SERVER, [single(2)], "no SingleStream or Offline"),
+    (SERVER, [offline(2)], "no SingleStream or Offline"),
+    (row(1, "Server"), [single(2), offline(3)], "no rate"),
+    (row(1, "Server", metric=3000.0, slices="some"), [single(2), offline(3)], "unreadable"),
+    (row(1, "Server", metric=6000.0), [single(2), offline(3)], "more than"),
+])  # fmt: skip
 def test_without_points_or_above_them_nothing_is_predicted(server, rows, why):
     found = predict(server, rows, requests=1000)
     assert found.times_ms is None
@@ -184,17 +178,14 @@ def test_bert_is_predicted_from_offline_alone():
     assert (service.floor_ms, service.per_request_ms) == (pytest.approx(2.0), pytest.approx(2.0))
 
 
-@pytest.mark.parametrize(
-    ("round_", "system", "benchmark", "gpu", "batch", "soft_drop"),
-    [
-        ("v1.1", "A30-MIG_TRT", "bert-99", "A30", 10, 0.99),
-        ("v2.0", "A30-MIG_TRT", "bert-99.9", "A30", 12, 0.993),
-        ("v2.0", "A30-MIG_TRT_Triton", "bert-99.9", "A30", 6, 1.0),
-        ("v2.0", "A100-PCIe-MIG_TRT", "bert-99", "A100-80GB", 16, 0.99),
-        ("v3.0", "NC96ads_A100_v4_MIG_TRT", "bert-99", "A100-80GB", 32, 1.0),
-        ("v1.1", "R750xa_MIG_TRT_Triton", "bert-99", "A100-80GB", 8, 1.0),
-    ],
-)
+@pytest.mark.parametrize(("round_", "system", "benchmark", "gpu", "batch", "soft_drop"), [
+    ("v1.1", "A30-MIG_TRT", "bert-99", "A30", 10, 0.99),
+    ("v2.0", "A30-MIG_TRT", "bert-99.9", "A30", 12, 0.993),
+    ("v2.0", "A30-MIG_TRT_Triton", "bert-99.9", "A30", 6, 1.0),
+    ("v2.0", "A100-PCIe-MIG_TRT", "bert-99", "A100-80GB", 16, 0.99),
+    ("v3.0", "NC96ads_A100_v4_MIG_TRT", "bert-99", "A100-80GB", 32, 1.0),
+    ("v1.1", "R750xa_MIG_TRT_Triton", "bert-99", "A100-80GB", 8, 1.0),
+])  # fmt: skip
 def test_what_a_row_does_not_say_is_of_its_submitters_files(round_, system, benchmark, gpu, batch, soft_drop):
     slices = "32 x 1g.6gb" if "Triton" in system else SLICE
     texts = {"system": system, "benchmark": benchmark, "gpu": gpu, "slices": slices}
@@ -202,16 +193,13 @@ def test_what_a_row_does_not_say_is_of_its_submitters_files(round_, system, benc
     assert (way.max_batch, way.soft_drop) == (batch, soft_drop)
 
 
-@pytest.mark.parametrize(
-    ("texts", "wait_us", "streams"),
-    [
-        ({"benchmark": "bert-99", "streams": 2.0, "queue_delay_us": 1000.0}, 1e6, 1),
-        ({"benchmark": "ssd-resnet34"}, 1e6, 2),
-        ({"benchmark": "ssd-resnet34", "gpu": "A30"}, 1e6, 4),
-        ({"benchmark": "resnet50", "queue_delay_us": 10.0}, 10.0, 1),
-        ({"benchmark": "resnet50", "queue_delay_us": 200.0, "round": "v2.0"}, 1e6, 1),
-    ],
-)
+@pytest.mark.parametrize(("texts", "wait_us", "streams"), [
+    ({"benchmark": "bert-99", "streams": 2.0, "queue_delay_us": 1000.0}, 1e6, 1),
+    ({"benchmark": "ssd-resnet34"}, 1e6, 2),
+    ({"benchmark": "ssd-resnet34", "gpu": "A30"}, 1e6, 4),
+    ({"benchmark": "resnet50", "queue_delay_us": 10.0}, 10.0, 1),
+    ({"benchmark": "resnet50", "queue_delay_us": 200.0, "round": "v2.0"}, 1e6, 1),
+])  # fmt: skip
 def test_triton_waits_for_full_batches_unless_it_is_told_a_delay(texts, wait_us, streams):
     way = way_of(row(1, "Server", **{"system": "M_TRT_Triton", "slices": "56 x 1g.10gb", **texts}))
     assert (way.wait_us, way.streams, way.front) == (wait_us, streams, True)
@@ -336,27 +324,24 @@ HEAD = ",".join((*TEXT, *NUMBERS))
 GOOD = "v1.0,own,resnet50,Server,A100-80GB,1 x 1g.10gb,,3000,1,1,1,1,8,1000,1,15"
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("", "first line"),
-        (HEAD, "has a header but no rows"),
-        (HEAD.replace("metric,", "") + "\n" + GOOD, "lacks columns of mig_mlperf_dev.csv: metric"),
-        (f"{HEAD},metric\n{GOOD},3", "more than once"),
-        (f"{HEAD}\n{GOOD},7", "line 2"),
-        (f"{HEAD}\n{GOOD[:-3]}", "line 2"),
-        (f"{HEAD}\n{GOOD.replace('3000', 'fast')}", "line 2, metric"),
-        (f"{HEAD}\n{GOOD.replace('3000', '-3')}", "line 2, metric"),
-        (f"{HEAD}\n{GOOD.replace('3000', 'nan')}", "line 2, metric"),
-        (f"{HEAD}\n{GOOD.replace(',8,', ',0,')}", "line 2, max_batch"),
-        (f"{HEAD}\n{GOOD.replace(',8,', ',1.5,')}", "line 2, max_batch"),
-        (f"{HEAD}\n{GOOD.replace(',8,', ',inf,')}", "line 2, max_batch"),
-        (f"{HEAD}\n{GOOD.replace(',1000,1,', ',1000,999,')}", "line 2, streams"),
-        (f"{HEAD}\n{GOOD.replace('3000', '1e200')}", "line 2, metric"),
-        (f"{HEAD}\n{GOOD.replace('Server', 'server')}", "line 2, scenario"),
-        (f'{HEAD}\n"{GOOD}', "CSV"),
-    ],
-)
+@pytest.mark.parametrize(("text", "told"), [
+    ("", "first line"),
+    (HEAD, "has a header but no rows"),
+    (HEAD.replace("metric,", "") + "\n" + GOOD, "lacks columns of mig_mlperf_dev.csv: metric"),
+    (f"{HEAD},metric\n{GOOD},3", "more than once"),
+    (f"{HEAD}\n{GOOD},7", "line 2"),
+    (f"{HEAD}\n{GOOD[:-3]}", "line 2"),
+    (f"{HEAD}\n{GOOD.replace('3000', 'fast')}", "line 2, metric"),
+    (f"{HEAD}\n{GOOD.replace('3000', '-3')}", "line 2, metric"),
+    (f"{HEAD}\n{GOOD.replace('3000', 'nan')}", "line 2, metric"),
+    (f"{HEAD}\n{GOOD.replace(',8,', ',0,')}", "line 2, max_batch"),
+    (f"{HEAD}\n{GOOD.replace(',8,', ',1.5,')}", "line 2, max_batch"),
+    (f"{HEAD}\n{GOOD.replace(',8,', ',inf,')}", "line 2, max_batch"),
+    (f"{HEAD}\n{GOOD.replace(',1000,1,', ',1000,999,')}", "line 2, streams"),
+    (f"{HEAD}\n{GOOD.replace('3000', '1e200')}", "line 2, metric"),
+    (f"{HEAD}\n{GOOD.replace('Server', 'server')}", "line 2, scenario"),
+    (f'{HEAD}\n"{GOOD}', "CSV"),
+])  # fmt: skip
 def test_a_malformed_table_is_one_line_and_two(text, told, tmp_path, monkeypatch, capsys):
     path = tmp_path / "rows.csv"
     path.write_text(text, encoding="utf-8")

@@ -35,14 +35,11 @@ def test_a_request_comes_in_and_its_plan_goes_out_by_standard_streams(monkeypatc
     assert json.loads(capsys.readouterr().out)["format"] == "torchsplit.simulation"
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (REQUEST.read_text()[:400], "standard input"),
-        ("", "standard input"),
-        ('{"format": "torchsplit.plan"}', "is a torchsplit.plan file"),
-    ],
-)
+@pytest.mark.parametrize(("text", "words"), [
+    (REQUEST.read_text()[:400], "standard input"),
+    ("", "standard input"),
+    ('{"format": "torchsplit.plan"}', "is a torchsplit.plan file"),
+])  # fmt: skip
 def test_standard_input_that_ends_half_way_is_one_message(text, words, monkeypatch, capsys):
     given(monkeypatch, text)
     assert main(["plan", "-"]) == 2
@@ -61,15 +58,12 @@ def test_a_table_comes_by_standard_input(monkeypatch, capsys):
     assert "A30-24GB" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["plan", str(REQUEST), "-o", "nowhere/plan.json"],
-        ["plan", str(REQUEST), "--save-request", "nowhere/r.json"],
-        ["deploy", str(EXAMPLES / "plan.json"), "-o", "nowhere/files"],
-        ["request", str(PROFILE), "--gpus", "1xA100-80GB", "-o", "nowhere/r.json"],
-    ],
-)
+@pytest.mark.parametrize("arguments", [
+    ["plan", str(REQUEST), "-o", "nowhere/plan.json"],
+    ["plan", str(REQUEST), "--save-request", "nowhere/r.json"],
+    ["deploy", str(EXAMPLES / "plan.json"), "-o", "nowhere/files"],
+    ["request", str(PROFILE), "--gpus", "1xA100-80GB", "-o", "nowhere/r.json"],
+])  # fmt: skip
 def test_no_folder_of_a_mistyped_path_is_made(arguments, tmp_path, monkeypatch, stderr_of):
     monkeypatch.chdir(tmp_path)
     assert "the folder 'nowhere' is not there" in stderr_of(*arguments)
@@ -127,17 +121,14 @@ class TestDefaults:
         request = read_file("r.json")[1]
         assert (request.gpus[0].count, request.solver.time_limit_s) == (4, 13)
 
-    @pytest.mark.parametrize(
-        ("text", "words"),
-        [
-            ('gpu = "1xA100-80GB"', "unknown key 'gpu'. Did you mean gpus?"),
-            ("gpus = 3", "gpus: is 3, not a fleet"),
-            ("gpus = ", "is not TOML"),
-            ('gpus = "1xA100-80GB"\ntime_limit = -4', "time_limit: is -4, not seconds above 0"),
-            ('gpus = "1xA100-80GB"\ntime_limit = true', "time_limit: is True"),
-            ('gpus = "1xA100-80GB"\ntime_limit = nan', "time_limit: is nan"),
-        ],
-    )
+    @pytest.mark.parametrize(("text", "words"), [
+        ('gpu = "1xA100-80GB"', "unknown key 'gpu'. Did you mean gpus?"),
+        ("gpus = 3", "gpus: is 3, not a fleet"),
+        ("gpus = ", "is not TOML"),
+        ('gpus = "1xA100-80GB"\ntime_limit = -4', "time_limit: is -4, not seconds above 0"),
+        ('gpus = "1xA100-80GB"\ntime_limit = true', "time_limit: is True"),
+        ('gpus = "1xA100-80GB"\ntime_limit = nan', "time_limit: is nan"),
+    ])  # fmt: skip
     def test_what_is_wrong_in_the_file_is_one_message(self, text, words, stderr_of):
         Path("torchsplit.toml").write_text(text)
         assert words in stderr_of(*self.COMMAND)

@@ -40,15 +40,12 @@ def test_every_limit_has_an_option(monkeypatch, tmp_path):
     assert access_of(options("--allowed-host", "*")) == AccessSettings(("*",), "another-token-of-letters")
 
 
-@pytest.mark.parametrize(
-    ("words", "where"),
-    [
-        (["--max-connections", "0"], "--max-connections"),
-        (["--max-head-kib", "-1"], "--max-head-kib"),
-        (["--head-timeout-s", "nan"], "--head-timeout-s"),
-        (["--keep-alive-s", "0"], "--keep-alive-s"),
-    ],
-)
+@pytest.mark.parametrize(("words", "where"), [
+    (["--max-connections", "0"], "--max-connections"),
+    (["--max-head-kib", "-1"], "--max-head-kib"),
+    (["--head-timeout-s", "nan"], "--head-timeout-s"),
+    (["--keep-alive-s", "0"], "--keep-alive-s"),
+])  # fmt: skip
 def test_a_limit_out_of_range_is_named(words, where):
     with pytest.raises(InputFault) as told:
         limits_of(options(*words))

@@ -123,28 +123,25 @@ def test_planning_again_gives_the_same_plan(walked):
     assert {**again, "statistics": 0} == {**first, "statistics": 0}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "match"),
-    [
-        (("trace", "sample:none"), "sample"),
-        (("trace", "missing.pt2"), "missing.pt2"),
-        (("trace", "noise.pt2"), "noise.pt2"),
-        (("trace", "empty.pt2"), "empty.pt2"),
-        (("trace", "net.py:Net"), "--trust"),
-        (("profile", "sample:diamond", "--batch-sizes", "0"), "batch"),
-        (("profile", "sample:diamond", "--batch-sizes", "1000000"), "batch"),
-        (("profile", "sample:diamond", "--batch-sizes", "a"), "whole numbers"),
-        (("profile", "sample:diamond", "--processes", "two"), "whole numbers"),
-        (("profile", "sample:diamond", "--processes", "0"), "from 1 to 16"),
-        (("profile", "sample:diamond", "--device", "cpu:9999c"), "cpu:9999c"),
-        (("plan", "noise.pt2"), "JSON"),
-        (("plan", "typo.json"), "gpuz: is not a known field. Did you mean gpus?"),
-        (("plan", "none.json"), "none.json: cannot be read: no such file. Check the path."),
-        (("request", "typo.json", "--gpus", "1xA100-80GB"), "typo.json"),
-        (("deploy", "typo.json", "-o", "out"), "typo.json"),
-        (("partition", "sample:diamond"), "--profile"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "match"), [
+    (("trace", "sample:none"), "sample"),
+    (("trace", "missing.pt2"), "missing.pt2"),
+    (("trace", "noise.pt2"), "noise.pt2"),
+    (("trace", "empty.pt2"), "empty.pt2"),
+    (("trace", "net.py:Net"), "--trust"),
+    (("profile", "sample:diamond", "--batch-sizes", "0"), "batch"),
+    (("profile", "sample:diamond", "--batch-sizes", "1000000"), "batch"),
+    (("profile", "sample:diamond", "--batch-sizes", "a"), "whole numbers"),
+    (("profile", "sample:diamond", "--processes", "two"), "whole numbers"),
+    (("profile", "sample:diamond", "--processes", "0"), "from 1 to 16"),
+    (("profile", "sample:diamond", "--device", "cpu:9999c"), "cpu:9999c"),
+    (("plan", "noise.pt2"), "JSON"),
+    (("plan", "typo.json"), "gpuz: is not a known field. Did you mean gpus?"),
+    (("plan", "none.json"), "none.json: cannot be read: no such file. Check the path."),
+    (("request", "typo.json", "--gpus", "1xA100-80GB"), "typo.json"),
+    (("deploy", "typo.json", "-o", "out"), "typo.json"),
+    (("partition", "sample:diamond"), "--profile"),
+])  # fmt: skip
 def test_bad_input_is_one_message_and_exit_code_2(arguments, match, tmp_path, monkeypatch, capsys):
     (tmp_path / "noise.pt2").write_bytes(bytes(range(256)) * 4096)
     (tmp_path / "empty.pt2").write_bytes(b"")

@@ -79,21 +79,18 @@ def test_a_cut_of_ones_own_stands_beside_the_bound_of_the_best(profiled, tmp_pat
     assert main([*told, "--behind", "gone"]) == 2 and "cut behind" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        (("--time-factors", "1"), "--time-factors"),
-        (("--time-factors", "1,a"), "--time-factors"),
-        (("--time-factors", "1,-2"), "--time-factors"),
-        (("--time-factors", "1,nan"), "--time-factors"),
-        (("--memory", "0"), "--memory"),
-        (("--memory", "nan"), "--memory"),
-        (("--stages", "0"), "--stages"),
-        (("--candidate", "1"), "--candidate"),
-        (("--behind", "relu", "--pareto"), "--behind"),
-        (("--behind", "relu", "--memory", "1"), "--behind"),
-    ],
-)
+@pytest.mark.parametrize(("options", "match"), [
+    (("--time-factors", "1"), "--time-factors"),
+    (("--time-factors", "1,a"), "--time-factors"),
+    (("--time-factors", "1,-2"), "--time-factors"),
+    (("--time-factors", "1,nan"), "--time-factors"),
+    (("--memory", "0"), "--memory"),
+    (("--memory", "nan"), "--memory"),
+    (("--stages", "0"), "--stages"),
+    (("--candidate", "1"), "--candidate"),
+    (("--behind", "relu", "--pareto"), "--behind"),
+    (("--behind", "relu", "--memory", "1"), "--behind"),
+])  # fmt: skip
 def test_false_options_are_one_message(options, match, profiled, capsys):
     assert main(["partition", SOURCE, "--profile", str(profiled / "p.json"), *options]) == 2
     printed = capsys.readouterr()

@@ -98,27 +98,24 @@ def test_a_model_without_an_instance_and_another_request_are_said(tmp_path, stde
     assert "more has no instance" in told and "answers another request" in told
 
 
-@pytest.mark.parametrize(
-    ("arguments", "match"),
-    [
-        (PLAN[:1], "--request"),
-        ([str(EXAMPLES / "profile.json")], "is a torchsplit.profile, which cannot be simulated"),
-        ([str(EXAMPLES / "simulation_request.json"), "--arrivals", "poisson"], "has its own arrivals"),
-        ([*PLAN, "--arrivals", "weekly"], "--arrivals"),
-        ([*PLAN, "--arrivals", "gamma:much"], "gamma:much"),
-        ([*PLAN, "--arrivals", "gamma:0"], "cv: "),
-        ([*PLAN, "--arrivals", "mmpp:1"], "mmpp:1"),
-        ([*PLAN, "--arrivals", "none.csv"], "none.csv"),
-        ([*PLAN, "--load", "0"], "--load: "),
-        ([*PLAN, "--load", "nan"], "--load: "),
-        ([*PLAN, "--slo", "bert"], "--slo: 'bert' is not MODEL=MS"),
-        ([*PLAN, "--slo", "nobody=5"], "--slo: unknown model 'nobody'. Known models: "),
-        ([*PLAN, "--slo", "bert=inf"], "slo_ms: "),
-        ([*PLAN, "--find", "100"], "percentile: "),
-        ([*PLAN, "--replications", "0"], "replications: "),
-        ([*PLAN, "--seed", "-1"], "seed: "),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "match"), [
+    (PLAN[:1], "--request"),
+    ([str(EXAMPLES / "profile.json")], "is a torchsplit.profile, which cannot be simulated"),
+    ([str(EXAMPLES / "simulation_request.json"), "--arrivals", "poisson"], "has its own arrivals"),
+    ([*PLAN, "--arrivals", "weekly"], "--arrivals"),
+    ([*PLAN, "--arrivals", "gamma:much"], "gamma:much"),
+    ([*PLAN, "--arrivals", "gamma:0"], "cv: "),
+    ([*PLAN, "--arrivals", "mmpp:1"], "mmpp:1"),
+    ([*PLAN, "--arrivals", "none.csv"], "none.csv"),
+    ([*PLAN, "--load", "0"], "--load: "),
+    ([*PLAN, "--load", "nan"], "--load: "),
+    ([*PLAN, "--slo", "bert"], "--slo: 'bert' is not MODEL=MS"),
+    ([*PLAN, "--slo", "nobody=5"], "--slo: unknown model 'nobody'. Known models: "),
+    ([*PLAN, "--slo", "bert=inf"], "slo_ms: "),
+    ([*PLAN, "--find", "100"], "percentile: "),
+    ([*PLAN, "--replications", "0"], "replications: "),
+    ([*PLAN, "--seed", "-1"], "seed: "),
+])  # fmt: skip
 def test_faults_of_the_input_are_one_message(arguments, match, tmp_path, capsys):
     assert main(["simulate", *arguments, "-o", str(tmp_path / "o.json")]) == 2
     told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("torchsplit:")]

@@ -44,22 +44,19 @@ def test_a_model_that_fits_nowhere_ends_with_3(tmp_path, stderr_of):
     assert found.status == "infeasible" and found.candidates == ()
 
 
-@pytest.mark.parametrize(
-    ("parts", "words"),
-    [
-        ({"model": {"heads": 31}}, "model.heads"),
-        ({"fix": {"tensor": 5}}, "fix.tensor"),
-        ({"fix": {"micro_batch": 7}}, "fix.micro_batch"),
-        ({"fix": {"warp": 2}}, "fix.warp"),
-        ({"fix": {"shard": "zero9"}}, "fix.shard"),
-        ({"fix": {"pipeline": 1, "interleave": 3}}, "contradict"),
-        ({"training": {"precision": "fp8"}}, "training.precision"),
-        ({"training": {"global_batch": 0}}, "training.global_batch"),
-        ({"fleet": [{"nodes": 1, "gpus_per_node": 8, "type": "A1000"}]}, "Did you mean"),
-        ({"fleet": []}, "fleet"),
-        ({"model": {"kind": "source"}}, "model"),
-    ],
-)
+@pytest.mark.parametrize(("parts", "words"), [
+    ({"model": {"heads": 31}}, "model.heads"),
+    ({"fix": {"tensor": 5}}, "fix.tensor"),
+    ({"fix": {"micro_batch": 7}}, "fix.micro_batch"),
+    ({"fix": {"warp": 2}}, "fix.warp"),
+    ({"fix": {"shard": "zero9"}}, "fix.shard"),
+    ({"fix": {"pipeline": 1, "interleave": 3}}, "contradict"),
+    ({"training": {"precision": "fp8"}}, "training.precision"),
+    ({"training": {"global_batch": 0}}, "training.global_batch"),
+    ({"fleet": [{"nodes": 1, "gpus_per_node": 8, "type": "A1000"}]}, "Did you mean"),
+    ({"fleet": []}, "fleet"),
+    ({"model": {"kind": "source"}}, "model"),
+])  # fmt: skip
 def test_a_request_that_makes_no_sense_ends_with_2(parts, words, tmp_path, stderr_of):
     said = stderr_of("strategy", changed(tmp_path, **parts), "-o", tmp_path / "out.json")
     assert words in said and "Traceback" not in said

@@ -151,18 +151,15 @@ def test_triton_s_files_and_one_profile_of_several(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"", "is empty"),
-        (b"\x89PNG\r\n\x1a\n\x00", "UTF-8"),
-        (b"model,compute_slices,batch_size,throughput_rps\n", "has a header but no rows"),
-        (b"one column\n1\n", "has only one column"),
-        (b'{"format": "torchsplit.plan"}', "torchsplit.profile"),
-        (b"{not json", "JSON"),
-        (b"model,compute_slices,batch_size,throughput_rps\nm,7,8,much\n", "line 2, throughput_rps"),
-    ],
-)
+@pytest.mark.parametrize(("content", "words"), [
+    (b"", "is empty"),
+    (b"\x89PNG\r\n\x1a\n\x00", "UTF-8"),
+    (b"model,compute_slices,batch_size,throughput_rps\n", "has a header but no rows"),
+    (b"one column\n1\n", "has only one column"),
+    (b'{"format": "torchsplit.plan"}', "torchsplit.profile"),
+    (b"{not json", "JSON"),
+    (b"model,compute_slices,batch_size,throughput_rps\nm,7,8,much\n", "line 2, throughput_rps"),
+])  # fmt: skip
 def test_what_is_no_table_is_one_message_and_exit_code_2(content, words, tmp_path, capsys):
     path = tmp_path / "mine.csv"
     path.write_bytes(content)
@@ -194,16 +191,13 @@ def test_a_table_beyond_the_limit_is_refused_unread(tmp_path, capsys):
     assert "64 MiB" in refused(capsys, "import", str(path))
 
 
-@pytest.mark.parametrize(
-    ("name", "taken", "expected"),
-    [
-        ("bert", (), "bert.profile.json"),
-        ("bert", ("BERT.profile.json",), "bert-2.profile.json"),
-        ("../../etc/passwd", (), "etc_passwd.profile.json"),
-        ("…", (), "model.profile.json"),
-        ("x" * 300, (), "x" * 80 + ".profile.json"),
-    ],
-)
+@pytest.mark.parametrize(("name", "taken", "expected"), [
+    ("bert", (), "bert.profile.json"),
+    ("bert", ("BERT.profile.json",), "bert-2.profile.json"),
+    ("../../etc/passwd", (), "etc_passwd.profile.json"),
+    ("…", (), "model.profile.json"),
+    ("x" * 300, (), "x" * 80 + ".profile.json"),
+])  # fmt: skip
 def test_file_names_are_safe(name, taken, expected):
     assert file_name(Profile(f"import:{name}", ""), taken) == expected
 
@@ -265,23 +259,16 @@ def test_a_request_for_a_fleet_without_figures_is_refused_and_mended_by_the_name
     assert now[: len(was)] == was and {point.basis for point in now[len(was) :]} == {"estimated"}
 
 
-@pytest.mark.parametrize(
-    ("text", "to", "told"),
-    [
-        (MEASURED, "H100-SXM-80GB", "H100-SXM5-80GB"),
-        (MEASURED, "CPU-8c", "no published peaks"),
-        (MEASURED, ",", "names no GPU type"),
-        (MEASURED, "A100-80GB", "nothing to estimate for A100-80GB: A100-80GB: rows of it are there already"),
-        (MEASURED.splitlines()[0] + "\n", "L4-24GB", "no rows"),
-        (
-            "model,gpu_type,batch_size,throughput_rps\nnet,CPU,8,100\n",
-            "L4-24GB",
-            "(GPU types of the rows: CPU)",
-        ),
-        ("model,gpu_type,batch_size,throughput_rps\nnet,A1000,8,100\n", "L4-24GB", "A1000"),
-        ("", "L4-24GB", "empty"),
-    ],
-)
+@pytest.mark.parametrize(("text", "to", "told"), [
+    (MEASURED, "H100-SXM-80GB", "H100-SXM5-80GB"),
+    (MEASURED, "CPU-8c", "no published peaks"),
+    (MEASURED, ",", "names no GPU type"),
+    (MEASURED, "A100-80GB", "nothing to estimate for A100-80GB: A100-80GB: rows of it are there already"),
+    (MEASURED.splitlines()[0] + "\n", "L4-24GB", "no rows"),
+    ("model,gpu_type,batch_size,throughput_rps\nnet,CPU,8,100\n", "L4-24GB", "(GPU types of the rows: CPU)"),
+    ("model,gpu_type,batch_size,throughput_rps\nnet,A1000,8,100\n", "L4-24GB", "A1000"),
+    ("", "L4-24GB", "empty"),
+])  # fmt: skip
 def test_estimate_to_refuses_what_it_cannot_estimate(text, to, told, tmp_path, capsys):
     (tmp_path / "rows.csv").write_text(text)
     assert told in refused(capsys, "estimate", str(tmp_path / "rows.csv"), "--to", to)

@@ -73,13 +73,10 @@ def test_latencies_that_lie_above_the_batch_time_scale_the_estimate():
     assert found.latency_ms == pytest.approx(1.3 * slice_curve(1, 32), rel=0.02)
 
 
-@pytest.mark.parametrize(
-    ("query", "ruled_out"),
-    [
-        (Query("net", 1, 64), True), (Query("net", 1, 32, 2), True), (Query("net", 1, 16), False),
-        (Query("net", 2, 64), False), (Query("net", 0.5, 32), True),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("query", "ruled_out"), [
+    (Query("net", 1, 64), True), (Query("net", 1, 32, 2), True), (Query("net", 1, 16), False),
+    (Query("net", 2, 64), False), (Query("net", 0.5, 32), True),
+])  # fmt: skip
 def test_out_of_memory_rows_rule_out_what_needs_more(query, ruled_out):
     rows = [sample(1, batch, slice_curve(1, batch)) for batch in (1, 2, 4, 8)]
     rows.append(Sample("net", 1, 32, 1, 0.0, 0.0))
@@ -130,19 +127,16 @@ def test_times_along_a_curve_grow():
     assert curves.leave_one_out().median < 0.02
 
 
-@pytest.mark.parametrize(
-    ("rows", "queries", "said"),
-    [
-        ([sample(1, 1, 5.0)], [Query("other", 1, 1)], "net"),
-        ([sample(1, 1, 5.0)], [Query("net", 0, 1)], "size"),
-        ([sample(1, 1, 5.0)], [Query("net", 1, 0)], "batch"),
-        ([sample(1, 1, 5.0)], [Query("net", 1, 1, 0)], "process"),
-        ([sample(1, 1, 5.0)], [Query("net", 1, 1, 1, 1.5)], "memory_share"),
-        ([Sample("net", 1, 1, 1, math.nan)], [Query("net", 1, 1)], "throughput"),
-        ([Sample("net", 1, 1, 1, 0.0)], [Query("net", 1, 1)], "ran"),
-        ([Sample("net", 1, 1, 1, 5.0, -1.0)], [Query("net", 1, 1)], "latency"),
-    ],
-)
+@pytest.mark.parametrize(("rows", "queries", "said"), [
+    ([sample(1, 1, 5.0)], [Query("other", 1, 1)], "net"),
+    ([sample(1, 1, 5.0)], [Query("net", 0, 1)], "size"),
+    ([sample(1, 1, 5.0)], [Query("net", 1, 0)], "batch"),
+    ([sample(1, 1, 5.0)], [Query("net", 1, 1, 0)], "process"),
+    ([sample(1, 1, 5.0)], [Query("net", 1, 1, 1, 1.5)], "memory_share"),
+    ([Sample("net", 1, 1, 1, math.nan)], [Query("net", 1, 1)], "throughput"),
+    ([Sample("net", 1, 1, 1, 0.0)], [Query("net", 1, 1)], "ran"),
+    ([Sample("net", 1, 1, 1, 5.0, -1.0)], [Query("net", 1, 1)], "latency"),
+])  # fmt: skip
 def test_faults_say_what_is_wrong(rows, queries, said):
     with pytest.raises(InputFault, match=said):
         estimate(rows, queries)

@@ -150,16 +150,13 @@ def test_a_tenant_of_ones_own_beside_one_that_is_served():
     assert set(made) == {"router", "gpu0-3g-40gb-at0", "gpu0-3g-40gb-at4", "cpu-2c-at2", "gpu0-3g-40gb-at0-b"}
 
 
-@pytest.mark.parametrize(
-    ("images", "commands", "words"),
-    [
-        ({"clap": "x"}, {}, r"image: unknown model 'clap'. Did you mean clip\?"),
-        ({}, {"x": "y"}, "command: unknown model 'x'"),
-        ({"clip": "a b"}, {}, "image of clip: is 'a b', not the name of an image"),
-        ({"clip": "--privileged"}, {}, "image of clip"),
-        ({}, {"clip": "serve 'x"}, 'command of clip: is "serve \'x": no closing quotation'),
-    ],
-)
+@pytest.mark.parametrize(("images", "commands", "words"), [
+    ({"clap": "x"}, {}, r"image: unknown model 'clap'. Did you mean clip\?"),
+    ({}, {"x": "y"}, "command: unknown model 'x'"),
+    ({"clip": "a b"}, {}, "image of clip: is 'a b', not the name of an image"),
+    ({"clip": "--privileged"}, {}, "image of clip"),
+    ({}, {"clip": "serve 'x"}, 'command of clip: is "serve \'x": no closing quotation'),
+])  # fmt: skip
 def test_what_is_no_image_or_command_is_said(images, commands, words):
     found = asked(plan_of(planned_gpu("gpu0", "A100-80GB", [("1g.10gb", 0, "clip")])))
     with pytest.raises(InputFault, match=words):

@@ -97,15 +97,12 @@ def test_each_host_has_its_script_and_unused_gpus_stay(fake_host, mixed_plan):
     assert fake_host.placed(1) == [("4g.40gb", 0)]
 
 
-@pytest.mark.parametrize(
-    ("gpu", "said"),
-    [
-        ({"type": "A100-40GB", "mode": "Enabled"}, "offers no profile"),
-        ({"type": "A100-40GB"}, "offers no profile"),
-        (A100 | {"mode": "[N/A]"}, "has no MIG mode"),
-        (A100 | {"pending": True}, "is pending"),
-    ],
-)
+@pytest.mark.parametrize(("gpu", "said"), [
+    ({"type": "A100-40GB", "mode": "Enabled"}, "offers no profile"),
+    ({"type": "A100-40GB"}, "offers no profile"),
+    (A100 | {"mode": "[N/A]"}, "has no MIG mode"),
+    (A100 | {"pending": True}, "is pending"),
+])  # fmt: skip
 def test_a_gpu_that_cannot_be_cut_is_refused(fake_host, gpu, said):
     fake_host.set(gpu0=gpu)
     done = fake_host.run(one_script(*MIXED), "--apply")

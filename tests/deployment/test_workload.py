@@ -131,14 +131,11 @@ def test_layouts_need_no_request():
     assert models_to_write(plan, ["mig-parted", "nvidia-smi"], None) == ()
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        StageValue("mask", "tensor", "float32", (1, 8), 32),
-        StageValue("scale", "tensor", "float32", (), 4),
-        StageValue("length", "int", bytes=8),
-    ],
-)
+@pytest.mark.parametrize("value", [
+    StageValue("mask", "tensor", "float32", (1, 8), 32),
+    StageValue("scale", "tensor", "float32", (), 4),
+    StageValue("length", "int", bytes=8),
+])  # fmt: skip
 def test_a_value_without_a_batch_is_named(value):
     found = asked(plan_of(planned_gpu("gpu0", "A100-80GB", [("7g.80gb", 0, "clip")])))
     manifest = found.manifests["clip", "whole"]

@@ -75,18 +75,15 @@ def test_the_table_names_every_place_and_none_that_is_gone():
     assert named() - found() == set(), "in the table of docs/reference/security.md, but gone"
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "pickle.load(f)", "pickle.loads(b)", "pickle.Unpickler(f).load()", "_Unpickler(f)", "self.ray.get(x)",
-        "torch.load(f)", "torch.export.load(f)", "elastic_launch(c, f)(t)",
-        "eval(t)", "exec(t)", "__import__(n)", "importlib.import_module(n)", "dcp.load(s)",
-        "spec.loader.exec_module(m)",
-        "runpy.run_path(p)", "subprocess.run(c)", "os.system(c)", "np.load(f, allow_pickle=True)", "yaml.load(f)",
-        "pipe.recv()", "dist.broadcast_object_list(x)", "sympy.sympify(t)", "marshal.loads(b)", "joblib.load(f)",
-        "torch.jit.load(f)", "ctypes.CDLL(n)", "os.execve(a, b, c)", "code = '''\ntorch.export.load(f)\n'''",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("line", [
+    "pickle.load(f)", "pickle.loads(b)", "pickle.Unpickler(f).load()", "_Unpickler(f)", "self.ray.get(x)",
+    "torch.load(f)", "torch.export.load(f)", "elastic_launch(c, f)(t)",
+    "eval(t)", "exec(t)", "__import__(n)", "importlib.import_module(n)", "dcp.load(s)",
+    "spec.loader.exec_module(m)",
+    "runpy.run_path(p)", "subprocess.run(c)", "os.system(c)", "np.load(f, allow_pickle=True)", "yaml.load(f)",
+    "pipe.recv()", "dist.broadcast_object_list(x)", "sympy.sympify(t)", "marshal.loads(b)", "joblib.load(f)",
+    "torch.jit.load(f)", "ctypes.CDLL(n)", "os.execve(a, b, c)", "code = '''\ntorch.export.load(f)\n'''",
+])  # fmt: skip
 def test_such_a_call_is_seen(line):
     assert list(calls_of(line))
 

@@ -95,28 +95,22 @@ def test_a_step_of_the_preparation_is_left_out_of_the_trees(what):
     )
 
 
-@pytest.mark.parametrize(
-    ("what", "without", "said"),
-    [
-        ("regions", "inline", "unknown preparation step 'inline'. Known steps: dead, constants"),
-        ("dataflow", "dead", "drawn as traced"),
-    ],
-)
+@pytest.mark.parametrize(("what", "without", "said"), [
+    ("regions", "inline", "unknown preparation step 'inline'. Known steps: dead, constants"),
+    ("dataflow", "dead", "drawn as traced"),
+])  # fmt: skip
 def test_a_step_that_cannot_be_left_out_is_one_message(what, without, said):
     with pytest.raises(InputFault, match=said):
         render_drawing(GRAPH, ".dot", what, without=(without,))
 
 
-@pytest.mark.parametrize(
-    ("suffix", "what", "opened", "said"),
-    [
-        (".png", "dataflow", (), "svg or .dot"),
-        ("", "dataflow", (), "names a file without a suffix"),
-        (".dot", "everything", (), "dominators"),
-        (".svg", "regions", (), "Write a .dot file"),
-        (".svg", "dataflow", ("encoder.gone",), "encoder.gone"),
-    ],
-)
+@pytest.mark.parametrize(("suffix", "what", "opened", "said"), [
+    (".png", "dataflow", (), "svg or .dot"),
+    ("", "dataflow", (), "names a file without a suffix"),
+    (".dot", "everything", (), "dominators"),
+    (".svg", "regions", (), "Write a .dot file"),
+    (".svg", "dataflow", ("encoder.gone",), "encoder.gone"),
+])  # fmt: skip
 def test_what_cannot_be_drawn_is_one_message(suffix, what, opened, said):
     with pytest.raises(InputFault, match=said):
         render_drawing(GRAPH, suffix, what, opened)

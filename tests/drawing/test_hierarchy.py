@@ -140,15 +140,12 @@ def test_equal_blocks_have_equal_shapes_and_different_ones_not():
     assert groups["module:embed"].shape != groups["module:head"].shape
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        [("b.1.q", LINEAR), ("b.1", ADD)],  # another operation
-        [("b.1.k", LINEAR), ("b.1", RELU)],  # another name inside
-        [("b.1.q", LINEAR), ("b.1", RELU), ("b.1", RELU)],  # one more
-        [("b.1", LINEAR), ("b.1", RELU)],  # another nesting
-    ],
-)
+@pytest.mark.parametrize("other", [
+    [("b.1.q", LINEAR), ("b.1", ADD)],  # another operation
+    [("b.1.k", LINEAR), ("b.1", RELU)],  # another name inside
+    [("b.1.q", LINEAR), ("b.1", RELU), ("b.1", RELU)],  # one more
+    [("b.1", LINEAR), ("b.1", RELU)],  # another nesting
+])  # fmt: skip
 def test_a_block_that_differs_has_another_shape(other):
     block = [("b.0.q", LINEAR), ("b.0", RELU)]
     groups = Hierarchy(model([*block, *other])).groups

@@ -224,13 +224,10 @@ def chain(name: str, count: int, *inputs: str) -> list[GraphNode]:
     ]
 
 
-@pytest.mark.parametrize(
-    "inside",
-    [
-        [*chain("m", 1, "x"), *chain("dead", 4, "m0"), *chain("end", 1, "m0")],
-        [*chain("source", 4), GraphNode("end0", "op", target=ADD, inputs=("x", "source3"), module="m")],
-    ],
-)
+@pytest.mark.parametrize("inside", [
+    [*chain("m", 1, "x"), *chain("dead", 4, "m0"), *chain("end", 1, "m0")],
+    [*chain("source", 4), GraphNode("end0", "op", target=ADD, inputs=("x", "source3"), module="m")],
+])  # fmt: skip
 def test_dead_ends_and_sources_of_an_open_module_stay_below_its_title_and_in_its_frame(inside):
     nodes = (GraphNode("x", "input"), *inside, GraphNode("y", "output", inputs=("end0",)))
     hierarchy = Hierarchy(TorchGraph(nodes))

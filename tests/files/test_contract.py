@@ -114,43 +114,32 @@ POINT = "models.0.variants.0.stages.0.points.0"
 PLACE = "models[0].variants[0].stages[0].points[0]"
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "match"),
-    [
-        ("gpu", 1, "gpu: is not a known field. Did you mean gpus?"),
-        ("gpus.1.cuont", 3, "gpus[1].cuont: is not a known field. Did you mean count or cost?"),
-        (
-            f"{POINT}.throughput_rps",
-            -1.0,
-            "throughput_rps: is -1.0, below the least value 0. Give 0 or more.",
-        ),
-        (f"{POINT}.batch_size", 0, f"{PLACE}.batch_size: is 0, below the least value 1. Give 1 or more."),
-        (f"{POINT}.batch_size", "8", "batch_size: is '8', not a whole number. Give a whole number."),
-        (f"{POINT}.latency_ms", float("nan"), "has the number NaN, which JSON does not have."),
-        ("models.0.weight", 0, "models[0].weight: is 0, not above 0. Give a number above 0."),
-        ("models.0.weight", None, "weight: is null, not a number. Give a number."),
-        ("models.0.demand_rps", 1e-12, "demand_rps: is 1e-12, below the least positive value 1e-09."),
-        ("models.0.name", ..., "models[0].name: is missing. Add it"),
-        ("models.0.variants", [], "models[0].variants: is empty. Give at least 1 entry."),
-        ("models.0.arrivals", {"rate_rps": 1}, "models[0].arrivals.kind: is missing."),
-        (
-            "models.0.arrivals",
-            {"kind": "poison"},
-            "arrivals.kind: is 'poison', not a known value. Did you mean",
-        ),
-        ("models.0.arrivals", {"kind": "gamma", "rate_rps": 1}, "models[0].arrivals.cv: is missing."),
-        (
-            "models.0.arrivals",
-            {"kind": "gamma", "rate_rps": "x", "c": 1},
-            "rate_rps: is 'x', not a number (and 2 more fields are at fault).",
-        ),
-        ("sharing", "sometimes", "sharing: is 'sometimes', not a known value. Known values: exclusive, frac"),
-        ("objective.survives", 3, "objective.survives: is 3, not 0 or 1."),
-        ("version", 2, "version: is 2, not a version of torchsplit.plan_request that can be read."),
-        ("format", "torchsplit.plam", "format: is 'torchsplit.plam', not a known format. Did you mean"),
-        ("solver.time_limit_s", 0, "solver.time_limit_s: is 0, not above 0."),
-    ],
-)
+@pytest.mark.parametrize(("path", "value", "match"), [
+    ("gpu", 1, "gpu: is not a known field. Did you mean gpus?"),
+    ("gpus.1.cuont", 3, "gpus[1].cuont: is not a known field. Did you mean count or cost?"),
+    (f"{POINT}.throughput_rps", -1.0, "throughput_rps: is -1.0, below the least value 0. Give 0 or more."),
+    (f"{POINT}.batch_size", 0, f"{PLACE}.batch_size: is 0, below the least value 1. Give 1 or more."),
+    (f"{POINT}.batch_size", "8", "batch_size: is '8', not a whole number. Give a whole number."),
+    (f"{POINT}.latency_ms", float("nan"), "has the number NaN, which JSON does not have."),
+    ("models.0.weight", 0, "models[0].weight: is 0, not above 0. Give a number above 0."),
+    ("models.0.weight", None, "weight: is null, not a number. Give a number."),
+    ("models.0.demand_rps", 1e-12, "demand_rps: is 1e-12, below the least positive value 1e-09."),
+    ("models.0.name", ..., "models[0].name: is missing. Add it"),
+    ("models.0.variants", [], "models[0].variants: is empty. Give at least 1 entry."),
+    ("models.0.arrivals", {"rate_rps": 1}, "models[0].arrivals.kind: is missing."),
+    ("models.0.arrivals", {"kind": "poison"}, "arrivals.kind: is 'poison', not a known value. Did you mean"),
+    ("models.0.arrivals", {"kind": "gamma", "rate_rps": 1}, "models[0].arrivals.cv: is missing."),
+    (
+        "models.0.arrivals",
+        {"kind": "gamma", "rate_rps": "x", "c": 1},
+        "rate_rps: is 'x', not a number (and 2 more fields are at fault).",
+    ),
+    ("sharing", "sometimes", "sharing: is 'sometimes', not a known value. Known values: exclusive, frac"),
+    ("objective.survives", 3, "objective.survives: is 3, not 0 or 1."),
+    ("version", 2, "version: is 2, not a version of torchsplit.plan_request that can be read."),
+    ("format", "torchsplit.plam", "format: is 'torchsplit.plam', not a known format. Did you mean"),
+    ("solver.time_limit_s", 0, "solver.time_limit_s: is 0, not above 0."),
+])  # fmt: skip
 def test_a_broken_request_is_refused_with_its_place(path, value, match):
     with pytest.raises(InputFault, match=re.escape(match)):
         read_text(changed(path, value))
@@ -230,16 +219,13 @@ def test_times_of_operations_are_written_where_they_were_measured_and_stay_small
     assert read_text(text) == ("torchsplit.profile", known)
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "column", "key", "first"),
-    [
-        ('{"a": 1, "a": 2}', 1, 10, "a", 1),
-        ('{"b": {"a": 1},\n "c": [{"a": 1}, {"a": 1,\n  "d": {"a": 2}, "a" :3}]}', 3, 18, "a", 2),
-        ('{"a b": 1,\n"a\\u0020b": 2}', 2, 1, "a b", 1),
-        ('{"t": "{\\"a\\": 1, ", "a": "a", "u": "\\\\",\n\n"a": 1}', 3, 1, "a", 1),
-        ('{"x": {"k": 1, "k": 1}, "x": 2}', 1, 16, "k", 1),
-    ],
-)
+@pytest.mark.parametrize(("text", "line", "column", "key", "first"), [
+    ('{"a": 1, "a": 2}', 1, 10, "a", 1),
+    ('{"b": {"a": 1},\n "c": [{"a": 1}, {"a": 1,\n  "d": {"a": 2}, "a" :3}]}', 3, 18, "a", 2),
+    ('{"a b": 1,\n"a\\u0020b": 2}', 2, 1, "a b", 1),
+    ('{"t": "{\\"a\\": 1, ", "a": "a", "u": "\\\\",\n\n"a": 1}', 3, 1, "a", 1),
+    ('{"x": {"k": 1, "k": 1}, "x": 2}', 1, 16, "k", 1),
+])  # fmt: skip
 def test_a_key_that_stands_twice_is_named_with_both_places(text, line, column, key, first):
     """Also beside keys of other objects, texts that look like keys, and one of the two in escapes."""
     with pytest.raises(InputFault) as raised:

@@ -111,13 +111,10 @@ def test_a_torch_graph_gives_its_inputs_as_edges():
     assert DominanceInformation(graph).immediate_dominator("z") == "y"
 
 
-@pytest.mark.parametrize(
-    ("ids", "edges"),
-    [
-        (("a", "a"), ()), ((ENTRY,), ()), (("a",), (("a", "b"),)), (("a", "b"), (("a", "b"), ("b", "a"))),
-        (("a",), (("a", "a"),)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("ids", "edges"), [
+    (("a", "a"), ()), ((ENTRY,), ()), (("a",), (("a", "b"),)), (("a", "b"), (("a", "b"), ("b", "a"))),
+    (("a",), (("a", "a"),)),
+])  # fmt: skip
 def test_bad_graphs_are_the_users_fault(ids, edges):
     with pytest.raises(InputFault):
         DominanceInformation((ids, edges))

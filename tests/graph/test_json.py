@@ -86,17 +86,13 @@ def of_arguments(arguments: Any) -> dict[str, Any]:
     return json.loads(json.dumps(form))
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        0, -1, 2**64 - 1, -(2**63), 1.0, -0.0, 1e-300, True, False, None, "", "channels_last", "nan", [], [[1], []],
-        {"input": 1}, {"body": "true_graph_0"}, {"complex": [1.0, "inf"]}, {"slice": [None, {"input": 0}, 2]},
-        {"entries": {"a": [{"input": 0}], "b": {"entries": {}}}}, {"constant": ["float32", [2, 3]]},
-        {"object": "torch.Generator"}, {"length": 300, "sha256": "0f" * 32}, [0] * 256, "x" * 1000,
-        [[[[[[[[1]]]]]]]], [[[[[[[{"entries": {"a": {"input": 0}}}]]]]]]],
-    ],
-    ids=str,
-)  # fmt: skip
+@pytest.mark.parametrize("value", [
+    0, -1, 2**64 - 1, -(2**63), 1.0, -0.0, 1e-300, True, False, None, "", "channels_last", "nan", [], [[1], []],
+    {"input": 1}, {"body": "true_graph_0"}, {"complex": [1.0, "inf"]}, {"slice": [None, {"input": 0}, 2]},
+    {"entries": {"a": [{"input": 0}], "b": {"entries": {}}}}, {"constant": ["float32", [2, 3]]},
+    {"object": "torch.Generator"}, {"length": 300, "sha256": "0f" * 32}, [0] * 256, "x" * 1000,
+    [[[[[[[[1]]]]]]]], [[[[[[[{"entries": {"a": {"input": 0}}}]]]]]]],
+], ids=str)  # fmt: skip
 def test_arguments_survive_json_text_as_they_are(value):
     graph = graph_from_dict(of_arguments({"value": value}))
     assert json.dumps(graph.nodes[2].arguments) == json.dumps({"value": value})
@@ -120,40 +116,37 @@ def nested(levels: int) -> Any:
     return value
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ([1], "is .*, not an object"),
-        ("text", "is .*, not an object"),
-        (None, "is .*, not an object"),
-        ({"": 1}, "not text of 1 to 200"),
-        ({"n" * 201: 1}, "not text of 1 to 200"),
-        ({"\ud800": 1}, "surrogate"),
-        ({"a": "\ud800"}, "surrogate"),
-        ({"a": "x" * 1001}, "text of 1001 characters, more than 1000"),
-        ({"a": 2**64}, "64 bits"),
-        ({"a": 10**4400}, "64 bits"),
-        ({"a": float("nan")}, "stands as text in JSON: inf, -inf, nan"),
-        ({"a": float("inf")}, "stands as text in JSON: inf, -inf, nan"),
-        ({"a": [1] * 257}, "list of 257 entries, more than 256"),
-        ({"a": nested(9)}, "nests more than 8 deep"),
-        ({"a": {"entries": {"b": nested(8)}}}, "nests more than 8 deep"),
-        ({"a": {"input": 2}}, "no place among its 2 inputs"),
-        ({"a": {"input": -1}}, "no place among its 2 inputs"),
-        ({"a": {"input": True}}, "no place among its 2 inputs"),
-        ({"a": {"input": "x"}}, "no place among its 2 inputs"),
-        ({"a": {"body": 3}}, "has a body that is 3, not text"),
-        ({"a": {"complex": 3}}, "has a complex that is 3, not a list"),
-        ({"a": {"entries": [1]}}, "entries that are not an object"),
-        ({"a": {"entries": {str(n): n for n in range(257)}}}, "not an object of at most 256 keys"),
-        ({"a": {"thing": 3}}, "has an object with the keys"),
-        ({"a": {}}, "has an object with the keys"),
-        ({"a": {"input": 0, "body": "b"}}, "has an object with the keys"),
-        ({"a": {"length": -1, "sha256": "0f" * 32}}, "not a length and 64 hexadecimal"),
-        ({"a": {"length": 1, "sha256": "0F" * 32}}, "not a length and 64 hexadecimal"),
-        ({"a": {"length": 1, "sha256": "0" * 63}}, "not a length and 64 hexadecimal"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "said"), [
+    ([1], "is .*, not an object"),
+    ("text", "is .*, not an object"),
+    (None, "is .*, not an object"),
+    ({"": 1}, "not text of 1 to 200"),
+    ({"n" * 201: 1}, "not text of 1 to 200"),
+    ({"\ud800": 1}, "surrogate"),
+    ({"a": "\ud800"}, "surrogate"),
+    ({"a": "x" * 1001}, "text of 1001 characters, more than 1000"),
+    ({"a": 2**64}, "64 bits"),
+    ({"a": 10**4400}, "64 bits"),
+    ({"a": float("nan")}, "stands as text in JSON: inf, -inf, nan"),
+    ({"a": float("inf")}, "stands as text in JSON: inf, -inf, nan"),
+    ({"a": [1] * 257}, "list of 257 entries, more than 256"),
+    ({"a": nested(9)}, "nests more than 8 deep"),
+    ({"a": {"entries": {"b": nested(8)}}}, "nests more than 8 deep"),
+    ({"a": {"input": 2}}, "no place among its 2 inputs"),
+    ({"a": {"input": -1}}, "no place among its 2 inputs"),
+    ({"a": {"input": True}}, "no place among its 2 inputs"),
+    ({"a": {"input": "x"}}, "no place among its 2 inputs"),
+    ({"a": {"body": 3}}, "has a body that is 3, not text"),
+    ({"a": {"complex": 3}}, "has a complex that is 3, not a list"),
+    ({"a": {"entries": [1]}}, "entries that are not an object"),
+    ({"a": {"entries": {str(n): n for n in range(257)}}}, "not an object of at most 256 keys"),
+    ({"a": {"thing": 3}}, "has an object with the keys"),
+    ({"a": {}}, "has an object with the keys"),
+    ({"a": {"input": 0, "body": "b"}}, "has an object with the keys"),
+    ({"a": {"length": -1, "sha256": "0f" * 32}}, "not a length and 64 hexadecimal"),
+    ({"a": {"length": 1, "sha256": "0F" * 32}}, "not a length and 64 hexadecimal"),
+    ({"a": {"length": 1, "sha256": "0" * 63}}, "not a length and 64 hexadecimal"),
+])  # fmt: skip
 def test_arguments_that_break_the_contract_are_one_message(arguments, said):
     form = graph_to_dict(GRAPH)
     form["nodes"][2]["arguments"] = arguments
@@ -169,54 +162,48 @@ def test_a_node_of_too_many_arguments_is_refused():
         graph_from_dict(form)
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"format": "torchsplit.plan"}, "has format 'torchsplit.plan', version 1, not torchsplit.graph"),
-        ({"version": 2}, "version 2, not torchsplit.graph, version 1"),
-        ({"nodes": None}, "nodes: is null, not a list"),
-        ({"nodes": [3]}, r"nodes\[0\]: is 3, not an object"),
-        ({"nodes": [{"id": "a", "kind": "thing"}]}, "kind: is 'thing', not a known value"),
-        ({"nodes": [{"kind": "op"}]}, r"nodes\[0\]\.id: is missing"),
-        ({"nodes": [{"id": "a", "kind": "op", "inputs": "abc"}]}, "inputs: is 'abc', not a list of ids"),
-        ({"nodes": [{"id": "a", "kind": "op", "inputs": ["b"]}]}, "reads 'b', which is no node of the graph"),
-        ({"nodes": [{"id": "a", "kind": "op", "shape": 3}]}, "shape: is 3, not a list or null"),
-        ({"nodes": [{"id": "a", "kind": "op", "dtype": 3}]}, "dtype: is 3, not text or null"),
-        ({"nodes": [{"id": "a", "kind": "op", "output_bytes": "3"}]}, "whole number"),
-        ({"nodes": [{"id": "a", "kind": "op", "output_bytes": -3}]}, "is -3, not a whole number from 0"),
-        ({"nodes": [{"id": "a", "kind": "op"}] * 2}, "have the id 'a' twice"),
-        (
-            {"nodes": [{"id": "a", "kind": "op", "colour": "red"}]},
-            r"nodes\[0\]\.colour: is not a known field",
-        ),
-        ({"colour": "red"}, "^colour: is not a known field"),
-        ({"nodes": [{"id": "a" * 201, "kind": "op"}]}, "not text of 1 to 200 characters"),
-        ({"nodes": [{"id": "a", "kind": "op", "op": 3}]}, "op: is 3, not text"),
-        ({"nodes": [{"id": "a\ud800", "kind": "op"}]}, "surrogate"),
-        ({"nodes": [{"id": "a", "kind": "op", "output_bytes": 2**53 + 1}]}, "whole number"),
-        ({"nodes": [{"id": "a", "kind": "op", "output_bytes": True}]}, "whole number"),
-        ({"nodes": [{"id": "a", "kind": "op", "shape": [-1]}]}, "64 bits"),
-        ({"nodes": [{"id": "a", "kind": "op", "shape": [2.0]}]}, "64 bits"),
-        ({"nodes": [{"id": "a", "kind": "op", "shape": ["9**9**9**9**9"]}]}, "short expression"),
-        ({"nodes": [{"id": "a", "kind": "op", "shape": ["1+" * 600]}]}, "short expression"),
-        (
-            {
-                "nodes": [
-                    {"id": "a", "kind": "op", "inputs": ["b"]},
-                    {"id": "b", "kind": "op", "inputs": ["a"]},
-                ]
-            },
-            "form a cycle through 'a'",
-        ),
-        ({"traced_batch": "two"}, "traced_batch"),
-        ({"traced_batch": 0}, "traced_batch"),
-        ({"route": "by air"}, "route: is 'by air', not a known value. Known values: non-strict"),
-        ({"notes": "a"}, "notes: is 'a', not a list of texts"),
-        ({"notes": [1]}, "notes: is not a list of texts"),
-        ({"subgraphs": [1]}, "not an object of graphs"),
-        ({"subgraphs": {"cond": 1}}, "not an object of graphs"),
-    ],
-)
+@pytest.mark.parametrize(("change", "said"), [
+    ({"format": "torchsplit.plan"}, "has format 'torchsplit.plan', version 1, not torchsplit.graph"),
+    ({"version": 2}, "version 2, not torchsplit.graph, version 1"),
+    ({"nodes": None}, "nodes: is null, not a list"),
+    ({"nodes": [3]}, r"nodes\[0\]: is 3, not an object"),
+    ({"nodes": [{"id": "a", "kind": "thing"}]}, "kind: is 'thing', not a known value"),
+    ({"nodes": [{"kind": "op"}]}, r"nodes\[0\]\.id: is missing"),
+    ({"nodes": [{"id": "a", "kind": "op", "inputs": "abc"}]}, "inputs: is 'abc', not a list of ids"),
+    ({"nodes": [{"id": "a", "kind": "op", "inputs": ["b"]}]}, "reads 'b', which is no node of the graph"),
+    ({"nodes": [{"id": "a", "kind": "op", "shape": 3}]}, "shape: is 3, not a list or null"),
+    ({"nodes": [{"id": "a", "kind": "op", "dtype": 3}]}, "dtype: is 3, not text or null"),
+    ({"nodes": [{"id": "a", "kind": "op", "output_bytes": "3"}]}, "whole number"),
+    ({"nodes": [{"id": "a", "kind": "op", "output_bytes": -3}]}, "is -3, not a whole number from 0"),
+    ({"nodes": [{"id": "a", "kind": "op"}] * 2}, "have the id 'a' twice"),
+    ({"nodes": [{"id": "a", "kind": "op", "colour": "red"}]}, r"nodes\[0\]\.colour: is not a known field"),
+    ({"colour": "red"}, "^colour: is not a known field"),
+    ({"nodes": [{"id": "a" * 201, "kind": "op"}]}, "not text of 1 to 200 characters"),
+    ({"nodes": [{"id": "a", "kind": "op", "op": 3}]}, "op: is 3, not text"),
+    ({"nodes": [{"id": "a\ud800", "kind": "op"}]}, "surrogate"),
+    ({"nodes": [{"id": "a", "kind": "op", "output_bytes": 2**53 + 1}]}, "whole number"),
+    ({"nodes": [{"id": "a", "kind": "op", "output_bytes": True}]}, "whole number"),
+    ({"nodes": [{"id": "a", "kind": "op", "shape": [-1]}]}, "64 bits"),
+    ({"nodes": [{"id": "a", "kind": "op", "shape": [2.0]}]}, "64 bits"),
+    ({"nodes": [{"id": "a", "kind": "op", "shape": ["9**9**9**9**9"]}]}, "short expression"),
+    ({"nodes": [{"id": "a", "kind": "op", "shape": ["1+" * 600]}]}, "short expression"),
+    (
+        {
+            "nodes": [
+                {"id": "a", "kind": "op", "inputs": ["b"]},
+                {"id": "b", "kind": "op", "inputs": ["a"]},
+            ]
+        },
+        "form a cycle through 'a'",
+    ),
+    ({"traced_batch": "two"}, "traced_batch"),
+    ({"traced_batch": 0}, "traced_batch"),
+    ({"route": "by air"}, "route: is 'by air', not a known value. Known values: non-strict"),
+    ({"notes": "a"}, "notes: is 'a', not a list of texts"),
+    ({"notes": [1]}, "notes: is not a list of texts"),
+    ({"subgraphs": [1]}, "not an object of graphs"),
+    ({"subgraphs": {"cond": 1}}, "not an object of graphs"),
+])  # fmt: skip
 def test_a_form_that_breaks_the_contract_is_refused(change, said):
     with pytest.raises(InputFault, match=said):
         graph_from_dict(graph_to_dict(GRAPH) | change)

@@ -91,30 +91,23 @@ class OneGpu:
         return self.listing
 
 
-@pytest.mark.parametrize(
-    ("name", "pci", "found"),
-    [
-        ("NVIDIA B300 SXM6 AC", "0x318210DE", "B300-270GB"),
-        ("NVIDIA GB300", "0x31C210DE", "GB300-279GB"),
-        ("NVIDIA H20", "0x232910de", "H20-96GB"),
-        (
-            "NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
-            None,
-            "RTX-PRO-6000-Blackwell-Workstation-96GB",
-        ),
-        (
-            "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",
-            "0x2BB410DE",
-            "RTX-PRO-6000-Blackwell-Max-Q-96GB",
-        ),
-        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", None, "RTX-PRO-6000-Blackwell-96GB"),
-        ("NVIDIA RTX PRO 4500 Blackwell", "0x2C3110DE", "RTX-PRO-4500-Blackwell-32GB"),
-        # One PCI id, two sizes of memory: the name tells which.
-        ("NVIDIA RTX PRO 5000 Blackwell", "0x2BB310DE", "RTX-PRO-5000-Blackwell-48GB"),
-        ("NVIDIA RTX PRO 5000 72GB Blackwell", "0x2BB310DE", None),
-        ("NVIDIA GB300", None, None),
-    ],
-)
+@pytest.mark.parametrize(("name", "pci", "found"), [
+    ("NVIDIA B300 SXM6 AC", "0x318210DE", "B300-270GB"),
+    ("NVIDIA GB300", "0x31C210DE", "GB300-279GB"),
+    ("NVIDIA H20", "0x232910de", "H20-96GB"),
+    ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", None, "RTX-PRO-6000-Blackwell-Workstation-96GB"),
+    (
+        "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",
+        "0x2BB410DE",
+        "RTX-PRO-6000-Blackwell-Max-Q-96GB",
+    ),
+    ("NVIDIA RTX PRO 6000 Blackwell Server Edition", None, "RTX-PRO-6000-Blackwell-96GB"),
+    ("NVIDIA RTX PRO 4500 Blackwell", "0x2C3110DE", "RTX-PRO-4500-Blackwell-32GB"),
+    # One PCI id, two sizes of memory: the name tells which.
+    ("NVIDIA RTX PRO 5000 Blackwell", "0x2BB310DE", "RTX-PRO-5000-Blackwell-48GB"),
+    ("NVIDIA RTX PRO 5000 72GB Blackwell", "0x2BB310DE", None),
+    ("NVIDIA GB300", None, None),
+])  # fmt: skip
 def test_a_card_is_known_by_its_id_or_its_name(name, pci, found):
     assert read_gpu(OneGpu(name, pci), 0).gpu_type == found  # type: ignore[arg-type]
 

@@ -18,26 +18,23 @@ WORKS = CudaFacts(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("changed", "cause", "said"),
-    [
-        ({"built_for": None}, "cpu_build", "this build of torch has no CUDA"),
-        ({"built_for": None, "driver_words": "not found"}, "cpu_build", "no driver either (not found)"),
-        ({"driver_words": "library not found"}, "no_driver", "library not found"),
-        ({"listed": ()}, "no_gpu", "the driver lists no GPU"),
-        ({"visible": "MIG-gone"}, "stale_uuid", "names 'MIG-gone', which no device here"),
-        ({"visible": "GPU-gone,GPU-1"}, "stale_uuid", "names 'GPU-gone', which no device here"),
-        ({"nodes": frozenset({"nvidia-cap1", "nvidia-cap21"})}, "no_capability", "lacks nvidia-cap22"),
-        ({"nodes": (), "needed": ()}, "no_capability", "lacks its nodes"),
-        # A container lists no instance whose nodes it has not got.
-        ({"nodes": (), "needed": (), "visible": "MIG-gone"}, "no_capability", "Container Toolkit"),
-        ({"driver_cuda": "12.8"}, "old_driver", "runs only up to 12.8"),
-        ({"driver_cuda": "13.1"}, "unknown", "CUDA still refuses"),
-        ({"driver_cuda": "n/a"}, "unknown", "CUDA still refuses"),
-        ({"visible": None, "nodes": ()}, "unknown", "CUDA still refuses"),
-        ({"visible": "0", "nodes": ()}, "unknown", "CUDA still refuses"),
-    ],
-)
+@pytest.mark.parametrize(("changed", "cause", "said"), [
+    ({"built_for": None}, "cpu_build", "this build of torch has no CUDA"),
+    ({"built_for": None, "driver_words": "not found"}, "cpu_build", "no driver either (not found)"),
+    ({"driver_words": "library not found"}, "no_driver", "library not found"),
+    ({"listed": ()}, "no_gpu", "the driver lists no GPU"),
+    ({"visible": "MIG-gone"}, "stale_uuid", "names 'MIG-gone', which no device here"),
+    ({"visible": "GPU-gone,GPU-1"}, "stale_uuid", "names 'GPU-gone', which no device here"),
+    ({"nodes": frozenset({"nvidia-cap1", "nvidia-cap21"})}, "no_capability", "lacks nvidia-cap22"),
+    ({"nodes": (), "needed": ()}, "no_capability", "lacks its nodes"),
+    # A container lists no instance whose nodes it has not got.
+    ({"nodes": (), "needed": (), "visible": "MIG-gone"}, "no_capability", "Container Toolkit"),
+    ({"driver_cuda": "12.8"}, "old_driver", "runs only up to 12.8"),
+    ({"driver_cuda": "13.1"}, "unknown", "CUDA still refuses"),
+    ({"driver_cuda": "n/a"}, "unknown", "CUDA still refuses"),
+    ({"visible": None, "nodes": ()}, "unknown", "CUDA still refuses"),
+    ({"visible": "0", "nodes": ()}, "unknown", "CUDA still refuses"),
+])  # fmt: skip
 def test_every_cause_is_told_in_its_own_words(changed, cause, said):
     facts = replace(WORKS, **changed)  # type: ignore[arg-type]
     assert cause_of(facts) == cause

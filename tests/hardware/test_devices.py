@@ -199,13 +199,10 @@ def test_lists_name_each_device_once(tmp_path):
         choose_devices("cpu,tpu", report)
 
 
-@pytest.mark.parametrize(
-    ("visible", "expected"),
-    [
-        ("1", ["cuda:1"]), ("1,0", ["cuda:0", "cuda:1"]), ("", []), ("-1,0", []),
-        ("GPU-e86cb44c", ["cuda:0"]), ("NoDevFiles", []),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("visible", "expected"), [
+    ("1", ["cuda:1"]), ("1,0", ["cuda:0", "cuda:1"]), ("", []), ("-1,0", []),
+    ("GPU-e86cb44c", ["cuda:0"]), ("NoDevFiles", []),
+])  # fmt: skip
 def test_what_a_scheduler_hides_is_not_there(visible, expected, tmp_path, monkeypatch):
     report = two_whole(tmp_path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)

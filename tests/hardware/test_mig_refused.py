@@ -29,15 +29,12 @@ def lost(data: dict[str, Any]) -> None:
     data["gpus"][0]["lost"] = True
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (off, "MIG mode is off"),
-        (no_rights, "Insufficient Permissions"),
-        (busy, "4711"),
-        (lost, "GPU is lost"),
-    ],
-)
+@pytest.mark.parametrize(("change", "said"), [
+    (off, "MIG mode is off"),
+    (no_rights, "Insufficient Permissions"),
+    (busy, "4711"),
+    (lost, "GPU is lost"),
+])  # fmt: skip
 def test_refused_before_anything_changes(change, said, tmp_path):
     nvml = replay(tmp_path, "a30_three_slices.json", change)
     before = nvml.path.read_bytes()

@@ -140,24 +140,16 @@ def test_processes_of_the_gpu(tmp_path, monkeypatch):
     assert found.value.kind == "in_use"
 
 
-@pytest.mark.parametrize(
-    ("change", "call", "kind", "words"),
-    [
-        ({"permission": False}, lambda nvml: nvml.gpu_instances(0), "no_permission", "Permissions"),
-        ({"lost": True}, lambda nvml: nvml.gpu(0), "lost", "lost"),
-        ({}, lambda nvml: nvml.gpu(7), "not_found", "Not Found"),
-        ({}, lambda nvml: nvml.create_gpu_instance(0, 5, 0, 2), "no_room", ""),
-        ({}, lambda nvml: nvml.create_gpu_instance(0, 99, 0, 2), "other", "Invalid"),
-        ({}, lambda nvml: nvml.destroy_gpu_instance(0, 3), "in_use", ""),
-        ({}, lambda nvml: nvml.destroy_gpu_instance(0, 77), "not_found", "Not Found"),
-        (
-            {"mig": "off", "instances": []},
-            lambda nvml: nvml.create_gpu_instance(0, 5, 0, 2),
-            "not_supported",
-            "",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("change", "call", "kind", "words"), [
+    ({"permission": False}, lambda nvml: nvml.gpu_instances(0), "no_permission", "Permissions"),
+    ({"lost": True}, lambda nvml: nvml.gpu(0), "lost", "lost"),
+    ({}, lambda nvml: nvml.gpu(7), "not_found", "Not Found"),
+    ({}, lambda nvml: nvml.create_gpu_instance(0, 5, 0, 2), "no_room", ""),
+    ({}, lambda nvml: nvml.create_gpu_instance(0, 99, 0, 2), "other", "Invalid"),
+    ({}, lambda nvml: nvml.destroy_gpu_instance(0, 3), "in_use", ""),
+    ({}, lambda nvml: nvml.destroy_gpu_instance(0, 77), "not_found", "Not Found"),
+    ({"mig": "off", "instances": []}, lambda nvml: nvml.create_gpu_instance(0, 5, 0, 2), "not_supported", ""),
+])  # fmt: skip
 def test_refusals_of_the_driver_are_faults_of_the_seam(change, call, kind, words, tmp_path, monkeypatch):
     def alter(data: dict[str, Any]) -> None:
         for key, value in change.items():
@@ -230,15 +222,12 @@ def test_state_of_a_gpu_beside_a_lost_one(tmp_path):
     assert gpu_state(listing, "GPU-00000000-0000-0000-0000-000000000001") is None
 
 
-@pytest.mark.parametrize(
-    ("name", "profile"),
-    [
-        ("NVIDIA A100-SXM4-40GB MIG 3g.20gb", "3g.20gb"),
-        ("MIG 1c.3g.20gb", "1c.3g.20gb"),
-        ("NVIDIA H100 80GB HBM3", None),
-        ("NVIDIA X MIG ", None),
-    ],
-)
+@pytest.mark.parametrize(("name", "profile"), [
+    ("NVIDIA A100-SXM4-40GB MIG 3g.20gb", "3g.20gb"),
+    ("MIG 1c.3g.20gb", "1c.3g.20gb"),
+    ("NVIDIA H100 80GB HBM3", None),
+    ("NVIDIA X MIG ", None),
+])  # fmt: skip
 def test_the_profile_in_a_drivers_name(name, profile):
     assert profile_of(name) == profile
 

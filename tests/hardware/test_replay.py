@@ -88,17 +88,14 @@ def test_every_legal_layout_can_be_made_and_removed(tmp_path):
             nvml.destroy_gpu_instance(0, instance.id)
 
 
-@pytest.mark.parametrize(
-    ("profile_id", "start", "size", "kind"),
-    [
-        (14, 3, 1, "no_room"),  # overlaps the 2g.12gb at 2
-        (5, 0, 2, "no_room"),  # overlaps both 1g.6gb
-        (5, 1, 2, "no_room"),  # no placement of the profile
-        (0, 0, 4, "no_room"),
-        (5, 0, 1, "other"),  # not the profile's size
-        (99, 0, 1, "other"),
-    ],
-)
+@pytest.mark.parametrize(("profile_id", "start", "size", "kind"), [
+    (14, 3, 1, "no_room"),  # overlaps the 2g.12gb at 2
+    (5, 0, 2, "no_room"),  # overlaps both 1g.6gb
+    (5, 1, 2, "no_room"),  # no placement of the profile
+    (0, 0, 4, "no_room"),
+    (5, 0, 1, "other"),  # not the profile's size
+    (99, 0, 1, "other"),
+])  # fmt: skip
 def test_what_cannot_stand_there_is_refused(profile_id, start, size, kind, tmp_path):
     nvml = replay(tmp_path, "a30_three_slices.json")
     before = nvml.path.read_bytes()
@@ -147,30 +144,25 @@ def broken(**values: Any) -> Callable[[dict[str, Any]], None]:
     return change
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda data: data.update(format="torchsplit.profile"),
-        lambda data: data.update(version=2),
-        lambda data: data.pop("source"),
-        lambda data: data.update(permission="yes"),
-        lambda data: data.update(gpus=None),
-        lambda data: data["gpus"][0].pop("uuid"),
-        broken(mig="maybe"),
-        broken(mig="off"),  # with instances
-        broken(type=None),
-        broken(type="A31"),
-        broken(memory_mib="much"),
-        broken(memory_mib="12"),
-        broken(pci_device_id=1.5),
-        broken(name=3),
-        broken(memory_mib=10**400),
-        broken(
-            instances=[{"id": 1, "profile": "2g.12gb", "start": 1, "compute_instance": 0, "uuid": "MIG-x"}]
-        ),
-        broken(processes=[{"pid": "x", "gpu_instance": None}]),
-    ],
-)
+@pytest.mark.parametrize("change", [
+    lambda data: data.update(format="torchsplit.profile"),
+    lambda data: data.update(version=2),
+    lambda data: data.pop("source"),
+    lambda data: data.update(permission="yes"),
+    lambda data: data.update(gpus=None),
+    lambda data: data["gpus"][0].pop("uuid"),
+    broken(mig="maybe"),
+    broken(mig="off"),  # with instances
+    broken(type=None),
+    broken(type="A31"),
+    broken(memory_mib="much"),
+    broken(memory_mib="12"),
+    broken(pci_device_id=1.5),
+    broken(name=3),
+    broken(memory_mib=10**400),
+    broken(instances=[{"id": 1, "profile": "2g.12gb", "start": 1, "compute_instance": 0, "uuid": "MIG-x"}]),
+    broken(processes=[{"pid": "x", "gpu_instance": None}]),
+])  # fmt: skip
 def test_a_listing_that_is_none_is_refused_with_its_name(change, tmp_path):
     with pytest.raises(InputFault, match=REPLAY_VARIABLE) as found:
         replay(tmp_path, "a30_three_slices.json", change)

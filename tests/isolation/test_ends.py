@@ -24,13 +24,10 @@ run_limited("tests.support.isolation.targets:daemons", json.loads(sys.argv[1]), 
 """
 
 
-@pytest.mark.parametrize(
-    ("end", "said"),
-    [
-        ("result", ""), ("fault", "is wrong"), ("exit", "status 7"), ("crash", "SIGSEGV"),
-        ("wait", "still running"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("end", "said"), [
+    ("result", ""), ("fault", "is wrong"), ("exit", "status 7"), ("crash", "SIGSEGV"),
+    ("wait", "still running"),
+])  # fmt: skip
 def test_no_daemon_outlives_its_child(level, end, said):
     name = mark()
     heard: list[str] = []

@@ -38,16 +38,13 @@ def told(forbidden: str, code: str = TOLD, **environment: str) -> subprocess.Com
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("forbidden", "name", "words"),
-    [
-        ("unshare=EPERM", "landlock", "No namespaces: .*Operation not permitted"),
-        ("mount=EACCES", "landlock", "No namespaces: .*Permission denied"),
-        ("mount_setattr=ENOSYS", "landlock", "No namespaces: .*not implemented"),
-        ("unshare=EPERM,landlock_create_ruleset=ENOSYS", "limits", "It can read and change what you can"),
-        ("unshare=EPERM,landlock_create_ruleset=EOPNOTSUPP", "limits", "No Landlock"),
-    ],
-)
+@pytest.mark.parametrize(("forbidden", "name", "words"), [
+    ("unshare=EPERM", "landlock", "No namespaces: .*Operation not permitted"),
+    ("mount=EACCES", "landlock", "No namespaces: .*Permission denied"),
+    ("mount_setattr=ENOSYS", "landlock", "No namespaces: .*not implemented"),
+    ("unshare=EPERM,landlock_create_ruleset=ENOSYS", "limits", "It can read and change what you can"),
+    ("unshare=EPERM,landlock_create_ruleset=EOPNOTSUPP", "limits", "No Landlock"),
+])  # fmt: skip
 def test_the_best_level_that_the_kernel_allows_is_taken_and_works(forbidden, name, words):
     if name == "landlock" and "landlock" not in available_levels():
         name, words = "limits", "No Landlock"
@@ -98,18 +95,15 @@ def test_each_level_that_is_asked_for_is_the_one_that_runs(level):
 
 
 @pytest.mark.parametrize("held", [True, False])
-@pytest.mark.parametrize(
-    ("abi", "missing", "of_sockets"),
-    [
-        (0, (), ()),
-        (1, ("cutting files", "signals"), ("TCP", "abstract unix sockets")),
-        (3, ("signals",), ("TCP", "abstract unix sockets")),
-        (4, ("signals",), ("abstract unix sockets",)),
-        (5, ("signals",), ("abstract unix sockets",)),
-        (6, (), ()),
-        (7, (), ()),
-    ],
-)
+@pytest.mark.parametrize(("abi", "missing", "of_sockets"), [
+    (0, (), ()),
+    (1, ("cutting files", "signals"), ("TCP", "abstract unix sockets")),
+    (3, ("signals",), ("TCP", "abstract unix sockets")),
+    (4, ("signals",), ("abstract unix sockets",)),
+    (5, ("signals",), ("abstract unix sockets",)),
+    (6, (), ()),
+    (7, (), ()),
+])  # fmt: skip
 def test_the_words_on_landlock_say_what_its_abi_lacks(abi, missing, of_sockets, held, monkeypatch):
     monkeypatch.setattr(
         "torchsplit_core.isolation.sandbox.level.probe_availability",

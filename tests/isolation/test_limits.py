@@ -86,23 +86,20 @@ def test_our_own_fault_stays_our_own():
         call("internal")
 
 
-@pytest.mark.parametrize(
-    ("function", "limits", "arguments", "said"),
-    [
-        ("error", Limits(), {}, r"KeyError: 'missing thing' \(targets.py:\d+\)"),
-        ("chained", Limits(), {}, r"raised KeyError: 'missing thing' \(targets.py:\d+\)"),
-        ("hang_after_error", Limits(wall_s=20.0), {}, "ValueError: with a thread left"),
-        ("leave", Limits(), {}, r"status 1 without an answer.*farewell"),
-        ("crash", Limits(), {}, "SIGSEGV"),
-        ("spin", Limits(cpu_s=1), {}, "used up its 1 s of processor time"),
-        ("hoard", Limits(memory_bytes=2**30), {"bytes": 2**31}, r"out of memory.*1\.0 GiB.*memory limit"),
-        ("write", Limits(file_bytes=2**20), {"bytes": 2**21}, "OSError.*File too large"),
-        ("open_many", Limits(open_files=40), {"count": 60}, "Too many open files"),
-        ("lie", Limits(), {"line": "not json"}, "broke the form of its answers"),
-        ("lie", Limits(), {"line": '{"progress": 3}'}, "broke the form of its answers"),
-        ("lie", Limits(), {"line": "[" * 100_000}, "broke the form of its answers"),
-    ],
-)
+@pytest.mark.parametrize(("function", "limits", "arguments", "said"), [
+    ("error", Limits(), {}, r"KeyError: 'missing thing' \(targets.py:\d+\)"),
+    ("chained", Limits(), {}, r"raised KeyError: 'missing thing' \(targets.py:\d+\)"),
+    ("hang_after_error", Limits(wall_s=20.0), {}, "ValueError: with a thread left"),
+    ("leave", Limits(), {}, r"status 1 without an answer.*farewell"),
+    ("crash", Limits(), {}, "SIGSEGV"),
+    ("spin", Limits(cpu_s=1), {}, "used up its 1 s of processor time"),
+    ("hoard", Limits(memory_bytes=2**30), {"bytes": 2**31}, r"out of memory.*1\.0 GiB.*memory limit"),
+    ("write", Limits(file_bytes=2**20), {"bytes": 2**21}, "OSError.*File too large"),
+    ("open_many", Limits(open_files=40), {"count": 60}, "Too many open files"),
+    ("lie", Limits(), {"line": "not json"}, "broke the form of its answers"),
+    ("lie", Limits(), {"line": '{"progress": 3}'}, "broke the form of its answers"),
+    ("lie", Limits(), {"line": "[" * 100_000}, "broke the form of its answers"),
+])  # fmt: skip
 def test_each_way_to_fail_is_one_clear_fault(function, limits, arguments, said):
     with pytest.raises(InputFault, match=f"^the model: .*{said}"):
         call(function, limits, **arguments)

@@ -128,15 +128,12 @@ def test_on_unequal_devices_the_longest_part_runs_on_the_fastest():
         cut_behind(provider_of(), ["out0", "out1"], time_factors=(1.0, 2.0))
 
 
-@pytest.mark.parametrize(
-    ("names", "words"),
-    [
-        (["w0"], "'w0' is no operation or input"),
-        (["gone"], "'gone' is no operation or input"),
-        (["out3"], "nothing is computed behind 'out3'"),
-        (["mm0", "v0"], "in the same unit as another"),
-    ],
-)
+@pytest.mark.parametrize(("names", "words"), [
+    (["w0"], "'w0' is no operation or input"),
+    (["gone"], "'gone' is no operation or input"),
+    (["out3"], "nothing is computed behind 'out3'"),
+    (["mm0", "v0"], "in the same unit as another"),
+])  # fmt: skip
 def test_what_cannot_end_a_stage_is_refused(names, words):
     with pytest.raises(InputFault, match=words):
         cut_behind(provider_of(), names)

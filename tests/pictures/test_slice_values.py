@@ -29,21 +29,15 @@ def test_each_stage_of_a_cut_model_has_its_own_load():
     assert loads == {("m", "a"): pytest.approx(0.5), ("m", "b"): pytest.approx(0.25)}
 
 
-@pytest.mark.parametrize(
-    ("slices", "expected"),
-    [
-        ([("4g.40gb", 0), ("2g.20gb", 4), ("1g.10gb", 6)], [EmptySlots(7, 1, False)]),
-        ([("3g.40gb", 0), ("3g.40gb", 4)], []),
-        ([("3g.40gb", 0)], [EmptySlots(4, 4, True)]),
-        ([("4g.40gb", 0), ("1g.10gb", 4), ("1g.10gb", 5)], [EmptySlots(6, 2, True)]),
-        ([("1g.10gb", i) for i in range(7)], [EmptySlots(7, 1, False)]),
-        (
-            [("4g.40gb", 0), ("1g.10gb", 5), ("2g.20gb", 6)][:2],
-            [EmptySlots(4, 1, True), EmptySlots(6, 2, True)],
-        ),
-        ([], [EmptySlots(0, 8, True)]),
-    ],
-)
+@pytest.mark.parametrize(("slices", "expected"), [
+    ([("4g.40gb", 0), ("2g.20gb", 4), ("1g.10gb", 6)], [EmptySlots(7, 1, False)]),
+    ([("3g.40gb", 0), ("3g.40gb", 4)], []),
+    ([("3g.40gb", 0)], [EmptySlots(4, 4, True)]),
+    ([("4g.40gb", 0), ("1g.10gb", 4), ("1g.10gb", 5)], [EmptySlots(6, 2, True)]),
+    ([("1g.10gb", i) for i in range(7)], [EmptySlots(7, 1, False)]),
+    ([("4g.40gb", 0), ("1g.10gb", 5), ("2g.20gb", 6)][:2], [EmptySlots(4, 1, True), EmptySlots(6, 2, True)]),
+    ([], [EmptySlots(0, 8, True)]),
+])  # fmt: skip
 def test_stranded_slots_are_told_from_those_that_could_be_cut(slices, expected):
     found = empty_slots(catalogue()[A100], tuple(cut(profile, start) for profile, start in slices))
     runs = [EmptySlots(gap.start, gap.slots, gap.usable) for gap in found]
@@ -73,16 +67,13 @@ def test_the_table_has_every_tenant_and_every_free_slice():
     assert len({tuple(row) for row in rows}) == 1
 
 
-@pytest.mark.parametrize(
-    ("ids", "words"),
-    [
-        (("gpu0", "gpu1", "gpu2", "gpu5"), "gpu0 to gpu2, gpu5"),
-        (("gpu9", "gpu10", "gpu11"), "gpu9 to gpu11"),
-        (("n0/gpu08", "n0/gpu09", "n0/gpu10", "n1/gpu11"), "n0/gpu08 to n0/gpu10, n1/gpu11"),
-        (("gpu9", "gpu010"), "gpu9, gpu010"),
-        (("a", "b", "gpu1"), "a, b, gpu1"),
-        ((), ""),
-    ],
-)
+@pytest.mark.parametrize(("ids", "words"), [
+    (("gpu0", "gpu1", "gpu2", "gpu5"), "gpu0 to gpu2, gpu5"),
+    (("gpu9", "gpu10", "gpu11"), "gpu9 to gpu11"),
+    (("n0/gpu08", "n0/gpu09", "n0/gpu10", "n1/gpu11"), "n0/gpu08 to n0/gpu10, n1/gpu11"),
+    (("gpu9", "gpu010"), "gpu9, gpu010"),
+    (("a", "b", "gpu1"), "a, b, gpu1"),
+    ((), ""),
+])  # fmt: skip
 def test_runs_of_names_are_joined(ids, words):
     assert ranges(ids) == words

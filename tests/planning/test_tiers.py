@@ -113,20 +113,17 @@ def test_objectives_without_tiers_refuse_different_ones(kind):
     validate(with_each_model(request, tier=3))
 
 
-@pytest.mark.parametrize(
-    ("tier", "words"),
-    [
-        (-1, "is -1, below the least value 0"),
-        (1001, "is 1001, above the greatest value 1000"),
-        (10**400, "above the greatest value 1000"),
-        (1.5, "is 1.5, not a whole number"),
-        (float("nan"), "not a whole number"),
-        (float("inf"), "not a whole number"),
-        (True, "not a whole number"),
-        ("1", "is '1', not a whole number"),
-        (None, "not a whole number"),
-    ],
-)
+@pytest.mark.parametrize(("tier", "words"), [
+    (-1, "is -1, below the least value 0"),
+    (1001, "is 1001, above the greatest value 1000"),
+    (10**400, "above the greatest value 1000"),
+    (1.5, "is 1.5, not a whole number"),
+    (float("nan"), "not a whole number"),
+    (float("inf"), "not a whole number"),
+    (True, "not a whole number"),
+    ("1", "is '1', not a whole number"),
+    (None, "not a whole number"),
+])  # fmt: skip
 def test_a_tier_that_is_none_is_refused(tier, words):
     request = published(1)
     wrong = replace(request.models[0], tier=tier)  # type: ignore[arg-type]

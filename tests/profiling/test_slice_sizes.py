@@ -21,31 +21,28 @@ def row(profile: str | None, batch: int = 8, rate: float = 900.0, basis: str = "
     return ProfileRow("whole", A100, profile, batch, 1, rate, latency, None, None, None, basis)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("gpu", "profile", "size"),
-    [
-        (A100, None, SliceSize(108.0, 1.0)),
-        (A100, "7g.80gb", SliceSize(98.0, 1.0)),
-        ("A100-40GB", None, SliceSize(108.0, 1.0)),
-        ("A100-40GB", "7g.40gb", SliceSize(98.0, 1.0)),
-        (A100, "3g.40gb", SliceSize(42.0, 0.5)),
-        (A100, "1g.20gb", SliceSize(14.0, 0.25)),
-        (A100, "sm:20", SliceSize(20.0, 1.0)),
-        ("A30-24GB", None, SliceSize(56.0, 1.0)),
-        ("A30-24GB", "4g.24gb", SliceSize(56.0, 1.0)),
-        ("H100-SXM5-80GB", "7g.80gb", SliceSize(132.0, 1.0)),
-        ("H200-141GB", None, SliceSize(132.0, 1.0)),
-        ("B200-180GB", "4g.90gb", SliceSize(72.0, 0.5)),
-        ("GH200-144GB-HBM3e", "7g.144gb", None),  # its listing was not seen
-        ("GH200-144GB-HBM3e", None, SliceSize(132.0, 1.0)),
-        (A100, "9g.99gb", None),
-        (A100, "sm:", None),
-        (A100, "sm:0", None),
-        ("CPU", None, SliceSize(1.0, None)),
-        ("Another GPU", None, SliceSize(1.0, None)),
-        ("Another GPU", "1g.5gb", None),
-    ],
-)
+@pytest.mark.parametrize(("gpu", "profile", "size"), [
+    (A100, None, SliceSize(108.0, 1.0)),
+    (A100, "7g.80gb", SliceSize(98.0, 1.0)),
+    ("A100-40GB", None, SliceSize(108.0, 1.0)),
+    ("A100-40GB", "7g.40gb", SliceSize(98.0, 1.0)),
+    (A100, "3g.40gb", SliceSize(42.0, 0.5)),
+    (A100, "1g.20gb", SliceSize(14.0, 0.25)),
+    (A100, "sm:20", SliceSize(20.0, 1.0)),
+    ("A30-24GB", None, SliceSize(56.0, 1.0)),
+    ("A30-24GB", "4g.24gb", SliceSize(56.0, 1.0)),
+    ("H100-SXM5-80GB", "7g.80gb", SliceSize(132.0, 1.0)),
+    ("H200-141GB", None, SliceSize(132.0, 1.0)),
+    ("B200-180GB", "4g.90gb", SliceSize(72.0, 0.5)),
+    ("GH200-144GB-HBM3e", "7g.144gb", None),  # its listing was not seen
+    ("GH200-144GB-HBM3e", None, SliceSize(132.0, 1.0)),
+    (A100, "9g.99gb", None),
+    (A100, "sm:", None),
+    (A100, "sm:0", None),
+    ("CPU", None, SliceSize(1.0, None)),
+    ("Another GPU", None, SliceSize(1.0, None)),
+    ("Another GPU", "1g.5gb", None),
+])  # fmt: skip
 def test_the_size_of_a_slice(gpu, profile, size):
     assert slice_size(gpu, profile) == size
 

@@ -93,17 +93,14 @@ def test_failures_and_rows_of_cores_are_no_ground():
     assert transfer([*measured(), failure, cores], (L4,)) == transfer(measured(), (L4,))
 
 
-@pytest.mark.parametrize(
-    ("name", "told"),
-    [
-        ("H100-SXM-80GB", "H100-SXM5-80GB"),
-        ("CPU-8c", "a host of cores"),
-        ("L20-48GB", "no published TF32 peak"),
-        ("B300", "Did you mean B300-270GB"),
-        ("RTX-PRO-5000-Blackwell-48GB", r"no published TF32 peak\. Measure the model there\."),
-        ("RTX-PRO-4500-Blackwell-32GB", r"no published FP32 peak\. Measure the model there\."),
-    ],
-)
+@pytest.mark.parametrize(("name", "told"), [
+    ("H100-SXM-80GB", "H100-SXM5-80GB"),
+    ("CPU-8c", "a host of cores"),
+    ("L20-48GB", "no published TF32 peak"),
+    ("B300", "Did you mean B300-270GB"),
+    ("RTX-PRO-5000-Blackwell-48GB", r"no published TF32 peak\. Measure the model there\."),
+    ("RTX-PRO-4500-Blackwell-32GB", r"no published FP32 peak\. Measure the model there\."),
+])  # fmt: skip
 def test_a_type_that_cannot_be_estimated_is_refused_with_what_is_missing(name, told):
     with pytest.raises(InputFault, match=told) as caught:
         transfer(measured(), (name,))

@@ -198,17 +198,14 @@ def test_arrivals_are_those_of_the_simulation():
         times(LoadSettings(3600.0, 1e6))
 
 
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [
-        (GammaArrivals(10.0, 0.0), "arrivals.cv: is 0.0"),
-        (GammaArrivals(10.0, math.nan), "arrivals.cv"),
-        (PoissonArrivals(math.inf), "arrivals.rate_rps: is inf"),
-        (MmppArrivals((RateState(0.0, 1.0),)), "no rate above 0"),
-        (MmppArrivals((RateState(1.0, 1e-9), RateState(2.0, 1e-9))), "more than 20000000"),
-        (TraceArrivals((2.0, 1.0)), "less than the 2.0 before it"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "words"), [
+    (GammaArrivals(10.0, 0.0), "arrivals.cv: is 0.0"),
+    (GammaArrivals(10.0, math.nan), "arrivals.cv"),
+    (PoissonArrivals(math.inf), "arrivals.rate_rps: is inf"),
+    (MmppArrivals((RateState(0.0, 1.0),)), "no rate above 0"),
+    (MmppArrivals((RateState(1.0, 1e-9), RateState(2.0, 1e-9))), "more than 20000000"),
+    (TraceArrivals((2.0, 1.0)), "less than the 2.0 before it"),
+])  # fmt: skip
 def test_arrivals_that_make_no_sense(kind, words):
     with pytest.raises(InputFault, match="models: bert: arrivals") as told:
         arrival_times(REQUEST, ROSTER, LoadSettings(10.0), lambda model: kind)

@@ -16,17 +16,14 @@ from torchsplit_core.values import (
 from torchsplit_core.values.simulation.arrivals_text import arrivals_text, parse_arrivals
 
 
-@pytest.mark.parametrize(
-    ("arrivals", "text"),
-    [
-        (PoissonArrivals(20.0), "poisson"),
-        (PoissonArrivals(30.0), "poisson at 30"),
-        (DeterministicArrivals(20.0), "deterministic"),
-        (GammaArrivals(20.0, 2.0), "gamma:2"),
-        (GammaArrivals(5.0, 0.5), "gamma:0.5 at 5"),
-        (MmppArrivals((RateState(10.0, 8.0), RateState(60.0, 2.0))), "mmpp:0.5@8,3@2"),
-    ],
-)
+@pytest.mark.parametrize(("arrivals", "text"), [
+    (PoissonArrivals(20.0), "poisson"),
+    (PoissonArrivals(30.0), "poisson at 30"),
+    (DeterministicArrivals(20.0), "deterministic"),
+    (GammaArrivals(20.0, 2.0), "gamma:2"),
+    (GammaArrivals(5.0, 0.5), "gamma:0.5 at 5"),
+    (MmppArrivals((RateState(10.0, 8.0), RateState(60.0, 2.0))), "mmpp:0.5@8,3@2"),
+])  # fmt: skip
 def test_what_is_written_is_read_back(arrivals, text):
     assert arrivals_text(arrivals, 20.0) == text
     assert parse_arrivals(text, 20.0, "there") == arrivals

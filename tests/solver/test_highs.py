@@ -49,15 +49,12 @@ def test_rows_columns_costs_and_offset_reach_the_solver():
     assert list(highs.getSolution().row_dual) == pytest.approx([-1.5, -0.5])
 
 
-@pytest.mark.parametrize(
-    ("whole", "wanted"),
-    [
-        (None, (3.5, 0.0)),
-        ((False, True), (3.5, 0.0)),
-        ((True, False), (3.0, 0.5)),
-        ((True, True), (3.0, 0.0)),
-    ],
-)
+@pytest.mark.parametrize(("whole", "wanted"), [
+    (None, (3.5, 0.0)),
+    ((False, True), (3.5, 0.0)),
+    ((True, False), (3.0, 0.5)),
+    ((True, True), (3.0, 0.0)),
+])  # fmt: skip
 def test_only_columns_that_are_said_to_be_are_whole(whole, wanted):
     # As much as fits into 3.5, of x rather than of y.
     highs = load_program(

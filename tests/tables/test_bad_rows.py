@@ -11,45 +11,42 @@ HEADER = "model,compute_slices,batch_size,processes,throughput_rps,latency_ms"
 GOOD = "good,7,8,1,100,80"
 
 
-@pytest.mark.parametrize(
-    ("row", "column", "problem"),
-    [
-        ("m,7,8,1,,80", "throughput_rps", "empty"),
-        ("m,7,8,1,n/a,80", "throughput_rps", "empty"),
-        ("m,7,8,1,-5,80", "throughput_rps", "is -5, below the least value 0"),
-        ("m,7,8,1,nan,80", "throughput_rps", "not a finite number"),
-        ("m,7,8,1,inf,80", "throughput_rps", "not a finite number"),
-        ("m,7,8,1,#DIV/0!,80", "throughput_rps", "not a finite number"),
-        ("m,7,8,1,1e400,80", "throughput_rps", "beyond 1e+12"),
-        ("m,7,8,1,1e13,80", "throughput_rps", "beyond 1e+12"),
-        ("m,7,8,1,1e-300,80", "throughput_rps", "below the least positive value"),
-        ("m,7,8,1,fast,80", "throughput_rps", "not a number"),
-        ("m,7,8,1,OOM,80", "throughput_rps", "not a number"),
-        ('m,7,8,1,"1,234.5",80', "throughput_rps", "thousands"),
-        ('m,7,8,1,"12,5",80', "throughput_rps", "decimal comma"),
-        ("m,7,8,1,100 req/s,80", "throughput_rps", "a number with a unit"),
-        ("m,7,8,1,1_000,80", "throughput_rps", "is '1_000', not a number"),
-        ("m,7,8,1,٣,80", "throughput_rps", "not a number"),
-        ("m,7,8,1,100,0", "latency_ms", "above 0"),
-        ("m,7,8,1,100,-1", "latency_ms", "above 0"),
-        ("m,7,8,1,100,80ms", "latency_ms", "a number with a unit"),
-        ("m,7,,1,100,80", "batch_size", "empty"),
-        ("m,7,0,1,100,80", "batch_size", "below the least value 1"),
-        ("m,7,2.5,1,100,80", "batch_size", "is 2.5, not a whole number"),
-        ("m,7,-8,1,100,80", "batch_size", "below the least value 1"),
-        ("m,7,10000000,1,100,80", "batch_size", "above the greatest value 1,000,000"),
-        ("m,7,8,0,100,80", "processes", "below the least value 1"),
-        ("m,,8,1,100,80", "compute_slices", "empty"),
-        ("m,5,8,1,100,80", "compute_slices", "not a slice of A100-80GB"),
-        ("m,big,8,1,100,80", "compute_slices", "not a slice of A100-80GB"),
-        ("m,1g.6gb,8,1,100,80", "compute_slices", "not a slice of A100-80GB"),
-        (",7,8,1,100,80", "model", "empty"),
-        ("m" * 201 + ",7,8,1,100,80", "model", "has 201 characters, more than 200"),
-        ('"m\nn",7,8,1,100,80', "model", "contains a control character"),
-        ("m,7,8,1,100,80,5", "", "has 7 cells, more than the 6 of the header"),
-        ("m,7", "batch_size", "empty"),
-    ],
-)
+@pytest.mark.parametrize(("row", "column", "problem"), [
+    ("m,7,8,1,,80", "throughput_rps", "empty"),
+    ("m,7,8,1,n/a,80", "throughput_rps", "empty"),
+    ("m,7,8,1,-5,80", "throughput_rps", "is -5, below the least value 0"),
+    ("m,7,8,1,nan,80", "throughput_rps", "not a finite number"),
+    ("m,7,8,1,inf,80", "throughput_rps", "not a finite number"),
+    ("m,7,8,1,#DIV/0!,80", "throughput_rps", "not a finite number"),
+    ("m,7,8,1,1e400,80", "throughput_rps", "beyond 1e+12"),
+    ("m,7,8,1,1e13,80", "throughput_rps", "beyond 1e+12"),
+    ("m,7,8,1,1e-300,80", "throughput_rps", "below the least positive value"),
+    ("m,7,8,1,fast,80", "throughput_rps", "not a number"),
+    ("m,7,8,1,OOM,80", "throughput_rps", "not a number"),
+    ('m,7,8,1,"1,234.5",80', "throughput_rps", "thousands"),
+    ('m,7,8,1,"12,5",80', "throughput_rps", "decimal comma"),
+    ("m,7,8,1,100 req/s,80", "throughput_rps", "a number with a unit"),
+    ("m,7,8,1,1_000,80", "throughput_rps", "is '1_000', not a number"),
+    ("m,7,8,1,٣,80", "throughput_rps", "not a number"),
+    ("m,7,8,1,100,0", "latency_ms", "above 0"),
+    ("m,7,8,1,100,-1", "latency_ms", "above 0"),
+    ("m,7,8,1,100,80ms", "latency_ms", "a number with a unit"),
+    ("m,7,,1,100,80", "batch_size", "empty"),
+    ("m,7,0,1,100,80", "batch_size", "below the least value 1"),
+    ("m,7,2.5,1,100,80", "batch_size", "is 2.5, not a whole number"),
+    ("m,7,-8,1,100,80", "batch_size", "below the least value 1"),
+    ("m,7,10000000,1,100,80", "batch_size", "above the greatest value 1,000,000"),
+    ("m,7,8,0,100,80", "processes", "below the least value 1"),
+    ("m,,8,1,100,80", "compute_slices", "empty"),
+    ("m,5,8,1,100,80", "compute_slices", "not a slice of A100-80GB"),
+    ("m,big,8,1,100,80", "compute_slices", "not a slice of A100-80GB"),
+    ("m,1g.6gb,8,1,100,80", "compute_slices", "not a slice of A100-80GB"),
+    (",7,8,1,100,80", "model", "empty"),
+    ("m" * 201 + ",7,8,1,100,80", "model", "has 201 characters, more than 200"),
+    ('"m\nn",7,8,1,100,80', "model", "contains a control character"),
+    ("m,7,8,1,100,80,5", "", "has 7 cells, more than the 6 of the header"),
+    ("m,7", "batch_size", "empty"),
+])  # fmt: skip
 def test_each_kind_is_named_and_the_good_row_survives(row, column, problem):
     text = f"{HEADER}\n{GOOD}\n{row}\n"
     with pytest.raises(InputFault) as caught:
@@ -65,13 +62,10 @@ def test_each_kind_is_named_and_the_good_row_survives(row, column, problem):
     assert any(note.startswith("1 of 2 rows were left out") for note in kept.notes)
 
 
-@pytest.mark.parametrize(
-    ("row", "column"),
-    [
-        ("m,7,8,100,guessed,,,", "basis"), ("m,7,8,100,,101,,", "low_rps"), ("m,7,8,100,,,99,", "high_rps"),
-        ("m,7,8,100,,,,-1", "memory_gib"), ("m,7,8,100,,,,nan", "memory_gib"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("row", "column"), [
+    ("m,7,8,100,guessed,,,", "basis"), ("m,7,8,100,,101,,", "low_rps"), ("m,7,8,100,,,99,", "high_rps"),
+    ("m,7,8,100,,,,-1", "memory_gib"), ("m,7,8,100,,,,nan", "memory_gib"),
+])  # fmt: skip
 def test_optional_cells_are_checked_too(row, column):
     header = "model,compute_slices,batch_size,throughput_rps,basis,low_rps,high_rps,memory_gib"
     with pytest.raises(InputFault, match=f"line 2, {column}"):

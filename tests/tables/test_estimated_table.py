@@ -136,20 +136,17 @@ def test_several_gpu_types_are_kept_apart():
         estimate_table(one, f"gpu_type,{QUERY}\nA100-80GB,m,1,1,1\n")
 
 
-@pytest.mark.parametrize(
-    ("query", "words"),
-    [
-        (
-            f"{QUERY}\nresnet,1,1,1\n",
-            "line 2, model: is 'resnet', of which no row was measured. Did you mean resnet50?",
-        ),
-        (f"{QUERY}\nbert,1,1,1\nbert,x,1,1\nbert,1,0,1\n", "2 of 3 rows"),
-        (f"{QUERY}\nbert,,1,1\n", "Give the slice"),
-        (f"{QUERY}\n", "has a header but no rows"),
-        ("model,batch_size\nbert,1\n", "compute_slices"),
-        ("model,compute_slices\nbert,1\n", "column batch_size"),
-    ],
-)
+@pytest.mark.parametrize(("query", "words"), [
+    (
+        f"{QUERY}\nresnet,1,1,1\n",
+        "line 2, model: is 'resnet', of which no row was measured. Did you mean resnet50?",
+    ),
+    (f"{QUERY}\nbert,1,1,1\nbert,x,1,1\nbert,1,0,1\n", "2 of 3 rows"),
+    (f"{QUERY}\nbert,,1,1\n", "Give the slice"),
+    (f"{QUERY}\n", "has a header but no rows"),
+    ("model,batch_size\nbert,1\n", "compute_slices"),
+    ("model,compute_slices\nbert,1\n", "column batch_size"),
+])  # fmt: skip
 def test_a_query_that_cannot_be_read_is_refused_even_when_bad_rows_may_go(query, words):
     with pytest.raises(InputFault) as caught:
         estimate_table(MEASURED, query, skip_bad=True)

@@ -88,14 +88,11 @@ def test_a_mapping_goes_before_the_guess_and_can_leave_a_column_out():
     assert left_out.profiles[0].rows[0].latency_ms == 8000
 
 
-@pytest.mark.parametrize(
-    ("mapping", "word"),
-    [
-        ({"batchsize": "bs"}, "batch_size"),
-        ({"batch_size": "size"}, "has no column 'size'. Known columns: model, compute_slices, bs"),
-        ({"model": "bs"}, "batch_size"),
-    ],
-)
+@pytest.mark.parametrize(("mapping", "word"), [
+    ({"batchsize": "bs"}, "batch_size"),
+    ({"batch_size": "size"}, "has no column 'size'. Known columns: model, compute_slices, bs"),
+    ({"model": "bs"}, "batch_size"),
+])  # fmt: skip
 def test_a_mapping_that_names_nothing_says_what_there_is(mapping, word):
     with pytest.raises(InputFault) as caught:
         read_profile_csv("model,compute_slices,bs,rps\nm,7,8,1\n", mapping=mapping)

@@ -45,20 +45,17 @@ def test_a_spreadsheet_may_name_its_delimiter(top, delimiter):
     assert sheet.records[0].line == 3
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("", "is empty"),
-        (" \r\n\t\n", "is empty"),
-        ('{"format": "torchsplit.profile"}', "looks like JSON"),
-        ("[1, 2]", "looks like JSON"),
-        ("\x89PNG\r\n\x1a\n\0\0\0", "is binary data, not text"),
-        ("just words\nand more\n", "has only one column: 'just words\\nand more"),
-        ('model,bs\na,"1\nb,2\n', "cannot be read as a row"),
-        ("model,bs\na,\ud800\n", "half a surrogate pair"),
-        ("model,bs\na," + "x" * 200_000, "cannot be read as a row"),
-    ],
-)
+@pytest.mark.parametrize(("text", "problem"), [
+    ("", "is empty"),
+    (" \r\n\t\n", "is empty"),
+    ('{"format": "torchsplit.profile"}', "looks like JSON"),
+    ("[1, 2]", "looks like JSON"),
+    ("\x89PNG\r\n\x1a\n\0\0\0", "is binary data, not text"),
+    ("just words\nand more\n", "has only one column: 'just words\\nand more"),
+    ('model,bs\na,"1\nb,2\n', "cannot be read as a row"),
+    ("model,bs\na,\ud800\n", "half a surrogate pair"),
+    ("model,bs\na," + "x" * 200_000, "cannot be read as a row"),
+])  # fmt: skip
 def test_what_is_no_table_is_said(text, problem):
     with pytest.raises(InputFault) as caught:
         read_sheet(text, "mine.csv")

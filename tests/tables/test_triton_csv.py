@@ -37,17 +37,14 @@ def said(imported: Imported, words: str) -> bool:
     return any(words in note for note in imported.notes)
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("metrics-model-inference.csv", "model_analyzer"),
-        ("metrics-model-inference-p95.csv", "model_analyzer"),
-        ("metrics-model-gpu.csv", "model_analyzer"),
-        ("metrics-request-rate.csv", "model_analyzer"),
-        ("perf_analyzer.csv", "perf_analyzer"),
-        ("perf_analyzer_verbose.csv", "perf_analyzer"),
-    ],
-)
+@pytest.mark.parametrize(("name", "kind"), [
+    ("metrics-model-inference.csv", "model_analyzer"),
+    ("metrics-model-inference-p95.csv", "model_analyzer"),
+    ("metrics-model-gpu.csv", "model_analyzer"),
+    ("metrics-request-rate.csv", "model_analyzer"),
+    ("perf_analyzer.csv", "perf_analyzer"),
+    ("perf_analyzer_verbose.csv", "perf_analyzer"),
+])  # fmt: skip
 def test_the_header_tells_the_kind(name, kind):
     assert detect(text_of(name)) == kind
 
@@ -102,13 +99,10 @@ def test_perf_analyzer_verbose_has_the_memory_of_one_gpu_in_bytes():
     assert read_perf_analyzer(both, model="m", batch_size=8).profiles[0].rows[0].memory_gib is None
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("metrics-request-rate.csv", "--concurrency-range"),
-        ("metrics-model-gpu.csv", "metrics-model-inference.csv"),
-    ],
-)
+@pytest.mark.parametrize(("name", "words"), [
+    ("metrics-request-rate.csv", "--concurrency-range"),
+    ("metrics-model-gpu.csv", "metrics-model-inference.csv"),
+])  # fmt: skip
 def test_files_that_do_not_tell_a_service_time(name, words):
     with pytest.raises(InputFault, match=words):
         read_any(text_of(name))
@@ -128,18 +122,15 @@ def test_models_measured_together_are_refused_or_left_out():
     assert points(read_model_analyzer(text, skip_bad=True)) == {("import:resnet", 1, 1): (200.0, 5.0)}
 
 
-@pytest.mark.parametrize(
-    ("column", "cell", "rule"),
-    [
-        ("Throughput (infer/sec)", "0.0", "above 0"),
-        ("p99 Latency (ms)", "", "empty"),
-        ("Concurrency", "many", "is 'many', not a number"),
-        ("Instance Group", "1:GPU + 1:CPU", "with instances on the CPU"),
-        ("Instance Group", "two", "COUNT:GPU"),
-        ("Instance Group", "0:GPU", "names 0 instances"),
-        ("Batch", "-1", "below the least value 1"),
-    ],
-)
+@pytest.mark.parametrize(("column", "cell", "rule"), [
+    ("Throughput (infer/sec)", "0.0", "above 0"),
+    ("p99 Latency (ms)", "", "empty"),
+    ("Concurrency", "many", "is 'many', not a number"),
+    ("Instance Group", "1:GPU + 1:CPU", "with instances on the CPU"),
+    ("Instance Group", "two", "COUNT:GPU"),
+    ("Instance Group", "0:GPU", "names 0 instances"),
+    ("Batch", "-1", "below the least value 1"),
+])  # fmt: skip
 def test_bad_cells_of_model_analyzer(column, cell, rule):
     header, row = text_of("metrics-model-inference.csv").splitlines()[:2]
     cells = row.split(",")

@@ -62,13 +62,10 @@ def test_the_docs_name_every_span_and_attribute():
         assert f"| `{schema.PREFIX}{name}` | {meaning} |" in text
 
 
-@pytest.mark.parametrize(
-    ("mode", "endpoint", "expected"),
-    [
-        ("", URL, None), ("off", URL, None), ("file", URL, "file"), ("on", None, "file"), ("on", URL, "otlp"),
-        (" OTLP ", URL + "/", "otlp"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("mode", "endpoint", "expected"), [
+    ("", URL, None), ("off", URL, None), ("file", URL, "file"), ("on", None, "file"), ("on", URL, "otlp"),
+    (" OTLP ", URL + "/", "otlp"),
+])  # fmt: skip
 def test_what_the_environment_asks_for(monkeypatch, tmp_path, mode, endpoint, expected):
     monkeypatch.setenv(MODE, mode)
     found = read_settings("test", tmp_path, endpoint)

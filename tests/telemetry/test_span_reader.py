@@ -59,28 +59,25 @@ def test_a_folder_is_read_whole_in_the_order_of_starts(tmp_path):
     assert [found.name for found in read_spans(tmp_path)] == ["early", "outer", "inner", "late"]
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        "{",
-        "[]",
-        "7",
-        "{}",
-        '{"resourceSpans": 3}',
-        '{"resourceSpans": [{"scopeSpans": [{"spans": [{}]}]}]}',
-        line(span(start="soon")),
-        line(span(start="5", end="4")),
-        line(span(start="5", end=10**400)),
-        line(span(start=-1)),
-        line(span(attributes=[{"key": "a", "value": {"doubleValue": 10**400}}])),
-        line(span(traceId="xyz")),
-        line(span(spanId=12)),
-        line(span(attributes=[{"key": "a", "value": {"strangeValue": 1}}])),
-        line(span(attributes=[{"key": "a", "value": {"intValue": 1, "boolValue": True}}])),
-        "[" * 100_000,
-        "\udcff\udcfe",
-    ],
-)
+@pytest.mark.parametrize("bad", [
+    "{",
+    "[]",
+    "7",
+    "{}",
+    '{"resourceSpans": 3}',
+    '{"resourceSpans": [{"scopeSpans": [{"spans": [{}]}]}]}',
+    line(span(start="soon")),
+    line(span(start="5", end="4")),
+    line(span(start="5", end=10**400)),
+    line(span(start=-1)),
+    line(span(attributes=[{"key": "a", "value": {"doubleValue": 10**400}}])),
+    line(span(traceId="xyz")),
+    line(span(spanId=12)),
+    line(span(attributes=[{"key": "a", "value": {"strangeValue": 1}}])),
+    line(span(attributes=[{"key": "a", "value": {"intValue": 1, "boolValue": True}}])),
+    "[" * 100_000,
+    "\udcff\udcfe",
+])  # fmt: skip
 def test_a_bad_line_is_named_by_its_number(tmp_path, bad):
     file = tmp_path / "spans.jsonl"
     file.write_bytes(f"{line(span())}\n\n{bad}\n".encode(errors="surrogateescape"))

@@ -207,14 +207,11 @@ def test_what_an_assertion_says_does_not_count_but_what_it_asserts_does():
     assert hash_of(asserted(4, 0), X, ids) != hash_model_architecture(one)
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (lambda x: x * torch.ones(8), lambda x: x * torch.ones(1)),
-        (lambda x: x * torch.tensor([1.0, 2.0]).repeat(4), lambda x: x * torch.tensor([1.0]).repeat(8)),
-        (lambda x: x * torch.tensor([1, 2]).repeat(4), lambda x: x * torch.tensor([1.0, 2.0]).repeat(4)),
-    ],
-)
+@pytest.mark.parametrize(("one", "other"), [
+    (lambda x: x * torch.ones(8), lambda x: x * torch.ones(1)),
+    (lambda x: x * torch.tensor([1.0, 2.0]).repeat(4), lambda x: x * torch.tensor([1.0]).repeat(8)),
+    (lambda x: x * torch.tensor([1, 2]).repeat(4), lambda x: x * torch.tensor([1.0, 2.0]).repeat(4)),
+])  # fmt: skip
 def test_shape_and_dtype_of_a_constant_count_and_its_values_do_not(one, other):
     assert hash_of(one, X) != hash_of(other, X)
     values = [lambda x, v=v: x * torch.tensor([v, 2.0]).repeat(4) for v in (1.0, 9.0)]

@@ -109,37 +109,31 @@ def test_a_file_is_executed_only_when_trusted(tmp_path):
         load_client(source)
 
 
-@pytest.mark.parametrize(
-    ("source", "said"),
-    [
-        ("bert", r"^unknown model source 'bert'. Did you mean sample:bert\?$"),
-        ("net.onnx", r"sample:NAME"),
-        ("sample:brt", r"bert"),
-        ("sample:bert@huge", r"small, large"),
-        ("missing.pt2", r"^missing\.pt2: cannot be read: no such file\."),
-        ("missing.py:Client", r"^missing\.py: cannot be read: no such file\."),
-        ("~o\0ed.py:Net", "cannot be the name of a file"),
-        ("~nobody-of-that-name/a.pt2", "'nobody-of-that-name', who is no user of this machine"),
-        ("model.py", r"model\.py:NAME"),
-        (".:Client", "sample:NAME"),
-    ],
-)
+@pytest.mark.parametrize(("source", "said"), [
+    ("bert", r"^unknown model source 'bert'. Did you mean sample:bert\?$"),
+    ("net.onnx", r"sample:NAME"),
+    ("sample:brt", r"bert"),
+    ("sample:bert@huge", r"small, large"),
+    ("missing.pt2", r"^missing\.pt2: cannot be read: no such file\."),
+    ("missing.py:Client", r"^missing\.py: cannot be read: no such file\."),
+    ("~o\0ed.py:Net", "cannot be the name of a file"),
+    ("~nobody-of-that-name/a.pt2", "'nobody-of-that-name', who is no user of this machine"),
+    ("model.py", r"model\.py:NAME"),
+    (".:Client", "sample:NAME"),
+])  # fmt: skip
 def test_a_source_of_no_known_form_names_the_forms(source, said):
     with pytest.raises(InputFault, match=said):
         trace(source, trust=True)
 
 
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        ("return x.view(2, 2, 2)", r"^mine\.py:Client: input x: .*fixed.*at mine\.py:12.*x\.shape\[0\]"),
-        (
-            "return x @ torch.ones(5, 5)",
-            r"^mine\.py:Client: forward .*: raised RuntimeError.*\(mine\.py:12\)\. Mend",
-        ),
-        ("return x, object()", r"result\[1\]: is of type object, which torch\.export does not know"),
-    ],
-)
+@pytest.mark.parametrize(("body", "said"), [
+    ("return x.view(2, 2, 2)", r"^mine\.py:Client: input x: .*fixed.*at mine\.py:12.*x\.shape\[0\]"),
+    (
+        "return x @ torch.ones(5, 5)",
+        r"^mine\.py:Client: forward .*: raised RuntimeError.*\(mine\.py:12\)\. Mend",
+    ),
+    ("return x, object()", r"result\[1\]: is of type object, which torch\.export does not know"),
+])  # fmt: skip
 def test_a_model_that_does_not_export_says_why_and_where(body, said, tmp_path):
     with pytest.raises(InputFault, match=said) as caught:
         traced_here(f"{python_file(tmp_path, body)}:Client", trust=True)
@@ -179,42 +173,35 @@ def test_a_model_that_asks_for_all_memory_is_refused(ask, tmp_path):
         trace(f"{path}:Client", trust=True, limits=Limits(memory_bytes=5 * 2**30))
 
 
-@pytest.mark.parametrize(
-    ("text", "name", "said"),
-    [
-        ("def broken(:\n    pass\n", "Client", r"^mine\.py:1: is not valid Python: "),
-        ("import nowhere_to_be_found\n", "Client", r"ModuleNotFoundError.*mine\.py:1"),
-        ("def other(): pass\n", "Client", r"^mine\.py: does not define 'Client'\. .*: other\."),
-        ("Client = 3\n", "Client", r"^mine\.py:Client: gives a value of type int, not a client"),
-        ("def Client(): return 3\n", "Client", r"type int.*get_example_inputs"),
-        ("def Client(): return 1 / 0\n", "Client", r"ZeroDivisionError.*mine\.py:1"),
-        (
-            "import torch\nClient = torch.nn.Linear(2, 2)\n",
-            "Client",
-            r"Client is an nn\.Module, not a client\. Add",
-        ),
-        (
-            "import torch\nClient = torch.nn.Linear\n",
-            "Client",
-            r"Client is an nn\.Module, not a client\. Add",
-        ),
-        (
-            "class Client:\n    def __init__(self, width): pass\n",
-            "Client",
-            r"raised TypeError.*without arguments",
-        ),
-        (
-            "class Client:\n    def get_model(self): pass\n",
-            "Client",
-            r"without get_example_inputs\(.*\) and batch_",
-        ),
-        (
-            CLIENT.replace("(1, 2)", "(0, 2)").replace("{body}", "pass"),
-            "Client",
-            r"^mine\.py:Client\.batch_sizes: is \(0, 2\), not a sequence of whole numbers",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("text", "name", "said"), [
+    ("def broken(:\n    pass\n", "Client", r"^mine\.py:1: is not valid Python: "),
+    ("import nowhere_to_be_found\n", "Client", r"ModuleNotFoundError.*mine\.py:1"),
+    ("def other(): pass\n", "Client", r"^mine\.py: does not define 'Client'\. .*: other\."),
+    ("Client = 3\n", "Client", r"^mine\.py:Client: gives a value of type int, not a client"),
+    ("def Client(): return 3\n", "Client", r"type int.*get_example_inputs"),
+    ("def Client(): return 1 / 0\n", "Client", r"ZeroDivisionError.*mine\.py:1"),
+    (
+        "import torch\nClient = torch.nn.Linear(2, 2)\n",
+        "Client",
+        r"Client is an nn\.Module, not a client\. Add",
+    ),
+    ("import torch\nClient = torch.nn.Linear\n", "Client", r"Client is an nn\.Module, not a client\. Add"),
+    (
+        "class Client:\n    def __init__(self, width): pass\n",
+        "Client",
+        r"raised TypeError.*without arguments",
+    ),
+    (
+        "class Client:\n    def get_model(self): pass\n",
+        "Client",
+        r"without get_example_inputs\(.*\) and batch_",
+    ),
+    (
+        CLIENT.replace("(1, 2)", "(0, 2)").replace("{body}", "pass"),
+        "Client",
+        r"^mine\.py:Client\.batch_sizes: is \(0, 2\), not a sequence of whole numbers",
+    ),
+])  # fmt: skip
 def test_a_file_that_gives_no_client_says_what_it_gives(text, name, said, tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(text)
@@ -222,15 +209,12 @@ def test_a_file_that_gives_no_client_says_what_it_gives(text, name, said, tmp_pa
         load_client(f"{path}:{name}", trust=True)
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"get_model": lambda: 3}, r"^get_model\(\): returns a value of type int, not an nn\.Module"),
-        ({"get_model": lambda: 1 / 0}, r"ZeroDivisionError"),
-        ({"get_example_inputs": lambda batch: torch.ones(batch)}, r"type Tensor, not a tuple.*\(x,\)"),
-        ({"get_example_inputs": lambda batch: 1 / 0}, r"ZeroDivisionError"),
-    ],
-)
+@pytest.mark.parametrize(("given", "said"), [
+    ({"get_model": lambda: 3}, r"^get_model\(\): returns a value of type int, not an nn\.Module"),
+    ({"get_model": lambda: 1 / 0}, r"ZeroDivisionError"),
+    ({"get_example_inputs": lambda batch: torch.ones(batch)}, r"type Tensor, not a tuple.*\(x,\)"),
+    ({"get_example_inputs": lambda batch: 1 / 0}, r"ZeroDivisionError"),
+])  # fmt: skip
 def test_a_client_that_breaks_its_promise_is_named(given, said):
     client = sample_models.load("diamond")
     for name, value in given.items():
@@ -264,23 +248,17 @@ def test_files_that_are_no_pt2_are_refused(tmp_path):
             trace(str(write(tmp_path / "model.pt2", content)))
 
 
-@pytest.mark.parametrize(
-    ("members", "said"),
-    [
-        ({"readme.txt": b"hello"}, r"models/NAME\.json"),
-        ({"m/data.pkl": b"x", "m/version": b"3"}, r"holds no exported program"),
-        ({"m/models/a.json": b"{}", "m/models/b.json": b"{}"}, r"holds 2 programs: a, b"),
-        ({"m/models/model.json": b"\xff\x00"}, r"is not a JSON object"),
-        ({"m/models/model.json": b"[" * 200_000}, r"is not a JSON object"),
-        ({"m/models/model.json": b"[]"}, r"is not a JSON object"),
-        ({"m/models/model.json": b"{}"}, r"export schema"),
-        (
-            {"m/models/model.json": b'{"schema_version": {"major": 99}}'},
-            r"schema_version: is 99, and version 8",
-        ),
-        ({"m/models/model.json": b'{"schema_version": {"major": 8}, "graph_module": []}'}, r"export schema"),
-    ],
-)
+@pytest.mark.parametrize(("members", "said"), [
+    ({"readme.txt": b"hello"}, r"models/NAME\.json"),
+    ({"m/data.pkl": b"x", "m/version": b"3"}, r"holds no exported program"),
+    ({"m/models/a.json": b"{}", "m/models/b.json": b"{}"}, r"holds 2 programs: a, b"),
+    ({"m/models/model.json": b"\xff\x00"}, r"is not a JSON object"),
+    ({"m/models/model.json": b"[" * 200_000}, r"is not a JSON object"),
+    ({"m/models/model.json": b"[]"}, r"is not a JSON object"),
+    ({"m/models/model.json": b"{}"}, r"export schema"),
+    ({"m/models/model.json": b'{"schema_version": {"major": 99}}'}, r"schema_version: is 99, and version 8"),
+    ({"m/models/model.json": b'{"schema_version": {"major": 8}, "graph_module": []}'}, r"export schema"),
+])  # fmt: skip
 def test_archives_without_a_program_are_refused(members, said, tmp_path):
     with pytest.raises(InputFault, match=said):
         read_file(zipped(tmp_path / "model.pt2", members))
@@ -322,18 +300,13 @@ def test_a_reading_executes_nothing_that_a_file_carries(saved, tmp_path):
     assert not trap.exists()
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda graph: graph["nodes"][3]["inputs"][0]["arg"]["as_tensor"].update(name="nowhere"),
-        lambda graph: graph["nodes"][3].pop("outputs"),
-        lambda graph: graph["tensor_values"]["x"].update(sizes=7),
-        lambda graph: graph["tensor_values"]["x"]["sizes"].append({"as_expr": {"expr_str": "(" * 3000}}),
-        lambda graph: graph["tensor_values"]["x"]["sizes"].append(
-            {"as_expr": {"expr_str": "1+" * 3000 + "1"}}
-        ),
-    ],
-)
+@pytest.mark.parametrize("change", [
+    lambda graph: graph["nodes"][3]["inputs"][0]["arg"]["as_tensor"].update(name="nowhere"),
+    lambda graph: graph["nodes"][3].pop("outputs"),
+    lambda graph: graph["tensor_values"]["x"].update(sizes=7),
+    lambda graph: graph["tensor_values"]["x"]["sizes"].append({"as_expr": {"expr_str": "(" * 3000}}),
+    lambda graph: graph["tensor_values"]["x"]["sizes"].append({"as_expr": {"expr_str": "1+" * 3000 + "1"}}),
+])  # fmt: skip
 def test_a_damaged_program_is_one_fault(change, saved, tmp_path):
     with pytest.raises(InputFault):
         read_file(altered(saved, tmp_path, lambda program: change(program["graph_module"]["graph"])))

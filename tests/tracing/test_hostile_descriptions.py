@@ -34,28 +34,25 @@ def reads(program: dict[str, Any], place: int, name: str) -> None:
     nodes_of(program)[place]["inputs"][0]["arg"] = {"as_tensor": {"name": name}}
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda p: reads(p, 0, "linear_4"), "which no node before it makes"),
-        (lambda p: reads(p, 1, "relu"), "which no node before it makes"),
-        (lambda p: reads(p, 1, "nowhere"), "which no node before it makes"),
-        (lambda p: p["graph_module"]["graph"]["outputs"].append({"as_tensor": {"name": "no"}}), "reads 'no'"),
-        (lambda p: nodes_of(p).append(nodes_of(p)[0]), "have the id 'linear' twice"),
-        (lambda p: sizes_of(p).append({"as_int": 10**400}), "64 bits"),
-        (lambda p: sizes_of(p).append({"as_int": -1}), "64 bits"),
-        (lambda p: sizes_of(p).append({"as_int": True}), "64 bits"),
-        (lambda p: sizes_of(p).append({"as_int": 2.5}), "64 bits"),
-        (lambda p: sizes_of(p).extend([{"as_int": 2**40}] * 9), "whole number"),
-        (lambda p: sizes_of(p).append({"as_expr": {"expr_str": "9**9**9**9**9**9", "hint": None}}), "short"),
-        (lambda p: sizes_of(p).append({"as_expr": {"expr_str": "1+" * 900 + "1", "hint": None}}), "size"),
-        (lambda p: sizes_of(p).append({"as_expr": {"expr_str": "9" * 3000, "hint": None}}), "whole number"),
-        (lambda p: nodes_of(p)[0].update(name="n" * 201), "201 characters, more than 200"),
-        (lambda p: nodes_of(p)[0]["metadata"].update(nn_module_stack="a,[" + "[" * 10**6 + ",c"), "too long"),
-        (lambda p: nodes_of(p)[0]["metadata"].update(stack_trace=["x"]), "schema"),
-        (lambda p: nodes_of(p)[0].update(target="half \ud800"), "surrogate"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("change", "said"), [
+    (lambda p: reads(p, 0, "linear_4"), "which no node before it makes"),
+    (lambda p: reads(p, 1, "relu"), "which no node before it makes"),
+    (lambda p: reads(p, 1, "nowhere"), "which no node before it makes"),
+    (lambda p: p["graph_module"]["graph"]["outputs"].append({"as_tensor": {"name": "no"}}), "reads 'no'"),
+    (lambda p: nodes_of(p).append(nodes_of(p)[0]), "have the id 'linear' twice"),
+    (lambda p: sizes_of(p).append({"as_int": 10**400}), "64 bits"),
+    (lambda p: sizes_of(p).append({"as_int": -1}), "64 bits"),
+    (lambda p: sizes_of(p).append({"as_int": True}), "64 bits"),
+    (lambda p: sizes_of(p).append({"as_int": 2.5}), "64 bits"),
+    (lambda p: sizes_of(p).extend([{"as_int": 2**40}] * 9), "whole number"),
+    (lambda p: sizes_of(p).append({"as_expr": {"expr_str": "9**9**9**9**9**9", "hint": None}}), "short"),
+    (lambda p: sizes_of(p).append({"as_expr": {"expr_str": "1+" * 900 + "1", "hint": None}}), "size"),
+    (lambda p: sizes_of(p).append({"as_expr": {"expr_str": "9" * 3000, "hint": None}}), "whole number"),
+    (lambda p: nodes_of(p)[0].update(name="n" * 201), "201 characters, more than 200"),
+    (lambda p: nodes_of(p)[0]["metadata"].update(nn_module_stack="a,[" + "[" * 10**6 + ",c"), "too long"),
+    (lambda p: nodes_of(p)[0]["metadata"].update(stack_trace=["x"]), "schema"),
+    (lambda p: nodes_of(p)[0].update(target="half \ud800"), "surrogate"),
+])  # fmt: skip
 def test_what_no_graph_can_have_is_refused(change, said, saved, tmp_path):
     with pytest.raises(InputFault, match=said) as caught:
         read_file(altered(saved, tmp_path, change))
@@ -75,27 +72,24 @@ def deep(levels: int) -> Any:
     return value
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"as_int": 2**64}, "64 bits"),
-        ({"as_int": True}, "64 bits"),
-        ({"as_int": 2.5}, "64 bits"),
-        ({"as_float": "much"}, "schema"),
-        ({"as_float": 10**400}, "64 bits"),
-        ({"as_bool": 1}, "true or false"),
-        ({"as_string": 3}, "a text is expected"),
-        ({"as_string": "half \ud800"}, "surrogate"),
-        ({"as_ints": 3}, "a list is expected"),
-        ({"as_ints": [1, "x"]}, "64 bits"),
-        ({"as_scalar_type": "x"}, "64 bits"),
-        ({"as_device": {}}, "schema"),
-        ({"as_complex": {"real": 1.0}}, "schema"),
-        ({"as_int": 1, "as_bool": True}, "schema"),
-        ({}, "schema"),
-        (3, "schema"),
-    ],
-)
+@pytest.mark.parametrize(("given", "said"), [
+    ({"as_int": 2**64}, "64 bits"),
+    ({"as_int": True}, "64 bits"),
+    ({"as_int": 2.5}, "64 bits"),
+    ({"as_float": "much"}, "schema"),
+    ({"as_float": 10**400}, "64 bits"),
+    ({"as_bool": 1}, "true or false"),
+    ({"as_string": 3}, "a text is expected"),
+    ({"as_string": "half \ud800"}, "surrogate"),
+    ({"as_ints": 3}, "a list is expected"),
+    ({"as_ints": [1, "x"]}, "64 bits"),
+    ({"as_scalar_type": "x"}, "64 bits"),
+    ({"as_device": {}}, "schema"),
+    ({"as_complex": {"real": 1.0}}, "schema"),
+    ({"as_int": 1, "as_bool": True}, "schema"),
+    ({}, "schema"),
+    (3, "schema"),
+])  # fmt: skip
 def test_an_argument_that_breaks_the_schema_is_refused(given, said, saved, tmp_path):
     with pytest.raises(InputFault, match=said) as caught:
         read_file(altered(saved, tmp_path, lambda p: called(p, given)))

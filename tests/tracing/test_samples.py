@@ -211,17 +211,14 @@ TORCH_FRAME = (
 )
 
 
-@pytest.mark.parametrize(
-    ("stack_trace", "found"),
-    [
-        ("", ("", "")),
-        (TORCH_FRAME, ("", "")),
-        (f'File "/m/net.py", line 7, in f\n    self.a(x)  \n{TORCH_FRAME}', ("net.py:7", "self.a(x)")),
-        (f'File "/m/net.py", line 7, in forward\n{TORCH_FRAME}', ("net.py:7", "")),
-        ('File "/m/net.py", line 7, in forward', ("net.py:7", "")),
-        ('File "/m/a.py", line 1, in f\n    a()\n  File "C:\\m\\b.py", line 2, in g\n    b()', ("b.py:2", "b()")),
-        (f'File "/m/net.py", line 7, in f\n    {"y" * 300}', ("net.py:7", "y" * 200)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("stack_trace", "found"), [
+    ("", ("", "")),
+    (TORCH_FRAME, ("", "")),
+    (f'File "/m/net.py", line 7, in f\n    self.a(x)  \n{TORCH_FRAME}', ("net.py:7", "self.a(x)")),
+    (f'File "/m/net.py", line 7, in forward\n{TORCH_FRAME}', ("net.py:7", "")),
+    ('File "/m/net.py", line 7, in forward', ("net.py:7", "")),
+    ('File "/m/a.py", line 1, in f\n    a()\n  File "C:\\m\\b.py", line 2, in g\n    b()', ("b.py:2", "b()")),
+    (f'File "/m/net.py", line 7, in f\n    {"y" * 300}', ("net.py:7", "y" * 200)),
+])  # fmt: skip
 def test_the_code_of_a_node_is_the_text_under_its_innermost_frame(stack_trace, found):
     assert source_and_code(stack_trace) == found

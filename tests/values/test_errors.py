@@ -30,13 +30,10 @@ def test_a_cause_that_was_left_out_is_not_told_and_a_ring_of_causes_ends():
     assert last_cause(one) is other
 
 
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        (FileNotFoundError(2, "No such file or directory"), "no such file"),
-        (PermissionError(13, "Permission denied"), "permission denied"),
-        (OSError("closed"), "closed"),
-    ],
-)
+@pytest.mark.parametrize(("error", "reason"), [
+    (FileNotFoundError(2, "No such file or directory"), "no such file"),
+    (PermissionError(13, "Permission denied"), "permission denied"),
+    (OSError("closed"), "closed"),
+])  # fmt: skip
 def test_a_refusal_of_the_system_is_a_clause(error, reason):
     assert system_reason(error) == reason

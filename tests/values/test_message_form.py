@@ -44,17 +44,14 @@ def test_every_message_says_what_is_wrong_and_then_the_remedy():
     assert not faults, "\n".join(faults)
 
 
-@pytest.mark.parametrize(
-    ("problem", "remedy"),
-    [
-        ("it is a name of the catalogue", "Choose one."),
-        ("a request has at least one model", "Add one."),
-        ("the file must be text", "Check the path."),
-        ("is -3.", "Give 0 or more."),
-        ("is -3", "0 or more"),
-        ("is -3", "give 0."),
-    ],
-)
+@pytest.mark.parametrize(("problem", "remedy"), [
+    ("it is a name of the catalogue", "Choose one."),
+    ("a request has at least one model", "Add one."),
+    ("the file must be text", "Check the path."),
+    ("is -3.", "Give 0 or more."),
+    ("is -3", "0 or more"),
+    ("is -3", "give 0."),
+])  # fmt: skip
 def test_a_message_of_another_form_is_found(problem, remedy):
     assert complaint(Made("here.py:1", "demand_rps", problem, remedy, 3))
 
@@ -82,15 +79,12 @@ def test_a_fault_crosses_processes_whole():
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "told"),
-    [
-        ("plna", "Did you mean plan?"),
-        ("PLAN", "Did you mean plan?"),
-        ("pro", "Did you mean profile?"),
-        ("xyzzy", "Known commands: plan, profile, partition."),
-    ],
-)
+@pytest.mark.parametrize(("name", "told"), [
+    ("plna", "Did you mean plan?"),
+    ("PLAN", "Did you mean plan?"),
+    ("pro", "Did you mean profile?"),
+    ("xyzzy", "Known commands: plan, profile, partition."),
+])  # fmt: skip
 def test_the_nearest_name_is_offered(name, told):
     assert suggestion(name, ["plan", "profile", "partition"], "commands") == told
     assert suggestion(name, [], "commands") == "There are no commands."

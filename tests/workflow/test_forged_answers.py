@@ -70,24 +70,21 @@ def test_a_forged_result_is_one_message(asked, forged, tmp_path):
     assert not (tmp_path / "parts").exists()
 
 
-@pytest.mark.parametrize(
-    ("part", "word"),
-    [
-        (b'"forged"', "no attribute"),
-        (b'{"graph": []}', "has not the form expected"),
-        (
-            b'{"graph": {"format": "torchsplit.graph", "version": 1, "nodes": [{}]}}',
-            r"nodes\[0\]\.kind: is missing",
-        ),
-        (b'{"batch_sizes": ["1"]}', "0: Input should be a valid integer"),
-        (b'{"environment": {"torch": [1]}}', "environment|torch"),
-        (b'{"begin": "batch"}', "valid list"),
-        (b'{"batch": {"batch_size": 1, "mean_ms": 0}}', "Input should be greater than 0|Field required"),
-        (b'{"nodes": {"batch_size": 1, "runs_ms": [], "items": []}}', "runs_ms"),
-        (b'{"failure": {"kind": "batch", "batch_size": 1, "reason": "x", "message": ""}}', "reason"),
-        (b'{"figures": 1}', "'figures' is missing or unknown"),
-    ],
-)
+@pytest.mark.parametrize(("part", "word"), [
+    (b'"forged"', "no attribute"),
+    (b'{"graph": []}', "has not the form expected"),
+    (
+        b'{"graph": {"format": "torchsplit.graph", "version": 1, "nodes": [{}]}}',
+        r"nodes\[0\]\.kind: is missing",
+    ),
+    (b'{"batch_sizes": ["1"]}', "0: Input should be a valid integer"),
+    (b'{"environment": {"torch": [1]}}', "environment|torch"),
+    (b'{"begin": "batch"}', "valid list"),
+    (b'{"batch": {"batch_size": 1, "mean_ms": 0}}', "Input should be greater than 0|Field required"),
+    (b'{"nodes": {"batch_size": 1, "runs_ms": [], "items": []}}', "runs_ms"),
+    (b'{"failure": {"kind": "batch", "batch_size": 1, "reason": "x", "message": ""}}', "reason"),
+    (b'{"figures": 1}', "'figures' is missing or unknown"),
+])  # fmt: skip
 def test_a_forged_point_of_a_profile_is_one_message(part, word, tmp_path):
     source = source_of(tmp_path, b'{"part": ' + part + b"}\n")
     with pytest.raises(InputFault, match=word) as told:

@@ -80,14 +80,11 @@ def test_the_grid_is_measured_at_every_length(source, tmp_path):
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize(
-    ("name", "length", "said"),
-    [
-        ("Plain", 8, "Give the client sequence_lengths, for example"),
-        ("Client", 16, "Choose one of 8, 600."),
-        ("Client", 0, "0 is no whole number from 1"),
-    ],
-)
+@pytest.mark.parametrize(("name", "length", "said"), [
+    ("Plain", 8, "Give the client sequence_lengths, for example"),
+    ("Client", 16, "Choose one of 8, 600."),
+    ("Client", 0, "0 is no whole number from 1"),
+])  # fmt: skip
 def test_a_length_that_the_client_does_not_offer_is_refused(source, name, length, said):
     with pytest.raises(InputFault, match=said):
         profile_lengths(f"{source}:{name}", (length,), device="cpu", trust=True, settings=QUICK)

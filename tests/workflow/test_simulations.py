@@ -122,22 +122,16 @@ def test_a_whole_gpu_is_named_so():
     assert workflow.simulate(replace(made, requests_per_model=100)).models[0].capacity_rps == 100.0
 
 
-@pytest.mark.parametrize(
-    ("plan", "match"),
-    [
-        (plan_of((), status="infeasible"), "has no slices to simulate"),
-        (
-            plan_of((PlannedSlice("1g.10gb", 0, (tenant("other", "whole", "whole", 1),)),)),
-            "runs other / whole",
-        ),
-        (plan_of((PlannedSlice("1g.10gb", 0, (tenant("bert", "cut", "whole", 1),)),)), "runs bert / cut"),
-        (
-            plan_of((PlannedSlice("1g.10gb", 0, (tenant("bert", "whole", "whole", 2),)),)),
-            "has no throughput for that",
-        ),
-        (plan_of((PlannedSlice("1g.10gb", 0, (tenant("ocr", "cut", "a", 4),)),)), "no instance of b"),
-    ],
-)
+@pytest.mark.parametrize(("plan", "match"), [
+    (plan_of((), status="infeasible"), "has no slices to simulate"),
+    (plan_of((PlannedSlice("1g.10gb", 0, (tenant("other", "whole", "whole", 1),)),)), "runs other / whole"),
+    (plan_of((PlannedSlice("1g.10gb", 0, (tenant("bert", "cut", "whole", 1),)),)), "runs bert / cut"),
+    (
+        plan_of((PlannedSlice("1g.10gb", 0, (tenant("bert", "whole", "whole", 2),)),)),
+        "has no throughput for that",
+    ),
+    (plan_of((PlannedSlice("1g.10gb", 0, (tenant("ocr", "cut", "a", 4),)),)), "no instance of b"),
+])  # fmt: skip
 def test_a_plan_of_another_request_is_one_message(plan, match):
     with pytest.raises(InputFault, match=match):
         workflow.simulation_request(plan, REQUEST)

@@ -168,22 +168,19 @@ def archive(manifest: object, **files: str) -> bytes:
 HEAD = {"format": "torchsplit.workspace", "version": 1, "name": "w"}
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"noise" * 1000,
-        archive([]),
-        archive(HEAD),
-        archive(HEAD | {"results": [{"kind": "secret", "name": "a", "file": "x"}]}, x="{}"),
-        archive(HEAD | {"results": [{"kind": "plan", "name": "a", "file": "missing"}]}),
-        archive(
-            HEAD | {"results": [{"kind": "plan", "name": "a", "file": "x"}]},
-            x='{"format": "torchsplit.plan"}',
-        ),
-        archive(HEAD | {"version": 2, "results": []}),
-    ],
-)
+@pytest.mark.parametrize("data", [
+    b"",
+    b"noise" * 1000,
+    archive([]),
+    archive(HEAD),
+    archive(HEAD | {"results": [{"kind": "secret", "name": "a", "file": "x"}]}, x="{}"),
+    archive(HEAD | {"results": [{"kind": "plan", "name": "a", "file": "missing"}]}),
+    archive(
+        HEAD | {"results": [{"kind": "plan", "name": "a", "file": "x"}]},
+        x='{"format": "torchsplit.plan"}',
+    ),
+    archive(HEAD | {"version": 2, "results": []}),
+])  # fmt: skip
 def test_a_bad_archive_is_refused_and_leaves_nothing(store, data):
     with pytest.raises(InputFault):
         import_workspace(store, data)

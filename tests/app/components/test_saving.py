@@ -30,15 +30,12 @@ def test_a_table_goes_to_the_clipboard_between_tabs_unless_it_is_large(monkeypat
     assert len(mounted) == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "file"),
-    [
-        ("sample:fastpitch@large", "sample-fastpitch@large"),
-        ("nodes/a b\\c", "nodes-a-b-c"),
-        ("../..", "file"),
-        ("\n", "file"),
-        ("Modèle 7", "Modèle-7"),
-    ],
-)
+@pytest.mark.parametrize(("name", "file"), [
+    ("sample:fastpitch@large", "sample-fastpitch@large"),
+    ("nodes/a b\\c", "nodes-a-b-c"),
+    ("../..", "file"),
+    ("\n", "file"),
+    ("Modèle 7", "Modèle-7"),
+])  # fmt: skip
 def test_names_of_files_are_the_same_everywhere(name, file):
     assert file_name(name) == file

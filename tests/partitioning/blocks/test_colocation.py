@@ -51,13 +51,10 @@ def test_a_graph_without_writes_has_the_groups_of_its_units_alone():
     }
 
 
-@pytest.mark.parametrize(
-    ("target", "writes"),
-    [
-        ("aten.add_.Tensor", True), ("aten.__iand__.Tensor", True), ("aten.__and__.Tensor", False),
-        ("aten._index_put_impl_.default", True), ("aten.add.Tensor", False), ("_operator.getitem", False),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("target", "writes"), [
+    ("aten.add_.Tensor", True), ("aten.__iand__.Tensor", True), ("aten.__and__.Tensor", False),
+    ("aten._index_put_impl_.default", True), ("aten.add.Tensor", False), ("_operator.getitem", False),
+])  # fmt: skip
 def test_names_that_write(target, writes):
     assert writes_in_place(GraphNode("n", "op", target=target, inputs=("x",))) is writes
 

@@ -33,20 +33,17 @@ def graph(shape: Shape, output_bytes: int, *, inputs: Shape = ("s0", 3)) -> Torc
 STAGES = (("x", "made"), ("read",))
 
 
-@pytest.mark.parametrize(
-    ("shape", "traced", "expected"),
-    [
-        (("s0", 5), 40, (0, 20)),
-        ((7,), 28, (28, 0)),
-        (("s0 + 3", 2), 40, (24, 8)),
-        (("Max(s0, 32)", 1), 128, (128 - 2 * 384 / 126, 384 / 126)),  # as at 128
-        (("s0", "s0"), 16, (0, 8)),  # faster than in proportion: right at the traced batch
-        (("s0", "s1"), 2 * 9 * 4, (0, 36)),  # a length that the trace had as 9
-        (("u0", 4), 2 * 4 * 4, (0, 16)),  # only the data decide: follows the batch
-        (None, 48, (0, 24)),  # several tensors together
-        (("Where(s0)", 2), 16, (0, 8)),  # no arithmetic: everything follows the batch
-    ],
-)
+@pytest.mark.parametrize(("shape", "traced", "expected"), [
+    (("s0", 5), 40, (0, 20)),
+    ((7,), 28, (28, 0)),
+    (("s0 + 3", 2), 40, (24, 8)),
+    (("Max(s0, 32)", 1), 128, (128 - 2 * 384 / 126, 384 / 126)),  # as at 128
+    (("s0", "s0"), 16, (0, 8)),  # faster than in proportion: right at the traced batch
+    (("s0", "s1"), 2 * 9 * 4, (0, 36)),  # a length that the trace had as 9
+    (("u0", 4), 2 * 4 * 4, (0, 16)),  # only the data decide: follows the batch
+    (None, 48, (0, 24)),  # several tensors together
+    (("Where(s0)", 2), 16, (0, 8)),  # no arithmetic: everything follows the batch
+])  # fmt: skip
 def test_by_hand(shape, traced, expected):
     (fixed,), (each,) = CutSizes(graph(shape, traced)).split(STAGES)
     assert (fixed, each) == pytest.approx(expected)

@@ -65,28 +65,25 @@ def told(**changes: Any) -> Change:
     return lambda curve: replace(curve, **changes)
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (on(0, throughput=1.0), "point 0: its throughput is"),
-        (on(0, latency_s=1.0, latency_bound_s=1.0), "point 0: a pass takes"),
-        (on(0, links=(), segments=()), "point 0: status feasible without segments"),
-        (on(0, latency_bound_s=9.0), "below its bound"),
-        (on(0, latency_bound_s=0.0), "is told proven True"),
-        (on(-1, proven=False), "is told proven False"),
-        (lambda curve: replace(curve, points=curve.points[::-1]), "out of order"),
-        (lambda curve: replace(curve, points=(curve.points[0], *curve.points)), "out of order"),
-        (told(throughput_bound=1.0), "is below the throughput"),
-        (told(throughput_bound=None), "status optimal"),
-        (told(throughput_bound=1e9), "status optimal"),
-        (told(status="feasible"), "status feasible, though its points are proven"),
-        (told(status="timeout"), "status timeout with"),
-        (told(status="infeasible", points=()), "infeasible with a bound"),
-        (told(points=()), "with 0 points"),
-        (told(units="seed_literal"), "its units are"),
-        (told(basis="measured"), "its basis is measured"),
-    ],
-)
+@pytest.mark.parametrize(("change", "said"), [
+    (on(0, throughput=1.0), "point 0: its throughput is"),
+    (on(0, latency_s=1.0, latency_bound_s=1.0), "point 0: a pass takes"),
+    (on(0, links=(), segments=()), "point 0: status feasible without segments"),
+    (on(0, latency_bound_s=9.0), "below its bound"),
+    (on(0, latency_bound_s=0.0), "is told proven True"),
+    (on(-1, proven=False), "is told proven False"),
+    (lambda curve: replace(curve, points=curve.points[::-1]), "out of order"),
+    (lambda curve: replace(curve, points=(curve.points[0], *curve.points)), "out of order"),
+    (told(throughput_bound=1.0), "is below the throughput"),
+    (told(throughput_bound=None), "status optimal"),
+    (told(throughput_bound=1e9), "status optimal"),
+    (told(status="feasible"), "status feasible, though its points are proven"),
+    (told(status="timeout"), "status timeout with"),
+    (told(status="infeasible", points=()), "infeasible with a bound"),
+    (told(points=()), "with 0 points"),
+    (told(units="seed_literal"), "its units are"),
+    (told(basis="measured"), "its basis is measured"),
+])  # fmt: skip
 def test_a_lie_is_found(curve, change, said):
     assert not list(frontier_violations(REQUEST, curve))
     lie = change(curve)

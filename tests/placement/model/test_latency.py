@@ -30,15 +30,12 @@ def roofline(phase: Literal["prefill", "decode"]) -> PlacementRequest:
     return tiny(1, throughput=RooflineThroughput(phase, gpus=PEAKS))
 
 
-@pytest.mark.parametrize(
-    ("request_", "tokens"),
-    [
-        # 16 sequences of 2,048 tokens: a pass makes all of them, in decode one a sequence.
-        (tiny(1), 32_768),
-        (roofline("prefill"), 32_768),
-        (roofline("decode"), 16),
-    ],
-)
+@pytest.mark.parametrize(("request_", "tokens"), [
+    # 16 sequences of 2,048 tokens: a pass makes all of them, in decode one a sequence.
+    (tiny(1), 32_768),
+    (roofline("prefill"), 32_768),
+    (roofline("decode"), 16),
+])  # fmt: skip
 def test_every_segment_and_link_takes_its_time_once(request_, tokens):
     assert tokens_per_pass(request_) == tokens
     link = PlacedLink(0, 1, 1000.0)

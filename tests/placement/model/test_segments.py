@@ -65,18 +65,15 @@ def test_parts_within_a_limit_are_those_whose_time_is(speed, limit):
             assert inside == (time < limit), (part, time)
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "caps"),
-    [
-        (UPHILL, LinearSpeed(COEFFICIENTS["T4"], 2048), (16.0, 16.0)),
-        (UPHILL, LinearSpeed(COEFFICIENTS["T4"], 2048), (9.0, 16.0)),
-        (UPHILL, OVERLOADED, (16.0, 16.0)),
-        (OVERLOADED, OVERLOADED, (16.0, 16.0)),
-        (JAGGED, UPHILL, (16.0, 0.3)),
-        (JAGGED, JAGGED, (16.0, 16.0)),
-        (JAGGED, OVERLOADED, (16.0, 7.5)),
-    ],
-)
+@pytest.mark.parametrize(("one", "other", "caps"), [
+    (UPHILL, LinearSpeed(COEFFICIENTS["T4"], 2048), (16.0, 16.0)),
+    (UPHILL, LinearSpeed(COEFFICIENTS["T4"], 2048), (9.0, 16.0)),
+    (UPHILL, OVERLOADED, (16.0, 16.0)),
+    (OVERLOADED, OVERLOADED, (16.0, 16.0)),
+    (JAGGED, UPHILL, (16.0, 0.3)),
+    (JAGGED, JAGGED, (16.0, 16.0)),
+    (JAGGED, OVERLOADED, (16.0, 7.5)),
+])  # fmt: skip
 @pytest.mark.parametrize("batch", [4.0, 9.0, 16.0])
 def test_two_parts_equal_a_fine_grid(one, other, caps, batch):
     parts = proportional_parts((one, other), caps, batch, 3)

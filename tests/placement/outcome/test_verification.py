@@ -54,30 +54,27 @@ def test_a_pipeline_of_several_segments_is_sound(sound):
     assert faults(REQUEST, sound) == ""
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (on(0, start_layer=2), "has layers 2 to"),
-        (on(-1, end_layer=7), "ends with layer 7 of 6"),
-        (on(0, gpu_ids=(0, 9)), "a GPU that is not in the fleet"),
-        (on(0, gpu_ids=(1, 0)), "in the order of the fleet"),
-        (on(0, gpu_ids=()), "has 0 GPUs"),
-        (on(0, throughput=999.0), "its throughput is"),
-        (on(0, batch_per_gpu=(8.0, 8.0)), "as its split wants it"),
-        (on(0, memory_gib=()), "memory of every GPU"),
-        (on(0, memory_gib=(1.0,)), "GiB, not 1.0"),
-        (told(links=()), "do not join the segments"),
-        (told(throughput=1.0), "its throughput is"),
-        (told(bound=1.0), "below its throughput"),
-        (told(gap=0.5), "is not that of its bound"),
-        (told(gap=None), "no bound and gap"),
-        (told(units="seed_literal"), "its units are"),
-        (told(basis="measured"), "its basis is measured, though its speeds are linear"),
-        (told(segments=(), links=()), "without segments"),
-        (told(status="timeout"), "with a placement"),
-        (told(status="infeasible"), "with a placement"),
-    ],
-)
+@pytest.mark.parametrize(("change", "said"), [
+    (on(0, start_layer=2), "has layers 2 to"),
+    (on(-1, end_layer=7), "ends with layer 7 of 6"),
+    (on(0, gpu_ids=(0, 9)), "a GPU that is not in the fleet"),
+    (on(0, gpu_ids=(1, 0)), "in the order of the fleet"),
+    (on(0, gpu_ids=()), "has 0 GPUs"),
+    (on(0, throughput=999.0), "its throughput is"),
+    (on(0, batch_per_gpu=(8.0, 8.0)), "as its split wants it"),
+    (on(0, memory_gib=()), "memory of every GPU"),
+    (on(0, memory_gib=(1.0,)), "GiB, not 1.0"),
+    (told(links=()), "do not join the segments"),
+    (told(throughput=1.0), "its throughput is"),
+    (told(bound=1.0), "below its throughput"),
+    (told(gap=0.5), "is not that of its bound"),
+    (told(gap=None), "no bound and gap"),
+    (told(units="seed_literal"), "its units are"),
+    (told(basis="measured"), "its basis is measured, though its speeds are linear"),
+    (told(segments=(), links=()), "without segments"),
+    (told(status="timeout"), "with a placement"),
+    (told(status="infeasible"), "with a placement"),
+])  # fmt: skip
 def test_a_lie_is_found(sound, change, said):
     assert said in faults(REQUEST, change(sound))
 

@@ -81,23 +81,20 @@ def test_pipelines_of_several_segments_are_sound():
     assert any(len(one.segments) > 1 for one in outcome.replicas)
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (twice, "pipeline 1 has a GPU of an earlier pipeline"),
-        (turned, "the fastest first"),
-        (told(throughput=1.0), "its throughput is 710.27"),
-        (told(bound=700.0), "below its throughput"),
-        (told(gap=0.5), "is not that of its bound"),
-        (told(latency_s=1.0), "not the longest"),
-        (told(segments=()), "without segments"),
-        (told(replicas=()), "it has 0 pipelines"),
-        (on(0, throughput=218.0), "pipeline 0: its throughput is"),
-        (on(1, latency_s=1.0), "pipeline 1: a pass takes"),
-        (on(1, segments=()), "pipeline 1: it ends with layer 0 of 4"),
-        (told(status="infeasible", segments=(), links=(), message="none"), "with a placement"),
-    ],
-)
+@pytest.mark.parametrize(("change", "said"), [
+    (twice, "pipeline 1 has a GPU of an earlier pipeline"),
+    (turned, "the fastest first"),
+    (told(throughput=1.0), "its throughput is 710.27"),
+    (told(bound=700.0), "below its throughput"),
+    (told(gap=0.5), "is not that of its bound"),
+    (told(latency_s=1.0), "not the longest"),
+    (told(segments=()), "without segments"),
+    (told(replicas=()), "it has 0 pipelines"),
+    (on(0, throughput=218.0), "pipeline 0: its throughput is"),
+    (on(1, latency_s=1.0), "pipeline 1: a pass takes"),
+    (on(1, segments=()), "pipeline 1: it ends with layer 0 of 4"),
+    (told(status="infeasible", segments=(), links=(), message="none"), "with a placement"),
+])  # fmt: skip
 def test_a_lie_is_found(sound, change, said):
     assert said in "\n".join(violations(ALONE, change(sound)))
 

@@ -58,17 +58,14 @@ def test_experts_weigh_all_and_work_in_part():
     assert found.ffn_size == 32 and found.active_layer_weight_gib == active * 4 / 2**30
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"model_type": "gpt2"}, "here: model_type: 'gpt2' is none of llama"),
-        ({"hidden_size": None}, "here: hidden_size: is missing"),
-        ({"hidden_size": "8"}, "here: hidden_size: is '8', not a whole number"),
-        ({"torch_dtype": "int4"}, "here: torch_dtype: 'int4'"),
-        ({"torch_dtype": [1]}, r"here: torch_dtype: \[1\] is none of"),
-        ({"quantization_config": {"bits": 4}}, "quantization_config: weights are quantized"),
-    ],
-)
+@pytest.mark.parametrize(("change", "said"), [
+    ({"model_type": "gpt2"}, "here: model_type: 'gpt2' is none of llama"),
+    ({"hidden_size": None}, "here: hidden_size: is missing"),
+    ({"hidden_size": "8"}, "here: hidden_size: is '8', not a whole number"),
+    ({"torch_dtype": "int4"}, "here: torch_dtype: 'int4'"),
+    ({"torch_dtype": [1]}, r"here: torch_dtype: \[1\] is none of"),
+    ({"quantization_config": {"bits": 4}}, "quantization_config: weights are quantized"),
+])  # fmt: skip
 def test_a_config_of_another_kind_is_refused(change, said):
     with pytest.raises(InputFault, match=said):
         read_config(json.dumps(SMALL | change), "here", sequence_length=10, batch_size=3)

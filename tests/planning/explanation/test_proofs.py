@@ -133,29 +133,26 @@ def check(
 # What can be said of plans that are not proven
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "eases", "effect", "level", "exact"),
-    [
-        (Levels((1.0, 2.0), 2), Levels((1.0, 2.0), 2), True, "same", None, True),
-        (Levels((1.0, 2.0), 2), Levels((1.0, 3.0), 2), True, "better", 1, True),
-        (Levels((1.0, 2.0), 2), Levels((1.0, 3.0), 1, 4.0), True, "better", 1, False),
-        (Levels((1.0, 2.0), 2), Levels((1.0, 2.0), 1, 4.0), True, "open", 1, False),
-        (Levels((1.0, 2.0), 0, 1.5), Levels((1.2, 9.0), 2), True, "open", 0, False),
-        (Levels((1.0, 2.0), 0, 1.5), Levels((1.6, 2.0), 0, 9.0), True, "better", 0, False),
-        # A bound of the easier request is one of the harder: the plan is proven with it.
-        (Levels((1.0, 2.0), 0, 1.5), Levels((1.0, 2.0), 2), True, "same", None, True),
-        (Levels((1.0, 2.0), 2), Levels((0.5, 9.0), 0, 0.9), False, "worse", 0, False),
-        (Levels((1.0, 2.0), 2), Levels((0.5, 9.0), 1), False, "worse", 0, True),
-        (Levels((1.0, 2.0), 2), Levels((0.5, 9.0), 0, None), False, "open", 0, False),
-        (Levels((1.0, 2.0), 2), Levels((1.0, 2.0), 0, None), False, "same", None, True),
-        (Levels((1.0, 2.0), 2), Levels((1.0,), 1), True, "open", 1, False),
-        (Levels((1.0, 2.0), 2), Levels((1.0,), 1), False, "open", 1, False),
-        (Levels((1.0, 2.0), 2), NO_PLAN, False, "infeasible", 0, True),
-        # A worse answer to an easier request is a fault of the solver: the plan itself stands.
-        (Levels((1.0, 2.0), 2), Levels((0.5, 2.0), 2), True, "open", 0, False),
-        (Levels((1.0,), 1), None, True, "not_examined", None, False),
-    ],
-)
+@pytest.mark.parametrize(("before", "after", "eases", "effect", "level", "exact"), [
+    (Levels((1.0, 2.0), 2), Levels((1.0, 2.0), 2), True, "same", None, True),
+    (Levels((1.0, 2.0), 2), Levels((1.0, 3.0), 2), True, "better", 1, True),
+    (Levels((1.0, 2.0), 2), Levels((1.0, 3.0), 1, 4.0), True, "better", 1, False),
+    (Levels((1.0, 2.0), 2), Levels((1.0, 2.0), 1, 4.0), True, "open", 1, False),
+    (Levels((1.0, 2.0), 0, 1.5), Levels((1.2, 9.0), 2), True, "open", 0, False),
+    (Levels((1.0, 2.0), 0, 1.5), Levels((1.6, 2.0), 0, 9.0), True, "better", 0, False),
+    # A bound of the easier request is one of the harder: the plan is proven with it.
+    (Levels((1.0, 2.0), 0, 1.5), Levels((1.0, 2.0), 2), True, "same", None, True),
+    (Levels((1.0, 2.0), 2), Levels((0.5, 9.0), 0, 0.9), False, "worse", 0, False),
+    (Levels((1.0, 2.0), 2), Levels((0.5, 9.0), 1), False, "worse", 0, True),
+    (Levels((1.0, 2.0), 2), Levels((0.5, 9.0), 0, None), False, "open", 0, False),
+    (Levels((1.0, 2.0), 2), Levels((1.0, 2.0), 0, None), False, "same", None, True),
+    (Levels((1.0, 2.0), 2), Levels((1.0,), 1), True, "open", 1, False),
+    (Levels((1.0, 2.0), 2), Levels((1.0,), 1), False, "open", 1, False),
+    (Levels((1.0, 2.0), 2), NO_PLAN, False, "infeasible", 0, True),
+    # A worse answer to an easier request is a fault of the solver: the plan itself stands.
+    (Levels((1.0, 2.0), 2), Levels((0.5, 2.0), 2), True, "open", 0, False),
+    (Levels((1.0,), 1), None, True, "not_examined", None, False),
+])  # fmt: skip
 def test_comparisons_claim_no_more_than_is_proven(before, after, eases, effect, level, exact):
     found = compare_levels(before, after, relaxes=eases)
     assert (found.effect, found.level) == (effect, level)

@@ -60,37 +60,31 @@ OTHER = staged("other", ("v", ("head", "tail")), ("w", ("head", "end")))
 NESTED = staged("bert/a", ("v", ("x",)))
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("bert", ColocationMember(0)),
-        ("bert/cut1.1of2", ColocationMember(0, 1, 0)),
-        ("bert/cut1.cut1.2of2", ColocationMember(0, 1, 1)),
-        ("bert/b", ColocationMember(0, 2, 1)),
-        ("bert/cut2.c", ColocationMember(0, 2, 2)),
-        ("bert/whole", ColocationMember(0, 0, 0)),
-        ("other/w.head", ColocationMember(1, 1, 0)),
-        ("other/end", ColocationMember(1, 1, 1)),
-        ("bert/a", ColocationMember(2)),  # a model's own name stands before a stage's
-        ("bert/cut2.a", ColocationMember(0, 2, 0)),
-        ("bert/a/x", ColocationMember(2, 0, 0)),
-    ],
-)
+@pytest.mark.parametrize(("name", "expected"), [
+    ("bert", ColocationMember(0)),
+    ("bert/cut1.1of2", ColocationMember(0, 1, 0)),
+    ("bert/cut1.cut1.2of2", ColocationMember(0, 1, 1)),
+    ("bert/b", ColocationMember(0, 2, 1)),
+    ("bert/cut2.c", ColocationMember(0, 2, 2)),
+    ("bert/whole", ColocationMember(0, 0, 0)),
+    ("other/w.head", ColocationMember(1, 1, 0)),
+    ("other/end", ColocationMember(1, 1, 1)),
+    ("bert/a", ColocationMember(2)),  # a model's own name stands before a stage's
+    ("bert/cut2.a", ColocationMember(0, 2, 0)),
+    ("bert/a/x", ColocationMember(2, 0, 0)),
+])  # fmt: skip
 def test_a_name_is_a_model_or_a_stage_of_a_variant(name, expected):
     assert members_of((BERT, OTHER, NESTED), Colocation((name,)), "here") == (expected,)
 
 
-@pytest.mark.parametrize(
-    ("names", "told"),
-    [
-        (("bert", "other/head"), "other/v.head, other/w.head"),
-        (("bert", "other/nothing"), "unknown stage 'other/nothing'. Did you mean other/v.tail?"),
-        (("bert", "nobody"), "unknown model 'nobody'. Known models: bert, other. A stage"),
-        (("bert", "nobody/a"), "unknown model 'nobody/a'. Known models: bert, other. A stage"),
-        (("bert/a", "bert/cut2.a"), "at least two, each once"),
-        (("bert/", "other"), "bert/whole.whole"),
-    ],
-)
+@pytest.mark.parametrize(("names", "told"), [
+    (("bert", "other/head"), "other/v.head, other/w.head"),
+    (("bert", "other/nothing"), "unknown stage 'other/nothing'. Did you mean other/v.tail?"),
+    (("bert", "nobody"), "unknown model 'nobody'. Known models: bert, other. A stage"),
+    (("bert", "nobody/a"), "unknown model 'nobody/a'. Known models: bert, other. A stage"),
+    (("bert/a", "bert/cut2.a"), "at least two, each once"),
+    (("bert/", "other"), "bert/whole.whole"),
+])  # fmt: skip
 def test_a_name_of_no_one_stage_is_one_message(names, told):
     request = on_a30(BERT, OTHER, colocations=(Colocation(names),))
     with pytest.raises(InputFault) as fault:

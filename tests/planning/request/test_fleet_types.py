@@ -50,13 +50,10 @@ def test_a_fleet_is_told_as_text():
     assert [gpu.id for gpu in gpus] == ["gpu0", "gpu1", "gpu2", "gpu3", "cpu0", "cpu1"]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("1xCPU-0c", "1xCPU-513c", "1xCPU-4", "1xCPU-8c:whole", "1xL4", "1xA30-24GB:all"),
-        *("1xCPU-4c.0gib", "1xCPU-4c.8gb", "1xCPU-4c.gib"),
-    ],
-)
+@pytest.mark.parametrize("text", [
+    *("1xCPU-0c", "1xCPU-513c", "1xCPU-4", "1xCPU-8c:whole", "1xL4", "1xA30-24GB:all"),
+    *("1xCPU-4c.0gib", "1xCPU-4c.8gb", "1xCPU-4c.gib"),
+])  # fmt: skip
 def test_what_no_fleet_has_is_one_message(text):
     with pytest.raises(InputFault):
         parse_fleet(text)
@@ -141,18 +138,15 @@ def test_files_say_null_for_a_whole_gpu():
         read_text(json.dumps(data))
 
 
-@pytest.mark.parametrize(
-    ("point", "fleet"),
-    [
-        (Point(L4, "1g.6gb", 1, 1.0, 1.0), FleetEntry(L4)),
-        (Point("CPU", WHOLE_GPU, 1, 1.0, 1.0), FleetEntry("CPU-8c")),
-        (Point("CPU", "4g", 1, 1.0, 1.0), FleetEntry("CPU-8c")),
-        (Point("CPU-8c", "4c", 1, 1.0, 1.0), FleetEntry("CPU-8c")),
-        (Point(A30, WHOLE_GPU, 1, 1.0, 1.0), FleetEntry(A30, mig=False, layouts=(("4g.24gb",),))),
-        (Point(L4, WHOLE_GPU, 1, 1.0, 1.0), FleetEntry(L4, layouts=(("4g.24gb",),))),
-        (Point(A30, "4g.24gb", 1, 1.0, 1.0), FleetEntry(A30, layouts=((WHOLE_GPU,),))),
-    ],
-)
+@pytest.mark.parametrize(("point", "fleet"), [
+    (Point(L4, "1g.6gb", 1, 1.0, 1.0), FleetEntry(L4)),
+    (Point("CPU", WHOLE_GPU, 1, 1.0, 1.0), FleetEntry("CPU-8c")),
+    (Point("CPU", "4g", 1, 1.0, 1.0), FleetEntry("CPU-8c")),
+    (Point("CPU-8c", "4c", 1, 1.0, 1.0), FleetEntry("CPU-8c")),
+    (Point(A30, WHOLE_GPU, 1, 1.0, 1.0), FleetEntry(A30, mig=False, layouts=(("4g.24gb",),))),
+    (Point(L4, WHOLE_GPU, 1, 1.0, 1.0), FleetEntry(L4, layouts=(("4g.24gb",),))),
+    (Point(A30, "4g.24gb", 1, 1.0, 1.0), FleetEntry(A30, layouts=((WHOLE_GPU,),))),
+])  # fmt: skip
 def test_points_and_layouts_that_no_slice_has_are_refused(point, fleet):
     with pytest.raises(InputFault):
         validate(asked(point, fleet=(fleet,)))

@@ -17,15 +17,12 @@ def named(*sources: str) -> list[str]:
     return model_names([Profile(source, "") for source in sources])
 
 
-@pytest.mark.parametrize(
-    ("sources", "names"),
-    [
-        (("recommender.py:Client", "/a/ranker.py:Client"), ["recommender", "ranker"]),
-        (("nets.py:Small", "nets.py:Large", "one.py:Net"), ["nets-Small", "nets-Large", "one"]),
-        (("a/m.py:Net", "b/m.py:Net"), ["m-Net", "m-Net-2"]),
-        (("sample:bert@large", "library:bert", "net.pt2"), ["bert", "bert-2", "net"]),
-    ],
-)
+@pytest.mark.parametrize(("sources", "names"), [
+    (("recommender.py:Client", "/a/ranker.py:Client"), ["recommender", "ranker"]),
+    (("nets.py:Small", "nets.py:Large", "one.py:Net"), ["nets-Small", "nets-Large", "one"]),
+    (("a/m.py:Net", "b/m.py:Net"), ["m-Net", "m-Net-2"]),
+    (("sample:bert@large", "library:bert", "net.pt2"), ["bert", "bert-2", "net"]),
+])  # fmt: skip
 def test_a_model_is_called_after_its_file(sources, names):
     assert named(*sources) == names
 

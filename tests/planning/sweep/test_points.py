@@ -195,25 +195,22 @@ def test_a_fleet_grows_and_shrinks_in_the_order_of_its_entries():
     assert present_value(asked, "min_throughput", "a") is None
 
 
-@pytest.mark.parametrize(
-    ("parameter", "target", "values", "said"),
-    [
-        ("gpus", A30, (0.0, 1.0), "gpus: is empty"),
-        ("gpus", A30, (1.0, 5000.0), "at most 4096"),
-        ("gpus", A30, (1.5,), "1.5 is not a whole number of GPUs"),
-        ("gpus", "H200-141GB", (1.0,), "H200-141GB is not in the fleet"),
-        ("gpus", "no such GPU", (1.0,), "no such GPU"),
-        ("demand", "nobody", (1.0,), "unknown model 'nobody'. Known models: "),
-        ("demand", "a", (0.0, 1.0), "demand_rps"),
-        ("weight", "a", (float("nan"),), "value nan is not a finite number"),
-        ("weight", "a", (-1.0,), "value -1 is below 0"),
-        ("weight", "a", (2.0, 1.0), "1 comes after 2"),
-        ("weight", "a", (1.0, 1.0), "1 comes after 1"),
-        ("weight", "a", (), "has 0 values, not 1 to 64"),
-        ("weight", "a", tuple(map(float, range(1, 1001))), "has 1000 values, not 1 to 64"),
-        ("colour", "a", (1.0,), "unknown parameter 'colour'"),
-    ],
-)
+@pytest.mark.parametrize(("parameter", "target", "values", "said"), [
+    ("gpus", A30, (0.0, 1.0), "gpus: is empty"),
+    ("gpus", A30, (1.0, 5000.0), "at most 4096"),
+    ("gpus", A30, (1.5,), "1.5 is not a whole number of GPUs"),
+    ("gpus", "H200-141GB", (1.0,), "H200-141GB is not in the fleet"),
+    ("gpus", "no such GPU", (1.0,), "no such GPU"),
+    ("demand", "nobody", (1.0,), "unknown model 'nobody'. Known models: "),
+    ("demand", "a", (0.0, 1.0), "demand_rps"),
+    ("weight", "a", (float("nan"),), "value nan is not a finite number"),
+    ("weight", "a", (-1.0,), "value -1 is below 0"),
+    ("weight", "a", (2.0, 1.0), "1 comes after 2"),
+    ("weight", "a", (1.0, 1.0), "1 comes after 1"),
+    ("weight", "a", (), "has 0 values, not 1 to 64"),
+    ("weight", "a", tuple(map(float, range(1, 1001))), "has 1000 values, not 1 to 64"),
+    ("colour", "a", (1.0,), "unknown parameter 'colour'"),
+])  # fmt: skip
 def test_senseless_sweeps_are_refused(parameter, target, values, said):
     with pytest.raises(InputFault, match=said):
         sweep_requests(request(), SweepRequest(parameter, target, values))  # type: ignore[arg-type]

@@ -160,16 +160,13 @@ def test_exchanges_lower_what_leaves_where_the_program_is_too_large(monkeypatch)
     assert left.objective.routed == RoutedBytes(cross_gpu_bytes(request, apart.gpus), 0.0, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("told", "words"),
-    [
-        (RoutedBytes(1e6, 0.0, 1.0), "claims to send"),
-        (RoutedBytes(0.0, 1e6, 0.0), "no plan sends fewer"),
-        (RoutedBytes(0.0, 0.0, 0.5), "claims the gap"),
-        (RoutedBytes(0.0), "is called optimal"),
-        (None, "routed co-locations send"),
-    ],
-)
+@pytest.mark.parametrize(("told", "words"), [
+    (RoutedBytes(1e6, 0.0, 1.0), "claims to send"),
+    (RoutedBytes(0.0, 1e6, 0.0), "no plan sends fewer"),
+    (RoutedBytes(0.0, 0.0, 0.5), "claims the gap"),
+    (RoutedBytes(0.0), "is called optimal"),
+    (None, "routed co-locations send"),
+])  # fmt: skip
 def test_false_claims_fail_the_check(told, words):
     request = two()
     outcome: PlanOutcome = plan(request)

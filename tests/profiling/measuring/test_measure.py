@@ -323,14 +323,11 @@ def test_host_copies_need_a_gpu_and_one_capture_is_enough():
         check_settings(MeasurementSettings(cuda_graphs=True, compile_mode="reduce-overhead"), gpu)
 
 
-@pytest.mark.parametrize(
-    ("where", "settings"),
-    [
-        ("dtype", {"dtype": "float64"}), ("compile", {"compile_mode": "fast"}), ("repeats", {"repeats": 0}),
-        ("repeats", {"repeats": 101}), ("repeats", {"repeats": True}), ("seed", {"seed": -1}),
-        ("seed", {"seed": 2**32}), ("seed", {"seed": 0.5}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("where", "settings"), [
+    ("dtype", {"dtype": "float64"}), ("compile", {"compile_mode": "fast"}), ("repeats", {"repeats": 0}),
+    ("repeats", {"repeats": 101}), ("repeats", {"repeats": True}), ("seed", {"seed": -1}),
+    ("seed", {"seed": 2**32}), ("seed", {"seed": 0.5}),
+])  # fmt: skip
 def test_settings_that_are_none_are_refused(where, settings):
     with pytest.raises(InputFault) as found:
         check_settings(MeasurementSettings(**settings), CPU)

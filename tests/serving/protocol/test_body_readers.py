@@ -56,17 +56,14 @@ def test_what_is_read_there_is_what_is_read_here():
     reading(test)
 
 
-@pytest.mark.parametrize(
-    ("text", "encoding", "words"),
-    [
-        (b'{"inputs":[' + b"{}," * 200_000 + b"{}]}", "", "bytes to read|bytes of JSON"),
-        (zlib.compress(b'{"inputs":[' + b"{}," * 20_000_000 + b"{}]}"), "deflate", "more than the"),
-        (zlib.compress(bytes(10**9)), "gzip", "more than the"),
-        (b"[" * 300_000, "", "bytes to read|bytes of JSON"),
-        (b"{" * 100_000, "", "is not JSON|bytes to read"),
-        (b"\xff" * 1000, "gzip", "cannot be unpacked"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "encoding", "words"), [
+    (b'{"inputs":[' + b"{}," * 200_000 + b"{}]}", "", "bytes to read|bytes of JSON"),
+    (zlib.compress(b'{"inputs":[' + b"{}," * 20_000_000 + b"{}]}"), "deflate", "more than the"),
+    (zlib.compress(bytes(10**9)), "gzip", "more than the"),
+    (b"[" * 300_000, "", "bytes to read|bytes of JSON"),
+    (b"{" * 100_000, "", "is not JSON|bytes to read"),
+    (b"\xff" * 1000, "gzip", "cannot be unpacked"),
+])  # fmt: skip
 def test_what_is_made_to_cost_is_refused_before_it_does(text, encoding, words):
     async def test(readers: BodyReaders) -> None:
         with pytest.raises(RequestFault, match=words) as told:

@@ -140,25 +140,22 @@ def test_requests_are_answered_in_turn_on_one_connection():
     served(test)
 
 
-@pytest.mark.parametrize(
-    ("text", "status", "reason"),
-    [
-        ("GET / HTTP/1.1\r\n" + "x-a: bbbbbbbbbb\r\n" * 100, 431, "head"),
-        ("GET / HTTP/1.1\r\nx: " + "b" * 2000 + "\r\n\r\n", 431, "head"),
-        (GET.format("/" + "a" * 2000), 431, "head"),
-        ("POST / HTTP/1.1\r\ncontent-length: 10001\r\n\r\n", 413, "body"),
-        ("POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n2712\r\n" + "a" * 10002 + "\r\n", 413, "body"),
-        ("POST /closed HTTP/1.1\r\ncontent-length: 100000\r\n\r\n", 403, "host"),
-        ("POST / HTTP/1.1\r\ncontent-length: 9\r\ntransfer-encoding: chunked\r\n\r\n", 400, "malformed"),
-        ("POST / HTTP/1.1\r\ncontent-length: 9\r\ncontent-length: 8\r\n\r\n", 400, "malformed"),
-        ("GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n", 400, "malformed"),
-        ("GET /%ff HTTP/1.1\r\n\r\n", 400, "malformed"),
-        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, "malformed"),
-        ("\x16\x03\x01\x02\x00", 400, "malformed"),
-        ("GET / HT", 408, "head_time"),
-        ("POST / HTTP/1.1\r\ncontent-length: 9\r\n\r\nabc", 408, "body_time"),
-    ],
-)
+@pytest.mark.parametrize(("text", "status", "reason"), [
+    ("GET / HTTP/1.1\r\n" + "x-a: bbbbbbbbbb\r\n" * 100, 431, "head"),
+    ("GET / HTTP/1.1\r\nx: " + "b" * 2000 + "\r\n\r\n", 431, "head"),
+    (GET.format("/" + "a" * 2000), 431, "head"),
+    ("POST / HTTP/1.1\r\ncontent-length: 10001\r\n\r\n", 413, "body"),
+    ("POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n2712\r\n" + "a" * 10002 + "\r\n", 413, "body"),
+    ("POST /closed HTTP/1.1\r\ncontent-length: 100000\r\n\r\n", 403, "host"),
+    ("POST / HTTP/1.1\r\ncontent-length: 9\r\ntransfer-encoding: chunked\r\n\r\n", 400, "malformed"),
+    ("POST / HTTP/1.1\r\ncontent-length: 9\r\ncontent-length: 8\r\n\r\n", 400, "malformed"),
+    ("GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n", 400, "malformed"),
+    ("GET /%ff HTTP/1.1\r\n\r\n", 400, "malformed"),
+    ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, "malformed"),
+    ("\x16\x03\x01\x02\x00", 400, "malformed"),
+    ("GET / HT", 408, "head_time"),
+    ("POST / HTTP/1.1\r\ncontent-length: 9\r\n\r\nabc", 408, "body_time"),
+])  # fmt: skip
 def test_what_passes_a_limit_is_told_so_and_cut_off(text, status, reason):
     async def test(opened: Open, server: HttpServer, echo: Echo) -> None:
         client, other = await opened(), await opened()

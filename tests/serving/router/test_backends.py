@@ -305,27 +305,19 @@ def test_an_answer_may_have_what_its_rows_need_and_no_more(monkeypatch):
     asyncio.run(work())
 
 
-@pytest.mark.parametrize(
-    ("about", "status", "words"),
-    [
-        (answer(b"<html>"), 502, "names no inputs"),
-        (answer({"name": "m"}), 502, "names no inputs"),
-        (answer([]), 502, "names no inputs"),
-        (answer({"inputs": [{}]}), 502, "names no inputs"),
-        (answer(b"[" * 100_000), 502, "names no inputs"),
-        (
-            answer({**METADATA, "outputs": [{"name": "y", "datatype": [], "shape": [1]}]}),
-            502,
-            "names no inputs",
-        ),
-        (answer({**METADATA, "outputs": [{"name": "y", "datatype": "FP32", "shape": ["a"]}]}), 502, "inputs"),
-        (answer({"inputs": [{"name": "x"}, {"name": "y"}]}), 502, "takes x, y, not v0"),
-        (answer({"error": "no such"}, 404), 502, "answers 404"),
-        (answer({"error": "later"}, 503), 503, "can be reached"),
-        (b"SSH-2.0-x\r\n\r\n", 502, "no answer that can be read"),
-    ],
-    ids=lambda one: "",
-)
+@pytest.mark.parametrize(("about", "status", "words"), [
+    (answer(b"<html>"), 502, "names no inputs"),
+    (answer({"name": "m"}), 502, "names no inputs"),
+    (answer([]), 502, "names no inputs"),
+    (answer({"inputs": [{}]}), 502, "names no inputs"),
+    (answer(b"[" * 100_000), 502, "names no inputs"),
+    (answer({**METADATA, "outputs": [{"name": "y", "datatype": [], "shape": [1]}]}), 502, "names no inputs"),
+    (answer({**METADATA, "outputs": [{"name": "y", "datatype": "FP32", "shape": ["a"]}]}), 502, "inputs"),
+    (answer({"inputs": [{"name": "x"}, {"name": "y"}]}), 502, "takes x, y, not v0"),
+    (answer({"error": "no such"}, 404), 502, "answers 404"),
+    (answer({"error": "later"}, 503), 503, "can be reached"),
+    (b"SSH-2.0-x\r\n\r\n", 502, "no answer that can be read"),
+], ids=lambda one: "")  # fmt: skip
 def test_metadata_that_says_nothing_is_told_by_the_parts_name_and_counted(about, status, words):
     async def work() -> None:
         bad = Backend(about=about)

@@ -226,31 +226,22 @@ def test_progress_says_which_point_is_being_measured():
     assert set(grid.point_labels(cells, None).values()) == {"to measure"}
 
 
-@pytest.mark.parametrize(
-    ("message", "at"),
-    [
-        ("cuda:0: batch size 16", grid.JobPosition("a", "cuda:0", 16)),
-        (
-            "mig:MIG-1: queued: another measurement runs on it",
-            grid.JobPosition("a", "mig:MIG-1", waiting=True),
-        ),
-        ("cuda:0: timing every operation", grid.JobPosition("a", "cuda:0", past_batches=True)),
-        ("building the model", grid.JobPosition("a")),
-    ],
-)
+@pytest.mark.parametrize(("message", "at"), [
+    ("cuda:0: batch size 16", grid.JobPosition("a", "cuda:0", 16)),
+    ("mig:MIG-1: queued: another measurement runs on it", grid.JobPosition("a", "mig:MIG-1", waiting=True)),
+    ("cuda:0: timing every operation", grid.JobPosition("a", "cuda:0", past_batches=True)),
+    ("building the model", grid.JobPosition("a")),
+])  # fmt: skip
 def test_progress_of_several_devices_names_the_device(message, at):
     assert grid.parse_progress(message, ["a"], ["cuda:0", "mig:MIG-1"]) == at
 
 
-@pytest.mark.parametrize(
-    ("at", "said"),
-    [
-        (grid.JobPosition("a", "x"), ["measuring", "queued", "queued"]),
-        (grid.JobPosition("a", "x", waiting=True), ["queued", "queued", "queued"]),
-        (grid.JobPosition("a", "x", past_batches=True), ["no figure", "no figure", "queued"]),
-        (grid.JobPosition("a"), ["measuring", "queued", "measuring"]),
-    ],
-)
+@pytest.mark.parametrize(("at", "said"), [
+    (grid.JobPosition("a", "x"), ["measuring", "queued", "queued"]),
+    (grid.JobPosition("a", "x", waiting=True), ["queued", "queued", "queued"]),
+    (grid.JobPosition("a", "x", past_batches=True), ["no figure", "no figure", "queued"]),
+    (grid.JobPosition("a"), ["measuring", "queued", "measuring"]),
+])  # fmt: skip
 def test_two_devices_are_told_apart_in_the_grid(at, said):
     cells = [
         ProfilePoint("a", "x", 1, "open"),

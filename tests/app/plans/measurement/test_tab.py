@@ -95,14 +95,11 @@ def with_source(workspace: Workspace, source: str | None) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("source", "words"),
-    [
-        (None, "Nothing to run for bert: only figures of it are here."),
-        ("import:bert", "Nothing to run for bert: only figures of it are here."),
-        ("/home/me/net.pt2", "Not in this workspace: bert (file /home/me/net.pt2)."),
-    ],
-)
+@pytest.mark.parametrize(("source", "words"), [
+    (None, "Nothing to run for bert: only figures of it are here."),
+    ("import:bert", "Nothing to run for bert: only figures of it are here."),
+    ("/home/me/net.pt2", "Not in this workspace: bert (file /home/me/net.pt2)."),
+])  # fmt: skip
 def test_a_model_without_a_file_is_named_and_another_can_run_in_its_place(workspace, started, source, words):
     with_source(workspace, source)
     test = opened(workspace)

@@ -111,15 +111,12 @@ def ended(quick: Jobs, names: list[str]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("state", "outcome", "words"),
-    [
-        ("failed", None, "it was stopped"),
-        ("cancelled", None, "it was stopped"),
-        ("done", "timeout", "in its time"),
-        ("done", "feasible", "in its time"),
-    ],
-)
+@pytest.mark.parametrize(("state", "outcome", "words"), [
+    ("failed", None, "it was stopped"),
+    ("cancelled", None, "it was stopped"),
+    ("done", "timeout", "in its time"),
+    ("done", "feasible", "in its time"),
+])  # fmt: skip
 def test_a_search_without_a_proof_leaves_the_plan_and_is_not_made_again(
     page, solved, quick, state, outcome, words
 ):
