@@ -115,10 +115,8 @@ def test_help_has_every_gpu_type_with_its_sources(page, store):
     assert rows.at["B300-270GB", "BF16"] == 2250 and "7× 1g.34gb" in rows.at["B300-270GB", "MIG profiles"]
     assert "memory of all MIG profiles" in rows.at["B300-270GB", "not published"]
     assert rows["sources"].str.contains("Peaks: ").all() and rows["SMs"].notna().all()
-    assert (
-        rows["SMs with MIG"].isna()["RTX-PRO-5000-Blackwell-48GB"]
-        and rows.at["A100-80GB", "SMs with MIG"] == 98
-    )
+    assert rows["SMs with MIG"].isna()["RTX-PRO-5000-Blackwell-48GB"]
+    assert rows.at["A100-80GB", "SMs with MIG"] == 98
 
 
 @pytest.mark.parametrize(("kind", "word"), [("placement", "placement"), ("strategy", "training")])
@@ -192,11 +190,8 @@ def test_models_are_listed_and_can_be_removed(page, filled):
     opened = page("models", filled)
     assert "1 model in this workspace" in said(opened)
     press(opened, "Remove")
-    assert (
-        not filled.artifacts("graph")
-        and not filled.artifacts("profile")
-        and not filled.artifacts("partition")
-    )
+    assert not filled.artifacts("graph") and not filled.artifacts("profile")
+    assert not filled.artifacts("partition")
     assert filled.artifacts("plan")
 
 

@@ -108,10 +108,8 @@ class TestDefaults:
         assert "the fleet is 2xA100-80GB, of torchsplit.toml" in stderr_of(*self.COMMAND, code=0)
         request = read_file("r.json")[1]
         assert (request.gpus[0].type, request.gpus[0].count, request.solver.time_limit_s) == (
-            "A100-80GB",
-            2,
-            11,
-        )
+            "A100-80GB", 2, 11,
+        )  # fmt: skip
         monkeypatch.setenv("TORCHSPLIT_GPUS", "3xA100-80GB")
         monkeypatch.setenv("TORCHSPLIT_TIME_LIMIT", "12")
         assert main(self.COMMAND) == 0

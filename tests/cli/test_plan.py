@@ -65,9 +65,8 @@ def test_models_without_a_source_are_deployed_as_images_and_what_is_left_out_is_
     own = ["--image", "bert=me/bert:1", "--command", "bert=serve --fast"]
     assert main(["deploy", *given, *own]) == 0
     said = capsys.readouterr()
-    assert (
-        "kubernetes/deployments.yaml" in said.out and "triton leaves out: what runs in an image" in said.err
-    )
+    assert "kubernetes/deployments.yaml" in said.out
+    assert "triton leaves out: what runs in an image" in said.err
     assert "resnet50: has no source; registry.invalid/resnet50:set-me stands in its place" in said.err
     assert "bert: has no source" not in said.err
     text = (tmp_path / "compose" / "compose.yaml").read_text()
@@ -140,9 +139,8 @@ def test_plan_at_low_plans_the_lower_ends_and_saves_what_it_answers(tmp_path, ca
         assert outcome.request_sha256 == request_hash(read_file(saved)[1])
         assert ("answers the request with solver.plan_at low" in capsys.readouterr().err) == (rps == 90.0)
     # A request that says low itself is planned so without the option, and at the throughputs with it.
-    assert (
-        main(["plan", saved, "-o", planned]) == 0 and read_file(planned)[1].models[0].throughput_rps == 90.0
-    )
+    assert main(["plan", saved, "-o", planned]) == 0
+    assert read_file(planned)[1].models[0].throughput_rps == 90.0
     assert main(["plan", saved, "-o", planned, "--plan-at", "nominal"]) == 0
     assert read_file(planned)[1].request_sha256 == request_hash(uncertain())
 
@@ -265,7 +263,6 @@ def test_a_limit_below_one_service_time_ends_with_the_reason(tmp_path, stderr_of
     asked, planned = str(tmp_path / "request.json"), str(tmp_path / "plan.json")
     write_file(limited(10.9), asked)
     told = stderr_of("plan", asked, "-o", planned, code=3)
-    assert (
-        "max_response_ms 10.9 is below the 11 ms" in told and "would help: raise the max_response_ms" in told
-    )
+    assert "max_response_ms 10.9 is below the 11 ms" in told
+    assert "would help: raise the max_response_ms" in told
     assert read_file(planned)[1].conflicts[0].demands[0].demand == "max_response_ms"

@@ -67,10 +67,8 @@ def test_every_field_has_its_option(paths, tmp_path):
     assert [model.cap_at_demand for model in request.models] == [True, False, True]
     assert request.objective == Objective("leximin", 0.5, 1e-6)
     assert (request.max_tenants_per_slice, request.solver.plan_at, request.sharing) == (
-        3,
-        "low",
-        "fractional",
-    )
+        3, "low", "fractional",
+    )  # fmt: skip
     point = request.models[0].variants[0].stages[0].points[0]
     assert (point.low_rps, point.high_rps, point.basis) == (80.0, 150.0, "estimated")
 

@@ -66,10 +66,8 @@ def test_models_without_a_source_or_an_image_are_placeholders_that_say_so():
     assert not any(name.startswith("image/") or name.endswith("routes.json") for name in written)
     for name in ("compose/compose.yaml", "kubernetes/kustomization.yaml", "slurm/serve.sbatch",
                  "systemd/containers/gpu0-1g-10gb-at0-clip.sh"):  # fmt: skip
-        assert (
-            "registry.invalid/clip" in written[name]
-            and 'PLACEHOLDER: no image is known for "clip"' in written[name]
-        )
+        assert "registry.invalid/clip" in written[name]
+        assert 'PLACEHOLDER: no image is known for "clip"' in written[name]
     assert "torchsplit/placeholder-image" in written["kubernetes/deployments.yaml"]
     assert "**PLACEHOLDER: set it**" in written["README.md"]
     for name in ("ray-serve", "triton"):

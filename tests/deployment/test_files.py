@@ -45,11 +45,8 @@ def test_every_workload_has_the_image_and_only_its_own_files(name, mixed_plan):
     names = set(asked(mixed_plan).files(name))
     assert {one.partition("/")[0] for one in names} == {"README.md", "image", name}
     assert {
-        "image/Dockerfile",
-        "image/.dockerignore",
-        "image/entrypoint.sh",
-        "image/requirements.txt",
-    } <= names
+        "image/Dockerfile", "image/.dockerignore", "image/entrypoint.sh", "image/requirements.txt",
+    } <= names  # fmt: skip
 
 
 @pytest.mark.parametrize("formats", [["helm"], ["mig-parted", "Kubernetes"], []])

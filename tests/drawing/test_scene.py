@@ -70,10 +70,8 @@ def test_items_stand_inside_their_frames_and_beside_each_other(look):
         )
         inside = [boxes[i], *(stub.box for stub in scene.stubs if stub.reader == i)]
         for box in inside:
-            assert (
-                box.x >= frame.x + MARGIN - NEAR
-                and box.x + box.width <= frame.x + frame.width - MARGIN + NEAR
-            )
+            assert box.x >= frame.x + MARGIN - NEAR
+            assert box.x + box.width <= frame.x + frame.width - MARGIN + NEAR
             assert box.y >= frame.y + TITLE - NEAR
             assert box.y + box.height <= frame.y + frame.height - MARGIN + NEAR
             if item.parent >= 0:

@@ -89,10 +89,8 @@ def test_ends_of_estimates_move_response_times_and_load_the_other_way():
     (model,), figures = case.models, case.figures
     assert figures is not None and figures.at_low and figures.at_high
     assert (figures.at_low.common_load, figures.common_load, figures.at_high.common_load) == (
-        0.625,
-        1.25,
-        2.0,
-    )
+        0.625, 1.25, 2.0,
+    )  # fmt: skip
     # 80 requests/s are more than the 50 of the lower end; at the upper one they wait less.
     assert model.overloaded_at_low and model.p95_high_ms is None
     assert model.p95_low_ms and model.p95_ms and model.p95_low_ms < model.p95_ms
@@ -152,7 +150,5 @@ def test_a_case_without_slices_says_why():
     request = PlanRequest((FleetEntry(A100),), (whole("m", 1.0, small(100.0)),))
     empty = replace(placed([[], []], request), status="timeout", warnings=("Nothing was found.",))
     case = evaluate_case(KEY, request, empty, (), SETTINGS)
-    assert (
-        case.figures is None
-        and case.why_not == "no plan with a slice within 5 s (timeout); Nothing was found."
-    )
+    assert case.figures is None
+    assert case.why_not == "no plan with a slice within 5 s (timeout); Nothing was found."

@@ -126,10 +126,8 @@ def test_every_file_is_written_whole_and_read_back(told, tmp_path):
         ElementTree.fromstring(picture.read_text())
     rows = list(csv.DictReader(io.StringIO(cases_csv(outcome))))
     assert tuple(rows[0]) == CASE_COLUMNS and [row["planner"] for row in rows] == [
-        "first_fit",
-        "whole_gpu",
-        "planner",
-    ]
+        "first_fit", "whole_gpu", "planner",
+    ]  # fmt: skip
     assert rows[1]["common_load"] == "" and float(rows[2]["common_load"]) == pytest.approx(1.895, abs=1e-3)
     page = Loaded()
     page.feed(report(outcome))

@@ -82,10 +82,8 @@ def test_a_plan_request_reads_into_its_value():
     name, value = read_text(json.dumps(REQUEST))
     assert name == "torchsplit.plan_request"
     assert isinstance(value, PlanRequest)
-    assert (
-        value.models[0].demand_rps == 19.0
-        and value.models[0].variants[0].stages[0].points[0].memory_gib == 3.2
-    )
+    assert value.models[0].demand_rps == 19.0
+    assert value.models[0].variants[0].stages[0].points[0].memory_gib == 3.2
     assert value.gpus[1].count == 3 and value.gpus[0].layouts is None
     assert read_text(write_text(value)) == (name, value)
 

@@ -21,11 +21,8 @@ from torchsplit_core.hardware.replay import REPLAY_VARIABLE, ReplayNvml
 from torchsplit_core.values import InputFault
 
 CHANGES = (
-    "create_gpu_instance",
-    "create_compute_instance",
-    "destroy_compute_instance",
-    "destroy_gpu_instance",
-)
+    "create_gpu_instance", "create_compute_instance", "destroy_compute_instance", "destroy_gpu_instance",
+)  # fmt: skip
 
 
 def test_slices_in_place_of_all_and_back(tmp_path):

@@ -25,15 +25,11 @@ def test_the_a30_is_as_its_transcript_lists_it():
     """nvidia-smi mig -lgi and -L of the transcript: profile id, instance id, start:size, UUIDs in order."""
     nvml = ReplayNvml(DATA / "a30_three_slices.json")
     assert [(i.profile, i.profile_id, i.id, i.start, i.size) for i in nvml.gpu_instances(0)] == [
-        ("1g.6gb", 14, 3, 0, 1),
-        ("1g.6gb", 14, 4, 1, 1),
-        ("2g.12gb", 5, 2, 2, 2),
-    ]
+        ("1g.6gb", 14, 3, 0, 1), ("1g.6gb", 14, 4, 1, 1), ("2g.12gb", 5, 2, 2, 2),
+    ]  # fmt: skip
     assert [(device.profile, device.uuid[:12]) for device in nvml.mig_devices(0)] == [
-        ("2g.12gb", "MIG-1b8509c0"),
-        ("1g.6gb", "MIG-41b9eab5"),
-        ("1g.6gb", "MIG-55dcd9bd"),
-    ]
+        ("2g.12gb", "MIG-1b8509c0"), ("1g.6gb", "MIG-41b9eab5"), ("1g.6gb", "MIG-55dcd9bd"),
+    ]  # fmt: skip
     first = nvml.mig_devices(0)[0]
     assert (first.sm_count, first.name) == (28, "NVIDIA A30 MIG 2g.12gb")
 

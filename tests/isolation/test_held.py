@@ -114,11 +114,9 @@ def servers(tmp_path: Path) -> Iterator[dict[str, Any]]:
             threading.Thread(target=greet, args=(server,), daemon=True).start()
         threading.Thread(target=answer, daemon=True).start()
         yield {
-            "tcp": tcp.getsockname(),
-            "udp": udp.getsockname(),
-            "named": str(tmp_path / "socket"),
+            "tcp": tcp.getsockname(), "udp": udp.getsockname(), "named": str(tmp_path / "socket"),
             "abstract": name,
-        }
+        }  # fmt: skip
         for server in (named, abstract, tcp, udp):
             server.shutdown(socket.SHUT_RDWR) if server is not udp else None
 

@@ -154,10 +154,8 @@ def test_a_cut_inside_a_block_names_the_region_it_runs_through():
     reasons = cut_reasons(provider, cut_behind(provider, ["v1", "out2"]))
     assert [reason.cut_point for reason in reasons] == [None, "out2"]
     assert reasons[0].ends == ("out0", "out1") and {v.id for v in reasons[0].crossing} == {
-        "v1",
-        "out0",
-        "mask",
-    }
+        "v1", "out0", "mask",
+    }  # fmt: skip
     region = provider.regions.regions[reasons[0].inside]
     assert (region.start, region.end) == ("out0", "out1") and reasons[1].inside is None
 

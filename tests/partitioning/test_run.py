@@ -60,11 +60,8 @@ def test_the_command_writes_the_candidate_asked_for(bert):
     assert manifest.architecture_hash == cuts.architecture_hash and manifest.source == "sample:bert"
     assert len(manifest.stages) == len(cuts.candidates[1].stages) == 3 and manifest.verified_batches == (2, 3)
     assert sorted(entry.name for entry in parts.iterdir()) == [
-        "stage0.pt2",
-        "stage1.pt2",
-        "stage2.pt2",
-        MANIFEST,
-    ]
+        "stage0.pt2", "stage1.pt2", "stage2.pt2", MANIFEST,
+    ]  # fmt: skip
     first = set(cuts.candidates[1].stages[0])
     assert {value.name for value in manifest.stages[0].outputs} <= first
 
@@ -199,10 +196,8 @@ def test_a_model_of_the_users_and_a_pt2_need_trust_and_keep_their_keywords(bert,
     manifest = export_stages(source, cut, tmp_path / "parts", architecture_hash=digest, trust=True)
     # the earlier export is replaced, and nothing is left beside it
     assert sorted(entry.name for entry in (tmp_path / "parts").iterdir()) == [
-        "stage0.pt2",
-        "stage1.pt2",
-        MANIFEST,
-    ]
+        "stage0.pt2", "stage1.pt2", MANIFEST,
+    ]  # fmt: skip
     assert sorted(entry.name for entry in tmp_path.iterdir() if entry.name != "__pycache__") == [
         "net.py",
         "parts",

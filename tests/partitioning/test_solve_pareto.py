@@ -51,9 +51,8 @@ def test_candidates_of_one_to_four_stages():
     assert len(kept[-1].stages) == 1 and not kept[-1].cut_bytes and len({len(c.stages) for c in kept}) > 1
     one = outcome.combined
     verify_outcome(provider.request(4, 20, 1e-3), one)
-    assert (
-        one.candidates == kept and one.status == "optimal" and one.devices == PartitionDevices(4, None, 1e-3)
-    )
+    assert one.candidates == kept and one.status == "optimal"
+    assert one.devices == PartitionDevices(4, None, 1e-3)
 
 
 def test_the_latency_decides_where_it_is_asked():

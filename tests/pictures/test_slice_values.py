@@ -59,10 +59,8 @@ def test_the_table_has_every_tenant_and_every_free_slice():
     shared = cut("4g.40gb", 0, tenant("a", share=0.25), tenant("b", share=0.5, memory_gib=None))
     rows = slice_table(plan(gpu("g", A100, cut("1g.10gb", 4), shared)), demanding({"a": 50.0, "b": 50.0}))
     assert [(row["slice"], row["model"], row["share"], row["GiB"]) for row in rows] == [
-        ("4g.40gb", "a", 0.25, 3.2),
-        ("4g.40gb", "b", 0.5, None),
-        ("1g.10gb", "free", None, None),
-    ]
+        ("4g.40gb", "a", 0.25, 3.2), ("4g.40gb", "b", 0.5, None), ("1g.10gb", "free", None, None),
+    ]  # fmt: skip
     assert [row["load %"] for row in rows] == [50.0, 50.0, None]
     assert len({tuple(row) for row in rows}) == 1
 

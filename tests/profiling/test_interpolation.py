@@ -78,10 +78,8 @@ def test_a_whole_gpu_and_a_number_of_sms_count_as_slices():
     emulated = replace(whole, profile="3g.40gb", basis="emulated")
     samples = slice_samples(replace(REAL, rows=(whole, strange, emulated)), GPU)
     assert [(sample.size, sample.memory_share) for sample in samples] == [
-        (108.0, 1.0),
-        (20.0, 1.0),
-        (42.0, 1.0),
-    ]
+        (108.0, 1.0), (20.0, 1.0), (42.0, 1.0),
+    ]  # fmt: skip
 
 
 def test_what_a_slice_has_is_told_apart_from_the_gpu_with_mig_off():

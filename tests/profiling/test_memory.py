@@ -94,10 +94,8 @@ def alive(*nodes: GraphNode) -> dict[str, float]:
 def test_what_a_module_was_passed_lives_until_it_returns():
     """`block` reads a at its start alone, and holds it while it goes on; without modules a would be gone."""
     inside = [
-        placed("b", ("a",), "block.one"),
-        placed("c", ("b",), "block.two"),
-        placed("d", ("c",), "block"),
-    ]
+        placed("b", ("a",), "block.one"), placed("c", ("b",), "block.two"), placed("d", ("c",), "block"),
+    ]  # fmt: skip
     held = alive(placed("a", ("x",), ""), *inside, placed("e", ("d",), ""))
     assert held == {"a": 2, "b": 3, "c": 4, "d": 4, "e": 3}
     flat = alive(*(placed(name, (source,), "") for name, source in zip("abcde", "xabcd", strict=True)))
@@ -115,11 +113,9 @@ def test_a_module_that_is_called_twice_returns_twice():
 def test_a_list_of_blocks_is_called_by_nobody_and_a_sequence_of_layers_is():
     """A list lets go of what its first block was passed; a sequence of single layers holds it to its end."""
     blocks = [
-        placed("b", ("a",), "list.0.inner"),
-        placed("c", ("b",), "list.0.inner"),
-        placed("d", ("c",), "list.1.inner"),
-        placed("e", ("d",), "list.1.inner"),
-    ]
+        placed("b", ("a",), "list.0.inner"), placed("c", ("b",), "list.0.inner"),
+        placed("d", ("c",), "list.1.inner"), placed("e", ("d",), "list.1.inner"),
+    ]  # fmt: skip
     assert alive(placed("a", ("x",), ""), *blocks) == {"a": 2, "b": 3, "c": 4, "d": 3, "e": 4}
     layers = [
         placed(name, (source,), f"sequence.{number}")
@@ -131,10 +127,8 @@ def test_a_list_of_blocks_is_called_by_nobody_and_a_sequence_of_layers_is():
 def test_an_operation_in_place_needs_no_memory_of_its_own():
     in_place = replace(op("b", "relu_", ("a",), 100), target="aten.relu_.default")
     assert alive(op("a", "relu", ("x",), 100), in_place, op("c", "relu", ("b",), 100)) == {
-        "a": 2,
-        "b": 2,
-        "c": 3,
-    }
+        "a": 2, "b": 2, "c": 3,
+    }  # fmt: skip
 
 
 def test_an_image_without_rows_takes_nothing():

@@ -72,10 +72,8 @@ def test_other_spellings_are_guessed_and_said():
 
 def test_a_guess_uses_no_column_twice_and_no_unit_that_is_not_ours():
     assert guess_mapping(("model", "batch", "bs", "rps")) == {
-        "model": "model",
-        "batch_size": "batch",
-        "throughput_rps": "rps",
-    }
+        "model": "model", "batch_size": "batch", "throughput_rps": "rps",
+    }  # fmt: skip
     assert "latency_ms" not in guess_mapping(("model", "latency_us", "latency (s)"))
     assert "memory_gib" not in guess_mapping(("model", "memory_mb"))
     assert guess_mapping(("p95_ms", "latency_ms")) == {"latency_ms": "latency_ms"}
@@ -133,10 +131,8 @@ def test_a_gpu_column_and_rows_without_a_slice():
     )
     imported = read_profile_csv(text)
     assert [(row.gpu_type, row.profile) for row in imported.profiles[0].rows] == [
-        ("CPU", None),
-        ("A30-24GB", "2g.12gb"),
-        ("Some GPU", None),
-    ]
+        ("CPU", None), ("A30-24GB", "2g.12gb"), ("Some GPU", None),
+    ]  # fmt: skip
     assert any("Some GPU" in note for note in imported.notes)
     with pytest.raises(InputFault, match=r"^unknown GPU type 'A100-80'\. Did you mean A100-80GB"):
         read_profile_csv(text, gpu_type="A100-80")

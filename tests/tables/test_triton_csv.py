@@ -54,11 +54,9 @@ def test_model_analyzer_takes_the_run_with_as_many_requests_as_instances():
         text_of("metrics-model-inference.csv"), gpu_type="A30-24GB", slice_name="2g.12gb"
     )
     assert points(imported) == {
-        ("import:resnet", 1, 1): (210.4, 5.1),
-        ("import:resnet", 8, 1): (711.0, 12.2),
-        ("import:resnet", 8, 2): (988.8, 17.5),
-        ("import:encoder", 4, 1): (95.5, 340.7),
-    }
+        ("import:resnet", 1, 1): (210.4, 5.1), ("import:resnet", 8, 1): (711.0, 12.2),
+        ("import:resnet", 8, 2): (988.8, 17.5), ("import:encoder", 4, 1): (95.5, 340.7),
+    }  # fmt: skip
     row = imported.profiles[0].rows[0]
     assert (row.gpu_type, row.profile, row.basis) == ("A30-24GB", "2g.12gb", "measured")
     assert said(imported, "the file has no p95: 'p99 Latency (ms)' stands for it")

@@ -59,16 +59,12 @@ def test_spans_nest_with_their_attributes(folder):
     profile_, point_, plan = read_spans(folder)
     assert (profile_.name, point_.name, plan.name) == (schema.PROFILE, schema.PROFILE_POINT, schema.PLAN)
     assert profile_.attributes == (
-        ("torchsplit.model", "sample:bert"),
-        ("torchsplit.device", "cpu"),
-        ("torchsplit.runs", 3),
+        ("torchsplit.model", "sample:bert"), ("torchsplit.device", "cpu"), ("torchsplit.runs", 3),
         ("torchsplit.from_store", False),
-    )
+    )  # fmt: skip
     assert dict(point_.attributes) == {
-        "torchsplit.batch_size": 4,
-        "torchsplit.p50_ms": 1.25,
-        "torchsplit.outcome": "ok",
-    }
+        "torchsplit.batch_size": 4, "torchsplit.p50_ms": 1.25, "torchsplit.outcome": "ok",
+    }  # fmt: skip
     assert point_.parent_id == profile_.span_id and point_.trace_id == profile_.trace_id
     assert profile_.parent_id is None and plan.trace_id != profile_.trace_id
     assert profile_.start_unix_ns <= point_.start_unix_ns <= point_.end_unix_ns <= profile_.end_unix_ns
@@ -149,10 +145,8 @@ def test_an_isolated_child_carries_on(folder):
     assert answer == {"environment": []}
     profile, point = read_spans(folder)
     assert (point.name, point.parent_id, point.trace_id) == (
-        schema.PROFILE_POINT,
-        profile.span_id,
-        profile.trace_id,
-    )
+        schema.PROFILE_POINT, profile.span_id, profile.trace_id,
+    )  # fmt: skip
     assert point.service == "test" and point.attribute("torchsplit.p50_ms") == 1.5
 
 

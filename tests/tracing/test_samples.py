@@ -124,11 +124,8 @@ class Odd(torch.nn.Module):
         flat = x.reshape(ids.shape[0] * ids.shape[1], 4)
         best, _ = x.max(dim=1)
         return {
-            "head": self.head(flat),
-            "best": best,
-            "where": torch.nonzero(ids),
-            "part": x.chunk(2, dim=-1)[1],
-        }
+            "head": self.head(flat), "best": best, "where": torch.nonzero(ids), "part": x.chunk(2, dim=-1)[1],
+        }  # fmt: skip
 
 
 def test_an_odd_model_reads_the_same_both_ways(tmp_path):

@@ -47,10 +47,8 @@ def test_a_copy_has_the_same_contents_and_a_removal_takes_its_kinds_alone(worksp
     for kind in named_results.SCENARIO_KINDS:
         sha256 = named_results.sha256_of(workspace, kind, "a")
         assert len(sha256) == 64 and named_results.sha256_of(workspace, kind, "d") == sha256
-    assert (
-        not named_results.exists(workspace, "partition", "d")
-        and named_results.sha256_of(workspace, "partition", "d") == ""
-    )
+    assert not named_results.exists(workspace, "partition", "d")
+    assert named_results.sha256_of(workspace, "partition", "d") == ""
     named_results.remove(workspace, named_results.SCENARIO_KINDS, "a")
     assert not any(named_results.exists(workspace, kind, "a") for kind in named_results.SCENARIO_KINDS)
     assert named_results.exists(workspace, "partition", "a") and named_results.exists(workspace, "plan", "d")

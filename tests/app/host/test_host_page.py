@@ -35,10 +35,8 @@ def test_gpus_and_slices_are_listed_with_what_the_driver_tells(page, workspace, 
     counted = replace(found.gpus[0], counted=DcgmFigures(0.5, 0.25, 2.5e9, 0.0))
     (row,) = gpu_rows((counted,))
     assert [row[name] for name in ("SMs at work", "memory at work", "NVLink out")] == [
-        "50\u202f%",
-        "25\u202f%",
-        "2.5\u202fGB/s",
-    ]
+        "50\u202f%", "25\u202f%", "2.5\u202fGB/s",
+    ]  # fmt: skip
     assert row["NVLink in"] == "0\u202fB/s"
     assert [one["profile"] for one in slice_rows(found.gpus)] == ["3g.20gb", "3g.20gb"]
     test = page("host", workspace)

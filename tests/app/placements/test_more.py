@@ -151,11 +151,8 @@ def test_ways_are_compared_in_a_job_and_shown_for_this_very_request(page, worksp
     runner._write(workspace.store, record.id, {"state": "done", "result": result})
     listed = table(page("place", workspace), "proof")
     assert list(listed["tokens/s"]) == [
-        pytest.approx(217.52),
-        pytest.approx(301.784),
-        pytest.approx(301.784),
-        pytest.approx(301.784),
-    ]
+        pytest.approx(217.52), pytest.approx(301.784), pytest.approx(301.784), pytest.approx(301.784),
+    ]  # fmt: skip
     assert list(listed["solver"])[:2] == ["one GPU", "counts of GPUs only"]
     assert list(listed["on its GPUs"]) == list(listed["tokens/s"])
     assert "has 100 allocations, 420 connections and 1,041 variables" in said(page("place", workspace))
@@ -170,10 +167,8 @@ def test_the_ways_differ_in_the_division_alone():
     request = replace(example(), max_gpus_per_segment=3, same_type_segments=True)
     found = division_requests(request)
     assert [(way.max_gpus_per_segment, way.split) for _, way in found] == [
-        (1, "equal"),
-        (3, "equal"),
-        (3, "proportional"),
-    ]
+        (1, "equal"), (3, "equal"), (3, "proportional"),
+    ]  # fmt: skip
     for _, way in found:
         assert replace(way, max_gpus_per_segment=3, split="equal", solver=request.solver) == request
     assert len(division_requests(replace(request, max_gpus_per_segment=1))) == 1

@@ -112,10 +112,8 @@ def test_tags_go_with_a_scenario_that_is_renamed_copied_and_deleted(page, four):
     scenario.save_as(four, "third", "copy", keep=True)
     scenario.save_as(four, "third", "fourth", keep=False)
     assert SCENARIO.tags(four) == {
-        "review": ("later",),
-        "copy": ("H100", "later"),
-        "fourth": ("H100", "later"),
-    }
+        "review": ("later",), "copy": ("H100", "later"), "fourth": ("H100", "later"),
+    }  # fmt: skip
     scenario.delete(four, "fourth")
     assert "fourth" not in SCENARIO.tags(four)
     assert scenario.undelete(four) == "fourth" and SCENARIO.tags(four)["fourth"] == ("H100", "later")

@@ -51,10 +51,8 @@ def test_a_smoothed_curve_has_what_was_measured_pale_behind_it(view):
 def test_what_happened_is_marked_at_its_step_or_its_time(view):
     marks = {one.kind: one for one in curve("a", 0, view, CurveSettings()).events}
     assert {what: (one.at, one.value) for what, one in marks.items()} == {
-        "checkpoint": (4, 0.5),
-        "rank lost": (6, 2 / 6),
-        "restart": (4, 0.5),
-    }
+        "checkpoint": (4, 0.5), "rank lost": (6, 2 / 6), "restart": (4, 0.5),
+    }  # fmt: skip
     assert marks["checkpoint"].words == f"checkpoint of step 4 is complete: 5{THIN}kB"
     along = {one.kind: one.at for one in curve("a", 0, view, CurveSettings(along=TIME)).events}
     assert along == pytest.approx({"checkpoint": 0.8, "rank lost": 1.2, "restart": 0.8})
@@ -85,10 +83,8 @@ def test_time_left_is_estimated_from_measured_steps_and_unknown_without(view):
         f"estimated: 10{THIN}000 steps as long as the last 6",
     )
     assert describe_time_left(replace(going, steps=type(view.steps)()))[0] == "n/a"
-    assert (
-        describe_time_left(replace(going, state="starting"))[0] == "n/a"
-        and describe_time_left(replace(going, facts={}))[0] == "n/a"
-    )
+    assert describe_time_left(replace(going, state="starting"))[0] == "n/a"
+    assert describe_time_left(replace(going, facts={}))[0] == "n/a"
     assert duration(3 * 86400 + 7300) == f"3{THIN}d 2{THIN}h"
     assert duration(7500) == f"2{THIN}h 05{THIN}min"
 

@@ -31,11 +31,9 @@ def test_the_pods_take_exactly_the_slices_that_have_tenants(mixed_plan):
         (one,) = tenants(mixed_plan, deployment)
         found[one.model, resource] += deployment["spec"]["replicas"]
     assert found == {
-        ("ocr", "nvidia.com/mig-1g.10gb"): 2,
-        ("bert", "nvidia.com/mig-2g.20gb"): 2,
-        ("clip", "nvidia.com/mig-3g.40gb"): 2,
-        ("clip", "nvidia.com/mig-7g.80gb"): 1,
-    }
+        ("ocr", "nvidia.com/mig-1g.10gb"): 2, ("bert", "nvidia.com/mig-2g.20gb"): 2,
+        ("clip", "nvidia.com/mig-3g.40gb"): 2, ("clip", "nvidia.com/mig-7g.80gb"): 1,
+    }  # fmt: skip
 
 
 def test_pods_run_only_on_nodes_that_are_cut_for_them(mixed_plan):

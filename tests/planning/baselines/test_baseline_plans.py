@@ -62,11 +62,8 @@ def test_uniform_takes_the_best_layout_of_equal_slices():
     item = by_name(published(2))["uniform"]
     # 1g leaves two models out, 4g serves two of four: 2g is the only one that serves all.
     assert rates(got(item)) == {
-        "audio recognition": 71,
-        "encoder": 6083,
-        "text check": 45,
-        "text to speech": 3.9,
-    }
+        "audio recognition": 71, "encoder": 6083, "text check": 45, "text to speech": 3.9,
+    }  # fmt: skip
     assert "A30-24GB 2 × 2g.12gb" in item.about
 
 
@@ -113,10 +110,8 @@ def test_greedy_segments_follow_the_demand_and_scale_down_together():
     request = on_a30(simple("a", rate, demand_rps=390.0, cap_at_demand=True), count=3)
     outcome = got(by_name(request)["greedy"])
     assert [[name for name, _ in layout(gpu)] for gpu in outcome.gpus] == [
-        ["4g.24gb"],
-        ["4g.24gb"],
-        ["2g.12gb"],
-    ]
+        ["4g.24gb"], ["4g.24gb"], ["2g.12gb"],
+    ]  # fmt: skip
     pair = tuple(
         simple(name, {"1g.6gb": 10.0}, demand_rps=demand) for name, demand in (("a", 60.0), ("b", 20.0))
     )

@@ -118,11 +118,9 @@ def test_every_change_is_told():
         ("g0", "2g.12gb", 2, True)
     ]
     assert [(m.name, m.direction, m.throughput_rps, m.relative, m.latency_ms) for m in found.models] == [
-        ("a", "gains", 5.0, 0.5, 0.0),
-        ("b", "loses", -5.0, -0.5, 4.0),
-        ("c", "same", 0.0, 0.0, 0.0),
+        ("a", "gains", 5.0, 0.5, 0.0), ("b", "loses", -5.0, -0.5, 4.0), ("c", "same", 0.0, 0.0, 0.0),
         ("d", "gains", 10.0, None, None),
-    ]
+    ]  # fmt: skip
     assert found.lines == (
         "2 slices stay (1 gets another model or share), 1 goes, 2 are new.",
         "b loses 5 requests/s (-50 %); goes from 1 to 0.5 × its demand; its latency goes from 5 to 9 ms.",
@@ -157,10 +155,8 @@ def test_fleets_and_models_that_come_and_go():
     found = compare(before, after)
     # The GPU in use stays in use under its new id; the idle one leaves.
     assert [(item.before_id, item.after_id) for item in found.gpus] == [
-        ("g0", "g1"),
-        ("g1", None),
-        (None, "x"),
-    ]
+        ("g0", "g1"), ("g1", None), (None, "x"),
+    ]  # fmt: skip
     assert [model.direction for model in found.models] == ["gone", "new"]
     assert found.lines == (
         "No slice and no tenant changes.", "a is gone; it had 10 requests/s.",
@@ -216,17 +212,12 @@ def test_large_fleets_are_matched_greedily(monkeypatch):
     after = [gpu(f"h{n}", ("4g.24gb", 0, "b")) for n in range(3)]
     pairs = match_gpus(before, [gpu("h9"), *after])
     assert [(one and one.id, two and two.id) for one, two in pairs] == [
-        ("g0", "h0"),
-        ("g1", "h1"),
-        ("g2", "h2"),
-        ("g3", "h9"),
-    ]
+        ("g0", "h0"), ("g1", "h1"), ("g2", "h2"), ("g3", "h9"),
+    ]  # fmt: skip
     fewer = match_gpus(before[:1], after)
     assert [(one and one.id, two and two.id) for one, two in fewer] == [
-        ("g0", "h0"),
-        (None, "h1"),
-        (None, "h2"),
-    ]
+        ("g0", "h0"), (None, "h1"), (None, "h2"),
+    ]  # fmt: skip
 
 
 def test_many_gpus_that_change_alike_are_one_sentence():
@@ -246,11 +237,8 @@ def test_plans_of_different_requests():
     found = compare(small, large)
     # One GPU leaves text to speech out; the second one serves it twice.
     assert {model.name: model.direction for model in found.models} == {
-        "audio recognition": "same",
-        "encoder": "same",
-        "text check": "same",
-        "text to speech": "gains",
-    }
+        "audio recognition": "same", "encoder": "same", "text check": "same", "text to speech": "gains",
+    }  # fmt: skip
     assert (
         "text to speech is served now, with 7.8 requests/s; goes from 0 to 7.8 × its demand." in found.lines
     )

@@ -152,11 +152,8 @@ def test_words_of_what_a_model_gets():
         format_throughput(10.0, None, 12.0, "emulated") == "10 requests/s (90 % interval 10 to 12, emulated)"
     )
     assert [format_figure(value) for value in (0.0, 1234567.0, 0.00012346, 9.99996)] == [
-        "0",
-        "1235000",
-        "0.0001235",
-        "10",
-    ]
+        "0", "1235000", "0.0001235", "10",
+    ]  # fmt: skip
 
 
 def test_another_request_and_no_plan_are_refused():

@@ -83,11 +83,8 @@ def test_what_is_left_open_is_chosen():
     assert found.faults == () and found.outcome is not None
     verify(request, found.outcome)
     assert {m.name: m.throughput_rps for m in found.models} == {
-        "audio recognition": 71.0,
-        "encoder": 7555.0,
-        "text check": 0.0,
-        "text to speech": 3.9,
-    }
+        "audio recognition": 71.0, "encoder": 7555.0, "text check": 0.0, "text to speech": 3.9,
+    }  # fmt: skip
     assert found.objective is not None
     assert (found.objective.value, found.objective.bound, found.objective.gap) == (0.0, 7.8, 1.0)
 

@@ -29,11 +29,9 @@ def runs(seed: int) -> tuple[ModelOptions, NDArray[np.float64], float, NDArray[n
         ModelOption(tuple(stage() for _ in range(rng.choice([1, 2])))) for _ in range(rng.integers(1, 4))
     ]
     return (
-        ModelOptions(found),
-        rng.uniform(0.3, 3.0, 3),
-        float(rng.choice([2.0, 8.0, 11.0])),
+        ModelOptions(found), rng.uniform(0.3, 3.0, 3), float(rng.choice([2.0, 8.0, 11.0])),
         rng.integers(0, 4, 3),
-    )
+    )  # fmt: skip
 
 
 def every_pattern(

@@ -40,11 +40,8 @@ def asked(*points: Point, fleet: tuple[FleetEntry, ...]) -> PlanRequest:
 def test_a_fleet_is_told_as_text():
     entries = parse_fleet(f"2x{A30},1x{A30}:whole,{L4},2xCPU-16c")
     assert [(entry.type, entry.count, entry.mig) for entry in entries] == [
-        (A30, 2, True),
-        (A30, 1, False),
-        (L4, 1, True),
-        ("CPU-16c", 2, True),
-    ]
+        (A30, 2, True), (A30, 1, False), (L4, 1, True), ("CPU-16c", 2, True),
+    ]  # fmt: skip
     gpus = list_gpus(entries)
     assert [gpu.whole for gpu in gpus] == [False, False, True, True, False, False]
     assert [gpu.id for gpu in gpus] == ["gpu0", "gpu1", "gpu2", "gpu3", "cpu0", "cpu1"]
@@ -116,11 +113,8 @@ def test_rows_become_points_of_what_the_fleet_has():
     assert points(f"1x{A30}:whole,1x{L4}") == {(A30, WHOLE_GPU), (L4, WHOLE_GPU)}
     assert points("1xCPU-8c") == {("CPU", "4c")}
     assert points(f"1x{A30},1x{A30}:whole,1xCPU-32c") == {
-        (A30, "1g.6gb"),
-        (A30, WHOLE_GPU),
-        ("CPU", "4c"),
-        ("CPU", "16c"),
-    }
+        (A30, "1g.6gb"), (A30, WHOLE_GPU), ("CPU", "4c"), ("CPU", "16c"),
+    }  # fmt: skip
 
 
 def test_files_say_null_for_a_whole_gpu():

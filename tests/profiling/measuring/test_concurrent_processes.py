@@ -73,10 +73,8 @@ def test_a_batch_that_fails_or_does_not_fit_costs_itself_and_what_is_larger(tmp_
     found = crowd(tmp_path, f"{FAILS_AT_3}\n{NO_MEMORY_AT_7}", (1, 3, 4, 7, 8))
     assert [row.batch_size for row in found.rows] == [1, 4]
     assert [(item.batch_size, item.processes, item.reason) for item in found.failures] == [
-        (3, 2, "failed"),
-        (7, 2, "out_of_memory"),
-        (8, 2, "out_of_memory"),
-    ]
+        (3, 2, "failed"), (7, 2, "out_of_memory"), (8, 2, "out_of_memory"),
+    ]  # fmt: skip
     assert "three is too many" in found.failures[0].message
     assert found.notes[0].startswith("2 processes, batch 3: ")
 

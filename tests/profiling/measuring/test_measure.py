@@ -201,10 +201,8 @@ def test_children_that_die_or_hang_cost_their_point_alone(tmp_path):
     )  # fmt: skip
     assert [row.batch_size for row in found.rows] == [1, 6]
     assert [(failure.batch_size, failure.reason) for failure in found.failures] == [
-        (3, "crashed"),
-        (4, "crashed"),
-        (5, "time_limit"),
-    ]
+        (3, "crashed"), (4, "crashed"), (5, "time_limit"),
+    ]  # fmt: skip
     assert "still running after 12 s" in found.failures[2].message
     assert [point.batch_size for point in in_place(kept) if point.kind == "batch"] == [1, 6]
     assert found.nodes  # the operations run, and were timed by the last child

@@ -34,10 +34,8 @@ def test_bytes_go_to_a_server_and_back(drawn, free):
     port = TensorPort("x", tensor.datatype, tuple(-1 if free else size for size in tensor.shape[1:]))
     asked = parse_request(*encode_request([tensor]), (port,), ["x"])
     assert (asked.rows, asked.shapes, bytes(asked.inputs[0])) == (
-        tensor.shape[0],
-        (tensor.shape,),
-        tensor.data,
-    )
+        tensor.shape[0], (tensor.shape,), tensor.data,
+    )  # fmt: skip
     given_back = TensorPort("x", tensor.datatype, tensor.shape[1:])
     body, length = encode_response(asked, "m", (given_back,), asked.inputs)
     assert decode_outputs(body, str(length)) == (tensor,)

@@ -140,11 +140,8 @@ def test_an_answer_in_json_and_bytes():
     told = json.loads(answer[:length])
     assert told["model_name"] == "m" and "id" not in told
     assert told["outputs"][1] == {
-        "name": "output_0",
-        "datatype": "FP32",
-        "shape": [2, 2],
-        "data": [1, 2, 3, 4],
-    }
+        "name": "output_0", "datatype": "FP32", "shape": [2, 2], "data": [1, 2, 3, 4],
+    }  # fmt: skip
 
 
 def test_answers_of_another_form_are_found():

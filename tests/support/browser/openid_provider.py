@@ -24,11 +24,8 @@ class Provider:
     def __init__(self) -> None:
         self.key = RSAKey.generate_key(2048, {"kid": "test", "use": "sig"})
         self.account: dict[str, Any] = {
-            "sub": "1",
-            "name": "Ann",
-            "email": "Ann@Example.com",
-            "email_verified": True,
-        }
+            "sub": "1", "name": "Ann", "email": "Ann@Example.com", "email_verified": True,
+        }  # fmt: skip
         self.nonces: dict[str, str] = {}
         self.seen: list[str] = []
         provider = self
@@ -92,11 +89,8 @@ class Provider:
         }  # fmt: skip
         signed = jwt.encode({"alg": "RS256", "kid": "test"}, claims, self.key)
         return {
-            "access_token": "access",
-            "token_type": "Bearer",
-            "expires_in": ID_TOKEN_S,
-            "id_token": signed,
-        }
+            "access_token": "access", "token_type": "Bearer", "expires_in": ID_TOKEN_S, "id_token": signed,
+        }  # fmt: skip
 
 
 @contextmanager

@@ -153,10 +153,8 @@ class DriverLibrary:
             raise NvmlFault("not_supported", "")
         profile, found = profiles[number], info._obj
         found.id, found.sliceCount, found.instanceCount = (
-            profile.profile_id,
-            profile.compute_slices,
-            profile.max_instances,
-        )
+            profile.profile_id, profile.compute_slices, profile.max_instances,
+        )  # fmt: skip
         found.name = f"MIG {profile.name}".encode()
 
     def nvmlDeviceGetGpuInstances(self, device: Any, profile_id: int, made: Any, count: Any) -> None:
@@ -184,10 +182,8 @@ class DriverLibrary:
         if engine != pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED or number >= slices:
             raise NvmlFault("not_supported", "")
         info._obj.id, info._obj.sliceCount, info._obj.instanceCount = (
-            number,
-            number + 1,
-            slices // (number + 1),
-        )
+            number, number + 1, slices // (number + 1),
+        )  # fmt: skip
 
     def nvmlGpuInstanceGetComputeInstances(self, instance: Any, profile: int, made: Any, count: Any) -> None:
         _, gpu, number, _ = parts(instance)

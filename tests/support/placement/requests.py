@@ -26,11 +26,9 @@ COEFFICIENTS = {
 }
 
 TINY_LINKS = (
-    (0.0, 400.0, 200.0, 200.0),
-    (400.0, 0.0, 200.0, 200.0),
-    (200.0, 200.0, 0.0, 300.0),
+    (0.0, 400.0, 200.0, 200.0), (400.0, 0.0, 200.0, 200.0), (200.0, 200.0, 0.0, 300.0),
     (200.0, 200.0, 300.0, 0.0),
-)
+)  # fmt: skip
 
 
 def tiny(most: int = 2, *, method: str = "exact", **changes: Any) -> PlacementRequest:
@@ -79,11 +77,9 @@ def random_request(seed: int, units: str, split: str) -> PlacementRequest:
 
 
 PEAKS = {
-    "A100": RooflineGpu(300.0, 2000.0),
-    "V100": RooflineGpu(100.0, 900.0),
-    "T4": RooflineGpu(60.0, 300.0),
+    "A100": RooflineGpu(300.0, 2000.0), "V100": RooflineGpu(100.0, 900.0), "T4": RooflineGpu(60.0, 300.0),
     "A10": RooflineGpu(120.0, 600.0),
-}
+}  # fmt: skip
 
 
 def random_decode(seed: int, split: str, *, phase: str = "decode") -> PlacementRequest:

@@ -363,11 +363,9 @@ def main(folder: Path, tries: Tries, chosen: str) -> None:
         if chosen in ("", operation.name):
             told = tried(folder, operation, tries)
             row = {
-                "name": operation.name,
-                "calls": told.calls,
-                "tries": dict(told.tries),
+                "name": operation.name, "calls": told.calls, "tries": dict(told.tries),
                 "failures": told.failures,
-            }
+            }  # fmt: skip
             print(json.dumps(row), flush=True)
 
 

@@ -147,11 +147,8 @@ def test_a_region_chosen_before_is_chosen_no_more(panel):
     turn_to(panel, f"explorer {NAME}", replace(look, region=1, node="soft1"))
     assert "between two cut points" in said(panel) or "chain of cut points" in said(panel)
     turn(panel, "Weights charged to their readers")
-    assert (
-        "soft1" in said(panel)
-        and "between two cut points" not in said(panel)
-        and "chain of" not in said(panel)
-    )
+    assert "soft1" in said(panel) and "between two cut points" not in said(panel)
+    assert "chain of" not in said(panel)
 
 
 @pytest.mark.parametrize("setting", [7, None, {"dead": 1}, "dead"])
@@ -267,11 +264,8 @@ def test_what_stands_below_a_row_left_out_moves_up():
     graph = TorchGraph((GraphNode("w", "parameter"), *(GraphNode(name, "input") for name in "abcd")))
     rows = [TreeRow("a", 0), TreeRow("w", 0), TreeRow("b", 1), TreeRow("c", 2), TreeRow("d", 0)]
     assert visible_rows(Hierarchy(graph), rows) == [
-        TreeRow("a", 0),
-        TreeRow("b", 0),
-        TreeRow("c", 1),
-        TreeRow("d", 0),
-    ]
+        TreeRow("a", 0), TreeRow("b", 0), TreeRow("c", 1), TreeRow("d", 0),
+    ]  # fmt: skip
 
 
 def test_the_table_says_what_each_step_brings_and_what_is_left_out():

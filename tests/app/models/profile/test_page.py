@@ -218,11 +218,9 @@ def test_progress_says_which_point_is_being_measured():
     at = grid.parse_progress("b · batch size 2", ["a", "b"], ["cpu"])
     assert at == grid.JobPosition("b", "cpu", 2)
     assert grid.point_labels(cells, at) == {
-        ("a", "cpu", 2): "queued",
-        ("b", "cpu", 1): "no figure",
-        ("b", "cpu", 2): "measuring",
+        ("a", "cpu", 2): "queued", ("b", "cpu", 1): "no figure", ("b", "cpu", 2): "measuring",
         ("b", "cpu", 4): "queued",
-    }
+    }  # fmt: skip
     assert set(grid.point_labels(cells, None).values()) == {"to measure"}
 
 

@@ -95,10 +95,8 @@ def test_measured_and_emulated_rows_are_never_fitted_together():
     profile = measured("m")
     found = fits("m", replace(profile, rows=(*profile.rows, *emulated)), (1,))
     assert sorted((fit.gpu_type, fit.basis, fit.rows) for fit in found) == [
-        (KIND, "emulated", 5),
-        (KIND, "measured", 10),
-        ("CPU", "measured", 3),
-    ]
+        (KIND, "emulated", 5), (KIND, "measured", 10), ("CPU", "measured", 3),
+    ]  # fmt: skip
 
 
 def test_rows_of_other_process_counts_are_left_out_of_a_fit():

@@ -78,11 +78,9 @@ def test_what_is_downloaded_is_what_is_on_screen_and_says_so(page, solved, files
     files.clear()
     field(opened, "select_slider", "GPUs, A100-80GB").set_value(2).run()
     assert set(files) == {
-        "review.draft.plan_request.json",
-        "review.draft.plan.json",
-        "review.draft.html",
+        "review.draft.plan_request.json", "review.draft.plan.json", "review.draft.html",
         "review.draft.losses.csv",
-    }
+    }  # fmt: skip
     two = replace(request(), gpus=(FleetEntry("A100-80GB", count=2),))
     asked = read_text(files["review.draft.plan_request.json"](), origin="a download")[1]
     tried = read_text(files["review.draft.plan.json"](), origin="a download")[1]
@@ -128,9 +126,8 @@ def test_demands_that_contradict_while_dragging_are_said_and_nothing_raises(work
     known = PlanCache(workspace)
     tried = quick_plan.plan_quickly(known, asked)
     # Why is for the search behind the draft to say: whoever moves a slider does not wait for it.
-    assert (
-        tried.outcome is not None and tried.outcome.status == "infeasible" and unsettled_notes(tried.outcome)
-    )
+    assert tried.outcome is not None and tried.outcome.status == "infeasible"
+    assert unsettled_notes(tried.outcome)
     assert tried.outcome.request_sha256 == request_hash(asked)
     broken = quick_plan.plan_quickly(known, replace(asked, gpus=(FleetEntry("none"),)))
     assert broken.outcome is None and "none" in broken.fault
