@@ -1,7 +1,5 @@
 """The walk as functions of Python: what they give, what they refuse, and the notebook that shows them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import nbformat

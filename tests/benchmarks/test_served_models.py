@@ -1,7 +1,5 @@
 """The models that the accuracy of serving is measured with."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

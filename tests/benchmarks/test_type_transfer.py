@@ -1,7 +1,5 @@
 """The check of estimates across GPU types: the shipped constant is the fitted one, and no pair judges itself."""
 
-from __future__ import annotations
-
 import statistics
 
 from benchmarks.type_transfer import LEVEL, judged, results, spread_of

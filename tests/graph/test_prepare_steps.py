@@ -1,7 +1,5 @@
 """Every step of the preparation alone, left out, and put back; what the report says of each."""
 
-from __future__ import annotations
-
 from itertools import chain, combinations
 
 import networkx as nx

@@ -1,7 +1,5 @@
 """What a slice loses to loaded neighbours: measured GPUs, all of the catalogue, with their sources."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The catalogue and the legal layouts against counts known from NVIDIA's own tables."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """A forked worker: what it answers, what it says of its end, and that no killed parent leaves one behind."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

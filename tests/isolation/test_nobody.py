@@ -1,7 +1,5 @@
 """What executes a model works inside the isolation for a user without rights, as it does for root."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Layers cut among GPUs of large fleets: pipelines of blocks, and a bound that holds."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

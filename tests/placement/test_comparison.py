@@ -1,7 +1,5 @@
 """Three solvers side by side."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The shipped measurements become profiles and plan requests without losing or inventing anything."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """What clients see: their own answers, of whole models and of cut ones; statuses, metadata, metrics."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

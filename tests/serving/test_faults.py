@@ -1,7 +1,5 @@
 """Models that raise, die or stand still: only the request at fault fails; a worker that died is replaced."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Arrivals as a line of text: what is written is read back, and nonsense is one clear message."""
 
-from __future__ import annotations
-
 import pytest
 
 from torchsplit_core.values import (

@@ -1,7 +1,5 @@
 """The interval of a mean, against SciPy's Student's t."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rows that cannot be read: each kind is named with its line, all together, and the good ones survive."""
 
-from __future__ import annotations
-
 import pytest
 
 from torchsplit_core.tables import read_profile_csv

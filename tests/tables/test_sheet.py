@@ -1,7 +1,5 @@
 """Delimited text of any origin: delimiters, marks, quotes, blank lines, limits, and what is no table."""
 
-from __future__ import annotations
-
 import pytest
 
 from torchsplit_core.tables import LARGEST_TABLE_BYTES, LARGEST_TABLE_ROWS, decode, read_sheet

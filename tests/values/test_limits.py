@@ -1,7 +1,5 @@
 """What is no number, name or file of a request is told as it is, with the limit that it passes."""
 
-from __future__ import annotations
-
 import errno
 import math
 import os

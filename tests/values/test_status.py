@@ -1,7 +1,5 @@
 """One set of words for how a search ends: told once, and a wrong one is a fault and no silent timeout."""
 
-from __future__ import annotations
-
 import ast
 from typing import get_args
 

@@ -1,7 +1,5 @@
 """Calls of the store to its disk fail in turn, or end with kill -9: nothing acknowledged is lost, nothing is left."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.workspace.io_faults import OPERATIONS, run

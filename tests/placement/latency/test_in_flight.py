@@ -1,7 +1,5 @@
 """Sequences in flight: every rule of a decode against a look at every pipeline, by the look and by the programs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Every family of the literal program stands in a golden LP file, in the document and in the program, and all agree."""
 
-from __future__ import annotations
-
 import pyomo.environ as pyo
 import pytest
 

@@ -1,7 +1,5 @@
 """The size of the literal program, counted before it is built."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import inf
 

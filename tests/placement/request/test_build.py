@@ -1,7 +1,5 @@
 """Requests from a config.json or a name and from nodes or a matrix, and what starts without the room."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The exact search against a look at every pipeline, on small instances of every kind of network."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.placement.search_cases import best_of_all, random_instance, worth_of

@@ -1,7 +1,5 @@
 """The integer programs of the exact search and the curve: golden LP files, modules and document agree."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.placement.golden import DOCS, GOLDEN

@@ -1,7 +1,5 @@
 """Where a server listens: a port that is taken is told from an address that is none of this machine."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest
