@@ -1,7 +1,5 @@
 """What holds for every test: a store of its own, children that find the tests, and marks that cannot be forgotten."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """A store of its own for every test, a filled workspace, and a way to open a page."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,8 +1,6 @@
 """What nobody plans for: names that are markup, a thousand of everything, one of each, a disk that is full, work that
 ends unseen."""
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import replace

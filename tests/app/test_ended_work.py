@@ -1,7 +1,5 @@
 """Work that ended: its result is linked where its user is, a failure says why and can be tried again."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The page Evaluation: empty, with what was found, and the work it starts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from streamlit.testing.v1 import AppTest

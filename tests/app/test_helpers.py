@@ -1,7 +1,5 @@
 """Numbers, edits of a request, dropped files, uploads and the refusal to execute them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The gate before the pages: who is asked for a login, who is let in, and nobody where the secrets are broken."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Every page on a store of the version before: nothing is missing, its failed work is told and goes on by name."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 from pathlib import Path

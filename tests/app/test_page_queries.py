@@ -1,7 +1,5 @@
 """How often a page asks the store in one run: no more than it needs, and no more for many models than for one."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

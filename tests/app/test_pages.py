@@ -1,7 +1,5 @@
 """Every page on an empty workspace and on a full one: what it says, what its buttons do."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What a server prepares is prepared in a server alone: a page that is looked at without one starts no process."""
 
-from __future__ import annotations
-
 import threading
 
 from app import preload

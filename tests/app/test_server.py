@@ -1,7 +1,5 @@
 """The server of `torchsplit app`, started for real: which hosts it answers to, and that it ends with its command."""
 
-from __future__ import annotations
-
 import http.client
 import os
 import signal

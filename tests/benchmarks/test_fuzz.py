@@ -1,7 +1,5 @@
 """The fuzz targets: every seed, and every input that once broke its reader, is taken or refused in one message."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

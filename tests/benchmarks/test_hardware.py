@@ -1,7 +1,5 @@
 """`make hardware` without a GPU: what a step's end costs, what the page says, and how figures are judged."""
 
-from __future__ import annotations
-
 import re
 import sys
 import time

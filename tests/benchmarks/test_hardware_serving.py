@@ -1,7 +1,5 @@
 """The steps of `make hardware` that run plans, on cores: the same calls, and how their figures are judged."""
 
-from __future__ import annotations
-
 import math
 import struct
 

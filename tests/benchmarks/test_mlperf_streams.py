@@ -1,7 +1,5 @@
 """Streams that share a slice: closed forms, cases by hand, and the line through two points."""
 
-from __future__ import annotations
-
 import heapq
 import math
 

@@ -1,7 +1,5 @@
 """The prediction of MLPerf's Server rows: which points are taken, faults in one line, and goals on the stored rows."""
 
-from __future__ import annotations
-
 import csv
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Spreads of training estimates: shrunk to the fit's own, a family as one; what they hold of the stored rows."""
 
-from __future__ import annotations
-
 import csv
 from importlib.resources import files
 from math import log, sqrt

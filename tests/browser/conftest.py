@@ -1,7 +1,5 @@
 """The dashboard as a user meets it: a server of its own on a free port, and Chromium."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

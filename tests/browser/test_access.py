@@ -1,7 +1,5 @@
 """Every page with results: nothing of ours that axe finds, in both themes, and no sideways scrolling on a phone."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from xml.etree import ElementTree

@@ -1,7 +1,5 @@
 """A .pt2 of the test's own, dropped and explored: opened, searched, selected, coloured, found in every panel."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

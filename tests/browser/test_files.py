@@ -1,7 +1,5 @@
 """Files made to cost, dropped on the running dashboard: one message to who dropped them, and the server serves on."""
 
-from __future__ import annotations
-
 import io
 import json
 import zipfile

@@ -1,7 +1,5 @@
 """The inputs of the Plan page by keyboard: what is typed, marked, refused and put back, and that nothing moves."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A dashboard that requires a login, and a provider of the test's own: in by it, out again, nothing without it."""
 
-from __future__ import annotations
-
 import http.client
 import os
 import signal

@@ -1,7 +1,5 @@
 """Cuts in a browser: found, chosen by a dot, tried by hand, kept over a reload; nothing that axe finds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Placements in a browser: an example is solved and drawn, a change tried and kept; nothing that axe finds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

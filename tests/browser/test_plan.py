@@ -1,7 +1,5 @@
 """What if, side by side, by hand, a link and a report: the Plan page as a review uses it."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

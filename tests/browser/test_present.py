@@ -1,7 +1,5 @@
 """A plan on the whole window: it fits, one key steps, Escape leaves, and axe finds nothing of ours."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Profiles as a user meets them: measured here point by point, asked about, compared, downloaded."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

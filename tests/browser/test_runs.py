@@ -1,7 +1,5 @@
 """A training run on its page: a rank is killed and the page shows that it recovers; it is stopped, and goes on."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The Plan page as one screen: what stands in sight, what folds, and how far the keyboard has to go."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The wait before every look at a page: it ends after what fades, and does not wait for what never ends."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.browser.settle import settle, undisturbed

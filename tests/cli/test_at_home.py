@@ -1,7 +1,5 @@
 """Standard streams, folders that are not there, defaults of a site, completion, and help that says its units."""
 
-from __future__ import annotations
-
 import argparse
 import io
 import json

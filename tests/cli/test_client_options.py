@@ -1,7 +1,5 @@
 """The options that say who may ask a server, and how much at most."""
 
-from __future__ import annotations
-
 import argparse
 
 import pytest

@@ -1,7 +1,5 @@
 """The command line from outside: the newcomer's path, exit codes, one message for bad input."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """torchsplit evaluate on a grid of two cells: files, going on, what stands in its way."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

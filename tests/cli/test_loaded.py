@@ -1,7 +1,5 @@
 """What a command loads: imports are most of what a short one costs, so each may load what its table says."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The options of the partition command, and what it prints."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

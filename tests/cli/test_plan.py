@@ -1,7 +1,5 @@
 """The plan command on requests that forbid a variant."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What `torchsplit profile` tells of points that were kept."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

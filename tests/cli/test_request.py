@@ -1,7 +1,5 @@
 """The request command: every field of a plan request has its option, and what is unclear is one message."""
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import replace
 from pathlib import Path

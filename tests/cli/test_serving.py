@@ -1,7 +1,5 @@
 """What serve and measure say before they start."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

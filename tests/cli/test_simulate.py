@@ -1,7 +1,5 @@
 """The simulate command: a request, a plan with its request, arrivals by name or table, and faults."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """strategy from outside: a request in, its outcome out, exit codes, one message for bad input."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

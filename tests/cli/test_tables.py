@@ -1,7 +1,5 @@
 """estimate, import and export from outside: files in, files out, exit codes, one message for bad input."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

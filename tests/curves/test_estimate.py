@@ -1,7 +1,5 @@
 """Estimates: shapes recovered, measured rows kept, out-of-memory rules, faults."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys

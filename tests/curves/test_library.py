@@ -1,7 +1,5 @@
 """On the measured library: errors, honest intervals, flags, advice."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Whatever rows come in, answers are finite, ordered and never negative."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

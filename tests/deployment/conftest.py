@@ -1,7 +1,5 @@
 """Fixtures of the deployment tests; what they are made of stands in deployment_helpers."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Compose files against the published schema of the Compose specification, and against the plan."""
 
-from __future__ import annotations
-
 import json
 import re
 from importlib.resources import files

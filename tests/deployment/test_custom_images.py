@@ -1,7 +1,5 @@
 """Models that run in images of the user's own, beside those that TorchSplit serves and without any."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

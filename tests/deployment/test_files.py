@@ -1,7 +1,5 @@
 """The door itself: formats, plans that are none, the README, and files on the disk."""
 
-from __future__ import annotations
-
 import errno
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The nvidia-smi scripts, run against a fake driver that refuses what a real one refuses."""
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 

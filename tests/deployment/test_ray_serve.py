@@ -1,7 +1,5 @@
 """The Ray Serve configuration by Ray's own schema and by our own look at its keys, which Ray lets pass."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from typing import Any

@@ -1,7 +1,5 @@
 """Every workload of a thousand GPUs, of one slice, and of models whose names are made to cause harm."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest

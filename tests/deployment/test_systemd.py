@@ -1,7 +1,5 @@
 """Units by systemd's own check where it is installed, and by what they say."""
 
-from __future__ import annotations
-
 import configparser
 import shutil
 import subprocess

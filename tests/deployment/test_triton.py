@@ -1,7 +1,5 @@
 """Model repositories through Triton's own protobuf."""
 
-from __future__ import annotations
-
 import subprocess
 from dataclasses import replace
 from typing import Any

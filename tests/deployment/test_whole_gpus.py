@@ -1,7 +1,5 @@
 """GPUs left whole, GPUs without MIG and cores in the files of a plan."""
 
-from __future__ import annotations
-
 import pytest
 import yaml
 

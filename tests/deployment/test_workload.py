@@ -1,7 +1,5 @@
 """Every slice as a server of its own: a plan with one slice, true to the whole plan's figures."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

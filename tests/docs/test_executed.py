@@ -1,7 +1,5 @@
 """The table of docs/reference/security.md names every place that unpickles or executes, and none that is gone."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

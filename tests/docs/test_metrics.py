@@ -1,7 +1,5 @@
 """docs/reference/metrics.md against the contract: it defines every number of the schemas, and names no others."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

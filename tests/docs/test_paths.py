@@ -1,7 +1,5 @@
 """What the documents name lies where they say: files of the code, folders of the project, modules by their names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """A graph as a file: what is drawn open, Graphviz texts of the view, and what is refused."""
 
-from __future__ import annotations
-
 from xml.etree import ElementTree
 
 import pydot

@@ -1,7 +1,5 @@
 """A graph as nested groups: modules, runs of loose operations, what is equal and what is hidden."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """Boxes in layers: none on another, readers below, and no line through a box."""
 
-from __future__ import annotations
-
 from itertools import combinations, pairwise
 
 import pytest

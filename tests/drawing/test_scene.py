@@ -1,7 +1,5 @@
 """The picture of a view: boxes inside boxes, lines from box to box, stubs for what everyone reads."""
 
-from __future__ import annotations
-
 from itertools import combinations, pairwise
 
 import pytest

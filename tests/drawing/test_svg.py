@@ -1,7 +1,5 @@
 """The SVG file: XML that holds every item, and in which a model's names are text and nothing else."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ElementTree
 from xml.dom import minidom
 

@@ -1,7 +1,5 @@
 """Dominator trees as outlines, regions as an icicle."""
 
-from __future__ import annotations
-
 import itertools
 import random
 

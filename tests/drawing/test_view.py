@@ -1,7 +1,5 @@
 """What is drawn with which groups open: every node at home in one item, equal blocks folded."""
 
-from __future__ import annotations
-
 from itertools import groupby
 
 import pytest

@@ -1,7 +1,5 @@
 """A case's figures by a second way: closed forms, conservation, and counts by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Comparisons and verdicts by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

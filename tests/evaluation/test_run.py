@@ -1,7 +1,5 @@
 """A grid of two cells: run, resumed, written, and the document beside its stored outcome."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

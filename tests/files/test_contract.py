@@ -1,7 +1,5 @@
 """Contract files: what is written can be read, what breaks the contract is refused with its place."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """How values stand in files: what was added to a format is left out at its default, a whole GPU is null."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

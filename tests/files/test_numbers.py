@@ -1,7 +1,5 @@
 """Numbers and names that break what reckons with them: a value or one message, never another error."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """A profile beside a graph: of the same architecture, of another, or of this one as the version before saw it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """A graph survives its contract form; a form that breaks the contract is one InputFault."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

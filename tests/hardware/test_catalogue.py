@@ -1,7 +1,5 @@
 """The data of the catalogue: every row has a source, slices fit into their GPU, and what is not published is named."""
 
-from __future__ import annotations
-
 import pytest
 
 from torchsplit_core.hardware import (

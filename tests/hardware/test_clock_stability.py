@@ -1,7 +1,5 @@
 """Whether cores keep their speed: the figures of a core's runs, and when they are said aloud."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

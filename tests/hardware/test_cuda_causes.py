@@ -1,7 +1,5 @@
 """Why CUDA does not work, told apart by plain facts, and the facts as the machine has them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What DCGM says, by a stand-in for dcgmi: which GPU, which column, nothing where it says nothing. No hardware."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

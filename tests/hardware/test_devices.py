@@ -1,7 +1,5 @@
 """Which devices a host has and what `--device` means there, on replayed listings."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Host discovery with and without a GPU, against a stand-in for NVML."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace

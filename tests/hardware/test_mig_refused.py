@@ -1,7 +1,5 @@
 """Slices that are refused before anything changes, and the commands shown instead. All on replays."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Slices for the time of a measurement: made, given back, and mended after faults and kills. All on replays."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

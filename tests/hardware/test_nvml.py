@@ -1,7 +1,5 @@
 """The seam through pynvml, against a stand-in for the driver's C library, beside the replay it answers from."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The replayed listing: it says what it is, judges as the driver does, and keeps what was changed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

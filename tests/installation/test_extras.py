@@ -1,7 +1,5 @@
 """The pins of pyproject.toml are those of the one full list; what an extra lacks is said in one message."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

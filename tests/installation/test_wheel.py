@@ -1,7 +1,5 @@
 """The wheel, installed where nothing else is: one package, all it needs, and commands that run far from a checkout."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess

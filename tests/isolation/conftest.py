@@ -1,7 +1,5 @@
 """Every level of isolation this machine offers, for the tests that try to get out of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from torchsplit_core.isolation import available_levels

@@ -1,7 +1,5 @@
 """All that a child started ends with it: daemons too, however it ends, and when whoever called it is killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

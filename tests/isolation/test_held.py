@@ -1,7 +1,5 @@
 """What a child tries to reach and must not, at every level that promises so (docs/reference/security.md)."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """Which level is chosen where the kernel refuses something, and that its words are true of it."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """A child answers, or each way of not answering becomes one clear fault and leaves nothing running."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

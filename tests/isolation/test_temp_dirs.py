@@ -1,7 +1,5 @@
 """Private rooms name their owner; sweeping removes those of the dead and nothing else."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Limits of a child and all it started together: tasks, memory, bytes of files."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from pathlib import Path

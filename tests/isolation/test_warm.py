@@ -1,7 +1,5 @@
 """A child of the tests that begins with torch loaded stands where one that starts as users' do stands."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 from typing import Any

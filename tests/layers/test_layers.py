@@ -1,7 +1,5 @@
 """Imports run downward only, and the heavy packages stay in their rooms."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import re

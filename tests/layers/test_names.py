@@ -1,7 +1,5 @@
 """Names that say nothing, and classes of one name in several rooms: as many as are left, and never more again."""
 
-from __future__ import annotations
-
 import ast
 from collections import Counter, defaultdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What packages offer on demand is what type checkers read, and no module of theirs takes a name's place."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

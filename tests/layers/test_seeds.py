@@ -1,7 +1,5 @@
 """What the tests share to run many seeds: every instance runs, and a failure names its own."""
 
-from __future__ import annotations
-
 import inspect
 import re
 

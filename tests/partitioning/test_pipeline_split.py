@@ -1,7 +1,5 @@
 """What the comparison with torch's own splitting rests on: its stages in our operations, and the loads of both."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The command writes parts, a fresh process runs them from the files alone, and what is not ours is refused."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

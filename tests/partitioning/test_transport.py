@@ -1,7 +1,5 @@
 """Values between the stages of a cut model arrive with their bits, strides and alignment."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from io import BufferedReader, BytesIO

@@ -1,7 +1,5 @@
 """A card as what it is: SVG whose rectangles must be where the plan's slices are, and whose words fit."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 from xml.etree import ElementTree

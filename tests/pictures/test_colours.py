@@ -1,7 +1,5 @@
 """Colours stay apart for everyone, and text on them can be read in either theme."""
 
-from __future__ import annotations
-
 import tomllib
 from itertools import combinations
 from pathlib import Path

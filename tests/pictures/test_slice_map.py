@@ -1,7 +1,5 @@
 """The whole map: names as text alone, marks, equal GPUs, places to choose, what is looked for."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree

@@ -1,7 +1,5 @@
 """What the map shows of a plan, as values."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.app.fleets import A100, cut, demanding, gpu, plan, tenant

@@ -1,7 +1,5 @@
 """Stages of a cut model on the map: which of how many, a shade each, the row of stages and what crosses the cuts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from xml.etree import ElementTree
 

@@ -1,7 +1,5 @@
 """The measured A100 mixes: fewest GPUs proven, and a verified leximin plan within its time."""
 
-from __future__ import annotations
-
 import csv
 import json
 

@@ -1,7 +1,5 @@
 """What the statistics of an outcome say of the time spent: searching and building, each second once."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Models in tiers: the highest is served up to its demand first, and everything that compares plans heeds it."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Graphs for the tests of profiling, and a folder that their models may write to."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

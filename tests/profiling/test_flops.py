@@ -1,7 +1,5 @@
 """FLOPs from the graph alone agree with torch's own counter, and bytes with arithmetic by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

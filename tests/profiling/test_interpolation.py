@@ -1,7 +1,5 @@
 """Slices that were not measured, from those that were; checked against the slices the library has measured."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

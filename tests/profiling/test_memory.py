@@ -1,7 +1,5 @@
 """Liveness by hand on a small chain, and the parts of the estimate on real graphs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

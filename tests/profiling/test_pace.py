@@ -1,7 +1,5 @@
 """How a device changes its speed, found in the times of looks that were made up with a known pace."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

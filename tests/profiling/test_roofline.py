@@ -1,7 +1,5 @@
 """The roofline against the measured library, its arithmetic by hand, and what it refuses to guess."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 from typing import Any

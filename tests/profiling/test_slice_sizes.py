@@ -1,7 +1,5 @@
 """One size of a slice for estimates, curves and advice: what MIG reaches, what it does not, and what is no slice."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

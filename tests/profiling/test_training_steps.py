@@ -1,7 +1,5 @@
 """Training steps of a model itself: measured, tracked by torch, and beside them what its graph says."""
 
-from __future__ import annotations
-
 import pytest
 
 from torchsplit_core.profiling.training_step.measurement import measure_step, track_peak

@@ -1,7 +1,5 @@
 """Figures of one GPU type for another: what is estimated, how surely, and what is left out."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

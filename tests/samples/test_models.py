@@ -1,7 +1,5 @@
 """Every sample is a client whose model runs, repeats itself and exports with a free batch."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

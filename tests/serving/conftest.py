@@ -1,7 +1,5 @@
 """Models in a file, and a server of the one that doubles."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

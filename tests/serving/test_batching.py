@@ -1,7 +1,5 @@
 """Queues and turns, without a process."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

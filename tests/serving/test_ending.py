@@ -1,7 +1,5 @@
 """The end: what was taken is answered or refused, and no process is left behind."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """The engine without processes: batching, faults, deaths, limits, turns on a slice, drain and stop."""
 
-from __future__ import annotations
-
 import asyncio
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,7 +1,5 @@
 """What the front costs: of blocks, kept once a host and version, and measured."""
 
-from __future__ import annotations
-
 import json
 import time
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Deadlines, full queues, clients that go away, many at once, shares of a slice."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Load and comparison: what is sent when, and what is said of what came back."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Plans as workers and places: what is served where, and what is said where it cannot be."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

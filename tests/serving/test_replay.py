@@ -1,7 +1,5 @@
 """The replay of a run: queues reckoned with the times that its batches took."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

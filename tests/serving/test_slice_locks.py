@@ -1,7 +1,5 @@
 """A slice is served by one process at a time, until that process ends in whatever way."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Batch times of a simulated plan drawn as its measured points vary."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Stages of cut models in workers: the model's bits, isolated like a model's code, and never from a changed file."""
 
-from __future__ import annotations
-
 import hashlib
 import zipfile
 from dataclasses import replace

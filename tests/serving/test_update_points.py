@@ -1,7 +1,5 @@
 """Points measured while serving, in the place of those that a plan was made of."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tests.support.serving.plans import Placed, cpu_plan

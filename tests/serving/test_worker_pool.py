@@ -1,7 +1,5 @@
 """The pool of workers without processes: start, death, restart, giving up, end."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """The front that all models share, against queueing theory and a loop that shares no code."""
 
-from __future__ import annotations
-
 import json
 import random
 from dataclasses import replace

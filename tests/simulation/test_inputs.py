@@ -1,7 +1,5 @@
 """Requests that make no sense are one message; what is no fault is simulated, and said."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

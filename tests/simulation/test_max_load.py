@@ -1,7 +1,5 @@
 """The highest load lies where the percentile meets the limit, to 1 %."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Servers whose speed is drawn: of mean 1, with the covariance asked for, and nothing where nothing changes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

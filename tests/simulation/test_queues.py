@@ -4,8 +4,6 @@ Values: Erlang C, Pollaczek-Khinchine and Erlang 1909, Crommelin, GI/M/1 by its 
 batches; tandem: Friedman, Operations Research 13 (1965). Times in ms at a mean service of 1 ms unless said.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

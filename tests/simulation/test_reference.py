@@ -1,7 +1,5 @@
 """Small random instances against a slow simulator that shares no code, to the microsecond."""
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any

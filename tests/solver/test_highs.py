@@ -1,7 +1,5 @@
 """The one way of a matrix to HiGHS: programs solved by hand, and one that is refused."""
 
-from __future__ import annotations
-
 import highspy
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Programs built row by row: solved by hand, in whole numbers and in part of them, and their prices."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Times of arrival from a table: seconds, timestamps, one model or several, and what is none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The tables of `torchsplit estimate`: the query comes back as it was, with figures that make sense."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

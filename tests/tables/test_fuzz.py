@@ -1,7 +1,5 @@
 """Whatever text comes: profiles or one InputFault, never anything else."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Anybody's table as profiles: columns and their spellings, slices, defaults, notes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from importlib import resources
 

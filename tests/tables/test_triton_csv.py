@@ -1,7 +1,5 @@
 """Model Analyzer's and perf_analyzer's tables: the run that tells the service time, and what is said of the rest."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Profiles to a table and back: every field of every row, names that a spreadsheet would run, failures."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

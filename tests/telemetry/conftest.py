@@ -1,7 +1,5 @@
 """Every test of telemetry begins and ends with it off, whatever the environment of the test run says."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

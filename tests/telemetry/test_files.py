@@ -1,7 +1,5 @@
 """Spans to files: their shape, their nesting, other processes, kills, and nothing at all when off."""
 
-from __future__ import annotations
-
 import base64
 import json
 import math

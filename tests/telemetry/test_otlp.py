@@ -1,7 +1,5 @@
 """Spans to a collector: what arrives, and that one that is gone or silent holds nothing up."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """What the environment asks for, and that code and docs keep to the names of the schema."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

@@ -1,7 +1,5 @@
 """Spans read back from files of ours and of a collector, their totals, and lines that are no spans."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A saved program for tests that change it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The architecture hash sees what changes the work and nothing else, the same from an export and from its file."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace

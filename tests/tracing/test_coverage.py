@@ -1,7 +1,5 @@
 """Hugging Face architectures, as transformers gives them, trace by the product's own path."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

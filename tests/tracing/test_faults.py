@@ -1,7 +1,5 @@
 """Every bad source is one InputFault that says where, which rule and how to mend it."""
 
-from __future__ import annotations
-
 import random
 import struct
 import sys

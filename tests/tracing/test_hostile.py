@@ -3,8 +3,6 @@
 Every payload is harmless: it makes an empty file. That each one is live, torch itself is the witness.
 """
 
-from __future__ import annotations
-
 import json
 import pickle
 import random

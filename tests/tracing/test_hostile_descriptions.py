@@ -1,7 +1,5 @@
 """What a hostile .pt2 says of its graph is refused or shown as plain text, however it is made."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """An untrusted .pt2 is good for everything but measuring: the same graph, regions, costs, estimates and plan."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple

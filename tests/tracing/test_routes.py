@@ -1,7 +1,5 @@
 """The three routes of an export, what the batch decides, and what is said where none passes."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass

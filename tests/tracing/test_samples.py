@@ -1,7 +1,5 @@
 """Graphs of the samples: contents, bodies of cond, equality with the saved .pt2, the hash."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

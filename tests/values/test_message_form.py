@@ -1,7 +1,5 @@
 """The form of messages: what is wrong in the indicative, where, then the remedy; every one that the code can make."""
 
-from __future__ import annotations
-
 import pickle
 import re
 

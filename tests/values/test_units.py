@@ -1,7 +1,5 @@
 """GiB are 2^30 bytes and GB 10^9, in names, figures and words."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

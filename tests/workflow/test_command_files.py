@@ -1,7 +1,5 @@
 """Every file that a command writes is read by the commands that say they read it, in one walk through all of them."""
 
-from __future__ import annotations
-
 import csv
 import re
 from pathlib import Path

@@ -1,8 +1,6 @@
 """From profiles to an answer: what each command writes is read by the next, and the servers of a deployment are started
 by what stands in its files."""
 
-from __future__ import annotations
-
 import functools
 import json
 import shutil

@@ -1,7 +1,5 @@
 """A plan to a folder that serves: parts written, the image's context complete, its Ray application started here."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """What a deployment can be refused for is said before any part of a model is written."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

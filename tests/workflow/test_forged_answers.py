@@ -1,7 +1,5 @@
 """Models that answer in the place of the code that runs them: one message, whoever asked."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A profile of several sequence lengths: a run for each, told apart wherever points are."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Several devices of one host, on replayed listings: rows, joins, made slices, what a GPU says of its state."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import threading

@@ -1,7 +1,5 @@
 """Profiling as a job and as a command: killed and gone on with, side by side, joined, refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

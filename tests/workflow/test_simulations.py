@@ -1,7 +1,5 @@
 """The simulation request that a plan makes: servers in their order, batch times, shares, transfers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

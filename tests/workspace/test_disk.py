@@ -1,7 +1,5 @@
 """What was acknowledged survives a power cut; a full or read-only disk locks nobody out of what is stored."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Jobs wait their turn, killed ones hold nobody up, and no clock decides what is true."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Known plans: equal questions share an answer, similar ones a start, and nothing unsound is ever handed out."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from pathlib import Path

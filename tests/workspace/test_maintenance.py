@@ -1,7 +1,5 @@
 """A store that was damaged, killed half-way or made by an earlier version: one message, nothing else lost."""
 
-from __future__ import annotations
-
 import datetime
 import multiprocessing
 import random

@@ -1,7 +1,5 @@
 """Points are kept under what they depend on, and nothing else ends up there."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import platform

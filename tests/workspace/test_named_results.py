@@ -1,7 +1,5 @@
 """Named results: listed, copied, removed, and told whether they answer the request beside them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

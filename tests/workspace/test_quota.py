@@ -1,7 +1,5 @@
 """What a workspace may hold: refused before it is written, and whatever is there can be read and deleted."""
 
-from __future__ import annotations
-
 import io
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """The workspace store: nothing lost, nothing mixed, bad input refused."""
 
-from __future__ import annotations
-
 import io
 import json
 import multiprocessing

@@ -5,8 +5,6 @@ database, the contents that it names, and the jobs' progress files. One job runs
 is filled in below.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """Sweeps go where their scenarios go: copies, other workspaces, archives and back; hostile archives are refused."""
 
-from __future__ import annotations
-
 import io
 import json
 import zipfile

@@ -1,7 +1,5 @@
 """Files made to cost: each is one message, and neither memory nor time of whoever reads it."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """The last states of a scenario: kept once each, capped, had back, and gone with their scenario."""
 
-from __future__ import annotations
-
 import sqlite3
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Names that the library's components would refuse as keys."""
 
-from __future__ import annotations
-
 import ast
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What leaves the page: tables as CSV that a spreadsheet cannot run, under names that any system takes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

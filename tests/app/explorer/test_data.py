@@ -1,7 +1,5 @@
 """What travels to the explorer: columns of equal length, places that exist, plain JSON, not too much of it."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What colours the boxes: bars within their boxes, shares that add up, and why there is nothing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

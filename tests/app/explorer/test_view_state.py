@@ -1,7 +1,5 @@
 """What the explorer shows: every action of the user, and what of it outlives the session."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

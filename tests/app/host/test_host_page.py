@@ -1,7 +1,5 @@
 """The page of this machine: with no GPU, with a replayed listing of GPUs and slices."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

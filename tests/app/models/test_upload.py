@@ -1,7 +1,5 @@
 """Dropping a model: a .pt2 and a graph file are stored and shown at once, a Python file waits for trust."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import time

@@ -1,7 +1,5 @@
 """The Place page beyond one pipeline: several at once, the curve, ways compared, nodes added."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The Place page: examples, the answer in words and pictures, what is tried, files, launch arguments, bad input."""
 
-from __future__ import annotations
-
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace

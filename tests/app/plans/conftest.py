@@ -1,7 +1,5 @@
 """A scenario with its plan."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.app.page import put_plan

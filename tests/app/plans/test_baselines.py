@@ -1,7 +1,5 @@
 """The Baselines tab: the plan beside what people do without a planner."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

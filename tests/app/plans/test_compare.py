@@ -1,7 +1,5 @@
 """The Compare tab: two scenarios in words, in a table and on both maps."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

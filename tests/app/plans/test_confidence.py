@@ -1,7 +1,5 @@
 """How sure a plan is: the verdict on the page and in the report, the tables, and the form that asks for the low end."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

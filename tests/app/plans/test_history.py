@@ -1,7 +1,5 @@
 """The History tab: what is kept, one version had back at once or as a draft, and the way back from that."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

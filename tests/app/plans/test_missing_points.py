@@ -1,7 +1,5 @@
 """GPU types that models have no figures for: said beside the fleet before a search, and in the plan's verdict."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

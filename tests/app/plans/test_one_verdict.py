@@ -1,7 +1,5 @@
 """One verdict: every place that tells of a plan says the same of it, and the command's exit code goes with it."""
 
-from __future__ import annotations
-
 import html
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The report of a plan: everything in one file, nothing loaded, nothing executed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from html.parser import HTMLParser
 

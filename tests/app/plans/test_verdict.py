@@ -1,7 +1,5 @@
 """The verdict on a plan: who gets what is asked, in which words and colour, on the pages and in the report."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

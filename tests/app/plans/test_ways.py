@@ -1,7 +1,5 @@
 """Ways to run: which variants of a model a plan may use, edited on the page and kept by everything else."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Curves of a run: smoothed, on a log scale, along time, with what happened where it happened; time left and sizes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

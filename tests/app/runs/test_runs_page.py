@@ -1,7 +1,5 @@
 """The page of training runs as a user drives it."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

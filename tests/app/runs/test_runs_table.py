@@ -1,7 +1,5 @@
 """All runs in one table: what it says, what narrows it, tags, and those chosen in one picture."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

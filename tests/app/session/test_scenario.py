@@ -1,7 +1,5 @@
 """Scenarios: which one is shown, links to one, names and copies, two tabs on one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any

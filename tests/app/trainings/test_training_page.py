@@ -1,7 +1,5 @@
 """The pages of trainings as a user drives them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

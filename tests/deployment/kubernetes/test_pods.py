@@ -1,7 +1,5 @@
 """Which pods there are and where they run: by slice, tenants and cores; what they serve; the schemas themselves."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import kubernetes_validate

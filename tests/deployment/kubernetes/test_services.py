@@ -1,7 +1,5 @@
 """What stands before the pods and around them: services, the router of cut models, the kustomization."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import kubernetes_validate

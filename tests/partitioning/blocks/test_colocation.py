@@ -1,7 +1,5 @@
 """Memory that is written in place: what concerns it is one group, and every cut that is offered can be made."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

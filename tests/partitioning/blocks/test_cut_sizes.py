@@ -1,7 +1,5 @@
 """What crosses a cut at any batch: by hand where sizes are odd, and against tensors that the samples really make."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Extraction: every part of every cut computes to the bit what the model does, and holds only what it needs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

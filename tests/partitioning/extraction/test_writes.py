@@ -1,7 +1,5 @@
 """What a model writes in place: kept in one stage where that is right, refused by name where it is not."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """The curve as a file, on the command line, as a job, and what its check refuses."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

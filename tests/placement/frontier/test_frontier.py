@@ -1,7 +1,5 @@
 """The curve of small requests equals a look at every pipeline, and its check finds every kind of lie."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from itertools import combinations

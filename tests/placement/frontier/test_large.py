@@ -1,7 +1,5 @@
 """Programs and walks at a threshold against the exact sweep; curves of larger fleets; what little time gives."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

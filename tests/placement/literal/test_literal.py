@@ -1,7 +1,5 @@
 """The literal program: its published size and values, equal to a look at every pipeline, honest about time."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

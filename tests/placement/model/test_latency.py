@@ -1,7 +1,5 @@
 """The seconds of a pass against figures reckoned by hand, in every phase and both units; a wrong one is refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """The speed of a GPU by each model, the division of the batch, memory, and the instance that a search reads."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 

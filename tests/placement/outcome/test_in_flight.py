@@ -1,7 +1,5 @@
 """Decodes and cut layers rechecked from the request alone: every lie about them is found."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The check of an outcome finds every kind of lie, and nothing in what is sound."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Bounds of large fleets: never below the exact sum, whatever they are made of."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Several pipelines as an outcome: from the request or the command line, checked, and every breach found."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Several pipelines at once: equal to a look at all sets of them, with a bound where the fleet is large."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

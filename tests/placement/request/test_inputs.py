@@ -1,7 +1,5 @@
 """What makes no sense is refused with its place, the value, the rule and what to do."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

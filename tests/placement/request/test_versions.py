@@ -1,7 +1,5 @@
 """Version 1 of the placement formats says GB where version 2 says GiB: it is read for ever, and answered in kind."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What the search says beside the optimum: bounds, time, starts; and pipelines longer than a look at all allows."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Every number that the placement room has a name for says what it is."""
 
-from __future__ import annotations
-
 import ast
 
 from tests.support.paths import ROOT

@@ -1,7 +1,5 @@
 """Segments of many GPUs: bounds and pipelines by covers, against a look at every pipeline and on large fleets."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from itertools import combinations_with_replacement

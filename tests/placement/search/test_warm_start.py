@@ -1,7 +1,5 @@
 """An earlier outcome as the start of a placement, and what a search says on its way."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

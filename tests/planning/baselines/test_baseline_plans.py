@@ -1,7 +1,5 @@
 """Baselines: hand-checked plans, demands kept or named, verified and never above a proven optimum."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """With co-locations a search that finds little in its time leaves a plan by a rule, with the search's bound."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

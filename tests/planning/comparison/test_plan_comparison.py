@@ -1,7 +1,5 @@
 """Two plans side by side: what changes, who gains, what is drained; renumbered plans differ in nothing."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from itertools import permutations

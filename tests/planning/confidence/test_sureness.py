@@ -1,7 +1,5 @@
 """How sure a plan is: verdicts by hand, and on random plans against a reckoning of its own."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

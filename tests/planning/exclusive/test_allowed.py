@@ -1,7 +1,5 @@
 """Variants that are not allowed: nothing in the planner uses one, and the request keeps it."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Exclusive plans against a search of every plan, and against published figures."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

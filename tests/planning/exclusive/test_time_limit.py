@@ -1,7 +1,5 @@
 """The time limit: what every solver call gets of it, and what stands where co-locations take too long."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """A change that was examined is made: what the explanation reckoned is what a plan of the changed request reaches."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Feasible plans explained: each statement against plans reckoned by hand, or by another plan."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

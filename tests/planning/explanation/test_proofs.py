@@ -1,7 +1,5 @@
 """What explanations prove: bounds and statements against a look at all plans, and no claims beyond what is known."""
 
-from __future__ import annotations
-
 import time
 from functools import cache
 

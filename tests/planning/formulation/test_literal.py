@@ -1,7 +1,5 @@
 """The literal reference of the benchmarks: as good as the planner, complete, and not for what it cannot say."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

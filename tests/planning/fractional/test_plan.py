@@ -1,7 +1,5 @@
 """Fractional plans: against every set of tenants, the published example, and their own rules."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Pooled shares: their bounds against every set of tenants, met where nothing ties a slice together."""
 
-from __future__ import annotations
-
 import random
 import time
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Slices filled for what is wished: never more than every set of tenants can give, and what it gives is found."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

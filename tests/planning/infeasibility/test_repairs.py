@@ -1,7 +1,5 @@
 """Ways out of an infeasible request: each is possible, shown by a plan, and no smaller one of its kind is."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Plans by hand: a solver's own plan gives its figures, every fault is named at once, open choices are best."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from itertools import product

@@ -1,7 +1,5 @@
 """Moves of a plan by hand: what is offered is exactly what would be legal, and a change stays where it was made."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A plan after an edit: the short search's, or the plan before where that holds and is better."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

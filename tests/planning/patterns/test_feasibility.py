@@ -1,7 +1,5 @@
 """Questions about levels, answered by prices and patterns, against every plan of tiny fleets."""
 
-from __future__ import annotations
-
 import random
 import time
 from itertools import pairwise

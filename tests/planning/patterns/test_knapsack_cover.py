@@ -1,7 +1,5 @@
 """Covers of a demand by whole slices against every choice of counts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray

@@ -1,7 +1,5 @@
 """leximin by patterns: against every plan, and with its time cut off against its own full run."""
 
-from __future__ import annotations
-
 import random
 import time
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Patterns of models with several options of one or two stages, against every combination of covers."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Options of models under latency limits: together exactly what the limits allow."""
 
-from __future__ import annotations
-
 import random
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Who may stand together on a GPU, how they are dealt out, and that counting by presence loses nothing."""
 
-from __future__ import annotations
-
 import random
 import time
 from dataclasses import replace

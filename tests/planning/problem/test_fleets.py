@@ -1,7 +1,5 @@
 """Plans of mixed fleets (MIG, whole GPUs, no MIG, cores), some that survive a loss, against a look at everything."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Stages as members of co-locations: what names mean, and plans against a look at everything."""
 
-from __future__ import annotations
-
 import random
 import time
 from dataclasses import replace

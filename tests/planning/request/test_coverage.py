@@ -1,7 +1,5 @@
 """Which models have figures for which GPUs of a fleet."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

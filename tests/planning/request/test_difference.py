@@ -1,7 +1,5 @@
 """What two requests differ in, in words: every field that a user can edit, and nothing where nothing was."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

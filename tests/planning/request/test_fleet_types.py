@@ -1,7 +1,5 @@
 """What a fleet is made of: whole GPUs, GPUs without MIG, cores; as text, in requests and in files."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The front's costs come with the profiles that were measured beside slices of cores."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 
 from torchsplit_core.planning.request import edit

@@ -1,7 +1,5 @@
 """The fingerprint of a request: canonical JSON by a definition of its own, and the same from release to release."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

@@ -1,7 +1,5 @@
 """Bad input is refused with one clear message; odd but sound input is planned."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What a request calls the models behind profiles, and the link that their cuts were found for."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

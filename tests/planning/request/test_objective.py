@@ -1,7 +1,5 @@
 """An objective is described in one place: who names one, and what the description says of each."""
 
-from __future__ import annotations
-
 import ast
 import time
 from dataclasses import replace

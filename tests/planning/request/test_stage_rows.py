@@ -1,7 +1,5 @@
 """Rows of stages: time by the shares of each batch size, memory of weights, activations and context, own rows first."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Sweeps: the requests of a curve, what its points prove for each other, and their plans side by side."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import time

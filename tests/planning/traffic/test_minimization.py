@@ -1,7 +1,5 @@
 """Routed co-locations: the fewest bytes/s of every plan of the best objective, told with their bound."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What is told of routed co-locations, in files, by the command and on the page; what changes of a request keep."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The check of a plan stands alone: who calls it, what it shares, and that a fault of the planner's figures shows."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The independent check refuses every plan that was tampered with."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

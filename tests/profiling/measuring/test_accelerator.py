@@ -1,7 +1,5 @@
 """The measuring child's device: what it opens, what it refuses, and the count of SMs read back."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import threading
@@ -66,7 +64,7 @@ def test_sms_are_held_to_and_memory_capped_while_the_device_is_open(monkeypatch)
 
     class Green:
         @staticmethod
-        def create(**options: Any) -> Green:
+        def create(**options):
             calls.append(("create", options))
             return Green()
 

@@ -1,7 +1,5 @@
 """Operations are timed under the names of the graph; runs are summarised as promised."""
 
-from __future__ import annotations
-
 import time
 from math import comb, exp, log, sqrt
 from typing import Any

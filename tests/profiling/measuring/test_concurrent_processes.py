@@ -1,7 +1,5 @@
 """Several processes at once: whose runs count, what is added, and what a process that fails or dies costs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A measurement in a child process: rows, shares, failures, and the questions it refuses."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Measured peaks by hand on small modules, and the estimate of `memory` against them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

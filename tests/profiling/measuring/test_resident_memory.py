@@ -1,7 +1,5 @@
 """What a process that serves a model holds: counted beside its tensors, kept with the point, told where it is not."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

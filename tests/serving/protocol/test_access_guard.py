@@ -1,7 +1,5 @@
 """Who may ask: names, web pages, tokens, certificates."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import pytest

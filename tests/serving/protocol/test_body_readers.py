@@ -1,7 +1,5 @@
 """Bodies read in a process of their own: the same requests, within memory and time."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

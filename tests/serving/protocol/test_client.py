@@ -1,7 +1,5 @@
 """What a client sends is what a server reads, and what that answers is what the client gets: bytes and JSON."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The limits of a connection: bytes, times, counts; what is refused is told in JSON and stops nobody else."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

@@ -1,7 +1,5 @@
 """What clients send, to raw rows and back; whatever does not fit is said in words."""
 
-from __future__ import annotations
-
 import json
 import struct
 from typing import Any

@@ -1,7 +1,5 @@
 """The router in front of servers that drip, never end, lie or are silent; many that wait; connections that are kept."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

@@ -1,7 +1,5 @@
 """The router in front of stand-in servers: parts in a row, balance, refusals, servers that are not there."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -1,7 +1,5 @@
 """The Partition page: what is asked, cuts ranked and chosen, one's own beside the best, offered to the planner."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The panel of details: what is known of a node, a group, a region and a cut; what is not is n/a, never 0."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The Graph page as a user sees it: empty, tab by tab, with what is selected, and with a very large model."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The steps of the preparation on the Graph page: left out, put back, kept, and told from what partitioning uses."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The graph as tables, two models side by side, cuts as stages and devices of a plan."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any

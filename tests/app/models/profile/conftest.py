@@ -1,7 +1,5 @@
 """The Profile page with what it starts and what it knows held fast."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

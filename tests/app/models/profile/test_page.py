@@ -1,7 +1,5 @@
 """The Profile page: what it answers, its tabs, what a press on Measure starts and asks."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import replace
 from typing import Any

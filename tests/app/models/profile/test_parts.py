@@ -1,7 +1,5 @@
 """What the Profile page is made of, without the page: lines, curves, memory bars, ratios, filters, pictures."""
 
-from __future__ import annotations
-
 import csv
 import io
 from dataclasses import replace

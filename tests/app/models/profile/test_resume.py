@@ -1,7 +1,5 @@
 """A measurement that is killed half-way goes on from the page, and measures nothing twice."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Tables of others on the Profile page: recognised, mapped, refused in one message, stored without losing anything."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

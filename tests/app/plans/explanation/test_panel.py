@@ -1,7 +1,5 @@
 """The explanation on the Plan page: asked for by a button, made by a job, shown with what is proven."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

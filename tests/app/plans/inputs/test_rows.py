@@ -1,7 +1,5 @@
 """Rows of the inputs: each field edits its own value, marks what it was, and refuses what makes no sense."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The tab Under load: what it says of a plan, of one that can't serve what comes, and where there is no plan yet."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The By hand tab: rows to GPUs and back, every fault said, a legal one beside the best plan and kept."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from xml.etree import ElementTree

@@ -1,7 +1,5 @@
 """The tab Run it: why a plan cannot run here, what a run gave, what is drawn while it goes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

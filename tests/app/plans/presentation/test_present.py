@@ -1,7 +1,5 @@
 """A plan on the whole window: the verdict, the figures with arrows, before and after, sliders that write the draft."""
 
-from __future__ import annotations
-
 import html
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What the drawer says of a slice: how a model runs on it, its limit, and what else it could run on."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

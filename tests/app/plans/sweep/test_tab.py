@@ -1,7 +1,5 @@
 """The sweep of a scenario on its page: what is asked, the curve, the points, a point opened as a scenario."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The proof behind a what-if: asked for once the edits rest, dropped with what it was about, taken over once."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from typing import Any

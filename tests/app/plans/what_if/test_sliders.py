@@ -1,7 +1,5 @@
 """What if: sliders plan at once in the session; keeping stores and proves, going back forgets."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Devices of replayed hosts on the Profile page: what each is, slices to be made, consent."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path
