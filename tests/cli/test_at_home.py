@@ -168,13 +168,9 @@ def test_completion_is_printed_for_each_shell(shell, capsys):
 def test_tab_completes_commands_and_options(line, offered, tmp_path):
     answer = tmp_path / "answer"
     environment = os.environ | {
-        "_ARGCOMPLETE": "1",
-        "_ARGCOMPLETE_IFS": "\n",
-        "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
-        "COMP_LINE": line,
-        "COMP_POINT": str(len(line)),
-        "PYTHONPATH": str(ROOT),
-    }
+        "_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
+        "COMP_LINE": line, "COMP_POINT": str(len(line)), "PYTHONPATH": str(ROOT),
+    }  # fmt: skip
     subprocess.run(
         [sys.executable, "-m", "torchsplit_core"], env=environment, check=False, capture_output=True
     )

@@ -67,12 +67,10 @@ def test_the_job_starts_every_server_and_drains_them(tmp_path):
         ["bash", "serve.sbatch"],
         cwd=tmp_path / "slurm",
         env={
-            **os.environ,
-            "PATH": f"{bin_}:{os.environ['PATH']}",
-            "TORCHSPLIT_ROOT": str(tmp_path / "image"),
+            **os.environ, "PATH": f"{bin_}:{os.environ['PATH']}", "TORCHSPLIT_ROOT": str(tmp_path / "image"),
         },
         start_new_session=True,
-    )
+    )  # fmt: skip
     try:
         for _ in range(300):
             if log.exists() and len(log.read_text().splitlines()) == 3:

@@ -118,12 +118,9 @@ def case(common_load: float, p95_ms: float = 10.0, **key: str) -> EvaluatedCase:
 
 def test_the_four_claims_of_cases_by_hand():
     cases = [
-        case(1.5),
-        case(1.5, p95_ms=12.0, sharing="fractional"),
-        case(1.4, colocation="hard"),
-        case(0.0, weights="throughput"),
-        case(1.2, planner="greedy"),
-    ]
+        case(1.5), case(1.5, p95_ms=12.0, sharing="fractional"), case(1.4, colocation="hard"),
+        case(0.0, weights="throughput"), case(1.2, planner="greedy"),
+    ]  # fmt: skip
     shared, fair, tied, made = judge_claims(cases)
     assert [one.verdict for one in (shared, fair, tied, made)] == [
         "supported", "supported", "not supported", "supported",

@@ -39,11 +39,9 @@ def told() -> tuple[EvaluationOutcome, list[EvaluationOutcome], list[float]]:
     kept: list[EvaluationOutcome] = []
     shares: list[float] = []
     outcome = run.evaluate(
-        keys=(RULE, NONE, PLANNED),
-        settings=SETTINGS,
-        keep=kept.append,
+        keys=(RULE, NONE, PLANNED), settings=SETTINGS, keep=kept.append,
         progress=lambda share, _: shares.append(share),
-    )
+    )  # fmt: skip
     return outcome, kept, shares
 
 

@@ -131,12 +131,9 @@ def test_what_leaving_one_step_out_costs_the_encoder(left_out):
     """Its views lie inside the blocks: they cost no cut point."""
     found = region_tree(prepare(ENCODER, [name for name in ALL_STEPS if name != left_out])).cut_points
     expected = {
-        "dead": ("ids",),
-        "constants": (),
-        "aliases": ("ids", "embed", "add0", "add1"),
-        "weights": (),
+        "dead": ("ids",), "constants": (), "aliases": ("ids", "embed", "add0", "add1"), "weights": (),
         "side-band": (),
-    }
+    }  # fmt: skip
     assert found == expected[left_out]
 
 

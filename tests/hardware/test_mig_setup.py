@@ -262,12 +262,9 @@ def test_a_process_killed_in_the_middle_is_made_good_at_the_next_start(tmp_path)
         "    time.sleep(600)\n"
     )
     child = subprocess.Popen(
-        [sys.executable, "-c", program, str(journal)],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
+        [sys.executable, "-c", program, str(journal)], stdout=subprocess.PIPE, text=True, cwd=ROOT,
         env={**os.environ, REPLAY_VARIABLE: str(nvml.path)},
-    )
+    )  # fmt: skip
     try:
         assert child.stdout is not None
         assert child.stdout.readline().startswith("MIG-")

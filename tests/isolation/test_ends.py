@@ -32,12 +32,10 @@ def test_no_daemon_outlives_its_child(level, end, said):
 
     def call() -> None:
         run_limited(
-            "tests.support.isolation.targets:daemons",
-            {"mark": name, "end": end},
-            limits=Limits(wall_s=120.0, silent_s=0.5 if end == "wait" else 60.0),
-            subject="the model",
+            "tests.support.isolation.targets:daemons", {"mark": name, "end": end},
+            limits=Limits(wall_s=120.0, silent_s=0.5 if end == "wait" else 60.0), subject="the model",
             receive=heard.append,
-        )
+        )  # fmt: skip
 
     if said:
         with pytest.raises(InputFault, match=said):
@@ -56,11 +54,9 @@ def test_a_cancelled_call_leaves_no_daemon(level):
 
     with pytest.raises(KeyboardInterrupt):
         run_limited(
-            "tests.support.isolation.targets:daemons",
-            {"mark": name, "end": "wait"},
-            progress=stop,
+            "tests.support.isolation.targets:daemons", {"mark": name, "end": "wait"}, progress=stop,
             receive=print,
-        )
+        )  # fmt: skip
     assert running(name) == []
 
 
@@ -102,9 +98,7 @@ def test_a_killed_supervisor_takes_all_of_it_along_in_namespaces(monkeypatch):
 
     with pytest.raises(InputFault):
         run_limited(
-            "tests.support.isolation.targets:daemons",
-            {"mark": name, "end": "wait"},
-            progress=kill_it,
+            "tests.support.isolation.targets:daemons", {"mark": name, "end": "wait"}, progress=kill_it,
             receive=print,
-        )
+        )  # fmt: skip
     assert gone(name)

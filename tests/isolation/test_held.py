@@ -149,11 +149,9 @@ def test_no_socket_of_a_family_that_no_namespace_holds_can_be_made(level):
 def test_no_process_outside_is_read_traced_or_signalled(holding):
     token = f"token-{uuid.uuid4().hex}"
     outcomes = called_by_another(
-        "tests.support.isolation.escapes:try_processes",
-        {"token": token, "kill": True},
-        MY_SECRET=token,
+        "tests.support.isolation.escapes:try_processes", {"token": token, "kill": True}, MY_SECRET=token,
         TORCHSPLIT_ISOLATION=holding,
-    )
+    )  # fmt: skip
     rights = {outcomes.pop("own capabilities"), outcomes.pop("capabilities of a program it starts")}
     assert rights <= {"0000000000000000", "0000000000000006"}  # of root's: reading and writing its files
     spaces, pids, processes = (outcomes.pop(name) for name in ("user namespaces", "pids", "processes"))

@@ -39,11 +39,9 @@ def test_an_answer_larger_than_a_pipe_comes_whole():
 def test_an_answer_in_parts_comes_part_by_part():
     heard: list[Any] = []
     outcome = run_limited(
-        "tests.support.isolation.targets:pieces",
-        {"count": 4},
-        progress=lambda share, text: heard.append(share),
-        receive=lambda part: heard.append(part[0]),
-    )
+        "tests.support.isolation.targets:pieces", {"count": 4},
+        progress=lambda share, text: heard.append(share), receive=lambda part: heard.append(part[0]),
+    )  # fmt: skip
     assert outcome is None
     assert heard == [0, 0, 0.25, 1, 0.5, 2, 0.75, 3]
 
@@ -141,11 +139,9 @@ def test_a_child_that_falls_silent_ends_with_what_it_said_kept():
     heard: list[int] = []
     with pytest.raises(ChildFault, match=r"still running after 2\.5 s") as found:
         run_limited(
-            "tests.support.isolation.targets:silent_after",
-            {},
-            limits=Limits(wall_s=30, silent_s=2.5),
+            "tests.support.isolation.targets:silent_after", {}, limits=Limits(wall_s=30, silent_s=2.5),
             receive=heard.append,
-        )
+        )  # fmt: skip
     assert found.value.kind == "time_limit"
     assert heard == [0, 1, 2]  # together longer than the silence that is allowed
 

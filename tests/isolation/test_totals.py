@@ -73,11 +73,9 @@ def test_what_a_writable_folder_held_before_does_not_count(counting, tmp_path):
     (tmp_path / "before").write_bytes(b"x" * 4 * MIB)
     limits = Limits(total_file_bytes=2 * MIB)
     told = run_limited(
-        "tests.support.isolation.targets:fill",
-        {"kind": "named", "count": 1, "stay_s": 0.6},
-        limits=limits,
+        "tests.support.isolation.targets:fill", {"kind": "named", "count": 1, "stay_s": 0.6}, limits=limits,
         writable=[tmp_path],
-    )
+    )  # fmt: skip
     assert told == "written"
 
 

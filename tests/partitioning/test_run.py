@@ -174,11 +174,9 @@ def test_a_cut_of_the_version_before_says_to_measure_again(tmp_path):
     graph = graph_of(program)
     with pytest.raises(InputFault, match="by an earlier version of TorchSplit"):
         export_stages(
-            "sample:diamond",
-            best_cut(graph, 2),
-            tmp_path / "parts",
+            "sample:diamond", best_cut(graph, 2), tmp_path / "parts",
             architecture_hash=former_architecture_hash(graph),
-        )
+        )  # fmt: skip
 
 
 def test_a_model_of_the_users_and_a_pt2_need_trust_and_keep_their_keywords(bert, tmp_path):

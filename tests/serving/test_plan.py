@@ -27,10 +27,8 @@ def host(*gpus: HostGpu) -> HostReport:
 def test_processes_are_workers_and_starts_are_cores():
     plan, request = cpu_plan(
         [Placed("bert", "2c", 1, processes=2), Placed("ocr", "1c", 0, batch_size=8)],
-        {"bert": BERT, "ocr": OCR},
-        cores=4,
-        max_wait_ms={"bert": 3.0},
-    )
+        {"bert": BERT, "ocr": OCR}, cores=4, max_wait_ms={"bert": 3.0},
+    )  # fmt: skip
     places = bind_slices(plan, report=host(), cores=(4, 5, 6, 7))
     assert {place.id: place.cores for place in places} == {"host0/2c@1": (5, 6), "host0/1c@0": (4,)}
     roster = plan_serving(plan, request, places)

@@ -19,11 +19,9 @@ from torchsplit_core.values import (
 def request_of(rate: float, slo: float | None, requests: int = 60_000) -> SimulationRequest:
     return SimulationRequest(
         (SimulatedModel("m", ("whole",), PoissonArrivals(rate), slo_ms=slo),),
-        (Server("s", "m", "whole", 1, {1: 1.0}),),
-        requests_per_model=requests,
-        replications=8,
+        (Server("s", "m", "whole", 1, {1: 1.0}),), requests_per_model=requests, replications=8,
         find=MaxLoadSearch(95.0),
-    )
+    )  # fmt: skip
 
 
 def highest(request: SimulationRequest) -> HighestLoad:

@@ -156,11 +156,9 @@ def test_read_any_finds_each_reader_and_a_mapping_overrides():
     assert detect(plain) == "profiles"
     assert read_any(plain).profiles[0].rows == read_profile_csv(plain).profiles[0].rows
     mapped = read_any(
-        perf,
-        mapping={"throughput_rps": "Inferences/Second", "processes": "Concurrency"},
-        model="m",
+        perf, mapping={"throughput_rps": "Inferences/Second", "processes": "Concurrency"}, model="m",
         batch_size=8,
-    )
+    )  # fmt: skip
     assert len(mapped.profiles[0].rows) == 3
 
 

@@ -80,13 +80,11 @@ def asked(host: Host, name: str) -> tuple[torch.Tensor, ...]:
     inputs = [tensor.contiguous() for tensor in load(name).get_example_inputs(ROWS)]
     sent = [
         RawTensor(
-            port["name"],
-            OF_TORCH[str(tensor.dtype).removeprefix("torch.")],
-            tuple(tensor.shape),
+            port["name"], OF_TORCH[str(tensor.dtype).removeprefix("torch.")], tuple(tensor.shape),
             tensor.numpy().tobytes(),
         )
         for port, tensor in zip(told["inputs"], inputs, strict=True)
-    ]
+    ]  # fmt: skip
     body, length = encode_request(sent)
     request = urllib.request.Request(f"{path}/infer", body, content_headers(length))
     with urllib.request.urlopen(request, timeout=60) as answer:

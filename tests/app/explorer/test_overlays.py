@@ -68,12 +68,9 @@ def test_bars_of_time_are_shares_of_the_fullest_box():
     _, seen = shown(GRAPH)
     values = dict(zip([item.label for item in seen.items], overlaid(GRAPH)["time"]["values"], strict=True))
     assert values == {
-        "ids": 0,
-        "embed": pytest.approx(1 / 12, abs=1e-4),
-        "layers × 4": 1,
-        "head": pytest.approx(1 / 12, abs=1e-4),
-        "y": 0,
-    }
+        "ids": 0, "embed": pytest.approx(1 / 12, abs=1e-4), "layers × 4": 1,
+        "head": pytest.approx(1 / 12, abs=1e-4), "y": 0,
+    }  # fmt: skip
     found = overlaid(GRAPH, basis="measured on this CPU")["time"]
     assert found["basis"] == "measured on this CPU" and "85.7" in found["most"]
 

@@ -106,11 +106,9 @@ def test_every_text_of_a_user_is_escaped():
     tenant = replace(told.gpus[0].slices[0].tenants[0], model=HOSTILE, variant=HOSTILE, stage=HOSTILE)
     slices = (replace(told.gpus[0].slices[0], tenants=(tenant,)), told.gpus[0].slices[1])
     told = replace(
-        told,
-        gpus=(replace(told.gpus[0], id=HOSTILE, slices=slices),),
-        models=(replace(told.models[0], name=HOSTILE, variant=HOSTILE), told.models[1]),
-        warnings=(HOSTILE,),
-    )
+        told, gpus=(replace(told.gpus[0], id=HOSTILE, slices=slices),),
+        models=(replace(told.models[0], name=HOSTILE, variant=HOSTILE), told.models[1]), warnings=(HOSTILE,),
+    )  # fmt: skip
     page = Page(report(HOSTILE, replace(asked, models=models), told, {HOSTILE: "#3f66cc"}))
     assert not any(tag == "img" or "onerror" in attributes for tag, attributes in page.tags)
     assert page.said.count("onerror") >= 5
@@ -119,11 +117,9 @@ def test_every_text_of_a_user_is_escaped():
 def test_what_has_no_plan_says_why():
     demands = (Demand("min_throughput_rps", "bert"), Demand("max_latency_ms", "ocr"))
     outcome = replace(
-        plan(status="infeasible"),
-        gpus=(),
-        conflicts=(Conflict(demands, "too much"),),
+        plan(status="infeasible"), gpus=(), conflicts=(Conflict(demands, "too much"),),
         least_relaxation=(Relaxation("bert", "min_throughput_rps", 19.0, 12.5),),
-    )
+    )  # fmt: skip
     page = Page(report("review", request(), outcome, COLOURS))
     assert "bert's minimum requests per second; ocr's service-time limit" in page.said
     assert "Would help: Lower bert's minimum requests per second from 19 to 12.5 req/s." in page.said

@@ -36,11 +36,9 @@ from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 
 SMALL = StrategyRequest(
-    TransformerSizes(4, 256, 4, 4, 1024, 1000, 128),
-    (StrategyNodes(2, 2, "A100-40GB"),),
-    TrainingJob(16),
+    TransformerSizes(4, 256, 4, 4, 1024, 1000, 128), (StrategyNodes(2, 2, "A100-40GB"),), TrainingJob(16),
     top_k=3,
-)
+)  # fmt: skip
 
 
 def found(workspace: Workspace, name: str, request: StrategyRequest = SMALL) -> StrategyOutcome:

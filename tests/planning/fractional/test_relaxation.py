@@ -202,11 +202,9 @@ def test_a_cap_settles_its_level_and_the_others_rise_on():
 def test_a_loss_in_packing_is_not_called_proven():
     """By hand: two tenants a slice string eleven models on six slices into five parts, one of them a pair."""
     request = PlanRequest(
-        (FleetEntry(A30, count=3, layouts=LAYOUTS[1:2]),),
-        small_models(11),
-        sharing="fractional",
+        (FleetEntry(A30, count=3, layouts=LAYOUTS[1:2]),), small_models(11), sharing="fractional",
         max_tenants_per_slice=2,
-    )
+    )  # fmt: skip
     outcome = quick(request)
     assert outcome is not None and not list(violations(request, outcome))
     # A pair has 5.0 each at most, the pool 60 / 11.

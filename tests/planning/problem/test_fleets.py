@@ -34,13 +34,9 @@ SLICES = (
 )  # fmt: skip
 LAYOUTS = (("1g.6gb", "1g.6gb", "2g.12gb"), ("2g.12gb", "2g.12gb"))
 ENTRIES = (
-    FleetEntry("A30-24GB", layouts=LAYOUTS),
-    FleetEntry("A30-24GB", layouts=LAYOUTS[:1]),
-    FleetEntry("A30-24GB", mig=False),
-    FleetEntry("L4-24GB"),
-    FleetEntry("CPU-4c"),
-    FleetEntry("CPU-3c"),
-)
+    FleetEntry("A30-24GB", layouts=LAYOUTS), FleetEntry("A30-24GB", layouts=LAYOUTS[:1]),
+    FleetEntry("A30-24GB", mig=False), FleetEntry("L4-24GB"), FleetEntry("CPU-4c"), FleetEntry("CPU-3c"),
+)  # fmt: skip
 OF_KNOWN_MEMORY = {"CPU-4c": "CPU-4c.16gib", "CPU-3c": "CPU-3c.12gib"}
 """4 GiB a core: 8 GiB need two."""
 

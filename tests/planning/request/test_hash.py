@@ -66,13 +66,11 @@ def drawn(draw: random.Random) -> PlanRequest:
 
     models = tuple(
         PlanModel(
-            name,
-            (variant("whole"), variant('"ü\u2028\\')),
-            weight=draw.choice([1, 2.5]),
+            name, (variant("whole"), variant('"ü\u2028\\')), weight=draw.choice([1, 2.5]),
             demand_rps=draw.randint(1, 9),
         )
         for name in ("bert", "ocr")
-    )
+    )  # fmt: skip
     pairs = (Colocation(("bert", "ocr"), "soft", draw.choice([0, 1.5e6])),) if draw.random() < 0.5 else ()
     return PlanRequest((FleetEntry("A100-80GB", count=draw.randint(1, 4)),), models, pairs)
 

@@ -177,16 +177,10 @@ def test_doors():
     halves = solve_leximin(names, {"a": A30, "b": A30}, layouts, rates)
     assert {s.profile for gpu in halves.gpus for s in gpu.slices} == {"2g.12gb"}
     shared = solve_leximin_shared(
-        names,
-        {"a": A30, "b": A30},
-        {"a": layouts, A30: None},
-        rates,
-        {"audio recognition": 11.0, "encoder": {"1g.6gb": 5.0}},
-        {"encoder": 100.0},
-        [("audio recognition", "encoder", 1e6)],
-        latency_ms={"encoder": 10.0},
-        time_limit_s=10.0,
-    )
+        names, {"a": A30, "b": A30}, {"a": layouts, A30: None}, rates,
+        {"audio recognition": 11.0, "encoder": {"1g.6gb": 5.0}}, {"encoder": 100.0},
+        [("audio recognition", "encoder", 1e6)], latency_ms={"encoder": 10.0}, time_limit_s=10.0,
+    )  # fmt: skip
     assert shared.status in ("optimal", "feasible") and (shared.objective.value or 0) > 0
     sure = solve_leximin(
         names, [A30, A30], None, rates, low_rps={"encoder": {"1g.6gb": 5000.0}}, high_rps={"encoder": {}},

@@ -14,11 +14,9 @@ from torchsplit_core.planning.request.colocation_index import flows_of
 from torchsplit_core.values import Colocation, Objective, PlanOutcome, Point, RoutedBytes, Stage, Variant
 
 REQUEST = on_a30(
-    simple("a", {"2g.12gb": 10.0}, demand_rps=8.0),
-    simple("b", {"2g.12gb": 3.0}, demand_rps=8.0),
-    layouts=(LAYOUTS[1],),
-    colocations=(Colocation(("a", "b"), "routed", 1e6),),
-)
+    simple("a", {"2g.12gb": 10.0}, demand_rps=8.0), simple("b", {"2g.12gb": 3.0}, demand_rps=8.0),
+    layouts=(LAYOUTS[1],), colocations=(Colocation(("a", "b"), "routed", 1e6),),
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +53,10 @@ def test_a_link_dropped_leaves_what_stages_send_as_it_was():
 
     cut = Variant("cut", tuple(map(stage, "xyz")), (0.0, 0.0), cut_bytes_per_request=(5.0, 7.0))
     request = replace(
-        REQUEST,
-        models=(replace(REQUEST.models[0], variants=(cut,)),),
+        REQUEST, models=(replace(REQUEST.models[0], variants=(cut,)),),
         colocations=(Colocation(("a/x", "a/y", "a/z"), "routed"),),
-        objective=Objective(separation_weight=1e-3),
-        link_gb_per_s=1e-9,
-    )
+        objective=Objective(separation_weight=1e-3), link_gb_per_s=1e-9,
+    )  # fmt: skip
     dropped = {change.spec.what: change.apply(request) for change in without_demand(request)}
     assert [flow.bytes_per_request for flow in flows_of(dropped["link"])] == [5.0, 7.0]
     assert dropped["colocation"].objective.separation_weight == 0.0

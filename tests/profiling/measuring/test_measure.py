@@ -333,11 +333,9 @@ def test_settings_that_are_none_are_refused(where, settings):
 def test_a_dtype_casts_weights_and_floating_inputs_and_the_profile_says_so(tmp_path):
     plain = measured(tmp_path, "assert x.dtype == self.inner.weight.dtype == torch.float32", (1,))
     cast = measured(
-        tmp_path,
-        "assert x.dtype == self.inner.weight.dtype == torch.bfloat16",
-        (1,),
+        tmp_path, "assert x.dtype == self.inner.weight.dtype == torch.bfloat16", (1,),
         settings=replace(QUICK, dtype="bfloat16", seed=5, repeats=2),
-    )
+    )  # fmt: skip
     assert steady_notes(plain) == () and plain.environment["dtype"] == "the model's own"
     assert cast.environment["dtype"] == "bfloat16" and cast.environment["host_copies"] == "not included"
     assert (cast.environment["seed"], cast.environment["repeats"]) == (5, 2)

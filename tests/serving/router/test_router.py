@@ -107,11 +107,9 @@ def routes_of(*steps: list[str | tuple[str, float]]) -> Routes:
         for number, servers in enumerate(steps)
     )
     model = RoutedModel(
-        "a/b c",
-        (RoutedTensor("v0", "FP32", (-1, 2)),),
-        (RoutedOutput("output_0", "FP32", (-1, 2), f"v{len(steps)}"),),
-        made,
-    )
+        "a/b c", (RoutedTensor("v0", "FP32", (-1, 2)),),
+        (RoutedOutput("output_0", "FP32", (-1, 2), f"v{len(steps)}"),), made,
+    )  # fmt: skip
     return Routes((model,))
 
 

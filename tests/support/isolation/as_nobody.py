@@ -75,12 +75,9 @@ def main(folder: Path) -> None:
         if name == "limits":
             continue
         graph, profile = workflow.profile(
-            "sample:diamond",
-            device="cpu",
-            batch_sizes=(1,),
-            gpu_types=("A100-80GB",),
+            "sample:diamond", device="cpu", batch_sizes=(1,), gpu_types=("A100-80GB",),
             settings=MeasurementSettings(point_budget_s=0.02),
-        )
+        )  # fmt: skip
         print(name, "measured", sum(row.basis == "measured" for row in profile.rows), flush=True)
         cuts = workflow.partition("sample:diamond", profile, graph=graph, stages=1)
         parts = folder / f"parts-{name}"

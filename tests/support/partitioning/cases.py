@@ -30,14 +30,12 @@ def random_request(seed: int, contiguous: bool = True) -> PartitionRequest:
     groups = rng.choice((0, 0, 1, 2))
     nodes = tuple(
         PartitionNode(
-            f"v{i}",
-            rng.choice((0.0, 1.0, 2.0, rng.random() * 5)),
-            rng.randint(0, 5),
+            f"v{i}", rng.choice((0.0, 1.0, 2.0, rng.random() * 5)), rng.randint(0, 5),
             rng.choice((0, 500_000, 1_000_000, 3_000_000)),
             f"g{rng.randrange(groups)}" if groups and rng.random() < 0.4 else None,
         )
         for i in range(n)
-    )
+    )  # fmt: skip
     edges = [GraphEdge(f"v{i}", f"v{j}") for i in range(n) for j in range(i + 1, n) if rng.random() < density]
     order = list(nodes)
     rng.shuffle(order)

@@ -163,11 +163,9 @@ def trail_text() -> str:
         piece, np.unique(patterns.gate_of[piece]), np.ones(len(patterns.counts), dtype=bool), np.array([1])
     )
     return lp_text(
-        built._program,
-        [*rows, "segments", "reached(1,1)"],
-        columns,
+        built._program, [*rows, "segments", "reached(1,1)"], columns,
         items_legend(own) + patterns_legend(patterns, classes),
-    )
+    )  # fmt: skip
 
 
 def frontier_instance(links: np.ndarray) -> ProblemInstance:

@@ -81,12 +81,9 @@ def cut(*stages: dict[str, tuple[float, float]], cut_bytes: float = 0.0, **deman
 
 TWO_PARTS = cut({"1g.6gb": (10.0, 10.0)}, {"1g.6gb": (8.0, 10.0), "2g.12gb": (16.0, 10.0)})
 TIMED = cut(
-    {"1g.6gb": (10.0, 30.0), "2g.12gb": (18.0, 10.0)},
-    {"1g.6gb": (8.0, 30.0), "2g.12gb": (16.0, 20.0)},
-    cut_bytes=5e6,
-    max_latency_ms=55.0,
-    min_throughput_rps=4.0,
-)
+    {"1g.6gb": (10.0, 30.0), "2g.12gb": (18.0, 10.0)}, {"1g.6gb": (8.0, 30.0), "2g.12gb": (16.0, 20.0)},
+    cut_bytes=5e6, max_latency_ms=55.0, min_throughput_rps=4.0,
+)  # fmt: skip
 
 
 def asked(*models: PlanModel, count: int = 2, kind: ObjectiveKind = "max_min", **options: Any) -> PlanRequest:

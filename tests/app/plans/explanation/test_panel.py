@@ -186,13 +186,9 @@ def test_figures_say_how_far_they_are_proven(change, kind, text):
 
 def test_reasons_in_words():
     beaten = LayoutReason(
-        "A100-80GB",
-        "gpu0",
-        ("3g.40gb", "3g.40gb"),
-        "dominated",
-        ("3g.40gb", "4g.40gb"),
+        "A100-80GB", "gpu0", ("3g.40gb", "3g.40gb"), "dominated", ("3g.40gb", "4g.40gb"),
         (("3g.40gb", "4g.40gb"), ("3g.40gb", "3g.40gb")),
-    )
+    )  # fmt: skip
     assert descriptions.describe_layout(beaten.layout) == "2 × 3g.40gb"
     text = "3g.40gb + 4g.40gb serves every model at least as well (4g.40gb for 3g.40gb)"
     assert descriptions.describe_reason(beaten, "leximin") == text

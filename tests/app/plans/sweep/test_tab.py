@@ -50,11 +50,9 @@ def outcome(
     """A plan of so many GPUs whose worse-served model gets `least`."""
     made = plan()
     goal = replace(
-        made.objective,
-        value=least,
-        bound=bound if bound is not None else least,
+        made.objective, value=least, bound=bound if bound is not None else least,
         proven_levels=2 if proven else 0,
-    )
+    )  # fmt: skip
     models = (
         PlannedModel("bert", "whole", 200 * 2 * least, 2 * least, 40.0),
         PlannedModel("ocr", "whole", 200 * least, least, 40.0),
