@@ -1,7 +1,5 @@
 """Models with modules for the tests of the Graph page, with a profile whose shares add up to one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from streamlit.testing.v1 import AppTest

@@ -1,7 +1,5 @@
 """Axe on a page, its faults of ours, and a page's colour scheme."""
 
-from __future__ import annotations
-
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from playwright.sync_api import Page, expect
 

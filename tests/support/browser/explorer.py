@@ -1,7 +1,5 @@
 """The explorer as a test sees it: what its canvas says of itself, and moving about in it by keyboard."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An OpenID provider on loopback: one account, which it confirms at once, without asking for a password."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -1,7 +1,5 @@
 """Plans to deploy, and hosts to deploy them on that are only files."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

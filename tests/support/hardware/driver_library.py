@@ -4,8 +4,6 @@ pynvml itself is the real one: it passes handles, structures and pointers as it 
 wrong name, structure or argument order fails here. What a driver does beyond its reference is not tested.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from ctypes import POINTER, c_void_p, cast
 from typing import Any

@@ -4,8 +4,6 @@ Run as `python as_nobody.py FOLDER`. Started by root it becomes user 65534 first
 which that user reaches the interpreter: root's may lie below a folder of root's alone.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import stat

@@ -3,8 +3,6 @@
 Run as `python seccomp.py CALL=ERROR,… CODE`: forbids the calls, then executes the code.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import platform

@@ -1,7 +1,5 @@
 """Random partition requests and an oracle that tries every assignment."""
 
-from __future__ import annotations
-
 import json
 import random
 from itertools import product

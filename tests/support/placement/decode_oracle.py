@@ -1,8 +1,6 @@
 """A look at every pipeline of a roofline request, from the rules as docs/file-formats.md has them; nothing of the room
 is used. Decode, sequences in flight, and layers cut among GPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import combinations, pairwise
 

@@ -3,8 +3,6 @@
 `python -m tools.write_placement_lps` writes them anew after a change of the formulation.
 """
 
-from __future__ import annotations
-
 import io
 
 import pyomo.environ as pyo

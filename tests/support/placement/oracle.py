@@ -4,8 +4,6 @@ Proportional parts: a linear rate that rises with the batch, so a part's time do
 found from the parts by SciPy's root finder.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from itertools import combinations
 

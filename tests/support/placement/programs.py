@@ -3,8 +3,6 @@
 `python -m tools.write_placement_lps` writes them anew after a change of a program.
 """
 
-from __future__ import annotations
-
 import re
 import tempfile
 from collections.abc import Callable, Sequence

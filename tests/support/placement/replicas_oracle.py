@@ -1,7 +1,5 @@
 """The best sets of disjoint pipelines by going through all of them; shares nothing with the search."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from itertools import combinations

@@ -1,7 +1,5 @@
 """Placement requests for tests: the published tiny case, and random small ones in which links and memory bind."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Random placement instances, and an oracle that shares nothing with the search."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import combinations, pairwise
 

@@ -3,8 +3,6 @@
 `python -m tools.write_golden_lps` writes them anew after a change of a formulation.
 """
 
-from __future__ import annotations
-
 import io
 import re
 import tempfile

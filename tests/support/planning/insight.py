@@ -1,7 +1,5 @@
 """Explanations as the tests ask for them: small requests, and the one statement sought among all."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

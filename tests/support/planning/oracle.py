@@ -1,7 +1,5 @@
 """The best plan of a tiny exclusive request by looking at every one, from the contract's words alone."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Random small requests that use every field of the contract, and the published A30 example."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What routed co-locations send in any plan, from the contract's words alone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise, product
 

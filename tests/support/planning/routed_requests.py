@@ -1,7 +1,5 @@
 """Random small requests with routed co-locations: of models and stages, on equal GPUs and on two types."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

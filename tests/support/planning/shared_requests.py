@@ -1,7 +1,5 @@
 """Small requests with shared slices."""
 
-from __future__ import annotations
-
 import random
 
 from tests.support.planning.requests import A30, model

@@ -1,7 +1,5 @@
 """Random small requests with links, nodes, intervals and unknown memory."""
 
-from __future__ import annotations
-
 import random
 
 from tests.support.planning.requests import A30, LAYOUTS

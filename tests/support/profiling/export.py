@@ -1,7 +1,5 @@
 """A minimal exporter of our own, so that these tests depend on no other room."""
 
-from __future__ import annotations
-
 import operator
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Plans of cores made by hand: what each tenant is, without a planner."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@
 yield; `KINDS_OF_THE_BENCHMARK` is its answer, and every kind of it has pairs here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf

@@ -4,8 +4,6 @@
 vanish with the namespace. Ends with 0 where all held.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

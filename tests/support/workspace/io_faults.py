@@ -6,8 +6,6 @@ are those of this process to libc, Python's and SQLite's alike, counted by `io_f
 `run` starts this module as a script with it loaded.
 """
 
-from __future__ import annotations
-
 import ctypes
 import datetime
 import errno

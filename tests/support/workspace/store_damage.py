@@ -1,7 +1,5 @@
 """A store whose database is damaged at random: everything a page asks of it is answered, or one message."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from collections.abc import Callable, Iterable
