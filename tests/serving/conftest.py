@@ -1,5 +1,7 @@
-"""Models in a file, and a server of the one that doubles."""
+"""A loop for tests that are coroutines; models in a file, and a server of the one that doubles."""
 
+import asyncio
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +11,22 @@ from tests.support.serving.doubling import MODELS
 from tests.support.serving.plans import Placed, cpu_plan
 from tests.support.serving.running import Running, running
 from torchsplit_core.serving.settings import ServeSettings
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test that is a coroutine runs in a loop of its own, and fails after a minute."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    given = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+
+    async def run() -> None:
+        # In the task of the test itself: some tests end all others.
+        async with asyncio.timeout(60):
+            await pyfuncitem.obj(**given)
+
+    asyncio.run(run())
+    return True
 
 
 @pytest.fixture(scope="module")

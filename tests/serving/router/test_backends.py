@@ -153,22 +153,19 @@ async def routing(
 
 
 @pytest.mark.parametrize("count", [2, 3])
-def test_several_models_have_one_address_and_series_of_their_own(count):
-    async def work() -> None:
-        one, names = Backend(), [f"model{number}" for number in range(count)]
-        made = [lambda name=name: model(name, [one.url], [one.url]) for name in names]
-        async with routing([one], *made) as ask:
-            for name in names:
-                status, told = await ask.infer(name)
-                assert status == 200 and told["model_name"] == name
-            for name in ("other", "another"):
-                assert (await ask.infer(name))[0] == 404
-            _, metrics = await ask("/metrics")
+async def test_several_models_have_one_address_and_series_of_their_own(count):
+    one, names = Backend(), [f"model{number}" for number in range(count)]
+    made = [lambda name=name: model(name, [one.url], [one.url]) for name in names]
+    async with routing([one], *made) as ask:
         for name in names:
-            assert f'torchsplit_route_requests_total{{code="200",model="{name}"}} 1.0' in metrics
-        assert "other" not in metrics
-
-    asyncio.run(work())
+            status, told = await ask.infer(name)
+            assert status == 200 and told["model_name"] == name
+        for name in ("other", "another"):
+            assert (await ask.infer(name))[0] == 404
+        _, metrics = await ask("/metrics")
+    for name in names:
+        assert f'torchsplit_route_requests_total{{code="200",model="{name}"}} 1.0' in metrics
+    assert "other" not in metrics
 
 
 async def drip(writer: asyncio.StreamWriter) -> None:
@@ -237,70 +234,58 @@ BAD: list[tuple[bytes | Writes, int, str]] = [
 
 @pytest.mark.parametrize("cut", [False, True])
 @pytest.mark.parametrize(("gives", "status", "words"), BAD, ids=lambda one: getattr(one, "__name__", ""))
-def test_no_server_holds_a_request_longer_or_larger_than_it_may(gives, status, words, cut):
-    async def work() -> None:
-        bad, good = Backend(gives), Backend()
-        limit_s = 0.5 if status == 504 else 30.0
+async def test_no_server_holds_a_request_longer_or_larger_than_it_may(gives, status, words, cut):
+    bad, good = Backend(gives), Backend()
+    limit_s = 0.5 if status == 504 else 30.0
 
-        def made() -> RoutedModel:
-            return model("m", *([[good.url], [bad.url]] if cut else [[bad.url]]))
+    def made() -> RoutedModel:
+        return model("m", *([[good.url], [bad.url]] if cut else [[bad.url]]))
 
-        async with routing([bad, good], made, timeout_s=limit_s) as ask:
-            found, told = await ask.infer()
-            assert found == status, told
-            assert words in told["error"]
-            assert told["error"].startswith(("m: ", "m-"))
-            assert f'code="{status}",model="m"' in (await ask("/metrics"))[1]
-
-    asyncio.run(work())
+    async with routing([bad, good], made, timeout_s=limit_s) as ask:
+        found, told = await ask.infer()
+        assert found == status, told
+        assert words in told["error"]
+        assert told["error"].startswith(("m: ", "m-"))
+        assert f'code="{status}",model="m"' in (await ask("/metrics"))[1]
 
 
-def test_another_server_is_asked_where_one_gives_nothing_that_can_be_read():
-    async def work() -> None:
-        bad, good = Backend(half), Backend()
-        async with routing([bad, good], lambda: model("m", [bad.url, good.url], [good.url])) as ask:
-            for _ in range(4):
-                assert (await ask.infer())[0] == 200
-        assert bad.asked == 4
-
-    asyncio.run(work())
+async def test_another_server_is_asked_where_one_gives_nothing_that_can_be_read():
+    bad, good = Backend(half), Backend()
+    async with routing([bad, good], lambda: model("m", [bad.url, good.url], [good.url])) as ask:
+        for _ in range(4):
+            assert (await ask.infer())[0] == 200
+    assert bad.asked == 4
 
 
-def test_a_whole_models_answer_may_have_what_as_many_rows_as_fit_into_the_request_need(monkeypatch):
+async def test_a_whole_models_answer_may_have_what_as_many_rows_as_fit_into_the_request_need(monkeypatch):
     monkeypatch.setattr("torchsplit_core.serving.router.load_balancer.LARGEST_TEXT", 200)
 
-    async def work() -> None:
-        one = Backend()
-        # Two numbers a row: at least four bytes of the request, at most 52 of the answer.
-        most = 200 + len(json.dumps(ASKED)) // 4 * 52
-        async with routing([one], lambda: model("m", [one.url])) as ask:
-            for size, status in ((most, 200), (most + 1, 502)):
-                one.gives = answer(b"1" * size)
-                assert (await ask.infer())[0] == status
-
-    asyncio.run(work())
+    one = Backend()
+    # Two numbers a row: at least four bytes of the request, at most 52 of the answer.
+    most = 200 + len(json.dumps(ASKED)) // 4 * 52
+    async with routing([one], lambda: model("m", [one.url])) as ask:
+        for size, status in ((most, 200), (most + 1, 502)):
+            one.gives = answer(b"1" * size)
+            assert (await ask.infer())[0] == status
 
 
-def test_an_answer_may_have_what_its_rows_need_and_no_more(monkeypatch):
+async def test_an_answer_may_have_what_its_rows_need_and_no_more(monkeypatch):
     monkeypatch.setattr("torchsplit_core.serving.router.load_balancer.LARGEST_TEXT", 200)
 
-    async def work() -> None:
-        one, rows = Backend(), 30
-        body = {"inputs": [{"name": "v0", "datatype": "FP32", "shape": [rows, 2], "data": [0] * 2 * rows}]}
-        async with routing([one], lambda: model("m", [one.url], [one.url])) as ask:
-            # Two numbers of four bytes a row beside its JSON.
-            one.gives = tensors(rows)
-            assert (await ask("/v2/models/m/infer", body))[0] == 200
-            one.gives = answer(bytes(200 + rows * 8 + 1))
+    one, rows = Backend(), 30
+    body = {"inputs": [{"name": "v0", "datatype": "FP32", "shape": [rows, 2], "data": [0] * 2 * rows}]}
+    async with routing([one], lambda: model("m", [one.url], [one.url])) as ask:
+        # Two numbers of four bytes a row beside its JSON.
+        one.gives = tensors(rows)
+        assert (await ask("/v2/models/m/infer", body))[0] == 200
+        one.gives = answer(bytes(200 + rows * 8 + 1))
+        status, told = await ask("/v2/models/m/infer", body)
+        assert status == 502 and f"more than {200 + rows * 8} bytes" in told["error"]
+        monkeypatch.setattr(app, "LARGEST_TEXT", 200)
+        for json_bytes in ("201", "no number", "9" * 5000):
+            one.gives = answer(bytes(201), **{LENGTH_HEADER: json_bytes})
             status, told = await ask("/v2/models/m/infer", body)
-            assert status == 502 and f"more than {200 + rows * 8} bytes" in told["error"]
-            monkeypatch.setattr(app, "LARGEST_TEXT", 200)
-            for json_bytes in ("201", "no number", "9" * 5000):
-                one.gives = answer(bytes(201), **{LENGTH_HEADER: json_bytes})
-                status, told = await ask("/v2/models/m/infer", body)
-                assert status == 502 and "more than 200 bytes of JSON" in told["error"]
-
-    asyncio.run(work())
+            assert status == 502 and "more than 200 bytes of JSON" in told["error"]
 
 
 @pytest.mark.parametrize(("about", "status", "words"), [
@@ -316,74 +301,62 @@ def test_an_answer_may_have_what_its_rows_need_and_no_more(monkeypatch):
     (answer({"error": "later"}, 503), 503, "can be reached"),
     (b"SSH-2.0-x\r\n\r\n", 502, "no answer that can be read"),
 ], ids=lambda one: "")  # fmt: skip
-def test_metadata_that_says_nothing_is_told_by_the_parts_name_and_counted(about, status, words):
-    async def work() -> None:
-        bad = Backend(about=about)
-        async with routing([bad], lambda: model("m", [bad.url], [bad.url])) as ask:
-            found, told = await ask.infer()
-            assert (found, told["error"].startswith("m-0: ")) == (status, True), told
-            assert words in told["error"]
-            assert f'code="{status}",model="m"' in (await ask("/metrics"))[1]
-            # It is asked again: a server that was started anew says it.
-            bad.about = answer(METADATA)
-            assert (await ask.infer())[0] == 200
-
-    asyncio.run(work())
+async def test_metadata_that_says_nothing_is_told_by_the_parts_name_and_counted(about, status, words):
+    bad = Backend(about=about)
+    async with routing([bad], lambda: model("m", [bad.url], [bad.url])) as ask:
+        found, told = await ask.infer()
+        assert (found, told["error"].startswith("m-0: ")) == (status, True), told
+        assert words in told["error"]
+        assert f'code="{status}",model="m"' in (await ask("/metrics"))[1]
+        # It is asked again: a server that was started anew says it.
+        bad.about = answer(METADATA)
+        assert (await ask.infer())[0] == 200
 
 
-def test_what_nobody_thought_of_is_json_too_and_counted(monkeypatch, capsys):
+async def test_what_nobody_thought_of_is_json_too_and_counted(monkeypatch, capsys):
     def broken(*_: Any) -> None:
         raise RuntimeError("broken here")
 
-    async def work() -> None:
-        one = Backend()
-        async with routing([one], lambda: model("m", [one.url], [one.url])) as ask:
-            monkeypatch.setattr(app, "decode_outputs", broken)
-            status, told = await ask.infer()
-            assert status == 500 and "internal fault (RuntimeError)" in told["error"]
-            assert 'code="500",model="m"' in (await ask("/metrics"))[1]
-            assert (await ask("/nothing"))[1]["error"].startswith("unknown path")
-            status, told = await ask("/metrics", {})
-            assert status == 405 and "does not take POST" in told["error"]
-
-    asyncio.run(work())
+    one = Backend()
+    async with routing([one], lambda: model("m", [one.url], [one.url])) as ask:
+        monkeypatch.setattr(app, "decode_outputs", broken)
+        status, told = await ask.infer()
+        assert status == 500 and "internal fault (RuntimeError)" in told["error"]
+        assert 'code="500",model="m"' in (await ask("/metrics"))[1]
+        assert (await ask("/nothing"))[1]["error"].startswith("unknown path")
+        status, told = await ask("/metrics", {})
+        assert status == 405 and "does not take POST" in told["error"]
     assert "broken here" in capsys.readouterr().err
 
 
-def test_hundreds_that_wait_hold_no_threads_and_all_are_answered():
-    async def work() -> None:
-        count, free = 300, asyncio.Event()
+async def test_hundreds_that_wait_hold_no_threads_and_all_are_answered():
+    count, free = 300, asyncio.Event()
 
-        async def wait(writer: asyncio.StreamWriter) -> None:
-            await free.wait()
-            writer.write(tensors())
+    async def wait(writer: asyncio.StreamWriter) -> None:
+        await free.wait()
+        writer.write(tensors())
 
-        slow = Backend(wait)
-        async with routing([slow], lambda: model("m", [slow.url], [slow.url])) as ask:
-            before = threading.active_count()
-            tasks = [asyncio.ensure_future(ask.infer()) for _ in range(count)]
-            while slow.asked < count:
-                await asyncio.sleep(0.01)
-            assert threading.active_count() == before
-            assert (await ask("/v2/health/live"))[0] == 200
-            free.set()
-            assert {status for status, _ in await asyncio.gather(*tasks)} == {200}
-
-    asyncio.run(work())
+    slow = Backend(wait)
+    async with routing([slow], lambda: model("m", [slow.url], [slow.url])) as ask:
+        before = threading.active_count()
+        tasks = [asyncio.ensure_future(ask.infer()) for _ in range(count)]
+        while slow.asked < count:
+            await asyncio.sleep(0.01)
+        assert threading.active_count() == before
+        assert (await ask("/v2/health/live"))[0] == 200
+        free.set()
+        assert {status for status, _ in await asyncio.gather(*tasks)} == {200}
 
 
-def test_who_goes_away_is_not_computed_for():
-    async def work() -> None:
-        slow = Backend(silence)
-        async with routing([slow], lambda: model("m", [slow.url])) as ask:
-            task = asyncio.ensure_future(ask.infer())
-            while slow.asked == 0:
-                await asyncio.sleep(0.01)
-            task.cancel()
-            while 'code="499",model="m"' not in (await ask("/metrics"))[1]:
-                await asyncio.sleep(0.01)
-
-    asyncio.run(work())
+async def test_who_goes_away_is_not_computed_for():
+    slow = Backend(silence)
+    async with routing([slow], lambda: model("m", [slow.url])) as ask:
+        task = asyncio.ensure_future(ask.infer())
+        while slow.asked == 0:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        while 'code="499",model="m"' not in (await ask("/metrics"))[1]:
+            await asyncio.sleep(0.01)
 
 
 def reused() -> Iterator[tuple[int, float, int]]:
@@ -393,75 +366,63 @@ def reused() -> Iterator[tuple[int, float, int]]:
 
 
 @pytest.mark.parametrize(("requests", "kept_s", "expected"), reused())
-def test_connections_are_used_again_and_then_given_up(requests, kept_s, expected, monkeypatch):
+async def test_connections_are_used_again_and_then_given_up(requests, kept_s, expected, monkeypatch):
     monkeypatch.setattr(connections, "KEPT_REQUESTS", requests)
     monkeypatch.setattr(connections, "KEPT_S", kept_s)
 
-    async def work() -> None:
-        one = Backend()
-        async with routing([one], lambda: model("m", [one.url])) as ask:
-            for _ in range(12):
-                assert (await ask.infer())[0] == 200
-        assert (one.asked, one.connections) == (12, expected)
-
-    asyncio.run(work())
+    one = Backend()
+    async with routing([one], lambda: model("m", [one.url])) as ask:
+        for _ in range(12):
+            assert (await ask.infer())[0] == 200
+    assert (one.asked, one.connections) == (12, expected)
 
 
-def test_a_connection_that_is_old_or_closed_by_its_server_is_not_used(monkeypatch):
+async def test_a_connection_that_is_old_or_closed_by_its_server_is_not_used(monkeypatch):
     async def last(writer: asyncio.StreamWriter) -> None:
         """An answer, and the connection closed behind it without a word."""
         writer.write(tensors())
         writer.close()
 
-    async def work() -> None:
-        one = Backend(last)
-        async with routing([one], lambda: model("m", [one.url])) as ask:
-            for _ in range(5):
-                assert (await ask.infer())[0] == 200
-            assert one.connections == 5
-        monkeypatch.setattr(connections, "KEPT_S", 0.05)
-        one = Backend()
-        async with routing([one], lambda: model("m", [one.url])) as ask:
+    one = Backend(last)
+    async with routing([one], lambda: model("m", [one.url])) as ask:
+        for _ in range(5):
             assert (await ask.infer())[0] == 200
-            while one.open:
-                await asyncio.sleep(0.01)
-
-    asyncio.run(work())
-
-
-def test_large_bodies_go_through_whole_and_may_be_refused_before_they_have():
-    async def work() -> None:
-        one = Backend()
-        large = {"text": "a" * 8 * 2**20}
-
-        def made() -> RoutedModel:
-            free = RoutedTensor("v0", "FP32", (-1, -1))
-            return replace(model("m", [one.url]), inputs=(free,))
-
-        async with routing([one], made) as ask:
-            for _ in range(2):
-                assert (await ask("/v2/models/m/infer", large))[0] == 200
-            assert (one.asked, one.connections) == (2, 1)
-            one.reads, one.gives = False, answer({"error": "too large"}, 413)
-            status, told = await ask("/v2/models/m/infer", large)
-            assert (status, told) == (413, {"error": "too large"})
-            # What was cut off carries no other request.
-            one.reads, one.gives = True, tensors()
-            assert (await ask.infer())[0] == 200
-            assert (one.asked, one.connections) == (4, 2)
-
-    asyncio.run(work())
+        assert one.connections == 5
+    monkeypatch.setattr(connections, "KEPT_S", 0.05)
+    one = Backend()
+    async with routing([one], lambda: model("m", [one.url])) as ask:
+        assert (await ask.infer())[0] == 200
+        while one.open:
+            await asyncio.sleep(0.01)
 
 
-def test_an_answer_keeps_its_length_header():
-    async def work() -> None:
-        one = Backend()
-        async with routing([one], lambda: model("m", [one.url])) as ask:
-            reader, writer = await asyncio.open_connection("127.0.0.1", ask.port)
-            body = json.dumps(ASKED).encode()
-            head = f"POST /v2/models/m/infer HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
-            writer.write(head.encode() + body)
-            assert LENGTH_HEADER.encode() in (await reader.readuntil(b"\r\n\r\n")).lower()
-            writer.close()
+async def test_large_bodies_go_through_whole_and_may_be_refused_before_they_have():
+    one = Backend()
+    large = {"text": "a" * 8 * 2**20}
 
-    asyncio.run(work())
+    def made() -> RoutedModel:
+        free = RoutedTensor("v0", "FP32", (-1, -1))
+        return replace(model("m", [one.url]), inputs=(free,))
+
+    async with routing([one], made) as ask:
+        for _ in range(2):
+            assert (await ask("/v2/models/m/infer", large))[0] == 200
+        assert (one.asked, one.connections) == (2, 1)
+        one.reads, one.gives = False, answer({"error": "too large"}, 413)
+        status, told = await ask("/v2/models/m/infer", large)
+        assert (status, told) == (413, {"error": "too large"})
+        # What was cut off carries no other request.
+        one.reads, one.gives = True, tensors()
+        assert (await ask.infer())[0] == 200
+        assert (one.asked, one.connections) == (4, 2)
+
+
+async def test_an_answer_keeps_its_length_header():
+    one = Backend()
+    async with routing([one], lambda: model("m", [one.url])) as ask:
+        reader, writer = await asyncio.open_connection("127.0.0.1", ask.port)
+        body = json.dumps(ASKED).encode()
+        head = f"POST /v2/models/m/infer HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+        assert LENGTH_HEADER.encode() in (await reader.readuntil(b"\r\n\r\n")).lower()
+        writer.close()
