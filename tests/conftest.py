@@ -57,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     made = InputFault.__init__
 
-    def told(self: InputFault, where: str, problem: str, remedy: str) -> None:
+    def told(self, where, problem, remedy):
         made(self, where, problem, remedy)
         with Path(file).open("a", encoding="utf-8") as out:
             out.write(f"{self}\n")

@@ -1,7 +1,7 @@
 """A store of its own for every test, a filled workspace, and a way to open a page."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from tests.support.app.page import open_page, put_plan, run
 from tests.support.app.values import SOURCE, cuts, graph, plan, profile, request
 from torchsplit_core import jobs
 from torchsplit_core.jobs import runner
-from torchsplit_core.jobs.job_kinds import JobParameters
 from torchsplit_core.pictures.numbers import exact
 from torchsplit_core.workspace.store import Store, Workspace
 
@@ -65,9 +64,9 @@ def filled(workspace: Workspace) -> Workspace:
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
     """The jobs that a page starts, each by its name and parameters; none of them runs."""
-    found: list[tuple[str, Any]] = []
+    found = []
 
-    def start(workspace: Workspace, title: str, name: str, parameters: JobParameters) -> str:
+    def start(workspace, title, name, parameters):
         found.append((name, parameters))
         return "job"
 
@@ -82,9 +81,7 @@ def native_sliders(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
     without a browser."""
     rows.native = True
 
-    def slider(
-        label: str, texts: Sequence[str], place: int, *, key: str, on_move: Callable[[int], None], **_: Any
-    ) -> None:
+    def slider(label, texts, place, *, key, on_move, **_):
         numbers = [float(text.replace("\u202f", "")) for text in texts]
         st.select_slider(
             label, numbers, numbers[place], format_func=exact, key=key,
@@ -106,9 +103,9 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> Rows:
 @pytest.fixture
 def mounted(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What the page hands to the explorer in each run, with the callbacks."""
-    found: list[dict[str, Any]] = []
+    found = []
 
-    def explorer(data: dict[str, Any], *, key: str, **callbacks: Callable[[], None]) -> None:
+    def explorer(data, *, key, **callbacks):
         drawing = json.loads(data["text"])
         found.append({"data": {**drawing, **data}, "key": key, **callbacks})
 
@@ -119,9 +116,9 @@ def mounted(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 @pytest.fixture
 def files(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What each download button would give, by the file's name."""
-    found: dict[str, Any] = {}
+    found = {}
 
-    def download_button(label: str, data: Any, file_name: str, mime: str, **_: Any) -> bool:
+    def download_button(label, data, file_name, mime, **_):
         found[file_name] = data
         return False
 
@@ -135,10 +132,10 @@ def called_back(
 ) -> Callable[..., dict[str, Any]]:
     """The component calls back in one run of a page; what the next run draws."""
 
-    def call(opened: AppTest, callback: str, **state: Any) -> dict[str, Any]:
+    def call(opened, callback, **state):
         draw = mount.explorer
 
-        def calling(data: dict[str, Any], *, key: str, **callbacks: Callable[[], None]) -> None:
+        def calling(data, *, key, **callbacks):
             st.session_state[key] = state
             callbacks[callback]()
 
@@ -146,7 +143,6 @@ def called_back(
         run(opened)
         monkeypatch.setattr(mount, "explorer", draw)
         run(opened)
-        found: dict[str, Any] = mounted[-1]["data"]
-        return found
+        return mounted[-1]["data"]
 
     return call

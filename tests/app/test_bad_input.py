@@ -4,7 +4,6 @@ ends unseen."""
 import os
 import re
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -143,10 +142,10 @@ def test_a_disk_that_is_full_while_a_draft_is_kept_loses_nothing(
     put_plan(workspace, request(), workflow.plan(request()))
     plan_page = page("plan", workspace)
 
-    def full(*_: Any, **__: Any) -> None:
+    def full(*_, **__):
         raise faults.disk_full_fault(workspace.store.root, "No space left on device")
 
-    def told() -> bool:
+    def told():
         assert not plan_page.exception
         return any("Free some space" in one.value.replace("\\", "") for one in plan_page.error)
 

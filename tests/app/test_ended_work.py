@@ -134,7 +134,7 @@ def test_every_kind_of_work_has_a_place_for_its_result_and_damaged_parameters_ha
             JobRecord("job", "workspace", "title", name, {"request": "a", "source": "b"}, 0.0)
         )
         assert place is not None, name
-    damaged: tuple[Any, ...] = (None, [], {}, {"source": 3}, {"sources": []})
+    damaged = (None, [], {}, {"source": 3}, {"sources": []})
     for parameters in damaged:
         assert location_of(JobRecord("job", "workspace", "title", TRACE, parameters, 0.0)) is None
     assert (

@@ -18,8 +18,7 @@ from torchsplit_core.values.evaluation.outcome import EvaluationOutcome
 
 
 def stored() -> EvaluationOutcome:
-    found: EvaluationOutcome = read_file(ROOT / "docs" / "reference" / "evaluation.json")[1]
-    return found
+    return read_file(ROOT / "docs" / "reference" / "evaluation.json")[1]
 
 
 def said(page: AppTest) -> str:

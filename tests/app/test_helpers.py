@@ -23,7 +23,6 @@ from torchsplit_core.jobs import runner
 from torchsplit_core.jobs.job_kinds import (
     PROFILE,
     TRACE,
-    JobParameters,
     ProfileParameters,
     TraceParameters,
     UploadedFile,
@@ -204,7 +203,7 @@ def test_an_upload_that_cannot_work_is_refused_before_it_is_stored(file, data, e
 
 
 def test_trust_counts_for_nothing_where_execution_is_refused(workspace, monkeypatch):
-    found: list[JobParameters] = []
+    found = []
     monkeypatch.setenv("TORCHSPLIT_EXECUTION", "refused")
     monkeypatch.setattr(jobs, "start", lambda *args: found.append(args[3]) or "job")
     upload.start(workspace, "m.pt2", b"zip", trust=True)

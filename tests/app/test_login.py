@@ -46,7 +46,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def visit() -> Visit:
     """The dashboard as a visitor with these secrets and claims finds it."""
 
-    def opened(secrets: dict[str, Any], user: dict[str, Any] | None = None) -> AppTest:
+    def opened(secrets, user=None):
         test = AppTest.from_file(str(ROOT / "app" / "main.py"), default_timeout=60)
         test.secrets = secrets
         test.user = user or {}

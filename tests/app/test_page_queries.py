@@ -1,10 +1,8 @@
 """How often a page asks the store in one run: no more than it needs, and no more for many models than for one."""
 
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -23,11 +21,11 @@ MOST = {
 
 def asked(opened: AppTest, monkeypatch: pytest.MonkeyPatch) -> int:
     """The transactions of one more run of the page."""
-    found: list[str] = []
+    found = []
     real = Store.connect
 
     @contextmanager
-    def counted(store: Store, **how: Any) -> Iterator[Any]:
+    def counted(store, **how):
         found.append("a transaction")
         with real(store, **how) as database:
             yield database

@@ -150,7 +150,7 @@ def test_the_users_own_model_is_the_first_door_and_has_a_client_to_copy(page):
 
 
 def test_this_machine_for_real_opens_where_it_ends(page, workspace, started, monkeypatch):
-    went: list[str] = []
+    went = []
     monkeypatch.setattr(navigation, "go", lambda title, thing=None: went.append(title))
     press(page("models", workspace), "Measure, plan, serve and load")
     assert [job for job, _ in started] == [RUN_HERE] and went == ["Run it"]

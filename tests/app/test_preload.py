@@ -6,7 +6,7 @@ from app import preload
 
 
 def test_only_a_server_begins_and_once(monkeypatch):
-    begun: list[str] = []
+    begun = []
     monkeypatch.setattr(preload, "_enabled", threading.Event())
     monkeypatch.setattr(preload, "_started", threading.Event())
     monkeypatch.setattr(preload, "_preload", lambda: begun.append(threading.current_thread().name))

@@ -29,7 +29,7 @@ def _one_byte(data: bytes, rng: random.Random) -> bytes:
 def test_what_is_found_is_kept_once_a_kind_by_its_shortest_input(tmp_path):
     findings = Findings(tmp_path)
 
-    def broken(data: bytes) -> None:
+    def broken(data):
         if data.startswith(b"a"):
             raise KeyError(data)
         raise InputFault("here", "is \x1b bad", "Mend it." if data else "")

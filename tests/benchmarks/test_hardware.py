@@ -84,7 +84,7 @@ def test_every_step_goes_on_after_another_and_the_page_has_all(tmp_path):
 
 
 def test_a_run_that_is_cut_off_leaves_the_page_as_it_was(tmp_path):
-    def cut(step: Step) -> Ran:
+    def cut(step):
         raise KeyboardInterrupt
 
     target = tmp_path / "page.md"
@@ -193,11 +193,11 @@ def test_products_and_profiles_run_where_there_is_no_gpu():
         "copies": MeasurementSettings(host_copies=True),
         "cast": MeasurementSettings(0.02, dtype="bfloat16", processes=(1, 2)),
     }
-    seen: list[str] = []
+    seen = []
     (fault,) = options(seen.append, "cpu", "diamond", ways)
     assert "copies" in fault and "host copies" in fault
     assert seen[-1].count("| cast | 1 | 8 |") == 1 and seen[-1].count("| cast | 2 | 8 |") == 1
-    told: list[str] = []
+    told = []
     faults = cuda_graphs(told.append, "cpu", ("diamond",))
     # A processor has no CUDA graphs: that half fails alone, and the table has the other.
     assert len(faults) == 1 and "are asked for on the processor" in faults[0]

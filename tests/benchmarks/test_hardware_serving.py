@@ -46,14 +46,14 @@ def test_lost_requests_and_rates_not_reached_are_told():
 
 def test_a_gpu_without_mig_profiles_says_so():
     for step in (steps.parts, steps.plans):
-        told: list[str] = []
+        told = []
         assert step(told.append, lambda: None) == () and told == [steps.NO_SLICES]
 
 
 def test_a_step_without_time_begins_nothing(monkeypatch):
     monkeypatch.setattr(steps, "BEGIN_S", -1.0)
     monkeypatch.setattr(steps, "measured", lambda *asked: None)
-    told: list[str] = []
+    told = []
     assert steps.plans(told.append, cores_ground) == ()
     assert told[-1].count("no time was left") == len(CASES) == 4
 
@@ -92,7 +92,7 @@ def test_slices_by_sms_are_found_on_a_whole_gpu(monkeypatch):
 def test_the_steps_run_on_cores():
     """Parts answer as the model does; every case has the plan that it is named after; two models share a slice."""
     ground = cores_ground()
-    told: list[str] = []
+    told = []
     assert steps.parts(told.append, cores_ground, "sample:diamond") == ()
     assert "| cut in two, a slice each | 2 |" in told[-1]
     found = steps.measured(ground, ("sample:diamond", "sample:bert"), (1,))

@@ -37,7 +37,7 @@ def row(line: int, scenario: str, **cells: object) -> Row:
         **{"round": "v1.0", "system": "own", "benchmark": "resnet50", "gpu": "A100-80GB", "slices": SLICE},
         "scenario": scenario,
     }
-    numbers: dict[str, float | None] = dict.fromkeys(NUMBERS)
+    numbers = dict.fromkeys(NUMBERS)
     for name, value in cells.items():
         if name in numbers:
             numbers[name] = value  # type: ignore[assignment]
@@ -103,7 +103,7 @@ def test_an_offline_row_of_many_slices_counts_for_one():
 def test_loaded_neighbours_slow_a_row_of_idle_ones_once():
     """Offline was measured beside them, SingleStream was not."""
     server = row(1, "Server", system="own_HeteroMultiUse", gpu="A30", slices="1 x 1g.6gb", metric=1000.0)
-    place: Mapping[str, object] = {"gpu": "A30", "slices": "1 x 1g.6gb"}
+    place = {"gpu": "A30", "slices": "1 x 1g.6gb"}
     rows = [single(2, **place), offline(3, system="own_HeteroMultiUse", **place)]
     service = service_of(server, rows, way_of(server), Fitted())
     assert service is not None
@@ -245,7 +245,7 @@ def test_a_prediction_does_not_look_at_what_was_measured():
 def test_the_stored_rows_meet_the_goals():
     """80 % of ResNet-50 and SSD within 15 %, 65 % of BERT; whole servers nearly as single slices."""
     _, _, rows = read_rows(DATA)
-    within: dict[tuple[str, str], list[bool]] = {}
+    within = {}
     for server in servers(rows):
         if server.place is None or server.family in ("dlrm", "rnnt"):
             continue
@@ -361,7 +361,7 @@ def test_slices_that_cannot_be_read_have_no_prediction(slices):
 @pytest.mark.parametrize("system", ["own", "own_Triton"])
 def test_extreme_figures_end_without_a_fault(metric, wait, system):
     for benchmark in ("resnet50", "bert-99"):
-        of: Mapping[str, object] = {"system": system, "benchmark": benchmark}
+        of = {"system": system, "benchmark": benchmark}
         server = row(1, "Server", metric=metric, queue_delay_us=wait, streams=64.0, max_batch=1e6, **of)
         for rate in (5000.0, 1e15):
             rows = [single(2, p50_ms=1e-300, **of), offline(3, **{"metric": rate, **of})]

@@ -103,10 +103,10 @@ def browser(shared: BrowserContext) -> Browser:
 @pytest.fixture
 def session(browser: Browser, shared: BrowserContext) -> Iterator[Callable[..., Page]]:
     """Open a page: a session of its own. The test's first finds nothing remembered, a second is another user's."""
-    pages: list[Page] = []
-    others: list[BrowserContext] = []
+    pages = []
+    others = []
 
-    def open_session(width: int = WIDE, scheme: str = "light") -> Page:
+    def open_session(width=WIDE, scheme="light"):
         if pages:
             others.append(browser.new_context())
             others[-1].set_default_timeout(PATIENCE_MS)

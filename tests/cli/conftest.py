@@ -1,7 +1,6 @@
 """Commands run in the test's own process."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +11,7 @@ from torchsplit_core.cli.command import main
 def stderr_of(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Run a command, which ends with this code: by itself that of bad input."""
 
-    def run(*words: str | Path, code: int = 2) -> str:
+    def run(*words, code=2):
         capsys.readouterr()
         assert main([str(word) for word in words]) == code
         return capsys.readouterr().err

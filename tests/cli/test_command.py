@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -223,9 +222,9 @@ def test_draw_writes_a_picture_and_refuses_what_it_cannot(walked, capsys):
 
 
 def test_how_to_measure_reaches_the_measurement(monkeypatch):
-    heard: list[MeasurementSettings] = []
+    heard = []
 
-    def stop(source: str, *, settings: MeasurementSettings, **options: Any) -> None:
+    def stop(source, *, settings, **options):
         heard.append(settings)
         raise InputFault("profile", f"heard of {source}", "Stop.")
 

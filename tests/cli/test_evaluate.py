@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -44,7 +43,7 @@ def test_it_writes_its_files_and_goes_on_where_it_stood(tmp_path, capsys):
 def test_a_run_that_is_stopped_leaves_what_it_has(tmp_path, capsys, monkeypatch):
     done = run.evaluate_case
 
-    def stopped(key: CaseKey, *rest: object) -> object:
+    def stopped(key, *rest):
         if key.planner == "uniform":
             raise KeyboardInterrupt
         return done(key, *rest)  # type: ignore[arg-type]
@@ -86,11 +85,11 @@ def test_it_says_beforehand_what_its_searches_take_and_searches_as_long_as_it_is
         replace(rule, planner="planner", weights="throughput"),
     )
     monkeypatch.setattr(run, "cases", lambda quick: keys)
-    asked: list[float] = []
-    told: list[str] = []
+    asked = []
+    told = []
     searched = run.plan_all
 
-    def plan_each(requests: Any, limit_s: float, hear: Any) -> None:
+    def plan_each(requests, limit_s, hear):
         asked.append(limit_s)
         told.append(capsys.readouterr().err)
         assert {request.solver.time_limit_s for request in requests} <= {limit_s}

@@ -41,8 +41,7 @@ def paths(tmp_path: Path) -> list[str]:
 def asked(tmp_path: Path, *arguments: str) -> PlanRequest:
     path = tmp_path / "request.json"
     assert main(["request", *arguments, "-o", str(path)]) == 0
-    request: PlanRequest = read_file(path)[1]
-    return request
+    return read_file(path)[1]
 
 
 def test_every_field_has_its_option(paths, tmp_path):

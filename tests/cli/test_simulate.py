@@ -29,8 +29,7 @@ def simulated(folder: Path, *arguments: str) -> SimulationRequest:
         main(["simulate", *PLAN, *arguments, "--save-request", str(saved), "-o", str(folder / "out.json")])
         == 0
     )
-    request: SimulationRequest = read_file(saved, expected="torchsplit.simulation_request")[1]
-    return request
+    return read_file(saved, expected="torchsplit.simulation_request")[1]
 
 
 def test_the_example_request_has_the_example_outcome(capsys):

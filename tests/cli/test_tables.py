@@ -231,7 +231,7 @@ def test_estimate_to_other_types_has_the_tables_columns_and_imports_beside_it(tm
     assert whole and all(row["profile"] == row["compute_slices"] == "" for row in whole)
     assert all(float(r["low_rps"]) < float(r["throughput_rps"]) < float(r["high_rps"]) for r in rows)
     assert main(["import", str(measured), str(estimated), "-o", str(tmp_path / "net.json")]) == 0
-    profile: Profile = read_file(tmp_path / "net.json")[1]
+    profile = read_file(tmp_path / "net.json")[1]
     assert {row.basis for row in profile.rows} == {"measured", "estimated"}
     assert len(profile.rows) == 4 + len(rows)
 

@@ -32,7 +32,7 @@ def held(pairs: Pairs) -> float:
 
 def curve_left_out() -> Pairs:
     """Every second point of each batch curve; the benchmark has them all."""
-    pairs: Pairs = []
+    pairs = []
     for model in library():
         for size in (1, 2, 3, 4, 7):
             curve = rows(model, (size,))
@@ -47,7 +47,7 @@ def slices_between() -> Pairs:
 
 
 def random_rows() -> Pairs:
-    pairs: Pairs = []
+    pairs = []
     choice = np.random.default_rng(5)
     for model in library():
         samples = rows(model, processes=None)

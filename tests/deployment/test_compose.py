@@ -22,7 +22,7 @@ SCHEMA = json.loads(
 
 def project(plan: PlanOutcome, name: str = "compose/compose.yaml") -> dict[str, Any]:
     """A compose file, checked against the schema."""
-    found: dict[str, Any] = yaml.safe_load(asked(plan).texts("compose")[name])
+    found = yaml.safe_load(asked(plan).texts("compose")[name])
     jsonschema.Draft202012Validator(SCHEMA).validate(found)
     return found
 

@@ -118,7 +118,7 @@ def test_files_are_written_whole_with_their_mode_and_replace_older_ones(tmp_path
 def test_a_write_that_fails_leaves_the_old_file_and_no_rest(tmp_path, monkeypatch):
     write_deployment([DeploymentFile("a.txt", "old")], tmp_path)
 
-    def full(_descriptor: int) -> None:
+    def full(_descriptor):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)

@@ -134,8 +134,8 @@ def test_the_fake_refuses_the_orders_a_driver_refuses(fake_host):
 def free_places(kind: str, created: list[str]) -> list[tuple[str, int]] | None:
     """What a driver makes of names without starts: the highest free start, as the fake does it."""
     gpu = catalogue()[kind]
-    placed: list[tuple[str, int]] = []
-    taken: set[int] = set()
+    placed = []
+    taken = set()
     for name in created:
         size = gpu.profile(name).memory_slices
         starts = [s for s in gpu.profile(name).placement_starts if not taken & set(range(s, s + size))]

@@ -21,7 +21,7 @@ from torchsplit_core.values import PlanOutcome
 
 def config(plan: PlanOutcome) -> dict[str, Any]:
     """The configuration, checked by Ray and for keys that Ray does not know."""
-    found: dict[str, Any] = yaml.safe_load(asked(plan).texts("ray-serve")["ray-serve/serve.yaml"])
+    found = yaml.safe_load(asked(plan).texts("ray-serve")["ray-serve/serve.yaml"])
     ServeDeploySchema.model_validate(found)
     check_keys(found)
     return found
@@ -55,7 +55,7 @@ def mixed() -> PlanOutcome:
 def test_replicas_are_processes_and_all_of_them_fit_on_their_slices():
     (application,) = config(mixed())["applications"]
     scripts = [text for name, text in asked(mixed()).texts("ray-serve").items() if name.endswith("start.sh")]
-    asked_for: dict[str, list[tuple[int, float]]] = {}
+    asked_for = {}
     for deployment in application["deployments"]:
         options = deployment["ray_actor_options"]
         for resource, part in options.get("resources", {}).items():

@@ -25,7 +25,7 @@ def fields(form: str) -> tuple[frozenset[str], frozenset[str]]:
     """The fields of a format in its newest version, and those of them that hold numbers."""
     schema = json.loads((DOCS / "schemas" / f"torchsplit.{form}.json").read_text(encoding="utf-8"))
     root = _newest(schema)
-    found: dict[str, bool] = {}
+    found = {}
     for name, numeric in _properties(schema, root, "", set()):
         found[name] = numeric or found.get(name, False)
     return frozenset(found), frozenset(name for name, numeric in found.items() if numeric)

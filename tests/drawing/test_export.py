@@ -84,7 +84,7 @@ def test_a_step_of_the_preparation_is_left_out_of_the_trees(what):
         GraphNode("y", "output", inputs=("v",)),
     ))  # fmt: skip
 
-    def names(*without: str) -> set[str]:
+    def names(*without):
         _, nodes, _ = parsed(render_drawing(graph, ".dot", what, without=without))
         return {node.get("label").strip('"') for node in nodes if node.get("label")} - {"<entry>", "<exit>"}
 

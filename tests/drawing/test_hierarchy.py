@@ -153,7 +153,7 @@ def test_a_block_that_differs_has_another_shape(other):
 
 
 def test_blocks_on_other_tensor_shapes_or_types_are_not_equal():
-    def block(i: int, shape: tuple[int, ...], dtype: str) -> GraphNode:
+    def block(i, shape, dtype):
         return GraphNode(f"n{i}", "op", target=RELU, module=f"b.{i}", shape=shape, dtype=dtype)
 
     found = (block(0, (2, 8), "float32"), block(1, (2, 9), "float32"), block(2, (2, 8), "float16"))

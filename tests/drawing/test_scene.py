@@ -59,7 +59,7 @@ def around(scene: Scene, i: int) -> list[int]:
 def test_items_stand_inside_their_frames_and_beside_each_other(look):
     _, scene = drawn(look)
     items, boxes = scene.view.items, scene.boxes
-    spare: dict[int, tuple[float, float]] = {}
+    spare = {}
     for i, item in enumerate(items):
         frame = (
             boxes[item.parent]
@@ -90,7 +90,7 @@ def test_items_stand_inside_their_frames_and_beside_each_other(look):
 def test_edges_are_those_of_the_graph_with_the_bytes_of_the_distinct_values(look):
     hierarchy, scene = drawn(look)
     graph, home = hierarchy.graph, scene.view.item_of
-    values: dict[tuple[int, int], set[str]] = {}
+    values = {}
     for name in hierarchy.nodes:
         for read in graph.by_id[name].inputs:
             if read in hierarchy.index and home[hierarchy.index[read]] != home[hierarchy.index[name]]:

@@ -25,7 +25,7 @@ steady = settings(max_examples=60, deadline=None, derandomize=True)
 def test_every_node_is_at_home_in_exactly_one_closed_item(look):
     hierarchy, opened, unfolded = look
     shown = build_view(hierarchy, opened, unfolded)
-    owners: dict[int, int] = {}
+    owners = {}
     for i, item in enumerate(shown.items):
         assert item.parent < i and (item.parent == -1 or shown.items[item.parent].open)
         assert bool(item.nodes) is not item.open
@@ -59,7 +59,7 @@ def test_folds_are_the_longest_rows_of_equal_closed_neighbours(look):
     hierarchy, opened, unfolded = look
     groups = hierarchy.groups
 
-    def key(part: int | str) -> object:
+    def key(part):
         """Equal for parts that fold with each other."""
         if isinstance(part, int) or not groups[part].path.rpartition(".")[2].isdecimal():
             return ("alone", part)

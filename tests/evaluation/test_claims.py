@@ -18,7 +18,6 @@ from torchsplit_core.values.evaluation.outcome import (
     CaseFigures,
     CaseKey,
     Comparison,
-    ComparisonResult,
     EvaluatedCase,
     ModelFigures,
 )
@@ -66,9 +65,7 @@ def test_what_a_search_for_the_least_leaves_open_lies_below_it(tested, reference
 
 
 def told(better: int, equal: int, worse: int, open_: int = 0) -> list[Comparison]:
-    results: list[ComparisonResult] = (
-        ["better"] * better + ["equal"] * equal + ["worse"] * worse + ["open"] * open_
-    )
+    results = ["better"] * better + ["equal"] * equal + ["worse"] * worse + ["open"] * open_
     return [Comparison("case", 2.0, 1.0, result) for result in results]
 
 

@@ -4,7 +4,6 @@ import csv
 import io
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -23,7 +22,7 @@ from torchsplit_core.files import read_file, write_text
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.outcome.build import no_plan
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
+from torchsplit_core.values import InputFault
 from torchsplit_core.values.evaluation.outcome import CaseKey, EvaluationOutcome, EvaluationSettings
 
 PLANNED = CaseKey("S1", "stock", "exclusive", "off", "equal", "planner")
@@ -36,8 +35,8 @@ STORED = ROOT / "docs" / "reference" / "evaluation.json"
 @pytest.fixture(scope="module")
 def told() -> tuple[EvaluationOutcome, list[EvaluationOutcome], list[float]]:
     """The grid's outcome, what was kept on the way, the progress that was told."""
-    kept: list[EvaluationOutcome] = []
-    shares: list[float] = []
+    kept = []
+    shares = []
     outcome = run.evaluate(
         keys=(RULE, NONE, PLANNED), settings=SETTINGS, keep=kept.append,
         progress=lambda share, _: shares.append(share),
@@ -47,8 +46,7 @@ def told() -> tuple[EvaluationOutcome, list[EvaluationOutcome], list[float]]:
 
 @pytest.fixture(scope="module")
 def stored() -> EvaluationOutcome:
-    outcome: EvaluationOutcome = read_file(STORED, expected="torchsplit.evaluation")[1]
-    return outcome
+    return read_file(STORED, expected="torchsplit.evaluation")[1]
 
 
 def test_planner_and_rule_answer_one_request_and_are_compared(told):
@@ -73,7 +71,7 @@ def test_planner_and_rule_answer_one_request_and_are_compared(told):
 
 def test_what_is_known_is_taken_over_and_nothing_else(told, monkeypatch):
     outcome, kept, _ = told
-    asked: list[int] = []
+    asked = []
     monkeypatch.setattr(run, "plan_all", lambda requests, *_: asked.append(len(requests)))
     again = run.evaluate(keys=(RULE, NONE, PLANNED), settings=SETTINGS, known=outcome)
     assert again.cases == outcome.cases and again.statistics["taken_over"] == 3
@@ -149,7 +147,7 @@ def test_pictures_show_what_is_unknown_as_such(stored):
 
 
 def test_pictures_say_where_a_search_ended_early(stored):
-    def picture(gap: float) -> str:
+    def picture(gap):
         cases = tuple(
             replace(case, gap=gap if case.key.planner == "planner" else None) for case in stored.cases
         )
@@ -195,9 +193,7 @@ def test_a_plan_on_fewer_layouts_never_beats_the_plan_on_all(monkeypatch, looser
     best = plan(strict)
     nothing = no_plan(case_request(free, 20.0), "timeout", best.statistics)
 
-    def plan_each(
-        requests: Sequence[PlanRequest], _: float, hear: Callable[[int, PlanOutcome], None]
-    ) -> None:
+    def plan_each(requests, _, hear):
         answers = {request_hash(strict): best, request_hash(case_request(free, 20.0)): nothing}
         order = range(len(requests)) if not looser_first else reversed(range(len(requests)))
         for position in order:

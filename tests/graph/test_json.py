@@ -108,7 +108,7 @@ def test_equal_arguments_of_other_types_stay_apart():
 
 
 def nested(levels: int) -> Any:
-    value: Any = 1
+    value = 1
     for _ in range(levels):
         value = [value]
     return value

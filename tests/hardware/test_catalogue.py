@@ -111,7 +111,7 @@ def test_a_card_is_known_by_its_id_or_its_name(name, pci, found):
 
 
 def test_workstation_cards_have_the_slices_of_the_server_edition():
-    def known(name: str) -> list[tuple[object, ...]]:
+    def known(name):
         return [
             (one.name, one.profile_id, one.sm_count, one.memory_gib, one.placement_starts, one.max_instances)
             for one in catalogue()[name].profiles

@@ -66,7 +66,7 @@ def test_the_facts_of_an_instance_are_its_uuid_and_nodes(tmp_path, monkeypatch):
 def test_without_a_driver_the_facts_have_its_words(tmp_path, monkeypatch):
     import pynvml
 
-    def fail() -> None:
+    def fail():
         raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
     monkeypatch.setattr(pynvml, "nvmlInit", fail)

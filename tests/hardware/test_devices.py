@@ -217,7 +217,7 @@ def test_one_visible_instance(monkeypatch):
 def test_a_device_that_disappears_between_two_listings(tmp_path):
     assert ids("cuda:1", two_whole(tmp_path)) == ["cuda:1"]
 
-    def lose(data: dict[str, Any]) -> None:
+    def lose(data):
         data["gpus"][1]["lost"] = True
 
     later = two_whole(tmp_path, lose)

@@ -23,21 +23,21 @@ def fake_nvml(*, works: bool = True, gpus: int = 1, mig: bool = True) -> ModuleT
     """A pynvml with one kind of GPU: an H100 with two MIG devices out of seven."""
     nvml = ModuleType("pynvml")
 
-    def init() -> None:
+    def init():
         if not works:
             raise FakeError("Driver Not Loaded")
 
-    def mig_device(handle: int, index: int) -> str:
+    def mig_device(handle, index):
         if index >= 2:
             raise FakeError("Not Found")
         return f"mig{index}"
 
-    def mig_mode(handle: int) -> list[int]:
+    def mig_mode(handle):
         if not mig:
             raise FakeError("Not Supported")
         return [1, 1]
 
-    entries: dict[str, object] = {
+    entries = {
         "NVMLError": FakeError,
         "NVMLLibraryMismatchError": FakeError,
         "NVML_DEVICE_MIG_ENABLE": 1,

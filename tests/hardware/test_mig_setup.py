@@ -51,7 +51,7 @@ def test_what_is_there_is_used_and_left_alone(tmp_path):
 
 
 def test_what_fits_beside_the_present_ones_disturbs_none_of_them(tmp_path):
-    def only_one(data: dict[str, Any]) -> None:
+    def only_one(data):
         del data["gpus"][0]["instances"][1:]
 
     nvml = replay(tmp_path, "a30_three_slices.json", only_one)
@@ -64,7 +64,7 @@ def test_what_fits_beside_the_present_ones_disturbs_none_of_them(tmp_path):
 
 
 def test_an_instance_without_compute_instance_gets_one_and_loses_it_again(tmp_path):
-    def bare(data: dict[str, Any]) -> None:
+    def bare(data):
         data["gpus"][0]["instances"][0]["compute_instance"] = None
 
     nvml = replay(tmp_path, "a30_three_slices.json", bare)
@@ -75,7 +75,7 @@ def test_an_instance_without_compute_instance_gets_one_and_loses_it_again(tmp_pa
 
 
 def test_an_instance_with_media_extensions_is_kept_or_comes_back(tmp_path):
-    def media(data: dict[str, Any]) -> None:
+    def media(data):
         data["gpus"][0]["instances"][1]["profile"] = "1g.6gb+me"
 
     nvml = replay(tmp_path, "a30_three_slices.json", media)
@@ -90,7 +90,7 @@ def test_an_instance_with_media_extensions_is_kept_or_comes_back(tmp_path):
 
 def test_large_instances_are_made_first(tmp_path):
     nvml = replay(tmp_path, "a30_three_slices.json")
-    made: list[int] = []
+    made = []
 
     class Noted(Dying):
         def create_gpu_instance(self, index: int, profile_id: int, start: int, size: int) -> int:

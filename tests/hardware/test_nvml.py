@@ -126,7 +126,7 @@ def test_a_gpu_lost_while_it_is_read_is_lost_and_not_without_memory(tmp_path, mo
 
 
 def test_processes_of_the_gpu(tmp_path, monkeypatch):
-    def busy(data: dict[str, Any]) -> None:
+    def busy(data):
         data["gpus"][0]["processes"] = [{"pid": 9, "gpu_instance": 3}, {"pid": 4, "gpu_instance": None}]
 
     listing = replay(tmp_path, "a30_three_slices.json", busy)
@@ -149,7 +149,7 @@ def test_processes_of_the_gpu(tmp_path, monkeypatch):
     ({"mig": "off", "instances": []}, lambda nvml: nvml.create_gpu_instance(0, 5, 0, 2), "not_supported", ""),
 ])  # fmt: skip
 def test_refusals_of_the_driver_are_faults_of_the_seam(change, call, kind, words, tmp_path, monkeypatch):
-    def alter(data: dict[str, Any]) -> None:
+    def alter(data):
         for key, value in change.items():
             (data if key == "permission" else data["gpus"][0])[key] = value
 
@@ -168,7 +168,7 @@ def test_an_old_driver_without_a_function_tells_less(tmp_path, monkeypatch):
     library = install(monkeypatch, listing)
     original = type(library).__getattribute__
 
-    def without(self: Any, name: str) -> Any:
+    def without(self, name):
         if name in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetComputeRunningProcesses_v3"):
             raise AttributeError(name)
         return original(self, name)
@@ -191,7 +191,7 @@ def test_state_in_words():
 
 
 def test_throttling_is_told_by_name(tmp_path, monkeypatch):
-    def capped(data: dict[str, Any]) -> None:
+    def capped(data):
         data["gpus"][0]["state"]["throttled_by"] = ["power cap"]
 
     listing = replay(tmp_path, "a100_40gb_two_halves.json", capped)
@@ -210,7 +210,7 @@ def test_state_is_found_by_the_uuid_of_a_gpu_or_an_instance(tmp_path):
 
 
 def test_state_of_a_gpu_beside_a_lost_one(tmp_path):
-    def lose(data: dict[str, Any]) -> None:
+    def lose(data):
         data["gpus"].reverse()
         data["gpus"][0]["lost"] = True
 

@@ -100,7 +100,7 @@ def test_what_cannot_stand_there_is_refused(profile_id, start, size, kind, tmp_p
 
 
 def test_an_instance_in_use_and_one_with_a_compute_instance_stay(tmp_path):
-    def busy(data: dict[str, Any]) -> None:
+    def busy(data):
         data["gpus"][0]["processes"] = [{"pid": 4711, "gpu_instance": 3}]
 
     nvml = replay(tmp_path, "a30_three_slices.json", busy)
@@ -117,7 +117,7 @@ def test_an_instance_in_use_and_one_with_a_compute_instance_stay(tmp_path):
 
 
 def test_without_rights_it_reads_devices_but_changes_nothing(tmp_path):
-    def no_rights(data: dict[str, Any]) -> None:
+    def no_rights(data):
         data["permission"] = False
 
     nvml = replay(tmp_path, "a30_three_slices.json", no_rights)
@@ -132,7 +132,7 @@ def test_without_rights_it_reads_devices_but_changes_nothing(tmp_path):
 
 
 def broken(**values: Any) -> Callable[[dict[str, Any]], None]:
-    def change(data: dict[str, Any]) -> None:
+    def change(data):
         data["gpus"][0].update(values)
 
     return change

@@ -47,7 +47,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def made(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Installed]:
     """Environments with these extras."""
 
-    def make(*extras: str) -> Installed:
+    def make(*extras):
         return install(wheel, tmp_path_factory.mktemp("installed") / "-".join(("env", *extras)), extras)
 
     return make

@@ -28,9 +28,9 @@ run_limited("tests.support.isolation.targets:daemons", json.loads(sys.argv[1]), 
 ])  # fmt: skip
 def test_no_daemon_outlives_its_child(level, end, said):
     name = mark()
-    heard: list[str] = []
+    heard = []
 
-    def call() -> None:
+    def call():
         run_limited(
             "tests.support.isolation.targets:daemons", {"mark": name, "end": end},
             limits=Limits(wall_s=120.0, silent_s=0.5 if end == "wait" else 60.0), subject="the model",
@@ -48,7 +48,7 @@ def test_no_daemon_outlives_its_child(level, end, said):
 def test_a_cancelled_call_leaves_no_daemon(level):
     name = mark()
 
-    def stop(share: float, text: str) -> None:
+    def stop(share, text):
         assert len(running(name)) == 3
         raise KeyboardInterrupt
 
@@ -92,7 +92,7 @@ def test_a_killed_supervisor_takes_all_of_it_along_in_namespaces(monkeypatch):
     monkeypatch.setenv("TORCHSPLIT_ISOLATION", "namespaces")
     name, before = mark(), own_children()
 
-    def kill_it(share: float, text: str) -> None:
+    def kill_it(share, text):
         (supervisor,) = own_children() - before  # other tests of this process may have left children
         os.kill(supervisor, signal.SIGKILL)
 

@@ -32,8 +32,7 @@ print(json.dumps(run_limited(sys.argv[1], arguments)))
 
 
 def escape(function: str, **arguments: Any) -> dict[str, str]:
-    found: dict[str, str] = run_limited(f"tests.support.isolation.escapes:{function}", arguments)
-    return found
+    return run_limited(f"tests.support.isolation.escapes:{function}", arguments)
 
 
 def called_by_another(target: str, arguments: dict[str, Any], **environment: str) -> Any:
@@ -92,7 +91,7 @@ def servers(tmp_path: Path) -> Iterator[dict[str, Any]]:
         named.bind(str(tmp_path / "socket"))
         abstract.bind("\0" + name)
 
-        def greet(server: socket.socket) -> None:
+        def greet(server):
             while True:
                 try:
                     with server.accept()[0] as client:
@@ -100,7 +99,7 @@ def servers(tmp_path: Path) -> Iterator[dict[str, Any]]:
                 except OSError:
                     return
 
-        def answer() -> None:
+        def answer():
             while True:
                 try:
                     udp.sendto(b"hello", udp.recvfrom(16)[1])

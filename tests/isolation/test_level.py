@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.paths import ROOT
-from torchsplit_core.isolation import IsolationLevel, available_levels, isolation_level, run_limited
+from torchsplit_core.isolation import available_levels, isolation_level, run_limited
 from torchsplit_core.isolation.cost import set_up_seconds
 from torchsplit_core.isolation.sandbox.access import is_wide, readable_beside
 from torchsplit_core.isolation.sandbox.level import NAMES, Availability, levels_in
@@ -108,7 +108,7 @@ def test_the_words_on_landlock_say_what_its_abi_lacks(abi, missing, of_sockets, 
         lambda: Availability("refused here", abi, held),
     )
     monkeypatch.delenv("TORCHSPLIT_ISOLATION", raising=False)
-    found: IsolationLevel = isolation_level()
+    found = isolation_level()
     assert found.name == ("landlock" if abi else "limits") and "refused here" in found.text
     lacks = [word for word in (*missing, *of_sockets) if word in found.text.partition("does not hold ")[2]]
     assert lacks == [*missing, *(() if held else of_sockets)]
@@ -145,7 +145,7 @@ def test_wide_folders_are_those_that_hold_what_is_private(tmp_path, monkeypatch)
 
 def answers(*arguments: Any, **options: Any) -> list[str]:
     """What came of a child that says text with control characters: progress, then its fault."""
-    heard: list[str] = []
+    heard = []
     with pytest.raises(InputFault) as found:
         run_limited(*arguments, progress=lambda share, text: heard.append(text), **options)
     return [*heard, str(found.value)]

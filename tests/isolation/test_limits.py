@@ -19,7 +19,7 @@ def call(function: str, limits: Limits | None = None, **arguments: Any) -> Any:
 
 
 def test_the_result_and_progress_come_back_and_the_room_is_private_and_empty():
-    heard: list[tuple[float, str]] = []
+    heard = []
     outcome = run_limited(
         "tests.support.isolation.targets:echo",
         {"n": [1, "ü"]},
@@ -37,7 +37,7 @@ def test_an_answer_larger_than_a_pipe_comes_whole():
 
 
 def test_an_answer_in_parts_comes_part_by_part():
-    heard: list[Any] = []
+    heard = []
     outcome = run_limited(
         "tests.support.isolation.targets:pieces", {"count": 4},
         progress=lambda share, text: heard.append(share), receive=lambda part: heard.append(part[0]),
@@ -47,7 +47,7 @@ def test_an_answer_in_parts_comes_part_by_part():
 
 
 def test_a_fault_after_some_parts_is_the_fault():
-    heard: list[Any] = []
+    heard = []
     with pytest.raises(InputFault, match="the last part: is missing"):
         run_limited(
             "tests.support.isolation.targets:pieces", {"count": 2, "fail": True}, receive=heard.append
@@ -116,7 +116,7 @@ def test_time_over_ends_the_child_and_what_it_started(level):
 def test_a_listener_that_raises_cancels_the_child_and_what_it_started(level):
     name = mark()
 
-    def stop(share: float, message: str) -> None:
+    def stop(share, message):
         assert began(name)
         raise KeyboardInterrupt
 
@@ -136,7 +136,7 @@ def test_the_default_memory_limit_leaves_room_on_this_machine():
 
 
 def test_a_child_that_falls_silent_ends_with_what_it_said_kept():
-    heard: list[int] = []
+    heard = []
     with pytest.raises(ChildFault, match=r"still running after 2\.5 s") as found:
         run_limited(
             "tests.support.isolation.targets:silent_after", {}, limits=Limits(wall_s=30, silent_s=2.5),

@@ -21,7 +21,7 @@ TARGETS = "tests.support.isolation.targets"
 def warm(monkeypatch: pytest.MonkeyPatch) -> Switch:
     """Switches between children of both kinds."""
 
-    def switch(on: bool) -> None:
+    def switch(on):
         monkeypatch.setattr(launch, "subprocess", WarmSubprocess if on else subprocess)
 
     return switch

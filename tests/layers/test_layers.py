@@ -223,7 +223,7 @@ def arrows(package: str) -> tuple[dict[str, Path], dict[str, set[str]]]:
 
 def circles(graph: dict[str, set[str]]) -> list[set[str]]:
     """Sets of names of which each leads to each other one."""
-    reached: dict[str, set[str]] = {}
+    reached = {}
     for name in graph:
         seen, queue = set(), [name]
         while queue:
@@ -251,7 +251,7 @@ def test_no_modules_import_each_other_in_a_circle(package, least, one):
 @pytest.mark.parametrize("package", ["torchsplit_core", "app"])
 def test_no_folders_import_each_other_in_a_circle(package):
     modules, graph = arrows(package)
-    folders: dict[str, set[str]] = {}
+    folders = {}
     for name, targets in graph.items():
         own = folder_of(name, modules)
         folders.setdefault(own, set()).update(folder_of(target, modules) for target in targets)

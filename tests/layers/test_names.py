@@ -15,7 +15,7 @@ HOMONYMS = 18
 
 def bound(tree: ast.AST) -> Counter[str]:
     """Names bound in a module: variables, parameters, attributes, functions and classes."""
-    names: Counter[str] = Counter()
+    names = Counter()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names[node.id] += 1

@@ -23,7 +23,7 @@ def offered(tree: ast.Module) -> dict[str, str]:
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "on_demand"
     )
-    table: dict[str, str] = ast.literal_eval(call.args[1])
+    table = ast.literal_eval(call.args[1])
     return {name: module for module, names in table.items() for name in names.split()}
 
 
@@ -58,8 +58,7 @@ def listed(tree: ast.Module) -> list[str]:
         and isinstance(node.targets[0], ast.Name)
         and node.targets[0].id == "__all__"
     )
-    found: list[str] = ast.literal_eval(names)
-    return found
+    return ast.literal_eval(names)
 
 
 @pytest.mark.parametrize("path", OFFERING, ids=lambda path: path.parent.name)

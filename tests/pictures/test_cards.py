@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from itertools import pairwise
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -57,7 +56,7 @@ def test_for_every_layout_slices_and_gaps_fill_the_gpu_without_overlap(kind):
 def test_the_gauge_is_as_wide_as_the_load_and_lies_below_every_word() -> None:
     (first, second) = drawn(MIXED, request=demanding({"clip": 370.0, "bert": 150.0, "ocr": 900.0}))
 
-    def shares(card: ElementTree.Element) -> list[float]:
+    def shares(card):
         rooms = [float(one.get("width", "nan")) for one in of_class(card, "headroom", tag="rect")]
         loads = [float(one.get("width", "nan")) for one in of_class(card, "load", tag="rect")]
         return [load / room for load, room in zip(loads, rooms, strict=True)]

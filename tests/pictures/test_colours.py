@@ -77,11 +77,11 @@ def test_text_on_every_fill_has_enough_contrast(theme):
     }
     text = plane.pop("textColor")
 
-    def luminance(value: np.ndarray) -> float:
+    def luminance(value):
         lin = np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
         return float(lin @ np.array([0.2126, 0.7152, 0.0722]))
 
-    def contrast(one: np.ndarray, two: np.ndarray) -> float:
+    def contrast(one, two):
         low, high = sorted((luminance(one), luminance(two)))
         return (high + 0.05) / (low + 0.05)
 

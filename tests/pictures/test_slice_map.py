@@ -1,7 +1,6 @@
 """The whole map: names as text alone, marks, equal GPUs, places to choose, what is looked for."""
 
 from dataclasses import replace
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -12,7 +11,6 @@ from torchsplit_core.pictures.colours import model_colours
 from torchsplit_core.pictures.slice_map import MOST_CARDS, MOST_ROWS, fleet_svg
 from torchsplit_core.pictures.slices.drawing import WIDTH
 from torchsplit_core.pictures.slices.row import HEAD, HEIGHT
-from torchsplit_core.values import PlanOutcome
 
 HOSTILE = [
     "<script>alert(1)</script>", "\"'><img src=x onerror=alert(1)>", "&amp;", "a\x00\x1b\u202eb", "]]>",
@@ -95,7 +93,7 @@ def test_a_large_fleet_is_folded_and_can_be_searched():
 
 
 def test_more_kinds_than_cards_have_room_for_are_a_row_each():
-    def fleet(kinds: int) -> PlanOutcome:
+    def fleet(kinds):
         return plan(
             *(
                 gpu(f"gpu{i}", A100, cut("1g.10gb", 0, tenant("<b>", 900.0 + i)), cut("3g.40gb", 4))
@@ -104,7 +102,7 @@ def test_more_kinds_than_cards_have_room_for_are_a_row_each():
             gpu("twin", A100, cut("1g.10gb", 0, tenant("<b>", 900.0)), cut("3g.40gb", 4)),
         )
 
-    def heights(outcome: PlanOutcome, **more: Any) -> set[float]:
+    def heights(outcome, **more):
         return {float(str(card.get("viewBox")).split()[3]) for card in drawn(outcome, **more)}
 
     few, many = fleet(MOST_CARDS), fleet(MOST_CARDS + 1)

@@ -12,7 +12,6 @@ from torchsplit_core.pictures.slice_values import (
     slice_table,
     stage_loads,
 )
-from torchsplit_core.values import PlannedGpu
 
 
 def test_without_demands_the_load_comes_from_the_normalised_throughput():
@@ -43,7 +42,7 @@ def test_stranded_slots_are_told_from_those_that_could_be_cut(slices, expected):
 
 
 def test_gpus_whose_shares_differ_by_rounding_alone_are_one_card():
-    def whole(name: str, share: float) -> PlannedGpu:
+    def whole(name, share):
         return gpu(name, A100, cut("7g.80gb", 0, tenant("m", 300.0 * share, share=share)))
 
     near = plan(whole("gpu0", 1.0), whole("gpu1", 0.5), whole("gpu2", 0.9999999981407619))

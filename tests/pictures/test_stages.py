@@ -18,7 +18,7 @@ REQUEST = PlanRequest((FleetEntry(A100),), (PlanModel("bert", (VARIANT,)),))
 def staged() -> PlanOutcome:
     """Tail on the first slice, head on one of another GPU, two copies of the body."""
 
-    def one(stage: str, rps: float) -> object:
+    def one(stage, rps):
         return tenant("bert", rps, variant="cut3", stage=stage)
 
     outcome = plan(

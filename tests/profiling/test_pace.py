@@ -16,7 +16,7 @@ PIECES, PIECE_S = 20, 0.1
 def looks(rng: np.random.Generator, sigma: float, seconds: float, drift: float, noise: float = 0.0) -> list:
     """Three looks at each of three sizes; all sizes drift together."""
     kept = math.exp(-PIECE_S / seconds)
-    points: list[list[list[list[float]]]] = [[] for _ in SIZES_MS]
+    points = [[] for _ in SIZES_MS]
     for begin in BEGINS_S:
         level = rng.normal(0, drift) if drift else 0.0
         for number, ms in enumerate(SIZES_MS):

@@ -20,7 +20,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     given = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
 
-    async def run() -> None:
+    async def run():
         # In the task of the test itself: some tests end all others.
         async with asyncio.timeout(60):
             await pyfuncitem.obj(**given)

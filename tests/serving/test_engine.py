@@ -50,7 +50,7 @@ def submit(
     """A request of so many rows; in the future its response as numbers, or its RequestFault."""
     reply = engine.submit(model, len(values), (memoryview(rows(*values)),), timeout_s)
 
-    async def numbers() -> list[float]:
+    async def numbers():
         (output,) = await reply
         return [number for (number,) in struct.iter_unpack("f", output)]
 

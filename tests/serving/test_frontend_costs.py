@@ -17,7 +17,6 @@ from torchsplit_core.serving.load_test.frontend_costs import (
     front_costs,
     saved_costs,
 )
-from torchsplit_core.values import Progress
 from torchsplit_core.values.plan.front import FrontCosts
 
 COSTS = FrontCosts(0.2, 0.4, 2.0, 0.3, 0.19, 0.22, 2, "here", 0.05)
@@ -61,9 +60,9 @@ def test_no_cost_is_below_nothing():
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """How often it was measured; each time the same."""
-    told: list[str] = []
+    told = []
 
-    def measure(progress: Progress) -> FrontCosts:
+    def measure(progress):
         told.append("measured")
         return COSTS
 
@@ -123,7 +122,7 @@ def test_where_nothing_can_be_kept_it_is_measured_all_the_same(tmp_path, measure
 @pytest.mark.slow
 @pytest.mark.repeated
 def test_a_front_is_measured(tmp_path):
-    shares: list[float] = []
+    shares = []
     found = front_costs(tmp_path, lambda share, text: shares.append(share))
     assert shares == sorted(shares) and shares[0] == 0.0
     assert found.ms_per_request > 0 and found.ms_per_mb > 0 and found.generator_ms > 0

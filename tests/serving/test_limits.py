@@ -55,10 +55,10 @@ def test_clients_that_go_away_or_never_end(doubling):
 
 def test_many_at_once_are_all_answered_once(doubling):
     """As many as there are descriptors for here, of 10,000 (benchmarks has all of them)."""
-    counts: dict[int, int] = {}
+    counts = {}
     lock = threading.Lock()
 
-    def burst(number: int) -> None:
+    def burst(number):
         for row in range(10):
             status, told = doubling.infer("double", x(float(row)))
             with lock:
@@ -81,7 +81,7 @@ def test_shares_are_kept_by_turns(file):
     with running(plan, ServeSettings(trust=True)) as server, ThreadPoolExecutor(8) as pool:
         until = time.monotonic() + 4.0
 
-        def ask(model: str) -> None:
+        def ask(model):
             while time.monotonic() < until:
                 assert server.infer(model, x(1))[0] == 200
 

@@ -175,7 +175,7 @@ def test_the_outcome_is_a_contract_file():
 
 
 def test_arrivals_are_those_of_the_simulation():
-    def times(load: LoadSettings, kind: Any = None) -> list[float]:
+    def times(load, kind=None):
         made = (lambda model: kind) if kind else (lambda model: model.expected_arrivals)
         return arrival_times(REQUEST, ROSTER, load, made)["bert"]
 
@@ -229,7 +229,7 @@ def test_loads_that_make_no_sense(load):
 @pytest.mark.slow
 def test_a_plan_is_measured(tmp_path):
     plan = cpu_plan([Placed("bert", batch_size=4, ms=2.0)], {"bert": "sample:bert"}, cores=1, demand_rps=20.0)
-    moments: list[dict[str, Any]] = []
+    moments = []
     found = workflow.measure(
         *plan, ServeSettings(port=0), LoadSettings(3.0), arrivals=lambda m: DeterministicArrivals(20.0),
         on_sample=moments.append,

@@ -22,7 +22,7 @@ def asked(
 
 def server(id_: str = "s", stage: str = "whole", **change: Any) -> Server:
     """Batches of up to two: one row 10 ms, two 16 ms."""
-    wanted: dict[str, Any] = {"max_batch": 2, "batch_ms": {1: 10.0, 2: 16.0}}
+    wanted = {"max_batch": 2, "batch_ms": {1: 10.0, 2: 16.0}}
     return Server(id_, "m", stage, **wanted | change)
 
 

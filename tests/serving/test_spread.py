@@ -15,7 +15,7 @@ from torchsplit_core.latency_slo.simulation_input import simulation_request
 from torchsplit_core.profiling.measuring.run_statistics import summarise
 from torchsplit_core.serving.load_test.measurement import build_simulation
 from torchsplit_core.simulation import simulate
-from torchsplit_core.values import Pace, PlanOutcome, PlanRequest, Point, Server, Service, TraceArrivals
+from torchsplit_core.values import Pace, PlanOutcome, PlanRequest, Server, Service, TraceArrivals
 
 P95_OVER_MEAN = math.exp(0.2 * 1.6448536269514722 - 0.2**2 / 2)
 """Of log-normal times with a σ of 0.2."""
@@ -33,7 +33,7 @@ def plan_of(
     (variant,) = model.variants
     (stage,) = variant.stages
 
-    def varying(point: Point) -> Point:
+    def varying(point):
         rate = point.throughput_rps
         told = replace(
             point, latency_ms=ms * ratios[point.batch_size], low_rps=0.9 * rate, high_rps=1.1 * rate

@@ -25,8 +25,8 @@ BASE: dict[str, Any] = {
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
-    data: dict[str, Any] = json.loads(json.dumps(BASE))
-    place: Any = data
+    data = json.loads(json.dumps(BASE))
+    place = data
     *front, last = (int(part) if part.isdigit() else part for part in path.split("."))
     for part in front:
         place = place[part]
@@ -38,8 +38,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 
 
 def request_of(data: dict[str, Any]) -> SimulationRequest:
-    found: SimulationRequest = read_text(json.dumps(data))[1]
-    return found
+    return read_text(json.dumps(data))[1]
 
 
 def outcome_of(data: dict[str, Any]) -> SimulationOutcome:

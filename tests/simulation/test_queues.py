@@ -142,7 +142,7 @@ def test_stages_in_a_row_wait_as_long_as_the_longest_alone():
 def test_a_changing_rate_of_one_value_is_poisson_and_bursts_wait_longer():
     case = CASES["M/D/1 0.8"]
 
-    def waits(*states: RateState) -> tuple[float, float]:
+    def waits(*states):
         request = request_of(case)
         model = SimulatedModel("m", ("whole",), MmppArrivals(states))
         load = load_of(SimulationRequest((model,), request.servers, requests_per_model=REQUESTS))

@@ -50,8 +50,7 @@ def instance(seed: int) -> dict[str, Any]:
 
 
 def request_of(data: dict[str, Any]) -> SimulationRequest:
-    found: SimulationRequest = read_text(json.dumps(data))[1]
-    return found
+    return read_text(json.dumps(data))[1]
 
 
 @pytest.mark.slow

@@ -181,8 +181,8 @@ def test_which_body_is_which_counts():
 
 
 def test_what_an_assertion_says_does_not_count_but_what_it_asserts_does():
-    def asserted(least: int, extra: int) -> Callable[..., Any]:
-        def forward(x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    def asserted(least, extra):
+        def forward(x, ids):
             if extra:
                 torch.nonzero(ids)  # takes the next symbol, so that the message names another
             size = ids.sum().item()
@@ -217,7 +217,7 @@ def test_shape_and_dtype_of_a_constant_count_and_its_values_do_not(one, other):
 
 
 def _autocast(dtype: torch.dtype) -> Callable[..., Any]:
-    def forward(x: torch.Tensor) -> torch.Tensor:
+    def forward(x):
         with torch.autocast("cpu", dtype=dtype):
             return torch.matmul(x, x.mT).float()
 
@@ -225,7 +225,7 @@ def _autocast(dtype: torch.dtype) -> Callable[..., Any]:
 
 
 def _graded(grad: bool) -> Callable[..., Any]:
-    def forward(x: torch.Tensor) -> torch.Tensor:
+    def forward(x):
         with torch.set_grad_enabled(grad):
             y = x * 2
         return y + 1
@@ -254,8 +254,8 @@ def test_a_body_and_the_arguments_of_what_holds_it_count(name, tmp_path):
 
 
 def test_what_is_too_long_to_write_counts_by_its_digest(tmp_path):
-    def stacked(swapped: bool) -> Callable[..., Any]:
-        def forward(x: torch.Tensor) -> torch.Tensor:
+    def stacked(swapped):
+        def forward(x):
             rows = [x.sum(), x.amax()] * 200
             if swapped:
                 rows[:2] = rows[1::-1]
@@ -272,7 +272,7 @@ def test_what_is_too_long_to_write_counts_by_its_digest(tmp_path):
 
 
 def test_an_argument_that_has_no_json_is_written_by_its_name():
-    def forward(x: torch.Tensor) -> torch.Tensor:
+    def forward(x):
         full = torch.ops.aten.full.default([8], float("-inf"), dtype=torch.float32, device="cpu")
         image = x.unsqueeze(0).clone(memory_format=torch.channels_last)
         return torch.nan_to_num(image.squeeze(0) + full, nan=0.0) * 2

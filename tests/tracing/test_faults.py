@@ -5,7 +5,6 @@ import struct
 import sys
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -85,7 +84,7 @@ def test_the_template_of_a_client_is_one(tmp_path):
 
 
 def test_the_last_cause_is_what_is_told():
-    def fails() -> None:
+    def fails():
         try:
             raise ValueError("no such vocabulary")
         except ValueError as error:
@@ -289,7 +288,7 @@ def test_a_reading_executes_nothing_that_a_file_carries(saved, tmp_path):
     """A size that would run code when evaluated is kept as text, and pickles are not opened."""
     trap = tmp_path / "sprung"
 
-    def change(program: dict[str, Any]) -> None:
+    def change(program):
         graph = program["graph_module"]["graph"]
         size = {"expr_str": f"__import__('pathlib').Path({str(trap)!r}).touch()", "hint": {"as_int": 2}}
         graph["tensor_values"]["x"]["sizes"][0] = {"as_expr": size}

@@ -19,13 +19,11 @@ Change = Callable[[dict[str, Any]], Any]
 
 
 def nodes_of(program: dict[str, Any]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = program["graph_module"]["graph"]["nodes"]
-    return found
+    return program["graph_module"]["graph"]["nodes"]
 
 
 def sizes_of(program: dict[str, Any]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = program["graph_module"]["graph"]["tensor_values"]["x"]["sizes"]
-    return found
+    return program["graph_module"]["graph"]["tensor_values"]["x"]["sizes"]
 
 
 def reads(program: dict[str, Any], place: int, name: str) -> None:
@@ -64,7 +62,7 @@ def called(program: dict[str, Any], *given: Any) -> None:
 
 
 def deep(levels: int) -> Any:
-    value: Any = {"as_int": 1}
+    value = {"as_int": 1}
     for _ in range(levels):
         value = {"as_string_to_argument": {"a": value}}
     return value
@@ -95,7 +93,7 @@ def test_an_argument_that_breaks_the_schema_is_refused(given, said, saved, tmp_p
 
 
 def test_an_argument_that_stands_twice_is_refused(saved, tmp_path):
-    def change(program: dict[str, Any]) -> None:
+    def change(program):
         nodes_of(program)[0]["inputs"].append({"name": "input", "arg": {"as_int": 1}, "kind": 1})
 
     with pytest.raises(InputFault, match="stands twice"):
@@ -104,7 +102,7 @@ def test_an_argument_that_stands_twice_is_refused(saved, tmp_path):
 
 def test_odd_arguments_are_bounded_and_count(saved, tmp_path):
     hashes = {hash_model_architecture(read_file(saved))}
-    cases: list[Any] = [
+    cases = [
         {"as_ints": list(range(100_000))}, {"as_ints": list(range(100_001))}, {"as_string": "x" * 10**6},
         {"as_float": "NaN"}, {"as_float": "-Infinity"}, {"as_none": True}, {"as_scalar_type": 99}, deep(3),
         deep(20), deep(21),
@@ -133,9 +131,9 @@ def test_deep_nesting_is_refused(levels, saved, tmp_path):
 def test_bodies_within_bodies_are_shown(saved, tmp_path):
     """A cond in a cond in a cond, a hundred deep."""
 
-    def change(program: dict[str, Any]) -> None:
+    def change(program):
         graph = program["graph_module"]["graph"]
-        inner: dict[str, Any] = {"inputs": [], "outputs": [], "nodes": [], "tensor_values": {}}
+        inner = {"inputs": [], "outputs": [], "nodes": [], "tensor_values": {}}
         for _ in range(100):
             argument = {"name": "f", "arg": {"as_graph": {"name": "body", "graph": inner}}, "kind": 1}
             node = {"name": "c", "target": "t", "inputs": [argument], "outputs": [], "metadata": {}}
@@ -149,7 +147,7 @@ NASTY = '<img src=x onerror="alert(1)">\x1b[31m\x00\u202e</script>'
 
 
 def test_names_with_markup_and_control_characters_arrive_as_plain_text(saved, tmp_path):
-    def change(program: dict[str, Any]) -> None:
+    def change(program):
         node = nodes_of(program)[-1]
         node["name"] = NASTY
         node["outputs"][0]["as_tensor"]["name"] = NASTY
@@ -191,14 +189,14 @@ def places_of(value: Any) -> list[tuple[Any, Any]]:
 
 def test_three_hundred_mutations_are_a_graph_or_a_fault(saved, tmp_path):
     dice = random.Random(11)
-    odd: tuple[Any, ...] = (
+    odd = (
         None, True, -1, 0, 1.5, 10**400, 2**62, "", "x", "linear", "p_stem_bias", "s0", "y" * 5000, NASTY, "\ud800",
         [], {}, [[[]]], [None], {"as_int": 3}, {"as_tensor": {"name": "x"}}, {"as_none": True}, {"as_expr": {}},
     )  # fmt: skip
     graphs = 0
     for _ in range(300):
 
-        def change(program: dict[str, Any]) -> None:
+        def change(program):
             for _ in range(dice.choice((1, 1, 2, 5))):
                 container, key = dice.choice(places_of(program))
                 how = dice.randrange(4)

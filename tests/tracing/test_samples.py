@@ -38,7 +38,7 @@ def bert() -> TorchGraph:
 
 
 def test_bert_has_unique_ids_in_topological_order(bert):
-    seen: set[str] = set()
+    seen = set()
     for node in bert.nodes:
         assert node.id not in seen
         assert seen.issuperset(node.inputs)
@@ -99,7 +99,7 @@ def test_a_pt2_is_traced_without_torch_in_the_same_words(tmp_path, bert):
     client = sample_models.load("bert", seed=3)
     path = tmp_path / "bert.pt2"
     torch.export.save(program_of(client.get_model(), *client.get_example_inputs(2)), path)
-    heard: list[str] = []
+    heard = []
     found = trace(str(path), progress=lambda share, text: heard.append(text))
     assert (bert.route, found.route) == ("non-strict", "read")
     assert replace(found, route=bert.route) == bert
@@ -150,9 +150,7 @@ def test_an_odd_model_reads_the_same_both_ways(tmp_path):
 def test_the_hash_ignores_weights_names_lines_and_batch_but_not_structure(bert):
     size = sample_models.load("diamond").get_example_inputs(2)[0]
 
-    def chain(
-        depth: int, width: int = 16, activation: type[torch.nn.Module] = torch.nn.ReLU
-    ) -> torch.nn.Module:
+    def chain(depth, width=16, activation=torch.nn.ReLU):
         layers = [torch.nn.Linear(16, width), *(torch.nn.Linear(width, width) for _ in range(depth))]
         return torch.nn.Sequential(*layers, activation())
 

@@ -58,7 +58,7 @@ def deployments(profiles: Path, tmp_path_factory: pytest.TempPathFactory) -> Cal
     """By how many they are: the first models, planned on two cores of a host and deployed in every format."""
 
     @functools.cache
-    def deployed(count: int) -> Path:
+    def deployed(count):
         folder, names = tmp_path_factory.mktemp("deployed"), NAMES[:count]
         run(
             "request", *(profiles / f"{name}.json" for name in names), "--candidates", profiles / "cuts.json",

@@ -200,7 +200,7 @@ print("pandas" in absent, "torch" in sys.modules)
 
 def test_the_image_has_every_package_that_its_server_needs():
     """What it does not install is hidden, and everything that serves is imported."""
-    there: set[str] = set()
+    there = set()
     following = [re.split("[=;]", line)[0] for line in requirements().splitlines()]
     while following:
         name = canonicalize_name(following.pop())

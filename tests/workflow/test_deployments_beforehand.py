@@ -18,7 +18,7 @@ class Begun(Exception):
 
 @pytest.fixture(autouse=True)
 def _nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    def begin(*_: Any, **__: Any) -> None:
+    def begin(*_, **__):
         raise Begun
 
     monkeypatch.setattr(tracing, "trace", begin)

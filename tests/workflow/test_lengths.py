@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from torchsplit_core.curves import Sample
 from torchsplit_core.files import read_file, write_file
 from torchsplit_core.hardware import choose_devices, gpu_type
 from torchsplit_core.profiling import MeasurementSettings
@@ -117,7 +116,7 @@ def test_profiles_of_two_lengths_are_joined_and_the_newer_one_stays_first():
 
 
 def test_curves_rest_on_the_first_length():
-    samples: tuple[Sample, ...] = slice_samples(
+    samples = slice_samples(
         Profile("m", "h", rows=(LONG, SHORT, replace(SHORT, batch_size=8))), gpu_type("A30-24GB")
     )
     assert [(sample.batch_size, sample.throughput_rps) for sample in samples] == [(4, 25.0)]

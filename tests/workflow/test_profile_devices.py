@@ -42,7 +42,7 @@ def diamond() -> TorchGraph:
 def stand_in(calls: list[Device], rate: Callable[[Device], float] = lambda device: 100.0) -> Measure:
     """Measures nothing: a row of batch 1 at that rate for every device it is called with."""
 
-    def measure(source: str, graph: Any, device: Device, **options: Any) -> MeasuredModel:
+    def measure(source, graph, device, **options):
         calls.append(device)
         row = ProfileRow(
             "whole", device.gpu_type, device.profile, 1, 1, rate(device), 10.0, rate(device) * 0.9,
@@ -65,7 +65,7 @@ def stand_in(calls: list[Device], rate: Callable[[Device], float] = lambda devic
 def replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
     """A function that makes this host the one of a listing; the listing's own copy, which changes are made in."""
 
-    def replay(name: str) -> Path:
+    def replay(name):
         copy = tmp_path / name
         shutil.copy(LISTINGS / name, copy)
         monkeypatch.setenv("TORCHSPLIT_NVML_REPLAY", str(copy))
@@ -86,7 +86,7 @@ def measured(found: Profile) -> list[tuple[str, str | None]]:
 
 def test_slices_and_processor_become_rows_of_one_profile(replayed, monkeypatch, tmp_path):
     replayed("a100_40gb_two_halves.json")
-    calls: list[Device] = []
+    calls = []
     found = profiled(monkeypatch, stand_in(calls), device="cpu,mig", store=Store(tmp_path / "s"))
     assert measured(found) == [("A100-40GB", "3g.20gb"), ("CPU", None)]
     devices = found.environment["devices"]
@@ -128,10 +128,10 @@ def test_slices_of_one_gpu_are_measured_one_after_the_other_unless_asked(replaye
     lock, running, most = threading.Lock(), [0], [0]
     together = threading.Barrier(2)
 
-    def counted(wait: bool) -> Measure:
+    def counted(wait):
         inner = stand_in([])
 
-        def measure(*arguments: Any, **options: Any) -> MeasuredModel:
+        def measure(*arguments, **options):
             with lock:
                 running[0] += 1
                 most[0] = max(most[0], running[0])
@@ -156,7 +156,7 @@ def test_a_device_that_fails_stops_the_others_at_their_next_news(replayed, monke
     replayed("a100_40gb_two_halves.json")
     started, failed, ended = threading.Event(), threading.Event(), threading.Event()
 
-    def measure(source: str, graph: Any, device: Device, *, progress: Any, **options: Any) -> MeasuredModel:
+    def measure(source, graph, device, *, progress, **options):
         if device.kind == "mig":
             assert started.wait(30)
             failed.set()
@@ -180,7 +180,7 @@ def test_a_device_that_fails_stops_the_others_at_their_next_news(replayed, monke
 def test_slices_are_made_measured_and_the_former_layout_restored(replayed, monkeypatch, tmp_path):
     listing = replayed("a100_40gb_two_halves.json")
     before = [(i["profile"], i["start"]) for i in json.loads(listing.read_text())["gpus"][0]["instances"]]
-    calls: list[Device] = []
+    calls = []
     store = Store(tmp_path / "s")
     wanted = SlicesToMake(0, ("1g.5gb", "7g.40gb"), consent=True)
     found = profiled(monkeypatch, stand_in(calls), device="", store=store, make_slices=wanted)
@@ -194,7 +194,7 @@ def test_a_measurement_that_fails_restores_the_layout_too(replayed, monkeypatch,
     listing = replayed("a100_40gb_two_halves.json")
     before = json.loads(listing.read_text())["gpus"][0]["instances"]
 
-    def fails(*arguments: Any, **options: Any) -> MeasuredModel:
+    def fails(*arguments, **options):
         raise InputFault("model", "x does not run", "Mend it.")
 
     with pytest.raises(InputFault, match="x does not run"):
@@ -261,10 +261,10 @@ def test_a_profile_of_many_devices_is_a_contract_file(replayed, monkeypatch):
 
 
 def test_numbers_of_processes_are_measured_one_after_the_other_and_kept_apart(monkeypatch, tmp_path):
-    heard: list[tuple[int, tuple[MeasuredPoint, ...]]] = []
+    heard = []
     base = stand_in([])
 
-    def measure(source: str, graph: Any, device: Device, **options: Any) -> MeasuredModel:
+    def measure(source, graph, device, **options):
         processes = options["processes"]
         heard.append((processes, options["known"]))
         found = base(source, graph, device)
@@ -278,7 +278,7 @@ def test_numbers_of_processes_are_measured_one_after_the_other_and_kept_apart(mo
 
     monkeypatch.setattr("torchsplit_core.profiling.measuring.measurement.measure", measure)
     settings, store = MeasurementSettings(processes=(2, 3, 2)), Store(tmp_path / "s")
-    shares: list[float] = []
+    shares = []
     for _ in range(2):
         _, found = profile(
             "sample:diamond", graph=diamond(), device="cpu", settings=settings, store=store,
@@ -297,13 +297,13 @@ def test_numbers_of_processes_are_measured_one_after_the_other_and_kept_apart(mo
 
 
 def test_cores_that_change_their_speed_are_told_of_a_slice_of_cores(monkeypatch):
-    watched: list[list[int]] = []
+    watched = []
 
-    def watch(cores: Any) -> tuple[ClockStability, ...]:
+    def watch(cores):
         watched.append(list(cores))
         return (ClockStability(1, 1.0, 1.0, 2.0, 2.0, 1.8),)
 
-    def measure(source: str, graph: Any, device: Device, **options: Any) -> MeasuredModel:
+    def measure(source, graph, device, **options):
         found = stand_in([])(source, graph, device)
         cores = {"cores": "0,1"} if device.profile else {}
         return replace(found, environment={**found.environment, **cores})
@@ -321,14 +321,14 @@ def test_cores_that_change_their_speed_are_told_of_a_slice_of_cores(monkeypatch)
 def test_the_front_is_measured_beside_slices_of_cores_and_what_it_costs_goes_with_them(monkeypatch, tmp_path):
     costs = FrontCosts(0.2, 0.4, cores=2, host="here")
 
-    def front_costs(root: Path, progress: Any, since: float) -> FrontCosts:
+    def front_costs(root, progress, since):
         progress(0.5, "measuring the front")
         return costs
 
     monkeypatch.setattr("torchsplit_core.serving.load_test.frontend_costs.front_costs", front_costs)
     monkeypatch.setattr("torchsplit_core.profiling.measuring.measurement.measure", stand_in([]))
-    told: list[str] = []
-    options: dict[str, Any] = {"graph": diamond(), "gpu_types": ("A30-24GB",), "store": Store(tmp_path)}
+    told = []
+    options = {"graph": diamond(), "gpu_types": ("A30-24GB",), "store": Store(tmp_path)}
     _, found = profile(
         "sample:diamond", device="cpu,cpu:1c", progress=lambda share, text: told.append(text), **options
     )
@@ -338,7 +338,7 @@ def test_the_front_is_measured_beside_slices_of_cores_and_what_it_costs_goes_wit
     # 16 numbers of four bytes in, 16 out.
     assert found.environment["bytes_per_request"] == 128
 
-    def fails(root: Path, progress: Any, since: float) -> FrontCosts:
+    def fails(root, progress, since):
         raise InputFault("the front", "gave out", "Measure again.")
 
     monkeypatch.setattr("torchsplit_core.serving.load_test.frontend_costs.front_costs", fails)

@@ -311,7 +311,7 @@ def test_one_model_that_fails_leaves_the_others(measured):
     parameters = ProfileParameters(
         ("bad.py:Client", SOURCE), "cpu", (2,), point_budget_s=0.02, uploads=uploads
     )
-    heard: list[str] = []
+    heard = []
     with pytest.raises(InputFault, match="1 of 2") as fault:
         profile_job(measured, parameters, lambda share, text: heard.append(text))
     assert "bad.py" in str(fault.value) and "the others are stored" in str(fault.value)

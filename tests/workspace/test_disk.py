@@ -56,20 +56,20 @@ def test_what_was_acknowledged_survives_a_power_cut(tmp_path, monkeypatch):
 
 def recorded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What this process tells the disk from now on: syncs by path, moves, and transactions that end."""
-    told: list[str] = []
+    told = []
     sync, replace, end = os.fsync, Path.replace, Database.connect
 
-    def fsync(handle: int) -> None:
+    def fsync(handle):
         path = Path(f"/proc/self/fd/{handle}").readlink()
         size = os.fstat(handle).st_size
         sync(handle)
         told.append(f"sync {path}" + (" with content" if path.is_file() and size else ""))
 
-    def moved(self: Path, target: Path) -> Path:
+    def moved(self, target):
         told.append(f"move to {target}")
         return replace(self, target)
 
-    def connect(self: Database, *, write: bool = False) -> object:
+    def connect(self, *, write=False):
         told.append("row")
         return end(self, write=write)
 

@@ -110,14 +110,14 @@ def test_old_points_are_figures_under_the_former_hash(tmp_path):
 
 def test_one_measurement_at_a_time_on_a_device_and_others_are_told(tmp_path):
     store = Store(tmp_path)
-    order: list[str] = []
+    order = []
     waiting, done = threading.Event(), threading.Event()
 
-    def told(share: float, text: str) -> None:
+    def told(share, text):
         assert "queued" in text and CPU.name in text
         waiting.set()
 
-    def second() -> None:
+    def second():
         with exclusive_measurement(store, CPU, told):
             order.append("second")
         done.set()
@@ -138,8 +138,8 @@ def test_a_full_disk_is_one_clear_fault(tmp_path, monkeypatch):
     points.save(point("a", 1))
     real = sqlite3.connect
 
-    def small(*arguments: object, **options: object) -> sqlite3.Connection:
-        database: sqlite3.Connection = real(*arguments, **options)  # type: ignore[call-overload]
+    def small(*arguments, **options):
+        database = real(*arguments, **options)  # type: ignore[call-overload]
         (pages,) = database.execute("PRAGMA page_count").fetchone()
         database.execute(f"PRAGMA max_page_count = {pages}")
         return database
@@ -156,7 +156,7 @@ def test_a_result_that_does_not_fit_on_the_disk_is_the_same_fault(tmp_path, monk
     workspace = Store(tmp_path).create("w")
     workspace.put_bytes("upload", "a", b"before")
 
-    def full(*arguments: object) -> None:
+    def full(*arguments):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("torchsplit_core.workspace.store.os.fdopen", full)

@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -97,7 +96,7 @@ def test_cuts_are_listed_by_their_parts_and_only_those_of_the_model(workspace):
 
 
 def test_running_work_is_found_by_kind_and_request_and_ended(workspace):
-    def add(name: str, parameters: Any, state: str = "running") -> str:
+    def add(name, parameters, state="running"):
         record = workspace.add_job(name, name, parameters)
         begun = {"state": state, "starter": runner._process_identity(1)}
         (workspace.store.root / "jobs" / f"{record.id}.json").write_text(json.dumps(begun))
@@ -108,7 +107,7 @@ def test_running_work_is_found_by_kind_and_request_and_ended(workspace):
     add(PLAN, {"request": "a"}, "done")
     other = add(PLAN, {"request": "b"})
 
-    def found(*asked: Any) -> list[str]:
+    def found(*asked):
         return [status.id for status in jobs.running(workspace, *asked)]
 
     assert found() == [other, odd, place, sweep, plan]

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -40,7 +39,7 @@ def in_store(store: Store) -> int:
 
 
 def test_more_than_it_may_hold_is_refused_before_it_is_written(full, monkeypatch):
-    def written(*_: Any) -> None:
+    def written(*_):
         raise AssertionError("it is written")
 
     monkeypatch.setattr(BlobStore, "put", written)
@@ -88,7 +87,7 @@ def test_two_that_store_at_once_do_not_pass_it_together(full, monkeypatch):
     """The other one stores between this one's look and its row."""
     put = BlobStore.put
 
-    def beside(blobs: BlobStore, data: bytes) -> str:
+    def beside(blobs, data):
         monkeypatch.setattr(BlobStore, "put", put)
         Workspace(full.store, full.id).put_bytes("upload", "other", b"o" * MIB)
         return put(blobs, data)
@@ -106,7 +105,7 @@ def test_an_archive_of_more_is_refused_before_it_is_unpacked(full, monkeypatch):
     monkeypatch.setenv(QUOTA_VARIABLE, str(1 / 1024))
     unpacked = ArchiveReader._unpacked
 
-    def only_the_manifest(archive: ArchiveReader, entry: zipfile.ZipInfo) -> Any:
+    def only_the_manifest(archive, entry):
         assert entry.filename == "manifest.json"
         return unpacked(archive, entry)
 

@@ -33,7 +33,7 @@ GPUS = SweepParameters("r", "gpus", A30, (1, 2, 3))
 
 
 def request(count: int = 1) -> PlanRequest:
-    def model(name: str, rate: float) -> PlanModel:
+    def model(name, rate):
         points = (Point(A30, "1g.6gb", 1, rate, 10.0), Point(A30, "4g.24gb", 1, 3 * rate, 10.0))
         return PlanModel(name, (Variant("whole", (Stage("whole", points),)),), demand_rps=20.0)
 

@@ -151,7 +151,7 @@ def test_what_people_have_is_read(tmp_path):
 
 
 def test_a_large_file_is_read_in_a_child_first(monkeypatch):
-    order: list[str] = []
+    order = []
     monkeypatch.setattr(untrusted_files, "run_limited", lambda *a, **k: order.append("child"))
     monkeypatch.setattr(untrusted_files, "_read", lambda *a: order.append("here"))
     read_contract(b" " * (untrusted_files.IN_PROCESS_BYTES + 1), "the file")
@@ -337,10 +337,10 @@ def test_a_large_archive_is_checked_in_a_child_and_then_stored(tmp_path, monkeyp
             "b": os.urandom(2**17),
         }
     )
-    asked: list[str] = []
+    asked = []
     known = archives.run_on_file
 
-    def watched(target: str, *rest: object, **more: object) -> object:
+    def watched(target, *rest, **more):
         asked.append(target)
         return known(target, *rest, **more)  # type: ignore[arg-type]
 

@@ -91,7 +91,7 @@ def test_a_draft_comes_back_equal_also_one_of_an_earlier_version(workspace):
     drafts.save("tab", StoredDraft(request_hash(on(1)), edited))
     assert drafts.load("tab") == StoredDraft(request_hash(on(1)), edited)
 
-    def replaced(content: bytes) -> None:
+    def replaced(content):
         with workspace.store.connect(write=True) as database:
             database.execute("UPDATE drafts SET request = ?", (content,))
 

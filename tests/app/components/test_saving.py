@@ -1,7 +1,5 @@
 """What leaves the page: tables as CSV that a spreadsheet cannot run, under names that any system takes."""
 
-from typing import Any
-
 import pandas as pd
 import pytest
 
@@ -17,7 +15,7 @@ def test_a_table_leaves_exact_and_runs_nothing():
 
 
 def test_a_table_goes_to_the_clipboard_between_tabs_unless_it_is_large(monkeypatch):
-    mounted: list[dict[str, Any]] = []
+    mounted = []
     monkeypatch.setattr(saving, "_component", lambda: lambda data, key: mounted.append(data))
     frame = pd.DataFrame({"model": ["bert", "=1+1"], "req/s": [0.1 + 0.2, 2.0]})
     saving.csv_button(frame, "a b", key="one", alt="Models")

@@ -131,7 +131,7 @@ def test_stages_of_a_closed_box_divide_it_by_time():
 
 def nested(depth: int) -> TorchGraph:
     """Diamonds in diamonds: a0 → (a1 → (…) → z1, beside y0) → z0."""
-    reads: dict[str, tuple[str, ...]] = {"a0": ("x",), **{f"a{i}": (f"a{i - 1}",) for i in range(1, depth)}}
+    reads = {"a0": ("x",), **{f"a{i}": (f"a{i - 1}",) for i in range(1, depth)}}
     reads |= {f"y{i}": (f"a{i}",) for i in range(depth)}
     for i in reversed(range(depth)):
         reads[f"z{i}"] = (f"y{i}", f"z{i + 1}" if i < depth - 1 else f"a{i}")

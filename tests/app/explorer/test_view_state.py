@@ -21,7 +21,7 @@ CLOSED = ExplorerState(frozenset())
 @pytest.fixture(autouse=True)
 def session(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A browser session of its own."""
-    found: dict[str, Any] = {}
+    found = {}
     monkeypatch.setattr(st, "session_state", found)
     return found
 

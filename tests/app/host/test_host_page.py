@@ -1,7 +1,6 @@
 """The page of this machine: with no GPU, with a replayed listing of GPUs and slices."""
 
 from dataclasses import replace
-from typing import Any
 
 from app.host.page import gpu_rows, slice_rows
 from tests.support.app.page import said
@@ -20,7 +19,7 @@ def test_without_a_gpu_the_page_says_so_and_shows_the_machine(page, workspace, m
 
 
 def test_gpus_and_slices_are_listed_with_what_the_driver_tells(page, workspace, tmp_path, monkeypatch):
-    def busy(data: Any) -> None:
+    def busy(data):
         data["gpus"][0]["state"] |= {"memory_used_bytes": 3 * 2**30, "busy_percent": 42}
 
     listing = replay(tmp_path, "a100_40gb_two_halves.json", busy)

@@ -20,14 +20,12 @@ from torchsplit_core.jobs import runner
 from torchsplit_core.jobs.job_kinds import (
     PROFILE,
     TRACE,
-    JobParameters,
     ProfileParameters,
     TraceParameters,
     UploadedFile,
     to_stored,
 )
 from torchsplit_core.values import CLIENT_TEMPLATE, InputFault
-from torchsplit_core.workspace.store import Workspace
 
 pytestmark = pytest.mark.slow
 
@@ -97,7 +95,7 @@ def test_a_file_lying_there_is_taken_once_and_shown_when_its_job_ends(
 def test_a_file_that_takes_long_to_read_has_its_progress_shown_and_leads_on_at_its_end(
     page, workspace, pt2, monkeypatch
 ):
-    def start(own: Workspace, title: str, name: str, parameters: JobParameters) -> str:
+    def start(own, title, name, parameters):
         record = own.add_job(title, name, to_stored(name, parameters))
         process = {"pid": os.getpid(), "born": runner._start_ticks(os.getpid())}
         runner._write(
@@ -190,7 +188,7 @@ def test_a_file_without_a_client_says_so_before_it_is_traced_and_shows_one(page,
 def failing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every job that is started has failed at once."""
 
-    def start(own: Workspace, title: str, name: str, parameters: JobParameters) -> str:
+    def start(own, title, name, parameters):
         record = own.add_job(title, name, to_stored(name, parameters))
         runner._write(own.store, record.id, {"state": "failed", "fault": "net.py:Net: no weights."})
         return record.id
@@ -210,7 +208,7 @@ def test_a_failure_is_told_where_it_was_started_and_the_form_keeps_the_file(
         assert errors(opened) == ["Trace net.py:Net failed. net.py:Net: no weights."]
         assert opened.file_uploader(key="upload").value.name == "net.py" and trust_box(opened).value
         assert opened.selectbox(key="client-name").value == "Net"
-    again: list[str] = []
+    again = []
     monkeypatch.setattr(jobs, "resume", lambda own, job: again.append(job) or job)  # type: ignore[func-returns-value]
     opened.button(key="upload-again").click().run()
     assert again == [workspace.job_records()[0].id] and not opened.exception
@@ -295,7 +293,7 @@ def test_a_job_keeps_the_name_of_the_file_but_never_its_path(workspace, pt2):
 
     name = "../..//etc/a b.pt2"
     workspace.put_bytes("upload", name, pt2)
-    heard: list[str] = []
+    heard = []
     parameters = TraceParameters(name, UploadedFile(name))
     trace_job(workspace, parameters, lambda share, text: heard.append(text))
     assert len(workspace.get("graph", name).ops) == 6

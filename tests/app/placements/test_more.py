@@ -25,7 +25,6 @@ from torchsplit_core.values import (
     InputFault,
     LinearThroughput,
     PlacementFrontier,
-    PlacementRequest,
     RooflineThroughput,
     ignore_progress,
 )
@@ -214,7 +213,7 @@ def test_a_type_without_figures_needs_them(page, workspace):
 def test_types_are_those_that_the_speeds_know():
     assert nodes.types_of(example())[:2] == ["A100", "V100"]
     assert set(nodes.types_of(example())) == set(example().throughput.coefficients)  # type: ignore[union-attr]
-    roofline: PlacementRequest = replace(example(), throughput=RooflineThroughput("decode"))
+    roofline = replace(example(), throughput=RooflineThroughput("decode"))
     assert "H100-SXM5-80GB" in nodes.types_of(roofline)
     assert nodes.memory_of(example(), "A100") == 80.0 and nodes.intra_node_link(example(), "A100") == 400.0
     assert nodes.slowest_link(example()) == 200.0

@@ -17,7 +17,7 @@ from torchsplit_core.deployment.launch_commands import launch_commands
 from torchsplit_core.files import read_text, write_text
 from torchsplit_core.jobs.job_kinds import PLACE, RequestParameters
 from torchsplit_core.placement.request.build import build_request
-from torchsplit_core.values import InputFault, PlacedSegment, PlacementGpu, PlacementRequest
+from torchsplit_core.values import InputFault, PlacedSegment, PlacementGpu
 from torchsplit_core.workspace.archive import export_workspace, import_workspace
 from torchsplit_core.workspace.store import Workspace
 
@@ -42,7 +42,7 @@ def test_an_empty_page_offers_examples_that_are_stored_and_placed(page, workspac
 def test_a_known_decoder_is_placed_on_nodes(page, workspace, started):
     press(page("place", workspace), "Place this model")
     (name,) = PLACEMENT.names(workspace)
-    request: PlacementRequest = workspace.get("placement_request", name)
+    request = workspace.get("placement_request", name)
     assert name == "llama-3.1-70b on 16 GPUs" and request.model.layers == 80 and len(started) == 1
     assert {gpu.type for gpu in request.gpus} == {"H100-SXM5-80GB", "A100-80GB"}
 

@@ -53,7 +53,7 @@ def test_a_model_that_the_workspace_has_figures_for_is_not_named(page, filled, m
     ("label", "tab"), [("Measure and estimate", "Measure"), ("Import figures", "Import")]
 )
 def test_the_ways_out_lead_to_their_tab_of_the_profile_page(label, tab, page, filled, monkeypatch):
-    went: list[str] = []
+    went = []
     monkeypatch.setattr(navigation, "go", lambda title, thing=None: went.append(title))
     filled.put("plan_request", "review", on(H200))
     opened = page("plan", filled)
@@ -83,7 +83,7 @@ def test_one_press_estimates_by_the_graph_where_it_is_here(page, filled):
 def test_the_measured_mix_on_another_gpu_leads_to_what_can_be_done_with_figures_alone(
     page, workspace, monkeypatch
 ):
-    went: list[str] = []
+    went = []
     monkeypatch.setattr(navigation, "go", lambda title, thing=None: went.append(title))
     name = measured_mix(workspace)
     mix = workspace.get("plan_request", name)

@@ -12,7 +12,7 @@ from tests.support.app.values import plan, request
 from torchsplit_core import workflow
 from torchsplit_core.cli.plan_summary import summary_lines
 from torchsplit_core.files import write_text
-from torchsplit_core.values import Conflict, Demand, PlannedGpu, PlannedModel, PlanOutcome, Point, Relaxation
+from torchsplit_core.values import Conflict, Demand, PlannedGpu, PlannedModel, Point, Relaxation
 
 COLOURS = {"bert": "#3f66cc", "ocr": "#e2a11c"}
 HOSTILE = '<img src=x onerror="alert(1)">&"\''
@@ -141,7 +141,7 @@ def test_a_large_plan_stays_a_small_file():
         for i in range(1024)
     )  # fmt: skip
     planned = tuple(PlannedModel(name, "whole", 9.0, 1.8, 20.0) for name in names)
-    outcome: PlanOutcome = replace(plan(), gpus=gpus, models=planned)
+    outcome = replace(plan(), gpus=gpus, models=planned)
     assert len(report("large", asked, outcome, {}).encode()) < 5_000_000
 
 

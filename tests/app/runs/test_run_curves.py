@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from app.charts.runs.curves import curves
 from app.charts.runs.series import exponential_average
@@ -92,7 +91,7 @@ def test_a_run_says_time_left_and_sizes_as_people_read_them(workspace):
     RunFolder(path).log_event("checkpoint", "checkpoint of step 5 is complete: 2594814 bytes", 0)
     with RunFolder(path).exclusive(resume=True):
         RunFolder(path).log_event("resumed", "goes on after step 5 with 2 processes", 0)
-        test: AppTest = opened(workspace, "diamond-1")
+        test = opened(workspace, "diamond-1")
         assert {one.label: one.value for one in test.metric}["Time left"] == f"4{THIN}s"
         assert "estimated: 20 steps as long as the last 5" in said(test)
         test.toggle(key="run-every-checkpoint").set_value(True).run()

@@ -31,8 +31,7 @@ def three(workspace: Workspace) -> Workspace:
 
 def picture(test: AppTest) -> list[dict[str, Any]]:
     """The traces of the page's first chart."""
-    found: list[dict[str, Any]] = json.loads(test.get("plotly_chart")[0].proto.spec)["data"]
-    return found
+    return json.loads(test.get("plotly_chart")[0].proto.spec)["data"]
 
 
 def test_all_runs_stand_in_one_table_that_sorts(page, three):
@@ -58,7 +57,7 @@ def test_all_runs_stand_in_one_table_that_sorts(page, three):
 def test_the_table_is_narrowed_by_text_state_and_tag(page, three):
     test = page("runs", three)
 
-    def left() -> list[str]:
+    def left():
         return list(table(test, "lost ranks")["run"])
 
     test.multiselect(key="runs-tags").set_value(["baseline"]).run()

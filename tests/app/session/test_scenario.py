@@ -141,7 +141,7 @@ def test_renaming_ends_the_search_before_its_points_are_taken_along(two, monkeyp
         runner, "running", lambda w, names=(), request=None: running if request == "review" else []
     )
 
-    def cancel(workspace: Workspace, job: str) -> None:
+    def cancel(workspace, job):
         # What the sweep found while it was being asked to end.
         last = plan(sweep_requests(kept.request, kept.what)[1][1])
         SweepStore(workspace, "review").save_plan(last, 5.0)
@@ -174,7 +174,7 @@ def test_a_name_that_cannot_be_is_one_message(name, words, page, two):
 
 
 def test_a_deleted_scenario_ends_its_search_and_the_next_is_shown(page, two, monkeypatch):
-    ended: list[str] = []
+    ended = []
     monkeypatch.setattr(runner, "cancel", lambda workspace, job: ended.append(job))
     running = jobs.JobStatus("j", "Plan review", PLAN, "running", 0.5, "", None, None, 1.0)
     monkeypatch.setattr(
@@ -213,7 +213,7 @@ def test_the_next_change_ends_the_way_back(page, two):
 
 
 def test_two_tabs_on_one_scenario_lose_nothing(filled, started, monkeypatch):
-    notes: list[str] = []
+    notes = []
     monkeypatch.setattr(replan.st, "rerun", lambda: None)
     monkeypatch.setattr(replan.frame, "notify", notes.append)
     mine = replace(request(), sharing="fractional")

@@ -44,8 +44,7 @@ SMALL = StrategyRequest(
 def found(workspace: Workspace, name: str, request: StrategyRequest = SMALL) -> StrategyOutcome:
     workspace.put("strategy_request", name, request)
     strategy_job(workspace, RequestParameters(name), ignore_progress)
-    outcome: StrategyOutcome = workspace.get("strategy", name)
-    return outcome
+    return workspace.get("strategy", name)
 
 
 def test_an_empty_workspace_begins_with_an_example(page, workspace, started):
@@ -148,8 +147,8 @@ def test_a_strategy_of_a_sample_has_the_files_by_which_clusters_start_it(page, w
     request = replace(request, model=SourceSizes("sample:bert"))
     kept = StoredTraining("My run", "0" * 64, request, outcome, True)
 
-    def shown(kept: StoredTraining) -> AppTest:
-        def script(kept) -> None:
+    def shown(kept):
+        def script(kept):
             from app.trainings import cluster_files
 
             cluster_files.render(kept, kept.outcome, 0)

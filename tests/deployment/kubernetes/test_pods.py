@@ -20,7 +20,7 @@ DRAIN_S = 30
 
 
 def test_the_pods_take_exactly_the_slices_that_have_tenants(mixed_plan):
-    found: Counter[tuple[str, str]] = Counter()
+    found = Counter()
     for deployment in deployments(mixed_plan):
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
         ((resource, count),) = container["resources"]["limits"].items()

@@ -1,7 +1,5 @@
 """What stands before the pods and around them: services, the router of cut models, the kustomization."""
 
-from typing import Any
-
 import kubernetes_validate
 import yaml
 
@@ -73,7 +71,7 @@ def test_the_kustomization_names_every_manifest_and_takes_parts_from_a_volume(tm
         assert one["metadata"]["labels"][key] == value
         for operation in yaml.safe_load(patch["patch"]):
             *path, end = operation["path"].strip("/").split("/")
-            place: Any = one
+            place = one
             for step in path:
                 place = place[int(step) if isinstance(place, list) else step]
             assert end == "-"

@@ -17,7 +17,7 @@ from torchsplit_core.values import GraphNode, NodeProfile, PartitionCandidate, P
 
 
 def sets_of(graph: TorchGraph) -> set[frozenset[str]]:
-    found: dict[str, set[str]] = {}
+    found = {}
     for name, group in colocation_groups(graph, prepare(graph)).items():
         found.setdefault(group, set()).add(name)
     return {frozenset(names) for names in found.values()}

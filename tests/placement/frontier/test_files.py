@@ -20,8 +20,6 @@ from torchsplit_core.values import (
     InputFault,
     InternalFault,
     PlacementFrontier,
-    PlacementRequest,
-    Progress,
     RooflineGpu,
     RooflineThroughput,
     ignore_progress,
@@ -51,7 +49,7 @@ def curve() -> PlacementFrontier:
 def on(number: int, **changes: Any) -> Change:
     """A point changed."""
 
-    def change(curve: PlacementFrontier) -> PlacementFrontier:
+    def change(curve):
         points = list(curve.points)
         points[number] = replace(points[number], **changes)
         return replace(curve, points=tuple(points))
@@ -118,7 +116,7 @@ def test_the_command_writes_the_curve_beside_the_placement(tmp_path, capsys, cur
 def test_the_command_refuses_a_curve_of_the_literal_program_and_tells_why_there_is_none(tmp_path, capsys):
     out, file = tmp_path / "out.json", tmp_path / "c.json"
 
-    def run(request: PlacementRequest, *more: str) -> int:
+    def run(request, *more):
         path = write_file(request, tmp_path / "r.json")
         return main(["place", str(path), "-o", str(out), "--frontier", str(file), *more])
 
@@ -137,10 +135,10 @@ def test_the_command_refuses_a_curve_of_the_literal_program_and_tells_why_there_
 def test_the_job_keeps_the_curve_with_the_request_it_answers(tmp_path, curve, monkeypatch):
     workspace = Store(tmp_path).create("curves")
     workspace.put("placement_request", "small", REQUEST)
-    texts: list[str] = []
+    texts = []
     found = placement_frontier_job(workspace, RequestParameters("small"), lambda _, text: texts.append(text))
     assert found == {"placement_frontier": "small", "status": "optimal", "points": len(curve.points)}
-    stored: PlacementFrontier = workspace.get("placement_frontier", "small")
+    stored = workspace.get("placement_frontier", "small")
     assert replace(stored, statistics=curve.statistics) == curve
     (request,) = workspace.artifacts("placement_request")
     assert workspace.setting("placement curve small answers") == request.sha256
@@ -148,7 +146,7 @@ def test_the_job_keeps_the_curve_with_the_request_it_answers(tmp_path, curve, mo
     copied = import_workspace(workspace.store, export_workspace(workspace))
     assert copied.get("placement_frontier", "small") == stored
 
-    def edited(request: PlacementRequest, *, progress: Progress) -> PlacementFrontier:
+    def edited(request, *, progress):
         workspace.put("placement_request", "edited", replace(request, communication_efficiency=0.5))
         return curve
 

@@ -3,7 +3,6 @@
 import random
 from dataclasses import replace
 from itertools import combinations
-from typing import Literal
 
 import pytest
 
@@ -42,7 +41,7 @@ def every_pipeline(request: PlacementRequest) -> Curve:
         for chosen in combinations(range(count), size)
     ]
 
-    def worth(chosen: tuple[int, ...], layers: int) -> float:
+    def worth(chosen, layers):
         if isinstance(spec, RooflineThroughput):
             return segments.value(tuple(sorted(segments.kinds[i] for i in chosen)), layers)
         return segment_value(request, chosen, layers)
@@ -50,13 +49,13 @@ def every_pipeline(request: PlacementRequest) -> Curve:
     value = {
         (chosen, layers): worth(chosen, layers) for chosen in sets for layers in range(1, model.layers + 1)
     }
-    found: Curve = []
+    found = []
 
-    def beaten(throughput: float, seconds: float, gpus: int) -> bool:
+    def beaten(throughput, seconds, gpus):
         near = 1 + 1e-9
         return any(t * near >= throughput and s <= seconds * near and g <= gpus for t, s, g in found)
 
-    def go_on(done: int, last: tuple[int, ...], used: frozenset[int], least: float, seconds: float) -> None:
+    def go_on(done, last, used, least, seconds):
         if least <= 0 or beaten(least, seconds, len(used)):
             return
         if done == model.layers:
@@ -82,7 +81,7 @@ def every_pipeline(request: PlacementRequest) -> Curve:
                     )
 
     go_on(0, (), frozenset(), float("inf"), 0.0)
-    kept: Curve = []
+    kept = []
     for throughput, seconds, _ in sorted(found, key=lambda one: (-one[0], one[1])):
         if not kept or seconds < kept[-1][1] * (1 - 1e-9):
             equal = [g for t, s, g in found if t >= throughput * (1 - 1e-9) and s <= seconds * (1 + 1e-9)]
@@ -136,7 +135,7 @@ def with_roofline(request: PlacementRequest, seed: int) -> PlacementRequest:
     """Peaks low enough for the links to count."""
     draw = random.Random(seed)
     peaks = {name: RooflineGpu(draw.uniform(0.01, 0.1), draw.uniform(2.0, 20.0)) for name in COEFFICIENTS}
-    phase: Literal["prefill", "decode"] = "decode" if draw.random() < 0.5 else "prefill"
+    phase = "decode" if draw.random() < 0.5 else "prefill"
     # Half of the decodes in pieces of prompts, which need the memory of a prefill.
     chunk = 1024 if phase == "decode" and seed % 4 == 3 else None
     model = replace(request.model, prefill_chunk=chunk)

@@ -26,7 +26,7 @@ Change = Callable[[PlacementOutcome], PlacementOutcome]
 def on(number: int, **changes: Any) -> Change:
     """A segment changed."""
 
-    def change(outcome: PlacementOutcome) -> PlacementOutcome:
+    def change(outcome):
         segments = list(outcome.segments)
         segments[number] = replace(segments[number], **changes)
         return replace(outcome, segments=tuple(segments))

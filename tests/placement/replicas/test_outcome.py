@@ -35,7 +35,7 @@ Change = Callable[[PlacementOutcome], PlacementOutcome]
 def on(number: int, **changes: Any) -> Change:
     """A pipeline changed; the first one in the outcome's own fields too."""
 
-    def change(outcome: PlacementOutcome) -> PlacementOutcome:
+    def change(outcome):
         replicas = list(outcome.replicas)
         replicas[number] = replace(replicas[number], **changes)
         first = replicas[0]

@@ -1,7 +1,5 @@
 """Several pipelines at once: equal to a look at all sets of them, with a bound where the fleet is large."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
@@ -119,8 +117,8 @@ def test_none_is_proven(pairs):
 
 @pytest.mark.parametrize("pairs", (0, 10**6))
 def test_progress_only_improves_and_ends_with_what_is_found(pairs):
-    told: list[tuple[float, float]] = []
-    tell: Callable[[float, float], None] = lambda value, bound: told.append((value, bound))  # noqa: E731
+    told = []
+    tell = lambda value, bound: told.append((value, bound))  # noqa: E731
     instance = in_nodes((0, 1, 4), 3, 10, 500.0, 60.0)
     found = search_pipelines(instance, 3, time_limit_s=1, progress=tell, lattice_pairs=pairs)
     values, bounds = zip(*told, strict=True)

@@ -15,7 +15,6 @@ from torchsplit_core.values import (
     InputFault,
     LinearThroughput,
     PlacementGpu,
-    PlacementRequest,
     PlacementSolver,
     RooflineGpu,
     RooflineThroughput,
@@ -204,7 +203,7 @@ def test_requests_and_outcomes_are_read_as_they_were_written(request_):
 def test_the_command_ends_as_its_outcome_does(tmp_path, capsys):
     target = tmp_path / "out.json"
 
-    def run(request: PlacementRequest, *more: str) -> int:
+    def run(request, *more):
         path = write_file(request, tmp_path / "request.json")
         return main(["place", str(path), "-o", str(target), *more])
 

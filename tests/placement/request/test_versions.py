@@ -11,7 +11,7 @@ from torchsplit_core.cli.command import main
 from torchsplit_core.files import read_text, schema_of, write_text
 from torchsplit_core.placement import place
 from torchsplit_core.placement.frontier import frontier
-from torchsplit_core.values import InputFault, PlacementRequest
+from torchsplit_core.values import InputFault
 
 OLD = {
     "format": "torchsplit.placement_request",
@@ -103,7 +103,7 @@ def test_the_schema_takes_both_versions():
 
 
 def test_a_large_matrix_has_a_line_a_row_in_either_version():
-    request: PlacementRequest = replace(tiny(2), bandwidth_gib_per_s=((1.5,) * 4,) * 4)
+    request = replace(tiny(2), bandwidth_gib_per_s=((1.5,) * 4,) * 4)
     for version, name in ((1, "gb"), (2, "gib")):
         text = write_text(request, version)
         assert f'"bandwidth_{name}_per_s": [\n  [1.5, 1.5, 1.5, 1.5],\n' in text

@@ -41,7 +41,7 @@ def best_single(instance: ProblemInstance) -> float:
     gpus = range(len(instance.kinds))
 
     @cache
-    def best(used: int, last: int, left: int) -> float:
+    def best(used, last, left):
         if left == 0:
             return float("inf")
         value = 0.0
@@ -126,7 +126,7 @@ def test_a_short_time_gives_a_plan_within_a_certified_bound(most):
 
 
 def test_progress_only_improves():
-    told: list[tuple[float, float]] = []
+    told = []
     found = search_thresholds(
         _arbitrary(2, 30, 40, 2), time_limit_s=60, progress=lambda value, bound: told.append((value, bound))
     )

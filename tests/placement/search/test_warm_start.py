@@ -42,7 +42,7 @@ def without_statistics(found: PlacementOutcome) -> PlacementOutcome:
 
 
 def test_a_start_that_is_the_best_is_confirmed():
-    told: list[str] = []
+    told = []
     best = place(fleet())
     again = place(fleet(), warm_start=best, progress=lambda share, text: told.append(text))
     assert best.status == "optimal" and best.throughput
@@ -82,7 +82,7 @@ def test_a_start_is_read_by_the_ids_of_its_gpus():
 
 @pytest.mark.parametrize(("units", "unit"), [("tokens_per_s", " tokens/s"), ("seed_literal", "")])
 def test_what_is_told_has_its_unit(units, unit):
-    told: list[str] = []
+    told = []
     place(fleet(units=units), progress=lambda share, text: told.append(text))
     assert told
     for text in told:

@@ -358,6 +358,6 @@ def test_a_passed_deadline_and_a_foreign_plan_are_told():
     assert [item.reason for item in late] == ["No time was left to work it out."] * 4
     with pytest.raises(InputFault, match="answers another request"):
         build_baselines(request, plan(published(3)))
-    heard: list[float] = []
+    heard = []
     build_baselines(request, progress=lambda share, _: heard.append(share))
     assert heard == sorted(heard) and heard[-1] == 1.0

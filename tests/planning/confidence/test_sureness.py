@@ -111,13 +111,13 @@ def test_equal_ones_go_by_name_and_who_has_nothing_fails_surest():
 
 
 def test_two_stages_that_hold_a_model_alike_leave_the_wider_to_measure():
-    def cut(first: tuple[float, float], second: tuple[float, float]) -> PlanModel:
+    def cut(first, second):
         stages = tuple(
             Stage(name, (point("2g.12gb", 100.0, *ends),)) for name, ends in (("one", first), ("two", second))
         )
         return PlanModel("bert", (Variant("cut", stages, (0.0,)),), demand_rps=95.0)
 
-    def chosen(model: PlanModel) -> tuple[str, float]:
+    def chosen(model):
         measure = of(asked(model)).next_measurement
         assert measure is not None
         return measure.stage, measure.settles_rps
@@ -170,7 +170,7 @@ def unsure(request: PlanRequest, seed: int) -> PlanRequest:
     """The request with intervals and bases of its own."""
     rng = random.Random(seed)
 
-    def blurred(known: Point) -> Point:
+    def blurred(known):
         low = rng.choice([None, known.throughput_rps * rng.uniform(0.4, 1.0)])
         high = rng.choice([None, known.throughput_rps * rng.uniform(1.0, 2.0)])
         return replace(
@@ -194,7 +194,7 @@ def judged(request: PlanRequest, outcome: PlanOutcome, seed: int) -> tuple[PlanR
     """Both with demands around the intervals that the models of the plan have; it need not be the best of them."""
     rng = random.Random(f"demands{seed}")
 
-    def demand(low: float, high: float) -> float:
+    def demand(low, high):
         return max(rng.choice([0.9 * low, rng.uniform(low, high), rng.uniform(low, high), 1.1 * high]), 1e-3)
 
     ends = {model.name: (model.low_rps or 0.0, model.high_rps or 0.0) for model in outcome.models}
@@ -214,7 +214,7 @@ def missing(request: PlanRequest, outcome: PlanOutcome) -> float:
 def narrowed(request: PlanRequest, place: tuple[object, ...]) -> PlanRequest:
     """The request with one point at its throughput alone."""
 
-    def known(model: PlanModel, variant: Variant, stage: Stage, old: Point) -> Point:
+    def known(model, variant, stage, old):
         here = (
             model.name, variant.name, stage.name, old.gpu_type, old.profile, old.batch_size, old.processes,
         )  # fmt: skip

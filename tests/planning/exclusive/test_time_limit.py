@@ -79,7 +79,7 @@ def test_pairs_too_large_to_build_leave_the_plan_without_them(kind, sharing, mon
     request = _soft(kind, sharing)
     free = plan(replace(request, colocations=(), sharing="exclusive"))
 
-    def built(problem: Any, mode: Any, **options: Any) -> Any:
+    def built(problem, mode, **options):
         if problem.colocation_index.members and mode != "pooled":
             raise OutOfTime
         return building.build(problem, mode, **options)
@@ -103,7 +103,7 @@ def test_building_looks_at_the_clock(mode):
 
 
 def test_nothing_is_handed_over_that_takes_longer_than_is_left(monkeypatch):
-    calls: list[float] = []
+    calls = []
 
     def told(_: Any, seconds: float, **options: Any) -> ModelSolution:
         calls.append(seconds)

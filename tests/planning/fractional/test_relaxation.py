@@ -19,7 +19,7 @@ from torchsplit_core.planning.fractional.relaxation import (
     aggregate_shares,
     relaxation_meets_minima,
 )
-from torchsplit_core.planning.problem.build import Problem, build_problem
+from torchsplit_core.planning.problem.build import build_problem
 from torchsplit_core.planning.timing import Stopwatch
 from torchsplit_core.values import FleetEntry, PlanModel, PlanOutcome, PlanRequest, Point, ignore_progress
 
@@ -98,7 +98,7 @@ def quick(request: PlanRequest) -> PlanOutcome | None:
     if shares is None:
         return None
 
-    def exclusive() -> Problem:
+    def exclusive():
         return build_problem(replace(request, sharing="exclusive"))
 
     return initial_plan(build_problem(request), exclusive, shares, watch, watch.begun + 30.0, ignore_progress)

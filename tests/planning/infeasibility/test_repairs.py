@@ -42,7 +42,7 @@ def answered(asked: PlanRequest) -> tuple[PlanOutcome, tuple[Repair, ...], list[
     """Its outcome, its ways out once every question is answered, and the questions."""
     outcome, known, asking = plan(asked), {}, []
 
-    def answer(one: PlanRequest) -> PlanOutcome | None:
+    def answer(one):
         return known.get(equivalence_hash(one))
 
     for question in repair_requests(asked, outcome, answer):

@@ -211,10 +211,10 @@ def test_layouts_that_were_not_offered():
 def test_every_fault_of_tenants_is_named():
     request = replace(published(2), colocations=(Colocation(("encoder", "text check")),))
 
-    def told(*gpus: ManualGpu) -> list[tuple[str | None, str | None, str]]:
+    def told(*gpus):
         return [(fault.gpu, fault.model, fault.problem) for fault in evaluate(request, gpus).faults]
 
-    def on(profile: str, *tenants: ManualTenant) -> ManualGpu:
+    def on(profile, *tenants):
         return ManualGpu("gpu0", (ManualSlice(profile, 0, tenants),))
 
     assert told(hand("gpu7"), hand("gpu1"), hand("gpu1")) == [
@@ -249,7 +249,7 @@ def test_shared_slices_have_their_own_faults():
     models = tuple(simple(name, {"4g.24gb": 8.0}, memory_gib=10.0) for name in ("a", "b", "c"))
     request = on_a30(*models, sharing="fractional", max_tenants_per_slice=2)
 
-    def told(*tenants: ManualTenant) -> list[str]:
+    def told(*tenants):
         found = evaluate(request, (ManualGpu("gpu0", (ManualSlice("4g.24gb", 0, tenants),)),))
         return [fault.problem for fault in found.faults]
 
@@ -291,7 +291,7 @@ def test_the_least_share_must_do_for_the_longest_points():
     model = PlanModel("m", (Variant("cut", stages, (0.0,)),), max_latency_ms=40.0)
     request = on_a30(model, sharing="fractional")
 
-    def told(share: float) -> list[tuple[str | None, str]]:
+    def told(share):
         tenants = (ManualTenant("m", stage="first"), ManualTenant("m", stage="second", share=share))
         slices = tuple(ManualSlice("2g.12gb", 2 * place, (tenant,)) for place, tenant in enumerate(tenants))
         return [(f.slice, f.problem) for f in evaluate(request, (ManualGpu("gpu0", slices),)).faults]
@@ -309,7 +309,7 @@ def test_variants_must_be_whole_and_one():
     model = replace(cut, variants=(*cut.variants, whole))
     request = on_a30(model)
 
-    def faults(*tenants: ManualTenant) -> list[str]:
+    def faults(*tenants):
         slices = tuple(ManualSlice("2g.12gb", 2 * place, (tenant,)) for place, tenant in enumerate(tenants))
         return [fault.problem for fault in evaluate(request, (ManualGpu("gpu0", slices),)).faults]
 

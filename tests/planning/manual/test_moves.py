@@ -12,7 +12,7 @@ from torchsplit_core.hardware.layouts import layout_fault
 from torchsplit_core.planning.manual.evaluate import ManualGpu, ManualSlice, ManualTenant
 from torchsplit_core.planning.manual.moves import models_with_points, placements_at, replace_slice, slice_at
 from torchsplit_core.planning.request.fleet import FleetGpu
-from torchsplit_core.values import FleetEntry, PlacedProfile, PlanModel, PlanRequest, Point
+from torchsplit_core.values import FleetEntry, PlacedProfile, PlanRequest, Point
 
 A100 = "A100-80GB"
 
@@ -90,7 +90,7 @@ def test_a_change_is_made_on_the_named_gpus_alone():
 
 
 def test_a_model_runs_where_one_of_its_stages_has_a_point():
-    def model(name: str, *profiles: str) -> PlanModel:
+    def model(name, *profiles):
         points = tuple(Point(A100, profile, 8, 10.0, 40.0) for profile in profiles)
         return whole_model(name, points)
 

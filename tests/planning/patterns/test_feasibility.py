@@ -26,7 +26,7 @@ def tiny(seed: int) -> PlanRequest:
     rng = random.Random(f"decide{seed}")
     two = rng.random() < 0.5
     models = tuple(model(rng, f"m{i}", 1, cuts=not two) for i in range(2 if two else 3))
-    fleet: tuple[FleetEntry, ...] = (FleetEntry(A30, layouts=rng.choice([None, LAYOUTS[:2]])),)
+    fleet = (FleetEntry(A30, layouts=rng.choice([None, LAYOUTS[:2]])),)
     if two:
         fleet = (*fleet, FleetEntry(A30, id="other", layouts=LAYOUTS[2:]))
     return PlanRequest(fleet, models, link_gb_per_s=1.0)

@@ -74,7 +74,7 @@ def levels(problem: Problem, counted: PatternSolution) -> tuple[float, ...]:
     found = []
     for index, spec in enumerate(problem.request.models):
         rate = 0.0
-        stages: dict[tuple[int, int], float] = {}
+        stages = {}
         for number, count in counted.amounts.items():
             choice = problem.choices[number]
             if choice.model == index:

@@ -18,7 +18,7 @@ def runs(seed: int) -> tuple[ModelOptions, NDArray[np.float64], float, NDArray[n
     """Up to three options over three pools, prices, a demand and few slices of each pool."""
     rng = np.random.default_rng(seed)
 
-    def stage() -> StageOption:
+    def stage():
         rates = rng.choice([0.0, 1.0, 3.0, 4.5, 10.0], 3)
         rates[rng.integers(3)] = 5.0
         return StageOption(rates, (-1,) * 3)

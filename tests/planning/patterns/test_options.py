@@ -18,7 +18,7 @@ def limited(seed: int) -> PlanRequest:
     """Models of up to three stages with several points a slice, most of them under a tight limit."""
     rng = random.Random(f"options{seed}")
 
-    def stage(number: int) -> Stage:
+    def stage(number):
         found = [
             Point(A30, name, batch, round(rng.uniform(1, 20), 1), rng.choice([5.0, 10.0, 20.0, 30.0]) * batch)
             for name in rng.sample(sorted(PROFILES), rng.randint(1, 3))
@@ -26,7 +26,7 @@ def limited(seed: int) -> PlanRequest:
         ]
         return Stage(f"s{number}", tuple(found))
 
-    def variant(name: str) -> Variant:
+    def variant(name):
         count = rng.randint(1, 3)
         return Variant(name, tuple(stage(s) for s in range(count)), (rng.choice([0.0, 5e6]),) * (count - 1))
 

@@ -81,9 +81,9 @@ def counts(draw: st.DrawFn) -> tuple[dict[int, dict[str, int]], dict[str, int], 
     gpus = draw(st.integers(1, 6))
     left = {name: count * gpus for name, count in slices.items()}
     models = draw(st.integers(1, min(8, sum(slices.values()))))
-    found: dict[int, dict[str, int]] = {number: {} for number in range(models)}
+    found = {number: {} for number in range(models)}
 
-    def take(number: int) -> None:
+    def take(number):
         name = draw(st.sampled_from([name for name, count in left.items() if count]))
         left[name] -= 1
         found[number][name] = found[number].get(name, 0) + 1
@@ -102,7 +102,7 @@ def test_every_gpu_gets_one_of_each_model(drawn):
     counted, slices, gpus = drawn
     dealt = distribute_members(counted, slices, gpus)
     assert len(dealt) == gpus
-    used: dict[tuple[int, str], int] = {}
+    used = {}
     for gpu in dealt:
         assert set(gpu) == set(counted)
         for name in slices:

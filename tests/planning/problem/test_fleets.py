@@ -90,7 +90,7 @@ def mixed(seed: int, survives: int) -> PlanRequest:
 
 @repeated("block", range(4))
 def test_mixed_fleets_equal_every_plan_looked_at(block):
-    used: set[tuple[str, bool]] = set()
+    used = set()
     for seed in range(block * BLOCK, (block + 1) * BLOCK):
         outcome, _ = as_good_as_every_plan(mixed(seed, 0), seed)
         used |= {(gpu.type, gpu.slices[0].profile == WHOLE_GPU) for gpu in outcome.gpus if gpu.used}

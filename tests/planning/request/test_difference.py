@@ -6,15 +6,7 @@ import pytest
 
 from tests.support.app.values import point, request
 from torchsplit_core.planning.request.difference import describe_changes, difference
-from torchsplit_core.values import (
-    Colocation,
-    FleetEntry,
-    Objective,
-    PlanRequest,
-    SolverOptions,
-    Stage,
-    Variant,
-)
+from torchsplit_core.values import Colocation, FleetEntry, Objective, SolverOptions, Stage, Variant
 from torchsplit_core.values.plan.front import FrontCosts
 
 BERT, OCR = request().models
@@ -84,7 +76,7 @@ MANY = [replace(CUT, name=f"cut{number}", allowed=True) for number in range(1, 7
     ),
 ])  # fmt: skip
 def test_every_difference_is_told(after, words):
-    edited: PlanRequest = replace(request(), **after)  # type: ignore[arg-type]
+    edited = replace(request(), **after)  # type: ignore[arg-type]
     assert describe_changes(request(), edited) == words
     # And backwards: as many, each with its two values changed over.
     back = {change.what: (change.new, change.old) for change in difference(edited, request())}

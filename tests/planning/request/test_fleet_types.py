@@ -1,7 +1,6 @@
 """What a fleet is made of: whole GPUs, GPUs without MIG, cores; as text, in requests and in files."""
 
 import json
-from typing import Any
 
 import pytest
 
@@ -93,7 +92,7 @@ def test_hosts_of_one_fleet_have_the_same_memory_a_core(other):
 
 
 def test_rows_become_points_of_what_the_fleet_has():
-    def row(kind: str, profile: str | None) -> ProfileRow:
+    def row(kind, profile):
         return ProfileRow("whole", kind, profile, 1, 1, 10.0, 5.0, None, None, None, "measured")
 
     rows = (
@@ -102,7 +101,7 @@ def test_rows_become_points_of_what_the_fleet_has():
     )  # fmt: skip
     profile = Profile("sample:bert", "", {}, rows)
 
-    def points(text: str) -> set[tuple[str, str]]:
+    def points(text):
         (model,) = build_request([profile], parse_fleet(text)).models
         assert model.source == "sample:bert"
         return {(p.gpu_type, p.profile) for p in model.variants[0].stages[0].points}
@@ -152,7 +151,7 @@ def test_mig_and_whole_gpus_take_only_their_own_points():
 
 
 def test_the_memory_of_a_whole_gpu_is_a_limit():
-    large: Any = asked(Point(L4, WHOLE_GPU, 1, 10.0, 5.0, memory_gib=24.5), fleet=(FleetEntry(L4),))
+    large = asked(Point(L4, WHOLE_GPU, 1, 10.0, 5.0, memory_gib=24.5), fleet=(FleetEntry(L4),))
     outcome = plan(large)
     assert outcome.models[0].throughput_rps == 0.0
     assert any("more memory than the slice has" in text for text in outcome.warnings)

@@ -51,7 +51,7 @@ def by_definition(request: PlanRequest) -> str:
 
 
 def drawn(draw: random.Random) -> PlanRequest:
-    def variant(name: str) -> Variant:
+    def variant(name):
         stages = tuple(
             Stage(f"s{k}", tuple(
                 Point("A100-80GB", profile, 8, draw.choice(SPEEDS), draw.random(), memory_gib=draw.choice([None, 3]))

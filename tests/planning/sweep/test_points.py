@@ -57,7 +57,7 @@ def request(kind: str = "leximin", count: int = 2, **more: float) -> PlanRequest
 
 
 def solved(asked: PlanRequest, what: SweepRequest) -> tuple[SweepPoint, ...]:
-    found: dict[float, PlanOutcome] = {}
+    found = {}
     requests = sweep_requests(asked, what)
     plan_all([one for _, one in requests], 20.0, lambda at, out: found.update({requests[at][0]: out}))
     return sweep_points(asked, what, found)
@@ -180,7 +180,7 @@ def test_a_fleet_grows_and_shrinks_in_the_order_of_its_entries():
     )
     asked = replace(request(), gpus=entries)
 
-    def fleet(count: float) -> tuple[FleetEntry, ...]:
+    def fleet(count):
         return request_at(asked, SweepRequest("gpus", A30, (count,)), count).gpus
 
     assert fleet(0) == entries[1:2] and fleet(1) == entries[:2]
@@ -246,7 +246,7 @@ def test_the_time_is_shared_out():
 def test_a_process_that_dies_costs_its_point_alone(monkeypatch):
     real = running._plan_request
 
-    def planned(asked: PlanRequest, limit_s: float) -> PlanOutcome:
+    def planned(asked, limit_s):
         if asked.gpus[0].count == 2:
             os._exit(1)
         return real(asked, limit_s)
@@ -260,13 +260,13 @@ def test_a_process_that_dies_costs_its_point_alone(monkeypatch):
 def test_a_process_that_hangs_is_given_up(monkeypatch):
     monkeypatch.setattr(running, "_plan_request", lambda asked, limit_s: time.sleep(600))
     monkeypatch.setattr(running, "GRACE_S", 0.1)
-    found: list[PlanOutcome] = []
+    found = []
     plan_all([request()], 0.05, lambda _, outcome: found.append(outcome))
     assert found[0].status == "timeout" and "did not end in time" in found[0].warnings[0]
 
 
 def test_a_fault_of_our_own_is_raised_and_leaves_no_process(monkeypatch):
-    def planned(asked: PlanRequest, limit_s: float) -> PlanOutcome:
+    def planned(asked, limit_s):
         raise InternalFault("the plan fails its check")
 
     monkeypatch.setattr(running, "_plan_request", planned)

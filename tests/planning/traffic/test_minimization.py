@@ -16,7 +16,6 @@ from torchsplit_core.values import (
     Colocation,
     FleetEntry,
     Objective,
-    PlanOutcome,
     PlanRequest,
     Point,
     RoutedBytes,
@@ -105,7 +104,7 @@ def test_what_leaves_is_what_the_lesser_side_lacks():
 
 
 def test_a_model_in_stages_serves_what_its_slowest_stage_does_on_the_gpu():
-    def stage(name: str, rate: float) -> Stage:
+    def stage(name, rate):
         return Stage(name, (Point(A30, "2g.12gb", 1, rate, 10.0, memory_gib=0.0),))
 
     cut = replace(
@@ -167,7 +166,7 @@ def test_exchanges_lower_what_leaves_where_the_program_is_too_large(monkeypatch)
 ])  # fmt: skip
 def test_false_claims_fail_the_check(told, words):
     request = two()
-    outcome: PlanOutcome = plan(request)
+    outcome = plan(request)
     lying = replace(outcome, objective=replace(outcome.objective, routed=told))
     assert any(words in str(fault) for fault in violations(request, lying))
 

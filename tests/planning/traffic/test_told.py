@@ -37,7 +37,7 @@ def test_files_carry_it_and_leave_it_out_where_there_is_none(outcome, tmp_path):
 def test_command_and_page_say_what_is_sent_and_what_is_proven_of_it(outcome):
     assert "5 MB/s between GPUs (bound 5, gap 0)" in "\n".join(summary_lines(REQUEST, outcome))
 
-    def said(plan: PlanOutcome) -> str:
+    def said(plan):
         return " ".join(str(metric) for metric in metrics(plan, REQUEST))
 
     silent = replace(outcome, objective=replace(outcome.objective, routed=None))
@@ -48,7 +48,7 @@ def test_command_and_page_say_what_is_sent_and_what_is_proven_of_it(outcome):
 
 
 def test_a_link_dropped_leaves_what_stages_send_as_it_was():
-    def stage(name: str) -> Stage:
+    def stage(name):
         return Stage(name, (Point(A30, "2g.12gb", 1, 10.0, 10.0, memory_gib=0.0),))
 
     cut = Variant("cut", tuple(map(stage, "xyz")), (0.0, 0.0), cut_bytes_per_request=(5.0, 7.0))

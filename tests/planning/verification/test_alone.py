@@ -66,7 +66,7 @@ def planner_files() -> dict[str, Path]:
 
 
 def test_only_what_leaves_with_a_plan_calls_the_check():
-    callers: dict[str, set[str]] = {}
+    callers = {}
     for name, path in planner_files().items():
         for source, part in imported(path):
             asked = source if source in CHECK else f"{source}.{part}" if f"{source}.{part}" in CHECK else None

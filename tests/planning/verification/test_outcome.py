@@ -142,7 +142,7 @@ def test_demands_and_colocation():
     request = published()
     outcome = plan(request)
 
-    def forged(asked: PlanRequest) -> PlanOutcome:
+    def forged(asked):
         return replace(outcome, request_sha256=plan(asked).request_sha256)
 
     higher = with_model(request, 0, min_throughput_rps=72.0)
@@ -155,7 +155,7 @@ def test_demands_and_colocation():
 
 
 def _together(outcome: PlanOutcome, first: str, second: str) -> bool:
-    def places(name: str) -> set[str]:
+    def places(name):
         return {gpu.id for gpu in outcome.gpus for s in gpu.slices for t in s.tenants if t.model == name}
 
     return places(first) == places(second)

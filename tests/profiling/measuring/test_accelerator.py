@@ -60,7 +60,7 @@ def test_sms_are_held_to_and_memory_capped_while_the_device_is_open(monkeypatch)
     """The calls to torch in their order, on a stand-in: no GPU is here."""
     from torch.cuda import green_contexts
 
-    calls: list[Any] = []
+    calls = []
 
     class Green:
         @staticmethod
@@ -94,7 +94,7 @@ def test_sms_are_held_to_and_memory_capped_while_the_device_is_open(monkeypatch)
 
 
 def test_a_gpu_that_another_process_holds_alone_is_told_as_in_use(monkeypatch):
-    def refuse() -> None:
+    def refuse():
         raise RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable")
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -104,7 +104,7 @@ def test_a_gpu_that_another_process_holds_alone_is_told_as_in_use(monkeypatch):
 
 
 def test_another_fault_of_cuda_stays_what_it_is(monkeypatch):
-    def fail() -> None:
+    def fail():
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

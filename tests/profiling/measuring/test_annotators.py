@@ -2,7 +2,6 @@
 
 import time
 from math import comb, exp, log, sqrt
-from typing import Any
 
 import pytest
 import torch
@@ -61,7 +60,7 @@ class Keyword(nn.Module):
 
 
 def test_keyword_arguments_reach_their_places_at_every_batch():
-    def inputs(batch: int) -> Any:
+    def inputs(batch):
         return (torch.ones(batch, 4),), {"minus": torch.ones(batch, 4), "plus": torch.ones(batch, 1)}
 
     args, kwargs = inputs(2)
@@ -81,7 +80,7 @@ def test_keyword_arguments_reach_their_places_at_every_batch():
 
 def test_end_to_end_runs_are_repeated_in_eval_mode_without_gradients():
     model = Keyword().train()
-    looked: list[torch.Tensor] = []
+    looked = []
     inputs = {"plus": torch.ones(1), "minus": torch.ones(1)}
     # A budget that no run takes half of, however busy the machine: such a run would stand in for the warm-up.
     repeats = time_runs(model, (torch.ones(2, 4),), inputs, 2.0, look=looked.append)
@@ -172,7 +171,7 @@ def test_percentiles_interpolate():
 def test_percentile_intervals_err_in_five_percent_on_each_side_and_are_the_narrowest(count, share):
     low, high = percentile_ranks(count, share)
 
-    def at_most(hits: int) -> float:
+    def at_most(hits):
         return sum(comb(count, k) * share**k * (1 - share) ** (count - k) for k in range(hits + 1))
 
     # The run of rank r is above the percentile where at most r runs are below it.

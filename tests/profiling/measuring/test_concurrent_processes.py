@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.profiling.measured_models import ENDS_AT_3, FAILS_AT_3, NO_MEMORY_AT_7, PRINTS, written
 from torchsplit_core.hardware import choose_devices
-from torchsplit_core.profiling import MeasuredPoint, MeasurementSettings, measure
+from torchsplit_core.profiling import MeasurementSettings, measure
 from torchsplit_core.profiling.measured_model import MeasuredModel
 from torchsplit_core.profiling.measuring.concurrent_processes import overlapping_runs, total_rates
 from torchsplit_core.profiling.measuring.measurement import check_settings
@@ -48,7 +48,7 @@ def test_throughputs_and_the_ends_of_their_intervals_are_added():
 
 
 def test_two_processes_give_rows_of_two_and_what_is_known_is_taken_over(tmp_path):
-    kept: list[MeasuredPoint] = []
+    kept = []
     found = crowd(tmp_path, PRINTS, (1, 2), keep=kept.append)
     assert [(row.batch_size, row.processes, row.basis) for row in found.rows] == [
         (1, 2, "measured"),

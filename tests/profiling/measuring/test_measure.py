@@ -62,8 +62,8 @@ def in_place(kept: list[MeasuredPoint]) -> list[MeasuredPoint]:
 
 def test_a_sample_is_measured_end_to_end_and_by_operation():
     graph = to_graph(sample("ocr")[2])
-    heard: list[tuple[float, str]] = []
-    kept: list[MeasuredPoint] = []
+    heard = []
+    kept = []
     found = measure(
         "sample:ocr", graph, CPU, batch_sizes=(4, 1), settings=QUICK, exporter=EXPORTER, describer=DESCRIBER,
         keep=kept.append,
@@ -125,8 +125,8 @@ Heard = tuple[MeasuredModel, list[TorchGraph], list[MeasuredPoint]]
 @pytest.fixture(scope="module")
 def diamond() -> Heard:
     """A sample measured without a graph; the graphs and points it told."""
-    graphs: list[TorchGraph] = []
-    kept: list[MeasuredPoint] = []
+    graphs = []
+    kept = []
     found = measure(
         "sample:diamond", None, CPU, exporter="torchsplit_core.tracing.export:export_program",
         describer=DESCRIBER, batch_sizes=(1,), settings=QUICK, on_graph=graphs.append, keep=kept.append,
@@ -164,7 +164,7 @@ def test_without_batch_sizes_those_of_the_client_are_measured(tmp_path):
 def short(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, MeasuredModel, list[MeasuredPoint]]:
     """A model that fails at batch 3 and has no memory for 7, measured around both; its folder and its points."""
     folder = tmp_path_factory.mktemp("short")
-    kept: list[MeasuredPoint] = []
+    kept = []
     body = f"{FAILS_AT_3}\n{NO_MEMORY_AT_7}"
     found = measured(folder, body, (1, 2, 3, 4, 7, 8), keep=kept.append)
     return folder, found, in_place(kept)
@@ -192,7 +192,7 @@ def test_out_of_memory_is_a_finding_that_rules_out_what_is_larger(short):
 
 @pytest.mark.repeated
 def test_children_that_die_or_hang_cost_their_point_alone(tmp_path):
-    kept: list[MeasuredPoint] = []
+    kept = []
     found = measured(
         tmp_path, f"{ENDS_AT_3}\n{CRASHES_AT_4}\n{HANGS_AT_5}", (1, 3, 4, 5, 6),
         settings=MeasurementSettings(point_budget_s=0.02, point_limit_s=12.0), keep=kept.append,

@@ -61,7 +61,7 @@ def test_weights_and_inputs_count_once_each_storage():
 def test_memory_of_before_the_run_that_goes_in_it_is_no_gain():
     held = [numbers(64)]
 
-    def forget(x: Tensor) -> Tensor:
+    def forget(x):
         held.clear()
         return x.relu()
 

@@ -27,7 +27,7 @@ def held(folder: Path, body: str, **options: object) -> MeasuredModel:
 
 
 def test_what_no_tensor_holds_counts_and_is_kept_with_its_point(tmp_path):
-    kept: list[MeasuredPoint] = []
+    kept = []
     found = held(tmp_path, KEEPS, keep=kept.append)
     for row in found.rows:
         parts = row.memory_parts_gib
@@ -41,7 +41,7 @@ def test_what_no_tensor_holds_counts_and_is_kept_with_its_point(tmp_path):
 
 
 def test_points_without_it_get_it_when_the_model_is_measured_next(tmp_path):
-    kept: list[MeasuredPoint] = []
+    kept = []
     found = held(tmp_path, KEEPS, keep=kept.append)
     older = [
         MeasuredPoint.from_message(
@@ -55,7 +55,7 @@ def test_points_without_it_get_it_when_the_model_is_measured_next(tmp_path):
 
 
 def test_a_process_that_cannot_be_looked_at_leaves_the_tensors_and_a_note(tmp_path):
-    kept: list[MeasuredPoint] = []
+    kept = []
     held(tmp_path, "", keep=kept.append)
     known = [
         MeasuredPoint.from_message(

@@ -91,7 +91,7 @@ async def served(limits: RequestLimits = SHORT) -> AsyncIterator[tuple[Open, Htt
     with open_listener("127.0.0.1", 0) as listener:
         server = HttpServer(echo, limits)
 
-        async def opened() -> Client:
+        async def opened():
             return Client(*await asyncio.open_connection(*listener.getsockname()))
 
         async with server.run(listener, 2):
@@ -273,7 +273,7 @@ async def test_so_many_requests_and_bytes_at_once():
 
 
 async def test_what_was_taken_is_answered_at_the_end():
-    answers: list[asyncio.Task[tuple[int, Any, dict[str, str]]]] = []
+    answers = []
 
     async with served() as (opened, _, echo):
         client = await opened()

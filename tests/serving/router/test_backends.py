@@ -4,7 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -138,7 +138,7 @@ async def routing(
         server = await asyncio.start_server(backend.serve, "127.0.0.1", 0, limit=2**20)
         backend.port = server.sockets[0].getsockname()[1]
         servers.append(server)
-    held: AbstractContextManager[Any] = open_listener("127.0.0.1", 0)
+    held = open_listener("127.0.0.1", 0)
     with held as listener:
         routes = Routes(tuple(made() for made in models))
         router = Router(routes, timeout_s, AccessSettings(), RequestLimits())
@@ -238,7 +238,7 @@ async def test_no_server_holds_a_request_longer_or_larger_than_it_may(gives, sta
     bad, good = Backend(gives), Backend()
     limit_s = 0.5 if status == 504 else 30.0
 
-    def made() -> RoutedModel:
+    def made():
         return model("m", *([[good.url], [bad.url]] if cut else [[bad.url]]))
 
     async with routing([bad, good], made, timeout_s=limit_s) as ask:
@@ -314,7 +314,7 @@ async def test_metadata_that_says_nothing_is_told_by_the_parts_name_and_counted(
 
 
 async def test_what_nobody_thought_of_is_json_too_and_counted(monkeypatch, capsys):
-    def broken(*_: Any) -> None:
+    def broken(*_):
         raise RuntimeError("broken here")
 
     one = Backend()
@@ -332,7 +332,7 @@ async def test_what_nobody_thought_of_is_json_too_and_counted(monkeypatch, capsy
 async def test_hundreds_that_wait_hold_no_threads_and_all_are_answered():
     count, free = 300, asyncio.Event()
 
-    async def wait(writer: asyncio.StreamWriter) -> None:
+    async def wait(writer):
         await free.wait()
         writer.write(tensors())
 
@@ -378,7 +378,7 @@ async def test_connections_are_used_again_and_then_given_up(requests, kept_s, ex
 
 
 async def test_a_connection_that_is_old_or_closed_by_its_server_is_not_used(monkeypatch):
-    async def last(writer: asyncio.StreamWriter) -> None:
+    async def last(writer):
         """An answer, and the connection closed behind it without a word."""
         writer.write(tensors())
         writer.close()
@@ -400,7 +400,7 @@ async def test_large_bodies_go_through_whole_and_may_be_refused_before_they_have
     one = Backend()
     large = {"text": "a" * 8 * 2**20}
 
-    def made() -> RoutedModel:
+    def made():
         free = RoutedTensor("v0", "FP32", (-1, -1))
         return replace(model("m", [one.url]), inputs=(free,))
 

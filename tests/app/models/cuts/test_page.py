@@ -118,9 +118,7 @@ def test_another_cut_is_chosen_by_its_row_or_dot_and_drawn(page, cut, mounted, m
     study = cuts.load_study(cut, NAME, "encoder")
     assert study is not None
     whole = next(one for one in study.candidates if len(one.stages) == 1)
-    session: dict[str, Any] = {
-        "partition-front": {"selection": {"points": [{"customdata": [cuts.key_of(whole)]}]}}
-    }
+    session = {"partition-front": {"selection": {"points": [{"customdata": [cuts.key_of(whole)]}]}}}
     with monkeypatch.context() as patched:
         patched.setattr(cuts_page.st, "session_state", session)
         cuts_page._clicked(cut, NAME)

@@ -1,7 +1,6 @@
 """The Graph page as a user sees it: empty, tab by tab, with what is selected, and with a very large model."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -135,7 +134,7 @@ def test_an_action_of_another_form_does_nothing(action, page, full, called_back)
 
 
 def test_cuts_found_anew_are_drawn_anew(page, filled, mounted):
-    def stages() -> Any:
+    def stages():
         page("graph", filled)
         return next(one["values"] for one in mounted[-1]["data"]["overlays"] if one["id"] == "stage")
 

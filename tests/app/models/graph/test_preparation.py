@@ -13,7 +13,7 @@ from app.explorer.overlays import FATES, fate_name
 from app.models.graph import preparation
 from app.models.graph.details import describe_preparation
 from app.session.analysis import Analysis
-from app.session.model import GraphModel, open_model
+from app.session.model import open_model
 from tests.support.app.graphs import LAYERS, NAME, encoder, stored, tab, timed
 from tests.support.app.page import field, press_key, said, turn_to
 from tests.support.app.values import SOURCE
@@ -244,7 +244,7 @@ def test_a_graph_too_large_for_the_colours_says_so(full, monkeypatch):
     "steps", [(), ("aliases",), ("constants", "side-band"), ("dead", "constants", "aliases")]
 )
 def test_weights_that_count_as_values_are_in_no_tree_that_is_drawn(steps, full):
-    model: GraphModel = open_model(full, NAME, steps=steps)
+    model = open_model(full, NAME, steps=steps)
     scene = layout_scene(model.hierarchy, build_view(model.hierarchy, initially_open(model.hierarchy)))
     data = explorer_data(model, scene, panels=True)
     units = [unit.id for unit in model.analysis.prepared.units if unit.kind != "weight"]

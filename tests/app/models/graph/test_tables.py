@@ -31,7 +31,7 @@ BARE = encoder(4)
 
 @pytest.fixture(autouse=True)
 def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    found: dict[str, Any] = {}
+    found = {}
     monkeypatch.setattr(st, "session_state", found)
     yield found
 
@@ -154,7 +154,7 @@ def test_stages_are_of_the_cut_chosen(model, workspace):
     assert model.stages == {} and model.best_cut is None
     order = [node.id for node in BARE.ops]
 
-    def cut(at: int, load: float) -> PartitionCandidate:
+    def cut(at, load):
         stages = (tuple(order[:at]), tuple(order[at:]))
         return PartitionCandidate(stages, (load, 4.0), load, (1024,), (1, 1))
 

@@ -7,17 +7,15 @@ import pytest
 from app.models.profile.measuring import grid
 from torchsplit_core import jobs
 from torchsplit_core.jobs import runner
-from torchsplit_core.jobs.job_kinds import JobParameters
 from torchsplit_core.jobs.profile import ProfilePoint
-from torchsplit_core.workspace.store import Workspace
 
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
     """Jobs that the page starts, written down instead of run."""
-    found: list[tuple[str, Any]] = []
+    found = []
 
-    def start(workspace: Workspace, title: str, name: str, parameters: JobParameters) -> str:
+    def start(workspace, title, name, parameters):
         found.append((title, parameters))
         return "job"
 
@@ -29,6 +27,6 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
 @pytest.fixture
 def known(monkeypatch: pytest.MonkeyPatch) -> list[ProfilePoint]:
     """What the store knows of every grid asked for."""
-    found: list[ProfilePoint] = []
+    found = []
     monkeypatch.setattr(grid, "profile_points", lambda workspace, parameters: tuple(found))
     return found

@@ -2,7 +2,6 @@
 
 import hashlib
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,6 @@ from torchsplit_core.jobs.job_kinds import PROFILE, TRACE, ProfileParameters, Up
 from torchsplit_core.jobs.profile import ProfilePoint
 from torchsplit_core.jobs.quick_start import measured_mix
 from torchsplit_core.values import InputFault, Profile
-from torchsplit_core.workspace.store import Workspace
 
 pytestmark = pytest.mark.slow
 
@@ -264,7 +262,7 @@ def test_work_that_keeps_nothing_offers_no_resume(page, workspace):
 
 
 def test_a_device_that_has_gone_is_one_message(page, filled, monkeypatch):
-    def gone(workspace: Workspace, parameters: Any) -> Any:
+    def gone(workspace, parameters):
         raise InputFault("device", "'mig:MIG-1' is not available on this host", "Choose another.")
 
     monkeypatch.setattr(grid, "profile_points", gone)

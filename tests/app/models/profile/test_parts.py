@@ -24,7 +24,7 @@ from app.models.profile.ratios import common_points, middle
 from app.models.profile.rows import Place, Series, place_of
 from app.models.profile.table import FAILED, UNTRIED, Filter
 from tests.support.app.profiles import BATCHES, KIND, measured, row, time_of
-from torchsplit_core.curves import Sample, fit_model
+from torchsplit_core.curves import fit_model
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.profiling.interpolation import slice_samples
 from torchsplit_core.tables import read_profile_csv
@@ -65,7 +65,7 @@ def test_curves_and_stored_estimates_rest_on_the_same_sizes(monkeypatch):
         for size, basis in ((None, "measured"), ("7g.80gb", "measured"), ("sm:20", "emulated"))
     )
     profile = Profile("m", "", rows=(*off, *seven, *some))
-    given: list[Sample] = []
+    given = []
     monkeypatch.setattr(profile_fits, "fit_model", lambda rows: given.extend(rows) or fit_model(rows))
     fits("model", profile, (1,))
     assert {sample.size for sample in given} == {108.0, 98.0, 20.0}
@@ -250,7 +250,7 @@ def test_a_filter_takes_what_all_of_its_parts_take():
     profile = measured("m")
     items = [("m", item) for item in (*profile.rows, *profile.failures)]
 
-    def count(wanted: Filter) -> int:
+    def count(wanted):
         return sum(wanted.matches(name, item) for name, item in items)
 
     assert count(Filter()) == len(items) == 16

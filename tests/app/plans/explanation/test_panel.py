@@ -1,7 +1,6 @@
 """The explanation on the Plan page: asked for by a button, made by a job, shown with what is proven."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -125,7 +124,7 @@ def test_a_plan_of_another_request_is_not_explained(page, solved):
 def test_a_plan_made_meanwhile_is_not_covered(solved, monkeypatch):
     newer = replace(plan(), warnings=("newer",))
 
-    def explain(*given: Any, **more: Any) -> PlanExplanation:
+    def explain(*given, **more):
         solved.put("plan", "review", newer)
         return PlanExplanation((), (), (), (), 0.0, True)
 

@@ -168,7 +168,7 @@ def test_pairs_are_edited_and_more_than_two_stay_together():
     three = Colocation(("bert", "ocr", "asr"), "soft", 1.2e6)
     asked = replace(request(), models=(*request().models, third), colocations=(three,))
 
-    def pair(field: str, value: Any, place: int = 0) -> tuple[Colocation, ...]:
+    def pair(field, value, place=0):
         return pairs.apply_edit(asked, asked, Edit(str(place), field, value)).colocations
 
     assert pair("mode", "hard") == (replace(three, mode="hard"),)
@@ -194,7 +194,7 @@ def test_pairs_are_edited_and_more_than_two_stay_together():
 
 
 def test_the_objective_refuses_what_makes_no_sense():
-    def said(field: str, text: str) -> str:
+    def said(field, text):
         return fault(lambda: objective.apply_edit(request(), Edit("objective", field, text)))
 
     assert "Search at most, s: is 0.0, not above 0" in said("time_limit_s", "0")

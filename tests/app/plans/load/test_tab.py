@@ -42,7 +42,7 @@ from torchsplit_core.workspace.store import Workspace
 def _slider(monkeypatch: pytest.MonkeyPatch) -> None:
     """The library's own slider in place of the browser's, so that a test can move it."""
 
-    def slider(label: str, texts: list[str], place: int, *, key: str, on_move: Callable[[int], None]) -> None:
+    def slider(label, texts, place, *, key, on_move):
         st.select_slider(
             label, range(len(texts)), place, format_func=texts.__getitem__, key=key,
             on_change=lambda: on_move(st.session_state[key]),
@@ -191,7 +191,7 @@ def test_a_trace_is_of_each_model_or_of_all():
 
 
 def test_a_quick_run_gives_way_to_a_full_one(monkeypatch):
-    kept: dict[str, object] = {}
+    kept = {}
     monkeypatch.setattr(st, "session_state", kept)
     asked = build_simulation(plan(), request(), LoadSettings())
     first = runs.load_runs(asked)

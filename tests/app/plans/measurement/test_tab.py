@@ -168,7 +168,7 @@ def test_what_a_run_gave(workspace, started, monkeypatch):
     assert row["p95 replayed, ms"] == "13"
     assert "its batches take 6 ms" in said(test)
     assert test.dataframe[1].value.iloc[0]["mean batch, simulated"] == "n/a"
-    taken: list[object] = []
+    taken = []
     monkeypatch.setattr(tab, "plan_again", lambda workspace, name, request: taken.append(request))
     test.button("run-take-over").click().run()
     (request,) = taken

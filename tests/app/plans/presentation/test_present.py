@@ -2,7 +2,6 @@
 
 import html
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -32,7 +31,7 @@ def solved(solved: Workspace) -> Workspace:
 @pytest.fixture
 def maps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The drawings of the map, newest last."""
-    drawings: list[str] = []
+    drawings = []
     monkeypatch.setattr(present, "picture", lambda drawn, **_: drawings.append(drawn))
     return drawings
 
@@ -152,7 +151,7 @@ def test_the_address_says_which_models_have_a_slider(page, solved):
 
 
 def test_the_plan_page_has_the_way_here(page, solved, monkeypatch):
-    gone: list[Any] = []
+    gone = []
     opened = page("plan", solved)
     monkeypatch.setattr("app.shell.navigation.go", lambda *where: gone.append(where))
     press_key(opened, "present")

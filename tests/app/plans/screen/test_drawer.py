@@ -1,7 +1,6 @@
 """What the drawer says of a slice: how a model runs on it, its limit, and what else it could run on."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -60,7 +59,7 @@ def test_a_chosen_slice_opens_beside_the_map_and_is_closed_again(page, workspace
     put_plan(workspace, request(), plan)
     gpu, item, tenant = first(plan)
 
-    def headers(opened: Any) -> list[str]:
+    def headers(opened):
         return [str(one.value).replace("\\", "") for one in (*opened.header, *opened.subheader)]
 
     opened = page("plan", workspace)

@@ -205,7 +205,7 @@ def test_a_page_looks_at_a_few_plans_at_a_time(swept, monkeypatch):
 
 def test_a_dot_or_row_shows_its_plan_and_opens_it_as_a_scenario(swept, monkeypatch):
     values = list(WHAT.values)
-    session: dict[str, Any] = {
+    session = {
         "sweep-curve": {"selection": {"points": [{"customdata": [3, "text"]}]}},
         "sweep-table": {"selection": {"rows": [2]}},
     }
@@ -303,7 +303,7 @@ def test_badges_say_what_is_proven_and_measured():
 
 def test_a_running_sweep_of_the_scenario_ends_before_the_next(filled, started, monkeypatch):
     status = jobs.JobStatus("j", "Sweep", SWEEP, "running", 0.5, "", None, None, 1.0)
-    ended: list[str] = []
+    ended = []
     monkeypatch.setattr(
         runner,
         "running",

@@ -16,7 +16,7 @@ from torchsplit_core.files import read_text, write_text
 from torchsplit_core.jobs.job_kinds import EXPLAIN, WHAT_IF, JobParameters, WhatIfParameters, from_stored
 from torchsplit_core.jobs.plan import trial_job
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.values import Colocation, InputFault, PlanOutcome, PlanRequest, ignore_progress
+from torchsplit_core.values import Colocation, InputFault, PlanRequest, ignore_progress
 from torchsplit_core.workspace.drafts import DraftStore, StoredDraft
 from torchsplit_core.workspace.store import Workspace
 
@@ -46,7 +46,7 @@ class Jobs:
 def quick(monkeypatch: pytest.MonkeyPatch) -> Jobs:
     """Plans behind a slider are not proven, and the proof is asked for at once."""
 
-    def unproven(asked: PlanRequest, *_: object) -> PlanOutcome:
+    def unproven(asked, *_):
         return replace(workflow.plan(asked), status="feasible")
 
     found = Jobs()

@@ -23,7 +23,7 @@ LISTINGS = ROOT / "tests" / "hardware" / "data"
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Replay a listing of real GPUs, in a copy."""
 
-    def replay(name: str) -> None:
+    def replay(name):
         copy = tmp_path / name
         shutil.copy(LISTINGS / name, copy)
         monkeypatch.setenv(REPLAY_VARIABLE, str(copy))
