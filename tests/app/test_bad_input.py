@@ -85,20 +85,16 @@ def thousand() -> tuple[PlanRequest, PlanOutcome]:
         models=tuple(replace(spec, name=f"m{number}") for number in range(MANY)),
     )
     gpus = tuple(
-        planned_gpu(
-            f"gpu{number}",
-            "A100-80GB",
-            [
-                (
-                    "1g.10gb",
-                    start,
-                    tenant(f"m{(7 * number + start) % MANY}", throughput_rps=50.0, memory_gib=None),
-                )
-                for start in range(7)
-            ],
-        )
+        planned_gpu(f"gpu{number}", "A100-80GB", [
+            (
+                "1g.10gb",
+                start,
+                tenant(f"m{(7 * number + start) % MANY}", throughput_rps=50.0, memory_gib=None),
+            )
+            for start in range(7)
+        ])
         for number in range(MANY)
-    )
+    )  # fmt: skip
     models = tuple(PlannedModel(spec.name, "whole", 350.0, 1.75, 40.0) for spec in asked.models)
     # As a file of another hand may have it: without its levels.
     goal = ObjectiveValue("leximin", 1.75)

@@ -117,14 +117,12 @@ def test_columns_are_mapped_and_what_is_lacking_is_given(tmp_path):
     table = tmp_path / "t.csv"
     table.write_text("size,a=b\n4,100\n")
     assert (
-        main(
-            (
-                *("import", str(table), "-o", str(tmp_path / "p.json"), "--map", "batch_size=size"),
-                *("--map", "throughput_rps=a=b", "--model", "m", "--gpu-type", "A30-24GB", "--slice", "1g"),
-            )
-        )
+        main((
+            *("import", str(table), "-o", str(tmp_path / "p.json"), "--map", "batch_size=size"),
+            *("--map", "throughput_rps=a=b", "--model", "m", "--gpu-type", "A30-24GB", "--slice", "1g"),
+        ))
         == 0
-    )
+    )  # fmt: skip
     (row,) = read_file(tmp_path / "p.json")[1].rows
     assert (row.gpu_type, row.profile, row.batch_size, row.throughput_rps) == ("A30-24GB", "1g.6gb", 4, 100)
 
@@ -132,14 +130,12 @@ def test_columns_are_mapped_and_what_is_lacking_is_given(tmp_path):
 def test_triton_s_files_and_one_profile_of_several(tmp_path):
     for batch in ("1", "8"):
         assert (
-            main(
-                (
-                    *("import", str(TRITON / "perf_analyzer.csv"), "--model", "m", "--batch-size", batch),
-                    *("--instances", "2", "--slice", "2g.20gb", "-o", str(tmp_path / f"{batch}.json")),
-                )
-            )
+            main((
+                *("import", str(TRITON / "perf_analyzer.csv"), "--model", "m", "--batch-size", batch),
+                *("--instances", "2", "--slice", "2g.20gb", "-o", str(tmp_path / f"{batch}.json")),
+            ))
             == 0
-        )
+        )  # fmt: skip
     both = tmp_path / "both.json"
     assert main(("import", str(tmp_path / "1.json"), str(tmp_path / "8.json"), "-o", str(both))) == 0
     profile = read_file(both)[1]

@@ -70,12 +70,10 @@ def test_entries_of_one_host_have_cores_that_follow_on_one_another():
 
 
 def test_ports_are_a_hosts_own():
-    made = workload(
-        plan_of(
-            planned_gpu("n0/gpu0", "A100-80GB", [("1g.10gb", 0, "a"), ("1g.10gb", 1, "a")]),
-            planned_gpu("n1/gpu0", "A100-80GB", [("1g.10gb", 0, "a")]),
-        )
-    )
+    made = workload(plan_of(
+        planned_gpu("n0/gpu0", "A100-80GB", [("1g.10gb", 0, "a"), ("1g.10gb", 1, "a")]),
+        planned_gpu("n1/gpu0", "A100-80GB", [("1g.10gb", 0, "a")]),
+    ))  # fmt: skip
     assert [(server.host.name, server.port) for server in made.servers] == [
         ("n0", 8001), ("n0", 8002), ("n1", 8001),
     ]  # fmt: skip

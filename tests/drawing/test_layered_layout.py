@@ -23,15 +23,13 @@ NEAR = 1e-6
 @st.composite
 def levels(draw: st.DrawFn) -> tuple[Sizes, Pairs]:
     """Boxes of all sizes, flat ones too, and any pairs: cycles, self loops, duplicates, several parts."""
-    sizes = draw(
-        st.lists(
-            st.tuples(
-                st.sampled_from((8.0, 76.0, 131.3, 700.0)), st.sampled_from((0.0, 18.0, 28.0, 42.0, 555.5))
-            ),
-            min_size=1,
-            max_size=14,
-        )
-    )
+    sizes = draw(st.lists(
+        st.tuples(
+            st.sampled_from((8.0, 76.0, 131.3, 700.0)), st.sampled_from((0.0, 18.0, 28.0, 42.0, 555.5))
+        ),
+        min_size=1,
+        max_size=14,
+    ))  # fmt: skip
     place = st.integers(0, len(sizes) - 1)
     return sizes, draw(st.lists(st.tuples(place, place), max_size=30))
 

@@ -104,16 +104,12 @@ def cut(demand_rps: float) -> PlanModel:
 def placed(gpus: list[list[tuple[str, str, str, float]]], request: PlanRequest) -> PlanOutcome:
     """A plan with these (model, variant, stage, requests/s) as slices of each GPU."""
     planned = (
-        planned_gpu(
-            f"gpu{number}",
-            A100,
-            [
-                ("1g.10gb", start, Tenant(model, variant, stage, 1.0, 1, 1, rate, 2.5, "measured"))
-                for start, (model, variant, stage, rate) in enumerate(slices)
-            ],
-        )
+        planned_gpu(f"gpu{number}", A100, [
+            ("1g.10gb", start, Tenant(model, variant, stage, 1.0, 1, 1, rate, 2.5, "measured"))
+            for start, (model, variant, stage, rate) in enumerate(slices)
+        ])
         for number, slices in enumerate(gpus)
-    )
+    )  # fmt: skip
     models = tuple(PlannedModel(model.name, "cut", 100.0, 1.0, 20.0) for model in request.models)
     return replace(plan_of(*planned), request_sha256=request_hash(request), models=models)
 

@@ -101,13 +101,11 @@ def test_long_ways_up_equal_networkx(seed):
 
 
 def test_a_torch_graph_gives_its_inputs_as_edges():
-    graph = TorchGraph(
-        (
-            GraphNode("x", "input"),
-            GraphNode("y", "op", inputs=("x", "x")),
-            GraphNode("z", "op", inputs=("y",)),
-        )
-    )
+    graph = TorchGraph((
+        GraphNode("x", "input"),
+        GraphNode("y", "op", inputs=("x", "x")),
+        GraphNode("z", "op", inputs=("y",)),
+    ))  # fmt: skip
     assert DominanceInformation(graph).immediate_dominator("z") == "y"
 
 

@@ -33,13 +33,11 @@ def linear(colour: str) -> np.ndarray:
 
 def cielab(value: np.ndarray) -> np.ndarray:
     """sRGB (linear) to CIELAB with D65."""
-    to_xyz = np.array(
-        [
-            [0.4124564, 0.3575761, 0.1804375],
-            [0.2126729, 0.7151522, 0.0721750],
-            [0.0193339, 0.1191920, 0.9503041],
-        ]
-    )
+    to_xyz = np.array([
+        [0.4124564, 0.3575761, 0.1804375],
+        [0.2126729, 0.7151522, 0.0721750],
+        [0.0193339, 0.1191920, 0.9503041],
+    ])  # fmt: skip
     x, y, z = (to_xyz @ value) / np.array([0.95047, 1.0, 1.08883])
     fx, fy, fz = (np.cbrt(v) if v > 0.008856 else 7.787 * v + 16 / 116 for v in (x, y, z))
     return np.array([116 * fy - 16, 500 * (fx - fy), 200 * (fy - fz)])

@@ -65,12 +65,10 @@ def test_places_are_named_from_left_to_right_only_where_they_are_wanted():
     found = [node.get("data-place") for node in card.iter() if node.get("data-place")]
     assert found == ["0 a b", "2 a b", "3 a b", "4 a b"] and card.get("role") == "group"
     # What nothing can use cannot be chosen.
-    full = plan(
-        gpu(
-            "gpu0", A100, cut("4g.40gb", 0, tenant("bert")), cut("1g.10gb", 4), cut("1g.10gb", 5),
-            cut("1g.10gb", 6),
-        )
-    )  # fmt: skip
+    full = plan(gpu(
+        "gpu0", A100, cut("4g.40gb", 0, tenant("bert")), cut("1g.10gb", 4), cut("1g.10gb", 5),
+        cut("1g.10gb", 6),
+    ))  # fmt: skip
     places = [node.get("data-place") for node in drawn(full, places=True)[0].iter() if node.get("data-place")]
     assert places == ["0 gpu0", "4 gpu0", "5 gpu0", "6 gpu0"]
 

@@ -36,12 +36,10 @@ def mix(name: str, kind: str, gpus: int, seconds: float) -> PlanRequest:
             and int(row["processes"]) <= 3
             and float(row["latency_ms"]) < limit
         )  # fmt: skip
-        found.append(
-            whole_model(
-                model["model"], points, demand_rps=model["rate_rps"],
-                min_throughput_rps=model["rate_rps"] if kind == "min_gpus" else None, max_latency_ms=limit,
-            )
-        )  # fmt: skip
+        found.append(whole_model(
+            model["model"], points, demand_rps=model["rate_rps"],
+            min_throughput_rps=model["rate_rps"] if kind == "min_gpus" else None, max_latency_ms=limit,
+        ))  # fmt: skip
     return PlanRequest(
         (FleetEntry(A100, count=gpus),),
         tuple(found),

@@ -78,13 +78,11 @@ def placed(name: str, inputs: tuple[str, ...], module: str, width: int = 100) ->
 
 def alive(*nodes: GraphNode) -> dict[str, float]:
     """Values of 100 numbers alive at each node, the input x of as many included, at batch 1."""
-    graph = TorchGraph(
-        (
-            GraphNode("x", "input", shape=("s0", 100), dtype="float32"),
-            *nodes,
-            GraphNode("output", "output", inputs=(nodes[-1].id,)),
-        )
-    )
+    graph = TorchGraph((
+        GraphNode("x", "input", shape=("s0", 100), dtype="float32"),
+        *nodes,
+        GraphNode("output", "output", inputs=(nodes[-1].id,)),
+    ))  # fmt: skip
     return {name: found / 400 for name, found in estimate_memory(graph, 1).node_peak_bytes.items()}
 
 
@@ -134,11 +132,9 @@ def test_an_image_without_rows_takes_nothing():
             name, kind, target="aten.conv2d.default", inputs=inputs, shape=shape, dtype="float32"
         )
 
-    graph = TorchGraph(
-        (
-            node("w", "parameter", (8, 8, 3, 3)),
-            node("x", "input", ("s0", 8, 0, 4)),
-            node("y", "op", ("s0", 8, 0, 4), "x", "w"),
-        )
-    )
+    graph = TorchGraph((
+        node("w", "parameter", (8, 8, 3, 3)),
+        node("x", "input", ("s0", 8, 0, 4)),
+        node("y", "op", ("s0", 8, 0, 4), "x", "w"),
+    ))  # fmt: skip
     assert estimate_memory(graph, 1).peak_bytes == 8 * 8 * 9 * 4

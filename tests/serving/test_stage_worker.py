@@ -94,12 +94,9 @@ def test_values_that_skip_a_stage_are_passed_on(whole):
     stage = manifest.stages[0]
     x, y = stage.inputs[0], stage.outputs[0]
     a, b = replace(x, name="a"), replace(x, name="b")
-    chain = replace(
-        manifest,
-        stages=(
-            replace(stage, inputs=(x,), outputs=(a, b)),
-            replace(stage, inputs=(a,), outputs=(replace(x, name="c"),)),
-            replace(stage, inputs=(b, replace(x, name="c")), outputs=(y,)),
-        ),
-    )
+    chain = replace(manifest, stages=(
+        replace(stage, inputs=(x,), outputs=(a, b)),
+        replace(stage, inputs=(a,), outputs=(replace(x, name="c"),)),
+        replace(stage, inputs=(b, replace(x, name="c")), outputs=(y,)),
+    ))  # fmt: skip
     assert [live_values(chain, position) for position in range(3)] == [["a", "b"], ["b", "c"], [y.name]]

@@ -55,15 +55,11 @@ def test_every_model_keeps_its_limit_and_one_without_a_limit_does_not_count():
     request = request_of(100.0, 7.6203, 20_000)
     slow = SimulatedModel("slow", ("whole",), PoissonArrivals(100.0), slo_ms=3.0506 * 4)
     free = SimulatedModel("free", ("whole",), PoissonArrivals(999.0))
-    both = replace(
-        request,
-        models=(*request.models, slow, free),
-        servers=(
-            *request.servers,
-            Server("t", "slow", "whole", 1, {1: 4.0}),
-            Server("u", "free", "whole", 1, {1: 1.0}),
-        ),
-    )
+    both = replace(request, models=(*request.models, slow, free), servers=(
+        *request.servers,
+        Server("t", "slow", "whole", 1, {1: 4.0}),
+        Server("u", "free", "whole", 1, {1: 1.0}),
+    ))  # fmt: skip
     outcome = simulate(both)
     assert outcome.highest_load is not None
     assert outcome.highest_load.factor == pytest.approx(1.25, rel=0.03)

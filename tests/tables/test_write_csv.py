@@ -158,17 +158,15 @@ rows = st.builds(
 
 @pytest.mark.slow
 @settings(deadline=None, max_examples=60)
-@given(
-    st.dictionaries(
-        names,
-        st.lists(
-            rows, min_size=1, max_size=5,
-            unique_by=lambda row: (row.stage, row.profile, row.batch_size, row.processes),
-        ),
-        min_size=1,
-        max_size=3,
-    )
-)  # fmt: skip
+@given(st.dictionaries(
+    names,
+    st.lists(
+        rows, min_size=1, max_size=5,
+        unique_by=lambda row: (row.stage, row.profile, row.batch_size, row.processes),
+    ),
+    min_size=1,
+    max_size=3,
+))  # fmt: skip
 def test_any_rows_come_back(by_name):
     profiles = [Profile(f"import:{name}", "", {}, tuple(found)) for name, found in by_name.items()]
     read = back(profiles)

@@ -91,12 +91,10 @@ def test_a_path_that_is_not_there_is_a_fault(tmp_path):
 
 def test_totals_by_name(tmp_path):
     file = tmp_path / "spans.jsonl"
-    file.write_text(
-        line(
-            span("point", 0, 1_000_000), span("point", 0, 5_000_000, status={"code": 2}),
-            span("point", 0, 3_000_000, status={"code": 1}), span("profile", 0, 10_000_000),
-        )
-    )  # fmt: skip
+    file.write_text(line(
+        span("point", 0, 1_000_000), span("point", 0, 5_000_000, status={"code": 2}),
+        span("point", 0, 3_000_000, status={"code": 1}), span("profile", 0, 10_000_000),
+    ))  # fmt: skip
     assert summary(read_spans(file)) == (
         SpanTotal("profile", 1, 0, 10.0, 10.0, 10.0),
         SpanTotal("point", 3, 1, 9.0, 3.0, 5.0),

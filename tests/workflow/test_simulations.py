@@ -32,14 +32,11 @@ def point(profile: str, batch: int, rate: float, processes: int = 1) -> Point:
     return Point(A100, profile, batch, rate, 10.0, processes)
 
 
-WHOLE = Stage(
-    "whole",
-    (
-        *(point("1g.10gb", batch, rate) for batch, rate in ((1, 100.0), (4, 200.0), (8, 500.0), (16, 600.0))),
-        *(point("2g.20gb", batch, rate, 2) for batch, rate in ((1, 300.0), (8, 900.0))),
-        point("2g.20gb", 2, 1.0),
-    ),
-)
+WHOLE = Stage("whole", (
+    *(point("1g.10gb", batch, rate) for batch, rate in ((1, 100.0), (4, 200.0), (8, 500.0), (16, 600.0))),
+    *(point("2g.20gb", batch, rate, 2) for batch, rate in ((1, 300.0), (8, 900.0))),
+    point("2g.20gb", 2, 1.0),
+))  # fmt: skip
 PARTS = tuple(Stage(name, (point("1g.10gb", 4, 400.0), point("1g.10gb", 2, 250.0))) for name in ("a", "b"))
 REQUEST = PlanRequest(
     (FleetEntry(A100, "g0", node="x"), FleetEntry(A100, "g1", node="y")),

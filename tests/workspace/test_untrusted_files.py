@@ -330,13 +330,11 @@ def test_entries_that_share_their_bytes_are_refused(tmp_path):
 
 def test_a_large_archive_is_checked_in_a_child_and_then_stored(tmp_path, monkeypatch):
     request = (ROOT / "examples" / "plan_request.json").read_bytes()
-    data = zipped(
-        {
-            "manifest.json": manifest(("plan_request", "a", "a"), ("upload", "b", "b")),
-            "a": request,
-            "b": os.urandom(2**17),
-        }
-    )
+    data = zipped({
+        "manifest.json": manifest(("plan_request", "a", "a"), ("upload", "b", "b")),
+        "a": request,
+        "b": os.urandom(2**17),
+    })  # fmt: skip
     asked = []
     known = archives.run_on_file
 

@@ -22,13 +22,10 @@ def uncertain() -> PlanRequest:
     bert, ocr = request().models
     sure = replace(point("4g.40gb", 400.0), low_rps=390.0, high_rps=405.0)
     guessed = replace(point("3g.40gb", 300.0, "estimated"), low_rps=180.0, high_rps=340.0)
-    return replace(
-        request(),
-        models=tuple(
-            replace(model, variants=(Variant("whole", (Stage("whole", (one,)),)),))
-            for model, one in ((bert, sure), (ocr, guessed))
-        ),
-    )
+    return replace(request(), models=tuple(
+        replace(model, variants=(Variant("whole", (Stage("whole", (one,)),)),))
+        for model, one in ((bert, sure), (ocr, guessed))
+    ))  # fmt: skip
 
 
 @pytest.fixture

@@ -161,15 +161,13 @@ def test_fleets_and_models_that_come_and_go():
 
 
 def some_gpu(rng: random.Random, name: str) -> PlannedGpu:
-    layout = rng.choice(
-        (
-            (),
-            (("4g.24gb", 0),),
-            (("2g.12gb", 0), ("2g.12gb", 2)),
-            (("2g.12gb", 0), ("1g.6gb", 2), ("1g.6gb", 3)),
-            (("1g.6gb", 0), ("1g.6gb", 1), ("2g.12gb", 2)),
-        )
-    )
+    layout = rng.choice((
+        (),
+        (("4g.24gb", 0),),
+        (("2g.12gb", 0), ("2g.12gb", 2)),
+        (("2g.12gb", 0), ("1g.6gb", 2), ("1g.6gb", 3)),
+        (("1g.6gb", 0), ("1g.6gb", 1), ("2g.12gb", 2)),
+    ))  # fmt: skip
     return gpu(name, *((profile, start, rng.choice(("a", "b"))) for profile, start in layout))
 
 
@@ -182,14 +180,12 @@ def test_the_matching_is_as_good_as_every_permutation():
         padded = [*before, *[gpu("none")] * (len(after) - len(before))]
         others = [*after, *[gpu("none")] * (len(before) - len(after))]
         best = min(
-            tuple(
-                map(
-                    sum,
-                    zip(*(_apart(one, other) for one, other in zip(padded, order, strict=True)), strict=True),
-                )
-            )
+            tuple(map(
+                sum,
+                zip(*(_apart(one, other) for one, other in zip(padded, order, strict=True)), strict=True),
+            ))
             for order in permutations(others)
-        )
+        )  # fmt: skip
         assert found == best, seed
 
 

@@ -178,15 +178,12 @@ def unsure(request: PlanRequest, seed: int) -> PlanRequest:
         )
 
     models = tuple(
-        replace(
-            model,
-            variants=tuple(
-                replace(v, stages=tuple(replace(s, points=tuple(map(blurred, s.points))) for s in v.stages))
-                for v in model.variants
-            ),
-        )
+        replace(model, variants=tuple(
+            replace(v, stages=tuple(replace(s, points=tuple(map(blurred, s.points))) for s in v.stages))
+            for v in model.variants
+        ))
         for model in request.models
-    )
+    )  # fmt: skip
     return replace(request, models=models)
 
 
@@ -220,16 +217,13 @@ def narrowed(request: PlanRequest, place: tuple[object, ...]) -> PlanRequest:
         )  # fmt: skip
         return replace(old, low_rps=None, high_rps=None) if here == place else old
 
-    return replace(
-        request,
-        models=tuple(
-            replace(m, variants=tuple(
-                replace(v, stages=tuple(
-                    replace(s, points=tuple(known(m, v, s, p) for p in s.points)) for s in v.stages
-                )) for v in m.variants
-            )) for m in request.models
-        ),
-    )  # fmt: skip
+    return replace(request, models=tuple(
+        replace(m, variants=tuple(
+            replace(v, stages=tuple(
+                replace(s, points=tuple(known(m, v, s, p) for p in s.points)) for s in v.stages
+            )) for v in m.variants
+        )) for m in request.models
+    ))  # fmt: skip
 
 
 @pytest.mark.slow

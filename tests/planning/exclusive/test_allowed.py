@@ -50,13 +50,10 @@ def forbidding(seed: int, kind: str, sharing: str) -> PlanRequest | None:
 
 def without(request: PlanRequest) -> PlanRequest:
     """The request as if the variants that are not allowed had never been in it."""
-    return replace(
-        request,
-        models=tuple(
-            replace(model, variants=tuple(item for item in model.variants if item.allowed))
-            for model in request.models
-        ),
-    )
+    return replace(request, models=tuple(
+        replace(model, variants=tuple(item for item in model.variants if item.allowed))
+        for model in request.models
+    ))  # fmt: skip
 
 
 def bare(outcome: PlanOutcome | None) -> PlanOutcome | None:

@@ -36,13 +36,10 @@ A100 = "A100-80GB"
 
 def hand(name: str, *slices: tuple[str, int, str | None]) -> ManualGpu:
     """A GPU by its id, and (profile, start, model or None) of each slice."""
-    return ManualGpu(
-        name,
-        tuple(
-            ManualSlice(profile, start, () if model is None else (ManualTenant(model),))
-            for profile, start, model in slices
-        ),
-    )
+    return ManualGpu(name, tuple(
+        ManualSlice(profile, start, () if model is None else (ManualTenant(model),))
+        for profile, start, model in slices
+    ))  # fmt: skip
 
 
 @repeated("kind", ["leximin", "min_gpus", "weighted_sum"], kept=2)
@@ -119,16 +116,13 @@ def test_shares_left_open_are_equal_and_slow_a_model_down():
 
 def cut_model(rng: random.Random) -> PlanModel:
     stages = tuple(
-        Stage(
-            name,
-            tuple(
-                Point(A30, profile, batch, float(rng.randint(1, 60)), float(rng.randint(1, 30)))
-                for profile in ("1g.6gb", "2g.12gb")
-                for batch in (1, 2, 3)
-            ),
-        )
+        Stage(name, tuple(
+            Point(A30, profile, batch, float(rng.randint(1, 60)), float(rng.randint(1, 30)))
+            for profile in ("1g.6gb", "2g.12gb")
+            for batch in (1, 2, 3)
+        ))
         for name in ("first", "second")
-    )
+    )  # fmt: skip
     limit = float(rng.randint(15, 50))
     return PlanModel("m", (Variant("cut", stages, (0.0,)),), max_latency_ms=limit)
 

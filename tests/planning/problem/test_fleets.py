@@ -68,13 +68,11 @@ def mixed(seed: int, survives: int) -> PlanRequest:
                 [[Variant("cut", stages, (0.0,))], [*variants, Variant("cut", stages, (0.0,))]]
             )
         least = rng.choice([0.3, 0.8, 1.2, 2.0, 3.0]) * base
-        models.append(
-            PlanModel(
-                f"m{index}", tuple(variants), weight=rng.choice([1.0, 2.0]), demand_rps=10.0,
-                min_throughput_rps=least if rng.random() < (0.8 if survives else 0.3) else None,
-                max_latency_ms=rng.choice([None, None, 12.0, 30.0]), cap_at_demand=rng.random() < 0.2,
-            )
-        )  # fmt: skip
+        models.append(PlanModel(
+            f"m{index}", tuple(variants), weight=rng.choice([1.0, 2.0]), demand_rps=10.0,
+            min_throughput_rps=least if rng.random() < (0.8 if survives else 0.3) else None,
+            max_latency_ms=rng.choice([None, None, 12.0, 30.0]), cap_at_demand=rng.random() < 0.2,
+        ))  # fmt: skip
     pairs = ()
     if len(models) == 2 and rng.random() < 0.2:
         pairs = (Colocation(("m0", "m1"), rng.choice(["hard", "soft"]), 1e6),)  # type: ignore[arg-type]
@@ -164,12 +162,10 @@ def shared(seed: int, entries: Sequence[FleetEntry] = ENTRIES[1:4], survives: in
                 "cut", (Stage("a", points(rng, 2 * base)), Stage("b", points(rng, 2 * base))), (0.0,)
             )
         least = rng.choice([None, 0.3 * base, 0.8 * base, 1.5 * base])
-        models.append(
-            PlanModel(
-                f"m{index}", (variant,), demand_rps=10.0, min_throughput_rps=least,
-                max_latency_ms=rng.choice([None, None, 30.0, 60.0]),
-            )
-        )  # fmt: skip
+        models.append(PlanModel(
+            f"m{index}", (variant,), demand_rps=10.0, min_throughput_rps=least,
+            max_latency_ms=rng.choice([None, None, 30.0, 60.0]),
+        ))  # fmt: skip
     return PlanRequest(
         fleet, tuple(models), objective=Objective("leximin", survives=survives), sharing="fractional",
         solver=SolverOptions(30.0),

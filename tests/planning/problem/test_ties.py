@@ -44,13 +44,10 @@ BLOCK = 15
 def staged(name: str, *variants: tuple[str, tuple[str, ...]]) -> PlanModel:
     """A model with variants of these stages, each with a point on every slice of an A30."""
     point = Point(A30, "1g.6gb", 1, 10.0, 10.0, memory_gib=1.0)
-    return PlanModel(
-        name,
-        tuple(
-            Variant(of, tuple(Stage(part, (point,)) for part in parts), (7.0,) * (len(parts) - 1))
-            for of, parts in variants
-        ),
-    )
+    return PlanModel(name, tuple(
+        Variant(of, tuple(Stage(part, (point,)) for part in parts), (7.0,) * (len(parts) - 1))
+        for of, parts in variants
+    ))  # fmt: skip
 
 
 BERT = staged("bert", ("whole", ("whole",)), ("cut1", ("cut1.1of2", "cut1.2of2")), ("cut2", ("a", "b", "c")))

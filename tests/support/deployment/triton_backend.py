@@ -113,14 +113,12 @@ class Repository:
         model = space["TritonPythonModel"]()
         told = json_format.MessageToJson(config, preserving_proto_field_name=True)
         kind = model_config_pb2.ModelInstanceGroup.Kind.Name(config.instance_group[0].kind)
-        model.initialize(
-            {
-                "model_config": told,
-                "model_name": path.name,
-                "model_instance_kind": kind.removeprefix("KIND_"),
-                "model_instance_device_id": "0",
-            }
-        )
+        model.initialize({
+            "model_config": told,
+            "model_name": path.name,
+            "model_instance_kind": kind.removeprefix("KIND_"),
+            "model_instance_device_id": "0",
+        })  # fmt: skip
         return model
 
     def batch(self, name: str, requests: Sequence[Values]) -> list[InferenceResponse]:

@@ -58,12 +58,10 @@ def routed_shares(seed: int, kind: str) -> PlanRequest:
         rates = {name: round(base * size ** rng.choice([0.5, 1.0, 1.2]), 1) for name, size in SIZES.items()}
         found = tuple(Point(A30, name, 1, rate, 10.0, memory_gib=0.0) for name, rate in rates.items())
         found += (Point(T4, WHOLE_GPU, 1, round(base * rng.uniform(1.0, 3.0), 1), 10.0, memory_gib=0.0),)
-        models.append(
-            PlanModel(
-                f"m{i}", (Variant("whole", (Stage("whole", found),)),),
-                demand_rps=rng.choice([5.0, 10.0, 25.0, 60.0]), cap_at_demand=rng.random() < 0.2,
-            )
-        )  # fmt: skip
+        models.append(PlanModel(
+            f"m{i}", (Variant("whole", (Stage("whole", found),)),),
+            demand_rps=rng.choice([5.0, 10.0, 25.0, 60.0]), cap_at_demand=rng.random() < 0.2,
+        ))  # fmt: skip
     two = FleetEntry(T4) if rng.random() < 0.5 else FleetEntry(A30, layouts=LAYOUTS[3:])
     return PlanRequest(
         (FleetEntry(A30, layouts=(LAYOUTS[1], LAYOUTS[3])), two),

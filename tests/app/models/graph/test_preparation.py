@@ -192,17 +192,14 @@ def test_what_became_of_each_node_is_told_in_its_details():
     assert {describe_preparation(bare, node.id) for node in bare.prepared.graph.nodes if node.id != "y"} == {
         "kept"
     }
-    view_of_mask = replace(
-        masked(HOSTILE),
-        nodes=tuple(
-            replace(node, inputs=("query0", "wide")) if node.id == "soft0" else node
-            for node in (
-                *masked(HOSTILE).nodes[:4],
-                GraphNode("wide", "op", target="aten.expand.default", inputs=(HOSTILE,), output_bytes=16),
-                *masked(HOSTILE).nodes[4:],
-            )
-        ),
-    )
+    view_of_mask = replace(masked(HOSTILE), nodes=tuple(
+        replace(node, inputs=("query0", "wide")) if node.id == "soft0" else node
+        for node in (
+            *masked(HOSTILE).nodes[:4],
+            GraphNode("wide", "op", target="aten.expand.default", inputs=(HOSTILE,), output_bytes=16),
+            *masked(HOSTILE).nodes[4:],
+        )
+    ))  # fmt: skip
     text = describe_preparation(analysed(view_of_mask), "wide")
     assert text == "alias: joined its producer &lt;b&gt;a, shipped beside every cut"
 
