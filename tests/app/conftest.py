@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,19 +27,19 @@ def _packages_looked_through_once() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _home(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("TORCHSPLIT_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("TORCHSPLIT_EXECUTION", "allowed")
     st.cache_resource.clear()
 
 
 @pytest.fixture
-def store(_home: None) -> Store:
+def store(_home) -> Store:
     return Store()
 
 
 @pytest.fixture
-def workspace(store: Store) -> Workspace:
+def workspace(store) -> Workspace:
     return store.create("review")
 
 
@@ -51,7 +50,7 @@ def page() -> Callable[..., AppTest]:
 
 
 @pytest.fixture
-def filled(workspace: Workspace) -> Workspace:
+def filled(workspace) -> Workspace:
     """A workspace in which every step has a result."""
     workspace.put("graph", SOURCE, graph())
     workspace.put("profile", SOURCE, profile())
@@ -62,7 +61,7 @@ def filled(workspace: Workspace) -> Workspace:
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+def started(monkeypatch) -> list[tuple[str, Any]]:
     """The jobs that a page starts, each by its name and parameters; none of them runs."""
     found = []
 
@@ -76,7 +75,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
 
 
 @pytest.fixture
-def native_sliders(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+def native_sliders(rows, monkeypatch) -> None:
     """The sliders of the inputs, and the weight of the first model, as the library's own, so that a test can move them
     without a browser."""
     rows.native = True
@@ -92,7 +91,7 @@ def native_sliders(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def rows(monkeypatch: pytest.MonkeyPatch) -> Rows:
+def rows(monkeypatch) -> Rows:
     """The rows of fields of the Plan page, without the browser's component."""
     found = Rows()
     for table in (fleet, objective, models, pairs):
@@ -101,7 +100,7 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> Rows:
 
 
 @pytest.fixture
-def mounted(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def mounted(monkeypatch) -> list[dict[str, Any]]:
     """What the page hands to the explorer in each run, with the callbacks."""
     found = []
 
@@ -114,7 +113,7 @@ def mounted(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def files(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def files(monkeypatch) -> dict[str, Any]:
     """What each download button would give, by the file's name."""
     found = {}
 
@@ -127,9 +126,7 @@ def files(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 @pytest.fixture
-def called_back(
-    mounted: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., dict[str, Any]]:
+def called_back(mounted, monkeypatch) -> Callable[..., dict[str, Any]]:
     """The component calls back in one run of a page; what the next run draws."""
 
     def call(opened, callback, **state):

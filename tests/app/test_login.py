@@ -3,7 +3,6 @@
 import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,7 +34,7 @@ Visit = Callable[..., AppTest]
 
 
 @pytest.fixture(autouse=True)
-def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def fresh(tmp_path, monkeypatch) -> None:
     """A home without secrets, in a process that has not asked for a login."""
     monkeypatch.setenv("HOME", str(tmp_path / "person"))
     monkeypatch.setattr(st, "secrets", Secrets())

@@ -2,7 +2,6 @@
 
 import shutil
 import sqlite3
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,7 @@ OLD = ROOT / "tests" / "workspace" / "store_version_4"
 
 
 @pytest.fixture
-def old(tmp_path: Path) -> Workspace:
+def old(tmp_path) -> Workspace:
     home = shutil.copytree(OLD, tmp_path / "home")
     database = sqlite3.connect(home / "workspaces.sqlite")
     database.executescript((home / "workspaces.sql").read_text())

@@ -93,7 +93,7 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def private(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def private(tmp_path_factory) -> Iterator[Server]:
     """On the default address, without a name."""
     server = Server(tmp_path_factory.mktemp("private"), [])
     yield server
@@ -101,7 +101,7 @@ def private(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def proxied(tmp_path_factory) -> Iterator[Server]:
     """On the default address, behind a proxy of this name."""
     server = Server(tmp_path_factory.mktemp("proxied"), ["--host", NAMED.upper()])
     yield server
@@ -109,7 +109,7 @@ def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def shared(tmp_path_factory) -> Iterator[Server]:
     """On every address, without a name."""
     server = Server(tmp_path_factory.mktemp("shared"), ["--address", "0.0.0.0"])
     yield server

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -32,7 +31,7 @@ def model(name: str, speed: float) -> PlanModel:
 
 
 @pytest.fixture(scope="module")
-def solved(address: str, home: Path) -> Workspace:
+def solved(address, home) -> Workspace:
     """A workspace with two planned scenarios: two models on one GPU and on two."""
     request = PlanRequest((FleetEntry("A100-80GB"),), (model("bert", 30.0), model("ocr", 50.0)))
     workspace = begun(home, "review")
@@ -45,7 +44,7 @@ def solved(address: str, home: Path) -> Workspace:
 
 
 @pytest.fixture
-def planned(solved: Workspace) -> Workspace:
+def planned(solved) -> Workspace:
     """A copy of it for one test."""
     return solved.store.copy(solved.id, solved.store.free_name("copy"))
 

@@ -81,7 +81,7 @@ def test_a_run_whose_rank_is_killed_is_seen_to_recover(session, address, home):
 
 
 @pytest.fixture(scope="module")
-def runs(home: Path) -> str:
+def runs(home) -> str:
     """The id of a workspace with two runs, one that ended and one that broke off."""
     made = Store(home).create("runs")
     left_folder(made.runs / "diamond-1")

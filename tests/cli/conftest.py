@@ -8,7 +8,7 @@ from torchsplit_core.cli.command import main
 
 
 @pytest.fixture
-def stderr_of(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def stderr_of(capsys) -> Callable[..., str]:
     """Run a command, which ends with this code: by itself that of bad input."""
 
     def run(*words, code=2):

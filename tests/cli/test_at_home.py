@@ -96,7 +96,7 @@ class TestDefaults:
     COMMAND = ["request", str(PROFILE), "-o", "r.json"]
 
     @pytest.fixture(autouse=True)
-    def _here(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def _here(self, tmp_path, monkeypatch) -> None:
         monkeypatch.chdir(tmp_path)
         for name in ("TORCHSPLIT_GPUS", "TORCHSPLIT_TIME_LIMIT", "TORCHSPLIT_CONFIG"):
             monkeypatch.delenv(name, raising=False)

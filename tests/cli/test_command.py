@@ -36,7 +36,7 @@ def here(*arguments: str, cwd: Path) -> int:
 
 
 @pytest.fixture(scope="module")
-def walked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def walked(tmp_path_factory) -> Path:
     """Small BERT through trace, profile, partition, request, plan and deploy, beside a diamond that is profiled."""
     folder = tmp_path_factory.mktemp("walk")
     done = run("trace", "sample:bert", "-o", "bert.graph.json", cwd=folder)

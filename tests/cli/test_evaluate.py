@@ -14,7 +14,7 @@ SETTINGS = EvaluationSettings(quick=True, requests_per_model=200, replications=2
 
 
 @pytest.fixture(autouse=True)
-def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small(monkeypatch) -> None:
     keys = tuple(
         CaseKey("S1", "stock", "exclusive", "off", "equal", rule) for rule in ("whole_gpu", "uniform")
     )

@@ -19,13 +19,13 @@ LINK = 1e-5
 
 
 @pytest.fixture(autouse=True)
-def _traced_once(profiled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _traced_once(profiled, monkeypatch) -> None:
     """The command's own trace is not the subject here, and a child of its own each time costs seconds."""
     monkeypatch.setattr(steps, "trace", lambda *_, **__: read_file(profiled / "g.json")[1])
 
 
 @pytest.fixture(scope="module")
-def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def profiled(tmp_path_factory) -> Path:
     """A profile of the small diamond in which every operation takes the same time."""
     graph = traced_here(SOURCE)
     rows = tuple(

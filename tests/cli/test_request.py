@@ -30,7 +30,7 @@ def profile(name: str, rps: float = 100.0) -> Profile:
 
 
 @pytest.fixture
-def paths(tmp_path: Path) -> list[str]:
+def paths(tmp_path) -> list[str]:
     found = []
     for name in ("bert", "ocr", "a+b"):
         write_file(profile(name), tmp_path / f"{name}.json")
@@ -142,7 +142,7 @@ def test_names_that_read_in_two_ways_are_refused(paths, tmp_path):
 
 
 @pytest.fixture
-def two_lengths(tmp_path: Path) -> str:
+def two_lengths(tmp_path) -> str:
     """A profile whose first rows are of 512 tokens."""
     (row,) = profile("bert").rows
     rows = (

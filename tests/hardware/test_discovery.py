@@ -11,7 +11,7 @@ from torchsplit_core.hardware.replay import ReplayNvml
 
 
 @pytest.fixture(autouse=True)
-def no_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_replay(monkeypatch) -> None:
     monkeypatch.delenv("TORCHSPLIT_NVML_REPLAY", raising=False)
 
 

@@ -27,7 +27,7 @@ LISTINGS = sorted(path.name for path in DATA.glob("*.json"))
 
 
 @pytest.fixture(autouse=True)
-def no_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_replay(monkeypatch) -> None:
     monkeypatch.delenv(REPLAY_VARIABLE, raising=False)
 
 

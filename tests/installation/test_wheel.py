@@ -39,12 +39,12 @@ print(job.title, job.state, job.fault)
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(tmp_path_factory) -> Path:
     return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
-def made(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Installed]:
+def made(wheel, tmp_path_factory) -> Callable[..., Installed]:
     """Environments with these extras."""
 
     def make(*extras):
@@ -54,17 +54,17 @@ def made(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[...,
 
 
 @pytest.fixture(scope="module")
-def plain(made: Callable[..., Installed]) -> Installed:
+def plain(made) -> Installed:
     return made()
 
 
 @pytest.fixture(scope="module")
-def with_app(made: Callable[..., Installed]) -> Installed:
+def with_app(made) -> Installed:
     return made("app")
 
 
 @pytest.fixture
-def server(with_app: Installed) -> Iterator[str]:
+def server(with_app) -> Iterator[str]:
     """The address of the dashboard of an installation."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

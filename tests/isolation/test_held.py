@@ -80,7 +80,7 @@ def test_in_a_tree_of_its_own_only_what_was_bound_has_a_name(monkeypatch, tmp_pa
 
 
 @pytest.fixture
-def servers(tmp_path: Path) -> Iterator[dict[str, Any]]:
+def servers(tmp_path) -> Iterator[dict[str, Any]]:
     """Servers of the test's own that say hello; their addresses."""
     name = uuid.uuid4().hex
     with ExitStack() as stack:

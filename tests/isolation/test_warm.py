@@ -18,7 +18,7 @@ TARGETS = "tests.support.isolation.targets"
 
 
 @pytest.fixture
-def warm(monkeypatch: pytest.MonkeyPatch) -> Switch:
+def warm(monkeypatch) -> Switch:
     """Switches between children of both kinds."""
 
     def switch(on):

@@ -37,7 +37,7 @@ def profile_of(graph: Any, source: str) -> Profile:
 
 
 @pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, torch.nn.Module]:
+def bert(tmp_path_factory) -> tuple[Path, Any, torch.nn.Module]:
     """Three parts of BERT as the command writes them."""
     folder = tmp_path_factory.mktemp("bert")
     client, model, program = sample_program("bert")

@@ -30,14 +30,14 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def file(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("models") / "models.py"
     path.write_text(MODELS)
     return path
 
 
 @pytest.fixture
-def doubling(file: Path) -> Iterator[Running]:
+def doubling(file) -> Iterator[Running]:
     plan = cpu_plan([Placed("double")], {"double": f"{file}:Client"}, max_wait_ms={"double": 20.0})
     with running(plan, ServeSettings(trust=True, queue_limit=50, deadline_s=20)) as server:
         yield server

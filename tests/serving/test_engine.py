@@ -22,7 +22,7 @@ ONE = serving_plan(worker_spec())
 
 
 @pytest.fixture
-def workers(monkeypatch: pytest.MonkeyPatch) -> FakeWorkers:
+def workers(monkeypatch) -> FakeWorkers:
     fakes = FakeWorkers()
     monkeypatch.setattr(stage_workers, "WorkerProcess", fakes)
     monkeypatch.setattr(worker_pool, "LONGEST_BACKOFF_S", 0.001)

@@ -58,7 +58,7 @@ def test_no_cost_is_below_nothing():
 
 
 @pytest.fixture
-def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def measured(monkeypatch) -> list[str]:
     """How often it was measured; each time the same."""
     told = []
 

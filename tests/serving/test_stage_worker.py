@@ -26,7 +26,7 @@ SOURCE = "sample:diamond"
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(tmp_path_factory) -> Path:
     """The smallest sample, whose input is (rows, 16), as one stage."""
     folder = tmp_path_factory.mktemp("whole")
     client, _, program = sample_program("diamond")

@@ -16,7 +16,7 @@ from torchsplit_core.values import InputFault, ignore_progress
 
 
 @pytest.fixture
-def workers(monkeypatch: pytest.MonkeyPatch) -> FakeWorkers:
+def workers(monkeypatch) -> FakeWorkers:
     fakes = FakeWorkers()
     monkeypatch.setattr(stage_workers, "WorkerProcess", fakes)
     monkeypatch.setattr(worker_pool, "MONITOR_INTERVAL_S", 0.001)

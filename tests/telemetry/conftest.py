@@ -9,7 +9,7 @@ from torchsplit_core.telemetry import settings
 
 
 @pytest.fixture(autouse=True)
-def telemetry_off(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def telemetry_off(monkeypatch) -> Iterator[None]:
     for name in (settings.MODE, settings.FOLDER, settings.ENDPOINT, settings.TRACES_ENDPOINT):
         monkeypatch.delenv(name, raising=False)
     yield

@@ -28,7 +28,7 @@ MEASURE = "tests.support.telemetry.targets:measure"
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv(MODE, "file")
     assert telemetry.configure("test", folder=tmp_path / "spans")
     return tmp_path / "spans"

@@ -40,14 +40,14 @@ def python_file(folder: Path, body: str) -> str:
 
 
 @pytest.fixture(autouse=True)
-def forget_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+def forget_modules(monkeypatch) -> None:
     """A model's file leaves its folder and its module behind in the process that executes it."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "model_file_mine", raising=False)
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(tmp_path_factory) -> Path:
     client = sample_models.load("diamond")
     path = tmp_path_factory.mktemp("saved") / "diamond.pt2"
     torch.export.save(export_program(client.get_model(), client.get_example_inputs(2), {}), path)

@@ -81,7 +81,7 @@ for path in sys.argv[1:]:
 
 
 @pytest.fixture(scope="module")
-def live(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path]]:
+def live(saved, tmp_path_factory) -> dict[str, tuple[Path, Path]]:
     """Route → an armed file and its marker, once torch.export.load in a process of its own made each marker."""
     folder = tmp_path_factory.mktemp("armed")
     files = {}

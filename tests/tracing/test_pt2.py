@@ -32,7 +32,7 @@ class Both(NamedTuple):
 
 
 @pytest.fixture(scope="module", params=SAMPLES)
-def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Both:
+def both(request, tmp_path_factory) -> Both:
     client = sample_models.load(request.param)
     program = export_program(client.get_model(), client.get_example_inputs(2), {})
     path = tmp_path_factory.mktemp("pt2") / f"{request.param}.pt2"
@@ -90,7 +90,7 @@ def test_the_command_line_goes_from_an_untrusted_pt2_to_a_plan(both, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def diamond(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def diamond(tmp_path_factory) -> Path:
     client = sample_models.load("diamond")
     path = tmp_path_factory.mktemp("pt2") / "diamond.pt2"
     torch.export.save(export_program(client.get_model(), client.get_example_inputs(2), {}), path)

@@ -37,7 +37,7 @@ def run(*words: str | Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def profiles(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def profiles(tmp_path_factory) -> Path:
     """A profile of each model on a core, and the cut of one."""
     folder = tmp_path_factory.mktemp("profiles")
     for name, row in PROFILED.items():
@@ -54,7 +54,7 @@ def profiles(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def deployments(profiles: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+def deployments(profiles, tmp_path_factory) -> Callable[[int], Path]:
     """By how many they are: the first models, planned on two cores of a host and deployed in every format."""
 
     @functools.cache

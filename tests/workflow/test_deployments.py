@@ -59,7 +59,7 @@ def asked(source: str | None = SOURCE) -> PlanRequest:
 
 
 @pytest.fixture(scope="module")
-def deployed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, PlanRequest, PlanOutcome]:
+def deployed(tmp_path_factory) -> tuple[Path, PlanRequest, PlanOutcome]:
     request = asked()
     outcome = plan(request)
     target = tmp_path_factory.mktemp("deployed")
@@ -278,7 +278,7 @@ def ready(port: int) -> bool:
 
 
 @pytest.fixture
-def local_ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def local_ray(monkeypatch) -> Iterator[Any]:
     """Ray on this machine, for one test; nothing of it stays."""
     import ray
     from ray import serve

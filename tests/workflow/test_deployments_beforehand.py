@@ -17,7 +17,7 @@ class Begun(Exception):
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def _nothing_is_written(monkeypatch) -> None:
     def begin(*_, **__):
         raise Begun
 

@@ -1,7 +1,6 @@
 """A profile of several sequence lengths: a run for each, told apart wherever points are."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -47,7 +46,7 @@ FULL = ProfileFailure("whole", "A30-24GB", "2g.12gb", 8, 1, "out_of_memory", "",
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> str:
+def source(tmp_path) -> str:
     (tmp_path / "model.py").write_text(MODEL)
     return str(tmp_path / "model.py")
 

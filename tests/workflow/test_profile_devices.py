@@ -62,7 +62,7 @@ def stand_in(calls: list[Device], rate: Callable[[Device], float] = lambda devic
 
 
 @pytest.fixture
-def replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+def replayed(tmp_path, monkeypatch) -> Callable[[str], Path]:
     """A function that makes this host the one of a listing; the listing's own copy, which changes are made in."""
 
     def replay(name):

@@ -78,7 +78,7 @@ def without_isolation() -> Iterator[None]:
 
 
 @pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+def workspace(tmp_path, monkeypatch) -> Workspace:
     monkeypatch.setenv("TORCHSPLIT_EXECUTION", "allowed")
     made = Store(tmp_path / "store").create("w")
     made.put_bytes("upload", "slow.py", slow_model(tmp_path).encode())
@@ -86,7 +86,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
 
 
 @pytest.fixture
-def hold(tmp_path: Path) -> Path:
+def hold(tmp_path) -> Path:
     """While it exists a measurement stands at its third batch size."""
     file = tmp_path / "hold"
     file.touch()
@@ -235,7 +235,7 @@ def test_two_jobs_for_one_profile_measure_every_point_once(workspace, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def measured_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def measured_store(tmp_path_factory) -> Path:
     """A store whose one workspace has the model measured at batch 1."""
     folder = tmp_path_factory.mktemp("measured")
     made = Store(folder / "store").create("w")
@@ -245,7 +245,7 @@ def measured_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def measured(measured_store: Path, tmp_path: Path) -> Workspace:
+def measured(measured_store, tmp_path) -> Workspace:
     """That workspace in a store of the test's own."""
     store = Store(shutil.copytree(measured_store, tmp_path / "measured"))
     return store.open(store.workspaces()[0].id)

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ from torchsplit_core.workspace.store import Store, Workspace
 
 
 @pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+def workspace(tmp_path, monkeypatch) -> Workspace:
     own_jobs(monkeypatch, hold)
     monkeypatch.setenv("TORCHSPLIT_JOBS", "1")
     return Store(tmp_path / "home").create("w")

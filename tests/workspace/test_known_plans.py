@@ -2,7 +2,6 @@
 
 import random
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -37,7 +36,7 @@ NOTHING = PlanStatistics(0.0, 0.0, 0.0, "none")
 
 
 @pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
+def workspace(tmp_path) -> Workspace:
     return Store(tmp_path).create("w")
 
 

@@ -24,7 +24,7 @@ from torchsplit_core.workspace.store import Store, Workspace
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path) -> Store:
     return Store(tmp_path / "home")
 
 

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +19,7 @@ EXAMPLE = ROOT / "examples" / "placement_request.json"
 
 
 @pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
+def workspace(tmp_path) -> Workspace:
     made = Store(tmp_path).create("w")
     for name in ("a", "b"):
         made.put("plan_request", name, request())

@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import pytest
 
@@ -21,14 +20,14 @@ MIB = 2**20
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+def store(tmp_path, monkeypatch) -> Store:
     """Of workspaces of 3 MiB."""
     monkeypatch.setenv(QUOTA_VARIABLE, str(3 / 1024))
     return Store(tmp_path / "home")
 
 
 @pytest.fixture
-def full(store: Store) -> Workspace:
+def full(store) -> Workspace:
     workspace = store.create("w")
     workspace.put_bytes("upload", "a", b"a" * 2 * MIB)
     return workspace

@@ -5,7 +5,6 @@ import json
 import multiprocessing
 import sqlite3
 import zipfile
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +16,7 @@ from torchsplit_core.workspace.store import MOST_DELETED, Store, Workspace
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path) -> Store:
     return Store(tmp_path / "home")
 
 

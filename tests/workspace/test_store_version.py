@@ -48,7 +48,7 @@ def left_running() -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.fixture
-def home(tmp_path: Path, left_running: subprocess.Popen[bytes]) -> Path:
+def home(tmp_path, left_running) -> Path:
     found = shutil.copytree(OLD, tmp_path / "home")
     database = sqlite3.connect(found / "workspaces.sqlite")
     database.executescript((found / "workspaces.sql").read_text())
@@ -63,7 +63,7 @@ def home(tmp_path: Path, left_running: subprocess.Popen[bytes]) -> Path:
 
 
 @pytest.fixture
-def old(home: Path) -> Workspace:
+def old(home) -> Workspace:
     store = Store(home)
     return store.open(store.workspaces()[0].id)
 

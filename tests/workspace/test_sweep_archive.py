@@ -5,7 +5,6 @@ import json
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,7 +40,7 @@ def request(count: int = 1) -> PlanRequest:
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, StoredSweep]:
+def exported(tmp_path_factory) -> tuple[bytes, StoredSweep]:
     """An archive with two scenarios, one of them swept, and its sweep."""
     made = Store(tmp_path_factory.mktemp("home")).create("w")
     made.put("plan_request", "other", request(2))
@@ -53,12 +52,12 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, StoredSwe
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path) -> Store:
     return Store(tmp_path / "home")
 
 
 @pytest.fixture
-def swept(store: Store, exported: tuple[bytes, StoredSweep]) -> Workspace:
+def swept(store, exported) -> Workspace:
     return import_workspace(store, exported[0])
 
 

@@ -2,7 +2,6 @@
 
 import sqlite3
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -27,7 +26,7 @@ from torchsplit_core.workspace.versions import MOST_VERSIONS, VersionStore
 
 
 @pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
+def workspace(tmp_path) -> Workspace:
     return Store(tmp_path / "home").create("review")
 
 

@@ -18,7 +18,7 @@ OPENED = frozenset({LAYERS, f"{LAYERS}.1", f"{LAYERS}.1.attention"})
 
 
 @pytest.fixture
-def model(workspace: Workspace) -> GraphModel:
+def model(workspace) -> GraphModel:
     stored(workspace, encoder(4), timed(encoder(4)))
     return open_model(workspace, NAME)
 

@@ -19,7 +19,7 @@ CLOSED = ExplorerState(frozenset())
 
 
 @pytest.fixture(autouse=True)
-def session(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def session(monkeypatch) -> dict[str, Any]:
     """A browser session of its own."""
     found = {}
     monkeypatch.setattr(st, "session_state", found)

@@ -3,7 +3,6 @@
 import hashlib
 import os
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,14 +40,14 @@ client = Net()
 
 
 @pytest.fixture
-def pt2(tmp_path: Path) -> bytes:
+def pt2(tmp_path) -> bytes:
     """Two blocks of linear, relu and add, as torch writes them."""
     write_pt2(tmp_path / "chain.pt2", 8)
     return (tmp_path / "chain.pt2").read_bytes()
 
 
 @pytest.fixture
-def started(started: list[tuple[str, Any]], monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+def started(started, monkeypatch) -> list[tuple[str, Any]]:
     """Each is said to be running."""
     monkeypatch.setattr(upload, "_state", lambda workspace, job: "running")
     return started
@@ -185,7 +184,7 @@ def test_a_file_without_a_client_says_so_before_it_is_traced_and_shows_one(page,
 
 
 @pytest.fixture
-def failing(monkeypatch: pytest.MonkeyPatch) -> None:
+def failing(monkeypatch) -> None:
     """Every job that is started has failed at once."""
 
     def start(own, title, name, parameters):

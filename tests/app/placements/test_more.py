@@ -33,14 +33,14 @@ from torchsplit_core.workspace.store import Workspace
 
 
 @pytest.fixture
-def two(workspace: Workspace) -> Workspace:
+def two(workspace) -> Workspace:
     """The tiny case with two pipelines at most, placed."""
     place_it(workspace, "tiny", replace(example(), max_replicas=2))
     return workspace
 
 
 @pytest.fixture
-def traced(workspace: Workspace) -> Workspace:
+def traced(workspace) -> Workspace:
     """Three GPUs of a decode, placed, with its curve."""
     place_it(workspace, "tiny", example())
     placement_frontier_job(workspace, RequestParameters("tiny"), ignore_progress)

@@ -25,7 +25,7 @@ HOSTILE = "<script>alert(1)</script> & \"'\u202e\u200b/gpu0"
 
 
 @pytest.fixture
-def placed(workspace: Workspace) -> Workspace:
+def placed(workspace) -> Workspace:
     """A workspace with the tiny case, placed."""
     place_it(workspace, "tiny", example())
     return workspace

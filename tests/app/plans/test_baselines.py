@@ -19,7 +19,7 @@ tab = partial(plan_page.tab, name="Baselines")
 
 
 @pytest.fixture
-def solved(workspace: Workspace) -> Workspace:
+def solved(workspace) -> Workspace:
     """Two models on two GPUs with points on whole GPUs too, really planned."""
     asked = request()
     whole = Point("A100-80GB", "7g.80gb", 8, 600.0, 40.0)

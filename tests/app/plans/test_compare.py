@@ -20,7 +20,7 @@ from torchsplit_core.workspace.store import Workspace
 
 
 @pytest.fixture
-def two(filled: Workspace) -> Workspace:
+def two(filled) -> Workspace:
     """The plan of "other" has the models on each other's slices, and bert half as fast."""
     base = plan()
     first, second = base.gpus[0].slices
@@ -51,7 +51,7 @@ def scenarios(opened: AppTest) -> Any:
 
 
 @pytest.fixture
-def four(two: Workspace) -> Workspace:
+def four(two) -> Workspace:
     """The third is not proven, the newest is not planned."""
     put_plan(two, request(), plan(status="feasible"), "third")
     two.put("plan_request", "wish", request())

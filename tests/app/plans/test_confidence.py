@@ -29,7 +29,7 @@ def uncertain() -> PlanRequest:
 
 
 @pytest.fixture
-def stored(workspace: Workspace) -> Workspace:
+def stored(workspace) -> Workspace:
     put_plan(workspace, uncertain(), solved(uncertain()))
     return workspace
 

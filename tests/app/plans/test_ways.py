@@ -41,7 +41,7 @@ def flags(asked: PlanRequest) -> list[bool]:
 
 
 @pytest.fixture
-def stored(workspace: Workspace) -> Workspace:
+def stored(workspace) -> Workspace:
     put_plan(workspace, with_a_cut(), plan(with_a_cut()))
     return workspace
 

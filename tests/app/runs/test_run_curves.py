@@ -1,7 +1,6 @@
 """Curves of a run: smoothed, on a log scale, along time, with what happened where it happened; time left and sizes."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +18,7 @@ from torchsplit_core.training.monitor import RunReader, RunView
 
 
 @pytest.fixture
-def view(tmp_path: Path) -> RunView:
+def view(tmp_path) -> RunView:
     """Six steps of 0.2 s with a loss of 2/step, a checkpoint at 4, a rank lost at 6, gone on with after 4."""
     return RunReader(left_folder(tmp_path / "run").path).view()
 

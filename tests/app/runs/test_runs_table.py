@@ -18,7 +18,7 @@ from torchsplit_core.workspace.store import Store, Workspace
 
 
 @pytest.fixture
-def three(workspace: Workspace) -> Workspace:
+def three(workspace) -> Workspace:
     """The oldest is finished, the second was interrupted, the newest has not begun."""
     kept(workspace, "diamond-1")
     kept(workspace, "llama-1", steps=4, wanted=9, source="sample:llama")

@@ -22,7 +22,7 @@ from torchsplit_core.workspace.sweeps import StoredPlan, StoredSweep, SweepStore
 
 
 @pytest.fixture
-def two(filled: Workspace) -> Workspace:
+def two(filled) -> Workspace:
     """A second scenario with a GPU more, chosen last."""
     larger = replace(request(), gpus=(FleetEntry("A100-80GB", count=2),))
     put_plan(filled, larger, plan(larger), "larger")

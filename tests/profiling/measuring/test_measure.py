@@ -161,7 +161,7 @@ def test_without_batch_sizes_those_of_the_client_are_measured(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def short(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, MeasuredModel, list[MeasuredPoint]]:
+def short(tmp_path_factory) -> tuple[Path, MeasuredModel, list[MeasuredPoint]]:
     """A model that fails at batch 3 and has no memory for 7, measured around both; its folder and its points."""
     folder = tmp_path_factory.mktemp("short")
     kept = []

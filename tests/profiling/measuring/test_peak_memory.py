@@ -75,7 +75,7 @@ def test_an_error_of_the_model_comes_through_and_the_next_run_is_measured():
 
 
 @pytest.fixture
-def one_cpu_like_another(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def one_cpu_like_another(monkeypatch) -> Iterator[None]:
     """Two threads, for fused attention has buffers for each, and the width of oneDNN's blocks here."""
     if "AVX512" in torch.backends.cpu.get_cpu_capability():
         monkeypatch.setattr(transients, "CHANNEL_BLOCK", 16)

@@ -25,7 +25,7 @@ LINK = 1e-3
 
 
 @pytest.fixture
-def cut(workspace: Workspace) -> Workspace:
+def cut(workspace) -> Workspace:
     """A workspace with a model of four blocks, cut into up to three stages."""
     stored(workspace, encoder(4), timed(encoder(4)))
     partition_job(workspace, PartitionParameters(NAME, 3, link_gb_per_s=LINK), ignore_progress)

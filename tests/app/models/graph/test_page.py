@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def full(workspace: Workspace) -> Workspace:
+def full(workspace) -> Workspace:
     stored(workspace, encoder(4), timed(encoder(4)))
     return workspace
 

@@ -67,14 +67,14 @@ def analysed(graph: TorchGraph, steps: tuple[StepName, ...] = ALL_STEPS) -> Anal
 
 
 @pytest.fixture
-def full(workspace: Workspace) -> Workspace:
+def full(workspace) -> Workspace:
     graph = masked()
     stored(workspace, graph, timed(graph))
     return workspace
 
 
 @pytest.fixture
-def panel(page: Open, full: Workspace) -> AppTest:
+def panel(page, full) -> AppTest:
     """The Graph page with the panel open."""
     opened = page("graph", full)
     assert not opened.toggle and "uses all" not in said(opened)

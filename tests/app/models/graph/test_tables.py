@@ -24,20 +24,19 @@ from torchsplit_core.values import (
     PlannedSlice,
     Tenant,
 )
-from torchsplit_core.workspace.store import Workspace
 
 BARE = encoder(4)
 
 
 @pytest.fixture(autouse=True)
-def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+def session(monkeypatch) -> Iterator[dict[str, Any]]:
     found = {}
     monkeypatch.setattr(st, "session_state", found)
     yield found
 
 
 @pytest.fixture
-def model(workspace: Workspace) -> GraphModel:
+def model(workspace) -> GraphModel:
     stored(workspace, BARE, timed(BARE))
     return open_model(workspace, NAME)
 

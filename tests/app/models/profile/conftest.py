@@ -11,7 +11,7 @@ from torchsplit_core.jobs.profile import ProfilePoint
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+def started(monkeypatch) -> list[tuple[str, Any]]:
     """Jobs that the page starts, written down instead of run."""
     found = []
 
@@ -25,7 +25,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
 
 
 @pytest.fixture
-def known(monkeypatch: pytest.MonkeyPatch) -> list[ProfilePoint]:
+def known(monkeypatch) -> list[ProfilePoint]:
     """What the store knows of every grid asked for."""
     found = []
     monkeypatch.setattr(grid, "profile_points", lambda workspace, parameters: tuple(found))

@@ -35,11 +35,10 @@ from torchsplit_core.values import (
     PoissonArrivals,
     TraceArrivals,
 )
-from torchsplit_core.workspace.store import Workspace
 
 
 @pytest.fixture(autouse=True)
-def _slider(monkeypatch: pytest.MonkeyPatch) -> None:
+def _slider(monkeypatch) -> None:
     """The library's own slider in place of the browser's, so that a test can move it."""
 
     def slider(label, texts, place, *, key, on_move):
@@ -55,7 +54,7 @@ def _slider(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def loaded(filled: Workspace) -> Callable[[], AppTest]:
+def loaded(filled) -> Callable[[], AppTest]:
     return lambda: plan_page.tab(open_page("plan", filled), "Under load")
 
 

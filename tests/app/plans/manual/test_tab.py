@@ -97,7 +97,7 @@ def shown(pictures: list[str]) -> list[str]:
 
 
 @pytest.fixture
-def pictures(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def pictures(monkeypatch) -> list[str]:
     """The markup of every picture the tab draws."""
     found = []
     monkeypatch.setattr(manual_tab, "picture", lambda markup, **_: found.append(markup))

@@ -63,7 +63,7 @@ def opened(workspace: Workspace) -> AppTest:
 
 
 @pytest.fixture
-def started(workspace: Workspace, started: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+def started(workspace, started) -> list[tuple[str, Any]]:
     put_plan(workspace, REQUEST, PLAN, "cores")
     return started
 

@@ -23,13 +23,13 @@ TWO = replace(request(), gpus=(FleetEntry("A100-80GB", count=2),))
 
 
 @pytest.fixture
-def solved(solved: Workspace) -> Workspace:
+def solved(solved) -> Workspace:
     VersionStore(solved, "review").save()
     return solved
 
 
 @pytest.fixture
-def maps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def maps(monkeypatch) -> list[str]:
     """The drawings of the map, newest last."""
     drawings = []
     monkeypatch.setattr(present, "picture", lambda drawn, **_: drawings.append(drawn))

@@ -82,7 +82,7 @@ def keep(
 
 
 @pytest.fixture
-def swept(filled: Workspace) -> Workspace:
+def swept(filled) -> Workspace:
     keep(filled, WHAT, outcomes(), request())
     return filled
 

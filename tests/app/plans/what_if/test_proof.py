@@ -43,7 +43,7 @@ class Jobs:
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> Jobs:
+def quick(monkeypatch) -> Jobs:
     """Plans behind a slider are not proven, and the proof is asked for at once."""
 
     def unproven(asked, *_):

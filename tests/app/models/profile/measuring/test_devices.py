@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -20,7 +19,7 @@ LISTINGS = ROOT / "tests" / "hardware" / "data"
 
 
 @pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def host(tmp_path, monkeypatch) -> Callable[[str], None]:
     """Replay a listing of real GPUs, in a copy."""
 
     def replay(name):
