@@ -132,9 +132,7 @@ def test_one_model_alone_also_with_a_plan_that_leaves_out_its_levels(workspace):
     assert "is beyond it" in error.value.replace("\\", "")
 
 
-def test_a_disk_that_is_full_while_a_draft_is_kept_loses_nothing(
-    workspace, page, native_sliders, monkeypatch, started
-):
+def test_a_full_disk_loses_nothing_of_a_draft(workspace, page, native_sliders, monkeypatch, started):
     put_plan(workspace, request(), workflow.plan(request()))
     plan_page = page("plan", workspace)
 

@@ -211,9 +211,7 @@ def test_trust_counts_for_nothing_where_execution_is_refused(workspace, monkeypa
 
 
 @pytest.mark.parametrize("server", ["allowed", "refused"])
-def test_work_that_executes_an_upload_is_resumed_only_where_that_is_allowed(
-    page, workspace, server, monkeypatch, started
-):
+def test_work_on_an_upload_is_resumed_only_where_allowed(page, workspace, server, monkeypatch, started):
     parameters = ProfileParameters(("m.pt2",), uploads={"m.pt2": UploadedFile("m.pt2", "0" * 64)})
     record = workspace.add_job("Profile m.pt2", PROFILE, to_stored(PROFILE, parameters))
     runner._write(workspace.store, record.id, {"state": "failed", "fault": "killed"})

@@ -33,9 +33,7 @@ def old(tmp_path) -> Workspace:
     ("place", 0, ()),
     ("workspace", 0, ()),
 ])  # fmt: skip
-def test_every_page_opens_with_the_failures_that_belong_there(
-    name, failed, started_again, old, page, started
-):
+def test_every_page_opens_with_failures_that_belong_there(name, failed, started_again, old, page, started):
     opened = page(name, old)
     told = [element.value.replace("\\", "") for element in opened.error]
     assert len([text for text in told if " failed. " in text]) == failed

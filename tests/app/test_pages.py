@@ -127,9 +127,7 @@ def test_the_overview_has_the_newest_placements_and_trainings(kind, word, page, 
     assert f"All 5 {word}s" in links
 
 
-def test_an_empty_workspace_is_kept_from_its_first_content_on_and_not_called_as_its_scenario(
-    page, store, started
-):
+def test_a_workspace_is_kept_from_its_first_content_on_and_not_called_as_its_scenario(page, store, started):
     opened = press(page("models"), "Plan the measured mix")
     (kept,) = store.workspaces()
     assert kept.name == "Workspace" and [one.name for one in workspace_list.list_workspaces(store)] == [
@@ -272,9 +270,7 @@ def test_profiles_without_a_request_offer_to_make_one(page, workspace, started):
     assert started == [(PLAN, RequestParameters("plan"))]
 
 
-def test_while_the_second_door_works_nobody_is_asked_to_plan_what_is_there_by_now(
-    page, workspace, monkeypatch
-):
+def test_while_the_second_door_works_nobody_is_asked_to_plan_what_is_there(page, workspace, monkeypatch):
     workspace.put("profile", SOURCE, profile())
     working = jobs.JobStatus("j", "Samples", QUICK_START, "running", 0.5, "", None, None, 1.0)
     monkeypatch.setattr(jobs, "running", lambda w, names=(), request=None: (working,))

@@ -238,9 +238,7 @@ def test_a_load_is_told_quickly_and_then_in_full(session, address, solved):
     expect(page).to_have_url(re.compile("tab=under-load"))
 
 
-def test_a_scenario_opened_by_its_link_is_the_one_that_is_deployed_also_after_a_reload(
-    session, address, planned
-):
+def test_a_scenario_opened_by_its_link_is_deployed_also_after_a_reload(session, address, planned):
     planned.set_setting("scenario", "two GPUs")  # the last one chosen from the list
     page = session()
     open_plan(page, address, planned)

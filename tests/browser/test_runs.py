@@ -91,9 +91,7 @@ def runs(home) -> str:
 
 
 @repeated("scheme", ["light", "dark"], kept=0)
-def test_axe_finds_nothing_of_ours_on_a_run_and_a_narrow_window_scrolls_down_only(
-    session, address, runs, scheme
-):
+def test_axe_finds_nothing_of_ours_on_a_run_and_nothing_scrolls_sideways(session, address, runs, scheme):
     """Every other page in that scheme, those between them in the other."""
     page = session()
     found = []

@@ -72,9 +72,7 @@ def test_without_a_folder_it_says_what_is_missing(capsys):
     )
 
 
-def test_it_says_beforehand_what_its_searches_take_and_searches_as_long_as_it_is_told(
-    tmp_path, capsys, stderr_of, monkeypatch
-):
+def test_it_says_beforehand_what_its_searches_take_and_holds_to_it(tmp_path, capsys, stderr_of, monkeypatch):
     rule = CaseKey("S1", "stock", "exclusive", "off", "equal", "first_fit")
     keys = (
         rule,

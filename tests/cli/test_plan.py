@@ -54,9 +54,7 @@ def test_a_plan_runs_what_is_allowed_and_deploys(allowed, variant, tmp_path):
     assert main(["deploy", planned, "-o", str(tmp_path / "out")]) == 0
 
 
-def test_models_without_a_source_are_deployed_as_images_and_what_is_left_out_is_named(
-    tmp_path, capsys, stderr_of
-):
+def test_models_without_a_source_deploy_as_images_and_what_is_left_out_is_named(tmp_path, capsys, stderr_of):
     given = [
         str(EXAMPLES / "plan.json"), "--request", str(EXAMPLES / "plan_request.json"), "-o", str(tmp_path),
     ]  # fmt: skip

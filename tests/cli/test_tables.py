@@ -232,9 +232,7 @@ def test_estimate_to_other_types_has_the_tables_columns_and_imports_beside_it(tm
     assert len(profile.rows) == 4 + len(rows)
 
 
-def test_a_request_for_a_fleet_without_figures_is_refused_and_mended_by_the_named_command(
-    tmp_path, capsys, monkeypatch
-):
+def test_a_request_for_a_fleet_without_figures_is_mended_by_the_named_command(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     asked = json.loads((ROOT / "examples" / "mixes" / "s1_fair_2gpus.json").read_text())
     asked["gpus"] = [{"type": "H100-SXM5-80GB", "count": 1}]

@@ -78,9 +78,7 @@ def test_a_dropped_pt2_is_stored_read_and_shown_without_a_button(page, workspace
     assert not opened.error
 
 
-def test_a_file_lying_there_is_taken_once_and_shown_when_its_job_ends(
-    page, workspace, pt2, started, monkeypatch
-):
+def test_a_file_there_is_taken_once_and_shown_when_its_job_ends(page, workspace, pt2, started, monkeypatch):
     opened = drop(page("models", workspace), "chain.pt2", pt2)
     opened.run()
     opened.run()
@@ -91,9 +89,7 @@ def test_a_file_lying_there_is_taken_once_and_shown_when_its_job_ends(
     assert opened.session_state[f"model of {workspace.id}"] == "chain.pt2"
 
 
-def test_a_file_that_takes_long_to_read_has_its_progress_shown_and_leads_on_at_its_end(
-    page, workspace, pt2, monkeypatch
-):
+def test_a_file_that_takes_long_shows_progress_and_leads_on_at_its_end(page, workspace, pt2, monkeypatch):
     def start(own, title, name, parameters):
         record = own.add_job(title, name, to_stored(name, parameters))
         process = {"pid": os.getpid(), "born": runner._start_ticks(os.getpid())}
@@ -197,9 +193,7 @@ def failing(monkeypatch) -> None:
 
 @pytest.mark.usefixtures("failing")
 @pytest.mark.parametrize("name", ["overview", "models"])
-def test_a_failure_is_told_where_it_was_started_and_the_form_keeps_the_file(
-    name, page, workspace, monkeypatch
-):
+def test_a_failure_is_told_where_it_began_and_the_form_keeps_the_file(name, page, workspace, monkeypatch):
     opened = drop(page(name, workspace), "net.py", CLIENT)
     trust_box(opened).check().run()
     for _ in range(2):  # the second attempt does not bring the first one's failure back

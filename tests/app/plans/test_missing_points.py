@@ -80,9 +80,7 @@ def test_one_press_estimates_by_the_graph_where_it_is_here(page, filled):
     assert any("draft, not kept" in str(one.value) for one in opened.markdown)
 
 
-def test_the_measured_mix_on_another_gpu_leads_to_what_can_be_done_with_figures_alone(
-    page, workspace, monkeypatch
-):
+def test_the_measured_mix_on_another_gpu_leads_to_what_figures_alone_allow(page, workspace, monkeypatch):
     went = []
     monkeypatch.setattr(navigation, "go", lambda title, thing=None: went.append(title))
     name = measured_mix(workspace)

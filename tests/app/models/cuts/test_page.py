@@ -184,9 +184,7 @@ def test_a_memory_that_fits_nothing_says_why(page, workspace):
     assert "No cut was found" in said(opened) and "bytes" in said(opened) and not opened.metric
 
 
-def test_memory_is_gib_as_on_the_command_line_and_a_stored_limit_is_asked_again_to_the_byte(
-    page, workspace, started
-):
+def test_memory_is_gib_as_on_the_command_line_and_a_stored_limit_keeps_its_bytes(page, workspace, started):
     stored(workspace, encoder(4), timed(encoder(4)))
     limit = 2_500_000_123
     partition_job(workspace, PartitionParameters(NAME, 2, memory_bytes=limit), ignore_progress)

@@ -157,9 +157,7 @@ def test_points_of_the_earlier_hash_are_shown_as_old_and_are_to_be_measured(page
 @pytest.mark.parametrize(
     ("label", "again"), [("Measure only the 1 missing", False), ("Measure all 2 again and replace", True)]
 )
-def test_points_that_are_known_are_asked_about_before_they_are_replaced(
-    label, again, page, filled, started, known
-):
+def test_known_points_are_asked_about_before_they_are_replaced(label, again, page, filled, started, known):
     known += [
         ProfilePoint(SOURCE, "cpu", 1, "measured", 9.0, kept=1e9),
         ProfilePoint(SOURCE, "cpu", 2, "open"),

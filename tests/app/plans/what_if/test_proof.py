@@ -115,9 +115,7 @@ def ended(quick: Jobs, names: list[str]) -> None:
     ("done", "timeout", "in its time"),
     ("done", "feasible", "in its time"),
 ])  # fmt: skip
-def test_a_search_without_a_proof_leaves_the_plan_and_is_not_made_again(
-    page, solved, quick, state, outcome, words
-):
+def test_a_search_without_proof_leaves_the_plan_and_is_made_once(page, solved, quick, state, outcome, words):
     opened = move(page("plan", solved), 3.0)
     opened.run()
     quick.state = state
