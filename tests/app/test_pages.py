@@ -182,22 +182,21 @@ def test_the_second_door_asks_for_the_chosen_gpus(page, workspace, started, monk
     assert started == [(QUICK_START, asked)]
 
 
-def test_models_are_listed_and_can_be_removed(page, filled):
-    opened = page("models", filled)
-    assert "1 model in this workspace" in said(opened)
-    press(opened, "Remove")
-    assert not filled.artifacts("graph") and not filled.artifacts("profile")
-    assert not filled.artifacts("partition")
-    assert filled.artifacts("plan")
-
-
-def test_the_plan_page_answers_its_question_at_the_top(page, filled):
+def test_the_plan_page_answers_its_question_at_the_top(page, filled, rows):
     opened = page("plan", filled)
     numbers = {metric.label: metric.value for metric in opened.metric}
     assert numbers["Worst-served model gets"].replace("\u202f", " ") == "1.5 × its demand"
     assert numbers["GPUs used"] == "1 of 1"
     text = said(opened)
     assert "proven optimal" in text and "1 of 2 profiles estimated" in text
+    assert "not kept" not in said(opened)
+    rows.edit(opened, "Objective", "objective", "kind", "max_min")
+    assert "objective fair → the worst served alone" in said(opened) and not opened.exception
+    press(opened, "Discard")
+    short = replace(request(), solver=SolverOptions(0.2))
+    filled.put("plan_request", "review", short)
+    assert "not kept" not in said(page("plan", filled))
+    assert rows.drawn["Objective"]["objective"].values["time_limit_s"] == "0.2"
 
 
 def test_a_plan_with_a_gap_is_not_called_proven(page, filled):
@@ -218,18 +217,6 @@ def test_what_is_kept_is_stored_with_the_plan_on_screen(page, filled, started, r
     assert started == [(EXPLAIN, RequestParameters("review"))]
     assert filled.get("plan_request", "review").objective.kind == "weighted_sum"
     assert filled.get("plan", "review").objective.kind == "weighted_sum"
-
-
-def test_what_was_edited_and_not_kept_is_named(page, filled, rows):
-    opened = page("plan", filled)
-    assert "not kept" not in said(opened)
-    rows.edit(opened, "Objective", "objective", "kind", "max_min")
-    assert "objective fair → the worst served alone" in said(opened) and not opened.exception
-    press(opened, "Discard")
-    short = replace(request(), solver=SolverOptions(0.2))
-    filled.put("plan_request", "review", short)
-    assert "not kept" not in said(page("plan", filled))
-    assert rows.drawn["Objective"]["objective"].values["time_limit_s"] == "0.2"
 
 
 def test_an_infeasible_plan_says_what_stands_in_the_way_and_what_would_help(page, filled, started):
@@ -282,8 +269,12 @@ def test_while_the_second_door_works_nobody_is_asked_to_plan_what_is_there(page,
 def test_every_format_has_its_files_or_the_command_that_writes_them_or_why_there_are_none(page, filled):
     opened = page("deploy", filled)
     assert [tab.label for tab in opened.tabs if tab.label in FORMATS] == list(FORMATS)
+    assert "untested on hardware" in said(opened)
+    shown = [code.value for code in opened.code]
+    for file in deploy(plan(), LAYOUT_FORMATS)[1:]:
+        assert file.text.strip() in [text.strip() for text in shown]
     # The models of this plan have no source: placeholders run where any image does.
-    shown = "".join(code.value for code in opened.code)
+    shown = "".join(shown)
     assert shown.count("apiVersion: apps/v1") and "services:" in shown and "#SBATCH" in shown
     assert "registry.invalid/" in shown and "PLACEHOLDER" in shown
     told = " ".join(info.value for info in opened.info)
@@ -295,14 +286,6 @@ def test_every_format_has_its_files_or_the_command_that_writes_them_or_why_there
     commands = [code.value for code in opened.code if code.value.startswith("torchsplit deploy")]
     assert all("review.plan.json --request review.request.json" in one for one in commands)
     assert [one.split("--format ")[1].split()[0] for one in commands] == list(WORKLOAD_FORMATS)
-
-
-def test_the_deploy_page_shows_every_file_and_says_that_none_was_tested(page, filled):
-    opened = page("deploy", filled)
-    assert "untested on hardware" in said(opened)
-    shown = [code.value for code in opened.code]
-    for file in deploy(plan(), LAYOUT_FORMATS)[1:]:
-        assert file.text.strip() in [text.strip() for text in shown]
 
 
 def test_the_zip_holds_every_file_and_keeps_scripts_executable(page, filled, files):
@@ -317,23 +300,19 @@ def test_the_zip_holds_every_file_and_keeps_scripts_executable(page, filled, fil
     assert script.external_attr >> 16 & 0o111
 
 
-def test_a_workspace_is_renamed_and_copied(page, filled, store):
-    opened = page("workspace", filled)
-    opened.text_input(key=f"name-{filled.id}").set_value("november").run()
-    press(opened, "Rename")
-    assert filled.name == "november"
-    press(opened, "Copy")
-    copied = store.open(address(opened))
-    assert copied.id != filled.id and len(copied.artifacts()) == len(filled.artifacts())
-
-
-def test_a_taken_name_is_one_message_and_changes_nothing(page, filled, store):
+def test_a_workspace_is_renamed_and_copied_and_a_taken_name_is_one_message(page, filled, store):
     store.create("taken")
     opened = page("workspace", filled)
     opened.text_input(key=f"name-{filled.id}").set_value("taken").run()
     press(opened, "Rename")
     assert len(opened.error) == 1 and "there is already a workspace" in said(opened)
     assert filled.name == "review"
+    opened.text_input(key=f"name-{filled.id}").set_value("november").run()
+    press(opened, "Rename")
+    assert filled.name == "november"
+    press(opened, "Copy")
+    copied = store.open(address(opened))
+    assert copied.id != filled.id and len(copied.artifacts()) == len(filled.artifacts())
 
 
 def deleted(page: Open, workspace: Workspace) -> AppTest:
@@ -418,8 +397,13 @@ def test_hand_made_results_are_contract_files(workspace):
         assert workspace.get(kind, "one") == value
 
 
-def test_rows_of_the_models_table_lead_to_their_models(page, filled):
+def test_models_are_listed_linked_and_can_be_removed(page, filled):
     opened = page("models", filled)
     assert f'<a href="model?workspace={filled.id}&amp;model={quote_plus(SOURCE)}">' in "".join(
         one.proto.body for one in opened.get("html")
     )
+    assert "1 model in this workspace" in said(opened)
+    press(opened, "Remove")
+    assert not filled.artifacts("graph") and not filled.artifacts("profile")
+    assert not filled.artifacts("partition")
+    assert filled.artifacts("plan")

@@ -253,10 +253,6 @@ def test_a_plan_says_what_its_clients_wait_and_what_bounds_it(tmp_path, stderr_o
     assert got.response_ms.p95 <= 60.0 and got.max_wait_ms == 0.0
     assert f"p95 {got.response_ms.p95:.4g} ms" in told and "p95 within 60 ms" in told
     assert f"bound by {got.response_bound_by} (" in told
-
-
-def test_a_limit_below_one_service_time_ends_with_the_reason(tmp_path, stderr_of):
-    asked, planned = str(tmp_path / "request.json"), str(tmp_path / "plan.json")
     write_file(limited(10.9), asked)
     told = stderr_of("plan", asked, "-o", planned, code=3)
     assert "max_response_ms 10.9 is below the 11 ms" in told

@@ -63,10 +63,6 @@ def test_servers_on_cores_are_held_to_them_and_find_no_device():
     }
     assert sorted(held.values()) == ["0-1", "2-3"]
     assert not any(name in texts["systemd/find-slices.sh"] for name in held)
-
-
-def test_a_unit_drains_and_starts_again():
-    texts = asked(mixed()).texts("systemd")
     for name in ("torchsplit-server@.service", "torchsplit-router.service"):
         service = unit(texts[f"systemd/units/{name}"])["Service"]
         assert service["KillMode"] == "mixed"

@@ -51,10 +51,6 @@ def test_each_kind_of_server_is_a_plan_that_holds_its_own_check():
         assert all(
             model.source == job.part.file for model, job in zip(request.models, kind.instances, strict=True)
         )
-
-
-def test_equal_slices_are_one_kind_and_cores_begin_where_their_slice_does():
-    made = workload(shared_plan())
     cores = [server for server in made.servers if server.kind.cores]
     assert [server.cores for server in cores] == ["0-1", "2-3"]
     assert cores[0].kind is cores[1].kind

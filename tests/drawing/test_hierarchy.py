@@ -28,6 +28,9 @@ def test_groups_follow_module_paths_in_order_of_first_execution():
     attention = groups["module:encoder.layers.1.attention"]
     assert attention.parent == "module:encoder.layers.1" and attention.count == 3
     assert groups[Hierarchy.ROOT].count == len(encoder(3).ops) and groups[Hierarchy.ROOT].parent is None
+    shapes = [groups[f"module:encoder.layers.{i}"].shape for i in range(3)]
+    assert len(set(shapes)) == 1
+    assert groups["module:embed"].shape != groups["module:head"].shape
 
 
 def test_a_module_that_comes_back_is_one_group():
@@ -129,13 +132,6 @@ def test_a_hostile_depth_is_cut():
     hierarchy = Hierarchy(model([(deep, RELU), (f"{deep}.more", ADD), ("m", ADD)]))
     assert max(len(hierarchy.path_to(i)) for i in range(5)) == DEEPEST + 1
     assert {hierarchy.groups[hierarchy.group_of[i]].path for i in (1, 2)} == {deep, f"{deep}.more"}
-
-
-def test_equal_blocks_have_equal_shapes_and_different_ones_not():
-    groups = Hierarchy(encoder(3)).groups
-    shapes = [groups[f"module:encoder.layers.{i}"].shape for i in range(3)]
-    assert len(set(shapes)) == 1
-    assert groups["module:embed"].shape != groups["module:head"].shape
 
 
 @pytest.mark.parametrize("other", [

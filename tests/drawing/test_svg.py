@@ -94,6 +94,8 @@ def test_light_and_dark_differ_in_colours_alone():
         dark = dark.replace(getattr(DARK, name), f"<{name}>")
         light = light.replace(getattr(LIGHT, name), f"<{name}>")
     assert light == dark
+    left, top, width, height = map(float, parsed(render_svg(scene)).attrib["viewBox"].split())
+    assert left < 0 and top < 0 and left + width > scene.width and top + height > scene.height
 
 
 def test_bars_fill_their_share_and_none_where_there_is_no_share():
@@ -108,12 +110,6 @@ def test_bars_fill_their_share_and_none_where_there_is_no_share():
 def test_a_number_of_bars_that_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="zip"):
         render_svg(picture(model([("a", RELU)])), fills=[None])
-
-
-def test_the_picture_holds_the_whole_scene_with_a_margin():
-    scene = picture(encoder(3), "module:encoder.layers")
-    left, top, width, height = map(float, parsed(render_svg(scene)).attrib["viewBox"].split())
-    assert left < 0 and top < 0 and left + width > scene.width and top + height > scene.height
 
 
 def test_a_route_is_straight_down_or_a_curve_that_leaves_and_arrives_upright():

@@ -234,10 +234,6 @@ def test_the_versions_of_driver_and_cuda_are_told(tmp_path, monkeypatch):
     install(monkeypatch, replay(tmp_path, "a30_three_slices.json"))
     with nvml_driver.open_driver() as driver:
         assert driver.versions() == ("570.124.06", "12.8")
-
-
-def test_versions_that_the_driver_does_not_tell_are_unknown(tmp_path, monkeypatch):
-    install(monkeypatch, replay(tmp_path, "a30_three_slices.json"))
     monkeypatch.setattr(pynvml, "nvmlSystemGetDriverVersion", _not_supported)
     monkeypatch.setattr(pynvml, "nvmlSystemGetCudaDriverVersion_v2", _not_supported)
     with nvml_driver.open_driver() as driver:

@@ -147,6 +147,7 @@ def test_a_cut_at_a_cut_point_is_explained_by_the_one_value_that_crosses():
         ("out1", 100, False),
         ("mask", 10, True),
     ]
+    assert cut_reasons(provider, provider.solve(provider.request(1)).candidates[0]) == ()
 
 
 def test_a_cut_inside_a_block_names_the_region_it_runs_through():
@@ -158,8 +159,3 @@ def test_a_cut_inside_a_block_names_the_region_it_runs_through():
     }  # fmt: skip
     region = provider.regions.regions[reasons[0].inside]
     assert (region.start, region.end) == ("out0", "out1") and reasons[1].inside is None
-
-
-def test_one_stage_has_no_cut_to_explain():
-    provider = provider_of()
-    assert cut_reasons(provider, provider.solve(provider.request(1)).candidates[0]) == ()

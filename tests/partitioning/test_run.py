@@ -62,6 +62,9 @@ def test_the_command_writes_the_candidate_asked_for(bert):
     ]  # fmt: skip
     first = set(cuts.candidates[1].stages[0])
     assert {value.name for value in manifest.stages[0].outputs} <= first
+    graph = trace(str(parts / "stage1.pt2"))
+    inputs = [node for node in graph.nodes if node.kind == "input"]
+    assert inputs and all(isinstance(node.shape[0], str) for node in inputs if node.shape)
 
 
 def test_a_fresh_process_runs_the_files_alone_to_the_bit(bert, tmp_path):
@@ -74,13 +77,6 @@ def test_a_fresh_process_runs_the_files_alone_to_the_bit(bert, tmp_path):
     for batch, args in inputs.items():
         with torch.no_grad():
             assert_same(found[batch], model(*args))
-
-
-def test_each_part_is_a_pt2_that_traces_with_a_free_batch(bert):
-    parts, _, _ = bert
-    graph = trace(str(parts / "stage1.pt2"))
-    inputs = [node for node in graph.nodes if node.kind == "input"]
-    assert inputs and all(isinstance(node.shape[0], str) for node in inputs if node.shape)
 
 
 def copied(parts: Path, folder: Path) -> Path:

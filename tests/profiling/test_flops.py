@@ -57,6 +57,8 @@ def test_recurrent_grouped_transposed_batched_and_einsum_agree_with_torch(make_g
     graph = make_graph(Zoo(), (torch.randn(2, 8, 16),))
     total = sum(cost.matrix_flops for cost in node_costs(graph, 6))
     assert total == pytest.approx(counted(Zoo().eval(), (torch.randn(6, 8, 16),)), rel=0.05)
+    steps = {cost.id: cost.kernel_count for cost in node_costs(graph, 4)}
+    assert steps["gru"] == 8 * 4 + 1  # steps × layers × directions, and the product of all inputs
 
 
 def test_a_cond_costs_its_dearer_branch():
@@ -89,12 +91,6 @@ def test_bytes_of_gather_product_views_and_copy(make_graph):
     for free in ("reshape", "view", "transpose"):
         assert (costs[free].bytes_read, costs[free].kernel_count) == (0, 0)
     assert costs["reshape_1"].bytes_written == rows * 4 * 4
-
-
-def test_recurrence_starts_a_kernel_a_step(make_graph):
-    graph = make_graph(Zoo(), (torch.randn(2, 8, 16),))
-    steps = {cost.id: cost.kernel_count for cost in node_costs(graph, 4)}
-    assert steps["gru"] == 8 * 4 + 1  # steps × layers × directions, and the product of all inputs
 
 
 @pytest.mark.parametrize("prefix", ["aten.", "torch.ops.aten.", "aten::"])

@@ -52,6 +52,8 @@ def test_measured_rows_and_other_gpus_stay_as_they_are():
         row for row in before.rows if row.basis == "measured"
     ]
     assert filled.rows[-1] == other
+    strange = replace(before.rows[-1], profile="9g.99gb", basis="estimated")
+    assert interpolate_slices(replace(before, rows=(*before.rows, strange))).rows[-1] == strange
 
 
 def test_without_a_measured_slice_nothing_changes():
@@ -91,12 +93,6 @@ def test_what_a_slice_has_is_told_apart_from_the_gpu_with_mig_off():
     assert (seven.profile, whole.profile) == ("7g.80gb", None)
     # Ten SMs fewer: somewhat slower, by less than their share.
     assert 98 / 108 < seven.throughput_rps / whole.throughput_rps < 1
-
-
-def test_an_estimate_of_a_slice_that_has_no_size_stays_as_it_is():
-    before = with_slices("1g.10gb", "7g.80gb")
-    strange = replace(before.rows[-1], profile="9g.99gb", basis="estimated")
-    assert interpolate_slices(replace(before, rows=(*before.rows, strange))).rows[-1] == strange
 
 
 def test_advice_names_the_slice_that_would_help_most():

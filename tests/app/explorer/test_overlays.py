@@ -73,11 +73,7 @@ def test_bars_of_time_are_shares_of_the_fullest_box():
     }  # fmt: skip
     found = overlaid(GRAPH, basis="measured on this CPU")["time"]
     assert found["basis"] == "measured on this CPU" and "85.7" in found["most"]
-
-
-def test_peak_memory_is_estimated_however_times_were_found():
-    found = overlaid(GRAPH, basis="measured here")
-    assert found["time"]["basis"] == "measured here" and found["memory"]["basis"] == "estimated"
+    assert overlaid(GRAPH, basis=None)["time"]["values"] == []
 
 
 def test_peak_memory_is_the_largest_inside_and_bytes_are_those_that_leave():
@@ -85,6 +81,11 @@ def test_peak_memory_is_the_largest_inside_and_bytes_are_those_that_leave():
     assert found["memory"]["values"] == [0, 1, 1, 1, 0]
     # The input has 128 bytes, everything else a value of 1024 that leaves its box; the head's is read by y.
     assert found["bytes"]["values"] == [0.125, 1, 1, 1, 0] and found["bytes"]["basis"] == "from the shapes"
+    found = overlaid(GRAPH, basis="measured here")
+    assert found["time"]["basis"] == "measured here" and found["memory"]["basis"] == "estimated"
+    found = overlaid(BARE)["memory"]
+    assert found["basis"] == "estimated" and max(found["values"]) == 1
+    assert len(found["texts"]) == len(found["values"]) and any("B" in text for text in found["texts"])
 
 
 @pytest.mark.parametrize("basis", [None, "estimated"])
@@ -95,19 +96,9 @@ def test_what_nobody_profiled_has_no_bar_of_length_zero_but_a_reason(basis):
     assert found["bytes"]["values"] and found["region"]["values"]
 
 
-def test_peak_memory_is_reckoned_before_anything_is_profiled():
-    found = overlaid(BARE)["memory"]
-    assert found["basis"] == "estimated" and max(found["values"]) == 1
-    assert len(found["texts"]) == len(found["values"]) and any("B" in text for text in found["texts"])
-
-
 def test_the_ramp_runs_one_way():
     opacities = [int(heat(share)[-2:], 16) for share in (0.0, 0.5, 1.0)]
     assert opacities == sorted(set(opacities)) and {heat(share)[:7] for share in (0.0, 1.0)} == {"#3f66cc"}
-
-
-def test_a_profile_without_a_basis_is_not_shown():
-    assert overlaid(GRAPH, basis=None)["time"]["values"] == []
 
 
 def test_stages_of_a_closed_box_divide_it_by_time():

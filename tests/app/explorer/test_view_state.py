@@ -43,12 +43,10 @@ def test_opening_a_list_opens_its_first_block_and_selects_it():
     assert after.opened == {LAYERS, f"{LAYERS}.0"}
     assert after.item in ids(after) and after.node is None and after.refusal == ""
     assert f"fold:{LAYERS}.1:3" in ids(after)
-
-
-def test_opening_a_fold_splits_it():
     before = replace(CLOSED, opened=frozenset({LAYERS}))
     after = act(before, "open", item=f"fold:{LAYERS}.0:4")
     assert after.opened == {LAYERS, f"{LAYERS}.0"} and after.item == f"{LAYERS}.0"
+    assert act(CLOSED, "open", item="node:embed") == CLOSED
 
 
 def test_closing_closes_all_that_is_inside_and_nothing_else():
@@ -93,10 +91,6 @@ def test_what_is_not_there_changes_nothing(kind, name):
     before = replace(CLOSED, opened=frozenset({LAYERS}), item=LAYERS, refusal="earlier")
     after = apply_action(before, HIERARCHY, shown(before), {"kind": kind, "item": name, "node": name})
     assert after == replace(before, refusal="")
-
-
-def test_an_operation_has_nothing_to_open():
-    assert act(CLOSED, "open", item="node:embed") == CLOSED
 
 
 def test_more_boxes_than_a_browser_bears_are_refused_with_the_count(monkeypatch):

@@ -47,7 +47,7 @@ def test_a_known_decoder_is_placed_on_nodes(page, workspace, started):
     assert {gpu.type for gpu in request.gpus} == {"H100-SXM5-80GB", "A100-80GB"}
 
 
-def test_the_answer_is_one_number_with_its_proof(page, placed):
+def test_the_answer_is_one_number_with_its_proof_and_what_cannot_be_asked_one_message(page, placed):
     opened = page("place", placed)
     shown = metrics(opened)
     assert shown["Throughput"] == "302 tokens/s" and shown["GPUs used"] == "2 of 4"
@@ -55,6 +55,8 @@ def test_the_answer_is_one_number_with_its_proof(page, placed):
     assert "proven optimal" in said(opened) and "speeds estimated" in said(opened)
     table = next(one.value for one in opened.dataframe if "layers" in one.value)
     assert list(table["tokens/s"]) == [pytest.approx(301.784)] and list(table["GPUs"]) == ["0, 1"]
+    number(opened, "Batch, sequences").set_value(1).run()
+    assert len([one for one in opened.warning if "batch" in one.value.lower()]) == 1 and not opened.error
 
 
 def test_what_is_changed_is_tried_at_once_and_kept_only_when_asked(page, placed, started):
@@ -70,12 +72,6 @@ def test_what_is_changed_is_tried_at_once_and_kept_only_when_asked(page, placed,
     assert placed.get("placement_request", "tiny").max_gpus_per_segment == 4 and len(started) == 1
     # The old answer stays, and is said to be old.
     assert "before this change" in said(opened) and metrics(opened)["Throughput"] == "302 tokens/s"
-
-
-def test_what_cannot_be_asked_is_one_message(page, placed):
-    opened = page("place", placed)
-    number(opened, "Batch, sequences").set_value(1).run()
-    assert len([one for one in opened.warning if "batch" in one.value.lower()]) == 1 and not opened.error
 
 
 def test_a_model_that_fits_nowhere_says_what_is_missing(page, workspace):

@@ -56,7 +56,7 @@ def test_it_says_what_the_plan_costs_and_which_tier_comes_first():
     assert f"cost {found.cost_per_hour:g} an hour" in told and "by tier, the highest first: tier 2" in told
 
 
-def test_the_file_has_map_tables_curves_proof_and_the_request():
+def test_the_file_has_map_tables_curves_times_and_proof_and_loads_nothing():
     page = Page(report("review", request(), plan(), COLOURS))
     for words in (
         "proven optimal",
@@ -72,10 +72,6 @@ def test_the_file_has_map_tables_curves_proof_and_the_request():
     assert compact in page.texts
     circles = [a for tag, a in page.tags if tag == "circle"]
     assert sum(a["fill"] == "none" for a in circles) == 2 and len(circles) == 4
-
-
-def test_response_times_at_the_demand_stand_in_it_and_say_what_they_are():
-    page = Page(report("review", request(), plan(), COLOURS))
     at = page.said.index("Under load, simulated")
     told = page.said[at : page.said.index("What is proven, what is estimated")]
     assert told.count("±") == 7 and "else Poisson at each model's demand" in told
@@ -84,10 +80,6 @@ def test_response_times_at_the_demand_stand_in_it_and_say_what_they_are():
     more = Page(report("review", replace(request(), models=crowded), plan(), COLOURS)).said
     assert "n/a for ocr: more arrives than can be served" in more
     assert "Under load" not in Page(report("review", None, plan(), COLOURS)).said
-
-
-def test_nothing_is_loaded_or_executed():
-    page = Page(report("review", request(), plan(), COLOURS))
     assert not {"script", "link", "iframe", "object", "embed", "img", "base", "form"} & {
         tag for tag, _ in page.tags
     }

@@ -79,12 +79,6 @@ def test_all_patterns_within_a_cost(seed):
             check(options, prices, every, few)
             assert len(few.patterns) <= keep
             assert {key for key in inside if every[key] <= few.complete_below * (1 - EDGE)} <= keys(few)
-
-
-@in_blocks("seed", range(80))
-def test_the_cheapest_pattern_comes_first(seed):
-    options, prices, demand, most = runs(seed)
-    every = every_pattern(options, prices, demand, most)
     for keep in (1, 4):
         found = price_patterns(options, prices, demand, most, keep=keep)
         check(options, prices, every, found)

@@ -118,10 +118,6 @@ def test_a_candidate_that_tells_no_weights_keeps_its_peak_and_grows_from_there()
     first, second = stage_rows(profile(*WHOLE), WHOLE, silent, NAMES)
     assert [row.memory_gib for row in first] == pytest.approx([5.5, 5.5, 5.5 + 12, 5.5 + 124])
     assert [row.memory_gib for row in second] == pytest.approx([5.5, 5.5, 5.5 + 6, 5.5 + 62])
-
-
-def test_where_neither_candidate_nor_rows_tell_weights_memory_is_rather_too_much():
-    silent = replace(CANDIDATE, weight_bytes=())
     bare = replace(WHOLE[2], memory_parts_gib=None)  # 20.5 GiB at batch 8
     first, second = stage_rows(profile(bare), [bare], silent, NAMES)
     assert first[0].memory_gib == pytest.approx(5 + 16.5) and second[0].memory_gib == pytest.approx(5 + 8.25)

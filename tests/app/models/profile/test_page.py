@@ -67,11 +67,15 @@ def test_what_is_measured_is_the_model_of_the_page(workspace):
         assert found.session_state["profile-compare-first"] == asked
 
 
-def test_the_table_behind_the_curves_has_the_chosen_place_alone(page, filled):
+def test_the_chosen_place_alone_is_in_the_table_and_outlives_a_look_at_another_tab(page, filled):
     found = opened(page, filled, "Curves")
     found.multiselect(key="profile-show-places").set_value(["A100-80GB · 3g.40gb"]).run()
     table = found.dataframe[0].value
     assert set(table["basis"]) == {"estimated"} and set(table["slice"]) == {"3g.40gb"}
+    found.multiselect(key="profile-show-places").set_value(["A100-80GB · 4g.40gb"]).run()
+    turn_to(found, "profile-tab", "Table")
+    turn_to(found, "profile-tab", "Curves")
+    assert found.multiselect(key="profile-show-places").value == ["A100-80GB · 4g.40gb"]
 
 
 def test_what_is_imported_meanwhile_is_drawn_beside_what_was_chosen(page, workspace):
@@ -98,14 +102,6 @@ def test_the_notes_of_a_measurement_are_shown(page, workspace):
     told = {**profile.environment, "notes": "Batch 4: memory grew by 80 MiB over 40 runs."}
     workspace.put("profile", "sample:m", replace(profile, environment=told))
     assert "memory grew by 80 MiB" in said(opened(page, workspace, "Curves"))
-
-
-def test_what_was_chosen_outlives_a_look_at_another_tab(page, filled):
-    found = opened(page, filled, "Curves")
-    found.multiselect(key="profile-show-places").set_value(["A100-80GB · 4g.40gb"]).run()
-    turn_to(found, "profile-tab", "Table")
-    turn_to(found, "profile-tab", "Curves")
-    assert found.multiselect(key="profile-show-places").value == ["A100-80GB · 4g.40gb"]
 
 
 def test_measuring_starts_one_job_for_the_chosen_models_and_devices(page, filled, started, known):

@@ -95,9 +95,6 @@ def test_measured_and_emulated_rows_are_never_fitted_together():
     assert sorted((fit.gpu_type, fit.basis, fit.rows) for fit in found) == [
         (KIND, "emulated", 5), (KIND, "measured", 10), ("CPU", "measured", 3),
     ]  # fmt: skip
-
-
-def test_rows_of_other_process_counts_are_left_out_of_a_fit():
     assert fits("m", measured("m"), (2,)) == ()
 
 
@@ -176,9 +173,6 @@ def test_estimated_parts_are_hatched_and_unknown_ones_are_one_bar():
     assert bars[0].estimated and [name for name, _ in bars[1].parts] == ["peak"]
     figure = memory(bars, (), (), dark=True)
     assert list(figure.data[0].marker.pattern.shape) == ["/"]
-
-
-def test_rows_without_memory_make_no_bar():
     rows = (replace(row(1, 4.0), memory_gib=None, memory_parts_gib=None),)
     assert bars_of(Profile("m", "", rows=rows), SLICE) == ((), ())
 
@@ -266,10 +260,6 @@ def test_a_failure_has_words_and_no_figure():
     failed = table[table["basis"] == FAILED]
     assert list(failed["req/s"].isna()) == [True]
     assert list(failed["why"]) == ["out of memory: CUDA out of memory"]
-
-
-def test_a_point_that_was_ruled_out_is_not_called_failed():
-    profile = measured("m")
     ruled_out = replace(profile.failures[0], reason="timeout", message="Not tried: it would take too long.")
     table = profile_table.table([("m", profile.failures[0]), ("m", ruled_out)])
     assert list(table["basis"]) == [FAILED, UNTRIED]

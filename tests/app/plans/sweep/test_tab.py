@@ -103,10 +103,18 @@ def table(page: AppTest) -> Any:
     return next(found.value for found in page.dataframe if "on the front" in found.value)
 
 
-def test_before_a_sweep_the_page_says_what_it_will_show(filled):
+def test_before_a_sweep_the_page_says_what_it_shows_and_senseless_ranges_start_nothing(filled, started):
     page = opened(filled)
     assert "what plans reach as one number varies" in said(page) and not page.dataframe
     assert "The scenario has 1." in said(page)
+    number(page, "From").set_value(5)
+    number(page, "To").set_value(2)
+    press(page.run(), "Run the sweep")
+    assert "begins at 5, above its end 2" in said(page)
+    page.selectbox[0].set_value("weight").run()
+    number(page, "From").set_value(0.0)
+    press(page.run(), "Run the sweep")
+    assert "weight" in said(page) and "above 0" in said(page) and started == []
 
 
 def test_it_stands_in_a_tab_of_the_plan_page(page, swept, started):
@@ -134,18 +142,6 @@ def test_run_asks_what_the_controls_say(filled, started):
     assert started[1] == (SWEEP, asked)
 
 
-def test_senseless_ranges_are_one_line_and_start_nothing(filled, started):
-    page = opened(filled)
-    number(page, "From").set_value(5)
-    number(page, "To").set_value(2)
-    press(page.run(), "Run the sweep")
-    assert "begins at 5, above its end 2" in said(page)
-    page.selectbox[0].set_value("weight").run()
-    number(page, "From").set_value(0.0)
-    press(page.run(), "Run the sweep")
-    assert "weight" in said(page) and "above 0" in said(page) and started == []
-
-
 def test_the_points_are_in_the_table_with_what_is_proven(swept):
     page = opened(swept)
     shown = table(page)
@@ -158,11 +154,6 @@ def test_the_points_are_in_the_table_with_what_is_proven(swept):
     assert "Every model gets its demand from 3 × A100" in text.replace("\\", "")
     assert "At 2 × A100-80GB that is proven impossible." in text.replace("\\", "")
     assert "worst served proven best at 2 of 3" in text and "1 of 2 profiles estimated" in text
-
-
-def test_every_point_has_its_p95_and_the_curve_shows_it(swept):
-    page = opened(swept)
-    shown = table(page)
     assert list(shown["of"].notna()) == [False, True, True, True]
     kept = SweepStore(swept, "review").load()
     assert kept is not None
