@@ -151,7 +151,7 @@ def test_a_long_pipeline_is_folded_and_every_gpu_in_use_is_drawn():
     assert "64 nodes" in over and "512 unused" in over and len(groups(request)) == 128
 
 
-def test_the_slowest_part_is_framed_in_the_drawing():
+def test_the_slowest_part_is_framed_and_equal_neighbours_are_one_card():
     request = example("placements/decode_70b")
     outcome = workflow.place(request)
     segments, links = slowest(outcome)
@@ -174,11 +174,6 @@ def test_the_slowest_part_is_framed_in_the_drawing():
     slow = workflow.place(literal)
     assert slowest(slow)[1] and outcome_tables.bottleneck(slow)[0].startswith(("Link", "3 links"))
     assert "batches/s" in pipeline_html(slow, literal) and outcome_tables.unit_of(slow) == ""
-
-
-def test_equal_neighbours_are_one_card_and_an_arrow_stands_before_what_it_leads_to():
-    request = example("placements/decode_70b")
-    outcome = workflow.place(request)
     root = ET.fromstring(pipeline_html(outcome, request))
     words_of = ["".join(one.itertext()) for one in root.iter("svg") if one.get("class") == "segment"]
     joined = [text for text in words_of if "segments" in text]

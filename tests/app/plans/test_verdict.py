@@ -55,14 +55,11 @@ def test_a_plan_of_cores_speaks_of_cores():
     assert (idle.label, idle.value) == ("Idle cores", "1")
 
 
-def test_what_is_met_is_green_and_names_the_tightest():
+def test_what_is_met_exactly_or_well_is_green_and_names_the_tightest():
     found = judged(request())
     assert found.level == "green" and found.sentence == (
         "All 2 models get their demand, and every limit holds under load. Tightest: ocr at 1.5 × its demand."
     )
-
-
-def test_exactly_the_demand_is_enough():
     assert "All 2 models get their demand" in judged(asking(400.0, 300.0)).sentence
     assert judged(asking(400.0, 300.0 * (1 + 1e-9))).level == "amber"
     assert judged(asking(400.0, 300.0 * (1 + 1e-5))).level == "red"
@@ -78,9 +75,6 @@ def test_what_is_not_met_is_red_and_names_the_worst_first_though_it_is_proven():
     # Of a plan that is not proven it is said of this plan alone.
     open_ = judged(asked, plan(asked, status="feasible"))
     assert open_.sentence == f"{found.sentence} A better plan is not ruled out."
-
-
-def test_a_model_without_a_slice_is_not_served():
     made = plan()
     gpu = made.gpus[0]
     models = (made.models[0], replace(made.models[1], variant=None, throughput_rps=0.0, normalised=0.0))

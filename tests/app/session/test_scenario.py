@@ -82,23 +82,6 @@ def test_choosing_another_scenario_is_kept_for_those_without_an_address(page, tw
     assert shown(opened) == "larger" and shown(page("plan", two)) == "larger"
 
 
-def test_a_scenario_is_renamed_with_its_plan(page, two):
-    opened = page("plan", two)
-    opened.text_input(key="scenario-name-review").set_value("november").run()
-    press(opened, "Rename")
-    assert shown(opened) == "november" and set(SCENARIO.names(two)) == {"november", "larger"}
-    assert two.get("plan", "november") == plan() and two.get("plan_request", "november") == request()
-
-
-def test_a_duplicate_leaves_the_first_as_it_is(page, two):
-    opened = page("plan", two)
-    press(opened, "Duplicate")
-    assert shown(opened) == "review copy" and two.get("plan", "review copy") == two.get("plan", "review")
-    opened.selectbox[0].set_value("review").run()
-    press(opened, "Duplicate")
-    assert set(SCENARIO.names(two)) == {"review", "review copy", "review copy 2", "larger"}
-
-
 def sweep(workspace: Workspace, name: str) -> StoredSweep:
     """A sweep of the scenario's stored request with one of its two points solved."""
     asked = workspace.get("plan_request", name)
@@ -110,20 +93,26 @@ def sweep(workspace: Workspace, name: str) -> StoredSweep:
     return kept
 
 
-def test_a_renamed_scenario_takes_its_sweep_along(page, two):
-    kept, opened = sweep(two, "review"), page("plan", two)
+def test_a_renamed_scenario_takes_its_plan_and_sweep_along(page, two):
+    stored, opened = sweep(two, "review"), page("plan", two)
     opened.text_input(key="scenario-name-review").set_value("november").run()
     press(opened, "Rename")
-    assert SweepStore(two, "november").load() == kept and SweepStore(two, "review").load() is None
+    assert shown(opened) == "november" and set(SCENARIO.names(two)) == {"november", "larger"}
+    assert two.get("plan", "november") == plan() and two.get("plan_request", "november") == request()
+    assert SweepStore(two, "november").load() == stored and SweepStore(two, "review").load() is None
     assert SweepStore(two, "larger").load() is None
 
 
-def test_a_duplicate_has_the_sweep_and_both_are_their_own(page, two):
-    kept = sweep(two, "review")
-    press(page("plan", two), "Duplicate")
-    assert SweepStore(two, "review copy").load() == kept == SweepStore(two, "review").load()
+def test_a_duplicate_has_plan_and_sweep_and_both_are_their_own(page, two):
+    stored, opened = sweep(two, "review"), page("plan", two)
+    press(opened, "Duplicate")
+    assert shown(opened) == "review copy" and two.get("plan", "review copy") == two.get("plan", "review")
+    assert SweepStore(two, "review copy").load() == stored == SweepStore(two, "review").load()
+    opened.selectbox[0].set_value("review").run()
+    press(opened, "Duplicate")
+    assert set(SCENARIO.names(two)) == {"review", "review copy", "review copy 2", "larger"}
     scenario.remove(two, "review")
-    assert SweepStore(two, "review copy").load() == kept and SweepStore(two, "review").load() is None
+    assert SweepStore(two, "review copy").load() == stored and SweepStore(two, "review").load() is None
 
 
 def test_a_duplicate_of_an_edited_scenario_keeps_the_sweep_of_its_earlier_state(two):

@@ -67,9 +67,6 @@ def test_times_are_of_the_nearest_batch_and_the_smallest_slice_of_the_fleet():
     assert times_of(replace(PROFILE, rows=(large, *PROFILE.rows)), 2).estimated == times.estimated
     assert times_of(PROFILE, 2, ["H100-SXM5-80GB"]).estimated is None
     assert times_of(None, 2) == UNTIMED
-
-
-def test_a_stage_or_several_processes_are_not_the_time_of_the_whole():
     rows = tuple(
         replace(row, stage="first") if row.basis == "measured" else replace(row, processes=2)
         for row in PROFILE.rows
@@ -77,7 +74,7 @@ def test_a_stage_or_several_processes_are_not_the_time_of_the_whole():
     assert times_of(replace(PROFILE, rows=rows), 2) == UNTIMED
 
 
-def test_a_measured_node():
+def test_a_node_is_measured_estimated_or_not_available_and_never_zero():
     found = facts(node_facts(GRAPH, ANALYSIS, "query1", times_of(PROFILE, 2)))
     assert found["operator"] == "aten.linear.default" and found["module"] == "layers.1.attention"
     assert found["output"] == "[2, 16, 8] float32" and found["bytes out"] == "1.02 kB"
@@ -89,6 +86,13 @@ def test_a_measured_node():
     assert "0.571 ms" not in estimated and "(0.571 to 0.893)" in estimated
     assert found["peak memory, est."] == "4.1 kB"
     assert (found["dominated by"], found["post-dominated by"]) == ("add0", "soft1")
+    profile = timed(BARE, measured=False)
+    found = facts(node_facts(GRAPH, ANALYSIS, "query1", times_of(profile, 2)))
+    assert not [name for name in found if "measured" in name]
+    assert "est." in found["on A100-80GB 1g.10gb, batch 2"]
+    found = facts(node_facts(BARE, analysed(BARE), "query1", UNTIMED))
+    assert (found["time"], found["peak memory, est."]) == ("n/a", "n/a")
+    assert not {name for name in found if "share" in name or "batch" in name}
 
 
 def test_a_node_says_its_arguments_and_no_argument_is_markup():
@@ -107,19 +111,6 @@ def test_a_node_says_its_arguments_and_no_argument_is_markup():
     assert "arguments" not in facts(node_facts(GRAPH, ANALYSIS, "query1", UNTIMED))
 
 
-def test_an_estimated_node_has_no_measured_time():
-    profile = timed(BARE, measured=False)
-    found = facts(node_facts(GRAPH, ANALYSIS, "query1", times_of(profile, 2)))
-    assert not [name for name in found if "measured" in name]
-    assert "est." in found["on A100-80GB 1g.10gb, batch 2"]
-
-
-def test_a_node_that_nobody_profiled_is_not_available_and_never_zero():
-    found = facts(node_facts(BARE, analysed(BARE), "query1", UNTIMED))
-    assert (found["time"], found["peak memory, est."]) == ("n/a", "n/a")
-    assert not {name for name in found if "share" in name or "batch" in name}
-
-
 def test_ends_of_the_model_are_named_in_words():
     assert facts(node_facts(GRAPH, ANALYSIS, "embed", UNTIMED))["dominated by"] in ("ids", "the inputs")
     assert facts(node_facts(GRAPH, ANALYSIS, "y", UNTIMED))["output"] == "no tensor"
@@ -128,7 +119,7 @@ def test_ends_of_the_model_are_named_in_words():
         assert "&lt;e" not in facts_html(node_facts(GRAPH, ANALYSIS, name, UNTIMED))
 
 
-def test_a_module_adds_up_what_is_inside():
+def test_a_module_a_fold_and_an_open_block_add_up_what_is_inside():
     hierarchy, layers = item(GRAPH, LAYERS)
     found = facts(group_facts(hierarchy, layers, times_of(PROFILE, 2)))
     assert found["operations"] == "12" and found["blocks"] == "4, equal"
@@ -137,9 +128,6 @@ def test_a_module_adds_up_what_is_inside():
     assert (found["values in"], found["values out"]) == ("embed", "add3")
     assert (found["bytes in"], found["bytes out"]) == ("1.02 kB", "1.02 kB")
     assert found["share of the time"] == "85.7 %" and found["peak memory, est."] == "4.1 kB"
-
-
-def test_a_fold_and_an_open_block_add_up_too():
     hierarchy, fold = item(GRAPH, f"fold:{LAYERS}.0:4", LAYERS)
     found = facts(group_facts(hierarchy, fold, times_of(PROFILE, 2)))
     assert found["operations"] == "12" and found["kinds, of each block"] == "linear, softmax, add"
@@ -147,9 +135,6 @@ def test_a_fold_and_an_open_block_add_up_too():
     found = facts(group_facts(hierarchy, block, times_of(PROFILE, 2)))
     assert block.open and found["operations"] == "3" and found["values in"] == "add0"
     assert found["share of the time"] == "21.4 %"
-
-
-def test_a_module_that_nobody_profiled_is_not_available():
     hierarchy, layers = item(BARE, LAYERS)
     found = facts(group_facts(hierarchy, layers, UNTIMED))
     assert (found["time"], found["peak memory, est."]) == ("n/a", "n/a")

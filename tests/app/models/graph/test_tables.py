@@ -63,7 +63,7 @@ def test_a_search_that_is_no_regular_expression_is_one_fault_with_a_remedy(patte
     assert "backslash" in str(fault.value) and repr(pattern)[1:-1] in str(fault.value)
 
 
-def test_a_row_a_node_with_all_that_is_known(model):
+def test_a_row_a_node_and_a_row_a_region_with_all_that_is_known(model):
     table = nodes_table(model.graph, model.analysis, matching_nodes(model.graph, "")).set_index("id")
     assert len(table) == len(BARE.nodes)
     soft = table.loc["soft1"]
@@ -74,9 +74,6 @@ def test_a_row_a_node_with_all_that_is_known(model):
     weight = table.loc["w_head"]
     assert weight[["time %", "peak bytes, est.", "dominated by"]].isna().all()
     assert weight["output bytes"] == 256
-
-
-def test_a_row_a_region_parents_first(model):
     table = regions_table(model.graph, model.analysis)
     whole, *inner = table.to_dict("records")
     assert whole["depth"] == 0 and whole["time %"] == pytest.approx(100)

@@ -42,9 +42,6 @@ def test_a_measurement_hides_the_estimate_of_its_point():
 def test_places_with_measurements_come_first():
     labels = [place.label for place in profile_rows.places({"m": measured("m")})]
     assert labels == ["A100-80GB · 3g.40gb", "A100-80GB · 7g.80gb", "CPU", "A100-80GB · 1g.10gb"]
-
-
-def test_lines_are_named_by_what_tells_them_apart():
     one, other = Series("sample:bert", "whole", SLICE, 1), Series("sample:bert", "whole", SLICE, 2)
     assert profile_rows.labels([one])[one] == "bert · 3g.40gb"
     assert profile_rows.labels([one, other])[other] == "bert · 3g.40gb · 2 proc."
@@ -193,15 +190,12 @@ def test_the_largest_batch_that_fits_a_slice_is_known_from_the_bars():
     assert [batch for _, batch in fitting] == [None, 4, 16]
 
 
-def test_a_ratio_within_noise_is_no_difference():
+def test_a_ratio_within_noise_is_no_difference_and_one_beyond_it_is_faster_or_slower():
     found = common_points(measured("a", noise=0.2), measured("b", speed=1.1, noise=0.2))
     pairs = [pair for pair in found if pair.place == SLICE]
     assert {pair.verdict for pair in pairs} == {"within noise"}
     assert middle(pairs) == pytest.approx(1.1)
     assert all(pair.low < 1 < pair.high for pair in pairs if pair.low is not None and pair.high is not None)
-
-
-def test_a_ratio_beyond_noise_is_faster_or_slower():
     slow, fast = measured("a"), measured("b", speed=2.0)
     on_slice = [pair for pair in common_points(slow, fast) if pair.place == SLICE]
     assert {pair.verdict for pair in on_slice} == {"faster"}

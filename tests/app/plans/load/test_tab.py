@@ -149,14 +149,12 @@ def test_another_scenario_stands_beside_under_the_same_arrivals(loaded, filled):
         assert cells[0] == cells[1] and cells[2] == cells[3] and cells[4] == cells[5]
 
 
-def test_without_a_plan_it_says_what_comes_next(loaded, filled):
-    filled.remove("plan", "review")
-    assert "It needs a plan: press Plan first." in said(loaded())
-
-
-def test_without_the_request_it_says_what_is_missing(loaded, filled):
-    filled.remove("plan_request", "review")
-    assert "drop the request file" in said(loaded())
+@pytest.mark.parametrize(("kind", "words"), [
+    ("plan", "It needs a plan: press Plan first."), ("plan_request", "drop the request file"),
+])  # fmt: skip
+def test_what_is_missing_is_said_with_what_comes_next(loaded, filled, kind, words):
+    filled.remove(kind, "review")
+    assert words in said(loaded())
 
 
 def test_arrivals_are_at_the_demand():

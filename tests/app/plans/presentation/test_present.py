@@ -125,20 +125,11 @@ def test_a_plan_without_its_request_has_no_sliders(page, workspace):
     assert not labels(opened) and "present-verdict amber" in told(opened)
 
 
-def test_a_scenario_that_is_not_there_is_said_to_be_none(page, solved):
-    opened = page("present", solved)
-    opened.query_params["scenario"] = "gone"
-    opened.run()
-    assert not opened.exception
-    assert "There is no scenario" in told(opened) and address(opened, "scenario") == "gone"
-    assert "Worst-served" not in told(opened)
-
-
 def test_an_empty_workspace_leads_to_the_models(page, workspace):
     assert "once there is one" in told(page("present", workspace))
 
 
-def test_the_address_says_which_models_have_a_slider(page, solved):
+def test_the_address_chooses_the_sliders_and_may_name_a_scenario_that_is_not_there(page, solved):
     opened = page("present", solved)
     opened.query_params["models"] = "ocr,nobody"
     opened.run()
@@ -148,6 +139,11 @@ def test_the_address_says_which_models_have_a_slider(page, solved):
     assert address(opened, "models") == "bert,ocr"
     opened.multiselect[0].set_value([]).run()
     assert address(opened, "models") == NO_MODEL and labels(opened) == ["GPUs, A100-80GB"]
+    opened.query_params["scenario"] = "gone"
+    opened.run()
+    assert not opened.exception
+    assert "There is no scenario" in told(opened) and address(opened, "scenario") == "gone"
+    assert "Worst-served" not in told(opened)
 
 
 def test_the_plan_page_has_the_way_here(page, solved, monkeypatch):

@@ -31,7 +31,7 @@ def test_a_place_is_found_by_its_gpu_and_start_and_no_other(plan):
     assert drawer.slice_at(None, f"{item.start} {gpu.id}") is None
 
 
-def test_the_service_time_stands_beside_its_limit_and_is_marked_where_it_is_over(plan):
+def test_a_slice_says_its_service_time_and_the_fastest_alternatives_within_the_limit(plan):
     asked, (gpu, item, tenant) = request(), first(plan)
     told = dict(drawer.facts(asked, plan, gpu, item, tenant))
     assert told["service time, p95"].endswith("of 80\u202fms") and "below" not in told["service time, p95"]
@@ -41,10 +41,6 @@ def test_the_service_time_stands_beside_its_limit_and_is_marked_where_it_is_over
     assert "no limit" in dict(drawer.facts(free, plan, gpu, item, tenant))["service time, p95"]
     # Without its request neither the time nor the limit is known.
     assert dict(drawer.facts(None, plan, gpu, item, tenant))["service time, p95"] == "n/a"
-
-
-def test_alternatives_are_the_fastest_of_every_other_slice_within_the_limit(plan):
-    asked, (gpu, item, tenant) = request(), first(plan)
     found = drawer.alternatives(asked, gpu, item, tenant)
     assert found and item.profile not in {point.profile for point in found}
     assert [point.throughput_rps for point in found] == sorted(
