@@ -4,7 +4,6 @@
 """
 
 import re
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +12,7 @@ from unittest.mock import patch
 
 import numpy as np
 
+from tests.support.lp import highs_text
 from tests.support.paths import ROOT
 from tests.support.placement.golden import DOCS
 from torchsplit_core.placement.latency import path_latency
@@ -58,17 +58,7 @@ def caught(kind: type[RowProgram], method: str, build: Callable[[], object]) -> 
 
 def lp_text(program: RowProgram, rows: Sequence[str], columns: Sequence[str], legend: Sequence[str]) -> str:
     """The program in whole numbers as LP text with these names, below what the numbers stand for."""
-    highs = program.load(whole=True)
-    assert (highs.getNumRow(), highs.getNumCol()) == (len(rows), len(columns))
-    for number, name in enumerate(rows):
-        highs.passRowName(number, name)
-    for number, name in enumerate(columns):
-        highs.passColName(number, name)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "program.lp"
-        highs.writeModel(str(path))
-        # The first line names the version's writer.
-        text = path.read_text(encoding="utf-8").split("\n", 1)[1]
+    text = highs_text(program.load(whole=True), rows, columns)
     return "".join(f"\\ {line}\n" for line in legend) + "\n" + text
 
 
