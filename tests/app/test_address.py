@@ -58,7 +58,7 @@ def test_activity_has_the_outcome_of_work_and_failures_stand_where_they_belong(p
     runner._write(filled.store, record.id, {"state": "failed", "fault": "It cannot be exported."})
     runner._progress_path(filled.store, record.id).with_suffix(".log").write_text("what it printed")
     opened = page("activity", filled)
-    assert "It cannot be exported." in [one.value.replace("\\", "") for one in opened.markdown]
+    assert "It cannot be exported." in [element.value.replace("\\", "") for element in opened.markdown]
     assert runner.log(filled, record.id) == "what it printed"
     assert len(page("model", filled).error) == 1
     assert not page("plan", filled).error and not opened.error
@@ -80,6 +80,6 @@ def test_workspaces_are_listed_with_what_is_in_them(store):
 def test_every_word_of_the_metrics_is_found_in_help():
     text = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_text()
     told = re.findall(r"^\| \*\*(.+?)\*\*", text, re.MULTILINE)
-    assert [one.title for one in read_entries()] == told and len(told) > 80
+    assert [entry.title for entry in read_entries()] == told and len(told) > 80
     assert search_entries(read_entries(), "normalised")[0].title.startswith("normalised")
     assert not search_entries(read_entries(), "no such word at all")

@@ -65,12 +65,12 @@ def test_hostile_names_stay_words_on_every_page(store):
     for name in (HOSTILE, f"{HOSTILE} 2"):
         put_plan(workspace, asked, outcome, name)
     for page in every_page(workspace, HOSTILE):
-        for one in page.get("html"):
-            assert "<img src=x" not in str(one.proto.body)
+        for element in page.get("html"):
+            assert "<img src=x" not in str(element.proto.body)
         for kind in ("markdown", "caption", "error", "warning", "success", "info", "header", "subheader"):
-            for one in page.get(kind):
+            for element in page.get(kind):
                 # Escaped as Markdown, so that it is neither a picture nor a formula.
-                told = CODE.sub("", str(one.value))
+                told = CODE.sub("", str(element.value))
                 assert "![a](http" not in told and "$x$" not in told, (kind, told)
 
 
@@ -141,7 +141,7 @@ def test_a_full_disk_loses_nothing_of_a_draft(workspace, page, native_sliders, m
 
     def told():
         assert not plan_page.exception
-        return any("Free some space" in one.value.replace("\\", "") for one in plan_page.error)
+        return any("Free some space" in element.value.replace("\\", "") for element in plan_page.error)
 
     with monkeypatch.context() as patched:
         patched.setattr(DraftStore, "save", full)
@@ -153,7 +153,7 @@ def test_a_full_disk_loses_nothing_of_a_draft(workspace, page, native_sliders, m
     assert workspace.get("plan_request", "review") == request() and not started
     # The draft is still there, and is kept once there is space.
     plan_page.run()
-    assert any("1 → 2" in one.proto.body for one in plan_page.get("html"))
+    assert any("1 → 2" in element.proto.body for element in plan_page.get("html"))
     (found,) = DraftStore(workspace, "review").all()
     assert found.request.gpus[0].count == 2
 
@@ -169,10 +169,10 @@ def test_work_that_ends_while_its_page_is_closed_is_found_done(workspace, page):
     }
     runner._write(workspace.store, job, state)
     during = page("plan", workspace)
-    assert any(one.label == "Cancel" for one in during.button)
+    assert any(element.label == "Cancel" for element in during.button)
     # Nobody looks: what the job stores, and how it ends, is found by the next page.
     named_results.store_outcome(workspace, "review", request(), workflow.plan(request()))
     runner._write(workspace.store, job, {**state, "state": "done", "share": 1.0, "seconds": 2.0})
     later = page("plan", workspace)
-    assert any("All 2 models" in one.value for one in later.success) and not later.error
-    assert not any(one.label == "Cancel" for one in later.button)
+    assert any("All 2 models" in element.value for element in later.success) and not later.error
+    assert not any(element.label == "Cancel" for element in later.button)

@@ -78,7 +78,7 @@ def test_every_view_of_a_stored_evaluation_is_shown(page, workspace):
     assert "Untested on hardware" in text
     for view, word in (("Tables", "The planner beside the rules"), ("Mixes", "ParvaGPU"), ("Pictures", "")):
         turn_to(opened, "evaluation-tab", view)
-        headings = [one.value for one in opened.header]
+        headings = [element.value for element in opened.header]
         assert word in said(opened) or word in headings
     assert {button.proto.label for button in opened.get("download_button")} >= {
         "Report (HTML)",

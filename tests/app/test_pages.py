@@ -169,7 +169,7 @@ def test_the_first_door_stores_the_measured_mix_and_plans_it(page, workspace, st
     assert started == [(PLAN, RequestParameters("Measured A100 mix"))]
     request = scenario.request(workspace)
     assert request is not None and len(request.models) == 11
-    stored = {one.name for one in workspace.artifacts("profile")}
+    stored = {artifact.name for artifact in workspace.artifacts("profile")}
     assert {model.source for model in request.models} == stored
 
 
@@ -284,8 +284,8 @@ def test_every_format_has_its_files_or_the_command_that_writes_them_or_why_there
     put_plan(filled, known, replace(plan(known), request_sha256=request_hash(known)))
     opened = page("deploy", filled)
     commands = [code.value for code in opened.code if code.value.startswith("torchsplit deploy")]
-    assert all("review.plan.json --request review.request.json" in one for one in commands)
-    assert [one.split("--format ")[1].split()[0] for one in commands] == list(WORKLOAD_FORMATS)
+    assert all("review.plan.json --request review.request.json" in command for command in commands)
+    assert [command.split("--format ")[1].split()[0] for command in commands] == list(WORKLOAD_FORMATS)
 
 
 def test_the_zip_holds_every_file_and_keeps_scripts_executable(page, filled, files):
@@ -387,7 +387,7 @@ def test_a_graph_is_drawn_without_a_profile_that_does_not_fit_it(name, page, fil
     filled.put("profile", SOURCE, other)
     opened = page(name, filled)
     assert not opened.error
-    assert any("which is no node of the graph" in found.value for found in opened.warning)
+    assert any("which is no node of the graph" in element.value for element in opened.warning)
     assert opened.query_params["model"] == SOURCE
 
 
@@ -400,7 +400,7 @@ def test_hand_made_results_are_contract_files(workspace):
 def test_models_are_listed_linked_and_can_be_removed(page, filled):
     opened = page("models", filled)
     assert f'<a href="model?workspace={filled.id}&amp;model={quote_plus(SOURCE)}">' in "".join(
-        one.proto.body for one in opened.get("html")
+        element.proto.body for element in opened.get("html")
     )
     assert "1 model in this workspace" in said(opened)
     press(opened, "Remove")

@@ -80,8 +80,8 @@ def test_slices_by_sms_are_found_on_a_whole_gpu(monkeypatch):
     for case, sms in ((WHOLE, [42, 42]), (CASES[1], [42, 42]), (CASES[2], [98])):
         request = request_of(ground, case, Measured(profiles, PartitionOutcome("infeasible", (), None, None)))
         places = bind_slices(workflow.plan(request), ground.stand_in)
-        assert [one.device.kind for one in places] == ["sm"] * len(sms), case.name
-        assert [one.device.sm_count for one in places] == sms, case.name
+        assert [place.device.kind for place in places] == ["sm"] * len(sms), case.name
+        assert [place.device.sm_count for place in places] == sms, case.name
     monkeypatch.setenv("TORCHSPLIT_NVML_REPLAY", str(DATA / "t4_without_mig.json"))
     assert steps.sm_ground() is None
 
@@ -100,7 +100,7 @@ def test_the_steps_run_on_cores():
     for case in CASES:
         request = request_of(ground, case, found)
         (gpu,) = workflow.plan(request).gpus
-        made[case.name] = [[(one.model, one.stage) for one in item.tenants] for item in gpu.slices]
+        made[case.name] = [[(tenant.model, tenant.stage) for tenant in item.tenants] for item in gpu.slices]
     assert [len(slices) for slices in made.values()] == [2, 2, 1, 2]
     ((first, second),) = made["two models share a slice"]
     assert {first[0], second[0]} == {"diamond", "bert"}
@@ -108,6 +108,6 @@ def test_the_steps_run_on_cores():
     case = next(one for one in CASES if one.shared)
     measurement = steps.run_case(ground, case, found, 1.0)
     assert [row[1] for row in steps.served_rows(case, measurement)] == ["diamond", "bert"]
-    assert not any(one.errors for one in measurement.models)
+    assert not any(model.errors for model in measurement.models)
     with pytest.raises(InputFault):
         steps.run_case(ground, case, Measured((), found.cut), 1.0)

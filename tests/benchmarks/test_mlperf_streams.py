@@ -66,14 +66,14 @@ def test_the_third_waits_for_one_of_two_streams():
 
 def test_a_window_counts_from_the_free_stream():
     """The window from 0 on ends at 3, its batch at 13; the window from 13 on ends at 16 with both others."""
-    found = serve_by_streams([0.0, 4.0, 5.0], SliceService(10.0, 0.0), Batcher(4, 3.0))
-    assert found.tolist() == [13.0, 22.0, 21.0]
+    served = serve_by_streams([0.0, 4.0, 5.0], SliceService(10.0, 0.0), Batcher(4, 3.0))
+    assert served.tolist() == [13.0, 22.0, 21.0]
 
 
 def test_a_window_counts_from_the_oldest_request():
     """The first is waited with until 3; at 13 the second has waited long enough."""
-    found = serve_by_streams([0.0, 4.0, 5.0], SliceService(10.0, 0.0), Batcher(4, 3.0, window="oldest"))
-    assert found.tolist() == [13.0, 19.0, 18.0]
+    served = serve_by_streams([0.0, 4.0, 5.0], SliceService(10.0, 0.0), Batcher(4, 3.0, window="oldest"))
+    assert served.tolist() == [13.0, 19.0, 18.0]
 
 
 def test_a_full_batch_does_not_wait():
@@ -96,16 +96,16 @@ def test_a_batch_formed_ahead_is_closed():
 @pytest.mark.parametrize("streams", [1, 2])
 def test_a_stream_is_free_a_hop_after_its_batch(streams):
     """Alone on the slice one batch after the other: each waits for a stream that is free 1 ms later."""
-    found = serve_by_streams([0.0] * 3, SliceService(2.0, 0.0), Batcher(1, streams=streams, hop_ms=1.0))
+    served = serve_by_streams([0.0] * 3, SliceService(2.0, 0.0), Batcher(1, streams=streams, hop_ms=1.0))
     # Two streams: both end at 4, one is free at 5.
-    assert found.tolist() == ([2.0, 5.0, 8.0] if streams == 1 else [4.0, 4.0, 7.0])
+    assert served.tolist() == ([2.0, 5.0, 8.0] if streams == 1 else [4.0, 4.0, 7.0])
 
 
 def test_slices_take_from_one_queue_in_the_order_in_which_they_have_places():
     """The third waits for the slice that is free first, at 2; the fourth for the other, at 3."""
     batcher = Batcher(1, slices=2)
-    found = serve_by_streams([0.0, 1.0, 1.0, 1.0], SliceService(2.0, 0.0), batcher)
-    assert found.tolist() == [2.0, 2.0, 3.0, 4.0]
+    served = serve_by_streams([0.0, 1.0, 1.0, 1.0], SliceService(2.0, 0.0), batcher)
+    assert served.tolist() == [2.0, 2.0, 3.0, 4.0]
 
 
 @pytest.mark.parametrize("slices", [2, 5])
@@ -123,15 +123,15 @@ def test_slices_of_one_queue_are_servers_of_one_queue(slices):
 def test_a_batch_above_the_most_work_puts_its_oldest_requests_off(streams):
     """3 + 1 + 2 + 2 is above 5: without the first it is not; the newest is served however much it is."""
     service, batcher = SliceService(1.0, 1.0), Batcher(4, streams=streams, most_work=5.0)
-    found = serve_by_streams([0.0] * 4, service, batcher, work=[3.0, 1.0, 2.0, 2.0])
-    assert found.tolist() == [math.inf, 6.0, 6.0, 6.0]
-    found = serve_by_streams([0.0, 0.0], service, batcher, work=[1.0, 9.0])
-    assert found.tolist() == [math.inf, 10.0]
+    served = serve_by_streams([0.0] * 4, service, batcher, work=[3.0, 1.0, 2.0, 2.0])
+    assert served.tolist() == [math.inf, 6.0, 6.0, 6.0]
+    served = serve_by_streams([0.0, 0.0], service, batcher, work=[1.0, 9.0])
+    assert served.tolist() == [math.inf, 10.0]
 
 
 def test_work_of_requests_adds_up():
-    found = serve_by_streams([0.0, 0.0], SliceService(1.0, 2.0), Batcher(2), work=[0.5, 1.5])
-    assert found.tolist() == [5.0, 5.0]
+    served = serve_by_streams([0.0, 0.0], SliceService(1.0, 2.0), Batcher(2), work=[0.5, 1.5])
+    assert served.tolist() == [5.0, 5.0]
 
 
 def test_several_streams_with_full_floors_do_no_more_than_one():
@@ -139,9 +139,9 @@ def test_several_streams_with_full_floors_do_no_more_than_one():
     busy period without gaps ends when all work is done."""
     times = np.zeros(12)
     service = SliceService(1.0, 1.0)
-    one = serve_by_streams(times, service, Batcher(4))
+    served = serve_by_streams(times, service, Batcher(4))
     several = serve_by_streams(times, service, Batcher(4, streams=3))
-    assert several.max() == pytest.approx(one.max()) == pytest.approx(15.0)
+    assert several.max() == pytest.approx(served.max()) == pytest.approx(15.0)
 
 
 def test_the_line_goes_through_both_points():

@@ -12,7 +12,7 @@ def test_a_served_model_answers_each_row_of_its_batch(name):
     with torch.no_grad():
         found = client.get_model()(*client.get_example_inputs(2))
     outputs = found if isinstance(found, tuple) else (found,)
-    assert all(one.shape[0] == 2 for one in outputs)
+    assert all(output.shape[0] == 2 for output in outputs)
 
 
 def test_coverage_is_told_with_its_own_interval_and_the_width():

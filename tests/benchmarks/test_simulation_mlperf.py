@@ -126,9 +126,9 @@ def test_the_own_configuration_stands_before_the_usual_one():
     (row(1, "Server", metric=6000.0), [single(2), offline(3)], "more than"),
 ])  # fmt: skip
 def test_without_points_or_above_them_nothing_is_predicted(server, rows, why):
-    found = predict(server, rows, requests=1000)
-    assert found.times_ms is None
-    assert why in found.missing
+    prediction = predict(server, rows, requests=1000)
+    assert prediction.times_ms is None
+    assert why in prediction.missing
 
 
 def test_a_slice_that_carried_its_rate_is_predicted_where_its_points_say_hardly():
@@ -137,8 +137,8 @@ def test_a_slice_that_carried_its_rate_is_predicted_where_its_points_say_hardly(
         predict(row(1, "Server", metric=rate), rows, requests=20_000).times_ms
         for rate in (3400.0, 3650.0, 3950.0)
     ]
-    assert all(one is not None for one in times)
-    known = [one[1] for one in times if one is not None]
+    assert all(time is not None for time in times)
+    known = [time[1] for time in times if time is not None]
     # What is carried at 0.95 of it waits, but not without end.
     assert known[0] < known[1] < 10 * known[0] and known[2] < 1.5 * known[1]
     whole = row(1, "Server", metric=56 * 4990.0, slices="56 x 1g.10gb")
@@ -365,8 +365,8 @@ def test_extreme_figures_end_without_a_fault(metric, wait, system):
         server = row(1, "Server", metric=metric, queue_delay_us=wait, streams=64.0, max_batch=1e6, **of)
         for rate in (5000.0, 1e15):
             rows = [single(2, p50_ms=1e-300, **of), offline(3, **{"metric": rate, **of})]
-            found = predict(server, rows, requests=1000)
-            assert found.times_ms is None or min(found.times_ms) >= 0
+            prediction = predict(server, rows, requests=1000)
+            assert prediction.times_ms is None or min(prediction.times_ms) >= 0
 
 
 def test_what_is_no_file_or_no_text_is_one_line_too(tmp_path):

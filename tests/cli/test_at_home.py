@@ -41,8 +41,8 @@ def test_a_request_comes_in_and_its_plan_goes_out_by_standard_streams(monkeypatc
 def test_standard_input_that_ends_half_way_is_one_message(text, words, monkeypatch, capsys):
     given(monkeypatch, text)
     assert main(["plan", "-"]) == 2
-    told = capsys.readouterr()
-    assert words in told.err and told.err.count("\n") == 1 and not told.out
+    printed = capsys.readouterr()
+    assert words in printed.err and printed.err.count("\n") == 1 and not printed.out
 
 
 def test_standard_input_is_read_once(monkeypatch, stderr_of):
@@ -139,7 +139,7 @@ class TestDefaults:
 
 def parsers() -> dict[str, argparse.ArgumentParser]:
     parser = _parser()
-    (commands,) = (one for one in parser._actions if isinstance(one, argparse._SubParsersAction))
+    (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     for _, _, texts in COMMANDS:
         commands.choices[next(iter(texts))]._declare()
     return dict(commands.choices)

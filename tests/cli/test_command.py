@@ -182,8 +182,8 @@ def test_a_taken_port_is_named_and_another_found(stderr_of):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        told = stderr_of("app", "--port", port)
-        assert str(port) in told and f"Isolation: {isolation_level().text}" in told
+        stderr = stderr_of("app", "--port", port)
+        assert str(port) in stderr and f"Isolation: {isolation_level().text}" in stderr
         assert 8501 <= _free_port("127.0.0.1", None) <= 8600
 
 

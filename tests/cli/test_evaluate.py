@@ -25,11 +25,11 @@ def _small(monkeypatch) -> None:
 def test_it_writes_its_files_and_goes_on_where_it_stood(tmp_path, capsys):
     folder, doc = tmp_path / "found", tmp_path / "doc.md"
     assert main(["evaluate", "--quick", "-o", str(folder), "--doc", str(doc), "--json"]) == 0
-    told = capsys.readouterr()
-    assert json.loads(told.out)["format"] == "torchsplit.evaluation"
-    assert told.out == (folder / "evaluation.json").read_text()
-    assert "2 cases in" in told.err and told.err.count("claim ") == 4
-    assert doc.read_text().startswith("# Evaluation") and (tmp_path / "doc.json").read_text() == told.out
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["format"] == "torchsplit.evaluation"
+    assert printed.out == (folder / "evaluation.json").read_text()
+    assert "2 cases in" in printed.err and printed.err.count("claim ") == 4
+    assert doc.read_text().startswith("# Evaluation") and (tmp_path / "doc.json").read_text() == printed.out
     assert main(["evaluate", "--quick", "-o", str(folder), "--doc", "doc.html"]) == 2
     assert (folder / "report.html").exists()
     (folder / "own.txt").write_text("stays")
@@ -61,8 +61,8 @@ def test_a_folder_that_will_not_do_is_refused_with_a_message(name, tmp_path, std
     file.write_text("")
     (tmp_path / "evaluation.json").write_text('{"format": "torchsplit.plan"}')
     where = {"a file": file, "damaged": tmp_path, "below a file": file / "folder"}[name]
-    told = stderr_of("evaluate", "-o", where)
-    assert told.count("torchsplit: ") == 1 and str(where.parent) in told and "Traceback" not in told
+    stderr = stderr_of("evaluate", "-o", where)
+    assert stderr.count("torchsplit: ") == 1 and str(where.parent) in stderr and "Traceback" not in stderr
 
 
 def test_without_a_folder_it_says_what_is_missing(capsys):

@@ -34,8 +34,8 @@ def simulated(folder: Path, *arguments: str) -> SimulationRequest:
 
 def test_the_example_request_has_the_example_outcome(capsys):
     assert main(["simulate", str(EXAMPLES / "simulation_request.json"), "--json"]) == 0
-    told = capsys.readouterr()
-    outcome = read_text(told.out)[1]
+    printed = capsys.readouterr()
+    outcome = read_text(printed.out)[1]
     expected = read_file(EXAMPLES / "simulation.json")[1]
     for field in ("models", "servers", "highest_load", "warnings"):
         assert getattr(outcome, field) == getattr(expected, field), (
@@ -43,9 +43,9 @@ def test_the_example_request_has_the_example_outcome(capsys):
         )
     bert, load = expected.models[0], expected.highest_load
     span = f"{bert.throughput_rps:.4g} served over {bert.completed / bert.throughput_rps:.3g} s simulated"
-    assert f"bert: 250 of 400 requests/s offered, {span}, response mean" in told.err
+    assert f"bert: 250 of 400 requests/s offered, {span}, response mean" in printed.err
     factors = f"{load.low:.4g} times the request's rates, no longer at {load.high:.4g}\n"
-    assert f"highest load: p95 keeps every limit at {factors}" in told.err
+    assert f"highest load: p95 keeps every limit at {factors}" in printed.err
 
 
 def test_a_plan_is_simulated_at_a_load_and_its_request_saved(tmp_path, capsys):
@@ -91,8 +91,8 @@ def test_a_model_without_an_instance_and_another_request_are_said(tmp_path, stde
     asked["models"].append(asked["models"][0] | {"name": "more"})
     (tmp_path / "asked.json").write_text(json.dumps(asked))
     asked_at, out = str(tmp_path / "asked.json"), str(tmp_path / "o.json")
-    told = stderr_of("simulate", PLAN[0], "--request", asked_at, "--requests", "100", "-o", out, code=0)
-    assert "more has no instance" in told and "answers another request" in told
+    stderr = stderr_of("simulate", PLAN[0], "--request", asked_at, "--requests", "100", "-o", out, code=0)
+    assert "more has no instance" in stderr and "answers another request" in stderr
 
 
 @pytest.mark.parametrize(("arguments", "match"), [

@@ -107,4 +107,4 @@ def test_where_none_can_be_exported_the_fastest_stands_first_and_says_why(tmp_pa
     assert main(["strategy", changed(tmp_path, training={"precision": "fp16"}), "-o", str(out)]) == 0
     found = read_file(out)[1]
     assert found.candidates[0].seconds_per_step == found.bound_s and "First stands" not in found.message
-    assert all("fp16" in (one.not_exportable or "") for one in found.candidates)
+    assert all("fp16" in (candidate.not_exportable or "") for candidate in found.candidates)

@@ -244,8 +244,8 @@ def test_a_request_for_a_fleet_without_figures_is_mended_by_the_named_command(tm
     assert main(command[1:]) == 0
     assert main(["plan", "REQUEST2.json", "-o", "plan.json"]) == 0
     # Of the points on the fleet's type, which all are: those of the A100 are of no use to this plan.
-    told = re.search(r"of which (\d+) of (\d+) are estimated", capsys.readouterr().err)
-    assert told and told[1] == told[2]
+    match = re.search(r"of which (\d+) of (\d+) are estimated", capsys.readouterr().err)
+    assert match and match[1] == match[2]
     before, after = (read_file(Path(name))[1] for name in ("REQUEST.json", "REQUEST2.json"))
     was, now = (one.models[0].variants[0].stages[0].points for one in (before, after))
     assert now[: len(was)] == was and {point.basis for point in now[len(was) :]} == {"estimated"}

@@ -15,9 +15,9 @@ Pairs = list[tuple[Sample, Estimate]]
 
 
 def answers(measured: list[Sample], held_out: list[Sample]) -> Pairs:
-    found = estimate(measured, [query_of(sample) for sample in held_out])
-    assert all(one.basis == "estimated" for one in found)
-    return list(zip(held_out, found, strict=True))
+    estimated = estimate(measured, [query_of(sample) for sample in held_out])
+    assert all(one.basis == "estimated" for one in estimated)
+    return list(zip(held_out, estimated, strict=True))
 
 
 def errors(pairs: Pairs) -> np.ndarray:
@@ -115,27 +115,27 @@ def test_clean_rows_are_not_flagged():
 
 @pytest.mark.parametrize("model", ["resnet50", "bert", "vgg19"])
 def test_advice_from_the_whole_gpu_asks_for_a_small_slice(model):
-    found = advice(rows(model, (7,)), (1, 2, 3, 4, 7))
-    now = {one.size: one.width_now for one in found.uncertainty}
+    advised = advice(rows(model, (7,)), (1, 2, 3, 4, 7))
+    now = {one.size: one.width_now for one in advised.uncertainty}
     assert max(now, key=lambda size: now[size]) == 1
-    assert found.size in (1, 2)
-    assert all(one.width_after <= one.width_now for one in found.uncertainty)
-    smallest = found.uncertainty[0]
+    assert advised.size in (1, 2)
+    assert all(one.width_after <= one.width_now for one in advised.uncertainty)
+    smallest = advised.uncertainty[0]
     assert smallest.width_after - 1 < 0.5 * (smallest.width_now - 1)
 
 
 def test_following_advice_narrows_about_as_foretold():
     measured = rows("resnet50", (7,))
-    told = advice(measured, (1, 2, 3, 4, 7))
-    (more,) = [row for row in rows("resnet50", (told.size,)) if row.batch_size == told.batch_size]
+    advised = advice(measured, (1, 2, 3, 4, 7))
+    (more,) = [row for row in rows("resnet50", (advised.size,)) if row.batch_size == advised.batch_size]
     then = advice([*measured, more], (1, 2, 3, 4, 7))
-    assert then.uncertainty[0].width_now == pytest.approx(told.uncertainty[0].width_after, rel=0.25)
+    assert then.uncertainty[0].width_now == pytest.approx(advised.uncertainty[0].width_after, rel=0.25)
 
 
 def test_advice_avoids_what_ran_out_of_memory():
     measured = [*rows("resnet50", (7,)), Sample("resnet50", 1, 2, 1, 0.0)]
-    told = advice(measured, (1, 2))
-    assert (told.size, told.batch_size) == (1, 1) or told.size == 2
+    advised = advice(measured, (1, 2))
+    assert (advised.size, advised.batch_size) == (1, 1) or advised.size == 2
 
 
 def test_advice_says_what_it_needs():

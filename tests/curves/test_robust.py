@@ -52,14 +52,14 @@ def sound(found: Estimate) -> bool:
 def test_any_positive_rows_give_sound_answers(samples):
     samples = [*samples, Sample("a", 2, 4, 1, 50.0)]
     own = [Query(row.model, row.size, row.batch_size, row.processes) for row in samples]
-    found = estimate(samples, own + QUERIES)
-    assert all(sound(one) for one in found)
-    assert all(one.basis == "measured" for one in found[: len(own)])
+    estimated = estimate(samples, own + QUERIES)
+    assert all(sound(one) for one in estimated)
+    assert all(one.basis == "measured" for one in estimated[: len(own)])
     for one in outliers(samples):
         assert math.isfinite(one.deviation)
         assert 0 <= one.low_rps <= one.expected_rps <= one.high_rps < math.inf
-    told = advice([row for row in samples if row.model == "a"], [1, 7])
-    assert all(1 <= one.width_after <= one.width_now * (1 + 1e-9) < math.inf for one in told.uncertainty)
+    advised = advice([row for row in samples if row.model == "a"], [1, 7])
+    assert all(1 <= one.width_after <= one.width_now * (1 + 1e-9) < math.inf for one in advised.uncertainty)
 
 
 def test_one_row_alone_is_a_wide_guess():

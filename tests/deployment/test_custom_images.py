@@ -51,9 +51,9 @@ def shared() -> PlanOutcome:
 
 
 def services(text: str) -> dict[str, Any]:
-    found = yaml.safe_load(text)
-    jsonschema.Draft202012Validator(COMPOSE).validate(found)
-    return found["services"]
+    document = yaml.safe_load(text)
+    jsonschema.Draft202012Validator(COMPOSE).validate(document)
+    return document["services"]
 
 
 def test_models_without_a_source_or_an_image_are_placeholders_that_say_so():

@@ -41,7 +41,7 @@ def test_all_formats_together_and_the_same_twice(mixed_plan):
 @pytest.mark.parametrize("name", WORKLOAD_FORMATS)
 def test_every_workload_has_the_image_and_only_its_own_files(name, mixed_plan):
     names = set(asked(mixed_plan).files(name))
-    assert {one.partition("/")[0] for one in names} == {"README.md", "image", name}
+    assert {name.partition("/")[0] for name in names} == {"README.md", "image", name}
     assert {
         "image/Dockerfile", "image/.dockerignore", "image/entrypoint.sh", "image/requirements.txt",
     } <= names  # fmt: skip

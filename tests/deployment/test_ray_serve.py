@@ -21,10 +21,10 @@ from torchsplit_core.values import PlanOutcome
 
 def config(plan: PlanOutcome) -> dict[str, Any]:
     """The configuration, checked by Ray and for keys that Ray does not know."""
-    found = yaml.safe_load(asked(plan).texts("ray-serve")["ray-serve/serve.yaml"])
-    ServeDeploySchema.model_validate(found)
-    check_keys(found)
-    return found
+    document = yaml.safe_load(asked(plan).texts("ray-serve")["ray-serve/serve.yaml"])
+    ServeDeploySchema.model_validate(document)
+    check_keys(document)
+    return document
 
 
 def check_keys(found: dict[str, Any]) -> None:
@@ -73,15 +73,15 @@ def test_replicas_are_processes_and_all_of_them_fit_on_their_slices():
 def test_the_application_names_every_deployment_and_its_parts():
     texts = asked(mixed()).texts("ray-serve")
     (application,) = config(mixed())["applications"]
-    told = json.loads(texts["image/ray-serve/application.json"])
+    data = json.loads(texts["image/ray-serve/application.json"])
     deployments = {one["name"] for one in application["deployments"]}
-    assert {part["deployment"] for part in told["parts"]} == deployments - {"front"}
-    assert {model["name"] for model in told["models"]} == {"a", "b", "c"}
-    for model in told["models"]:
+    assert {part["deployment"] for part in data["parts"]} == deployments - {"front"}
+    assert {model["name"] for model in data["models"]} == {"a", "b", "c"}
+    for model in data["models"]:
         for step in model["steps"]:
             assert set(step["deployments"]) <= deployments
             assert len(step["weights"]) == len(step["deployments"]) and min(step["weights"]) > 0
-    a = next(model for model in told["models"] if model["name"] == "a")
+    a = next(model for model in data["models"] if model["name"] == "a")
     assert a["max_batch"] == 2
     assert application["args"]["plan"] == "ray-serve/application.json"
 

@@ -46,7 +46,7 @@ def test_each_kind_of_server_is_a_plan_that_holds_its_own_check():
         verify(request, plan)
         (gpu,) = plan.gpus
         (item,) = gpu.slices
-        assert [one.share for one in item.tenants] == [one.share for one in kind.tenants]
+        assert [tenant.share for tenant in item.tenants] == [tenant.share for tenant in kind.tenants]
         assert [one.throughput_rps for one in item.tenants] == [one.throughput_rps for one in kind.tenants]
         assert all(
             model.source == job.part.file for model, job in zip(request.models, kind.instances, strict=True)

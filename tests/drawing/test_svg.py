@@ -75,7 +75,7 @@ def test_a_hostile_name_is_text(name, shown):
         assert tags <= {"svg", "title", "rect", "g", "text", "path"}
         assert not any(attribute.startswith("on") for element in root.iter() for attribute in element.attrib)
         minidom.parseString(text.encode("utf-8"))
-        assert all(len(found) < 60 for found in texts(root))
+        assert all(len(text) < 60 for text in texts(root))
         assert texts(root, "title")[0] == shown
 
 

@@ -87,7 +87,7 @@ def test_opening_any_item_opens_it_and_only_adds_boxes(look):
         if not item.expandable or item.open:
             continue
         after = build_view(hierarchy, opened | groups_to_open(hierarchy, item), unfolded)
-        assert item.id not in {one.id for one in after.items if not one.open}
+        assert item.id not in {item.id for item in after.items if not item.open}
         assert len(after.items) > len(before.items) or (item.kind == "fold" and item.repeats == 2)
         first = after.items[after.item_of[item.nodes[0]]]
         assert first.id != item.id and (len(first.nodes) < len(item.nodes))

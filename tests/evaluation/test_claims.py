@@ -125,9 +125,9 @@ def test_the_four_claims_of_cases_by_hand():
     assert [(one.label, one.tested, one.reference) for one in shared.parts[0].comparisons] == [
         ("m-any-fractional-off-equal-planner / exclusive", 0.8, 0.7)
     ]
-    assert [one.verdict for one in shared.parts] == ["supported", "not supported", "not supported"]
+    assert [part.verdict for part in shared.parts] == ["supported", "not supported", "not supported"]
     # Traffic falls, and the responses are the same.
-    assert [one.comparisons[0].result for one in tied.parts] == ["better", "equal", "worse"]
+    assert [part.comparisons[0].result for part in tied.parts] == ["better", "equal", "worse"]
     assert fair.parts[2].comparisons[0].label == "m-any-exclusive-off-equal-planner / greedy"
     (starving,) = (one for one in judge_claims([case(0.0, weights="throughput")]) if one.number == 2)
     assert starving.verdict == "cannot be said"

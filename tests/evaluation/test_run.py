@@ -82,7 +82,7 @@ def test_what_is_known_is_taken_over_and_nothing_else(told, monkeypatch):
     monkeypatch.undo()
     other = replace(SETTINGS, requests_per_model=200)
     assert run.evaluate(keys=(RULE,), settings=other, known=outcome).statistics["taken_over"] == 0
-    foreign = replace(outcome, cases=tuple(replace(one, request_sha256="0" * 64) for one in outcome.cases))
+    foreign = replace(outcome, cases=tuple(replace(case, request_sha256="0" * 64) for case in outcome.cases))
     assert run.evaluate(keys=(NONE,), settings=SETTINGS, known=foreign).statistics["taken_over"] == 0
 
 
@@ -160,12 +160,12 @@ def test_pictures_say_where_a_search_ended_early(stored):
 
 def test_the_document_is_that_of_the_stored_outcome(stored):
     assert stored.complete and not stored.settings.quick
-    found = (ROOT / "docs" / "reference" / "evaluation.md").read_text(encoding="utf-8")
-    assert found == document(stored), (
+    text = (ROOT / "docs" / "reference" / "evaluation.md").read_text(encoding="utf-8")
+    assert text == document(stored), (
         "run torchsplit evaluate -o evaluation --doc docs/reference/evaluation.md"
     )
     assert judge_claims(stored.cases) == stored.claims
-    assert not re.search(r"@[A-Z]+@", found)
+    assert not re.search(r"@[A-Z]+@", text)
 
 
 def test_a_rule_of_the_stored_outcome_is_found_again(stored):
@@ -181,7 +181,7 @@ def test_the_measured_mix_is_proven_on_one_gpu_with_shares_and_on_two_without():
     assert [(case.figures and case.figures.gpus_used, case.gap) for case in outcome.cases] == [(2, 0), (1, 0)]
     said = outcome.claims[0]
     assert said.verdict == said.parts[1].verdict == "supported" and said.parts[1].counts
-    (table,) = (one for one in tables(outcome) if one.title.startswith("Fewest GPUs"))
+    (table,) = (table for table in tables(outcome) if table.title.startswith("Fewest GPUs"))
     assert [row[4:5] + row[6:] for row in table.rows] == [("2", "proven"), ("1", "proven")]
     assert "the fewest GPUs that carry every demand" in document(outcome)
 

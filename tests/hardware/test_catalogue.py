@@ -62,10 +62,10 @@ def test_what_is_not_published_is_named(gpu):
     peak = peaks(gpu.name)
     figures = (peak.fp32_tflops, peak.tf32_tflops, peak.bf16_tflops, peak.fp16_tflops, peak.memory_gb_per_s)
     silent = bool(unsourced_profiles(gpu)) or None in figures
-    silent |= any(not one.placement_starts or one.profile_id < 0 for one in gpu.profiles)
+    silent |= any(not profile.placement_starts or profile.profile_id < 0 for profile in gpu.profiles)
     assert silent == bool(gpu.note)
     # Neither is a row of a GPU with slots but without starts one that layouts are made of.
-    assert all(one.placement_starts or one.memory_gib is None for one in gpu.profiles)
+    assert all(profile.placement_starts or profile.memory_gib is None for profile in gpu.profiles)
 
 
 def test_types_that_are_planned_whole_alone():

@@ -51,9 +51,9 @@ def test_a_host_without_gpu_has_its_processor():
 
 @pytest.mark.parametrize("text", ["cuda", "cuda:0", "mig", "mig:1g.10gb", "mig:MIG-x", "sm:8", "sm:1g.10gb"])
 def test_gpu_devices_are_not_available_without_a_gpu(text):
-    with pytest.raises(InputFault, match="not available on this host") as found:
+    with pytest.raises(InputFault, match="not available on this host") as caught:
         choose_devices(text, EMPTY)
-    assert found.value.where == "device" and "No GPU was found." in found.value.problem
+    assert caught.value.where == "device" and "No GPU was found." in caught.value.problem
 
 
 def test_cores_of_the_processor_are_a_slice_of_it(monkeypatch):
@@ -102,9 +102,9 @@ def test_instances_of_a_listing():
 def test_a_gpu_in_mig_mode_is_no_cuda_device():
     halves = host("a100_40gb_two_halves.json")
     for text in ("cuda", "cuda:0", "sm:14"):
-        with pytest.raises(InputFault, match="MIG mode") as found:
+        with pytest.raises(InputFault, match="MIG mode") as caught:
             choose_devices(text, halves)
-        assert f"mig:{HALVES[0]} (3g.20gb)" in found.value.remedy
+        assert f"mig:{HALVES[0]} (3g.20gb)" in caught.value.remedy
     with pytest.raises(InputFault, match="GPU 1 in MIG mode without any instance is no device"):
         choose_devices("cuda:1", host("a100_40gb_whole_and_empty.json"))
 
@@ -128,14 +128,14 @@ def test_mig_means_one_instance_of_each_slice():
 
 
 def test_a_slice_that_is_not_there_comes_with_the_commands_that_make_it():
-    with pytest.raises(InputFault, match="not available on this host") as found:
+    with pytest.raises(InputFault, match="not available on this host") as caught:
         choose_devices("mig:3g.20gb", host("a100_40gb_whole_and_empty.json"))
     # GPU 1 is in MIG mode and empty, so it is disturbed least.
-    assert "sudo nvidia-smi mig -i 1 -cgi 3g.20gb:0 -C" in found.value.remedy
-    assert "-mig 1" not in found.value.remedy and "Untested on hardware" in found.value.remedy
-    with pytest.raises(InputFault) as found:
+    assert "sudo nvidia-smi mig -i 1 -cgi 3g.20gb:0 -C" in caught.value.remedy
+    assert "-mig 1" not in caught.value.remedy and "Untested on hardware" in caught.value.remedy
+    with pytest.raises(InputFault) as caught:
         choose_devices("mig", host("a100_40gb_whole_and_empty.json"))
-    assert "-cgi 1g.5gb:0 -C" in found.value.remedy
+    assert "-cgi 1g.5gb:0 -C" in caught.value.remedy
 
 
 def test_a_slice_that_no_gpu_here_can_have():

@@ -48,11 +48,11 @@ def test_refused_without_consent_with_the_commands(tmp_path):
     nvml = replay(tmp_path, "a30_three_slices.json")
     before = nvml.path.read_bytes()
     with (
-        pytest.raises(InputFault, match="consent") as found,
+        pytest.raises(InputFault, match="consent") as caught,
         temporary_slices(nvml, 0, ["4g.24gb"], False, journal=tmp_path / "j"),
     ):
         raise AssertionError("the measurement must not start")
-    assert "-cgi 4g.24gb:0 -C" in str(found.value) and "untested on hardware" in str(found.value)
+    assert "-cgi 4g.24gb:0 -C" in str(caught.value) and "untested on hardware" in str(caught.value)
     assert nvml.path.read_bytes() == before
 
 

@@ -203,12 +203,12 @@ def test_a_change_that_the_driver_refuses_once_is_undone(tmp_path):
 def test_what_cannot_be_restored_is_named_with_the_commands_that_mend_it(tmp_path):
     nvml = replay(tmp_path, "a30_three_slices.json")
     journal = tmp_path / "j"
-    with pytest.raises(InputFault) as found, temporary_slices(nvml, 0, ["4g.24gb"], True, journal=journal):
+    with pytest.raises(InputFault) as caught, temporary_slices(nvml, 0, ["4g.24gb"], True, journal=journal):
         data = json.loads(nvml.path.read_text())
         number = data["gpus"][0]["instances"][0]["id"]
         data["gpus"][0]["processes"] = [{"pid": 77, "gpu_instance": number}]
         nvml.path.write_text(json.dumps(data))
-    text = str(found.value)
+    text = str(caught.value)
     assert "4g.24gb at 0 is still there" in text and "In use by another client" in text
     assert "nv-hostengine" in text and "nvidia-device-plugin" in text
     assert f"nvidia-smi mig -i 0 -dgi -gi {number}" in text

@@ -133,9 +133,9 @@ def test_processes_of_the_gpu(tmp_path, monkeypatch):
     install(monkeypatch, listing)
     with open_nvml() as nvml:
         assert nvml.processes(0) == listing.processes(0) == (4, 9)
-        with pytest.raises(NvmlFault) as found:
+        with pytest.raises(NvmlFault) as caught:
             nvml.destroy_compute_instance(0, 3, 0)
-    assert found.value.kind == "in_use"
+    assert caught.value.kind == "in_use"
 
 
 @pytest.mark.parametrize(("change", "call", "kind", "words"), [
@@ -157,10 +157,10 @@ def test_refusals_of_the_driver_are_faults_of_the_seam(change, call, kind, words
     install(monkeypatch, listing)
     with open_nvml() as nvml:
         for seam in (nvml, listing):
-            with pytest.raises(NvmlFault) as found:
+            with pytest.raises(NvmlFault) as caught:
                 call(seam)
-            assert found.value.kind == kind
-        assert words in str(found.value.words)
+            assert caught.value.kind == kind
+        assert words in str(caught.value.words)
 
 
 def test_an_old_driver_without_a_function_tells_less(tmp_path, monkeypatch):
@@ -177,9 +177,9 @@ def test_an_old_driver_without_a_function_tells_less(tmp_path, monkeypatch):
     with open_nvml() as nvml:
         state = nvml.state(0)
         assert state.throttled_by is None and state.sm_clock_mhz == 1410
-        with pytest.raises(NvmlFault) as found:
+        with pytest.raises(NvmlFault) as caught:
             nvml.processes(0)
-    assert found.value.kind == "not_supported"
+    assert caught.value.kind == "not_supported"
 
 
 def test_state_in_words():

@@ -93,9 +93,9 @@ def test_every_legal_layout_can_be_made_and_removed(tmp_path):
 def test_what_cannot_stand_there_is_refused(profile_id, start, size, kind, tmp_path):
     nvml = replay(tmp_path, "a30_three_slices.json")
     before = nvml.path.read_bytes()
-    with pytest.raises(NvmlFault) as found:
+    with pytest.raises(NvmlFault) as caught:
         nvml.create_gpu_instance(0, profile_id, start, size)
-    assert found.value.kind == kind
+    assert caught.value.kind == kind
     assert nvml.path.read_bytes() == before
 
 
@@ -158,9 +158,9 @@ def broken(**values: Any) -> Callable[[dict[str, Any]], None]:
     broken(processes=[{"pid": "x", "gpu_instance": None}]),
 ])  # fmt: skip
 def test_a_listing_that_is_none_is_refused_with_its_name(change, tmp_path):
-    with pytest.raises(InputFault, match=REPLAY_VARIABLE) as found:
+    with pytest.raises(InputFault, match=REPLAY_VARIABLE) as caught:
         replay(tmp_path, "a30_three_slices.json", change)
-    assert "a30_three_slices.json" in str(found.value)
+    assert "a30_three_slices.json" in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "null", "[" * 100_000])

@@ -75,8 +75,8 @@ def test_in_a_tree_of_its_own_only_what_was_bound_has_a_name(monkeypatch, tmp_pa
         str(tmp_path / "kept"), os.environ["TORCHSPLIT_HOME"], "/var", "/run", "/etc/shadow", "/dev/mem",
     ]  # fmt: skip
     call = {"paths": [*there, *hidden]}
-    found = run_limited("tests.support.isolation.escapes:named", call, readable=[tmp_path / "given"])
-    assert found == there
+    answer = run_limited("tests.support.isolation.escapes:named", call, readable=[tmp_path / "given"])
+    assert answer == there
 
 
 @pytest.fixture
@@ -181,11 +181,11 @@ def test_the_same_tries_succeed_without_isolation(monkeypatch, tmp_path):
         "read", "read by a link", "overwrite", "new file", "list", "list the store", "list the home",
     } <= set(reached(outcomes))  # fmt: skip
     token = f"token-{uuid.uuid4().hex}"
-    found = called_by_another(
+    answer = called_by_another(
         "tests.support.isolation.escapes:try_processes", {"token": token, "kill": False}, MY_SECRET=token
     )
     # Root gives up the right to trace at every level.
-    assert {"signal", "limits", "keys"} | ({"environment"} if os.geteuid() else set()) <= set(reached(found))
+    assert {"signal", "limits", "keys"} | ({"environment"} if os.geteuid() else set()) <= set(reached(answer))
 
 
 def test_what_a_call_names_is_open_and_nothing_beside_it(holding, tmp_path):
@@ -194,16 +194,16 @@ def test_what_a_call_names_is_open_and_nothing_beside_it(holding, tmp_path):
         (tmp_path / name / "file").write_text(name)
     (tmp_path / "link").symlink_to(tmp_path / "given")
     paths = [str(tmp_path / name) for name in ("given/file", "link/file", "beside/file")]
-    found = run_limited(
+    answer = run_limited(
         "tests.support.isolation.escapes:read", {"paths": paths}, readable=[tmp_path / "link"]
     )
-    assert [found[path].startswith(GOT) for path in paths] == [True, True, False]
+    assert [answer[path].startswith(GOT) for path in paths] == [True, True, False]
     folders = [str(tmp_path / name) for name in ("given", "changeable", "beside")]
-    found = run_limited(
+    answer = run_limited(
         "tests.support.isolation.escapes:write", {"paths": folders},
         readable=[tmp_path / "given"], writable=[tmp_path / "changeable"],
     )  # fmt: skip
-    assert [found[path].startswith(GOT) for path in folders] == [False, True, False]
+    assert [answer[path].startswith(GOT) for path in folders] == [False, True, False]
     assert (tmp_path / "changeable" / "new").read_text() == "x"
 
 
@@ -219,10 +219,10 @@ def test_paths_of_the_environment_are_open_to_every_child(holding, tmp_path, mon
 
 def test_where_the_packages_lie_in_the_home_only_they_are_open(holding):
     paths = [str(ROOT / "README.md"), str(ROOT / "torchsplit_core" / "__init__.py")]
-    found = called_by_another(
+    answer = called_by_another(
         "torchsplit_core.isolation.cost:report_setup_s", {}, HOME=str(ROOT), TORCHSPLIT_ISOLATION=holding
     )
-    assert found > 0
+    assert answer > 0
     # Of the home the child finds our packages alone, so what it runs is named from a folder inside.
     modules = os.pathsep.join((os.environ["PYTHONPATH"], str(TESTS / "support" / "isolation")))
     seen = called_by_another(

@@ -146,9 +146,9 @@ def test_wide_folders_are_those_that_hold_what_is_private(tmp_path, monkeypatch)
 def answers(*arguments: Any, **options: Any) -> list[str]:
     """What came of a child that says text with control characters: progress, then its fault."""
     heard = []
-    with pytest.raises(InputFault) as found:
+    with pytest.raises(InputFault) as caught:
         run_limited(*arguments, progress=lambda share, text: heard.append(text), **options)
-    return [*heard, str(found.value)]
+    return [*heard, str(caught.value)]
 
 
 @pytest.mark.parametrize("how", ["fault", "error", "exit"])

@@ -137,12 +137,12 @@ def test_the_default_memory_limit_leaves_room_on_this_machine():
 
 def test_a_child_that_falls_silent_ends_with_what_it_said_kept():
     heard = []
-    with pytest.raises(ChildFault, match=r"still running after 2\.5 s") as found:
+    with pytest.raises(ChildFault, match=r"still running after 2\.5 s") as caught:
         run_limited(
             "tests.support.isolation.targets:silent_after", {}, limits=Limits(wall_s=30, silent_s=2.5),
             receive=heard.append,
         )  # fmt: skip
-    assert found.value.kind == "time_limit"
+    assert caught.value.kind == "time_limit"
     assert heard == [0, 1, 2]  # together longer than the silence that is allowed
 
 

@@ -42,8 +42,8 @@ def aged(path: Path, seconds: float) -> Path:
 def test_a_room_is_private_names_its_owner_and_goes(temporary):
     with private_temp_dir() as room:
         assert room.parent == temporary and room.stat().st_mode & 0o777 == 0o700
-        found = re.fullmatch(NAME, room.name)
-        assert found is not None and int(found[1]) == os.getpid()
+        match = re.fullmatch(NAME, room.name)
+        assert match is not None and int(match[1]) == os.getpid()
         (room / "file").write_text("x")
         assert remove_stale_temp_dirs() == 0 and (room / "file").exists()
     assert list(temporary.iterdir()) == []
@@ -64,9 +64,9 @@ def test_the_room_of_a_killed_process_is_swept_and_that_of_a_living_one_is_not(t
 
 def test_a_later_process_with_the_owners_number_does_not_keep_its_room(temporary):
     with private_temp_dir() as room:
-        found = re.fullmatch(NAME, room.name)
-        assert found is not None
-        aged(temporary / room.name.replace(f"t{found[3]}-", "t1-"), 0)
+        match = re.fullmatch(NAME, room.name)
+        assert match is not None
+        aged(temporary / room.name.replace(f"t{match[3]}-", "t1-"), 0)
         assert remove_stale_temp_dirs() == 1 and list(temporary.iterdir()) == [room]
 
 

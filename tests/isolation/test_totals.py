@@ -50,9 +50,9 @@ def test_memory_of_all_processes_together_is_limited(counting, kind):
     limits = Limits(total_memory_bytes=200 * MIB)
     with pytest.raises(
         ChildFault, match=r"out of memory: .* took \d+ MiB, above the limit of 200 MiB"
-    ) as found:
+    ) as caught:
         call("hoard_together", limits, kind=kind, processes=4, bytes=64 * MIB, stay_s=STAY_S)
-    assert found.value.kind == "out_of_memory"
+    assert caught.value.kind == "out_of_memory"
 
 
 def test_memory_that_processes_share_counts_once(counting):
@@ -72,11 +72,11 @@ def test_files_of_the_room_are_limited_together(counting, kind):
 def test_what_a_writable_folder_held_before_does_not_count(counting, tmp_path):
     (tmp_path / "before").write_bytes(b"x" * 4 * MIB)
     limits = Limits(total_file_bytes=2 * MIB)
-    told = run_limited(
+    answer = run_limited(
         "tests.support.isolation.targets:fill", {"kind": "named", "count": 1, "stay_s": 0.6}, limits=limits,
         writable=[tmp_path],
     )  # fmt: skip
-    assert told == "written"
+    assert answer == "written"
 
 
 def test_folders_too_deep_to_count_are_ended_and_removed(counting):

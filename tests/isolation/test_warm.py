@@ -47,9 +47,9 @@ def test_a_warm_child_that_fails_or_leaves_is_told_as_a_cold_one_is(function, wa
     told = []
     for on in (False, True):
         warm(on)
-        with pytest.raises(InputFault) as found:
+        with pytest.raises(InputFault) as caught:
             ask(function)
-        told.append(str(found.value))
+        told.append(str(caught.value))
     assert told[0] == told[1]
 
 

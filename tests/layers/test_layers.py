@@ -201,7 +201,7 @@ def folder_of(module: str, modules: dict[str, Path]) -> str:
 
 def within(folder: str) -> list[str]:
     """The folders around a folder."""
-    return [str(one) for one in Path(folder).parents]
+    return [str(parent) for parent in Path(folder).parents]
 
 
 def arrows(package: str) -> tuple[dict[str, Path], dict[str, set[str]]]:
@@ -216,7 +216,7 @@ def arrows(package: str) -> tuple[dict[str, Path], dict[str, set[str]]]:
             elif isinstance(node, ast.ImportFrom):
                 # `from package import module` is an arrow to the module, not to its package.
                 names = [f"{node.module}.{alias.name}" for alias in node.names]
-                found[name] |= {one if one in modules else node.module or "" for one in names}
+                found[name] |= {name if name in modules else node.module or "" for name in names}
         found[name] &= set(modules)
     return modules, found
 

@@ -81,8 +81,8 @@ def test_a_large_fleet_is_folded_and_can_be_searched():
     large = plan(*gpus)
     text = fleet_svg(large, {})
     root = ElementTree.fromstring(text.replace(' xmlns="http://www.w3.org/2000/svg"', ""))
-    (more,) = (one for one in root.iter("details") if one.get("data-group") == "more")
-    folded = [one for one in more.iter("svg") if one.get("role") == "img"]
+    (more,) = (element for element in root.iter("details") if element.get("data-group") == "more")
+    folded = [element for element in more.iter("svg") if element.get("role") == "img"]
     assert len(folded) == 40 - MOST_ROWS and "4 more kinds" in "".join(more.itertext())
     for wanted, count in (("GPU1023", 1), ("m17", 1), ("a100", 40), ("7g", 40), (" n0/ ", 8)):
         assert len(drawn(large, find=wanted)) == count, wanted

@@ -50,7 +50,7 @@ def test_mig_reaches_what_its_largest_slice_has_and_never_more_than_the_gpu():
         listed = {line["gpu"]: int(line["sm_count"]) for line in csv.DictReader(file) if line["sm_count"]}
     lost = {}
     for name, gpu in catalogue().items():
-        whole = max((one for one in gpu.profiles), key=lambda one: one.compute_slices)
+        whole = max((profile for profile in gpu.profiles), key=lambda one: one.compute_slices)
         assert gpu.sm_mig_on == whole.sm_count and gpu.sm_mig_off == listed[name]
         if gpu.sm_mig_on is not None and gpu.sm_mig_off is not None:
             lost[name] = gpu.sm_mig_off - gpu.sm_mig_on

@@ -54,9 +54,9 @@ def test_the_precision_of_the_rows_says_which_peaks_count():
 
 
 def test_slices_too_small_for_the_memory_are_left_out_and_said():
-    found = transfer(measured(12.0), ("A30-24GB",))
-    assert {one.profile for one in found.rows} == {"4g.24gb", None}
-    assert found.too_small == ("A30-24GB 1g.6gb", "A30-24GB 2g.12gb")
+    transferred = transfer(measured(12.0), ("A30-24GB",))
+    assert {one.profile for one in transferred.rows} == {"4g.24gb", None}
+    assert transferred.too_small == ("A30-24GB 1g.6gb", "A30-24GB 2g.12gb")
     unknown = transfer(measured(None), ("A30-24GB",))
     # It ran on 9.5 GiB: what holds no less holds it; 5.81 GiB nobody tried.
     assert {one.profile for one in unknown.rows} == {"2g.12gb", "4g.24gb", None}
@@ -106,10 +106,10 @@ def test_a_type_that_cannot_be_estimated_is_refused_with_what_is_missing(name, t
 
 
 def test_slices_whose_memory_is_not_published_are_named_and_the_whole_gpu_is_estimated():
-    found = transfer(measured(), ("B300-270GB", "GB300-279GB:whole"))
-    assert {(one.gpu_type, one.profile) for one in found.rows} == {
+    transferred = transfer(measured(), ("B300-270GB", "GB300-279GB:whole"))
+    assert {(one.gpu_type, one.profile) for one in transferred.rows} == {
         ("B300-270GB", None),
         ("GB300-279GB", None),
     }
     names = "1g.34gb, 1g.67gb, 2g.67gb, 3g.135gb, 4g.135gb, 7g.269gb"
-    assert found.notes == (f"B300-270GB {names}: left out, their memory is not published",)
+    assert transferred.notes == (f"B300-270GB {names}: left out, their memory is not published",)

@@ -108,8 +108,8 @@ def test_a_model_that_stands_still_is_ended(file):
 ])  # fmt: skip
 def test_models_that_cannot_be_served_are_named(file, name, words):
     plan = cpu_plan([Placed("odd")], {"odd": f"{file}:{name}"})
-    with pytest.raises(InputFault, match="odd") as told, running(plan, ServeSettings(trust=True)):
+    with pytest.raises(InputFault, match="odd") as caught, running(plan, ServeSettings(trust=True)):
         pass
-    assert words in str(told.value)
+    assert words in str(caught.value)
     with pytest.raises(InputFault, match="--trust"), running(plan):
         pass

@@ -32,29 +32,29 @@ def test_costs_are_told_apart_by_what_blocks_have_of_them():
     few = [block(400, 400, 0.05), block(410, 410, 0.05)]
     many = [block(1500, 100, 0.2), block(1600, 103, 0.2)]
     large = [block(300, 21, 157.0), block(310, 25, 162.0)]
-    found = fit_costs(few, many, large)
-    assert (found.ms_per_request, found.ms_per_batch, found.ms_per_mb) == pytest.approx((0.2, 0.4, 2.0))
-    assert (found.hand_over_ms, found.generator_ms, found.basis) == (0.3, pytest.approx(0.05), "measured")
-    assert found.cores and "cores" in found.host
-    assert found.ms(500_000.0, 1 / 16) == pytest.approx(0.2 + 1.0 + 0.025)
+    costs = fit_costs(few, many, large)
+    assert (costs.ms_per_request, costs.ms_per_batch, costs.ms_per_mb) == pytest.approx((0.2, 0.4, 2.0))
+    assert (costs.hand_over_ms, costs.generator_ms, costs.basis) == (0.3, pytest.approx(0.05), "measured")
+    assert costs.cores and "cores" in costs.host
+    assert costs.ms(500_000.0, 1 / 16) == pytest.approx(0.2 + 1.0 + 0.025)
 
 
 def test_the_ends_are_those_of_the_blocks():
     many = [block(1500, 100, 0.2, 0.9), block(1500, 100, 0.2), block(1500, 100, 0.2, 1.1)]
-    found = fit_costs([block(400, 400, 0.05)] * 3, many, [block(300, 20, 157.0)] * 3)
-    low, high = found.ms_per_request_low, found.ms_per_request_high
-    assert low is not None and high is not None and low < found.ms_per_request < high
+    costs = fit_costs([block(400, 400, 0.05)] * 3, many, [block(300, 20, 157.0)] * 3)
+    low, high = costs.ms_per_request_low, costs.ms_per_request_high
+    assert low is not None and high is not None and low < costs.ms_per_request < high
     assert high - low == pytest.approx(0.2 * block(1500, 100, 0.2).ms / 1500, rel=0.01)
 
 
 def test_no_cost_is_below_nothing():
     """A batch that seems to save time is noise."""
-    found = fit_costs(
+    costs = fit_costs(
         [CostSample(400, 400, 0.05, 70.0, 0.3)],
         [CostSample(1500, 100, 0.2, 300.0, 0.3)],
         [block(300, 20, 157.0)],
     )
-    assert found.ms_per_batch == 0.0 and found.ms_per_request > 0
+    assert costs.ms_per_batch == 0.0 and costs.ms_per_request > 0
 
 
 @pytest.fixture

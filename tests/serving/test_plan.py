@@ -32,7 +32,7 @@ def test_processes_are_workers_and_starts_are_cores():
     places = bind_slices(plan, report=host(), cores=(4, 5, 6, 7))
     assert {place.id: place.cores for place in places} == {"host0/2c@1": (5, 6), "host0/1c@0": (4,)}
     roster = plan_serving(plan, request, places)
-    assert [(one.id, one.max_batch) for one in roster.workers] == [
+    assert [(worker.id, worker.max_batch) for worker in roster.workers] == [
         ("host0/1c@0#0", 8), ("host0/2c@1#0", 4), ("host0/2c@1#1", 4),
     ]  # fmt: skip
     assert {model.name: model.max_wait_ms for model in roster.models} == {"bert": 3.0, "ocr": 0.0}
@@ -76,7 +76,7 @@ def test_a_cut_needs_its_nodes():
     plan, request = cpu_plan(placed, {"bert": BERT}, nodes={"bert": {"0": ("a",), "1": ("b", "c")}})
     roster = plan_serving(plan, request, places)
     assert roster.models[0].nodes == (("a",), ("b", "c"))
-    assert [one.position for one in roster.workers] == [0, 1]
+    assert [worker.position for worker in roster.workers] == [0, 1]
 
 
 def test_another_requests_plan_is_refused():
@@ -88,9 +88,9 @@ def test_another_requests_plan_is_refused():
 
 def test_what_is_missing_is_said_and_what_can_stand_in():
     plan, _ = cpu_plan([Placed("bert", "3g.40gb"), Placed("bert", "3g.40gb", 4)], {"bert": BERT}, type_=A100)
-    with pytest.raises(InputFault) as told:
+    with pytest.raises(InputFault) as caught:
         bind_slices(plan, report=host())
-    assert "2 × host0 A100-80GB: 3g.40gb" in str(told.value) and "--stand-in cpu" in str(told.value)
+    assert "2 × host0 A100-80GB: 3g.40gb" in str(caught.value) and "--stand-in cpu" in str(caught.value)
     with pytest.raises(InputFault, match="--stand-in sm"):
         bind_slices(plan, report=host(GPU))
     places = bind_slices(plan, "cpu", report=host(), cores=(0, 1))
@@ -104,9 +104,9 @@ def test_mig_instances_are_taken_once_each():
     plan, _ = cpu_plan([Placed("bert", "3g.40gb"), Placed("bert", "3g.40gb", 4)], {"bert": BERT}, type_=A100)
     assert [place.device.uuid for place in bind_slices(plan, report=host(MIG))] == ["MIG-1", "MIG-2"]
     one = replace(MIG, instances=MIG.instances[:1])
-    with pytest.raises(InputFault) as told:
+    with pytest.raises(InputFault) as caught:
         bind_slices(plan, report=host(one))
-    assert "lacks: host0 A100-80GB: 3g.40gb." in str(told.value)
+    assert "lacks: host0 A100-80GB: 3g.40gb." in str(caught.value)
 
 
 def test_slices_emulated_by_sms():

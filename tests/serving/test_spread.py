@@ -64,9 +64,9 @@ def test_times_have_the_mean_and_the_p95_of_the_point():
 def test_runs_of_log_normal_times_come_back():
     """From runs to a point and back: the mean that the queues get is the runs' own."""
     runs = np.random.default_rng(0).lognormal(math.log(8.0), 0.3, 3000)
-    told = summarise([list(runs)])
-    ratio = told.latency.p95.value / told.mean_ms
-    server = server_of(plan_of({1: ratio, 4: ratio}, ms=told.mean_ms))
+    summary = summarise([list(runs)])
+    ratio = summary.latency.p95.value / summary.mean_ms
+    server = server_of(plan_of({1: ratio, 4: ratio}, ms=summary.mean_ms))
     assert server.batch_ms[1] == pytest.approx(runs.mean(), rel=0.02)
     assert server.service.cv == pytest.approx(runs.std() / runs.mean(), rel=0.1)
 

@@ -118,11 +118,11 @@ def test_every_response_is_that_of_a_loop_before_the_slow_simulator(seed):
 
 def test_what_is_more_than_the_front_passes_grows_without_end():
     asked = request(("a", PoissonArrivals(600.0), 1.0), ("b", PoissonArrivals(300.0), 2.0))
-    found = simulate(asked)
-    assert [model.stable for model in found.models] == [False, False]
-    assert [model.capacity_rps for model in found.models] == pytest.approx([500.0, 250.0])
-    assert [model.response_ms.p95 for model in found.models] == [None, None]
-    assert found.warnings[0].startswith(
+    outcome = simulate(asked)
+    assert [model.stable for model in outcome.models] == [False, False]
+    assert [model.capacity_rps for model in outcome.models] == pytest.approx([500.0, 250.0])
+    assert [model.response_ms.p95 for model in outcome.models] == [None, None]
+    assert outcome.warnings[0].startswith(
         "a: 600 requests/s arrive and 500 requests/s can be passed on by the front"
     )
 
@@ -154,11 +154,11 @@ def test_a_model_that_passes_no_front_is_as_it_was_to_the_bit():
 def test_a_rare_model_beside_a_busy_one_has_fewer_requests_and_says_so(monkeypatch):
     monkeypatch.setattr(frontend, "MOST_PASSED", 10_000)
     asked = request(("a", PoissonArrivals(1.0), 0.5), ("b", PoissonArrivals(999.0), 0.5))
-    found = simulate(replace(asked, requests_per_model=5_000))
-    assert [model.completed for model in found.models] == [10 * 5, 5_000 * 5]
-    assert any(words.startswith("a: 10 of 5000 requests are simulated") for words in found.warnings)
+    outcome = simulate(replace(asked, requests_per_model=5_000))
+    assert [model.completed for model in outcome.models] == [10 * 5, 5_000 * 5]
+    assert any(words.startswith("a: 10 of 5000 requests are simulated") for words in outcome.warnings)
     # Whom it waits behind is the busy one, not itself.
-    assert (found.models[0].wait_ms.mean or 0.0) > 0.1
+    assert (outcome.models[0].wait_ms.mean or 0.0) > 0.1
 
 
 @pytest.mark.parametrize("ms", [-1.0, float("nan")])

@@ -133,7 +133,7 @@ def test_an_unstable_model_has_no_times_where_arrivals_are_random():
     (load,) = outcome.models
     assert load.stable is False and load.capacity_rps == pytest.approx(4000 / 14)
     times = (load.response_ms, load.response_ci95_ms, load.wait_ms)
-    assert {getattr(one, name) for one in times for name in one.__slots__} == {None}
+    assert {getattr(time, name) for time in times for name in time.__slots__} == {None}
     assert load.throughput_rps == pytest.approx(4000 / 14, rel=0.01) and load.completed == 10_000
     assert any("grows without limit" in warning for warning in outcome.warnings)
 

@@ -33,17 +33,17 @@ def highest(request: SimulationRequest) -> HighestLoad:
 def test_it_is_that_of_theory():
     """M/D/1: p95 of the response is 7.6203 ms at 800/s and 3.0506 ms at 500/s."""
     for exact, slo in ((800.0, 7.6203), (500.0, 3.0506)):
-        found = highest(request_of(100.0, slo))
-        assert found.factor == found.low and found.low is not None and found.high is not None
-        assert found.high <= 1.0101 * found.low
-        assert found.factor == pytest.approx(exact / 100.0, rel=0.015)
+        best = highest(request_of(100.0, slo))
+        assert best.factor == best.low and best.low is not None and best.high is not None
+        assert best.high <= 1.0101 * best.low
+        assert best.factor == pytest.approx(exact / 100.0, rel=0.015)
 
 
 def test_it_holds_at_one_end_and_not_at_the_other():
     request = request_of(100.0, 5.0, 20_000)
-    found = highest(request)
+    best = highest(request)
     p95 = []
-    for factor in (found.low, found.high):
+    for factor in (best.low, best.high):
         assert factor is not None
         (model,) = request.models
         scaled = replace(model, arrivals=PoissonArrivals(100.0 * factor))
@@ -74,8 +74,8 @@ def test_a_wait_for_batches_that_breaks_the_limit_at_low_loads_is_no_obstacle():
         requests_per_model=20_000,
         find=MaxLoadSearch(95.0),
     )
-    found = highest(request)
-    assert found.factor is not None and found.factor > 50
+    best = highest(request)
+    assert best.factor is not None and best.factor > 50
 
 
 def test_a_trace_is_sped_up():
@@ -85,9 +85,9 @@ def test_a_trace_is_sped_up():
     request = SimulationRequest(
         (model,), (Server("s", "m", "whole", 1, {1: 10.0}),), warmup_share=0.0, find=MaxLoadSearch()
     )
-    found = highest(request)
-    assert found.low is not None and found.high is not None and found.low <= 10.0 + 1e-6
-    assert found.high >= 10.0
+    best = highest(request)
+    assert best.low is not None and best.high is not None and best.low <= 10.0 + 1e-6
+    assert best.high >= 10.0
     easy = highest(replace(request, models=(replace(model, slo_ms=100.0),)))
     assert (easy.factor, easy.high) == (None, None) and "every load" in easy.message
 
@@ -99,5 +99,5 @@ def test_a_limit_that_no_load_keeps_is_said():
         requests_per_model=500,
         find=MaxLoadSearch(95.0),
     )
-    found = highest(request)
-    assert (found.factor, found.low) == (None, None) and "no load" in found.message
+    best = highest(request)
+    assert (best.factor, best.low) == (None, None) and "no load" in best.message

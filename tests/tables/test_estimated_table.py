@@ -114,7 +114,7 @@ def test_an_exported_profile_is_a_measured_table_without_its_estimates():
     table = estimate_table(
         write_profile_csv([profile]), "model,profile,batch_size\nm,1g.10gb,64\nm,1g,32\nm,1,4\n"
     )
-    assert [found.basis for found in table.estimates] == ["out_of_memory", "estimated", "estimated"]
+    assert [estimate.basis for estimate in table.estimates] == ["out_of_memory", "estimated", "estimated"]
     assert table.estimates[1].throughput_rps < 1000
     assert any("2 rows are no measurements" in note for note in table.notes)
 
@@ -125,7 +125,7 @@ def test_several_gpu_types_are_kept_apart():
         "A30-24GB,m,1,1,1,50,20\nA30-24GB,m,1,8,1,100,80\nA100-80GB,m,1,1,1,100,10\nA100-80GB,m,1,8,1,200,40\n"
     )
     query = f"gpu_type,{QUERY}\nA30-24GB,m,1,1,1\nA100-80GB,m,1,1,1\n"
-    assert [found.throughput_rps for found in estimate_table(measured, query).estimates] == [50, 100]
+    assert [estimate.throughput_rps for estimate in estimate_table(measured, query).estimates] == [50, 100]
     with pytest.raises(InputFault, match="Add the column gpu_type"):
         estimate_table(measured, f"{QUERY}\nm,1,1,1\n")
     one = "\n".join(measured.splitlines()[:3])

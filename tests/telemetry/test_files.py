@@ -168,7 +168,7 @@ def test_what_foreign_code_leaves_among_the_spans_of_a_child_harms_nothing(folde
         elsewhere.write_text(json.dumps(request))
         Path(handed, "linked.jsonl").symlink_to(elsewhere)
         os.mkfifo(Path(handed, "blocks.jsonl"))
-    assert [found.name for found in read_spans(folder)] == [schema.PROFILE]
+    assert [span.name for span in read_spans(folder)] == [schema.PROFILE]
 
 
 def test_a_child_of_a_parent_without_telemetry_has_none():

@@ -54,7 +54,7 @@ def test_a_folder_is_read_whole_in_the_order_of_starts(tmp_path):
     (tmp_path / "a.jsonl").write_text(line(span("late", "30", "40"), span("early", "10", "50")))
     (tmp_path / "b.jsonl").write_text(line(span("inner", "20", "30"), span("outer", "20", "60")) + "\n")
     (tmp_path / "notes.txt").write_text("not spans")
-    assert [found.name for found in read_spans(tmp_path)] == ["early", "outer", "inner", "late"]
+    assert [span.name for span in read_spans(tmp_path)] == ["early", "outer", "inner", "late"]
 
 
 @pytest.mark.parametrize("bad", [

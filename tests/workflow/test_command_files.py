@@ -202,11 +202,11 @@ def test_what_a_command_writes_the_next_one_reads(tmp_path):
     }
     # Of several that write a kind each one's is read, by one command at least.
     read = {kind for kind, _ in walk.read}
-    assert {one for one in writes if one[1] in read} <= walk.used
+    assert {write for write in writes if write[1] in read} <= walk.used
 
 
 def test_every_command_is_in_the_table_and_in_the_documentation():
-    (found,) = (one.choices for one in command._parser()._actions if isinstance(one.choices, dict))
+    (found,) = (action.choices for action in command._parser()._actions if isinstance(action.choices, dict))
     assert set(found) == set(FILES)
     text = (ROOT / "docs" / "file-formats.md").read_text()
     assert set(re.findall(r"(?m)^\| `([a-z-]+)(?: |`)", text.partition("### Options of request")[0])) == set(

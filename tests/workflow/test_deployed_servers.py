@@ -111,8 +111,8 @@ def test_what_a_deployment_starts_answers_as_the_models_do(deployments, tmp_path
     folder, names = deployments(count), NAMES[:count]
     plan = json.loads((folder / "plan.json").read_text())
     tenants = [one for gpu in plan["gpus"] for item in gpu["slices"] for one in item["tenants"]]
-    assert {one["processes"] for one in tenants if one["model"] == "bert"} == {2}
-    assert len({one["stage"] for one in tenants if one["model"] == "diamond"}) == 2
+    assert {tenant["processes"] for tenant in tenants if tenant["model"] == "bert"} == {2}
+    assert len({tenant["stage"] for tenant in tenants if tenant["model"] == "diamond"}) == 2
     shutil.copytree(folder / "deployed", tmp_path / "deployed")
     with started(tmp_path / "deployed", format_name, tmp_path / "host") as host:
         for name in names:

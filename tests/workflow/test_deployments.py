@@ -212,7 +212,7 @@ def test_the_image_has_every_package_that_its_server_needs():
     absent = [
         module
         for module, names in packages_distributions().items()
-        if not {canonicalize_name(one) for one in names} & {*there, "torchsplit", "pip", "setuptools"}
+        if not {canonicalize_name(name) for name in names} & {*there, "torchsplit", "pip", "setuptools"}
     ]
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT], input=" ".join(absent), capture_output=True, text=True, timeout=300

@@ -62,9 +62,9 @@ def source_of(folder: Path, line: bytes) -> str:
 def test_a_forged_result_is_one_message(asked, forged, tmp_path):
     with pytest.raises(
         InputFault, match=r"has not the form expected|ended without the model's graph"
-    ) as told:
+    ) as caught:
         ASKED[asked](source_of(tmp_path, FORGED[forged]), tmp_path)
-    assert "write only to file descriptors that it opened" in told.value.remedy
+    assert "write only to file descriptors that it opened" in caught.value.remedy
     assert not (tmp_path / "parts").exists()
 
 
@@ -85,9 +85,9 @@ def test_a_forged_result_is_one_message(asked, forged, tmp_path):
 ])  # fmt: skip
 def test_a_forged_point_of_a_profile_is_one_message(part, word, tmp_path):
     source = source_of(tmp_path, b'{"part": ' + part + b"}\n")
-    with pytest.raises(InputFault, match=word) as told:
+    with pytest.raises(InputFault, match=word) as caught:
         workflow.profile(source, device="cpu", trust=True)
-    assert "has not the form expected" in told.value.problem
+    assert "has not the form expected" in caught.value.problem
 
 
 def test_every_answer_of_a_child_has_a_reader():

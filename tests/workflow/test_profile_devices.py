@@ -87,14 +87,14 @@ def measured(found: Profile) -> list[tuple[str, str | None]]:
 def test_slices_and_processor_become_rows_of_one_profile(replayed, monkeypatch, tmp_path):
     replayed("a100_40gb_two_halves.json")
     calls = []
-    found = profiled(monkeypatch, stand_in(calls), device="cpu,mig", store=Store(tmp_path / "s"))
-    assert measured(found) == [("A100-40GB", "3g.20gb"), ("CPU", None)]
-    devices = found.environment["devices"]
+    profile = profiled(monkeypatch, stand_in(calls), device="cpu,mig", store=Store(tmp_path / "s"))
+    assert measured(profile) == [("A100-40GB", "3g.20gb"), ("CPU", None)]
+    devices = profile.environment["devices"]
     assert set(devices) == {"cpu", calls[[c.kind for c in calls].index("mig")].id}
     state = next(facts for name, facts in devices.items() if name.startswith("mig"))["state_before"]
     assert "1,410" in state and "54" in state
     # What is measured, and what does not fit, is not estimated as well.
-    keys = [(row.gpu_type, row.profile, row.batch_size) for row in found.rows]
+    keys = [(row.gpu_type, row.profile, row.batch_size) for row in profile.rows]
     assert len(keys) == len(set(keys)) and ("A100-40GB", "3g.20gb", 64) not in keys
     # Nor is what a smaller slice could not hold either.
     assert ("A100-40GB", "1g.5gb", 64) not in keys and ("A100-40GB", "7g.40gb", 64) in keys
@@ -103,12 +103,12 @@ def test_slices_and_processor_become_rows_of_one_profile(replayed, monkeypatch, 
 def test_two_slices_of_one_profile_become_the_slower_one_with_both_intervals(replayed, monkeypatch):
     listing = json.loads(replayed("a100_40gb_two_halves.json").read_text())
     first, second = [item["uuid"] for item in listing["gpus"][0]["instances"]]
-    found = profiled(
+    profile = profiled(
         monkeypatch,
         stand_in([], lambda device: 100.0 if device.uuid == first else 80.0),
         device=f"mig:{first},mig:{second}",
     )
-    (row,) = [row for row in found.rows if row.basis == "measured"]
+    (row,) = [row for row in profile.rows if row.basis == "measured"]
     assert (row.throughput_rps, row.low_rps, row.high_rps) == (80.0, 72.0, pytest.approx(110.0))
 
 
@@ -183,9 +183,9 @@ def test_slices_are_made_measured_and_the_former_layout_restored(replayed, monke
     calls = []
     store = Store(tmp_path / "s")
     wanted = SlicesToMake(0, ("1g.5gb", "7g.40gb"), consent=True)
-    found = profiled(monkeypatch, stand_in(calls), device="", store=store, make_slices=wanted)
+    profile = profiled(monkeypatch, stand_in(calls), device="", store=store, make_slices=wanted)
     assert [device.profile for device in calls] == ["1g.5gb", "7g.40gb"]
-    assert measured(found) == [("A100-40GB", "1g.5gb"), ("A100-40GB", "7g.40gb")]
+    assert measured(profile) == [("A100-40GB", "1g.5gb"), ("A100-40GB", "7g.40gb")]
     after = [(i["profile"], i["start"]) for i in json.loads(listing.read_text())["gpus"][0]["instances"]]
     assert sorted(after) == sorted(before) and not journal_of(store).exists()
 
@@ -256,8 +256,8 @@ def test_measurements_become_spans_with_their_points(tmp_path, monkeypatch):
 
 def test_a_profile_of_many_devices_is_a_contract_file(replayed, monkeypatch):
     replayed("a100_40gb_two_halves.json")
-    found = profiled(monkeypatch, stand_in([]), device="cpu,mig")
-    assert '"failures"' in write_text(found)
+    profile = profiled(monkeypatch, stand_in([]), device="cpu,mig")
+    assert '"failures"' in write_text(profile)
 
 
 def test_numbers_of_processes_are_measured_one_after_the_other_and_kept_apart(monkeypatch, tmp_path):

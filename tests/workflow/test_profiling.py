@@ -315,7 +315,7 @@ def test_one_model_that_fails_leaves_the_others(measured):
     with pytest.raises(InputFault, match="1 of 2") as fault:
         profile_job(measured, parameters, lambda share, text: heard.append(text))
     assert "bad.py" in str(fault.value) and "the others are stored" in str(fault.value)
-    assert [found.name for found in measured.artifacts("profile")] == ["slow.py:Client"]
+    assert [artifact.name for artifact in measured.artifacts("profile")] == ["slow.py:Client"]
     found = measured.get("profile", "slow.py:Client")
     assert [row.batch_size for row in found.rows if row.basis == "measured"] == [1, 2]
     assert any(text.startswith("slow.py:Client · ") for text in heard)

@@ -36,7 +36,7 @@ def test_several_contents_are_stored_together_or_not_at_all(store):
         workspace.put_all("upload", [("net.py", b"x = 1\n"), ("", b"y = 1\n")])
     assert not workspace.artifacts()
     workspace.put_all("upload", [("net.py", b"x = 1\n"), ("other.py", b"y = 1\n")])
-    assert {one.name for one in workspace.artifacts("upload")} == {"net.py", "other.py"}
+    assert {artifact.name for artifact in workspace.artifacts("upload")} == {"net.py", "other.py"}
     assert workspace.get_bytes("upload", "other.py") == b"y = 1\n"
 
 
@@ -45,7 +45,7 @@ def test_putting_again_replaces_and_moves_to_the_front(store):
     workspace.put("plan_request", "a", request(1))
     workspace.put("plan_request", "b", request(1))
     workspace.put("plan_request", "a", request(2))
-    assert [found.name for found in workspace.artifacts("plan_request")] == ["a", "b"]
+    assert [artifact.name for artifact in workspace.artifacts("plan_request")] == ["a", "b"]
     assert workspace.get("plan_request", "a") == request(2)
 
 
@@ -57,7 +57,7 @@ def test_workspaces_do_not_mix_and_a_copy_is_its_own(store):
     assert one.get("plan_request", "mix") == request(1)
     store.delete(one.id)
     assert two.get("plan_request", "mix") == request(9)
-    assert [found.name for found in store.workspaces()] == ["two"]
+    assert [workspace.name for workspace in store.workspaces()] == ["two"]
     with pytest.raises(InputFault, match="there is no workspace"):
         store.open(one.id)
 

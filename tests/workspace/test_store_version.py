@@ -54,10 +54,10 @@ def home(tmp_path, left_running) -> Path:
     database.executescript((found / "workspaces.sql").read_text())
     database.close()
     for path in (found / "jobs").iterdir():
-        told = json.loads(path.read_text())
-        if told["state"] == "running":
+        data = json.loads(path.read_text())
+        if data["state"] == "running":
             path.write_text(
-                json.dumps(told | {"pid": left_running.pid, "born": runner._start_ticks(left_running.pid)})
+                json.dumps(data | {"pid": left_running.pid, "born": runner._start_ticks(left_running.pid)})
             )
     return found
 

@@ -30,8 +30,8 @@ def drawn(model: GraphModel, opened: frozenset[str]) -> tuple[Scene, dict[str, A
 
 def of(workspace: Workspace, graph: TorchGraph) -> tuple[GraphModel, Scene, dict[str, Any]]:
     stored(workspace, graph)
-    found = open_model(workspace, NAME)
-    return found, *drawn(found, initially_open(found.hierarchy))
+    model = open_model(workspace, NAME)
+    return model, *drawn(model, initially_open(model.hierarchy))
 
 
 @pytest.mark.parametrize("opened", [frozenset(), OPENED])

@@ -90,10 +90,10 @@ def test_peak_memory_is_the_largest_inside_and_bytes_are_those_that_leave():
 
 @pytest.mark.parametrize("basis", [None, "estimated"])
 def test_what_nobody_profiled_has_no_bar_of_length_zero_but_a_reason(basis):
-    found = overlaid(BARE, basis=basis)
+    overlay = overlaid(BARE, basis=basis)
     for name in ("time", "device", "stage"):
-        assert found[name]["values"] == [] and found[name]["why"].endswith(".")
-    assert found["bytes"]["values"] and found["region"]["values"]
+        assert overlay[name]["values"] == [] and overlay[name]["why"].endswith(".")
+    assert overlay["bytes"]["values"] and overlay["region"]["values"]
 
 
 def test_the_ramp_runs_one_way():
@@ -159,5 +159,5 @@ def test_the_file_has_the_same_bars_of_time_and_none_where_nothing_was_profiled(
 
 
 def test_a_graph_without_bytes_or_modules_has_overlays_too():
-    found = overlaid(loose(300))
-    assert found["bytes"]["values"] and set(found["region"]["names"]) >= {"0 around"}
+    overlay = overlaid(loose(300))
+    assert overlay["bytes"]["values"] and set(overlay["region"]["names"]) >= {"0 around"}

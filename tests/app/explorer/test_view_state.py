@@ -122,8 +122,8 @@ def test_a_look_outlives_the_session(workspace, session):
     explorer_state.save_state(workspace, "m", changed)
     assert explorer_state.load_state(workspace, "m", HIERARCHY) == changed
     session.clear()
-    found = explorer_state.load_state(workspace, "m", HIERARCHY)
-    assert replace(found, focus=None) == changed and found.focus == "1\ngo\nnode:soft1"
+    state = explorer_state.load_state(workspace, "m", HIERARCHY)
+    assert replace(state, focus=None) == changed and state.focus == "1\ngo\nnode:soft1"
     assert explorer_state.load_state(workspace, "another", HIERARCHY) == first
 
 
@@ -133,19 +133,19 @@ def test_a_look_at_another_graph_is_dropped_as_far_as_it_does_not_fit(workspace,
     )
     session.clear()
     other = Hierarchy(loose(300))
-    found = explorer_state.load_state(workspace, "m", other)
-    assert found.opened == initially_open(other) and not found.unfolded and found.node is None
+    state = explorer_state.load_state(workspace, "m", other)
+    assert state.opened == initially_open(other) and not state.unfolded and state.node is None
     workspace.set_setting("explorer n", "no look at all")
     assert explorer_state.load_state(workspace, "n", other) == ExplorerState(initially_open(other))
 
 
 def test_what_the_explorer_says_is_selected_is_kept_as_far_as_it_is_there(workspace):
     explorer_state.select(workspace, "m", HIERARCHY, 3, {"node": "soft1", "item": LAYERS, "region": None})
-    found = explorer_state.load_state(workspace, "m", HIERARCHY)
-    assert (found.node, found.item, found.region) == ("soft1", LAYERS, None)
+    state = explorer_state.load_state(workspace, "m", HIERARCHY)
+    assert (state.node, state.item, state.region) == ("soft1", LAYERS, None)
     explorer_state.select(workspace, "m", HIERARCHY, 3, {"node": "gone", "item": 7, "region": "2"})
-    found = explorer_state.load_state(workspace, "m", HIERARCHY)
-    assert (found.node, found.item, found.region) == (None, None, None)
+    state = explorer_state.load_state(workspace, "m", HIERARCHY)
+    assert (state.node, state.item, state.region) == (None, None, None)
     explorer_state.select(workspace, "m", HIERARCHY, 3, {"region": 2})
     assert explorer_state.load_state(workspace, "m", HIERARCHY).region == 2
     for beyond in (3, -1, True):

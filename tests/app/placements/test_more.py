@@ -48,7 +48,7 @@ def traced(workspace) -> Workspace:
 
 
 def table(page: AppTest, column: str) -> Any:
-    return next(one.value for one in page.dataframe if column in one.value)
+    return next(element.value for element in page.dataframe if column in element.value)
 
 
 def test_several_pipelines_are_summed_listed_and_shown_one_by_one(page, two):
@@ -60,7 +60,7 @@ def test_several_pipelines_are_summed_listed_and_shown_one_by_one(page, two):
         f"{outcome_tables.gpus_used(outcome)} of"
     )
     listed = table(opened, "pipeline")
-    assert list(listed["tokens/s"]) == [one.throughput for one in outcome.replicas]
+    assert list(listed["tokens/s"]) == [replica.throughput for replica in outcome.replicas]
     assert sum(listed["tokens/s"]) == pytest.approx(outcome.throughput)
     chosen = field(opened, "selectbox", "Show pipeline")
     first = list(table(opened, "layers")["GPUs"])
@@ -77,7 +77,7 @@ def test_each_of_several_pipelines_has_its_colour_over_the_fleet(two):
     for number_, replica in enumerate(outcome.replicas):
         for part in replica.segments:
             for gpu in part.gpu_ids:
-                cell = next(one for one in cells if one.get("data-gpu") == str(gpu))
+                cell = next(cell for cell in cells if cell.get("data-gpu") == str(gpu))
                 assert cell.find("rect").get("stroke") == colour_of(number_)  # type: ignore[union-attr]
                 assert f"pipeline {number_ + 1}, segment" in (cell.findtext("title") or "")
 
@@ -162,11 +162,11 @@ def test_ways_are_compared_in_a_job_and_shown_for_this_very_request(page, worksp
 
 def test_the_ways_differ_in_the_division_alone():
     request = replace(example(), max_gpus_per_segment=3, same_type_segments=True)
-    found = division_requests(request)
-    assert [(way.max_gpus_per_segment, way.split) for _, way in found] == [
+    divisions = division_requests(request)
+    assert [(way.max_gpus_per_segment, way.split) for _, way in divisions] == [
         (1, "equal"), (3, "equal"), (3, "proportional"),
     ]  # fmt: skip
-    for _, way in found:
+    for _, way in divisions:
         assert replace(way, max_gpus_per_segment=3, split="equal", solver=request.solver) == request
     assert len(division_requests(replace(request, max_gpus_per_segment=1))) == 1
 

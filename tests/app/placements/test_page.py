@@ -53,7 +53,7 @@ def test_the_answer_is_one_number_with_its_proof_and_what_cannot_be_asked_one_me
     assert shown["Throughput"] == "302 tokens/s" and shown["GPUs used"] == "2 of 4"
     assert shown["Bounded by"] == "Segment 1"
     assert "proven optimal" in said(opened) and "speeds estimated" in said(opened)
-    table = next(one.value for one in opened.dataframe if "layers" in one.value)
+    table = next(element.value for element in opened.dataframe if "layers" in element.value)
     assert list(table["tokens/s"]) == [pytest.approx(301.784)] and list(table["GPUs"]) == ["0, 1"]
     number(opened, "Batch, sequences").set_value(1).run()
     assert len([one for one in opened.warning if "batch" in one.value.lower()]) == 1 and not opened.error
@@ -157,9 +157,9 @@ def test_the_slowest_part_is_framed_and_equal_neighbours_are_one_card():
     segments, links = slowest(outcome)
     assert 0 < len(segments) < len(outcome.segments) and not links
     drawn = [
-        one
-        for one in ET.fromstring(pipeline_html(outcome, request)).iter("svg")
-        if one.get("class") == "segment"
+        element
+        for element in ET.fromstring(pipeline_html(outcome, request)).iter("svg")
+        if element.get("class") == "segment"
     ]
     framed = [one for one in drawn if 'stroke-width="3"' in ET.tostring(one, "unicode")]
     # Eight alike are one card; its frame is in ink, its ground in the colour of their type.
@@ -191,7 +191,7 @@ def test_a_thousand_gpus_in_use_stand_in_one_screen():
     nodes = [one for one in ET.fromstring(topology_html(outcome, request)) if one.get("class") == "node"]
     area = sum((float(one.get("width", "nan")) + 6) * (float(one.get("height", "nan")) + 6) for one in nodes)
     assert len(nodes) == 128 and area < 900 * 700
-    cells = [one for node in nodes for one in node.iter("svg") if one.get("data-gpu")]
+    cells = [element for node in nodes for element in node.iter("svg") if element.get("data-gpu")]
     assert len(cells) == 1024 and "segment 1024" in (cells[-1].findtext("title") or "")
 
 
@@ -216,7 +216,7 @@ def test_hostile_names_stay_words():
     assert outcome.segments[0].gpu_ids[0] == HOSTILE
     for markup in (pipeline_html(outcome, request), topology_html(outcome, request)):
         assert "<script" not in markup and "\u202e" not in markup
-        assert {one.tag for one in ET.fromstring(markup).iter()} <= {
+        assert {element.tag for element in ET.fromstring(markup).iter()} <= {
             "div", "svg", "title", "rect", "path", "text",
         }  # fmt: skip
     assert all(one.unsupported_reason and not one.text for one in launch_commands(request, outcome))
@@ -271,7 +271,7 @@ def test_sequences_in_flight_and_cut_layers_are_tried_at_once(page, workspace):
     assert metrics(opened)["Bounded by"] == "Sequences in flight" and "128 sequences get a token" in said(
         opened
     )
-    share = next(one for one in opened.radio if str(one.key).startswith("split "))
+    share = next(element for element in opened.radio if str(element.key).startswith("split "))
     share.set_value("tensor").run()
     assert "split every layer cut" in said(opened) and not opened.exception
     # Speeds of a linear rule know no cut layers, and no phase.
@@ -279,9 +279,9 @@ def test_sequences_in_flight_and_cut_layers_are_tried_at_once(page, workspace):
     tiny = page("place", workspace)
     choose = field(tiny, "selectbox", "Placement")
     choose.set_value("tiny").run()
-    share = next(one for one in tiny.radio if str(one.key).startswith("split "))
+    share = next(element for element in tiny.radio if str(element.key).startswith("split "))
     assert len(share.options) == 2
-    assert not [one for one in tiny.number_input if str(one.key).startswith("in flight ")]
+    assert not [element for element in tiny.number_input if str(element.key).startswith("in flight ")]
 
 
 def test_a_new_decode_has_its_sequences_and_its_split():

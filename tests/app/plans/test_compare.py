@@ -47,7 +47,7 @@ def test_the_differences_are_named_from_the_other_to_this(page, two):
 
 def scenarios(opened: AppTest) -> Any:
     """The table of all scenarios."""
-    return next(one.value for one in opened.dataframe if "search" in one.value.columns)
+    return next(element.value for element in opened.dataframe if "search" in element.value.columns)
 
 
 @pytest.fixture
@@ -71,8 +71,8 @@ def test_all_scenarios_stand_in_one_table_with_their_figures_and_verdicts(page, 
     verdicts = [
         verdict_of(four.get("plan_request", name), four.get("plan", name)) for name in known["scenario"]
     ]
-    assert list(known["in words"]) == [one.sentence for one in verdicts]
-    assert list(known["verdict"]) == [LEVELS[one.level] for one in verdicts]
+    assert list(known["in words"]) == [verdict.sentence for verdict in verdicts]
+    assert list(known["verdict"]) == [LEVELS[verdict.level] for verdict in verdicts]
     wish = found[found["scenario"] == "wish"].iloc[0]
     assert wish["verdict"] == "not planned" and found["req/s"].isna().tolist() == [False, True, False, False]
     assert [list(one) for one in found["tags"]] == [["later"], [], ["H100", "later"], []]

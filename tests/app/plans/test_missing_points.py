@@ -24,12 +24,12 @@ def on(*types: str) -> PlanRequest:
 
 
 def boxes(page: AppTest) -> str:
-    found = [str(one.value) for kind in ("warning", "error") for one in page.get(kind)]
+    found = [str(element.value) for kind in ("warning", "error") for element in page.get(kind)]
     return "\n".join(found).replace("\\", "")
 
 
 def folds(page: AppTest) -> list[str]:
-    return [str(one.proto.popover.label).replace("\\", "") for one in page.get("popover")]
+    return [str(element.proto.popover.label).replace("\\", "") for element in page.get("popover")]
 
 
 def test_a_type_that_nobody_can_use_is_said_beside_the_fleet_before_it_is_planned(page, filled, rows):
@@ -66,7 +66,7 @@ def test_one_press_estimates_by_the_graph_where_it_is_here(page, filled):
     filled.put("plan_request", "review", on(H200))
     opened = page("plan", filled)
     assert f"No model has figures for {H200}" in boxes(opened)
-    told = "\n".join(str(one.value) for one in opened.caption).replace("\\", "")
+    told = "\n".join(str(element.value) for element in opened.caption).replace("\\", "")
     assert "no model file to estimate from" not in told and "Untested on hardware" in told
     press(opened, "Estimate for these GPUs")
     rows = filled.get("profile", SOURCE).rows
@@ -77,7 +77,7 @@ def test_one_press_estimates_by_the_graph_where_it_is_here(page, filled):
     assert "figures for" not in boxes(opened)
     assert not [button for button in opened.button if button.key == "figures-estimate"]
     assert filled.get("plan_request", "review") == on(H200)
-    assert any("draft, not kept" in str(one.value) for one in opened.markdown)
+    assert any("draft, not kept" in str(element.value) for element in opened.markdown)
 
 
 def test_the_measured_mix_on_another_gpu_leads_to_what_figures_alone_allow(page, workspace, monkeypatch):
@@ -122,16 +122,16 @@ def test_a_graph_of_another_architecture_gives_no_estimate(page, filled):
 def test_a_plan_that_serves_nobody_for_want_of_figures_says_so_and_is_not_deployed(page, workspace):
     asked = on(H200)
     outcome = solved(asked)
-    found = verdict_of(asked, outcome)
-    assert found.level == "red"
-    assert found.sentence == f"No model is served. No model has figures for {H200}."
+    verdict = verdict_of(asked, outcome)
+    assert verdict.level == "red"
+    assert verdict.sentence == f"No model is served. No model has figures for {H200}."
     put_plan(workspace, asked, outcome)
     opened = page("plan", workspace)
     assert button(opened, "Deploy this plan").disabled
-    assert found.sentence in boxes(opened)
+    assert verdict.sentence in boxes(opened)
     # The planner's warnings stand in one box.
-    assert sum("can run on this fleet" in str(one.value) for one in opened.warning) <= 1
-    assert found.sentence in boxes(page("deploy", workspace))
+    assert sum("can run on this fleet" in str(element.value) for element in opened.warning) <= 1
+    assert verdict.sentence in boxes(page("deploy", workspace))
 
 
 def test_names_are_counted_where_they_are_many():

@@ -73,7 +73,7 @@ def test_the_table_is_narrowed_by_text_state_and_tag(page, three):
 def test_runs_that_are_chosen_share_a_picture_in_the_colours_of_the_table(page, three):
     test = page("runs", three)
     lines = [one for one in picture(test) if one.get("name") in ("llama-1", "diamond-1")]
-    assert {one["name"]: one["line"]["color"] for one in lines} == {
+    assert {line["name"]: line["line"]["color"] for line in lines} == {
         "diamond-1": colour_of(0),
         "llama-1": colour_of(1),
     }
@@ -134,6 +134,6 @@ def test_a_loss_that_is_no_number_is_no_value(workspace):
 
 def test_back_to_all_runs_shows_them_though_the_address_names_the_run_that_was_opened(page, three):
     test = open_page("runs", three, run="llama-1", session={list_page.OPENED_RUN: "llama-1"})
-    assert [one.value for one in test.title] == ["Training runs"]
+    assert [element.value for element in test.title] == ["Training runs"]
     # Without that, it is an address of earlier versions.
-    assert [one.value for one in opened(three, "llama-1").title] == ["llama\\-1"]
+    assert [element.value for element in opened(three, "llama-1").title] == ["llama\\-1"]

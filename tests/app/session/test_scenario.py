@@ -44,7 +44,7 @@ def test_the_address_says_which_scenario_is_shown_and_a_link_opens_it(page, two)
 
 def whose(page: AppTest) -> str:
     """The line of the Deploy page that says whose its files are."""
-    return next(str(one.value) for one in page.markdown if str(one.value).startswith("Files of"))
+    return next(str(element.value) for element in page.markdown if str(element.value).startswith("Files of"))
 
 
 def test_deploy_names_its_scenario_in_the_address_and_a_reload_shows_the_same_files(two):
@@ -171,7 +171,7 @@ def test_a_deleted_scenario_ends_its_search_and_the_next_is_shown(page, two, mon
     )
     opened = press(page("plan", two), "Delete")
     assert ended == ["j"] and shown(opened) == "larger" and SCENARIO.names(two) == ("larger",)
-    assert "Deleted the scenario **review**." in [one.value for one in opened.markdown]
+    assert "Deleted the scenario **review**." in [element.value for element in opened.markdown]
 
 
 def test_a_deletion_is_undone_with_plan_and_sweep(page, two):

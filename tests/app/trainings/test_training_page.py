@@ -63,7 +63,7 @@ def test_a_strategy_is_shown_with_its_figures_and_its_file(page, workspace):
     assert "Bottleneck" in words and "Where the time goes" in words and "untested on hardware" in words
     assert outcome.message in words
     assert {"Request (JSON)", "Strategies (JSON)", "Plain PyTorch file"} <= {
-        one.label for one in opened.get("download_button")
+        element.label for element in opened.get("download_button")
     }
 
 
@@ -156,12 +156,12 @@ def test_a_strategy_of_a_sample_has_the_files_by_which_clusters_start_it(page, w
         return AppTest.from_function(script, kwargs={"kept": kept}).run()
 
     offered = shown(kept)
-    assert labels == {one.label for one in offered.get("download_button")}
+    assert labels == {element.label for element in offered.get("download_button")}
     assert "2 nodes of 2 GPUs" in said(offered)
     refused = shown(replace(kept, request=replace(request, fleet=(*request.fleet, *request.fleet))))
     assert not refused.get("download_button") and "the nodes of a run are equal" in said(refused)
     opened = page("training", workspace)
-    assert not labels & {one.label for one in opened.get("download_button")}
+    assert not labels & {element.label for element in opened.get("download_button")}
 
 
 def test_each_choice_changed_alone_is_no_faster_than_the_best():

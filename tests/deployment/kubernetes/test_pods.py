@@ -113,7 +113,7 @@ def test_tenants_that_share_a_slice_are_one_pod():
     (deployment,) = deployments(plan)
     assert deployment["spec"]["replicas"] == 2
     assert [(one.model, one.share) for one in tenants(plan, deployment)] == [("a", 0.25), ("b", 0.75)]
-    services = [one for one in manifests(plan) if one["kind"] == "Service"]
+    services = [manifest for manifest in manifests(plan) if manifest["kind"] == "Service"]
     assert len(services) == 2
     assert all(selects(service, deployment) for service in services)
 

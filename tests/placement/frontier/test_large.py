@@ -96,10 +96,10 @@ def test_curves_by_programs_alone_are_those_of_the_exact_sweep(monkeypatch):
     )
     several = 0
     for seed, exact in expected.items():
-        found = trace_frontier(random_instance(seed), COSTS, time_limit_s=60.0)
-        assert exact.complete and found.complete
-        assert [one.plan.throughput for one in found.points] == [one.plan.throughput for one in exact.points]
-        for one, wanted in zip(found.points, exact.points, strict=True):
+        traced = trace_frontier(random_instance(seed), COSTS, time_limit_s=60.0)
+        assert exact.complete and traced.complete
+        assert [one.plan.throughput for one in traced.points] == [one.plan.throughput for one in exact.points]
+        for one, wanted in zip(traced.points, exact.points, strict=True):
             assert one.plan.latency_s == pytest.approx(wanted.plan.latency_s, rel=PROVEN)
         several += len(exact.points) > 1
     assert several >= 3

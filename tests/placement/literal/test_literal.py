@@ -71,9 +71,9 @@ def test_random_requests_equal_a_look_at_every_pipeline(units, split, block):
                 assert outcome.bound == outcome.throughput and outcome.gap == 0
             if method == "exact":
                 # Small requests are looked at whole; the search of large ones agrees, in the number of GPUs too.
-                found = search_thresholds(build_instance(SegmentModel(request)), time_limit_s=60.0)
-                assert found.proven and found.value == (outcome.throughput or 0.0), seed
-                assert sum(len(gpus) for _, gpus in found.segments) == gpus_of(outcome), seed
+                thresholds = search_thresholds(build_instance(SegmentModel(request)), time_limit_s=60.0)
+                assert thresholds.proven and thresholds.value == (outcome.throughput or 0.0), seed
+                assert sum(len(gpus) for _, gpus in thresholds.segments) == gpus_of(outcome), seed
     assert "optimal" in statuses
 
 
@@ -100,8 +100,8 @@ def test_measured_tables_that_rise_and_fall_equal_a_look_at_every_pipeline():
             continue
         for outcome in outcomes:
             assert (outcome.throughput or 0.0) == pytest.approx(best, rel=1e-9), seed
-        found = search_thresholds(build_instance(SegmentModel(request)), time_limit_s=60.0)
-        assert found.proven and found.value == (outcomes[0].throughput or 0.0), seed
+        thresholds = search_thresholds(build_instance(SegmentModel(request)), time_limit_s=60.0)
+        assert thresholds.proven and thresholds.value == (outcomes[0].throughput or 0.0), seed
         several += len(outcomes[0].segments) > 1
     assert several > 5
 

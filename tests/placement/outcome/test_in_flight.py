@@ -134,8 +134,8 @@ def test_several_pipelines_have_sequences_of_their_own():
     )  # fmt: skip
     outcome = place(request)
     assert faults(request, outcome) == "" and outcome.status == "optimal"
-    assert [one.sequences_in_flight for one in outcome.replicas] == [
-        16 * len(one.segments) for one in outcome.replicas
+    assert [replica.sequences_in_flight for replica in outcome.replicas] == [
+        16 * len(replica.segments) for replica in outcome.replicas
     ]
     assert outcome.sequences_in_flight == sum(one.sequences_in_flight or 0 for one in outcome.replicas)
     assert "not those of its pipelines" in faults(request, replace(outcome, sequences_in_flight=1))

@@ -68,7 +68,7 @@ def test_the_tiny_case_runs_four_times_at_once(sound):
     assert [one.throughput for one in sound.replicas] == pytest.approx([217.52, 217.52, 137.616, 137.616])
     assert sound.throughput == sound.bound == pytest.approx(710.272)
     assert sound.segments == sound.replicas[0].segments and sound.links == sound.replicas[0].links
-    assert sound.latency_s == max(one.latency_s for one in sound.replicas)
+    assert sound.latency_s == max(replica.latency_s for replica in sound.replicas)
     assert list(violations(ALONE, sound)) == []
 
 
@@ -76,7 +76,7 @@ def test_pipelines_of_several_segments_are_sound():
     outcome = place(REQUEST)
     assert outcome.status == "optimal"
     assert list(violations(REQUEST, outcome)) == []
-    assert any(len(one.segments) > 1 for one in outcome.replicas)
+    assert any(len(replica.segments) > 1 for replica in outcome.replicas)
 
 
 @pytest.mark.parametrize(("change", "said"), [

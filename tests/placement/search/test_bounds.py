@@ -67,50 +67,50 @@ def test_long_pipelines_of_single_gpus(seed):
     instance = ProblemInstance(
         8, kinds, np.minimum(links, links.T) if seed % 2 else links, 1, values[seed % 3]
     )
-    found = search_thresholds(instance, time_limit_s=60)
-    assert found.proven
-    assert found.value == best_single(instance)
+    thresholds = search_thresholds(instance, time_limit_s=60)
+    assert thresholds.proven
+    assert thresholds.value == best_single(instance)
 
 
 def test_a_pipeline_passes_a_bridge_once_and_in_its_direction():
-    found = search_thresholds(_two_nodes(50.0), time_limit_s=60)
-    assert (found.value, found.proven) == (50.0, True)
-    assert [gpus for _, gpus in found.segments][3:5] == [(3,), (4,)]
-    assert len(found.segments) == 8
+    thresholds = search_thresholds(_two_nodes(50.0), time_limit_s=60)
+    assert (thresholds.value, thresholds.proven) == (50.0, True)
+    assert [gpus for _, gpus in thresholds.segments][3:5] == [(3,), (4,)]
+    assert len(thresholds.segments) == 8
 
 
 def test_nodes_that_are_slow_inside_are_joined_across():
     node = np.arange(96) // 8
     links = np.where(node[:, None] == node, 5.0, 80.0)
     instance = ProblemInstance(40, (0,) * 48 + (4,) * 48, links, 3, falling_value(64, 6.0, 0.05))
-    found = search_thresholds(instance, time_limit_s=60)
+    thresholds = search_thresholds(instance, time_limit_s=60)
     free = search_thresholds(replace(instance, links=np.full((96, 96), 1e6)), time_limit_s=60)
-    assert (found.value, found.proven, found.statistics["fewest_proven"]) == (80.0, True, 1)
+    assert (thresholds.value, thresholds.proven, thresholds.statistics["fewest_proven"]) == (80.0, True, 1)
     assert free.value > 80.0
-    assert worth_of(instance, found.segments) == 80.0
+    assert worth_of(instance, thresholds.segments) == 80.0
     assert all(
         not set(node[list(left)]) & set(node[list(right)])
-        for (_, left), (_, right) in pairwise(found.segments)
+        for (_, left), (_, right) in pairwise(thresholds.segments)
     )
 
 
 def test_no_pipeline_is_proven_with_bound_0():
-    found = search_thresholds(_two_nodes(0.0), time_limit_s=60)
-    assert found.segments == ()
-    assert (found.value, found.bound, found.proven) == (0.0, 0.0, True)
+    thresholds = search_thresholds(_two_nodes(0.0), time_limit_s=60)
+    assert thresholds.segments == ()
+    assert (thresholds.value, thresholds.bound, thresholds.proven) == (0.0, 0.0, True)
 
 
 def test_links_above_every_throughput_do_not_bind():
-    found = search_thresholds(_two_nodes(1e6), time_limit_s=60)
-    assert found.value == 100.0
+    thresholds = search_thresholds(_two_nodes(1e6), time_limit_s=60)
+    assert thresholds.value == 100.0
 
 
 def test_no_time_is_not_infeasible():
     for instance in (_two_nodes(50.0), _arbitrary(0, 30, 40, 3)):
-        found = search_thresholds(instance, time_limit_s=0.0)
-        assert not found.proven
-        assert found.segments == ()
-        assert found.bound >= search_thresholds(instance, time_limit_s=60).value > 0
+        thresholds = search_thresholds(instance, time_limit_s=0.0)
+        assert not thresholds.proven
+        assert thresholds.segments == ()
+        assert thresholds.bound >= search_thresholds(instance, time_limit_s=60).value > 0
 
 
 @pytest.mark.parametrize("most", (1, 3))
@@ -119,21 +119,21 @@ def test_a_short_time_gives_a_plan_within_a_certified_bound(most):
     full = search_thresholds(instance, time_limit_s=60)
     assert full.proven
     for seconds in (0.05, 0.2, 0.8):
-        found = search_thresholds(instance, time_limit_s=seconds)
-        assert found.value <= full.value <= found.bound
-        assert not found.segments or worth_of(instance, found.segments) == found.value
-        assert not found.proven or found.value == full.value
+        thresholds = search_thresholds(instance, time_limit_s=seconds)
+        assert thresholds.value <= full.value <= thresholds.bound
+        assert not thresholds.segments or worth_of(instance, thresholds.segments) == thresholds.value
+        assert not thresholds.proven or thresholds.value == full.value
 
 
 def test_progress_only_improves():
     told = []
-    found = search_thresholds(
+    thresholds = search_thresholds(
         _arbitrary(2, 30, 40, 2), time_limit_s=60, progress=lambda value, bound: told.append((value, bound))
     )
     values, bounds = zip(*told, strict=True)
     assert list(values) == sorted(values)
     assert list(bounds) == sorted(bounds, reverse=True)
-    assert told[-1] == (found.value, found.bound)
+    assert told[-1] == (thresholds.value, thresholds.bound)
 
 
 def test_the_same_instance_gives_the_same_pipeline():

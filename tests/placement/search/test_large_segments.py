@@ -188,10 +188,10 @@ def test_links_that_bind_leave_a_pipeline_and_a_bound_without_a_whole_table(monk
     for seed in range(10):
         instance = plain_of(request_of(seed, "equal"))
         value, _ = best_of_all(instance)
-        found = search_thresholds(instance, time_limit_s=1.0)
-        assert found.value <= value * (1 + 1e-12) and value <= found.bound * (1 + 1e-12), seed
-        assert not found.proven or found.value == pytest.approx(value, rel=1e-6), seed
-        placed, proven = placed + bool(found.segments), proven + found.proven
+        thresholds = search_thresholds(instance, time_limit_s=1.0)
+        assert thresholds.value <= value * (1 + 1e-12) and value <= thresholds.bound * (1 + 1e-12), seed
+        assert not thresholds.proven or thresholds.value == pytest.approx(value, rel=1e-6), seed
+        placed, proven = placed + bool(thresholds.segments), proven + thresholds.proven
     assert placed > 4 and proven < 10
 
 

@@ -61,10 +61,10 @@ def test_a_plan_and_itself_differ_in_nothing(sharing):
         if best.objective.value is None:
             continue
         compared += 1
-        found = compare(best, best)
-        assert found.same and found.drains == () and found.renumbered == ()
-        assert found.lines == ("No slice and no tenant changes.",)
-        assert [one.before_id for one in found.gpus] == [one.id for one in best.gpus]
+        comparison = compare(best, best)
+        assert comparison.same and comparison.drains == () and comparison.renumbered == ()
+        assert comparison.lines == ("No slice and no tenant changes.",)
+        assert [one.before_id for one in comparison.gpus] == [one.id for one in best.gpus]
     assert compared > 2
 
 
@@ -77,10 +77,10 @@ def test_a_permuted_fleet_needs_no_change():
         dealt = tuple(
             replace(content, id=given.id) for content, given in zip(contents, best.gpus, strict=True)
         )
-        found = compare(best, replace(best, gpus=dealt))
-        assert found.same and found.drains == ()
-        assert counts(found) == (0, 0)
-        back = dict(found.renumbered)
+        comparison = compare(best, replace(best, gpus=dealt))
+        assert comparison.same and comparison.drains == ()
+        assert counts(comparison) == (0, 0)
+        back = dict(comparison.renumbered)
         for one, other in back.items():
             before = next(item for item in best.gpus if item.id == one)
             after = next(item for item in dealt if item.id == other)
@@ -106,16 +106,16 @@ def test_every_change_is_told():
             PlannedModel("c", "whole", 20.0, 1.0, 5.0), PlannedModel("d", "whole", 10.0, 0.4, 5.0),
         ),
     )  # fmt: skip
-    found = compare(before, after)
-    assert counts(found) == (3, 1)
-    assert [(item.gpu_id, item.profile, item.start, item.slice_removed) for item in found.drains] == [
+    comparison = compare(before, after)
+    assert counts(comparison) == (3, 1)
+    assert [(item.gpu_id, item.profile, item.start, item.slice_removed) for item in comparison.drains] == [
         ("g0", "2g.12gb", 2, True)
     ]
-    assert [(m.name, m.direction, m.throughput_rps, m.relative, m.latency_ms) for m in found.models] == [
+    assert [(m.name, m.direction, m.throughput_rps, m.relative, m.latency_ms) for m in comparison.models] == [
         ("a", "gains", 5.0, 0.5, 0.0), ("b", "loses", -5.0, -0.5, 4.0), ("c", "same", 0.0, 0.0, 0.0),
         ("d", "gains", 10.0, None, None),
     ]  # fmt: skip
-    assert found.lines == (
+    assert comparison.lines == (
         "2 slices stay (1 gets another model or share), 1 goes, 2 are new.",
         "b loses 5 requests/s (-50 %); goes from 1 to 0.5 × its demand; its latency goes from 5 to 9 ms.",
         "a gains 5 requests/s (+50 %); goes from 2 to 3 × its demand.",
@@ -125,7 +125,7 @@ def test_every_change_is_told():
         " 1g.6gb at 3 is new, for d (batch 8).",
         "g1 (A30-24GB): 4g.24gb at 0 stays, a (batch 8) comes and c has 0.5 of it.",
     )
-    assert not found.same
+    assert not comparison.same
 
 
 def test_tenants_that_change_on_slices_that_stay_are_drained():
@@ -146,18 +146,18 @@ def test_fleets_and_models_that_come_and_go():
     after = outcome(
         (gpu("g1", ("4g.24gb", 0, "a")), gpu("x", kind="A100-80GB")), (replace(one[0], name="b"),)
     )
-    found = compare(before, after)
+    comparison = compare(before, after)
     # The GPU in use stays in use under its new id; the idle one leaves.
-    assert [(item.before_id, item.after_id) for item in found.gpus] == [
+    assert [(item.before_id, item.after_id) for item in comparison.gpus] == [
         ("g0", "g1"), ("g1", None), (None, "x"),
     ]  # fmt: skip
-    assert [model.direction for model in found.models] == ["gone", "new"]
-    assert found.lines == (
+    assert [model.direction for model in comparison.models] == ["gone", "new"]
+    assert comparison.lines == (
         "No slice and no tenant changes.", "a is gone; it had 10 requests/s.",
         "b is new, with 10 requests/s.", "g1 (A30-24GB): leaves the fleet.",
         "x (A100-80GB): joins the fleet.", "So that the fewest slices change: g0 is g1 in the new plan.",
     )  # fmt: skip
-    assert not found.same
+    assert not comparison.same
 
 
 def some_gpu(rng: random.Random, name: str) -> PlannedGpu:

@@ -52,19 +52,19 @@ def test_a_solvers_plan_gives_its_own_figures(kind, sharing):
         if best.objective.value is None:
             continue
         solved += 1
-        found = evaluate(request, from_plan(best), best)
-        assert found.faults == (), (seed, [str(fault) for fault in found.faults])
-        assert found.outcome is not None and found.outcome.gpus == best.gpus
-        assert found.objective is not None
-        assert found.objective.value == pytest.approx(best.objective.value, rel=1e-9, abs=1e-12)
-        assert found.objective.sorted_normalised == pytest.approx(best.objective.sorted_normalised)
-        for mine, theirs in zip(found.models, best.models, strict=True):
+        evaluation = evaluate(request, from_plan(best), best)
+        assert evaluation.faults == (), (seed, [str(fault) for fault in evaluation.faults])
+        assert evaluation.outcome is not None and evaluation.outcome.gpus == best.gpus
+        assert evaluation.objective is not None
+        assert evaluation.objective.value == pytest.approx(best.objective.value, rel=1e-9, abs=1e-12)
+        assert evaluation.objective.sorted_normalised == pytest.approx(best.objective.sorted_normalised)
+        for mine, theirs in zip(evaluation.models, best.models, strict=True):
             assert (mine.name, mine.variant) == (theirs.name, theirs.variant)
             assert mine.throughput_rps == pytest.approx(theirs.throughput_rps)
             assert mine.latency_ms == pytest.approx(theirs.latency_ms)
         if best.status == "optimal":
-            assert found.objective.bound == best.objective.value
-            assert found.objective.gap == pytest.approx(0.0, abs=1e-9)
+            assert evaluation.objective.bound == best.objective.value
+            assert evaluation.objective.gap == pytest.approx(0.0, abs=1e-9)
     assert solved > 2
 
 
@@ -93,9 +93,9 @@ def batches(limit: float | None) -> PlanModel:
 def test_the_best_batch_within_limit_and_memory(limit, batch):
     # Batch 3 needs 12 GiB and the slice has 11.69.
     request = on_a30(batches(limit))
-    found = evaluate(request, (hand("gpu0", ("2g.12gb", 0, "m")),))
-    assert found.outcome is not None
-    tenant = found.outcome.gpus[0].slices[0].tenants[0]
+    evaluation = evaluate(request, (hand("gpu0", ("2g.12gb", 0, "m")),))
+    assert evaluation.outcome is not None
+    tenant = evaluation.outcome.gpus[0].slices[0].tenants[0]
     assert tenant.batch_size == batch
 
 
@@ -103,12 +103,12 @@ def test_shares_left_open_are_equal_and_slow_a_model_down():
     models = (replace(batches(20.0), name="m"), simple("n", {"2g.12gb": 8.0}), simple("o", {"2g.12gb": 8.0}))
     request = PlanRequest((FleetEntry(A30),), models, sharing="fractional")
     tenants = (ManualTenant("m", share=0.5), ManualTenant("n"), ManualTenant("o"))
-    found = evaluate(request, (ManualGpu("gpu0", (ManualSlice("2g.12gb", 0, tenants),)),))
-    assert found.outcome is not None, found.faults
-    shares = [tenant.share for tenant in found.outcome.gpus[0].slices[0].tenants]
+    evaluation = evaluate(request, (ManualGpu("gpu0", (ManualSlice("2g.12gb", 0, tenants),)),))
+    assert evaluation.outcome is not None, evaluation.faults
+    shares = [tenant.share for tenant in evaluation.outcome.gpus[0].slices[0].tenants]
     assert shares == [0.5, 0.25, 0.25]
     # Half a slice takes twice as long: batch 2 has 20 ms.
-    assert (found.models[0].throughput_rps, found.models[0].latency_ms) == (10.0, 20.0)
+    assert (evaluation.models[0].throughput_rps, evaluation.models[0].latency_ms) == (10.0, 20.0)
     slow = replace(request, models=(batches(19.0), *models[1:]))
     chosen = evaluate(slow, (ManualGpu("gpu0", (ManualSlice("2g.12gb", 0, tenants),)),))
     assert (chosen.models[0].throughput_rps, chosen.models[0].latency_ms) == (5.0, 10.0)
@@ -149,13 +149,13 @@ def test_a_limit_over_two_stages_is_divided_best():
             ):
                 rate = min(one.throughput_rps, two.throughput_rps + three.throughput_rps)
                 best = rate if best is None else max(best, rate)
-        found = evaluate(request, (gpu,))
+        evaluation = evaluate(request, (gpu,))
         if best is None:
-            assert found.outcome is None
-            assert all("above the limit" in fault.problem for fault in found.faults)
+            assert evaluation.outcome is None
+            assert all("above the limit" in fault.problem for fault in evaluation.faults)
         else:
             kept += 1
-            assert found.models[0].throughput_rps == best, seed
+            assert evaluation.models[0].throughput_rps == best, seed
     assert 10 < kept < 60
 
 
@@ -244,8 +244,8 @@ def test_shared_slices_have_their_own_faults():
     request = on_a30(*models, sharing="fractional", max_tenants_per_slice=2)
 
     def told(*tenants):
-        found = evaluate(request, (ManualGpu("gpu0", (ManualSlice("4g.24gb", 0, tenants),)),))
-        return [fault.problem for fault in found.faults]
+        evaluation = evaluate(request, (ManualGpu("gpu0", (ManualSlice("4g.24gb", 0, tenants),)),))
+        return [fault.problem for fault in evaluation.faults]
 
     assert told(ManualTenant("a"), ManualTenant("b"), ManualTenant("c")) == [
         "has 3 tenants, at most 2 are allowed",
@@ -317,9 +317,9 @@ def test_variants_must_be_whole_and_one():
 
 def test_idle_slices_are_noted_and_a_foreign_plan_refused():
     request = published(2)
-    found = evaluate(request, (hand("gpu1", ("4g.24gb", 0, None)),))
-    assert found.notes == ("gpu1 has slices but no tenant: the plan leaves it unused.",)
-    assert found.outcome is not None and not any(gpu.slices for gpu in found.outcome.gpus)
+    evaluation = evaluate(request, (hand("gpu1", ("4g.24gb", 0, None)),))
+    assert evaluation.notes == ("gpu1 has slices but no tenant: the plan leaves it unused.",)
+    assert evaluation.outcome is not None and not any(gpu.slices for gpu in evaluation.outcome.gpus)
     with pytest.raises(InputFault, match="answers another request"):
         evaluate(request, (), plan(published(1)))
 

@@ -54,26 +54,26 @@ def test_what_is_offered_is_what_the_gpu_allows(kind):
                 if layout_fault(gpu, (*others, PlacedProfile(profile.name, start))) is None
                 and mine & set(range(start, start + profile.memory_slices))
             }
-            found = placements_at(FleetGpu("gpu0", kind, None, 1.0), one, slot)
-            assert len(found) == len(set(found)) and set(found) == wanted
-            assert [sizes[name] for name, _ in found] == sorted(
-                (sizes[name] for name, _ in found), reverse=True
+            placements = placements_at(FleetGpu("gpu0", kind, None, 1.0), one, slot)
+            assert len(placements) == len(set(placements)) and set(placements) == wanted
+            assert [sizes[name] for name, _ in placements] == sorted(
+                (sizes[name] for name, _ in placements), reverse=True
             )
 
 
 def test_only_parts_of_an_offered_layout_are_offered():
     given = FleetGpu("gpu0", A100, (("3g.40gb", "4g.40gb"), ("1g.10gb", "2g.20gb", "4g.40gb")), 1.0)
     one = hand(("4g.40gb", 0))
-    found = placements_at(given, one, 4)
-    assert {name for name, _ in found} == {"3g.40gb", "2g.20gb", "1g.10gb"}
+    placements = placements_at(given, one, 4)
+    assert {name for name, _ in placements} == {"3g.40gb", "2g.20gb", "1g.10gb"}
     assert {name for name, _ in placements_at(given, hand(("4g.40gb", 0), ("2g.20gb", 4)), 6)} == {"1g.10gb"}
-    for name, _ in found:
+    for name, _ in placements:
         assert any(Counter([name, "4g.40gb"]) <= Counter(layout) for layout in given.layouts or ())
 
 
 def test_a_slice_of_no_known_profile_does_not_stop_the_rest():
-    found = placements_at(FleetGpu("gpu0", A100, None, 1.0), hand(("9g.90gb", 0)), 0)
-    assert ("7g.80gb", 0) in found
+    placements = placements_at(FleetGpu("gpu0", A100, None, 1.0), hand(("9g.90gb", 0)), 0)
+    assert ("7g.80gb", 0) in placements
     assert placements_at(FleetGpu("gpu0", A100, None, 1.0), hand(("9g.90gb", 0)), 4) == ()
 
 

@@ -80,16 +80,16 @@ def test_all_patterns_within_a_cost(seed):
             assert len(few.patterns) <= keep
             assert {key for key in inside if every[key] <= few.complete_below * (1 - EDGE)} <= keys(few)
     for keep in (1, 4):
-        found = price_patterns(options, prices, demand, most, keep=keep)
-        check(options, prices, every, found)
+        priced = price_patterns(options, prices, demand, most, keep=keep)
+        check(options, prices, every, priced)
         if every:
-            assert found.costs[0] == pytest.approx(min(every.values()), rel=EDGE)
+            assert priced.costs[0] == pytest.approx(min(every.values()), rel=EDGE)
 
 
 def test_a_demand_of_nothing_is_met_by_nothing():
     options, prices, _, most = runs(0)
-    found = price_patterns(options, prices, 0.0, most, keep=3)
-    assert found.least == 0.0 and found.patterns[0].rate == 0.0 and not found.patterns[0].usage.any()
+    priced = price_patterns(options, prices, 0.0, most, keep=3)
+    assert priced.least == 0.0 and priced.patterns[0].rate == 0.0 and not priced.patterns[0].usage.any()
 
 
 @pytest.mark.parametrize("seed", range(20))

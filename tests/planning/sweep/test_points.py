@@ -120,14 +120,14 @@ def test_fewest_gpus_over_a_minimum_never_get_fewer():
 
 def test_a_bound_holds_wherever_monotony_carries_it():
     what = SweepRequest("gpus", A30, (1.0, 2.0, 3.0))
-    found = sweep_points(
+    points = sweep_points(
         request(), what, {1.0: made(2.0, 9.0), 2.0: made(4.0, 4.0, proven=True), 3.0: made(3.0, 12.0)}
     )
-    assert (found[0].bound, found[0].bound_from, found[0].gap) == (4.0, 2.0, 0.5)
-    assert (found[1].bound, found[1].bound_from, found[1].proven) == (4.0, None, True)
+    assert (points[0].bound, points[0].bound_from, points[0].gap) == (4.0, 2.0, 0.5)
+    assert (points[1].bound, points[1].bound_from, points[1].proven) == (4.0, None, True)
     # Fewer GPUs bound nothing from above, but their plan stands here too.
-    assert (found[2].bound, found[2].bound_from, found[2].better_at) == (12.0, None, 2.0)
-    assert "the plan at 2 also stands here" in describe_point(found[2])
+    assert (points[2].bound, points[2].bound_from, points[2].better_at) == (12.0, None, 2.0)
+    assert "the plan at 2 also stands here" in describe_point(points[2])
     downward = SweepRequest("demand", "a", (1.0, 2.0))
     first, second = sweep_points(request(), downward, {1.0: made(5.0, 6.0), 2.0: made(4.0, 8.0)})
     assert (first.bound, first.bound_from) == (6.0, None) and (second.bound, second.bound_from) == (6.0, 1.0)
@@ -135,24 +135,24 @@ def test_a_bound_holds_wherever_monotony_carries_it():
 
 def test_a_lower_bound_of_fewest_gpus_is_carried_the_other_way():
     what = SweepRequest("min_throughput", "a", (1.0, 2.0, 3.0))
-    found = sweep_points(
+    points = sweep_points(
         request("min_gpus"),
         what,
         {1.0: made(3.0, 3.0, proven=True), 2.0: made(3.0, 1.0), 3.0: made(5.0, 1.0)},
     )
-    assert found[1].proven and found[1].bound_from == 1.0
-    assert (found[2].bound, found[2].gap) == (3.0, 0.4)
+    assert points[1].proven and points[1].bound_from == 1.0
+    assert (points[2].bound, points[2].gap) == (3.0, 0.4)
 
 
 def test_a_point_that_another_proves_impossible_says_which():
     what = SweepRequest("gpus", A30, (1.0, 2.0, 3.0))
     no = no_plan(request(), "infeasible", NOTHING)
-    found = sweep_points(request(), what, {1.0: made(None, None), 2.0: no, 3.0: made(None, None)})
-    assert [point.status for point in found] == ["infeasible", "infeasible", "timeout"]
-    assert describe_point(found[1]).startswith("impossible; which demands")
+    points = sweep_points(request(), what, {1.0: made(None, None), 2.0: no, 3.0: made(None, None)})
+    assert [point.status for point in points] == ["infeasible", "infeasible", "timeout"]
+    assert describe_point(points[1]).startswith("impossible; which demands")
     assert describe_point(
-        found[0]
-    ) == "impossible, as it is at 2 already" and "no plan found in time" in describe_point(found[2])
+        points[0]
+    ) == "impossible, as it is at 2 already" and "no plan found in time" in describe_point(points[2])
 
 
 def test_weighted_sums_carry_bounds_by_weight_upward_only():

@@ -186,10 +186,10 @@ def test_five_runs_bound_a_median_and_fifty_nine_a_95th_percentile():
 
 
 def test_few_runs_are_bounded_by_their_extremes_and_none_is_our_fault():
-    found = summarise([[3.0, 1.0, 2.0]])
-    assert (found.latency.p50.value, found.latency.runs) == (2.0, 3)
-    assert (found.mean_low_ms, found.mean_high_ms) == (1.0, 3.0)
-    assert found.latency.p50.low is None  # three runs hold a median with 75 % only
+    summary = summarise([[3.0, 1.0, 2.0]])
+    assert (summary.latency.p50.value, summary.latency.runs) == (2.0, 3)
+    assert (summary.mean_low_ms, summary.mean_high_ms) == (1.0, 3.0)
+    assert summary.latency.p50.low is None  # three runs hold a median with 75 % only
     with pytest.raises(InternalFault):
         summarise([[]])
 
@@ -204,9 +204,9 @@ def test_a_percentile_never_leaves_its_interval(count):
 def test_the_mean_is_that_of_a_usual_block_and_holds_what_a_loop_holds():
     """A loop's rate is runs over their time: a slow tenth counts, a block that was disturbed does not."""
     usual = [1.0] * 9 + [2.0]
-    found = summarise([usual, usual, [9.0] * 10])
-    assert found.mean_ms == pytest.approx(1.1) and found.latency.p50.value == 1.0
-    assert found.mean_low_ms <= 1.1 and found.mean_high_ms >= 9.0
+    summary = summarise([usual, usual, [9.0] * 10])
+    assert summary.mean_ms == pytest.approx(1.1) and summary.latency.p50.value == 1.0
+    assert summary.mean_low_ms <= 1.1 and summary.mean_high_ms >= 9.0
 
 
 def test_blocks_say_where_the_next_one_lies():
@@ -215,8 +215,8 @@ def test_blocks_say_where_the_next_one_lies():
     low, high = next_block_interval(medians)
     assert log(10.0 / low) == pytest.approx(0.01 * 2.92 * sqrt(4 / 3), rel=0.02)
     assert low * high == pytest.approx(100.0)
-    found = summarise([[one] * 9 for one in medians])
-    assert (found.mean_low_ms, found.mean_high_ms) == (low, high)
+    summary = summarise([[median] * 9 for median in medians])
+    assert (summary.mean_low_ms, summary.mean_high_ms) == (low, high)
     assert next_block_interval(medians[:2]) == ()
 
 

@@ -49,40 +49,40 @@ def test_throughputs_and_the_ends_of_their_intervals_are_added():
 
 def test_two_processes_give_rows_of_two_and_what_is_known_is_taken_over(tmp_path):
     kept = []
-    found = crowd(tmp_path, PRINTS, (1, 2), keep=kept.append)
-    assert [(row.batch_size, row.processes, row.basis) for row in found.rows] == [
+    crowded = crowd(tmp_path, PRINTS, (1, 2), keep=kept.append)
+    assert [(row.batch_size, row.processes, row.basis) for row in crowded.rows] == [
         (1, 2, "measured"),
         (2, 2, "measured"),
     ]
-    for row in found.rows:
+    for row in crowded.rows:
         assert row.low_rps is not None and row.high_rps is not None and row.percentiles_ms is not None
         assert 0 < row.low_rps <= row.throughput_rps <= row.high_rps
         assert row.percentiles_ms.runs >= 4 and row.latency_ms == row.percentiles_ms.p95.value
         assert row.memory_parts_gib is not None and row.memory_parts_gib.basis == "measured"
-    assert found.nodes == () and found.failures == () and found.notes == ()
+    assert crowded.nodes == () and crowded.failures == () and crowded.notes == ()
     # As a store has them: the last of each, which says what a process holds.
     known = list({point.batch_size: point for point in kept}.values())
     again = crowd(tmp_path, "raise ValueError('measured anew')", (1, 2), known=known)
-    assert again.rows == found.rows and again.environment["taken_over"] == [1, 2]
+    assert again.rows == crowded.rows and again.environment["taken_over"] == [1, 2]
 
 
 @pytest.mark.repeated
 def test_a_batch_that_fails_or_does_not_fit_costs_itself_and_what_is_larger(tmp_path):
-    found = crowd(tmp_path, f"{FAILS_AT_3}\n{NO_MEMORY_AT_7}", (1, 3, 4, 7, 8))
-    assert [row.batch_size for row in found.rows] == [1, 4]
-    assert [(item.batch_size, item.processes, item.reason) for item in found.failures] == [
+    crowded = crowd(tmp_path, f"{FAILS_AT_3}\n{NO_MEMORY_AT_7}", (1, 3, 4, 7, 8))
+    assert [row.batch_size for row in crowded.rows] == [1, 4]
+    assert [(item.batch_size, item.processes, item.reason) for item in crowded.failures] == [
         (3, 2, "failed"), (7, 2, "out_of_memory"), (8, 2, "out_of_memory"),
     ]  # fmt: skip
-    assert "three is too many" in found.failures[0].message
-    assert found.notes[0].startswith("2 processes, batch 3: ")
+    assert "three is too many" in crowded.failures[0].message
+    assert crowded.notes[0].startswith("2 processes, batch 3: ")
 
 
 @pytest.mark.repeated
 def test_a_process_that_dies_ends_the_rest_and_no_figure_is_no_fault(tmp_path):
-    found = crowd(tmp_path, ENDS_AT_3, (3, 4))
-    assert found.rows == ()
-    assert [(item.batch_size, item.reason) for item in found.failures] == [(3, "crashed"), (4, "crashed")]
-    assert "ended without an answer" in found.failures[0].message
+    crowded = crowd(tmp_path, ENDS_AT_3, (3, 4))
+    assert crowded.rows == ()
+    assert [(item.batch_size, item.reason) for item in crowded.failures] == [(3, "crashed"), (4, "crashed")]
+    assert "ended without an answer" in crowded.failures[0].message
 
 
 @pytest.mark.parametrize("processes", [(0,), (1, -2), (17,), (1, True), (1.5,)])

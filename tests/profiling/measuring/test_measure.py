@@ -64,13 +64,13 @@ def test_a_sample_is_measured_end_to_end_and_by_operation():
     graph = to_graph(sample("ocr")[2])
     heard = []
     kept = []
-    found = measure(
+    profile = measure(
         "sample:ocr", graph, CPU, batch_sizes=(4, 1), settings=QUICK, exporter=EXPORTER, describer=DESCRIBER,
         keep=kept.append,
         progress=lambda share, text: heard.append((share, text)),
     )  # fmt: skip
-    assert [row.batch_size for row in found.rows] == [1, 4]
-    for row in found.rows:
+    assert [row.batch_size for row in profile.rows] == [1, 4]
+    for row in profile.rows:
         assert (row.gpu_type, row.profile, row.processes, row.basis) == ("CPU", None, 1, "measured")
         assert row.low_rps is not None and row.high_rps is not None
         assert 0 < row.low_rps <= row.throughput_rps <= row.high_rps
@@ -88,17 +88,17 @@ def test_a_sample_is_measured_end_to_end_and_by_operation():
             parts.weights + parts.activations + parts.transient + parts.context
         )
         assert row.device == "cpu"
-    assert [node.id for node in found.nodes] == [node.id for node in graph.ops]
-    assert sum(node.time_share for node in found.nodes) == pytest.approx(1.0)
+    assert [node.id for node in profile.nodes] == [node.id for node in graph.ops]
+    assert sum(node.time_share for node in profile.nodes) == pytest.approx(1.0)
     for batch in (1, 2, 4):  # the traced batch and every one of the grid
-        for node in found.nodes:
+        for node in profile.nodes:
             times = node.times_ms[batch]
             assert 0 < times.min <= times.mean <= times.max and 0 <= times.std <= times.max
-        assert sum(node.time_shares[batch] for node in found.nodes) == pytest.approx(1.0)
-    assert sum(node.peak_bytes for node in found.nodes) > 0
-    assert found.environment["eval_mode"] is True and found.environment["cuda_graphs"] is False
-    assert 0.5 < found.environment["sum_of_nodes_over_run"]["4"] <= 1.0
-    assert steady_notes(found) == () and found.failures == ()
+        assert sum(node.time_shares[batch] for node in profile.nodes) == pytest.approx(1.0)
+    assert sum(node.peak_bytes for node in profile.nodes) > 0
+    assert profile.environment["eval_mode"] is True and profile.environment["cuda_graphs"] is False
+    assert 0.5 < profile.environment["sum_of_nodes_over_run"]["4"] <= 1.0
+    assert steady_notes(profile) == () and profile.failures == ()
     assert [(point.kind, point.batch_size) for point in kept] == [
         ("batch", 1), ("batch", 4), ("nodes", 1), ("nodes", 2), ("nodes", 4), ("batch", 1), ("batch", 4),
         ("batch", 1), ("batch", 4),
@@ -110,13 +110,13 @@ def test_a_sample_is_measured_end_to_end_and_by_operation():
 
 def test_a_child_held_to_one_core_files_its_rows_under_it():
     (core,) = choose_devices("cpu:1c")
-    found = measure(
+    profile = measure(
         "sample:diamond", to_graph(sample("diamond")[2]), core, batch_sizes=(1,), settings=QUICK,
         exporter=EXPORTER, describer=DESCRIBER,
     )  # fmt: skip
-    (row,) = found.rows
+    (row,) = profile.rows
     assert (row.gpu_type, row.profile, row.device, row.basis) == ("CPU", "1c", "cpu:1c", "measured")
-    assert found.environment["threads"] == 1 and found.environment["cores"].isdecimal()
+    assert profile.environment["threads"] == 1 and profile.environment["cores"].isdecimal()
 
 
 Heard = tuple[MeasuredModel, list[TorchGraph], list[MeasuredPoint]]
@@ -127,11 +127,11 @@ def diamond() -> Heard:
     """A sample measured without a graph; the graphs and points it told."""
     graphs = []
     kept = []
-    found = measure(
+    profile = measure(
         "sample:diamond", None, CPU, exporter="torchsplit_core.tracing.export:export_program",
         describer=DESCRIBER, batch_sizes=(1,), settings=QUICK, on_graph=graphs.append, keep=kept.append,
     )  # fmt: skip
-    return found, graphs, kept
+    return profile, graphs, kept
 
 
 def test_without_a_graph_one_is_made_and_told_at_once(diamond):
@@ -253,12 +253,12 @@ def test_points_of_another_model_are_not_taken_over_and_a_torch_profiler_trace_i
 
 def test_operations_that_cannot_be_timed_are_left_out_and_said_so(tmp_path):
     source, graph = written(tmp_path, "")
-    found = measure(
+    profile = measure(
         source, graph, CPU, batch_sizes=(1,), trust=True, settings=QUICK,
         exporter="torchsplit_core.profiling.memory:estimate_memory", describer=DESCRIBER,
     )  # fmt: skip
-    assert len(found.rows) == 1 and found.nodes == ()
-    assert any("shares are estimated" in note for note in found.notes)
+    assert len(profile.rows) == 1 and profile.nodes == ()
+    assert any("shares are estimated" in note for note in profile.notes)
 
 
 def test_no_batch_that_runs_is_a_fault_that_says_why(tmp_path):
@@ -325,9 +325,9 @@ def test_host_copies_need_a_gpu_and_one_capture_is_enough():
     ("seed", {"seed": 2**32}), ("seed", {"seed": 0.5}),
 ])  # fmt: skip
 def test_settings_that_are_none_are_refused(where, settings):
-    with pytest.raises(InputFault) as found:
+    with pytest.raises(InputFault) as caught:
         check_settings(MeasurementSettings(**settings), CPU)
-    assert found.value.where == where
+    assert caught.value.where == where
 
 
 def test_a_dtype_casts_weights_and_floating_inputs_and_the_profile_says_so(tmp_path):
@@ -370,21 +370,21 @@ def test_operations_of_a_cast_model_that_the_graph_lacks_are_left_out():
 @pytest.mark.repeated
 @pytest.mark.slow
 def test_a_model_is_compiled_for_every_batch_size():
-    found = measure(
+    profile = measure(
         "sample:diamond", to_graph(sample("diamond")[2]), CPU, batch_sizes=(1, 3),
         settings=replace(QUICK, compile_mode="default"), exporter=EXPORTER, describer=DESCRIBER,
     )  # fmt: skip
-    assert [row.batch_size for row in found.rows] == [1, 3] and found.failures == ()
-    assert found.environment["compile"] == "default"
-    assert any("torch.compile (default)" in note for note in found.notes)
-    assert found.nodes  # operation by operation, as the model is
+    assert [row.batch_size for row in profile.rows] == [1, 3] and profile.failures == ()
+    assert profile.environment["compile"] == "default"
+    assert any("torch.compile (default)" in note for note in profile.notes)
+    assert profile.nodes  # operation by operation, as the model is
 
 
 def test_without_a_compiler_there_is_one_message(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
-    with pytest.raises(InputFault) as found:
+    with pytest.raises(InputFault) as caught:
         measured(tmp_path, "", (1, 2), settings=replace(QUICK, compile_mode="default"))
-    assert found.value.where == "torch.compile" and "finds no C++ compiler" in str(found.value)
+    assert caught.value.where == "torch.compile" and "finds no C++ compiler" in str(caught.value)
 
 
 def test_faults_of_torch_compile_are_one_line_and_the_models_own_stay():

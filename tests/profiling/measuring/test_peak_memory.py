@@ -36,15 +36,15 @@ def numbers(kib: int) -> Tensor:
 
 def test_values_that_die_are_not_counted():
     """Input 4, then at most two of the three values of 4 KiB beside it."""
-    found = measure_peak(Lambda(lambda x: x.relu().exp().tanh()), (numbers(4),), {})
-    assert found == PeakMemory(12 * KIB, 0, 12 * KIB, 0)
+    peak = measure_peak(Lambda(lambda x: x.relu().exp().tanh()), (numbers(4),), {})
+    assert peak == PeakMemory(12 * KIB, 0, 12 * KIB, 0)
 
 
 def test_what_an_operation_gives_back_before_it_ends_is_transient():
     """Pooling returns 4 KiB of maxima and drops 8 KiB of their places (64-bit)."""
     image = torch.randn(1, 1, 64, 64)
-    found = measure_peak(nn.MaxPool2d(2), (image,), {})
-    assert found == PeakMemory((16 + 4 + 8) * KIB, 0, (16 + 4) * KIB, 8 * KIB)
+    peak = measure_peak(nn.MaxPool2d(2), (image,), {})
+    assert peak == PeakMemory((16 + 4 + 8) * KIB, 0, (16 + 4) * KIB, 8 * KIB)
 
 
 def test_weights_and_inputs_count_once_each_storage():
@@ -52,10 +52,10 @@ def test_weights_and_inputs_count_once_each_storage():
     layer.tied = layer.weight
     layer.register_buffer("seen", layer.weight.detach()[:8])
     x = torch.randn(4, 64)
-    found = measure_peak(Lambda(lambda x, y: layer(x) + y), (x,), {"y": x[:, :]})
-    assert found.weight_bytes == 0, "the function hides its layer"
-    found = measure_peak(layer, (x,), {})
-    assert found == PeakMemory(65 * 256 + 2 * 1024, 65 * 256, 2 * 1024, 0)
+    peak = measure_peak(Lambda(lambda x, y: layer(x) + y), (x,), {"y": x[:, :]})
+    assert peak.weight_bytes == 0, "the function hides its layer"
+    peak = measure_peak(layer, (x,), {})
+    assert peak == PeakMemory(65 * 256 + 2 * 1024, 65 * 256, 2 * 1024, 0)
 
 
 def test_memory_of_before_the_run_that_goes_in_it_is_no_gain():

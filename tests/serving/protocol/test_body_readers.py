@@ -60,9 +60,9 @@ async def test_what_is_read_there_is_what_is_read_here():
 ])  # fmt: skip
 async def test_what_is_made_to_cost_is_refused_before_it_does(text, encoding, words):
     async with reading() as readers:
-        with pytest.raises(RequestFault, match=words) as told:
+        with pytest.raises(RequestFault, match=words) as caught:
             await readers.read(text, encoding, None, PORTS, ["y"])
-        assert told.value.status in (400, 413)
+        assert caught.value.status in (400, 413)
 
 
 async def test_a_size_that_is_free_is_held_by_the_limits_alone():

@@ -78,9 +78,9 @@ def test_binary_tensors_are_not_touched():
     ({"parameters": 3}, "parameters"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_said(change, words):
-    with pytest.raises(RequestFault, match="." if not words else None) as told:
+    with pytest.raises(RequestFault, match="." if not words else None) as caught:
         parse_request(body(ids(**change), mask()), None, (IDS, MASK), GIVEN)
-    assert words in str(told.value) and told.value.status == 400
+    assert words in str(caught.value) and caught.value.status == 400
 
 
 @pytest.mark.parametrize(("text", "length", "words"), [
@@ -99,9 +99,9 @@ def test_what_does_not_fit_is_said(change, words):
     (body(ids(), mask(), parameters={"timeout": "soon"}), None, "timeout"),
 ])  # fmt: skip
 def test_bodies_that_are_no_request(text, length, words):
-    with pytest.raises(RequestFault) as told:
+    with pytest.raises(RequestFault) as caught:
         parse_request(text, length, (IDS, MASK), GIVEN)
-    assert words in str(told.value)
+    assert words in str(caught.value)
 
 
 def test_small_numbers_and_halves():
@@ -135,9 +135,9 @@ def test_an_answer_in_json_and_bytes():
         parse_request(asked, None, (IDS, MASK), GIVEN), "m", both, [raw, raw[::-1]]
     )
     assert length is not None and answer[length:] == raw[::-1]
-    told = json.loads(answer[:length])
-    assert told["model_name"] == "m" and "id" not in told
-    assert told["outputs"][1] == {
+    data = json.loads(answer[:length])
+    assert data["model_name"] == "m" and "id" not in data
+    assert data["outputs"][1] == {
         "name": "output_0", "datatype": "FP32", "shape": [2, 2], "data": [1, 2, 3, 4],
     }  # fmt: skip
 

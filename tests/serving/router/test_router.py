@@ -102,7 +102,7 @@ def routes_of(*steps: list[str | tuple[str, float]]) -> Routes:
             f"part {number}",
             (f"v{number}",),
             (f"v{number + 1}",),
-            tuple(RouteServer(*((one,) if isinstance(one, str) else one)) for one in servers),
+            tuple(RouteServer(*((server,) if isinstance(server, str) else server)) for server in servers),
         )
         for number, servers in enumerate(steps)
     )
@@ -135,9 +135,9 @@ ASKED = {"inputs": [{"name": "v0", "datatype": "FP32", "shape": [2, 2], "data": 
 def test_parts_in_a_row_answer_in_json_and_in_binary():
     with stand_ins(2, 3) as (one, two):
         asked = client([one.url], [two.url])
-        found = asked.post(f"{PATH}/infer", json={**ASKED, "id": "7"})
-        assert found.status_code == 200
-        assert found.json() == {
+        answer = asked.post(f"{PATH}/infer", json={**ASKED, "id": "7"})
+        assert answer.status_code == 200
+        assert answer.json() == {
             "model_name": "a/b c",
             "model_version": "1",
             "id": "7",
@@ -145,8 +145,8 @@ def test_parts_in_a_row_answer_in_json_and_in_binary():
         }
         tensor = RawTensor("v0", "FP32", (1, 2), np.array([1, 5], "<f4").tobytes())
         body, length = encode_request([tensor])
-        found = asked.post(f"{PATH}/infer", content=body, headers=content_headers(length))
-        (back,) = decode_outputs(found.content, found.headers[LENGTH_HEADER])
+        answer = asked.post(f"{PATH}/infer", content=body, headers=content_headers(length))
+        (back,) = decode_outputs(answer.content, answer.headers[LENGTH_HEADER])
         assert np.frombuffer(back.data, "<f4").tolist() == [6, 30]
         assert asked.get(PATH).json()["outputs"] == [
             {"name": "output_0", "datatype": "FP32", "shape": [-1, 2]}
@@ -159,8 +159,8 @@ def test_a_whole_model_goes_on_as_it_came():
             "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [4]}],
             "parameters": {"binary_data_output": True},
         }
-        found = client([one.url]).post(f"{PATH}/infer", json=body)
-        (back,) = decode_outputs(found.content, found.headers[LENGTH_HEADER])
+        answer = client([one.url]).post(f"{PATH}/infer", json=body)
+        (back,) = decode_outputs(answer.content, answer.headers[LENGTH_HEADER])
         assert np.frombuffer(back.data, "<f4").tolist() == [8]
 
 
@@ -238,9 +238,9 @@ BAD = [
 @pytest.mark.parametrize(("body", "words"), BAD)
 def test_what_is_no_request_is_refused_before_any_part_works(body, words):
     with stand_ins(2, 3) as (one, two):
-        found = client([one.url], [two.url]).post(f"{PATH}/infer", json=body)
-        assert found.status_code == 400
-        assert words in found.json()["error"]
+        answer = client([one.url], [two.url]).post(f"{PATH}/infer", json=body)
+        assert answer.status_code == 400
+        assert words in answer.json()["error"]
         assert one.calls == two.calls == 0
 
 
@@ -260,13 +260,13 @@ def test_packed_requests_and_a_clients_own_time():
     with stand_ins(2, 3) as (one, two):
         asked = client([one.url], [two.url])
         packed = gzip.compress(json.dumps(ASKED).encode())
-        found = asked.post(f"{PATH}/infer", content=packed, headers={"content-encoding": "gzip"})
-        assert found.json()["outputs"][0]["data"] == [6, 12, 18, 24]
+        answer = asked.post(f"{PATH}/infer", content=packed, headers={"content-encoding": "gzip"})
+        assert answer.json()["outputs"][0]["data"] == [6, 12, 18, 24]
         other = asked.post(f"{PATH}/infer", content=packed, headers={"content-encoding": "br"})
         assert other.status_code == 415
         two.hold.clear()
-        found = asked.post(f"{PATH}/infer", json={**ASKED, "parameters": {"timeout": 300_000}})
-        assert found.status_code == 504 and "a/b c" in found.json()["error"]
+        answer = asked.post(f"{PATH}/infer", json={**ASKED, "parameters": {"timeout": 300_000}})
+        assert answer.status_code == 504 and "a/b c" in answer.json()["error"]
         largest = max_body_bytes([TensorPort("x", "FP32", (2,))])
         small = client([one.url])
         assert small.post(f"{PATH}/infer", content=b"1" * (largest + 1)).status_code == 413
@@ -276,8 +276,8 @@ def test_packed_requests_and_a_clients_own_time():
 def test_a_part_that_loses_rows_is_told_as_such():
     with stand_ins(2, 3) as (one, two):
         two.rows = 1
-        found = client([one.url], [two.url]).post(f"{PATH}/infer", json=ASKED)
-        assert found.status_code == 502 and "2 rows" in found.json()["error"]
+        answer = client([one.url], [two.url]).post(f"{PATH}/infer", json=ASKED)
+        assert answer.status_code == 502 and "2 rows" in answer.json()["error"]
 
 
 @pytest.mark.slow
@@ -288,12 +288,12 @@ def test_the_router_ends_when_told_to_with_what_it_took_answered(tmp_path):
         command = [sys.executable, "-m", "torchsplit_core", "route", str(routes), "--port"]
         with subprocess.Popen([*command, "0"], stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
-            told = re.fullmatch(r"1 models at (http://127\.0\.0\.1:(\d+))/v2\n", process.stdout.readline())
-            assert told is not None
-            refused = subprocess.run([*command, told[2]], capture_output=True, text=True, timeout=60)
+            match = re.fullmatch(r"1 models at (http://127\.0\.0\.1:(\d+))/v2\n", process.stdout.readline())
+            assert match is not None
+            refused = subprocess.run([*command, match[2]], capture_output=True, text=True, timeout=60)
             assert refused.returncode == 2 and "--port" in refused.stderr
             two.hold.clear()
-            request = Request(f"{told[1]}{PATH}/infer", json.dumps(ASKED).encode())
+            request = Request(f"{match[1]}{PATH}/infer", json.dumps(ASKED).encode())
             taken = pool.submit(lambda: urlopen(request, timeout=60).read())
             while two.calls == 0:
                 threading.Event().wait(0.01)

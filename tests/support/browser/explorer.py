@@ -77,5 +77,5 @@ def drawing(page: Page) -> str:
 
 def look(page: Page) -> dict[str, float]:
     """Scale and place of the view."""
-    found: dict[str, float] = json.loads(str(canvas(page).get_attribute("data-look")))
-    return found
+    data: dict[str, float] = json.loads(str(canvas(page).get_attribute("data-look")))
+    return data

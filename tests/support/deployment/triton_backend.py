@@ -124,7 +124,7 @@ class Repository:
     def batch(self, name: str, requests: Sequence[Values]) -> list[InferenceResponse]:
         """What one call of `execute` answers to these requests."""
         config = self.configs[name]
-        assert sum(len(next(iter(one.values()))) for one in requests) <= config.max_batch_size
+        assert sum(len(next(iter(request.values()))) for request in requests) <= config.max_batch_size
         asked = [InferenceRequest([Tensor(key, value) for key, value in one.items()]) for one in requests]
         # In a thread, as in Triton's own process: a test's thread may have somebody's event loop running.
         with ThreadPoolExecutor(1) as thread:

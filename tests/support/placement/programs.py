@@ -120,10 +120,10 @@ def covers_text() -> str:
 def trail_rows(patterns: SegmentPatterns, classes: int) -> tuple[list[str], list[str]]:
     """Rows and columns of a trail program without a cut."""
     every, gates = range(len(patterns.counts)), range(patterns.gates)
-    rows = [f"pattern({one})" for one in every] + [f"gate({one})" for one in gates] + ["start", "end"]
+    rows = [f"pattern({one})" for one in every] + [f"gate({gate})" for gate in gates] + ["start", "end"]
     rows += [f"gpus({one})" for one in range(classes)] + ["layers_least", "layers_most"]
     columns = [f"visits({one})" for one in every] + [f"start({one})" for one in every]
-    columns += [f"end({one})" for one in gates]
+    columns += [f"end({gate})" for gate in gates]
     columns += [f"passes({gate},{one})" for gate, one in patterns.arcs.T.tolist()]
     return rows, columns
 
@@ -197,7 +197,7 @@ def tiers_text() -> str:
         rows += [f"least({number})", f"most({number})"]
     rows += [f"level({level})" for level in range(root.level)]
     for sort in root.with_descendants:
-        inside = {id(one) for one in sort.with_descendants}
+        inside = {id(part) for part in sort.with_descendants}
         most = max(sizes[choice.multiset] for at, choice, _ in entries if id(at) in inside)
         rows.append(f"gpus({sorts[id(sort)]})")
         rows += [f"sets({sorts[id(sort)]},{k})" for k in range(2, most + 1) if sort.fleet[0] % k]

@@ -142,16 +142,16 @@ def with_tiers(request: PlanRequest, seed: int) -> PlanRequest:
 def with_another_type(request: PlanRequest) -> PlanRequest:
     """The request with a GPU without MIG beside those of its fleet, which runs every stage at 0.8 of a whole A30."""
     models = []
-    for one in request.models:
+    for model in request.models:
         variants = []
-        for variant in one.variants:
+        for variant in model.variants:
             stages = []
             for stage in variant.stages:
                 whole = next((point for point in stage.points if point.profile == "4g.24gb"), None)
                 other = () if whole is None else (_on_another(whole),)
                 stages.append(replace(stage, points=(*stage.points, *other)))
             variants.append(replace(variant, stages=tuple(stages)))
-        models.append(replace(one, variants=tuple(variants)))
+        models.append(replace(model, variants=tuple(variants)))
     return replace(request, gpus=(*request.gpus[:1], FleetEntry("L4-24GB")), models=tuple(models))
 
 

@@ -154,17 +154,17 @@ def pages(folder: Path) -> None:
             test.query_params["workspace"] = workspace.id
             test.run()
             assert not test.exception, (path.name, test.exception)
-            assert any(word in found.value.replace("\\", "") for found in test.warning), path.name
-            assert not test.error, (path.name, [found.value for found in test.error])
+            assert any(word in element.value.replace("\\", "") for element in test.warning), path.name
+            assert not test.error, (path.name, [element.value for element in test.error])
 
     fill(disk)
     draw_all("full")
     # Who comes without an address is told, and finds the way to what is stored; a visit stores nothing.
     test = AppTest.from_file(str(root / "pages" / "overview.py"), default_timeout=60).run()
     assert not test.exception, test.exception
-    assert any("full" in found.value for found in test.warning), [found.value for found in test.warning]
-    assert "Earlier workspaces" in [found.value for found in test.header]
-    assert [getattr(found, "label", None) for found in test.get("page_link")] == ["review"]
+    assert any("full" in found.value for found in test.warning), [element.value for element in test.warning]
+    assert "Earlier workspaces" in [element.value for element in test.header]
+    assert [getattr(element, "label", None) for element in test.get("page_link")] == ["review"]
     assert "workspace" not in test.query_params
     for path in disk.glob("filler-*"):
         path.unlink()

@@ -55,7 +55,7 @@ def facts(found: list[tuple[str, str]]) -> Mapping[str, str]:
 
 def item(graph: TorchGraph, name: str, *opened: str) -> tuple[Hierarchy, ViewItem]:
     hierarchy = Hierarchy(graph)
-    return hierarchy, next(one for one in build_view(hierarchy, opened).items if one.id == name)
+    return hierarchy, next(item for item in build_view(hierarchy, opened).items if item.id == name)
 
 
 def test_times_are_of_the_nearest_batch_and_the_smallest_slice_of_the_fleet():

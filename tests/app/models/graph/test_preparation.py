@@ -90,15 +90,15 @@ def turn(opened: AppTest, title: str) -> AppTest:
 
 
 def cut_points(opened: AppTest) -> int:
-    found = re.search(r"(\d+) cut point", said(opened))
-    assert found is not None
-    return int(found[1])
+    match = re.search(r"(\d+) cut point", said(opened))
+    assert match is not None
+    return int(match[1])
 
 
 def test_every_step_has_a_switch_and_a_row_of_what_it_brings(panel):
-    assert [one.label for one in panel.toggle] == [step.title for step in STEPS]
-    assert [one.help for one in panel.toggle] == [step.about for step in STEPS]
-    assert all(one.value for one in panel.toggle) and cut_points(panel) == 4
+    assert [element.label for element in panel.toggle] == [step.title for step in STEPS]
+    assert [element.help for element in panel.toggle] == [step.about for step in STEPS]
+    assert all(element.value for element in panel.toggle) and cut_points(panel) == 4
     rows = [row for row in said(panel).split("<tr>") if '<td class="name">' in row]
     assert len(rows) == 6 and "as traced" in rows[0] and '<td class="n">4</td>' in rows[-1]
 
@@ -126,10 +126,10 @@ def test_the_steps_outlive_a_reload_and_are_put_back_at_once(panel, page, full, 
     again = page("graph", full)
     assert "2 of 5 steps" in said(again) and mounted[-1]["data"]["steps"] == "constants weights"
     turn_to(again, preparation.PANEL, True)
-    assert [one.value for one in again.toggle] == [False, True, False, True, False]
+    assert [element.value for element in again.toggle] == [False, True, False, True, False]
     press_key(again, "preparation-reset")
     assert "uses all" not in said(again) and cut_points(again) == 4
-    assert all(one.value for one in again.toggle) and mounted[-1]["data"] == {**before, "focus": None}
+    assert all(element.value for element in again.toggle) and mounted[-1]["data"] == {**before, "focus": None}
     assert again.button(key="preparation-reset").disabled
 
 
@@ -215,7 +215,7 @@ def test_the_colours_of_preparation_count_nodes_and_keep_their_meaning(full):
         shown = open_model(full, NAME, steps=steps)
         scene = layout_scene(shown.hierarchy, build_view(shown.hierarchy, initially_open(shown.hierarchy)))
         overlays = explorer_data(shown, scene, panels=True)["overlays"]
-        found = next(one for one in overlays if one["id"] == "preparation")
+        found = next(overlay for overlay in overlays if overlay["id"] == "preparation")
         assert set(zip(found["names"], found["colours"], strict=True)) <= set(FATES)
         by_label = dict(zip(scene.view.items, found["values"], strict=True))
         layers = next(parts for item, parts in by_label.items() if item.id == LAYERS)

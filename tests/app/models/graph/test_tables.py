@@ -139,9 +139,9 @@ def test_how_times_were_found_is_said(model, workspace):
 
 def test_a_profile_of_the_version_before_is_left_out_with_a_sentence(workspace):
     stored(workspace, BARE, replace(timed(BARE), architecture_hash=former_architecture_hash(BARE)))
-    found = open_model(workspace, NAME)
-    assert found.misfit is not None and "was measured by an earlier version of TorchSplit" in found.misfit
-    assert found.profile is None and not found.graph.metadata
+    model = open_model(workspace, NAME)
+    assert model.misfit is not None and "was measured by an earlier version of TorchSplit" in model.misfit
+    assert model.profile is None and not model.graph.metadata
     workspace.put("profile", NAME, replace(timed(BARE), architecture_hash="f" * 64))
     assert open_model(workspace, NAME).misfit is None
 
@@ -196,7 +196,7 @@ def gpu(number: int, variant: str, stage: str) -> PlannedGpu:
 
 def test_the_stages_of_a_planned_cut_run_on_the_slices_of_each(filled):
     asked = edit.with_cuts(request(), profile(), cuts())
-    (variant,) = (one for one in asked.models[0].variants if one.name != "whole")
+    (variant,) = (variant for variant in asked.models[0].variants if variant.name != "whole")
     filled.put("plan_request", "review", asked)
     filled.put("partition", f"{SOURCE} offered", cuts())
     gpus = tuple(gpu(i, variant.name, stage.name) for i, stage in enumerate(variant.stages))

@@ -63,7 +63,7 @@ def test_what_is_measured_is_the_model_of_the_page(workspace):
     for asked in ("sample:ocr", "sample:diamond"):
         found = open_page("model", workspace, model=asked, tab="profile", view="measure")
         assert found.multiselect(key="profile-measure-models").value == [asked]
-        assert any(one.value.endswith(" in 1 profile") for one in found.caption)
+        assert any(element.value.endswith(" in 1 profile") for element in found.caption)
         assert found.session_state["profile-compare-first"] == asked
 
 
@@ -105,8 +105,8 @@ def test_the_notes_of_a_measurement_are_shown(page, workspace):
 
 
 def test_measuring_starts_one_job_for_the_chosen_models_and_devices(page, filled, started, known):
-    found = choose_source(opened(page, filled, "Measure"))
-    button(found, "Measure").click().run()
+    tab = choose_source(opened(page, filled, "Measure"))
+    button(tab, "Measure").click().run()
     title, parameters = started[0]
     assert title == f"Profile {SOURCE}" and len(started) == 1
     assert parameters.sources == (SOURCE,) and parameters.device == "cpu"
@@ -118,10 +118,10 @@ def test_measuring_starts_one_job_for_the_chosen_models_and_devices(page, filled
     "text", ["0", "1, 1000000", ",", "two", "-3", ",".join(str(n) for n in range(1, 40))]
 )
 def test_a_batch_grid_that_makes_no_sense_is_one_message(text, page, filled, started, known):
-    found = choose_source(opened(page, filled, "Measure"))
-    found.text_input(key="profile-measure-batches").set_value(text).run()
-    button(found, "Measure").click().run()
-    assert len(found.error) == 1 and "batch sizes" in said(found)
+    tab = choose_source(opened(page, filled, "Measure"))
+    tab.text_input(key="profile-measure-batches").set_value(text).run()
+    button(tab, "Measure").click().run()
+    assert len(tab.error) == 1 and "batch sizes" in said(tab)
     assert not started
 
 
@@ -142,11 +142,11 @@ def test_the_grid_shows_what_is_known_what_failed_and_what_is_to_do(page, filled
 
 def test_points_of_the_earlier_hash_are_shown_as_old_and_are_to_be_measured(page, filled, known, started):
     known += [ProfilePoint(SOURCE, "cpu", 1, "open", old=True), ProfilePoint(SOURCE, "cpu", 2, "open")]
-    found = choose_source(opened(page, filled, "Measure"))
-    text = said(found)
+    tab = choose_source(opened(page, filled, "Measure"))
+    text = said(tab)
     assert "1 of these points is kept as old (measured under the earlier architecture hash)" in text
     assert text.count('title="old (measured under the earlier architecture hash)"') == 1
-    button(found, "Measure").click().run()
+    button(tab, "Measure").click().run()
     assert len(started) == 1  # nothing is asked about: nothing would be taken over
 
 
@@ -158,26 +158,26 @@ def test_known_points_are_asked_about_before_they_are_replaced(label, again, pag
         ProfilePoint(SOURCE, "cpu", 1, "measured", 9.0, kept=1e9),
         ProfilePoint(SOURCE, "cpu", 2, "open"),
     ]
-    found = choose_source(opened(page, filled, "Measure"))
-    found.text_input(key="profile-measure-batches").set_value("1, 2").run()
-    button(found, "Measure").click().run()
-    assert not started and "1 of 2 points** were measured on 2001-09-0" in said(found)
-    button(found, label).click().run()
+    tab = choose_source(opened(page, filled, "Measure"))
+    tab.text_input(key="profile-measure-batches").set_value("1, 2").run()
+    button(tab, "Measure").click().run()
+    assert not started and "1 of 2 points** were measured on 2001-09-0" in said(tab)
+    button(tab, label).click().run()
     assert len(started) == 1 and (started[0][1].again_since > 0) == again
 
 
 def test_to_cancel_the_question_measures_nothing(page, filled, started, known):
     known += [ProfilePoint(SOURCE, "cpu", 1, "measured", 9.0, kept=1e9)]
-    found = choose_source(opened(page, filled, "Measure"))
-    button(found, "Measure").click().run()
+    tab = choose_source(opened(page, filled, "Measure"))
+    button(tab, "Measure").click().run()
     # The client may offer more batch sizes than were measured.
-    assert not button(found, "Measure what is missing").disabled
-    found.button(key="profile-ask-cancel").click().run()
-    found.text_input(key="profile-measure-batches").set_value("1").run()
-    button(found, "Measure").click().run()
-    assert button(found, "Nothing is missing").disabled
-    found.button(key="profile-ask-cancel").click().run()
-    assert not started and not found.exception
+    assert not button(tab, "Measure what is missing").disabled
+    tab.button(key="profile-ask-cancel").click().run()
+    tab.text_input(key="profile-measure-batches").set_value("1").run()
+    button(tab, "Measure").click().run()
+    assert button(tab, "Nothing is missing").disabled
+    tab.button(key="profile-ask-cancel").click().run()
+    assert not started and not tab.exception
 
 
 def test_a_python_file_is_measured_only_with_trust(page, workspace, started, known):
@@ -252,7 +252,7 @@ def test_work_that_keeps_nothing_offers_no_resume(page, workspace):
     workspace.add_job("Trace it", TRACE, {"source": SOURCE})
     found = page("profile", workspace)
     assert "Trace it failed" in said(found)
-    assert "Resume" not in [one.label for one in found.button]
+    assert "Resume" not in [element.label for element in found.button]
 
 
 def test_a_device_that_has_gone_is_one_message(page, filled, monkeypatch):
@@ -260,5 +260,5 @@ def test_a_device_that_has_gone_is_one_message(page, filled, monkeypatch):
         raise InputFault("device", "'mig:MIG-1' is not available on this host", "Choose another.")
 
     monkeypatch.setattr(grid, "profile_points", gone)
-    found = choose_source(opened(page, filled, "Measure"))
-    assert len(found.error) == 1 and "not available on this host" in said(found)
+    tab = choose_source(opened(page, filled, "Measure"))
+    assert len(tab.error) == 1 and "not available on this host" in said(tab)

@@ -56,7 +56,7 @@ def test_a_table_of_our_words_is_imported_as_it_is(page, workspace):
     assert "Imported 3 rows and 1 points that failed as import:alpha, import:beta" in text
     assert stored(workspace) == ["import:alpha", "import:beta"]
     beta = workspace.get("profile", "import:beta")
-    assert [one.reason for one in beta.failures] == ["out_of_memory"] and len(beta.rows) == 1
+    assert [failure.reason for failure in beta.failures] == ["out_of_memory"] and len(beta.rows) == 1
 
 
 def test_other_words_are_guessed_or_mapped(page, workspace):
@@ -133,4 +133,4 @@ def test_the_shipped_library_is_one_press_away(page, workspace):
     assert "1 747 rows" in said(found)
     found.button(key="profile-import-library").click().run()
     assert len(stored(workspace)) == 11 and "Added 11 profiles" in said(found)
-    assert "Add the measured A100 library" not in [one.label for one in found.button]
+    assert "Add the measured A100 library" not in [element.label for element in found.button]

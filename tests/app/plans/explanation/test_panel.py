@@ -60,8 +60,8 @@ def test_what_holds_a_model_is_only_said_where_it_is_settled():
         "nothing on its own": (ModelLimit("capacity", False),),
     }
     for words_, held in limits.items():
-        found = PlanExplanation((ModelBinding("bert", 1, 1.0, held),), (), (), (), 1.0, True)
-        table = models_table(replace(plan(), explanation=found), request(), {})
+        explanation = PlanExplanation((ModelBinding("bert", 1, 1.0, held),), (), (), (), 1.0, True)
+        table = models_table(replace(plan(), explanation=explanation), request(), {})
         assert f"<td>{words_}" in table and "n/a</td>" in table  # ocr was not examined
     open_ = replace(plan(), objective=replace(plan().objective, kind="leximin", proven_levels=1))
     assert "1, proven" in models_table(open_, request(), {}) and "2, open" in models_table(
@@ -76,10 +76,10 @@ def test_a_link_is_told_where_it_binds_and_where_it_does_not():
     faster = ChangeEffect("link", "same", 12.0, 24.0, 1, 10.0, 10.0, 10.0, 10.0, True)
     held = ModelBinding("bert", 1, 1.0, (ModelLimit("link", True, dropped),))
     free = ModelBinding("ocr", 2, 1.0, (ModelLimit("link", False, replace(dropped, effect="same")),))
-    found = PlanExplanation((held, free), (faster,), (), (), 1.0, True)
-    table = models_table(replace(plan(), explanation=found), request(), {})
+    explanation = PlanExplanation((held, free), (faster,), (), (), 1.0, True)
+    table = models_table(replace(plan(), explanation=explanation), request(), {})
     assert "<td>the link binds</td>" in table
-    parts = {title: text.replace(THIN, " ") for title, text in sections(found, plan())}
+    parts = {title: text.replace(THIN, " ") for title, text in sections(explanation, plan())}
     assert "the link binds" in parts["What binds each model"]
     assert "<td>link, 12 GB/s</td>" in parts["What binds each model"]
     told = parts["What one change would bring"]
@@ -95,10 +95,10 @@ def test_many_unsettled_changes_stand_behind_one_line():
     settled = ChangeEffect(
         "gpu", "better", 1, 2, 1, 1.0, 1.0, 2.0, 2.0, True, gpu_type="A100-80GB", gpu_id="gpu0"
     )
-    found = PlanExplanation((), (settled, *open_), (), (), 1.0, False)
-    text = dict(sections(found, plan()))["What one change would bring"]
+    explanation = PlanExplanation((), (settled, *open_), (), (), 1.0, False)
+    text = dict(sections(explanation, plan()))["What one change would bring"]
     assert "5 changes of one demand" in text and text.count("<tr>") == 3 and text.count("<li>") == 5
-    few = replace(found, changes=(settled, *open_[:2]))
+    few = replace(explanation, changes=(settled, *open_[:2]))
     assert "<details" not in dict(sections(few, plan()))["What one change would bring"]
 
 
@@ -138,10 +138,10 @@ def test_an_unfinished_explanation_says_so_and_can_be_asked_for_again(page, solv
         "gpu", "open", 1.0, 2.0, 1, 1.5, 1.5, 1.5, 2.0, gpu_type="A100-80GB", gpu_id="gpu0"
     )
     binding = ModelBinding("ocr", 1, 1.5, (ModelLimit("capacity", None, open_change),))
-    found = PlanExplanation(
+    explanation = PlanExplanation(
         (binding,), (open_change,), (), (PriceStep("plan", 1.5, 1.5, None, True),), 5.0, False
     )
-    solved.put("plan", "review", replace(solved.get("plan", "review"), explanation=found))
+    solved.put("plan", "review", replace(solved.get("plan", "review"), explanation=explanation))
     opened = page("plan", solved)
     text = said(opened)
     assert "nothing proven" in text and "time ran out" in text

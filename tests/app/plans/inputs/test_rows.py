@@ -30,9 +30,9 @@ def gpu(field: str, value: Any, asked: PlanRequest, place: int = 0) -> PlanReque
 
 
 def fault(change: Any) -> str:
-    with pytest.raises(InputFault) as found:
+    with pytest.raises(InputFault) as caught:
         change()
-    return str(found.value)
+    return str(caught.value)
 
 
 @pytest.mark.parametrize(("field", "text", "attribute", "value"), [
@@ -101,7 +101,7 @@ def test_arrivals_go_with_the_demand_and_a_trace_stays():
 def test_a_model_that_leaves_takes_its_pairs_and_is_put_back_at_its_place():
     asked = replace(request(), colocations=(Colocation(("bert", "ocr")),))
     left = model("remove", True, asked)
-    assert [one.name for one in left.models] == ["ocr"] and not left.colocations
+    assert [model.name for model in left.models] == ["ocr"] and not left.colocations
     assert models.apply_edit(asked, left, Edit("bert", "restore", True)).models == asked.models
     # The last one stays, and what is not there any more is no fault.
     assert models.apply_edit(asked, left, Edit("ocr", "remove", True)) is left

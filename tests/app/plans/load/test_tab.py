@@ -140,7 +140,7 @@ def test_another_scenario_stands_beside_under_the_same_arrivals(loaded, filled):
     page = loaded()
     page.selectbox(key="load-beside review").set_value("copy").run()
     assert not page.exception
-    both = next(one.proto.body for one in page.get("html") if 'colspan="2"' in one.proto.body)
+    both = next(element.proto.body for element in page.get("html") if 'colspan="2"' in element.proto.body)
     rows = [row for row in both.split("<tr>") if 'class="name"' in row]
     assert len(rows) == 2
     for row in rows:
@@ -195,9 +195,9 @@ def test_a_quick_run_gives_way_to_a_full_one(monkeypatch):
     assert done.complete
     # Model by model with the draws of the whole.
     whole = workflow.simulate(runs.full(asked))
-    assert tuple(one.load for one in done.models) == whole.models
-    assert tuple(server for one in done.models for server in one.servers) == tuple(
-        sorted(whole.servers, key=lambda server: [one.id for one in asked.servers].index(server.id))
+    assert tuple(model.load for model in done.models) == whole.models
+    assert tuple(server for model in done.models for server in model.servers) == tuple(
+        sorted(whole.servers, key=lambda server: [server.id for server in asked.servers].index(server.id))
     )
     # The drawn distribution goes through the percentiles of all requests.
     drawn = done.models[0]
@@ -207,16 +207,16 @@ def test_a_quick_run_gives_way_to_a_full_one(monkeypatch):
 
 
 def test_two_plans_get_the_same_requests():
-    here = build_simulation(plan(), request(), LoadSettings(load=0.5, limits_ms={"bert": 70.0}))
+    simulation = build_simulation(plan(), request(), LoadSettings(load=0.5, limits_ms={"bert": 70.0}))
     asked = request()
     turned = PlanRequest((FleetEntry("A100-80GB"),), asked.models[::-1])
     answered = replace(plan(), request_sha256=request_hash(turned))
-    one, other = with_same_arrivals(here, build_simulation(answered, turned, LoadSettings()))
+    one, other = with_same_arrivals(simulation, build_simulation(answered, turned, LoadSettings()))
     assert [model.name for model in other.models] == ["bert", "ocr"]
     assert [model.arrivals for model in one.models] == [model.arrivals for model in other.models]
     assert [model.slo_ms for model in other.models] == [70.0, None]
     alone = replace(other, models=other.models[:1])
-    assert with_same_arrivals(here, alone)[0].models == here.models[:1]
+    assert with_same_arrivals(simulation, alone)[0].models == simulation.models[:1]
 
 
 def test_the_map_has_how_busy_each_slice_is(monkeypatch):

@@ -31,8 +31,8 @@ def test_the_table_is_the_plan_and_back():
     rows = manual_tab.rows_of(from_plan(plan))
     assert list(rows.columns) == list(manual_tab.COLUMNS)
     assert sorted(rows["model"]) == ["bert", "ocr"] and set(rows["GPU"]) == {"gpu0"}
-    found = evaluate(request(), manual_tab.gpus_of(rows), plan)
-    assert found.outcome is not None and found.outcome.objective.value == plan.objective.value
+    evaluation = evaluate(request(), manual_tab.gpus_of(rows), plan)
+    assert evaluation.outcome is not None and evaluation.outcome.objective.value == plan.objective.value
 
 
 def test_rows_of_one_slice_share_it_and_unfinished_rows_wait():
@@ -90,7 +90,7 @@ def shown(pictures: list[str]) -> list[str]:
     """Titles of what can be chosen on the map drawn last, from left to right."""
     root = ElementTree.fromstring(f"<root>{pictures[-1]}</root>")
     return [
-        str(next(one.text for one in node.iter() if one.tag.endswith("title")))
+        str(next(element.text for element in node.iter() if element.tag.endswith("title")))
         for node in root.iter()
         if node.get("data-place")
     ]

@@ -73,14 +73,14 @@ def test_a_model_of_the_table_opens_with_its_curve_and_the_points_of_the_plan(pa
     opened = page("plan", workspace)
     drawer_key = f"chosen slice {workspace.id} review"
     turn_to(opened, drawer_key, "model bert")
-    assert "bert" in [one.value for one in opened.header]
-    assert any("a line a slice" in one.value for one in opened.caption)
+    assert "bert" in [element.value for element in opened.header]
+    assert any("a line a slice" in element.value for element in opened.caption)
     turn_to(opened, drawer_key, "model of nobody")
-    assert not any(one.key == "drawer-close" for one in opened.button)
-    bert = next(one for one in plan.models if one.name == "bert")
-    told = dict(model_drawer.facts(asked.models[0], plan, bert))
-    assert told["slices"].endswith("A100-80GB") and "below" not in told["throughput ÷ demand"]
-    assert told["service time, p95"].endswith("of 80\u202fms")
+    assert not any(element.key == "drawer-close" for element in opened.button)
+    bert = next(model for model in plan.models if model.name == "bert")
+    by_name = dict(model_drawer.facts(asked.models[0], plan, bert))
+    assert by_name["slices"].endswith("A100-80GB") and "below" not in by_name["throughput ÷ demand"]
+    assert by_name["service time, p95"].endswith("of 80\u202fms")
     greedy = replace(asked.models[0], demand_rps=10 * bert.throughput_rps)
     assert "below" in dict(model_drawer.facts(greedy, plan, bert))["throughput ÷ demand"]
     alone = dict(model_drawer.facts(None, replace(plan, gpus=()), bert))

@@ -100,7 +100,7 @@ def number(page: AppTest, label: str) -> Any:
 
 
 def table(page: AppTest) -> Any:
-    return next(found.value for found in page.dataframe if "on the front" in found.value)
+    return next(element.value for element in page.dataframe if "on the front" in element.value)
 
 
 def test_before_a_sweep_the_page_says_what_it_shows_and_senseless_ranges_start_nothing(filled, started):

@@ -130,7 +130,7 @@ def test_a_search_without_proof_leaves_the_plan_and_is_made_once(page, solved, q
 def test_the_panel_of_running_work_does_not_move_the_page_for_it(page, solved):
     solved.add_job("Prove the draft of review", WHAT_IF, {})
     solved.add_job("Explain review", EXPLAIN, {})
-    told = "\n".join(str(one.value) for one in page("plan", solved).error)
+    told = "\n".join(str(element.value) for element in page("plan", solved).error)
     assert "Explain review failed" in told and "Prove" not in told
 
 

@@ -81,14 +81,14 @@ def test_slices_that_do_not_exist_have_their_commands(page, filled, host):
 
 def test_slices_are_made_only_with_the_owners_consent(page, filled, host, started, known):
     host("a100_40gb_two_halves.json")
-    found = choose_source(opened(page, filled, "Measure"))
-    assert found.checkbox(key="profile-slices-consent").disabled
-    found.multiselect(key="profile-slices-wanted").set_value(["1g.5gb"]).run()
-    button(found, "Measure").click().run()
+    tab = choose_source(opened(page, filled, "Measure"))
+    assert tab.checkbox(key="profile-slices-consent").disabled
+    tab.multiselect(key="profile-slices-wanted").set_value(["1g.5gb"]).run()
+    button(tab, "Measure").click().run()
     assert started.pop()[1].make_slices is None
-    found.checkbox(key="profile-slices-consent").check().run()
-    found.multiselect(key="profile-measure-devices").set_value([]).run()
-    button(found, "Measure").click().run()
+    tab.checkbox(key="profile-slices-consent").check().run()
+    tab.multiselect(key="profile-measure-devices").set_value([]).run()
+    button(tab, "Measure").click().run()
     title, parameters = started.pop()
     assert title == f"Profile {SOURCE}" and parameters.device == ""
     assert parameters.make_slices == SlicesToMake(0, ("1g.5gb",), consent=True)
