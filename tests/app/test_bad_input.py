@@ -86,11 +86,8 @@ def thousand() -> tuple[PlanRequest, PlanOutcome]:
     )
     gpus = tuple(
         planned_gpu(f"gpu{number}", "A100-80GB", [
-            (
-                "1g.10gb",
-                start,
-                tenant(f"m{(7 * number + start) % MANY}", throughput_rps=50.0, memory_gib=None),
-            )
+            ("1g.10gb", start,
+             tenant(f"m{(7 * number + start) % MANY}", throughput_rps=50.0, memory_gib=None))
             for start in range(7)
         ])
         for number in range(MANY)

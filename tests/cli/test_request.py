@@ -78,11 +78,8 @@ def test_without_them_a_request_says_nothing_of_them(paths, tmp_path):
 
 @pytest.mark.parametrize(("option", "value", "told"), [
     ("--colocate", "bert", "'bert' names one model, needs at least two"),
-    (
-        "--colocate",
-        "bert+gone",
-        "names 'gone', which is no model of the request and no stage of one. Known models and stages: bert",
-    ),
+    ("--colocate", "bert+gone",
+     "names 'gone', which is no model of the request and no stage of one. Known models and stages: bert"),
     ("--colocate", "bert+bert", "different models"),
     ("--prefer-together", "bert+ocr", "MODEL+MODEL=BYTES"),
     ("--prefer-together", "bert+ocr=much", "MODEL+MODEL=BYTES"),

@@ -31,11 +31,9 @@ REQUEST = {
                         {
                             "name": "whole",
                             "points": [
-                                {
-                                    "gpu_type": "A100-80GB", "profile": "1g.10gb", "batch_size": 8,
-                                    "processes": 1, "throughput_rps": 120.0, "latency_ms": 62.0,
-                                    "memory_gib": 3.2, "basis": "measured",
-                                }
+                                {"gpu_type": "A100-80GB", "profile": "1g.10gb", "batch_size": 8,
+                                 "processes": 1, "throughput_rps": 120.0, "latency_ms": 62.0,
+                                 "memory_gib": 3.2, "basis": "measured"}
                             ],
                         }
                     ],
@@ -125,11 +123,8 @@ PLACE = "models[0].variants[0].stages[0].points[0]"
     ("models.0.arrivals", {"rate_rps": 1}, "models[0].arrivals.kind: is missing."),
     ("models.0.arrivals", {"kind": "poison"}, "arrivals.kind: is 'poison', not a known value. Did you mean"),
     ("models.0.arrivals", {"kind": "gamma", "rate_rps": 1}, "models[0].arrivals.cv: is missing."),
-    (
-        "models.0.arrivals",
-        {"kind": "gamma", "rate_rps": "x", "c": 1},
-        "rate_rps: is 'x', not a number (and 2 more fields are at fault).",
-    ),
+    ("models.0.arrivals", {"kind": "gamma", "rate_rps": "x", "c": 1},
+     "rate_rps: is 'x', not a number (and 2 more fields are at fault)."),
     ("sharing", "sometimes", "sharing: is 'sometimes', not a known value. Known values: exclusive, frac"),
     ("objective.survives", 3, "objective.survives: is 3, not 0 or 1."),
     ("version", 2, "version: is 2, not a version of torchsplit.plan_request that can be read."),

@@ -94,11 +94,8 @@ class OneGpu:
     ("NVIDIA GB300", "0x31C210DE", "GB300-279GB"),
     ("NVIDIA H20", "0x232910de", "H20-96GB"),
     ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", None, "RTX-PRO-6000-Blackwell-Workstation-96GB"),
-    (
-        "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",
-        "0x2BB410DE",
-        "RTX-PRO-6000-Blackwell-Max-Q-96GB",
-    ),
+    ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "0x2BB410DE",
+     "RTX-PRO-6000-Blackwell-Max-Q-96GB"),
     ("NVIDIA RTX PRO 6000 Blackwell Server Edition", None, "RTX-PRO-6000-Blackwell-96GB"),
     ("NVIDIA RTX PRO 4500 Blackwell", "0x2C3110DE", "RTX-PRO-4500-Blackwell-32GB"),
     # One PCI id, two sizes of memory: the name tells which.

@@ -43,10 +43,8 @@ APP_LAYERS = (
     ("shell",),
     ("explorer",),
     # The pages: what two of them need stands below.
-    (
-        "models", "models/cuts", "models/graph", "models/profile", "placements", "plans", "trainings", "runs",
-        "host", "evaluation", "workspace",
-    ),
+    ("models", "models/cuts", "models/graph", "models/profile", "placements", "plans", "trainings", "runs",
+     "host", "evaluation", "workspace"),
     # What brings several of them together: the page of one thing with its tabs, the overview.
     ("overview", "object_pages"),
     ("login", "preload"),

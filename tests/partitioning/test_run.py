@@ -217,14 +217,10 @@ def test_a_model_of_the_users_and_a_pt2_need_trust_and_keep_their_keywords(bert,
 
 @pytest.mark.parametrize(("arguments", "told"), [
     (["{root}/examples/partition_request.json", "--export", "{out}"], "only a model has parts to write"),
-    (
-        ["sample:diamond", "--profile", "{root}/examples/profile.json", "--candidate", "1"],
-        "but nothing is exported",
-    ),
-    (
-        ["sample:diamond", "--profile", "{root}/examples/profile.json", "--export", "{root}/examples"],
-        "--export",
-    ),
+    (["sample:diamond", "--profile", "{root}/examples/profile.json", "--candidate", "1"],
+     "but nothing is exported"),
+    (["sample:diamond", "--profile", "{root}/examples/profile.json", "--export", "{root}/examples"],
+     "--export"),
 ])  # fmt: skip
 def test_the_command_refuses_what_cannot_be_exported(arguments, told, tmp_path, capsys):
     filled = [text.format(root=ROOT, out=tmp_path / "out") for text in arguments]

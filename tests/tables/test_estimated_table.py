@@ -135,10 +135,8 @@ def test_several_gpu_types_are_kept_apart():
 
 
 @pytest.mark.parametrize(("query", "words"), [
-    (
-        f"{QUERY}\nresnet,1,1,1\n",
-        "line 2, model: is 'resnet', of which no row was measured. Did you mean resnet50?",
-    ),
+    (f"{QUERY}\nresnet,1,1,1\n",
+     "line 2, model: is 'resnet', of which no row was measured. Did you mean resnet50?"),
     (f"{QUERY}\nbert,1,1,1\nbert,x,1,1\nbert,1,0,1\n", "2 of 3 rows"),
     (f"{QUERY}\nbert,,1,1\n", "Give the slice"),
     (f"{QUERY}\n", "has a header but no rows"),

@@ -152,10 +152,8 @@ def test_what_foreign_code_leaves_among_the_spans_of_a_child_harms_nothing(folde
     elsewhere = tmp_path / "elsewhere.jsonl"
     with telemetry.span(schema.PROFILE), telemetry.handed_on() as (carried, (handed,)):
         forged = [
-            {
-                "name": name, "traceId": trace, "spanId": "1" * 16, "startTimeUnixNano": start,
-                "endTimeUnixNano": end,
-            }
+            {"name": name, "traceId": trace, "spanId": "1" * 16, "startTimeUnixNano": start,
+             "endTimeUnixNano": end}
             for name, trace, start, end in (
                 ("a span of its own", carried["traceparent"].split("-")[1], "1", "2"),
                 (schema.PROFILE_POINT, "2" * 32, "1", "2"),

@@ -125,10 +125,8 @@ def test_a_source_of_no_known_form_names_the_forms(source, said):
 
 @pytest.mark.parametrize(("body", "said"), [
     ("return x.view(2, 2, 2)", r"^mine\.py:Client: input x: .*fixed.*at mine\.py:12.*x\.shape\[0\]"),
-    (
-        "return x @ torch.ones(5, 5)",
-        r"^mine\.py:Client: forward .*: raised RuntimeError.*\(mine\.py:12\)\. Mend",
-    ),
+    ("return x @ torch.ones(5, 5)",
+     r"^mine\.py:Client: forward .*: raised RuntimeError.*\(mine\.py:12\)\. Mend"),
     ("return x, object()", r"result\[1\]: is of type object, which torch\.export does not know"),
 ])  # fmt: skip
 def test_a_model_that_does_not_export_says_why_and_where(body, said, tmp_path):
@@ -177,27 +175,15 @@ def test_a_model_that_asks_for_all_memory_is_refused(ask, tmp_path):
     ("Client = 3\n", "Client", r"^mine\.py:Client: gives a value of type int, not a client"),
     ("def Client(): return 3\n", "Client", r"type int.*get_example_inputs"),
     ("def Client(): return 1 / 0\n", "Client", r"ZeroDivisionError.*mine\.py:1"),
-    (
-        "import torch\nClient = torch.nn.Linear(2, 2)\n",
-        "Client",
-        r"Client is an nn\.Module, not a client\. Add",
-    ),
+    ("import torch\nClient = torch.nn.Linear(2, 2)\n", "Client",
+     r"Client is an nn\.Module, not a client\. Add"),
     ("import torch\nClient = torch.nn.Linear\n", "Client", r"Client is an nn\.Module, not a client\. Add"),
-    (
-        "class Client:\n    def __init__(self, width): pass\n",
-        "Client",
-        r"raised TypeError.*without arguments",
-    ),
-    (
-        "class Client:\n    def get_model(self): pass\n",
-        "Client",
-        r"without get_example_inputs\(.*\) and batch_",
-    ),
-    (
-        CLIENT.replace("(1, 2)", "(0, 2)").replace("{body}", "pass"),
-        "Client",
-        r"^mine\.py:Client\.batch_sizes: is \(0, 2\), not a sequence of whole numbers",
-    ),
+    ("class Client:\n    def __init__(self, width): pass\n", "Client",
+     r"raised TypeError.*without arguments"),
+    ("class Client:\n    def get_model(self): pass\n", "Client",
+     r"without get_example_inputs\(.*\) and batch_"),
+    (CLIENT.replace("(1, 2)", "(0, 2)").replace("{body}", "pass"), "Client",
+     r"^mine\.py:Client\.batch_sizes: is \(0, 2\), not a sequence of whole numbers"),
 ])  # fmt: skip
 def test_a_file_that_gives_no_client_says_what_it_gives(text, name, said, tmp_path):
     path = tmp_path / "mine.py"

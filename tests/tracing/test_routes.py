@@ -108,22 +108,15 @@ def test_an_operator_without_a_fake_kernel_is_traced_as_a_draft_that_says_so():
 
 @pytest.mark.parametrize(("body", "inputs", "found"), [
     (lambda x: x.mean(0), lambda n: ((torch.ones(5, n, 4),), {}), [(5, "s0", 4)]),
-    (
-        lambda x, edges: x.index_add(0, edges[1], x[edges[0]]),
-        lambda n: ((torch.ones(3 * n, 4), torch.zeros(2, 6 * n, dtype=torch.int64)), {}),
-        [("s0", 4), (2, "s1")],
-    ),
+    (lambda x, edges: x.index_add(0, edges[1], x[edges[0]]),
+     lambda n: ((torch.ones(3 * n, 4), torch.zeros(2, 6 * n, dtype=torch.int64)), {}),
+     [("s0", 4), (2, "s1")]),
     (lambda x, table: x @ table, lambda n: ((torch.ones(n, 2), torch.ones(2, 4)), {}), [("s0", 2), (2, 4)]),
-    (
-        lambda x, y=None, scale=1.0: {"out": x["a"] * scale + x["b"][0]},
-        lambda n: (({"a": torch.ones(n, 4), "b": [torch.ones(n, 4)]},), {"y": None, "scale": 3.0}),
-        [("s0", 4), ("s0", 4)],
-    ),
-    (
-        lambda x, **more: x + more["bias"] if more["wanted"] else x,
-        lambda n: ((torch.ones(n, 4),), {"bias": torch.ones(n, 4), "wanted": True}),
-        [("s0", 4), ("s0", 4)],
-    ),
+    (lambda x, y=None, scale=1.0: {"out": x["a"] * scale + x["b"][0]},
+     lambda n: (({"a": torch.ones(n, 4), "b": [torch.ones(n, 4)]},), {"y": None, "scale": 3.0}),
+     [("s0", 4), ("s0", 4)]),
+    (lambda x, **more: x + more["bias"] if more["wanted"] else x,
+     lambda n: ((torch.ones(n, 4),), {"bias": torch.ones(n, 4), "wanted": True}), [("s0", 4), ("s0", 4)]),
     (lambda x: Pair(x.value + 1), lambda n: ((Pair(torch.ones(n, 4)),), {}), [("s0", 4)]),
 ], ids=["second dimension", "edges", "table", "containers", "keywords", "dataclass"])  # fmt: skip
 def test_the_batch_is_found_wherever_it_stands(body, inputs, found):
@@ -158,41 +151,23 @@ def halves(x: Tensor) -> Any:
 
 
 @pytest.mark.parametrize(("model", "inputs", "said"), [
-    (
-        Plain(halves),
-        rows,
-        rf"input x: .*fixed to the example's batch size at {FILE}:\d+\..*no loop over the batch",
-    ),
+    (Plain(halves), rows,
+     rf"input x: .*fixed to the example's batch size at {FILE}:\d+\..*no loop over the batch"),
     (Plain(lambda x: x.to_sparse()), rows, rf"forward at {FILE}.*without data.*dense instead of sparse"),
-    (
-        Plain(lambda x: pickle.loads(pickle.dumps(x))),
-        rows,
-        rf"forward at {FILE}.*computes outside torch.*custom_op",
-    ),
-    (
-        Plain(lambda x, y: x),
-        lambda n: ((torch.ones(n, 4), object()), {}),
-        r"has an input that is no tensor.*in forward",
-    ),
+    (Plain(lambda x: pickle.loads(pickle.dumps(x))), rows,
+     rf"forward at {FILE}.*computes outside torch.*custom_op"),
+    (Plain(lambda x, y: x), lambda n: ((torch.ones(n, 4), object()), {}),
+     r"has an input that is no tensor.*in forward"),
     (torch.jit.trace(nn.Linear(4, 4), torch.ones(2, 4)), rows, r"returns TorchScript.*before torch\.jit"),
     (packed(), rows, r"weights that are packed.*torch\.ao\.quantization"),
     (Plain(lambda x: (x, {"f": len})), rows, r"result\[1\]\['f'\]: is of type builtin"),
-    (
-        Plain(lambda x: 1 / 0),
-        rows,
-        rf"^forward on the example inputs: raised ZeroDivisionError.*{FILE}.*without gradients",
-    ),
-    (
-        Typed(),
-        lambda n: ((torch.ones(n, 4),), {"masks": 1}),
-        r"'masks'\. Return what it takes \(x: .*mask: .*None",
-    ),
+    (Plain(lambda x: 1 / 0), rows,
+     rf"^forward on the example inputs: raised ZeroDivisionError.*{FILE}.*without gradients"),
+    (Typed(), lambda n: ((torch.ones(n, 4),), {"masks": 1}),
+     r"'masks'\. Return what it takes \(x: .*mask: .*None"),
     (Typed(), lambda n: ((torch.ones(2, 4),), {}), r"returns no tensor with a size that follows batch_size"),
-    (
-        Plain(lambda x, n: x),
-        lambda n: ((torch.ones(n, 4), n), {}),
-        r"\[0\]\[1\]: is 2, but 3 .*x\.shape\[0\]",
-    ),
+    (Plain(lambda x, n: x), lambda n: ((torch.ones(n, 4), n), {}),
+     r"\[0\]\[1\]: is 2, but 3 .*x\.shape\[0\]"),
     (Plain(lambda x: x), lambda n: (([torch.ones(4)] * n,), {}), r"2 values and 3.*Stack the samples"),
     (Plain(lambda x: x), lambda n: ((torch.ones(n, *[4] * (n - 1)),), {}), r"has 2 dimensions, but 3 for"),
 ], ids=lambda value: value if isinstance(value, str) else "")  # fmt: skip

@@ -71,10 +71,8 @@ def test_a_forged_result_is_one_message(asked, forged, tmp_path):
 @pytest.mark.parametrize(("part", "word"), [
     (b'"forged"', "no attribute"),
     (b'{"graph": []}', "has not the form expected"),
-    (
-        b'{"graph": {"format": "torchsplit.graph", "version": 1, "nodes": [{}]}}',
-        r"nodes\[0\]\.kind: is missing",
-    ),
+    (b'{"graph": {"format": "torchsplit.graph", "version": 1, "nodes": [{}]}}',
+     r"nodes\[0\]\.kind: is missing"),
     (b'{"batch_sizes": ["1"]}', "0: Input should be a valid integer"),
     (b'{"environment": {"torch": [1]}}', "environment|torch"),
     (b'{"begin": "batch"}', "valid list"),

@@ -121,10 +121,8 @@ def test_a_whole_gpu_is_named_so():
     (plan_of((), status="infeasible"), "has no slices to simulate"),
     (plan_of((PlannedSlice("1g.10gb", 0, (tenant("other", "whole", "whole", 1),)),)), "runs other / whole"),
     (plan_of((PlannedSlice("1g.10gb", 0, (tenant("bert", "cut", "whole", 1),)),)), "runs bert / cut"),
-    (
-        plan_of((PlannedSlice("1g.10gb", 0, (tenant("bert", "whole", "whole", 2),)),)),
-        "has no throughput for that",
-    ),
+    (plan_of((PlannedSlice("1g.10gb", 0, (tenant("bert", "whole", "whole", 2),)),)),
+     "has no throughput for that"),
     (plan_of((PlannedSlice("1g.10gb", 0, (tenant("ocr", "cut", "a", 4),)),)), "no instance of b"),
 ])  # fmt: skip
 def test_a_plan_of_another_request_is_one_message(plan, match):

@@ -204,10 +204,8 @@ def test_models_are_read_from_what_is_told():
     {"kind": CONFIG, "file": "c", "text": "{", "sequence": 8},
     {"kind": CONFIG, "file": "c", "text": '{"hidden_size": 4}', "sequence": 8},
     {"kind": CONFIG, "file": "c", "text": '{"hidden_size": true, "num_attention_heads": 1}', "sequence": 8},
-    {
-        "kind": SIZES, "layers": 2, "hidden": 10, "heads": 3, "kv_heads": 3, "ffn": 4, "vocab": 5, "sequence": 8,
-        "experts": 1, "experts_per_token": 1, "gated": False, "tied_embeddings": True,
-    },
+    {"kind": SIZES, "layers": 2, "hidden": 10, "heads": 3, "kv_heads": 3, "ffn": 4, "vocab": 5, "sequence": 8,
+     "experts": 1, "experts_per_token": 1, "gated": False, "tied_embeddings": True},
 ])  # fmt: skip
 def test_a_model_that_makes_no_sense_is_refused(told):
     with pytest.raises(InputFault):

@@ -114,15 +114,11 @@ def test_the_command_goes_on_to_a_candidate_that_can_be_cut(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("stages", "rule"), [
-    (
-        [["x", "mul", "view", "add", "sum_1"], ["add_", "exp", "sum_2", "sum_3"]],
-        "several values of this memory enter",
-    ),
+    ([["x", "mul", "view", "add", "sum_1"], ["add_", "exp", "sum_2", "sum_3"]],
+     "several values of this memory enter"),
     ([["x", "mul", "view", "add", "add_"], ["exp", "sum_1", "sum_2", "sum_3"]], ""),
-    (
-        [["x", "mul", "view"], ["add_", "exp", "sum_2"], ["add", "sum_1", "sum_3"]],
-        "reads what was there before",
-    ),
+    ([["x", "mul", "view"], ["add_", "exp", "sum_2"], ["add", "sum_1", "sum_3"]],
+     "reads what was there before"),
     ([["x", "mul", "view", "sum_3"], ["add", "add_", "exp", "sum_1", "sum_2"]], "reads what this writes"),
     ([["x", "mul", "view", "add"], ["add_", "exp"], ["sum_1", "sum_2", "sum_3"]], "from before the write"),
 ])  # fmt: skip

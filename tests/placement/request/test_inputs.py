@@ -51,10 +51,8 @@ DECODE = RooflineThroughput("decode", gpus={name: RooflineGpu(300.0, 2000.0) for
 
 @pytest.mark.parametrize(("changes", "said"), [
     ({"bandwidth_gib_per_s": ()}, "bandwidth_gib_per_s: has 0 rows for 4 GPUs"),
-    (
-        {"bandwidth_gib_per_s": (*TINY_LINKS[:3], (1.0,))},
-        r"bandwidth_gib_per_s\[3\]: has 1 entries for 4 GPUs",
-    ),
+    ({"bandwidth_gib_per_s": (*TINY_LINKS[:3], (1.0,))},
+     r"bandwidth_gib_per_s\[3\]: has 1 entries for 4 GPUs"),
     ({"bandwidth_gib_per_s": links(1, 2, -5.0)}, r"bandwidth_gib_per_s\[1\]\[2\]: .*-5.0"),
     ({"bandwidth_gib_per_s": links(1, 2, float("nan"))}, r"\[1\]\[2\]: .*nan"),
     ({"bandwidth_gib_per_s": links(1, 2, 1e300)}, r"\[1\]\[2\]: .*1e\+300"),
@@ -72,50 +70,33 @@ DECODE = RooflineThroughput("decode", gpus={name: RooflineGpu(300.0, 2000.0) for
     ({"max_gpus_per_segment": 0}, "max_gpus_per_segment: .*0"),
     ({"units": "miles"}, "units: unknown value 'miles'. Known values: tokens_per_s, seed_literal"),
     ({"split": "half"}, "split: unknown value 'half'"),
-    (
-        {"throughput": RooflineThroughput("decode")},
-        "unknown GPU type 'A100'. Did you mean A100-40GB or A100-80GB",
-    ),
+    ({"throughput": RooflineThroughput("decode")},
+     "unknown GPU type 'A100'. Did you mean A100-40GB or A100-80GB"),
     ({"throughput": RooflineThroughput("decode", 2.0)}, "compute_efficiency: is 2, above the largest share"),
-    (
-        {"throughput": RooflineThroughput("decode", gpus={"A100": RooflineGpu(0.0, 1.0)})},
-        "throughput.gpus.A100.tflops: .*0.0",
-    ),
+    ({"throughput": RooflineThroughput("decode", gpus={"A100": RooflineGpu(0.0, 1.0)})},
+     "throughput.gpus.A100.tflops: .*0.0"),
     ({"throughput": TableThroughput(ROWS[:4])}, "throughput.rows: has no row for the GPU type 'V100'"),
-    (
-        {"throughput": TableThroughput(ROWS[1:])},
-        "throughput.rows: has A100 with batch 4 and with 1 layers, but not with both in one row",
-    ),
+    ({"throughput": TableThroughput(ROWS[1:])},
+     "throughput.rows: has A100 with batch 4 and with 1 layers, but not with both in one row"),
     ({"throughput": TableThroughput((*ROWS, ROWS[2]))}, r"throughput.rows\[8\]: .* a second time"),
-    (
-        {"throughput": TableThroughput((replace(ROWS[0], throughput=0.0),))},
-        r"throughput.rows\[0\].throughput: .*0.0",
-    ),
+    ({"throughput": TableThroughput((replace(ROWS[0], throughput=0.0),))},
+     r"throughput.rows\[0\].throughput: .*0.0"),
     ({"split": "tensor"}, "split: is tensor, .* but throughput is linear"),
     ({"model": model(sequences_in_flight=16)}, "model.sequences_in_flight: is 16, but only a decode has it"),
     ({"model": model(prefill_chunk=16)}, "model.prefill_chunk: is 16, but only a decode has it"),
-    (
-        {"model": model(sequences_in_flight=15), "throughput": DECODE},
-        "sequences_in_flight: is 15, fewer than the 16 sequences of one batch. Raise it to 16 or more",
-    ),
+    ({"model": model(sequences_in_flight=15), "throughput": DECODE},
+     "sequences_in_flight: is 15, fewer than the 16 sequences of one batch. Raise it to 16 or more"),
     ({"model": model(sequences_in_flight=0), "throughput": DECODE}, "sequences_in_flight: .*0"),
     ({"model": model(prefill_chunk=-1), "throughput": DECODE}, "prefill_chunk: .*-1"),
+    ({"throughput": DECODE, "solver": PlacementSolver("literal")},
+     r"solver.method: the published program \(literal\) has no sequences in flight"),
     (
-        {"throughput": DECODE, "solver": PlacementSolver("literal")},
-        r"solver.method: the published program \(literal\) has no sequences in flight",
-    ),
-    (
-        {
-            "throughput": replace(DECODE, phase="prefill"),
-            "split": "tensor",
-            "solver": PlacementSolver("literal"),
-        },
+        {"throughput": replace(DECODE, phase="prefill"), "split": "tensor",
+         "solver": PlacementSolver("literal")},
         r"solver.method: the published program \(literal\) can not cut a layer",
     ),
-    (
-        {"throughput": LinearThroughput({"A100": replace(COEFFICIENTS["A100"], batch=float("inf"))})},
-        "coefficients.A100.batch: .*inf",
-    ),
+    ({"throughput": LinearThroughput({"A100": replace(COEFFICIENTS["A100"], batch=float("inf"))})},
+     "coefficients.A100.batch: .*inf"),
 ])  # fmt: skip
 def test_what_makes_no_sense_is_refused(changes, said):
     with pytest.raises(InputFault, match=said):

@@ -91,20 +91,14 @@ def test_a_permuted_fleet_needs_no_change():
 def test_every_change_is_told():
     before = outcome(
         (gpu("g0", ("2g.12gb", 0, "a"), ("2g.12gb", 2, "b")), gpu("g1", ("4g.24gb", 0, "c"))),
-        (
-            PlannedModel("a", "whole", 10.0, 2.0, 5.0), PlannedModel("b", "whole", 10.0, 1.0, 5.0),
-            PlannedModel("c", "whole", 20.0, 1.0, 5.0), PlannedModel("d", None, 0.0, 0.0, None),
-        ),
+        (PlannedModel("a", "whole", 10.0, 2.0, 5.0), PlannedModel("b", "whole", 10.0, 1.0, 5.0),
+         PlannedModel("c", "whole", 20.0, 1.0, 5.0), PlannedModel("d", None, 0.0, 0.0, None)),
     )  # fmt: skip
     after = outcome(
-        (
-            gpu("g0", ("2g.12gb", 0, "a"), ("1g.6gb", 2, "b"), ("1g.6gb", 3, "d")),
-            gpu("g1", ("4g.24gb", 0, "a c")),
-        ),
-        (
-            PlannedModel("a", "whole", 15.0, 3.0, 5.0), PlannedModel("b", "whole", 5.0, 0.5, 9.0),
-            PlannedModel("c", "whole", 20.0, 1.0, 5.0), PlannedModel("d", "whole", 10.0, 0.4, 5.0),
-        ),
+        (gpu("g0", ("2g.12gb", 0, "a"), ("1g.6gb", 2, "b"), ("1g.6gb", 3, "d")),
+         gpu("g1", ("4g.24gb", 0, "a c"))),
+        (PlannedModel("a", "whole", 15.0, 3.0, 5.0), PlannedModel("b", "whole", 5.0, 0.5, 9.0),
+         PlannedModel("c", "whole", 20.0, 1.0, 5.0), PlannedModel("d", "whole", 10.0, 0.4, 5.0)),
     )  # fmt: skip
     comparison = compare(before, after)
     assert counts(comparison) == (3, 1)

@@ -153,31 +153,16 @@ def test_an_unfinished_explanation_says_so_and_can_be_asked_for_again(page, solv
     (ChangeEffect("gpu", "not_examined"), "leximin", "not examined in the time given"),
     (ChangeEffect("gpu", "infeasible", level=1), "leximin", "no plan at all, proven"),
     (ChangeEffect("gpu", "same", level=1), "leximin", "no change, proven"),
-    (
-        ChangeEffect("gpu", "better", None, None, 2, 1.0, 1.0, 2.0, 2.0, True),
-        "leximin",
-        "level 2 from the worst served: 1 → 2, proven",
-    ),
-    (
-        ChangeEffect("gpu", "better", None, None, 1, 1.0, 1.0, 2.0, 2.5),
-        "max_min",
-        "worst served: 1 → 2, bound 2.5",
-    ),
-    (
-        ChangeEffect("gpu", "open", None, None, 1, 4.0, 2.0, 4.0, 2.0),
-        "min_gpus",
-        "GPUs (or cost): 4 → between 2 and 4, not proven",
-    ),
-    (
-        ChangeEffect("layout", "open", None, None, 1, 4.0, 4.0, None, 3.0),
-        "weighted_sum",
-        "weighted throughput: 4 → bound 3, not proven",
-    ),
-    (
-        ChangeEffect("gpu", "open", None, None, 1, 4.0, 4.0, 4.0, None),
-        "leximin",
-        "worst served: 4 → 4 or better, not proven",
-    ),
+    (ChangeEffect("gpu", "better", None, None, 2, 1.0, 1.0, 2.0, 2.0, True), "leximin",
+     "level 2 from the worst served: 1 → 2, proven"),
+    (ChangeEffect("gpu", "better", None, None, 1, 1.0, 1.0, 2.0, 2.5), "max_min",
+     "worst served: 1 → 2, bound 2.5"),
+    (ChangeEffect("gpu", "open", None, None, 1, 4.0, 2.0, 4.0, 2.0), "min_gpus",
+     "GPUs (or cost): 4 → between 2 and 4, not proven"),
+    (ChangeEffect("layout", "open", None, None, 1, 4.0, 4.0, None, 3.0), "weighted_sum",
+     "weighted throughput: 4 → bound 3, not proven"),
+    (ChangeEffect("gpu", "open", None, None, 1, 4.0, 4.0, 4.0, None), "leximin",
+     "worst served: 4 → 4 or better, not proven"),
 ])  # fmt: skip
 def test_figures_say_how_far_they_are_proven(change, kind, text):
     assert descriptions.describe_effect(change, kind).replace(THIN, " ") == text
