@@ -53,44 +53,32 @@ def test_a_floor_that_does_not_keep_the_slice_busy_is_not_shared():
     assert response == pytest.approx(np.ones(5000))
 
 
-def test_two_streams_share_what_both_want():
-    """From 0 the first alone; from 1 both at half speed: the first has 3 of 4 ms left, which takes 6."""
-    response = serve_by_streams([0.0, 1.0], SliceService(0.0, 4.0), Batcher(1, streams=2))
-    assert response.tolist() == pytest.approx([7.0, 7.0])
-
-
-def test_the_third_waits_for_one_of_two_streams():
-    response = serve_by_streams([0.0, 0.0, 0.0], SliceService(0.0, 1.0), Batcher(1, streams=2))
-    assert response.tolist() == pytest.approx([2.0, 2.0, 3.0])
-
-
-def test_a_window_counts_from_the_free_stream():
-    """The window from 0 on ends at 3, its batch at 13; the window from 13 on ends at 16 with both others."""
-    served = serve_by_streams([0.0, 4.0, 5.0], SliceService(10.0, 0.0), Batcher(4, 3.0))
-    assert served.tolist() == [13.0, 22.0, 21.0]
-
-
-def test_a_window_counts_from_the_oldest_request():
-    """The first is waited with until 3; at 13 the second has waited long enough."""
-    served = serve_by_streams([0.0, 4.0, 5.0], SliceService(10.0, 0.0), Batcher(4, 3.0, window="oldest"))
-    assert served.tolist() == [13.0, 19.0, 18.0]
-
-
-def test_a_full_batch_does_not_wait():
-    assert serve_by_streams([0.0, 1.0], SliceService(1.0, 0.0), Batcher(2, 50.0)).tolist() == [2.0, 1.0]
-
-
-def test_an_empty_window_is_waited_again():
-    """Windows of 2 from 0 on: the request of 5 leaves with the window that ends at 6."""
-    assert serve_by_streams([5.0], SliceService(1.0, 0.0), Batcher(2, 2.0)).tolist() == [2.0]
-
-
-def test_a_batch_formed_ahead_is_closed():
-    """The request of 1 is taken ahead at 1, alone; that of 2 goes in the batch behind it."""
-    times = [0.0, 1.0, 2.0]
-    service = SliceService(10.0, 0.0)
-    assert serve_by_streams(times, service, Batcher(4)).tolist() == [10.0, 19.0, 18.0]
-    assert serve_by_streams(times, service, Batcher(4, ahead=1)).tolist() == [10.0, 19.0, 28.0]
+@pytest.mark.parametrize(("times", "service", "batcher", "work", "expected"), [
+    # From 0 the first alone; from 1 both at half speed: the first has 3 of 4 ms left, which takes 6.
+    ([0.0, 1.0], SliceService(0.0, 4.0), Batcher(1, streams=2), None, [7.0, 7.0]),
+    ([0.0, 0.0, 0.0], MINUTE, Batcher(1, streams=2), None, [2.0, 2.0, 3.0]),
+    # The window from 0 on ends at 3, its batch at 13; the window from 13 on ends at 16 with both others.
+    ([0.0, 4.0, 5.0], SliceService(10.0, 0.0), Batcher(4, 3.0), None, [13.0, 22.0, 21.0]),
+    # The first is waited with until 3; at 13 the second has waited long enough.
+    ([0.0, 4.0, 5.0], SliceService(10.0, 0.0), Batcher(4, 3.0, window="oldest"), None, [13.0, 19.0, 18.0]),
+    ([0.0, 1.0], SliceService(1.0, 0.0), Batcher(2, 50.0), None, [2.0, 1.0]),
+    # Windows of 2 from 0 on: the request of 5 leaves with the window that ends at 6.
+    ([5.0], SliceService(1.0, 0.0), Batcher(2, 2.0), None, [2.0]),
+    ([0.0, 1.0, 2.0], SliceService(10.0, 0.0), Batcher(4), None, [10.0, 19.0, 18.0]),
+    # The request of 1 is taken ahead at 1, alone; that of 2 goes in the batch behind it.
+    ([0.0, 1.0, 2.0], SliceService(10.0, 0.0), Batcher(4, ahead=1), None, [10.0, 19.0, 28.0]),
+    # The third waits for the slice that is free first, at 2; the fourth for the other, at 3.
+    ([0.0, 1.0, 1.0, 1.0], SliceService(2.0, 0.0), Batcher(1, slices=2), None, [2.0, 2.0, 3.0, 4.0]),
+    ([0.0, 0.0], SliceService(1.0, 2.0), Batcher(2), [0.5, 1.5], [5.0, 5.0]),
+], ids=[
+    "two streams share what both want", "a third waits for one of two", "a window of the free stream",
+    "a window of the oldest request", "a full batch does not wait", "an empty window is waited again",
+    "what waits is one batch", "a batch formed ahead is closed", "slices take from one queue in order",
+    "work of requests adds up",
+])  # fmt: skip
+def test_what_requests_wait_for_by_hand(times, service, batcher, work, expected):
+    served = serve_by_streams(times, service, batcher, work=work)
+    assert served.tolist() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("streams", [1, 2])
@@ -99,13 +87,6 @@ def test_a_stream_is_free_a_hop_after_its_batch(streams):
     served = serve_by_streams([0.0] * 3, SliceService(2.0, 0.0), Batcher(1, streams=streams, hop_ms=1.0))
     # Two streams: both end at 4, one is free at 5.
     assert served.tolist() == ([2.0, 5.0, 8.0] if streams == 1 else [4.0, 4.0, 7.0])
-
-
-def test_slices_take_from_one_queue_in_the_order_in_which_they_have_places():
-    """The third waits for the slice that is free first, at 2; the fourth for the other, at 3."""
-    batcher = Batcher(1, slices=2)
-    served = serve_by_streams([0.0, 1.0, 1.0, 1.0], SliceService(2.0, 0.0), batcher)
-    assert served.tolist() == [2.0, 2.0, 3.0, 4.0]
 
 
 @pytest.mark.parametrize("slices", [2, 5])
@@ -127,11 +108,6 @@ def test_a_batch_above_the_most_work_puts_its_oldest_requests_off(streams):
     assert served.tolist() == [math.inf, 6.0, 6.0, 6.0]
     served = serve_by_streams([0.0, 0.0], service, batcher, work=[1.0, 9.0])
     assert served.tolist() == [math.inf, 10.0]
-
-
-def test_work_of_requests_adds_up():
-    served = serve_by_streams([0.0, 0.0], SliceService(1.0, 2.0), Batcher(2), work=[0.5, 1.5])
-    assert served.tolist() == [5.0, 5.0]
 
 
 def test_several_streams_with_full_floors_do_no_more_than_one():
