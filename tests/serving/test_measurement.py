@@ -230,18 +230,18 @@ def test_loads_that_make_no_sense(load):
 def test_a_plan_is_measured(tmp_path):
     plan = cpu_plan([Placed("bert", batch_size=4, ms=2.0)], {"bert": "sample:bert"}, cores=1, demand_rps=20.0)
     moments = []
-    profile = workflow.measure(
+    measurement = workflow.measure(
         *plan, ServeSettings(port=0), LoadSettings(3.0), arrivals=lambda m: DeterministicArrivals(20.0),
         on_sample=moments.append,
     )  # fmt: skip
-    (model,) = profile.models
+    (model,) = measurement.models
     assert (model.offered_rps, model.errors, model.statuses) == (20.0, 0, ((200, 60),))
     assert model.measured_ms.p50 is not None and model.hop_ms > 0 and model.measured_rps > 0
     assert moments and set(moments[-1]["models"]["bert"]) == {"sent", "answered", "rate_rps", "p95_ms"}
     assert moments[-1]["queues"]["bert"]["ready"]
-    assert sum(server.mean_batch or 0 for server in profile.servers) >= 1
+    assert sum(server.mean_batch or 0 for server in measurement.servers) >= 1
     path = tmp_path / "measurement.json"
-    path.write_text(write_text(replace(profile, load=1.0)))
+    path.write_text(write_text(replace(measurement, load=1.0)))
     plan_with_nobody = replace(plan[1], models=(replace(plan[1].models[0], source="sample:nobody"),))
     with pytest.raises(InputFault, match="nobody"):
         workflow.measure(plan[0], plan_with_nobody, ServeSettings(port=0), LoadSettings(1.0))
