@@ -95,10 +95,10 @@ def test_the_steps_run_on_cores():
     told = []
     assert steps.parts(told.append, cores_ground, "sample:diamond") == ()
     assert "| cut in two, a slice each | 2 |" in told[-1]
-    found = steps.measured(ground, ("sample:diamond", "sample:bert"), (1,))
+    profile = steps.measured(ground, ("sample:diamond", "sample:bert"), (1,))
     made = {}
     for case in CASES:
-        request = request_of(ground, case, found)
+        request = request_of(ground, case, profile)
         (gpu,) = workflow.plan(request).gpus
         made[case.name] = [[(tenant.model, tenant.stage) for tenant in item.tenants] for item in gpu.slices]
     assert [len(slices) for slices in made.values()] == [2, 2, 1, 2]
@@ -106,8 +106,8 @@ def test_the_steps_run_on_cores():
     assert {first[0], second[0]} == {"diamond", "bert"}
     assert len({stage for ((_, stage),) in made["cut in two, a slice each"]}) == 2
     case = next(one for one in CASES if one.shared)
-    measurement = steps.run_case(ground, case, found, 1.0)
+    measurement = steps.run_case(ground, case, profile, 1.0)
     assert [row[1] for row in steps.served_rows(case, measurement)] == ["diamond", "bert"]
     assert not any(model.errors for model in measurement.models)
     with pytest.raises(InputFault):
-        steps.run_case(ground, case, Measured((), found.cut), 1.0)
+        steps.run_case(ground, case, Measured((), profile.cut), 1.0)

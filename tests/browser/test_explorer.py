@@ -233,12 +233,12 @@ def test_axe_finds_nothing_of_ours_in_the_open_explorer(explored):
     move_to(page, "blocks × 6")
     for scheme in ("dark", "light"):
         in_scheme(page, scheme)
-        found = violations(page)
-        if found:
+        faults = violations(page)
+        if faults:
             # The answer to the last key may have come while the page was looked at: what fades has no contrast.
             settle(page)
-            found = violations(page)
-        assert not found, (scheme, found)
+            faults = violations(page)
+        assert not faults, (scheme, faults)
 
 
 def violations(page: Page) -> list[tuple[str, list[str]]]:

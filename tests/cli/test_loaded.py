@@ -136,12 +136,12 @@ def test_a_plan_needs_neither_the_dashboard_nor_exporters_nor_torch(tmp_path):
         "pyarrow", "torch", "ray", "networkx", "pydot", "yaml", "fast_sugiyama", "scipy", "pyomo",
     )  # fmt: skip
     plan = tmp_path / "plan.json"
-    told = loaded(
+    modules = loaded(
         ["plan", str(EXAMPLES / "plan_request.json"), "-o", str(plan)], ["draw", "x"], hidden=hidden
     )
-    assert told[0][0] == 0 and not packages(told[0][1]) & set(hidden)
+    assert modules[0][0] == 0 and not packages(modules[0][1]) & set(hidden)
     assert json.loads(plan.read_text())["status"] == "optimal"
-    assert told[1][0] == 2, "the second command is at fault, so commands of one process are told apart"
+    assert modules[1][0] == 2, "the second command is at fault, so commands of one process are told apart"
 
 
 def test_an_import_that_sneaks_in_is_found():

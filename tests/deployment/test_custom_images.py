@@ -27,13 +27,13 @@ WORDS = ["serve", "--name", "$(HOME) ${X} %i", "it's"]
 
 def without_sources(plan: PlanOutcome, *names: str) -> Asked:
     """The plan with its request, in which these models (all where none is named) have no source."""
-    found = asked(plan)
+    deployment = asked(plan)
     models = tuple(
         replace(model, source=None) if not names or model.name in names else model
-        for model in found.request.models
+        for model in deployment.request.models
     )
-    request = replace(found.request, models=models)
-    return Asked(replace(plan, request_sha256=request_hash(request)), request, found.manifests)
+    request = replace(deployment.request, models=models)
+    return Asked(replace(plan, request_sha256=request_hash(request)), request, deployment.manifests)
 
 
 def texts(found: Asked, *formats: str, **own: dict[str, str]) -> dict[str, str]:
@@ -104,8 +104,8 @@ def test_an_image_and_its_command_stand_in_place_of_the_source():
 
 @pytest.mark.parametrize("name", ["systemd/containers/gpu0-1g-10gb-at0-a.sh", "slurm/serve.sbatch"])
 def test_a_shell_hands_the_command_over_as_it_was_given(name, tmp_path):
-    found = asked(plan_of(planned_gpu("gpu0", "A100-80GB", [("1g.10gb", 0, "a")])))
-    written = texts(found, name.partition("/")[0], images={"a": "me/a"}, commands={"a": COMMAND})
+    deployment = asked(plan_of(planned_gpu("gpu0", "A100-80GB", [("1g.10gb", 0, "a")])))
+    written = texts(deployment, name.partition("/")[0], images={"a": "me/a"}, commands={"a": COMMAND})
     for program in ("docker", "srun"):
         (tmp_path / program).write_text('#!/bin/bash\nprintf "%s\\n" "$@"\n')
         (tmp_path / program).chmod(0o755)
@@ -140,8 +140,8 @@ def test_tenants_that_share_a_slice_are_containers_on_one_slice_where_the_format
 
 
 def test_a_tenant_of_ones_own_beside_one_that_is_served():
-    found = asked(shared())
-    made = services(texts(found, "compose", images={"b": "me/b"})["compose/compose.yaml"])
+    deployment = asked(shared())
+    made = services(texts(deployment, "compose", images={"b": "me/b"})["compose/compose.yaml"])
     assert set(made) == {"router", "gpu0-3g-40gb-at0", "gpu0-3g-40gb-at4", "cpu-2c-at2", "gpu0-3g-40gb-at0-b"}
 
 
@@ -153,6 +153,6 @@ def test_a_tenant_of_ones_own_beside_one_that_is_served():
     ({}, {"clip": "serve 'x"}, 'command of clip: is "serve \'x": no closing quotation'),
 ])  # fmt: skip
 def test_what_is_no_image_or_command_is_said(images, commands, words):
-    found = asked(plan_of(planned_gpu("gpu0", "A100-80GB", [("1g.10gb", 0, "clip")])))
+    deployment = asked(plan_of(planned_gpu("gpu0", "A100-80GB", [("1g.10gb", 0, "clip")])))
     with pytest.raises(InputFault, match=words):
-        custom_images(found.request, images, commands)
+        custom_images(deployment.request, images, commands)

@@ -23,13 +23,13 @@ def readme(plan: PlanOutcome, *formats: str) -> str:
 
 
 def test_all_formats_together_and_the_same_twice(mixed_plan):
-    found = asked(mixed_plan)
-    files = tuple(found.files(*FORMATS).values())
+    deployment = asked(mixed_plan)
+    files = tuple(deployment.files(*FORMATS).values())
     names = [file.name for file in files]
     assert names[:4] == ["README.md", "mig-parted.yaml", "apply-mig-node0.sh", "apply-mig-node1.sh"]
     assert len(set(names)) == len(names)
     assert {name.partition("/")[0] for name in names[4:]} == {*WORKLOAD_FORMATS, "image"}
-    assert tuple(found.files(*reversed(FORMATS), *FORMATS).values()) == files
+    assert tuple(deployment.files(*reversed(FORMATS), *FORMATS).values()) == files
     assert all(file.text.endswith("\n") for file in files)
     quiet = (
         "mig-config.yaml", ".json", ".env", ".conf", ".target", ".txt", ".dockerignore", "/README",

@@ -105,11 +105,11 @@ def test_the_scripts_show_what_they_would_do():
 
 
 def test_the_checks_notice_unknown_keys():
-    found = config(mixed())
-    found["applications"][0]["deployments"][0]["replicas"] = 3
+    configuration = config(mixed())
+    configuration["applications"][0]["deployments"][0]["replicas"] = 3
     with pytest.raises(AssertionError):
-        check_keys(found)
-    found = config(mixed())
-    found["applications"][0]["deployments"][0]["num_replicas"] = -1
+        check_keys(configuration)
+    configuration = config(mixed())
+    configuration["applications"][0]["deployments"][0]["num_replicas"] = -1
     with pytest.raises(ValueError, match="num_replicas"):
-        ServeDeploySchema.model_validate(found)
+        ServeDeploySchema.model_validate(configuration)

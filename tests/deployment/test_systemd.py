@@ -72,8 +72,8 @@ def test_servers_on_cores_are_held_to_them_and_find_no_device():
 
 
 def test_systemd_itself_finds_nothing_wrong(tmp_path):
-    found = asked(mixed())
-    write_deployment(found.files("systemd").values(), tmp_path)
+    deployment = asked(mixed())
+    write_deployment(deployment.files("systemd").values(), tmp_path)
     units = tmp_path / "systemd" / "units"
     servers = [path.stem for path in (tmp_path / "systemd" / "servers").iterdir()]
     analyze = shutil.which("systemd-analyze")

@@ -93,12 +93,12 @@ def test_without_a_request_or_a_source_the_models_are_named(name):
     plan = plan_of(planned_gpu("gpu0", "A100-80GB", [("7g.80gb", 0, "clip")]))
     with pytest.raises(InputFault, match=r"clip.*--request"):
         deploy(plan, [name])
-    found = asked(plan)
+    deployment = asked(plan)
     with pytest.raises(InputFault, match="the plan answers"):
-        models_to_write(plan, [name], found.request)
+        models_to_write(plan, [name], deployment.request)
     for source in (None, "library:a100", "import:x"):
-        models = tuple(replace(model, source=source) for model in found.request.models)
-        request = replace(found.request, models=models)
+        models = tuple(replace(model, source=source) for model in deployment.request.models)
+        request = replace(deployment.request, models=models)
         answered = replace(plan, request_sha256=request_hash(request))
         if name in ("ray-serve", "triton"):
             with pytest.raises(InputFault, match=r"leaves out all of this plan: what runs in an image.*clip"):
@@ -129,12 +129,12 @@ def test_layouts_need_no_request():
     StageValue("length", "int", bytes=8),
 ])  # fmt: skip
 def test_a_value_without_a_batch_is_named(value):
-    found = asked(plan_of(planned_gpu("gpu0", "A100-80GB", [("7g.80gb", 0, "clip")])))
-    manifest = found.manifests["clip", "whole"]
+    deployment = asked(plan_of(planned_gpu("gpu0", "A100-80GB", [("7g.80gb", 0, "clip")])))
+    manifest = deployment.manifests["clip", "whole"]
     part = replace(manifest.stages[0], inputs=(value,))
-    found.manifests["clip", "whole"] = replace(manifest, stages=(part,))
+    deployment.manifests["clip", "whole"] = replace(manifest, stages=(part,))
     with pytest.raises(InputFault, match=rf"clip.*{value.name}"):
-        found.files("kubernetes")
+        deployment.files("kubernetes")
 
 
 def test_files_of_servers_are_read_back_as_they_were_written():

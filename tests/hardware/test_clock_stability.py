@@ -19,20 +19,20 @@ def runs(*phases_ms: float, each_s: float = 0.5) -> list[tuple[float, float]]:
 
 
 def test_a_core_of_two_speeds():
-    found = compute_stability(3, runs(0.45, 0.82, 0.45, 0.82))
-    assert (found.core, found.p5_ms, found.p95_ms) == (3, 0.45, 0.82)
-    assert found.ratio == found.window_ratio == pytest.approx(0.82 / 0.45) and not found.steady
-    assert "by a factor of 1.8" in str(instability_words([found]))
-    assert "(core 3;" in str(instability_words([compute_stability(0, runs(0.45)), found]))
+    stability = compute_stability(3, runs(0.45, 0.82, 0.45, 0.82))
+    assert (stability.core, stability.p5_ms, stability.p95_ms) == (3, 0.45, 0.82)
+    assert stability.ratio == stability.window_ratio == pytest.approx(0.82 / 0.45) and not stability.steady
+    assert "by a factor of 1.8" in str(instability_words([stability]))
+    assert "(core 3;" in str(instability_words([compute_stability(0, runs(0.45)), stability]))
 
 
 def test_interrupts_are_no_change_of_speed():
     """A run in ten is held up for as long again."""
-    found = compute_stability(
+    stability = compute_stability(
         0, [(at, 0.9 if number % 10 == 0 else ms) for number, (at, ms) in enumerate(runs(0.45))]
     )
-    assert found.ratio == pytest.approx(2.0) and found.window_ratio == 1.0 and found.steady
-    assert instability_words([found]) is None and instability_words([]) is None
+    assert stability.ratio == pytest.approx(2.0) and stability.window_ratio == 1.0 and stability.steady
+    assert instability_words([stability]) is None and instability_words([]) is None
 
 
 def test_the_limit_is_that_of_two_times_that_one_cannot_stand_for():

@@ -57,10 +57,10 @@ def test_the_facts_of_an_instance_are_its_uuid_and_nodes(tmp_path, monkeypatch):
     (tmp_path / "nodes").mkdir()
     (tmp_path / "nodes" / "nvidia-cap21").touch()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", str(device.uuid))
-    found = cuda_facts("12.8", {"uuid": device.uuid}, tmp_path / "nodes", tmp_path / "capabilities")
-    assert found.driver_words is None and device.uuid in found.listed and found.driver_cuda == "12.8"
-    assert found.nodes == {"nvidia-cap21"} and found.needed == {"nvidia-cap21", "nvidia-cap22"}
-    assert cause_of(found) == "no_capability"
+    cuda = cuda_facts("12.8", {"uuid": device.uuid}, tmp_path / "nodes", tmp_path / "capabilities")
+    assert cuda.driver_words is None and device.uuid in cuda.listed and cuda.driver_cuda == "12.8"
+    assert cuda.nodes == {"nvidia-cap21"} and cuda.needed == {"nvidia-cap21", "nvidia-cap22"}
+    assert cause_of(cuda) == "no_capability"
 
 
 def test_without_a_driver_the_facts_have_its_words(tmp_path, monkeypatch):
@@ -70,8 +70,8 @@ def test_without_a_driver_the_facts_have_its_words(tmp_path, monkeypatch):
         raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
     monkeypatch.setattr(pynvml, "nvmlInit", fail)
-    found = cuda_facts("12.8", {"uuid": "GPU-1"}, tmp_path / "no", tmp_path / "no")
-    assert found.driver_words is not None and cause_of(found) == "no_driver"
+    cuda = cuda_facts("12.8", {"uuid": "GPU-1"}, tmp_path / "no", tmp_path / "no")
+    assert cuda.driver_words is not None and cause_of(cuda) == "no_driver"
 
 
 def test_a_stale_variable_is_told_where_a_device_is_chosen(tmp_path, monkeypatch):

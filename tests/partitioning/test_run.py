@@ -73,10 +73,10 @@ def test_a_fresh_process_runs_the_files_alone_to_the_bit(bert, tmp_path):
     torch.save(inputs, tmp_path / "inputs")
     command = [sys.executable, "-c", FRESH, str(parts), str(tmp_path / "inputs"), str(tmp_path / "results")]
     subprocess.run(command, check=True, cwd=ROOT)
-    found = torch.load(tmp_path / "results", weights_only=True)
+    stored = torch.load(tmp_path / "results", weights_only=True)
     for batch, args in inputs.items():
         with torch.no_grad():
-            assert_same(found[batch], model(*args))
+            assert_same(stored[batch], model(*args))
 
 
 def copied(parts: Path, folder: Path) -> Path:

@@ -59,9 +59,9 @@ def test_a_card_of_several_opens_to_say_which():
 
 
 def test_places_are_named_from_left_to_right_only_where_they_are_wanted():
-    one = plan(gpu("a b", A100, cut("1g.10gb", 2, tenant("bert")), cut("3g.40gb", 4)))
-    assert "data-place" not in fleet_svg(one, {}) and 'role="group"' not in fleet_svg(one, {})
-    card = drawn(one, places=True)[0]
+    outcome = plan(gpu("a b", A100, cut("1g.10gb", 2, tenant("bert")), cut("3g.40gb", 4)))
+    assert "data-place" not in fleet_svg(outcome, {}) and 'role="group"' not in fleet_svg(outcome, {})
+    card = drawn(outcome, places=True)[0]
     found = [node.get("data-place") for node in card.iter() if node.get("data-place")]
     assert found == ["0 a b", "2 a b", "3 a b", "4 a b"] and card.get("role") == "group"
     # What nothing can use cannot be chosen.

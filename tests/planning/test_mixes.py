@@ -79,7 +79,7 @@ def test_any_plan_is_a_plan():
     from torchsplit_core.planning.problem.build import build_problem
 
     built = build(build_problem(mix("S1", "min_gpus", 3, 1.0)), "exclusive")
-    found = find_any_plan(built, 5.0)
-    assert found.status == "feasible" and found.best is not None
-    for spec, rate in zip(built.problem.request.models, found.best.rates, strict=True):
+    outcome = find_any_plan(built, 5.0)
+    assert outcome.status == "feasible" and outcome.best is not None
+    for spec, rate in zip(built.problem.request.models, outcome.best.rates, strict=True):
         assert rate >= (spec.min_throughput_rps or 0.0) * (1 - 1e-6)

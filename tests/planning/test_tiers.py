@@ -75,11 +75,11 @@ def test_the_higher_tier_is_served_up_to_its_demand_and_no_further():
     assert flat.objective.levels == () and flat.objective.proven_levels == 3
     assert min(rates(flat).values()) == 10.0
     for name in ("first", "second"):
-        found = plan(scarce(name))
-        assert rates(found)[name] == 20.0 and found.status == "optimal"
+        outcome = plan(scarce(name))
+        assert rates(outcome)[name] == 20.0 and outcome.status == "optimal"
         # Of two slices left the one that is worst off by its demand gets one, then the other.
-        assert sorted(rates(found).values()) == [10.0, 10.0, 20.0]
-        assert found.objective.levels == (1.0, 0.5, 1.0, 0.5, 1.0, 1.0) and found.objective.value == 0.5
+        assert sorted(rates(outcome).values()) == [10.0, 10.0, 20.0]
+        assert outcome.objective.levels == (1.0, 0.5, 1.0, 0.5, 1.0, 1.0) and outcome.objective.value == 0.5
     # What is beyond the demand of the highest tier goes to the others.
     third = plan(scarce("third"))
     assert rates(third)["third"] == 10.0
@@ -99,8 +99,8 @@ def test_equal_tiers_change_nothing():
 
 
 def test_the_worst_served_alone_is_that_of_the_highest_tier():
-    found = plan(scarce("second", objective=Objective("max_min")))
-    assert found.objective.value == 1.0 and found.status == "optimal" and rates(found)["second"] >= 20.0
+    outcome = plan(scarce("second", objective=Objective("max_min")))
+    assert outcome.objective.value == 1.0 and outcome.status == "optimal" and rates(outcome)["second"] >= 20.0
 
 
 @pytest.mark.parametrize("kind", ["weighted_sum", "min_gpus"])

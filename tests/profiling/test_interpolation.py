@@ -100,10 +100,10 @@ def test_advice_names_the_slice_that_would_help_most():
     widths = {item.size: item for item in advice(samples, (14.0, 28.0, 42.0, 56.0, 98.0)).uncertainty}
     # The farther from what was measured, the less is known.
     assert widths[14.0].width_now > widths[56.0].width_now > widths[98.0].width_now
-    found = slice_advice(GPU, samples)
-    assert found is not None and found.widest == "1g.10gb" and found.slices_measured == 1
-    assert found.width_now == pytest.approx(widths[14.0].width_now ** 0.5)
-    assert found.next_slice != "7g.80gb" and found.width_after < found.width_now
+    advised = slice_advice(GPU, samples)
+    assert advised is not None and advised.widest == "1g.10gb" and advised.slices_measured == 1
+    assert advised.width_now == pytest.approx(widths[14.0].width_now ** 0.5)
+    assert advised.next_slice != "7g.80gb" and advised.width_after < advised.width_now
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -66,36 +66,36 @@ def measured(
 ) -> Measurement:
     answers = [(due, response_s, status if number % 10 == 0 else 200) for number, due in enumerate(TIMES)]
     sent = LoadResult({"bert": answers}, BEGUN_S)
-    found = LoadTestData(sent, tallies or {SERVER: tally()}, {"bert": hop}, {SERVER: 0.5}, 10.0)
+    data = LoadTestData(sent, tallies or {SERVER: tally()}, {"bert": hop}, {SERVER: 0.5}, 10.0)
     asked = build_simulation(PLAN, REQUEST, {"bert": TIMES}, {SERVER: 0.5})
-    return build_measurement(PLAN, ROSTER, found, asked, simulate(asked))
+    return build_measurement(PLAN, ROSTER, data, asked, simulate(asked))
 
 
 def test_what_agrees_is_not_named():
-    found = measured()
-    (model,) = found.models
+    profile = measured()
+    (model,) = profile.models
     assert (model.offered_rps, model.predicted_rps, model.errors) == (50.0, 50.0, 0)
     assert model.measured_rps == pytest.approx(500 / 10.011)
     # 10 ms of service and 0.5 ms of hand-over in the queue's server, 0.5 ms of the front's way beside it.
     assert model.simulated_ms == MeasuredTimes(*[pytest.approx(11.0)] * 3)
     assert model.measured_ms == MeasuredTimes(*[pytest.approx(11.0)] * 3)
     assert model.replayed_ms == MeasuredTimes(*[pytest.approx(11.0)] * 3)
-    assert found.disagreements == ()
-    (server,) = found.servers
+    assert profile.disagreements == ()
+    (server,) = profile.servers
     assert server.planned_batch_ms == pytest.approx(10.5) and server.utilisation == pytest.approx(0.5)
     assert server.simulated_utilisation == pytest.approx(0.525, abs=0.01)
-    (point,) = found.points
+    (point,) = profile.points
     assert (point.batch_size, point.throughput_rps, point.profile, point.gpu_type) == (1, 100.0, "1c", "CPU")
 
 
 def test_a_p95_that_the_simulation_has_for_this_host_is_no_disagreement():
     plan, request = paced(Pace(0.2, 1.0, 0.4))
     asked = build_simulation(plan, request, {"bert": TIMES}, {SERVER: 0.5})
-    found = LoadTestData(
+    data = LoadTestData(
         LoadResult({"bert": [(due, 0.0145, 200) for due in TIMES]}, BEGUN_S),
         {SERVER: tally()}, {"bert": 1.0}, {SERVER: 0.5}, 10.0,
     )  # fmt: skip
-    told = build_measurement(plan, ROSTER, found, asked, simulate(asked))
+    told = build_measurement(plan, ROSTER, data, asked, simulate(asked))
     (model,) = told.models
     low, high = model.simulated_low_ms, model.simulated_high_ms
     assert low is not None and high is not None and low.p95 is not None and high.p95 is not None
@@ -154,9 +154,9 @@ def test_without_batches_nothing_is_replayed():
 
 
 def test_requests_without_a_result_are_counted_by_status():
-    found = measured(status=429)
-    assert (found.models[0].errors, found.models[0].statuses) == (50, ((200, 450), (429, 50)))
-    assert found.disagreements[0].where == "load" and "50 × 429" in found.disagreements[0].message
+    profile = measured(status=429)
+    assert (profile.models[0].errors, profile.models[0].statuses) == (50, ((200, 450), (429, 50)))
+    assert profile.disagreements[0].where == "load" and "50 × 429" in profile.disagreements[0].message
 
 
 def test_nothing_answered_is_no_zero():
@@ -170,8 +170,8 @@ def test_points_need_enough_batches():
 
 
 def test_the_outcome_is_a_contract_file():
-    found = measured(status=504)
-    assert read_text(write_text(found), expected="torchsplit.measurement")[1] == found
+    profile = measured(status=504)
+    assert read_text(write_text(profile), expected="torchsplit.measurement")[1] == profile
 
 
 def test_arrivals_are_those_of_the_simulation():
@@ -266,8 +266,8 @@ def test_the_way_through_the_simulated_front_is_not_counted_twice():
     request = replace(REQUEST, front=replace(COSTS, cores=3))
     asked = build_simulation(PLAN, request, {"bert": TIMES}, {SERVER: 0.5})
     sent = LoadResult({"bert": [(due, 0.011, 200) for due in TIMES]}, BEGUN_S)
-    found = LoadTestData(sent, {SERVER: tally()}, {"bert": 1.5}, {SERVER: 0.5}, 10.0, {"bert": 0.8})
-    (model,) = build_measurement(PLAN, ROSTER, found, asked, simulate(asked)).models
+    data = LoadTestData(sent, {SERVER: tally()}, {"bert": 1.5}, {SERVER: 0.5}, 10.0, {"bert": 0.8})
+    (model,) = build_measurement(PLAN, ROSTER, data, asked, simulate(asked)).models
     # 0.8 ms of the front, 10.5 of the worker, and 0.2 of the 1.5 ms beside the computing that are neither.
     assert model.simulated_ms == MeasuredTimes(*[pytest.approx(11.5)] * 3)
 

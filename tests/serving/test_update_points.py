@@ -15,17 +15,17 @@ def measurement(*points: MeasuredPoint) -> Measurement:
 
 
 def test_a_point_takes_the_place_of_the_planned_one():
-    found = replace_points(REQUEST, measurement(MEASURED))
-    (one, four) = found.models[0].variants[0].stages[0].points
+    updated = replace_points(REQUEST, measurement(MEASURED))
+    (one, four) = updated.models[0].variants[0].stages[0].points
     assert one == REQUEST.models[0].variants[0].stages[0].points[0]
     assert (four.throughput_rps, four.latency_ms, four.low_rps, four.high_rps) == (640.0, 7.0, 600.0, 650.0)
     assert (four.basis, four.memory_gib) == ("measured", 0.1)
-    assert found.models[1] == REQUEST.models[1]
+    assert updated.models[1] == REQUEST.models[1]
 
 
 def test_another_batch_size_is_added_and_others_stay():
-    found = replace_points(REQUEST, measurement(replace(MEASURED, batch_size=3)))
-    points = found.models[0].variants[0].stages[0].points
+    updated = replace_points(REQUEST, measurement(replace(MEASURED, batch_size=3)))
+    points = updated.models[0].variants[0].stages[0].points
     assert [point.batch_size for point in points] == [1, 4, 3] and points[2].memory_gib == 0.1
     assert replace_points(REQUEST, measurement()) == REQUEST
     assert replace_points(REQUEST, measurement(replace(MEASURED, stage="other"))) == REQUEST

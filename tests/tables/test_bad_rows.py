@@ -54,10 +54,10 @@ def test_each_kind_is_named_and_the_good_row_survives(row, column, problem):
     assert f"line 3{column and f', {column}'}:" in message
     assert problem in message
     assert "--skip-bad" in message
-    kept = read_profile_csv(text, skip_bad=True)
-    assert [profile.source for profile in kept.profiles] == ["import:good"]
-    assert [(bad.line, bad.column) for bad in kept.refused] == [(3, column)]
-    assert any(note.startswith("1 of 2 rows were left out") for note in kept.notes)
+    imported = read_profile_csv(text, skip_bad=True)
+    assert [profile.source for profile in imported.profiles] == ["import:good"]
+    assert [(bad.line, bad.column) for bad in imported.refused] == [(3, column)]
+    assert any(note.startswith("1 of 2 rows were left out") for note in imported.notes)
 
 
 @pytest.mark.parametrize(("row", "column"), [

@@ -72,8 +72,8 @@ def test_model_analyzer_prefers_p95_and_reads_older_groups_and_memory_in_megabyt
 
 def test_perf_analyzer_counts_microseconds_and_needs_what_it_does_not_write():
     text = text_of("perf_analyzer.csv")
-    one = read_perf_analyzer(text, model="resnet", batch_size=8, slice_name="3g.40gb")
-    assert points(one) == {("import:resnet", 8, 1): (640.0, 13.1)}
+    imported = read_perf_analyzer(text, model="resnet", batch_size=8, slice_name="3g.40gb")
+    assert points(imported) == {("import:resnet", 8, 1): (640.0, 13.1)}
     two = read_perf_analyzer(text, model="resnet", batch_size=8, instances=2)
     assert points(two) == {("import:resnet", 8, 2): (1250.0, 13.6)}
     three = read_perf_analyzer(text, model="resnet", batch_size=8, instances=3)

@@ -76,14 +76,14 @@ def asked(host: Host, name: str) -> tuple[torch.Tensor, ...]:
     """What the address answers for the model's example."""
     path = f"{host.url}/v2/models/{name}"
     with urllib.request.urlopen(path, timeout=60) as answer:
-        told = json.load(answer)
+        metadata = json.load(answer)
     inputs = [tensor.contiguous() for tensor in load(name).get_example_inputs(ROWS)]
     sent = [
         RawTensor(
             port["name"], OF_TORCH[str(tensor.dtype).removeprefix("torch.")], tuple(tensor.shape),
             tensor.numpy().tobytes(),
         )
-        for port, tensor in zip(told["inputs"], inputs, strict=True)
+        for port, tensor in zip(metadata["inputs"], inputs, strict=True)
     ]  # fmt: skip
     body, length = encode_request(sent)
     request = urllib.request.Request(f"{path}/infer", body, content_headers(length))

@@ -121,8 +121,8 @@ def test_a_clock_that_is_set_does_not_change_what_a_job_is(workspace, monkeypatc
     wait(lambda: message(workspace, job) == "standing")
     for shift in (-3600.0, 365 * 86400.0):
         monkeypatch.setattr(time, "time", lambda shift=shift: 1.8e9 + shift)
-        found = jobs.status(workspace, job)
-        assert found.state == "running" and 0 <= found.seconds < 3000
+        status = jobs.status(workspace, job)
+        assert status.state == "running" and 0 <= status.seconds < 3000
     release(workspace, "a")
     wait(lambda: jobs.status(workspace, job).state == "done")
     assert 0 <= jobs.status(workspace, job).seconds < 3000
@@ -138,8 +138,8 @@ def test_a_job_whose_process_is_gone_has_stopped_whatever_the_clock(workspace, w
         {"starter": process} if who == "starter" else process
     )
     (workspace.store.root / "jobs" / f"{record.id}.json").write_text(json.dumps(begun))
-    found = jobs.status(workspace, record.id)
-    assert found.state == "failed" and found.fault == runner.STOPPED_TEXT
+    status = jobs.status(workspace, record.id)
+    assert status.state == "failed" and status.fault == runner.STOPPED_TEXT
 
 
 def test_a_job_that_its_server_only_began_is_ended_by_no_signal_to_the_server(workspace):

@@ -193,13 +193,13 @@ def test_an_import_that_is_killed_leaves_a_whole_workspace_or_none(store, tmp_pa
         time.sleep(rng.random() * 0.3)
         writer.kill()
         writer.join()
-    found = Store(home)
-    for info in found.workspaces():
-        opened = found.open(info.id)
+    reopened = Store(home)
+    for info in reopened.workspaces():
+        opened = reopened.open(info.id)
         assert len(opened.artifacts()) == 40
         assert opened.get("plan_request", "r39") == request(40)
-    found.check()
-    import_workspace(found, data)
+    reopened.check()
+    import_workspace(reopened, data)
 
 
 def import_for_ever(home: Path, data: bytes) -> None:

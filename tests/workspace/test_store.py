@@ -63,18 +63,18 @@ def test_workspaces_do_not_mix_and_a_copy_is_its_own(store):
 
 
 def test_a_discarded_workspace_is_out_of_sight_and_comes_back_whole(store):
-    one = store.create("one")
-    one.put("plan_request", "mix", request(1))
-    store.soft_delete(one.id)
-    assert store.workspaces() == () and store.deleted_name(one.id) == "one"
+    workspace = store.create("one")
+    workspace.put("plan_request", "mix", request(1))
+    store.soft_delete(workspace.id)
+    assert store.workspaces() == () and store.deleted_name(workspace.id) == "one"
     with pytest.raises(InputFault):
-        store.open(one.id)
+        store.open(workspace.id)
     store.create("one")
-    back = store.undelete(one.id)
-    assert (back.id, back.name, back.get("plan_request", "mix")) == (one.id, "one 2", request(1))
-    assert store.deleted_name(one.id) is None
+    back = store.undelete(workspace.id)
+    assert (back.id, back.name, back.get("plan_request", "mix")) == (workspace.id, "one 2", request(1))
+    assert store.deleted_name(workspace.id) is None
     with pytest.raises(InputFault, match="deleted for good"):
-        store.undelete(one.id)
+        store.undelete(workspace.id)
 
 
 def test_so_many_discarded_workspaces_are_kept_and_older_ones_go_for_good(store):

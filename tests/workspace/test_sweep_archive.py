@@ -46,9 +46,9 @@ def exported(tmp_path_factory) -> tuple[bytes, StoredSweep]:
     made.put("plan_request", "other", request(2))
     made.put("plan_request", "r", request())
     sweep.sweep_job(made, GPUS, ignore_progress)
-    found = SweepStore(made, "r").load()
-    assert found is not None and sorted(found.plans) == [1.0, 2.0, 3.0]
-    return export_workspace(made), found
+    stored = SweepStore(made, "r").load()
+    assert stored is not None and sorted(stored.plans) == [1.0, 2.0, 3.0]
+    return export_workspace(made), stored
 
 
 @pytest.fixture
@@ -74,8 +74,8 @@ def test_an_archive_brings_back_the_sweep_and_it_goes_on_where_it_stood(swept, e
 def test_a_sweep_of_an_earlier_state_comes_back_as_such(store, swept):
     swept.put("plan_request", "r", request(5))
     copy = import_workspace(store, export_workspace(swept))
-    found = sweep_of(copy)
-    assert found == sweep_of(swept) and found is not None and found.request == request() != request(5)
+    sweep = sweep_of(copy)
+    assert sweep == sweep_of(swept) and sweep is not None and sweep.request == request() != request(5)
     assert copy.get("plan_request", "r") == request(5)
 
 
@@ -85,8 +85,8 @@ def test_a_sweep_that_is_not_done_comes_back_as_far_as_it_is(store, swept):
     with swept.store.connect(write=True) as database:
         write_sweep(database, swept.id, "other", replace(whole, plans={2.0: whole.plans[2.0]}))
     copy = import_workspace(store, export_workspace(swept))
-    found = sweep_of(copy, "other")
-    assert found is not None and list(found.plans) == [2.0] and found.what.values == (1.0, 2.0, 3.0)
+    sweep = sweep_of(copy, "other")
+    assert sweep is not None and list(sweep.plans) == [2.0] and sweep.what.values == (1.0, 2.0, 3.0)
 
 
 def test_a_sweep_whose_scenario_is_gone_stays_behind(store, swept):
@@ -110,11 +110,11 @@ def test_a_copied_workspace_has_sweeps_of_its_own(store, swept):
 
 def test_a_sweep_is_copied_to_another_scenario_in_place_of_its_own(swept):
     store, other = SweepStore(swept, "r"), SweepStore(swept, "other")
-    found = store.load()
+    stored = store.load()
     store.copy_to("other")
-    assert other.load() == found == store.load()
+    assert other.load() == stored == store.load()
     store.delete()
-    assert other.load() == found
+    assert other.load() == stored
     store.copy_to("other")
     assert other.load() is None
 
@@ -238,7 +238,7 @@ def test_a_manifest_with_an_endless_number_is_refused(store):
 
 
 def test_plans_put_back_are_found_under_the_hash_of_their_requests(swept):
-    found = sweep_of(swept)
-    assert found is not None
-    for value, one in sweep_requests(found.request, found.what):
-        assert found.plans[value].outcome.request_sha256 == request_hash(one)
+    sweep = sweep_of(swept)
+    assert sweep is not None
+    for value, one in sweep_requests(sweep.request, sweep.what):
+        assert sweep.plans[value].outcome.request_sha256 == request_hash(one)

@@ -66,8 +66,8 @@ def test_a_plan_that_somebody_chose_is_a_version_of_its_own(workspace):
     workspace.put("plan", "a", replace(plan(on(1), "feasible"), warnings=("told later",)))
     versions.save()
     assert [(one.number, one.note) for one in versions.list()] == [(2, "by hand"), (1, "")]
-    found = versions.load(2)
-    assert found is not None and found[1] is not None and found[1].warnings == ("told later",)
+    stored = versions.load(2)
+    assert stored is not None and stored[1] is not None and stored[1].warnings == ("told later",)
     named_results.store_outcome(workspace, "a", on(1), plan(on(1)))
     assert [(one.number, one.note) for one in versions.list()] == [(3, ""), (2, "by hand"), (1, "")]
 
@@ -95,8 +95,8 @@ def test_a_draft_comes_back_equal_also_one_of_an_earlier_version(workspace):
             database.execute("UPDATE drafts SET request = ?", (content,))
 
     replaced(compress_text(write_text(edited).encode()))
-    found = drafts.load("tab")
-    assert found is not None and found.request == edited
+    stored = drafts.load("tab")
+    assert stored is not None and stored.request == edited
     replaced(compress_text(b'{"gpus": 3}'))
     with pytest.raises(InputFault, match="the draft of a scenario"):
         drafts.load("tab")

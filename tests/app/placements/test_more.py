@@ -130,9 +130,9 @@ def test_what_is_not_proven_is_drawn_hollow_down_to_its_bound():
 
 def test_a_curve_without_points_says_why(page, workspace):
     place_it(workspace, "tiny", example())
-    kept = PLACEMENT.load(workspace, "tiny")
+    stored = PLACEMENT.load(workspace, "tiny")
     workspace.put("placement_frontier", "tiny", PlacementFrontier("timeout", message="No time was left."))
-    workspace.set_setting("placement curve tiny answers", kept.sha256)
+    workspace.set_setting("placement curve tiny answers", stored.sha256)
     opened = page("place", workspace)
     assert "No time was left." in said(opened)
     assert any(button.label == "Trace the curve" for button in opened.button)

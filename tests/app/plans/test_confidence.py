@@ -42,17 +42,17 @@ NEXT = (
 
 
 def test_the_page_says_the_verdict_who_fails_and_what_to_measure(page, stored):
-    told = said(page("plan", stored))
-    assert VERDICT in told and NEXT in told
-    assert "Surest to fail: ocr: 180 of 200 requests/s at the low end (90 %)." in told
-    assert "of which 1 of 2 are estimated" in told
+    text = said(page("plan", stored))
+    assert VERDICT in text and NEXT in text
+    assert "Surest to fail: ocr: 180 of 200 requests/s at the low end (90 %)." in text
+    assert "of which 1 of 2 are estimated" in text
     sure = replace(uncertain(), models=uncertain().models[:1])
     stored.put("plan_request", "review", sure)
     assert "low end: " not in said(page("plan", stored))  # the plan answers another request
     stored.put("plan", "review", solved(sure))
-    told = said(page("plan", stored))
-    assert "Meets its demand even at the low end: yes." in told
-    assert "Surest to fail" not in told and "Best measured next" not in told
+    text = said(page("plan", stored))
+    assert "Meets its demand even at the low end: yes." in text
+    assert "Surest to fail" not in text and "Best measured next" not in text
 
 
 def test_the_report_says_it_too():

@@ -45,15 +45,15 @@ def test_it_says_what_the_plan_costs_and_which_tier_comes_first():
         gpus=tuple(replace(entry, cost=2.5) for entry in request().gpus),
         models=(replace(first, tier=2), *others),
     )
-    found = workflow.plan(asked)
-    page = Page(report("review", asked, found, COLOURS))
-    assert found.cost_per_hour and f"Cost {found.cost_per_hour:g} an hour, " in page.said
+    outcome = workflow.plan(asked)
+    page = Page(report("review", asked, outcome, COLOURS))
+    assert outcome.cost_per_hour and f"Cost {outcome.cost_per_hour:g} an hour, " in page.said
     assert "per million requests served." in page.said
     assert "By tier, the highest first: tier 2 at least" in page.said
     assert page.said.count(" tier ") >= 2
     assert "an hour" not in Page(report("review", request(), plan(), COLOURS)).said
-    told = "\n".join(summary_lines(asked, found))
-    assert f"cost {found.cost_per_hour:g} an hour" in told and "by tier, the highest first: tier 2" in told
+    told = "\n".join(summary_lines(asked, outcome))
+    assert f"cost {outcome.cost_per_hour:g} an hour" in told and "by tier, the highest first: tier 2" in told
 
 
 def test_the_file_has_map_tables_curves_times_and_proof_and_loads_nothing():

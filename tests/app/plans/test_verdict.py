@@ -189,8 +189,8 @@ def test_fewest_gpus_without_a_minimum_are_not_planned_and_lead_to_the_minima(pa
     assert not [element for element in opened.button if element.key == "demands-as-minima"]
     rows.edit(opened, "Objective", "objective", "kind", "min_gpus")
     assert any("so the fewest GPUs are none" in str(element.value) for element in opened.markdown)
-    told = lines(opened)
-    assert not opened.exception and not told["error"] and "Nothing to plan yet" in str(told["info"])
+    boxes = lines(opened)
+    assert not opened.exception and not boxes["error"] and "Nothing to plan yet" in str(boxes["info"])
     assert opened.button(key="draft-keep").disabled and opened.button(key="draft-save-as").disabled
     press_key(opened, "demands-as-minima")
     assert "All 2 models get their demand" in lines(opened)["success"][0]
@@ -204,7 +204,7 @@ def test_a_plan_without_a_slice_has_no_files(page, workspace):
     asked = replace(request(), objective=Objective("min_gpus"))
     keep(workspace, asked, solved(asked))
     opened = page("deploy", workspace)
-    told = lines(opened)
-    assert any("no slice, so there is nothing to deploy" in text for text in told["info"])
-    assert not opened.code and not any("Applying removes" in text for text in told["warning"])
-    assert "demand above 0" not in str(told)
+    boxes = lines(opened)
+    assert any("no slice, so there is nothing to deploy" in text for text in boxes["info"])
+    assert not opened.code and not any("Applying removes" in text for text in boxes["warning"])
+    assert "demand above 0" not in str(boxes)

@@ -119,8 +119,8 @@ def test_a_duplicate_of_an_edited_scenario_keeps_the_sweep_of_its_earlier_state(
     kept = sweep(two, "review")
     two.put("plan_request", "review", replace(request(), sharing="fractional"))
     scenario.save_as(two, "review", "copy", keep=True)
-    found = SweepStore(two, "copy").load()
-    assert found == kept and found is not None and found.request != two.get("plan_request", "copy")
+    stored = SweepStore(two, "copy").load()
+    assert stored == kept and stored is not None and stored.request != two.get("plan_request", "copy")
 
 
 def test_renaming_ends_the_search_before_its_points_are_taken_along(two, monkeypatch):
@@ -138,8 +138,8 @@ def test_renaming_ends_the_search_before_its_points_are_taken_along(two, monkeyp
 
     monkeypatch.setattr(runner, "cancel", cancel)
     scenario.save_as(two, "review", "november", keep=False)
-    found = SweepStore(two, "november").load()
-    assert found is not None and sorted(found.plans) == [1.0, 2.0] and not running
+    stored = SweepStore(two, "november").load()
+    assert stored is not None and sorted(stored.plans) == [1.0, 2.0] and not running
 
 
 def test_a_name_that_is_taken_ends_no_search_and_moves_no_sweep(two, monkeypatch):

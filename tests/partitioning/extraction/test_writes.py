@@ -104,9 +104,9 @@ def test_the_command_goes_on_to_a_candidate_that_can_be_cut(tmp_path, capsys):
         "partition", source, "--trust", "--profile", str(tmp_path / "profile.json"), "--time-limit", "2",
     ]  # fmt: skip
     assert main([*command, "--export", str(parts), "-o", str(tmp_path / "cuts.json")]) == 0
-    told = capsys.readouterr().err
-    assert "candidate 1 cannot be written: operation double" in told
-    (number,) = map(int, re.findall(r"2 parts of candidate ([2-5]), equal to the model", told))
+    printed = capsys.readouterr().err
+    assert "candidate 1 cannot be written: operation double" in printed
+    (number,) = map(int, re.findall(r"2 parts of candidate ([2-5]), equal to the model", printed))
     _, cuts = read_file(tmp_path / "cuts.json")
     _, manifest = read_file(parts / MANIFEST)
     assert cuts.candidates[0].stages[0][-1] == "add_"

@@ -41,19 +41,19 @@ def test_the_sizes_recount_to_the_published_parameters(row):
 
 
 def test_a_config_gives_weights_and_keys():
-    found = of_config(SMALL, "here", sequence_length=10, batch_size=3)
+    sizes = of_config(SMALL, "here", sequence_length=10, batch_size=3)
     # Query and output 8 x 8, key and value 8 x 4, three products 8 x 16, two norms.
-    assert found.layer_weight_gib * 2**30 == 4 * (2 * 64 + 2 * 32 + 3 * 128 + 16)
-    assert (found.layers, found.key_value_size, found.bytes_per_element) == (2, 4, 4.0)
-    assert found.active_layer_weight_gib is None
+    assert sizes.layer_weight_gib * 2**30 == 4 * (2 * 64 + 2 * 32 + 3 * 128 + 16)
+    assert (sizes.layers, sizes.key_value_size, sizes.bytes_per_element) == (2, 4, 4.0)
+    assert sizes.active_layer_weight_gib is None
 
 
 def test_experts_weigh_all_and_work_in_part():
     config = SMALL | {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
     total, active = layer_parameters(config, "here")
     assert total - active == 6 * 3 * 128
-    found = of_config(config, "here", sequence_length=10, batch_size=3)
-    assert found.ffn_size == 32 and found.active_layer_weight_gib == active * 4 / 2**30
+    sizes = of_config(config, "here", sequence_length=10, batch_size=3)
+    assert sizes.ffn_size == 32 and sizes.active_layer_weight_gib == active * 4 / 2**30
 
 
 @pytest.mark.parametrize(("change", "said"), [

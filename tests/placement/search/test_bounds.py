@@ -50,9 +50,9 @@ def best_single(instance: ProblemInstance) -> float:
                 continue
             link = float(instance.links[last, gpu]) if last >= 0 else float("inf")
             for count in range(1, left + 1):
-                here = min(link, instance.value((instance.kinds[gpu],), count))
-                if here > value:
-                    value = max(value, min(here, best(used | 1 << gpu, gpu, left - count)))
+                least = min(link, instance.value((instance.kinds[gpu],), count))
+                if least > value:
+                    value = max(value, min(least, best(used | 1 << gpu, gpu, left - count)))
         return value
 
     return best(0, -1, instance.layers)

@@ -124,9 +124,9 @@ def test_five_types_and_many_gpus_a_segment_are_proven(most, split):
     request = with_prompts(
         replace(request, model=replace(request.model, batch_size=2048, sequence_length=1024))
     )
-    found = searched(request)
-    assert found.proven and found.value == found.bound
-    assert max(len(gpus) for _, gpus in found.segments) > 4
+    search = searched(request)
+    assert search.proven and search.value == search.bound
+    assert max(len(gpus) for _, gpus in search.segments) > 4
     few = searched(replace(request, max_gpus_per_segment=3))
     assert few.proven and not few.segments
 
@@ -154,10 +154,10 @@ def test_a_start_is_confirmed_and_saves_thresholds():
 
 def test_one_type_a_segment_where_that_is_the_rule():
     request = replace(large(1, 16, "equal", network_gib_per_s=500.0), same_type_segments=True)
-    found = searched(request)
-    assert found.proven and found.segments
-    assert all(len({request.gpus[gpu].type for gpu in gpus}) == 1 for _, gpus in found.segments)
-    assert searched(replace(request, same_type_segments=False)).value >= found.value
+    search = searched(request)
+    assert search.proven and search.segments
+    assert all(len({request.gpus[gpu].type for gpu in gpus}) == 1 for _, gpus in search.segments)
+    assert searched(replace(request, same_type_segments=False)).value >= search.value
 
 
 def test_a_fleet_without_the_memory_is_proven_infeasible():
@@ -171,9 +171,9 @@ def test_a_short_time_is_never_infeasible_and_its_bound_holds(split):
     full = searched(large(3, 16, split, network_gib_per_s=500.0))
     assert full.segments
     for seconds in (0.001, 0.1, 0.5):
-        found = searched(large(3, 16, split, seconds, network_gib_per_s=500.0))
-        assert found.segments or not found.proven
-        assert found.bound >= full.value * (1 - 1e-9) and found.value <= full.value * (1 + 1e-9)
+        search = searched(large(3, 16, split, seconds, network_gib_per_s=500.0))
+        assert search.segments or not search.proven
+        assert search.bound >= full.value * (1 - 1e-9) and search.value <= full.value * (1 + 1e-9)
         # The same with all that limits a pipeline as a whole, which leaves no more.
         whole = place(large(3, 16, split, seconds, network_gib_per_s=500.0))
         assert whole.status in ("feasible", "timeout")

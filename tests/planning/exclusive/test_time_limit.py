@@ -85,11 +85,11 @@ def test_pairs_too_large_to_build_leave_the_plan_without_them(kind, sharing, mon
         return building.build(problem, mode, **options)
 
     monkeypatch.setattr(exclusive, "build", built)
-    found = plan(request)
-    assert not list(violations(request, found))
-    assert free.status == "optimal" and found.status in ("feasible", "optimal")
-    assert found.objective.bound is not None
-    reached, best = found.objective.value, free.objective.value
+    outcome = plan(request)
+    assert not list(violations(request, outcome))
+    assert free.status == "optimal" and outcome.status in ("feasible", "optimal")
+    assert outcome.objective.bound is not None
+    reached, best = outcome.objective.value, free.objective.value
     assert reached is not None and best is not None
     close = pytest.approx(best, rel=1e-6)
     assert reached == close or goal_of(request).better((reached,), (best,))

@@ -63,8 +63,8 @@ def test_what_is_offered_is_what_the_gpu_allows(kind):
 
 def test_only_parts_of_an_offered_layout_are_offered():
     given = FleetGpu("gpu0", A100, (("3g.40gb", "4g.40gb"), ("1g.10gb", "2g.20gb", "4g.40gb")), 1.0)
-    one = hand(("4g.40gb", 0))
-    placements = placements_at(given, one, 4)
+    gpu = hand(("4g.40gb", 0))
+    placements = placements_at(given, gpu, 4)
     assert {name for name, _ in placements} == {"3g.40gb", "2g.20gb", "1g.10gb"}
     assert {name for name, _ in placements_at(given, hand(("4g.40gb", 0), ("2g.20gb", 4)), 6)} == {"1g.10gb"}
     for name, _ in placements:

@@ -79,9 +79,9 @@ def test_options_are_all_that_the_limits_allow_and_no_more(seed):
     request = limited(seed)
     problem = build_problem(request)
     supply = fleet_capacity(problem)
-    found = build_options(problem, supply)
-    assert found is not None
-    for index, (model, mine) in enumerate(zip(request.models, found, strict=True)):
+    options = build_options(problem, supply)
+    assert options is not None
+    for index, (model, mine) in enumerate(zip(request.models, options, strict=True)):
         offered = [[stage.rates for stage in option.stages] for option in mine.options]
         for variant in model.variants:
             for limits in allowed(model, variant):

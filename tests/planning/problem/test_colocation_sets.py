@@ -137,8 +137,8 @@ def pairing(seed: int, kind: str) -> PlanRequest:
 def solved(problem: Problem) -> tuple[LevelsResult, float]:
     """The search's answer, and the bytes of its separations."""
     built = build(problem, "exclusive")
-    found = solve_objective(built, time.perf_counter() + 60.0)
-    return found, separations_of(built, found.best) if found.best is not None else 0.0
+    answer = solve_objective(built, time.perf_counter() + 60.0)
+    return answer, separations_of(built, answer.best) if answer.best is not None else 0.0
 
 
 @repeated("kind", ["leximin", "min_gpus", "max_min", "weighted_sum"], kept=2)

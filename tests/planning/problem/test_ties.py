@@ -247,8 +247,8 @@ def test_counting_by_presence_is_as_good_as_gpu_by_gpu(seed):
 def solved(problem: Problem) -> tuple[LevelsResult, float]:
     """The search's answer, and the bytes of its separations."""
     built = build(problem, "exclusive")
-    found = solve_objective(built, time.perf_counter() + 60.0)
-    return found, separations_of(built, found.best) if found.best is not None else 0.0
+    answer = solve_objective(built, time.perf_counter() + 60.0)
+    return answer, separations_of(built, answer.best) if answer.best is not None else 0.0
 
 
 def test_members_that_never_fit_one_gpu_together_stand_nowhere():

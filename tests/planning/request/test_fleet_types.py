@@ -62,13 +62,13 @@ def test_k_of_n_cores_have_k_of_n_parts_of_a_hosts_memory():
 
 def test_a_point_that_needs_more_than_its_cores_have_stays_out():
     small, large = (Point("CPU", f"{k}c", 1, 10.0 * k, 5.0, memory_gib=9.0) for k in (1, 2))
-    told = plan(asked(small, large, fleet=(FleetEntry("CPU-4c.32gib"),)))
-    assert [item.profile for gpu in told.gpus for item in gpu.slices] == ["2c", "2c"]
-    assert any("1 point needs more memory" in words for words in told.warnings)
+    outcome = plan(asked(small, large, fleet=(FleetEntry("CPU-4c.32gib"),)))
+    assert [item.profile for gpu in outcome.gpus for item in gpu.slices] == ["2c", "2c"]
+    assert any("1 point needs more memory" in words for words in outcome.warnings)
     untold = plan(asked(small, large, fleet=(FleetEntry("CPU-4c"),)))
     assert [item.profile for gpu in untold.gpus for item in gpu.slices] == ["1c"] * 4
     assert any("its memory is not known" in words for words in untold.warnings)
-    assert not any("its memory is not known" in words for words in told.warnings)
+    assert not any("its memory is not known" in words for words in outcome.warnings)
 
 
 def test_a_size_of_cores_that_alone_holds_all_tenants_is_kept():
@@ -76,9 +76,9 @@ def test_a_size_of_cores_that_alone_holds_all_tenants_is_kept():
     points = tuple(Point("CPU", f"{k}c", 1, rate, 5.0, memory_gib=2.5) for k, rate in ((1, 10.0), (2, 15.0)))
     stage = (Variant("whole", (Stage("whole", points),)),)
     models = tuple(PlanModel(name, stage, demand_rps=10.0) for name in "abc")
-    told = plan(PlanRequest((FleetEntry("CPU-2c.8gib"),), models, sharing="fractional"))
-    assert [item.profile for gpu in told.gpus for item in gpu.slices] == ["2c"]
-    assert [model.throughput_rps for model in told.models] == pytest.approx([5.0] * 3)
+    outcome = plan(PlanRequest((FleetEntry("CPU-2c.8gib"),), models, sharing="fractional"))
+    assert [item.profile for gpu in outcome.gpus for item in gpu.slices] == ["2c"]
+    assert [model.throughput_rps for model in outcome.models] == pytest.approx([5.0] * 3)
     untold = plan(PlanRequest((FleetEntry("CPU-2c"),), models, sharing="fractional"))
     assert [item.profile for gpu in untold.gpus for item in gpu.slices] == ["1c", "1c"]
 

@@ -113,20 +113,20 @@ def test_runs_that_compile_count_for_nothing_and_repeats_and_seed_are_as_asked()
             return x
 
     model, looked = Slow(), []
-    found = time_runs(
+    timed = time_runs(
         model, (torch.ones(1),), {}, 0.5, repeats=5, seed=7, unsteady=2, look=lambda _: looked.append(len(model.drawn))
     )  # fmt: skip
-    assert len(found) == 5 and all(found) and looked == [3]
-    assert min(min(runs) for runs in found) < 1000
+    assert len(timed) == 5 and all(timed) and looked == [3]
+    assert min(min(runs) for runs in timed) < 1000
     torch.manual_seed(7)
     assert set(model.drawn) == {float(torch.rand(()))}
 
 
 @pytest.mark.parametrize("repeats", [1, 2])
 def test_few_repeats_still_have_three_runs(repeats):
-    found = time_runs(Keyword(), (torch.ones(2, 4),), {"plus": torch.ones(1), "minus": torch.ones(1)}, 0.0001,
+    timed = time_runs(Keyword(), (torch.ones(2, 4),), {"plus": torch.ones(1), "minus": torch.ones(1)}, 0.0001,
                       repeats=repeats)  # fmt: skip
-    assert len(found) == repeats and sum(map(len, found)) >= LEAST_RUNS
+    assert len(timed) == repeats and sum(map(len, timed)) >= LEAST_RUNS
 
 
 def test_copies_bring_the_inputs_in_and_the_outputs_out_in_every_run():

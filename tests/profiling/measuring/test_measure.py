@@ -150,11 +150,11 @@ def test_a_point_is_looked_at_again_when_the_rest_is_done(diamond):
 
 
 def test_without_batch_sizes_those_of_the_client_are_measured(tmp_path):
-    found = measured(tmp_path, FAILS_AT_3, None)
-    assert [row.batch_size for row in found.rows] == [1, 2]
+    profile = measured(tmp_path, FAILS_AT_3, None)
+    assert [row.batch_size for row in profile.rows] == [1, 2]
     file = tmp_path / "odd.py"
     file.write_text(file.read_text().replace("batch_sizes = (1, 2)", "batch_sizes = (1, 9999)"))
-    source, graph = f"{file}:Client", found.graph
+    source, graph = f"{file}:Client", profile.graph
     with pytest.raises(InputFault, match=r"odd.py:Client.batch_sizes: 9999 is no whole number") as fault:
         measure(source, graph, CPU, trust=True, exporter=EXPORTER, describer=DESCRIBER, settings=QUICK)
     assert "--batch-sizes" in fault.value.remedy
@@ -166,8 +166,8 @@ def short(tmp_path_factory) -> tuple[Path, MeasuredModel, list[MeasuredPoint]]:
     folder = tmp_path_factory.mktemp("short")
     kept = []
     body = f"{FAILS_AT_3}\n{NO_MEMORY_AT_7}"
-    found = measured(folder, body, (1, 2, 3, 4, 7, 8), keep=kept.append)
-    return folder, found, in_place(kept)
+    profile = measured(folder, body, (1, 2, 3, 4, 7, 8), keep=kept.append)
+    return folder, profile, in_place(kept)
 
 
 def test_a_batch_that_fails_is_told_and_costs_no_other(short):
@@ -193,37 +193,37 @@ def test_out_of_memory_is_a_finding_that_rules_out_what_is_larger(short):
 @pytest.mark.repeated
 def test_children_that_die_or_hang_cost_their_point_alone(tmp_path):
     kept = []
-    found = measured(
+    profile = measured(
         tmp_path, f"{ENDS_AT_3}\n{CRASHES_AT_4}\n{HANGS_AT_5}", (1, 3, 4, 5, 6),
         settings=MeasurementSettings(point_budget_s=0.02, point_limit_s=12.0), keep=kept.append,
     )  # fmt: skip
-    assert [row.batch_size for row in found.rows] == [1, 6]
-    assert [(failure.batch_size, failure.reason) for failure in found.failures] == [
+    assert [row.batch_size for row in profile.rows] == [1, 6]
+    assert [(failure.batch_size, failure.reason) for failure in profile.failures] == [
         (3, "crashed"), (4, "crashed"), (5, "time_limit"),
     ]  # fmt: skip
-    assert "still running after 12 s" in found.failures[2].message
+    assert "still running after 12 s" in profile.failures[2].message
     assert [point.batch_size for point in in_place(kept) if point.kind == "batch"] == [1, 6]
-    assert found.nodes  # the operations run, and were timed by the last child
+    assert profile.nodes  # the operations run, and were timed by the last child
 
 
 def test_a_lost_device_measures_nothing_more(tmp_path):
-    found = measured(tmp_path, LOST_AT_3, (1, 3, 4))
-    assert [row.batch_size for row in found.rows] == [1]
-    assert found.failures[0].batch_size == 3 and found.failures[0].reason == "device_lost"
+    profile = measured(tmp_path, LOST_AT_3, (1, 3, 4))
+    assert [row.batch_size for row in profile.rows] == [1]
+    assert profile.failures[0].batch_size == 3 and profile.failures[0].reason == "device_lost"
 
 
 def test_a_model_that_dies_again_and_again_is_left_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(measurement, "MOST_DEATHS", 1)  # every child costs seconds
-    found = measured(tmp_path, "if batch >= 3: os.abort()", (1, 3, 4, 5))
-    assert [row.batch_size for row in found.rows] == [1]
-    assert [item.batch_size for item in found.failures] == [3, 4]
+    profile = measured(tmp_path, "if batch >= 3: os.abort()", (1, 3, 4, 5))
+    assert [row.batch_size for row in profile.rows] == [1]
+    assert [item.batch_size for item in profile.failures] == [3, 4]
 
 
 def test_a_model_that_prints_forks_leaks_and_returns_nan_is_measured_and_told_of(tmp_path):
     body = f"{PRINTS}\n{FORKS}\n{LEAKS_AT_2}\nif batch == 2: x = x * float('nan')"
-    found = measured(tmp_path, body, (1, 2), settings=MeasurementSettings(point_budget_s=0.05))
-    assert [row.batch_size for row in found.rows] == [1, 2]
-    assert any("may leak" in note for note in found.notes) and any("NaN" in note for note in found.notes)
+    profile = measured(tmp_path, body, (1, 2), settings=MeasurementSettings(point_budget_s=0.05))
+    assert [row.batch_size for row in profile.rows] == [1, 2]
+    assert any("may leak" in note for note in profile.notes) and any("NaN" in note for note in profile.notes)
 
 
 def test_what_is_known_is_taken_over_and_not_measured_again(short):
@@ -244,8 +244,8 @@ def test_points_of_another_model_are_not_taken_over_and_a_torch_profiler_trace_i
     _, _, kept = diamond
     assert kept
     settings = MeasurementSettings(point_budget_s=0.02, torch_trace=str(tmp_path))
-    found = measured(tmp_path, "", (1, 2), settings=settings, known=kept)
-    assert runs_of(tmp_path)[1] >= 3 and found.environment["taken_over"] == []
+    profile = measured(tmp_path, "", (1, 2), settings=settings, known=kept)
+    assert runs_of(tmp_path)[1] >= 3 and profile.environment["taken_over"] == []
     files = sorted(path.name for path in tmp_path.glob("*.json"))
     assert files == ["cpu-batch1.json", "cpu-batch2.json"]
     assert '"aten::linear"' in (tmp_path / files[0]).read_text()

@@ -46,9 +46,9 @@ def test_binary_tensors_are_not_touched():
     binary = ids(parameters={"binary_data_size": len(raw)})
     del binary["data"]
     head = body(binary, mask(), id="7", parameters={"binary_data_output": True, "timeout": 1500})
-    found = parse_request(head + raw, len(head), (IDS, MASK), GIVEN)
-    assert bytes(found.inputs[0]) == raw
-    assert (found.id, found.binary, found.timeout_s) == ("7", True, 0.0015)
+    request = parse_request(head + raw, len(head), (IDS, MASK), GIVEN)
+    assert bytes(request.inputs[0]) == raw
+    assert (request.id, request.binary, request.timeout_s) == ("7", True, 0.0015)
 
 
 @pytest.mark.parametrize(("change", "words"), [
@@ -106,11 +106,11 @@ def test_bodies_that_are_no_request(text, length, words):
 
 def test_small_numbers_and_halves():
     port = TensorPort("x", "BF16", ())
-    found = parse_request(
+    request = parse_request(
         body({"name": "x", "datatype": "BF16", "shape": [2], "data": [1.0, -2.5]}), None, (port,), ["y"]
     )
-    assert struct.unpack("<2H", found.inputs[0]) == (0x3F80, 0xC020)
-    answer, length = encode_response(found, "m", (TensorPort("y", "BF16", ()),), [bytes(found.inputs[0])])
+    assert struct.unpack("<2H", request.inputs[0]) == (0x3F80, 0xC020)
+    answer, length = encode_response(request, "m", (TensorPort("y", "BF16", ()),), [bytes(request.inputs[0])])
     assert length is None and json.loads(answer)["outputs"][0]["data"] == [1.0, -2.5]
     small = TensorPort("x", "INT8", ())
     with pytest.raises(RequestFault, match="it holds 300"):

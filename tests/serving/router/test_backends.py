@@ -260,12 +260,12 @@ async def test_another_server_is_asked_where_one_gives_nothing_that_can_be_read(
 async def test_a_whole_models_answer_may_have_what_as_many_rows_as_fit_into_the_request_need(monkeypatch):
     monkeypatch.setattr("torchsplit_core.serving.router.load_balancer.LARGEST_TEXT", 200)
 
-    one = Backend()
+    backend = Backend()
     # Two numbers a row: at least four bytes of the request, at most 52 of the answer.
     most = 200 + len(json.dumps(ASKED)) // 4 * 52
-    async with routing([one], lambda: model("m", [one.url])) as ask:
+    async with routing([backend], lambda: model("m", [backend.url])) as ask:
         for size, status in ((most, 200), (most + 1, 502)):
-            one.gives = answer(b"1" * size)
+            backend.gives = answer(b"1" * size)
             assert (await ask.infer())[0] == status
 
 
@@ -317,8 +317,8 @@ async def test_what_nobody_thought_of_is_json_too_and_counted(monkeypatch, capsy
     def broken(*_):
         raise RuntimeError("broken here")
 
-    one = Backend()
-    async with routing([one], lambda: model("m", [one.url], [one.url])) as ask:
+    backend = Backend()
+    async with routing([backend], lambda: model("m", [backend.url], [backend.url])) as ask:
         monkeypatch.setattr(app, "decode_outputs", broken)
         status, told = await ask.infer()
         assert status == 500 and "internal fault (RuntimeError)" in told["error"]
@@ -370,11 +370,11 @@ async def test_connections_are_used_again_and_then_given_up(requests, kept_s, ex
     monkeypatch.setattr(connections, "KEPT_REQUESTS", requests)
     monkeypatch.setattr(connections, "KEPT_S", kept_s)
 
-    one = Backend()
-    async with routing([one], lambda: model("m", [one.url])) as ask:
+    backend = Backend()
+    async with routing([backend], lambda: model("m", [backend.url])) as ask:
         for _ in range(12):
             assert (await ask.infer())[0] == 200
-    assert (one.asked, one.connections) == (12, expected)
+    assert (backend.asked, backend.connections) == (12, expected)
 
 
 async def test_a_connection_that_is_old_or_closed_by_its_server_is_not_used(monkeypatch):
@@ -383,43 +383,43 @@ async def test_a_connection_that_is_old_or_closed_by_its_server_is_not_used(monk
         writer.write(tensors())
         writer.close()
 
-    one = Backend(last)
-    async with routing([one], lambda: model("m", [one.url])) as ask:
+    backend = Backend(last)
+    async with routing([backend], lambda: model("m", [backend.url])) as ask:
         for _ in range(5):
             assert (await ask.infer())[0] == 200
-        assert one.connections == 5
+        assert backend.connections == 5
     monkeypatch.setattr(connections, "KEPT_S", 0.05)
-    one = Backend()
-    async with routing([one], lambda: model("m", [one.url])) as ask:
+    backend = Backend()
+    async with routing([backend], lambda: model("m", [backend.url])) as ask:
         assert (await ask.infer())[0] == 200
-        while one.open:
+        while backend.open:
             await asyncio.sleep(0.01)
 
 
 async def test_large_bodies_go_through_whole_and_may_be_refused_before_they_have():
-    one = Backend()
+    backend = Backend()
     large = {"text": "a" * 8 * 2**20}
 
     def made():
         free = RoutedTensor("v0", "FP32", (-1, -1))
-        return replace(model("m", [one.url]), inputs=(free,))
+        return replace(model("m", [backend.url]), inputs=(free,))
 
-    async with routing([one], made) as ask:
+    async with routing([backend], made) as ask:
         for _ in range(2):
             assert (await ask("/v2/models/m/infer", large))[0] == 200
-        assert (one.asked, one.connections) == (2, 1)
-        one.reads, one.gives = False, answer({"error": "too large"}, 413)
+        assert (backend.asked, backend.connections) == (2, 1)
+        backend.reads, backend.gives = False, answer({"error": "too large"}, 413)
         status, told = await ask("/v2/models/m/infer", large)
         assert (status, told) == (413, {"error": "too large"})
         # What was cut off carries no other request.
-        one.reads, one.gives = True, tensors()
+        backend.reads, backend.gives = True, tensors()
         assert (await ask.infer())[0] == 200
-        assert (one.asked, one.connections) == (4, 2)
+        assert (backend.asked, backend.connections) == (4, 2)
 
 
 async def test_an_answer_keeps_its_length_header():
-    one = Backend()
-    async with routing([one], lambda: model("m", [one.url])) as ask:
+    backend = Backend()
+    async with routing([backend], lambda: model("m", [backend.url])) as ask:
         reader, writer = await asyncio.open_connection("127.0.0.1", ask.port)
         body = json.dumps(ASKED).encode()
         head = f"POST /v2/models/m/infer HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"

@@ -199,17 +199,17 @@ def power_cut(folder: Path) -> None:
         # The file behind the loop device has what the file system has handed down, and nothing else.
         subprocess.run(["cp", "--sparse=always", str(image), str(after)], check=True)
         restarted = mount(str(after), folder / f"after-{name}", "-o", "loop")
-        found = Store(restarted / "home")
-        own = found.open(workspace.id)
+        reopened = Store(restarted / "home")
+        own = reopened.open(workspace.id)
         names = {"small", "large", "again"}
         for kept in [item for item in [done for done, _ in WRITES[: number + 1]] if item in names]:
             content = {"small": b"small" * 100, "large": b"large" * MIB, "again": b"small" * 100}[kept]
             assert own.get_bytes("upload", kept) == content, (name, kept)
         if number >= 3:
             assert own.get("plan_request", "mix") == request(7)
-        assert len(found.workspaces()) == (2 if name == "archive" else 1)
-        for info in found.workspaces():
-            opened = found.open(info.id)
+        assert len(reopened.workspaces()) == (2 if name == "archive" else 1)
+        for info in reopened.workspaces():
+            opened = reopened.open(info.id)
             for item in opened.artifacts():
                 opened.get_bytes(item.kind, item.name)
         subprocess.run(["umount", str(restarted)], check=True)

@@ -68,33 +68,33 @@ def test_what_is_measured_is_the_model_of_the_page(workspace):
 
 
 def test_the_chosen_place_alone_is_in_the_table_and_outlives_a_look_at_another_tab(page, filled):
-    found = opened(page, filled, "Curves")
-    found.multiselect(key="profile-show-places").set_value(["A100-80GB · 3g.40gb"]).run()
-    table = found.dataframe[0].value
+    tab = opened(page, filled, "Curves")
+    tab.multiselect(key="profile-show-places").set_value(["A100-80GB · 3g.40gb"]).run()
+    table = tab.dataframe[0].value
     assert set(table["basis"]) == {"estimated"} and set(table["slice"]) == {"3g.40gb"}
-    found.multiselect(key="profile-show-places").set_value(["A100-80GB · 4g.40gb"]).run()
-    turn_to(found, "profile-tab", "Table")
-    turn_to(found, "profile-tab", "Curves")
-    assert found.multiselect(key="profile-show-places").value == ["A100-80GB · 4g.40gb"]
+    tab.multiselect(key="profile-show-places").set_value(["A100-80GB · 4g.40gb"]).run()
+    turn_to(tab, "profile-tab", "Table")
+    turn_to(tab, "profile-tab", "Curves")
+    assert tab.multiselect(key="profile-show-places").value == ["A100-80GB · 4g.40gb"]
 
 
 def test_what_is_imported_meanwhile_is_drawn_beside_what_was_chosen(page, workspace):
     workspace.put("profile", "sample:m", Profile("m", "", rows=(row(1, 5.0, kind="CPU", size=None),)))
-    found = opened(page, workspace, "Curves")
-    before = set(found.multiselect(key="profile-show-places").value)
+    tab = opened(page, workspace, "Curves")
+    before = set(tab.multiselect(key="profile-show-places").value)
     assert before == {"CPU"}
     workspace.put("profile", "import:m", measured("import:m"))
-    found.run()
-    assert before < set(found.multiselect(key="profile-show-places").value)
+    tab.run()
+    assert before < set(tab.multiselect(key="profile-show-places").value)
 
 
 def test_a_profile_measured_anew_is_fitted_anew(page, workspace):
     workspace.put("profile", "sample:m", measured("sample:m"))
-    found = opened(page, workspace, "Curves")
-    assert "far from the others" not in said(found)
+    tab = opened(page, workspace, "Curves")
+    assert "far from the others" not in said(tab)
     workspace.put("profile", "sample:m", measured("sample:m", far_off=4))
-    found.run()
-    assert "1 point far from the others" in said(found)
+    tab.run()
+    assert "1 point far from the others" in said(tab)
 
 
 def test_the_notes_of_a_measurement_are_shown(page, workspace):
@@ -184,11 +184,11 @@ def test_a_python_file_is_measured_only_with_trust(page, workspace, started, kno
     name = "net.py:Net"
     workspace.put("graph", name, graph())
     workspace.put_bytes("upload", "net.py", b"class Net: ...")
-    found = opened(page, workspace, "Measure")
-    button(found, "Measure").click().run()
-    assert not started and "is not trusted, and to read a .py file is to execute it" in said(found)
-    field(found, "checkbox", "I trust").check().run()
-    button(found, "Measure").click().run()
+    tab = opened(page, workspace, "Measure")
+    button(tab, "Measure").click().run()
+    assert not started and "is not trusted, and to read a .py file is to execute it" in said(tab)
+    field(tab, "checkbox", "I trust").check().run()
+    button(tab, "Measure").click().run()
     digest = hashlib.sha256(b"class Net: ...").hexdigest()
     assert started[0][1].uploads == {name: UploadedFile("net.py", digest)}
 

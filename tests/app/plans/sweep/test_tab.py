@@ -155,12 +155,12 @@ def test_the_points_are_in_the_table_with_what_is_proven(swept):
     assert "At 2 × A100-80GB that is proven impossible." in text.replace("\\", "")
     assert "worst served proven best at 2 of 3" in text and "1 of 2 profiles estimated" in text
     assert list(shown["of"].notna()) == [False, True, True, True]
-    kept = SweepStore(swept, "review").load()
-    assert kept is not None
+    stored = SweepStore(swept, "review").load()
+    assert stored is not None
     looked = {
         point.value: worst
-        for point in kept.points
-        if (worst := worst_response(point.outcome, request_at(kept.request, WHAT, point.value)))
+        for point in stored.points
+        if (worst := worst_response(point.outcome, request_at(stored.request, WHAT, point.value)))
     }
     assert set(looked) == {2.0, 3.0, 4.0}
     told = [looked[value].p95_ms for value in (2.0, 3.0, 4.0)]
@@ -169,7 +169,7 @@ def test_the_points_are_in_the_table_with_what_is_proven(swept):
     view.set_value(formatting.RESPONSE).run()
     assert not page.exception and "a quick look, 3 runs" in said(page)
     # Of a limit of 80 ms.
-    marks = tab.marks(kept, kept.points, formatting.RESPONSE, None, looked)
+    marks = tab.marks(stored, stored.points, formatting.RESPONSE, None, looked)
     assert [mark.y for mark in marks] == [None, *(looked[value].share for value in (2.0, 3.0, 4.0))]
     assert formatting.response_axis(looked) == ("p95 response of the worst model, × its limit", True)
 
@@ -216,11 +216,11 @@ def test_a_dot_or_row_shows_its_plan_and_opens_it_as_a_scenario(swept, monkeypat
     assert asked.gpus[0].count == 3 and asked.models == request().models
     assert swept.setting("scenario") == name and named_results.plan_is_current(asked, swept.get("plan", name))
     # The same point again is the same scenario; another request under its name stays.
-    kept = SweepStore(swept, "review").load()
-    assert kept is not None
-    assert chosen_point.open_point(swept, "review", kept, kept.points[2]) == name
+    stored = SweepStore(swept, "review").load()
+    assert stored is not None
+    assert chosen_point.open_point(swept, "review", stored, stored.points[2]) == name
     swept.put("plan_request", name, request())
-    assert chosen_point.open_point(swept, "review", kept, kept.points[2]) == f"{name} 2"
+    assert chosen_point.open_point(swept, "review", stored, stored.points[2]) == f"{name} 2"
 
 
 def test_an_impossible_point_says_why_and_can_be_opened(swept):
