@@ -145,9 +145,7 @@ def test_entries_come_column_by_column_as_scipy_has_them(rows, columns, count):
     found = csc_from_entries(value, row, column, (rows, columns))
     assert found.shape == wanted.shape
     for ours, theirs in (
-        (found.indptr, wanted.indptr),
-        (found.indices, wanted.indices),
-        (found.data, wanted.data),
-    ):
+        (found.indptr, wanted.indptr), (found.indices, wanted.indices), (found.data, wanted.data),
+    ):  # fmt: skip
         assert ours.tolist() == theirs.tolist()
     assert found.indptr.dtype == found.indices.dtype == np.int32 and found.data.dtype == np.float64

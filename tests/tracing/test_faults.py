@@ -223,10 +223,8 @@ def write(path: Path, content: bytes) -> Path:
 def test_files_that_are_no_pt2_are_refused(tmp_path):
     noise = random.Random(1).randbytes(10 * 2**20)
     for content, said in (
-        (b"", "is empty"),
-        (noise, "zip archive"),
-        (b"PK\x03\x04 not really", "zip archive"),
-    ):
+        (b"", "is empty"), (noise, "zip archive"), (b"PK\x03\x04 not really", "zip archive"),
+    ):  # fmt: skip
         with pytest.raises(InputFault, match=f"^model.pt2: .*{said}.*torch.export.save"):
             trace(str(write(tmp_path / "model.pt2", content)))
 

@@ -62,10 +62,8 @@ def test_sources_of_all_models(tmp_path):
     code = tmp_path / "own.py"
     code.write_text("raise SystemExit")
     for source, word in (
-        (f"{code}:client", "not trusted"),
-        ("sample:dimond", "diamond"),
-        ("gone.pt2", "no such"),
-    ):
+        (f"{code}:client", "not trusted"), ("sample:dimond", "diamond"), ("gone.pt2", "no such"),
+    ):  # fmt: skip
         with pytest.raises(InputFault, match=word):
             deploy(planned("a", sources=("sample:diamond", source)), tmp_path / "out")
 

@@ -82,11 +82,9 @@ def test_the_form_asks_for_the_low_end_tenants_and_penalties(page, stored, start
     opened = page("plan", stored)
     assert "not kept" not in said(opened)
     for column, value in (
-        ("plan_at", "low"),
-        ("max_tenants_per_slice", "3"),
-        ("memory_violation_penalty", "0.5"),
+        ("plan_at", "low"), ("max_tenants_per_slice", "3"), ("memory_violation_penalty", "0.5"),
         ("separation_weight", "1e-6"),
-    ):
+    ):  # fmt: skip
         rows.edit(opened, "Objective", "objective", column, value)
     assert rows.drawn["Objective"]["objective"].before["plan_at"] == "nominal"
     assert "plan at nominal → low" in said(opened).replace("\\", "")

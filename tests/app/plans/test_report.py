@@ -59,11 +59,8 @@ def test_it_says_what_the_plan_costs_and_which_tier_comes_first():
 def test_the_file_has_map_tables_curves_times_and_proof_and_loads_nothing():
     page = Page(report("review", request(), plan(), COLOURS))
     for words in (
-        "proven optimal",
-        "1 of 2 profiles estimated",
-        "Worst-served model gets",
-        "1.5 × its demand",
-    ):
+        "proven optimal", "1 of 2 profiles estimated", "Worst-served model gets", "1.5 × its demand",
+    ):  # fmt: skip
         assert words in page.said
     assert "No plan is better: every level of the objective is proven." in page.said
     assert "Of the points behind it, 2 measured, 2 estimated." in page.said

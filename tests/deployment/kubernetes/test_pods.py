@@ -70,10 +70,8 @@ def test_pods_are_probed_drained_and_scraped(mixed_plan):
         (container,) = template["spec"]["containers"]
         (port,) = container["ports"]
         for probe, path in (
-            ("startupProbe", "ready"),
-            ("readinessProbe", "ready"),
-            ("livenessProbe", "live"),
-        ):
+            ("startupProbe", "ready"), ("readinessProbe", "ready"), ("livenessProbe", "live"),
+        ):  # fmt: skip
             assert container[probe]["httpGet"] == {"path": f"/v2/health/{path}", "port": port["name"]}
         leaves = container["lifecycle"]["preStop"]["sleep"]["seconds"]
         assert template["spec"]["terminationGracePeriodSeconds"] > leaves + DRAIN_S

@@ -64,10 +64,8 @@ def test_what_the_text_cannot_say_is_refused():
     pair = (Colocation(("m0", "m1")),)
     demanding = simple("a", {"4g.24gb": 10.0}, min_throughput_rps=5.0)
     for other in (
-        replace(request, colocations=pair),
-        replace(request, sharing="fractional"),
-        replace(request, objective=Objective("leximin")),
-        replace(request, models=(demanding,)),
-    ):
+        replace(request, colocations=pair), replace(request, sharing="fractional"),
+        replace(request, objective=Objective("leximin")), replace(request, models=(demanding,)),
+    ):  # fmt: skip
         with pytest.raises(ValueError, match="literal formulation"):
             build_literal(other)

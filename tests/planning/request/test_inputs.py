@@ -188,14 +188,10 @@ def test_doors():
     )  # fmt: skip
     assert sure.objective.sorted_normalised == pytest.approx((7.8, 26.0, 71.0, 5000.0))
     for bad in (
-        {"low_rps": {names[0]: {"2g.12gb": 1e9}}},
-        {"low_rps": {names[0]: {"3g": 1.0}}},
-        {"plan_at": "high"},
-        {"throughput": {"x": {}}},
-        {"throughput": {names[0]: {"3g": 1.0}}},
-        {"latency_targets": {names[0]: 5.0}},
-        {"speed": 1},
-    ):
+        {"low_rps": {names[0]: {"2g.12gb": 1e9}}}, {"low_rps": {names[0]: {"3g": 1.0}}}, {"plan_at": "high"},
+        {"throughput": {"x": {}}}, {"throughput": {names[0]: {"3g": 1.0}}},
+        {"latency_targets": {names[0]: 5.0}}, {"speed": 1},
+    ):  # fmt: skip
         given = {"throughput": rates, **bad}
         with pytest.raises(InputFault):
             solve_leximin(names, [A30], None, **given)  # type: ignore[arg-type]

@@ -219,12 +219,8 @@ def test_ranges_are_spread_and_checked():
     assert spread_values("gpus", 1, 3, 8) == (1.0, 2.0, 3.0) and spread_values("demand", 5, 5, 4) == (5.0,)
     assert spread_values("weight", 0.5, 2, 4) == (0.5, 1.0, 1.5, 2.0)
     for start, stop, steps in (
-        (2, 1, 3),
-        (float("nan"), 1, 3),
-        (1, float("inf"), 3),
-        (1, 2, 0),
-        (1, 2, 1000),
-    ):
+        (2, 1, 3), (float("nan"), 1, 3), (1, float("inf"), 3), (1, 2, 0), (1, 2, 1000),
+    ):  # fmt: skip
         with pytest.raises(InputFault, match="sweep of demand"):
             spread_values("demand", start, stop, steps)
 

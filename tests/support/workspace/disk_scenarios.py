@@ -137,12 +137,9 @@ def pages(folder: Path) -> None:
     os.environ |= {"TORCHSPLIT_HOME": str(disk / "home"), "TORCHSPLIT_EXECUTION": "allowed"}
     workspace = Store(disk / "home").create("review")
     for kind, name, value in (
-        ("graph", SOURCE, graph()),
-        ("profile", SOURCE, profile()),
-        ("partition", f"{SOURCE} in 2", cuts()),
-        ("plan_request", "review", plan_request()),
-        ("plan", "review", plan()),
-    ):
+        ("graph", SOURCE, graph()), ("profile", SOURCE, profile()), ("partition", f"{SOURCE} in 2", cuts()),
+        ("plan_request", "review", plan_request()), ("plan", "review", plan()),
+    ):  # fmt: skip
         workspace.put(kind, name, value)
     workspace.set_setting("scenario", "review")
     root = ROOT

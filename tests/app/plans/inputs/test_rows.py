@@ -126,10 +126,8 @@ def test_a_row_of_the_fleet_edits_its_entry_and_leaves_the_others():
         assert gpu(field, value, asked).gpus == (expected, asked.gpus[1]), field
     # Back at what is stored, an entry has again what did not fit meanwhile.
     for field, other, stored in (
-        ("count", "3", "1"),
-        ("mig", False, True),
-        ("type", "A30-24GB", "A100-80GB"),
-    ):
+        ("count", "3", "1"), ("mig", False, True), ("type", "A30-24GB", "A100-80GB"),
+    ):  # fmt: skip
         away = gpu(field, other, asked)
         assert fleet.apply_edit(asked, away, Edit("0", field, stored)) == asked, field
 
