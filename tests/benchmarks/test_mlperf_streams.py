@@ -125,9 +125,6 @@ def test_the_line_goes_through_both_points():
     assert service == SliceService(1.5, 1.0)
     assert service.batch_ms(1) == 2.5
     assert service.beside_neighbours(0.5) == SliceService(3.0, 2.0)
-
-
-def test_a_rate_below_that_of_one_at_a_time_leaves_no_floor():
     assert service_from_two_points(1.0, 500.0) == SliceService(0.0, 2.0)
 
 

@@ -104,26 +104,18 @@ def test_a_revealed_node_stands_alone(look):
         groups_around(hierarchy, "no such node")
 
 
-def test_the_first_view_of_an_encoder():
+def test_an_encoder_is_first_seen_folded_and_its_lists_of_blocks_open():
     hierarchy = Hierarchy(encoder(12))
     shown = build_view(hierarchy, initially_open(hierarchy))
     assert labels(shown) == ["x", "embed", "add", "encoder.layers × 12", "head", "y"]
     assert item_of(shown, "embed").kind == "op" and item_of(shown, "embed").note == "relu"
     layers = item_of(shown, "encoder.layers × 12")
     assert (layers.id, layers.repeats, layers.count, layers.note) == (LAYERS, 12, 48, "linear × 48")
-
-
-def test_opening_a_list_of_blocks_opens_its_first_block_and_folds_the_rest():
-    hierarchy = Hierarchy(encoder(12))
     opened = groups_to_open(hierarchy, item_of(build_view(hierarchy, ()), "encoder.layers × 12"))
     assert opened == {LAYERS, f"{LAYERS}.0"}
     assert labels(build_view(hierarchy, opened)) == [
         "x", "embed", "add", "encoder.layers", "  0", "    attention", "    feed", "  layers × 11", "head", "y",
     ]  # fmt: skip
-
-
-def test_opening_a_block_in_the_middle_splits_the_fold():
-    hierarchy = Hierarchy(encoder(12))
     shown = build_view(hierarchy, {LAYERS, f"{LAYERS}.5"})
     assert labels(shown)[3:9] == [
         "encoder.layers", "  layers × 5", "  5", "    attention", "    feed", "  layers × 6",

@@ -50,9 +50,6 @@ def test_dead_alone_sets_aside_what_no_output_needs():
     assert prepared.units == tuple(unit for unit in RAW.units if unit.id != "assertion")
     assert prepared.edges == tuple(edge for edge in RAW.edges if edge.target != "assertion")
     assert prepared.sideband == frozenset()
-
-
-def test_dead_alone_sets_aside_weights_that_only_dead_operations_read():
     graph = TorchGraph((
         leaf("x"), leaf("w", "parameter"), leaf("v", "parameter"), op("a", "x", "w"), op("unused", "a", "v"),
         GraphNode("output", "output", inputs=("a",)),

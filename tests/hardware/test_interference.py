@@ -27,7 +27,4 @@ def test_the_published_shares():
     assert a100 is not None
     assert a30 is not None
     assert (a100.share, a30.share) == (0.99, 0.91)
-
-
-def test_what_nobody_measured_is_none():
     assert neighbour_load("H100-SXM5-80GB") is None

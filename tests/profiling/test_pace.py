@@ -31,9 +31,11 @@ def looks(rng: np.random.Generator, sigma: float, seconds: float, drift: float, 
     return points
 
 
-def test_a_device_that_keeps_its_speed_has_no_pace():
+def test_a_device_that_keeps_its_speed_or_was_looked_at_once_has_no_pace():
     assert fit_pace(looks(np.random.default_rng(0), 0.0, 1.0, 0.0)) is None
     assert fit_pace([]) is None
+    points = looks(np.random.default_rng(0), 0.2, 0.4, 0.1)
+    assert fit_pace([point[:1] for point in points]) is None
 
 
 def test_what_runs_vary_by_on_their_own_is_no_pace():
@@ -63,11 +65,6 @@ def test_a_drift_from_minute_to_minute_is_told_apart_from_the_periods_within():
     assert 0.1 < float(np.median([pace.drift_cv for pace in found if pace])) < 0.6
     calm = [fit_pace(looks(np.random.default_rng(seed), 0.02, 0.4, 0.0)) for seed in range(8)]
     assert max(pace.drift_cv for pace in calm if pace) < min(pace.drift_cv for pace in found if pace)
-
-
-def test_of_one_look_each_nothing_is_known():
-    points = looks(np.random.default_rng(0), 0.2, 0.4, 0.1)
-    assert fit_pace([point[:1] for point in points]) is None
 
 
 def test_looks_are_cut_in_pieces_and_busy_ones_left_out():

@@ -26,15 +26,12 @@ def server(id_: str = "s", stage: str = "whole", **change: Any) -> Server:
     return Server(id_, "m", stage, **wanted | change)
 
 
-def test_a_batch_that_the_run_had_takes_what_it_took():
+def test_a_batch_takes_what_one_of_its_size_took_or_the_pace_of_the_nearest():
     """By hand: the first takes 30 ms, so the next two go together at 30 ms, for 20 ms."""
     request = asked((5.0, 5.01, 5.02), server())
     found = replay_batches(request, {"s": [(105.0, 1, 30.0), (105.03, 2, 20.0)]}, 100.0)
     assert list(found["m"]) == pytest.approx([30.0, 40.0, 30.0])
-
-
-def test_a_batch_of_another_size_takes_the_pace_of_the_nearest():
-    """Two rows took half as long again as planned, so one row takes 15 ms; the third is nearest the run's last."""
+    # Two rows took half as long again as planned, so one row takes 15 ms; the third is nearest the run's last.
     request = asked((0.0, 0.1, 0.2), server())
     course = [(0.0, 2, 24.0), (0.13, 2, 24.0), (0.17, 1, 5.0)]
     assert list(replay_batches(request, {"s": course}, 0.0)["m"]) == pytest.approx([15.0, 15.0, 5.0])

@@ -51,15 +51,12 @@ def back(profiles: list[Profile]) -> list[Profile]:
     return list(read_profile_csv(write_profile_csv(profiles)).profiles)
 
 
-def test_every_field_of_a_row_and_a_failure_comes_back():
+def test_rows_failures_the_library_and_the_example_come_back():
     profile = Profile("sample:bert", "abc", {"host": "h"}, (ROW, FULL), (), (FAILURE,))
     (read,) = back([profile])
     assert read.rows == profile.rows
     assert read.failures == profile.failures
     assert read.source == "import:sample:bert"
-
-
-def test_the_library_and_the_example_come_back():
     library = list(library_profiles())
     assert [profile.rows for profile in back(library)] == [profile.rows for profile in library]
     text = (ROOT / "examples" / "profile.json").read_text(encoding="utf-8")
@@ -100,14 +97,11 @@ def test_no_profiles_are_a_header_alone():
     assert write_profile_csv([]) == ",".join(LEADING_COLUMNS) + "\n"
 
 
-def test_rows_of_a_hosts_cores_come_back():
+def test_rows_of_cores_and_of_a_whole_gpu_come_back():
     rows = (replace(ROW, gpu_type="CPU", profile="1c"), replace(ROW, gpu_type="CPU", profile="16c"))
     assert back([Profile("import:m", "", {}, rows)])[0].rows == rows
     with pytest.raises(InputFault, match="is '1c', not a slice of A100-80GB"):
         back([Profile("import:m", "", {}, (replace(ROW, profile="1c"),))])
-
-
-def test_rows_of_a_whole_gpu_come_back_without_a_slice():
     (read,) = back([Profile("import:m", "", {}, (replace(ROW, profile=None),))])
     assert read.rows[0].profile is None
 
@@ -173,7 +167,7 @@ def test_any_rows_come_back(by_name):
     assert [(item.source, item.rows) for item in read] == [(item.source, item.rows) for item in profiles]
 
 
-def test_files_of_one_model_are_joined():
+def test_files_of_one_model_are_joined_also_at_two_sequence_lengths():
     other = replace(ROW, batch_size=16)
     first = Profile("import:m", "", {"origin": "a.csv"}, (ROW,))
     second = Profile("import:m", "h", {"origin": "b.csv"}, (ROW, other), (), (FAILURE,))
@@ -184,9 +178,6 @@ def test_files_of_one_model_are_joined():
     assert merged[0].failures == (FAILURE,)
     assert merged[0].architecture_hash == "h"
     assert merged[0].environment["origin"] == "a.csv, b.csv"
-
-
-def test_files_of_one_model_at_two_sequence_lengths_are_joined():
     rows = [replace(ROW, sequence_length=128), replace(ROW, sequence_length=512, latency_ms=9.0)]
     (merged,) = merge_profiles([Profile("import:m", "", {}, (row,)) for row in rows])
     assert merged.rows == tuple(rows)

@@ -146,25 +146,17 @@ def test_memory_of_co_tenants_binds():
     assert evidence(explanation, "a", "memory").value_after == pytest.approx(5.0, rel=1e-5)
 
 
-def test_colocation_binds():
+def test_colocation_separation_and_the_tenants_of_a_slice_bind():
     models = [simple(name, {"4g.24gb": 10.0}) for name in "ab"]
     explanation = explain(on_a30(*models, count=2, colocations=(Colocation(("a", "b")),)))
     assert binds(explanation, "a") == binds(explanation, "b") == {"capacity": False, "colocation": True}
     dropped = evidence(explanation, "b", "colocation")
     assert (dropped.models, dropped.value_before, dropped.value_after) == (("a", "b"), 0.0, 10.0)
-
-
-def test_the_last_separation_that_costs_can_be_dropped():
-    models = [simple(name, {"4g.24gb": 10.0}) for name in "ab"]
     pair = Colocation(("a", "b"), "soft", 2.0)
     found = explain(on_a30(*models, count=2, colocations=(pair,), objective=Objective(separation_weight=1.0)))
     dropped = evidence(found, "a", "colocation")
     # Each of the two GPUs tears the pair apart: 2 · 2 bytes.
     assert (dropped.value_before, dropped.value_after, dropped.effect) == (6.0, 10.0, "better")
-
-
-def test_the_tenants_of_a_slice_bind():
-    models = [simple(name, {"4g.24gb": 10.0}) for name in "ab"]
     explanation = explain(on_a30(*models, sharing="fractional", max_tenants_per_slice=1))
     assert binds(explanation, "a") == {"capacity": True, "max_tenants_per_slice": True}
     dropped = evidence(explanation, "a", "max_tenants_per_slice")

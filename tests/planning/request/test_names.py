@@ -29,9 +29,6 @@ def test_a_name_of_ones_own_goes_before_that_of_the_file():
     own = Profile("m.py:Net", "", name="ranker")
     assert model_names([own, Profile("m.py:Other", "")]) == ["ranker", "m"]
     assert model_names([own, own]) == ["ranker", "ranker-2"]
-
-
-def test_models_of_one_file_are_added_one_after_the_other():
     profiles = [Profile("m.py:A", "a"), Profile("m.py:B", "b")]
     offered = edit.profiles_by_model(profiles)
     assert list(offered) == ["m-A", "m-B"]

@@ -93,21 +93,15 @@ def test_memory_never_falls_below_the_weights_nor_with_the_batch():
     assert found.memory_gib == pytest.approx(1.5)
 
 
-def test_a_row_of_a_processor_has_no_context_and_unknown_memory_stays_unknown():
+def test_memory_without_parts_is_weights_and_the_context_that_its_device_has():
     processor = replace(WHOLE[1], gpu_type="CPU", profile=None, memory_gib=8.0, memory_parts_gib=None)
     unknown = replace(WHOLE[1], memory_gib=None, memory_parts_gib=None)
     first, _ = stage_rows(profile(processor, *WHOLE), [processor, unknown], CANDIDATE, NAMES)
     assert first[0].memory_gib == pytest.approx(1 + 4.0)
     assert first[1].memory_gib is None and first[1].memory_parts_gib is None
-
-
-def test_a_context_of_another_gpu_stands_in_where_its_type_has_none():
     elsewhere = replace(WHOLE[1], gpu_type="A100-80GB", profile="7g.80gb", memory_parts_gib=None)
     first, _ = stage_rows(profile(elsewhere, WHOLE[0]), [elsewhere], CANDIDATE, NAMES)
     assert first[0].memory_parts_gib is not None and first[0].memory_parts_gib.context == 0.5
-
-
-def test_without_parts_anywhere_the_weights_are_the_sum_of_the_stages():
     bare = replace(WHOLE[1], memory_gib=8.0, memory_parts_gib=None)
     first, second = stage_rows(profile(bare), [bare], CANDIDATE, NAMES)
     assert first[0].memory_gib == pytest.approx(1 + 4.0) and second[0].memory_gib == pytest.approx(3 + 2.0)
