@@ -58,16 +58,8 @@ FLAT = {"pages"}
 """In one folder: more is a room with several purposes."""
 ONLY_IN = {
     "torch": {
-        "tracing",
-        "profiling",
-        "partitioning",
-        "checkpoints",
-        "model_source",
-        "deployment",
-        "serving",
-        "stages",
-        "training",
-        "sample_models",
+        "tracing", "profiling", "partitioning", "checkpoints", "model_source", "deployment", "serving",
+        "stages", "training", "sample_models",
     },
     "pyomo": {"solver"},
     "highspy": {"solver"},
