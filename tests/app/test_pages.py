@@ -182,7 +182,7 @@ def test_the_second_door_asks_for_the_chosen_gpus(page, workspace, started, monk
     assert started == [(QUICK_START, asked)]
 
 
-def test_the_plan_page_answers_its_question_at_the_top(page, filled, rows):
+def test_the_plan_page_answers_its_question_at_the_top_and_names_what_is_not_kept(page, filled, rows):
     opened = page("plan", filled)
     numbers = {metric.label: metric.value for metric in opened.metric}
     assert numbers["Worst-served model gets"].replace("\u202f", " ") == "1.5 × its demand"

@@ -54,7 +54,7 @@ def test_the_target_wants_every_server_and_each_has_its_settings():
     assert urls == {f"http://127.0.0.1:{8001 + i}" for i in range(4)}
 
 
-def test_servers_on_cores_are_held_to_them_and_find_no_device():
+def test_servers_on_cores_are_held_to_them_and_units_drain_and_start_again():
     texts = asked(mixed()).texts("systemd")
     held = {
         name.partition("@")[2].partition(".service")[0]: unit(text)["Service"]["CPUAffinity"]

@@ -18,7 +18,7 @@ def everywhere(hierarchy: Hierarchy) -> Counter[int | str]:
     return Counter(part for group in hierarchy.groups.values() for part in group.parts)
 
 
-def test_groups_follow_module_paths_in_order_of_first_execution():
+def test_groups_follow_module_paths_and_equal_blocks_have_equal_shapes():
     groups = Hierarchy(encoder(3)).groups
     assert [groups[part].path if isinstance(part, str) else part for part in groups[Hierarchy.ROOT].parts] == [
         0, "embed", 2, "encoder", "head", len(encoder(3).ops) + 1,

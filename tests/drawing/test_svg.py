@@ -86,7 +86,7 @@ def test_a_long_label_is_cut_and_whole_in_the_tooltip():
     assert any(title.startswith("long" * 100) for title in texts(root, "title"))
 
 
-def test_light_and_dark_differ_in_colours_alone():
+def test_light_and_dark_differ_in_colours_alone_and_hold_the_scene_with_a_margin():
     scene = picture(encoder(3), "module:encoder.layers")
     light, dark = render_svg(scene), render_svg(scene, dark=True)
     assert LIGHT.ground in light and DARK.ground in dark and LIGHT.ground not in dark

@@ -22,7 +22,7 @@ steady = settings(max_examples=60, deadline=None, derandomize=True)
 
 @steady
 @given(looks())
-def test_every_node_is_at_home_in_exactly_one_closed_item(look):
+def test_every_node_is_at_home_in_exactly_one_closed_item_that_counts_its_operations(look):
     hierarchy, opened, unfolded = look
     shown = build_view(hierarchy, opened, unfolded)
     owners = {}

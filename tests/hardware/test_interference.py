@@ -22,7 +22,7 @@ def test_every_row_is_a_gpu_of_the_catalogue_with_a_source():
         assert "mlcommons/inference_results" in found.source
 
 
-def test_the_published_shares():
+def test_the_published_shares_and_none_where_nobody_measured():
     a100, a30 = neighbour_load("A100-80GB"), neighbour_load("A30-24GB")
     assert a100 is not None
     assert a30 is not None

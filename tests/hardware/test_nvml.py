@@ -230,7 +230,7 @@ def test_the_profile_in_a_drivers_name(name, profile):
     assert profile_of(name) == profile
 
 
-def test_the_versions_of_driver_and_cuda_are_told(tmp_path, monkeypatch):
+def test_the_versions_of_driver_and_cuda_are_told_or_unknown(tmp_path, monkeypatch):
     install(monkeypatch, replay(tmp_path, "a30_three_slices.json"))
     with nvml_driver.open_driver() as driver:
         assert driver.versions() == ("570.124.06", "12.8")

@@ -51,7 +51,7 @@ def bert(tmp_path_factory) -> tuple[Path, Any, torch.nn.Module]:
     return parts, client, model
 
 
-def test_the_command_writes_the_candidate_asked_for(bert):
+def test_the_command_writes_the_candidate_asked_for_as_parts_that_trace(bert):
     parts, _, _ = bert
     _, manifest = read_file(parts / MANIFEST, expected="torchsplit.stages")
     _, cuts = read_file(parts.parent / "cuts.json", expected="torchsplit.partition")

@@ -44,7 +44,7 @@ def test_other_slices_come_from_the_curves_with_intervals_that_hold():
     assert filled.environment["curves"] == {LIBRARY_GPU: {"points": points, "slices": 2}}
 
 
-def test_measured_rows_and_other_gpus_stay_as_they_are():
+def test_measured_rows_other_gpus_and_slices_without_a_size_stay_as_they_are():
     before = with_slices("1g.10gb", "7g.80gb")
     other = replace(before.rows[-1], gpu_type="A30-24GB", profile="1g.6gb")
     filled = interpolate_slices(replace(before, rows=(*before.rows, other)))

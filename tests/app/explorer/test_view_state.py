@@ -38,7 +38,7 @@ def act(look: ExplorerState, kind: str, **action: Any) -> ExplorerState:
     return apply_action(look, HIERARCHY, shown(look), {"kind": kind, **action})
 
 
-def test_opening_a_list_opens_its_first_block_and_selects_it():
+def test_opening_a_list_opens_its_first_block_and_opening_a_fold_splits_it():
     after = act(CLOSED, "open", item=LAYERS)
     assert after.opened == {LAYERS, f"{LAYERS}.0"}
     assert after.item in ids(after) and after.node is None and after.refusal == ""

@@ -65,7 +65,7 @@ def test_layout_tampering():
     refused(offered, forged, "is not offered to this GPU")
 
 
-def test_tenant_tampering():
+def test_a_sound_plan_passes_and_tampered_tenants_do_not():
     request = published()
     outcome = plan(request)
     refused(request, first_tenant(outcome, throughput_rps=1e6), "its share of its point")

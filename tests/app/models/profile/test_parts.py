@@ -83,7 +83,7 @@ def test_a_curve_goes_through_clean_points_and_its_band_holds_them():
     assert curve.latency_ms[at] * curve.rps[at] == pytest.approx(1.1 * 1000 * 4)
 
 
-def test_measured_and_emulated_rows_are_never_fitted_together():
+def test_measured_and_emulated_rows_and_other_process_counts_are_never_fitted_together():
     emulated = tuple(
         replace(found, basis="emulated") for found in measured("m").rows if place_of(found) == SLICE
     )
@@ -163,7 +163,7 @@ def test_memory_is_in_its_parts_and_what_failed_is_no_bar():
     assert list(memory_table(bars)["peak GiB"]) == [bar.total for bar in bars]
 
 
-def test_estimated_parts_are_hatched_and_unknown_ones_are_one_bar():
+def test_estimated_parts_are_hatched_unknown_ones_are_one_bar_and_no_memory_is_none():
     parts = MemoryParts(1.0, 1.0, 0.0, 0.0, "estimated")
     rows = (replace(row(1, 4.0), memory_parts_gib=parts), replace(row(2, 5.0), memory_parts_gib=None))
     bars, _ = bars_of(Profile("m", "", rows=rows), SLICE)
@@ -248,7 +248,7 @@ def test_a_filter_takes_what_all_of_its_parts_take():
     assert count(Filter(text="OUT_OF_MEMORY cuda")) == 1 and count(Filter(text="7g.80gb measured")) == 5
 
 
-def test_a_failure_has_words_and_no_figure():
+def test_a_failure_has_words_and_no_figure_and_what_was_ruled_out_is_no_failure():
     profile = measured("m")
     table = profile_table.table([("m", item) for item in (*profile.rows, *profile.failures)])
     failed = table[table["basis"] == FAILED]

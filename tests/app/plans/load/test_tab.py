@@ -68,7 +68,7 @@ def move(page: AppTest, load: float) -> AppTest:
     return page
 
 
-def test_response_times_stand_against_the_limits(loaded):
+def test_response_times_stand_against_the_limits_also_one_typed_on_the_tab(loaded):
     page = loaded()
     assert "All models keep their limits at p95" in said(page)
     assert "Simulated; nothing here was measured under load." in said(page)
