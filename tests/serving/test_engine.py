@@ -169,7 +169,6 @@ async def test_a_request_that_kills_two_workers_is_not_tried_again(workers):
 
 async def test_a_batch_that_stands_still_costs_its_worker(workers, monkeypatch):
     monkeypatch.setattr(engine_module, "STUCK_DEADLINES", 0.1)
-
     async with started(deadline_s=0.5) as engine:
         (worker,) = workers.running
         reply = submit(engine, 1)
@@ -183,7 +182,6 @@ async def test_a_batch_that_stands_still_costs_its_worker(workers, monkeypatch):
 
 async def test_without_a_worker_left_requests_are_refused(workers, monkeypatch):
     monkeypatch.setattr(worker_pool, "MOST_STARTS", 1)
-
     async with started() as engine:
         running, waiting = submit(engine, 1), submit(engine, 2)
         await settle()
@@ -200,7 +198,6 @@ async def test_without_a_worker_left_requests_are_refused(workers, monkeypatch):
 
 async def test_a_batch_goes_through_all_stages_together(workers):
     plan = serving_plan(worker_spec(0), worker_spec(1, position=1), stages=("stage0", "stage1"))
-
     async with started(plan) as engine:
         first, second = workers.running
         replies = [submit(engine, 0), submit(engine, 1), submit(engine, 2)]
@@ -221,7 +218,6 @@ async def test_tenants_of_a_slice_run_in_turns(workers):
         worker_spec(1, model="b", slice_="shared"),
         worker_spec(2, model="a", slice_="shared"),
     )
-
     async with started(plan) as engine:
         a, b, second_a = workers.running
         replies = [submit(engine, 1, model="a"), submit(engine, 2, model="a")]

@@ -57,7 +57,6 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def test_start_waits_for_all_workers_and_reports_progress(workers):
     shares = []
-
     async with pool_of(2) as pool:
         await pool.start({"m": "/parts"}, lambda share, text: shares.append(share))
         assert [slot.state for slot in pool.slots] == ["free", "free"]
@@ -69,7 +68,6 @@ async def test_start_waits_for_all_workers_and_reports_progress(workers):
 
 async def test_a_worker_that_does_not_start_fails_the_start(workers):
     workers.failing_starts, workers.start_s = 1, 0.01
-
     async with pool_of(2) as pool:
         with pytest.raises(InputFault, match="does not load"):
             await pool.start({}, ignore_progress)
@@ -79,7 +77,6 @@ async def test_a_worker_that_does_not_start_fails_the_start(workers):
 
 async def test_a_worker_that_dies_idle_is_replaced(workers):
     calls = Calls()
-
     async with pool_of(2, calls) as pool:
         await pool.start({}, ignore_progress)
         first, second = workers.running
@@ -92,36 +89,24 @@ async def test_a_worker_that_dies_idle_is_replaced(workers):
         assert deaths == [1, 0] and not calls.lost
 
 
-async def test_a_worker_is_started_again_after_failed_starts(workers):
+@pytest.mark.parametrize(("failing", "state"), [(MOST_STARTS - 1, "free"), (MOST_STARTS, "lost")])
+async def test_a_worker_is_started_again_after_failed_starts_up_to_a_limit(workers, failing, state):
     calls = Calls()
-
-    async with pool_of(1, calls) as pool:
-        await pool.start({}, ignore_progress)
-        workers.failing_starts = MOST_STARTS - 1
-        pool.restart(pool.slots[0])
-        assert pool.slots[0].state == "down"
-        await until(lambda: bool(calls.ready))
-        assert pool.slots[0].state == "free" and not calls.lost
-        assert len(workers.running) == 1
-
-
-async def test_a_worker_is_given_up_after_too_many_failed_starts(workers):
-    calls = Calls()
-
     async with pool_of(1, calls) as pool:
         await pool.start({}, ignore_progress)
         made = len(workers.made)
-        workers.failing_starts = MOST_STARTS
+        workers.failing_starts = failing
         pool.restart(pool.slots[0])
-        await until(lambda: bool(calls.lost))
-        assert pool.slots[0].state == "lost" and not calls.ready
+        assert pool.slots[0].state == "down"
+        await until(lambda: bool(calls.ready or calls.lost))
         await settle()
-        assert len(workers.made) == made + MOST_STARTS and not workers.running
+        assert pool.slots[0].state == state
+        assert (bool(calls.ready), bool(calls.lost)) == (state == "free", state == "lost")
+        assert len(workers.made) == made + MOST_STARTS and len(workers.running) == (state == "free")
 
 
 async def test_stop_ends_a_restart_under_way(workers, monkeypatch):
     monkeypatch.setattr(worker_pool, "LONGEST_BACKOFF_S", 0.03)
-
     async with pool_of(1) as pool:
         await pool.start({}, ignore_progress)
         workers.failing_starts = 1

@@ -274,7 +274,6 @@ async def test_so_many_requests_and_bytes_at_once():
 
 async def test_what_was_taken_is_answered_at_the_end():
     answers = []
-
     async with served() as (opened, _, echo):
         client = await opened()
         answers.append(asyncio.create_task(client.ask(GET.format("/held"))))

@@ -259,7 +259,6 @@ async def test_another_server_is_asked_where_one_gives_nothing_that_can_be_read(
 
 async def test_a_whole_models_answer_may_have_what_as_many_rows_as_fit_into_the_request_need(monkeypatch):
     monkeypatch.setattr("torchsplit_core.serving.router.load_balancer.LARGEST_TEXT", 200)
-
     backend = Backend()
     # Two numbers a row: at least four bytes of the request, at most 52 of the answer.
     most = 200 + len(json.dumps(ASKED)) // 4 * 52
@@ -271,7 +270,6 @@ async def test_a_whole_models_answer_may_have_what_as_many_rows_as_fit_into_the_
 
 async def test_an_answer_may_have_what_its_rows_need_and_no_more(monkeypatch):
     monkeypatch.setattr("torchsplit_core.serving.router.load_balancer.LARGEST_TEXT", 200)
-
     one, rows = Backend(), 30
     body = {"inputs": [{"name": "v0", "datatype": "FP32", "shape": [rows, 2], "data": [0] * 2 * rows}]}
     async with routing([one], lambda: model("m", [one.url], [one.url])) as ask:
@@ -369,7 +367,6 @@ def reused() -> Iterator[tuple[int, float, int]]:
 async def test_connections_are_used_again_and_then_given_up(requests, kept_s, expected, monkeypatch):
     monkeypatch.setattr(connections, "KEPT_REQUESTS", requests)
     monkeypatch.setattr(connections, "KEPT_S", kept_s)
-
     backend = Backend()
     async with routing([backend], lambda: model("m", [backend.url])) as ask:
         for _ in range(12):
