@@ -1,7 +1,5 @@
 """Routed co-locations: the fewest bytes/s of every plan of the best objective, told with their bound."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -18,7 +16,6 @@ from torchsplit_core.values import (
     Colocation,
     FleetEntry,
     Objective,
-    PlanOutcome,
     PlanRequest,
     Point,
     RoutedBytes,
@@ -119,7 +116,7 @@ def test_what_leaves_is_what_the_lesser_side_lacks():
 
 
 def test_a_model_in_stages_serves_what_its_slowest_stage_does_on_the_gpu():
-    def stage(name: str, rate: float) -> Stage:
+    def stage(name, rate):
         return Stage(name, (Point(A30, "2g.12gb", 1, rate, 10.0, memory_gib=0.0),))
 
     cut = replace(
@@ -172,19 +169,16 @@ def test_exchanges_lower_what_leaves_where_the_program_is_too_large(monkeypatch)
     assert left.objective.routed == RoutedBytes(cross_gpu_bytes(request, apart.gpus), 0.0, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("told", "words"),
-    [
-        (RoutedBytes(1e6, 0.0, 1.0), "claims to send"),
-        (RoutedBytes(0.0, 1e6, 0.0), "no plan sends fewer"),
-        (RoutedBytes(0.0, 0.0, 0.5), "claims the gap"),
-        (RoutedBytes(0.0), "is called optimal"),
-        (None, "routed co-locations send"),
-    ],
-)
+@pytest.mark.parametrize(("told", "words"), [
+    (RoutedBytes(1e6, 0.0, 1.0), "claims to send"),
+    (RoutedBytes(0.0, 1e6, 0.0), "no plan sends fewer"),
+    (RoutedBytes(0.0, 0.0, 0.5), "claims the gap"),
+    (RoutedBytes(0.0), "is called optimal"),
+    (None, "routed co-locations send"),
+])  # fmt: skip
 def test_false_claims_fail_the_check(told, words):
     request = two()
-    outcome: PlanOutcome = plan(request)
+    outcome = plan(request)
     lying = replace(outcome, objective=replace(outcome.objective, routed=told))
     assert any(words in str(fault) for fault in violations(request, lying))
 
