@@ -142,13 +142,7 @@ def _failed_job(workspace: Workspace) -> jobs.JobStatus | None:
 
 
 def start(
-    workspace: Workspace,
-    file: str,
-    data: bytes,
-    entry: str = "",
-    *,
-    trust: bool = False,
-    job: str = TRACE,
+    workspace: Workspace, file: str, data: bytes, entry: str = "", *, trust: bool = False, job: str = TRACE
 ) -> str | None:
     """Store a model file and trace it in a job, whose end leads to the Graph page; the job.
 

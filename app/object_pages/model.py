@@ -22,10 +22,7 @@ STYLE = """<style>
 .stMainBlockContainer > .stVerticalBlock { gap: .6rem; }
 .st-key-model-head > [data-testid="stLayoutWrapper"] { order: 1; flex: 1 0 100%; margin-top: -.5rem; }
 </style>"""
-VIEWS = {
-    GRAPH: (graph_page.TITLES, graph_page.TAB),
-    PROFILED: (profile_page.TITLES, profile_page.TAB),
-}
+VIEWS = {GRAPH: (graph_page.TITLES, graph_page.TAB), PROFILED: (profile_page.TITLES, profile_page.TAB)}
 """The views of a tab, and their key."""
 
 

@@ -131,10 +131,7 @@ def _nodes() -> tuple[list[dict[str, Any]], UploadedFile | None, dict[str, Any]]
         help="Empty: one direction of the catalogue's NVLink, else of its PCIe.",
     )  # fmt: skip
     matrix = st.file_uploader(
-        "Or a matrix (CSV): a line of GB/s for each GPU",
-        type=["csv"],
-        key="place-matrix",
-        max_upload_size=64,
+        "Or a matrix (CSV): a line of GB/s for each GPU", type=["csv"], key="place-matrix", max_upload_size=64
     )
     return (
         fleet,

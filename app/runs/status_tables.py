@@ -190,10 +190,7 @@ def describe_time_left(view: RunView) -> tuple[str, str]:
         return UNKNOWN, "not known before a step is measured"
     steps = max(0, view.target_steps - view.last_step)
     measured = min(RECENT_STEPS, len(view.steps))
-    return (
-        duration(steps * step_s),
-        f"estimated: {counted(steps, 'step')} as long as the last {measured}",
-    )
+    return (duration(steps * step_s), f"estimated: {counted(steps, 'step')} as long as the last {measured}")
 
 
 def event_rows(events: Sequence[Event]) -> list[dict[str, str]]:

@@ -65,10 +65,7 @@ class GraphModel:
 
 
 def open_model(
-    workspace: Workspace,
-    name: str,
-    profile_name: str | None = None,
-    steps: tuple[StepName, ...] = ALL_STEPS,
+    workspace: Workspace, name: str, profile_name: str | None = None, steps: tuple[StepName, ...] = ALL_STEPS
 ) -> GraphModel:
     """The model of that name, with its own profile or that of another name of the same architecture.
 

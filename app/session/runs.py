@@ -11,13 +11,7 @@ import streamlit as st
 from app.session import trust
 from app.session.result_kind import RUN
 from torchsplit_core import jobs
-from torchsplit_core.jobs.job_kinds import (
-    TRAIN,
-    TRAIN_ON,
-    TrainOnParameters,
-    TrainParameters,
-    UploadedFile,
-)
+from torchsplit_core.jobs.job_kinds import TRAIN, TRAIN_ON, TrainOnParameters, TrainParameters, UploadedFile
 from torchsplit_core.training.monitor import RunReader, RunView, send_request
 from torchsplit_core.training.stored_runs import RUNS_SETTING, is_own, run_paths
 from torchsplit_core.values import InputFault, quoted

@@ -29,9 +29,7 @@ def render(workspace: Workspace) -> None:
         st.space("stretch")
         running = len(jobs.running(workspace))
         navigation.link(
-            "Activity",
-            f"Activity · {running}" if running else "Activity",
-            icon=":material/pending_actions:",
+            "Activity", f"Activity · {running}" if running else "Activity", icon=":material/pending_actions:"
         )
         with st.container(width="content"):
             copy_link(workspace)

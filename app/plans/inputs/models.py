@@ -15,14 +15,7 @@ from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.colocation_index import colocated_models
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.simulation.validate import check_arrivals
-from torchsplit_core.values import (
-    PlanModel,
-    PlanRequest,
-    Profile,
-    SimulationRequest,
-    TraceArrivals,
-    Variant,
-)
+from torchsplit_core.values import PlanModel, PlanRequest, Profile, SimulationRequest, TraceArrivals, Variant
 from torchsplit_core.values.simulation.arrivals_text import arrivals_text, parse_arrivals
 from torchsplit_core.values.simulation.request import Arrivals
 
@@ -67,10 +60,7 @@ LABELS = {column.id: column.label for column in (*COLUMNS, *MORE)}
 
 
 def render(
-    editor: DraftEditor,
-    names: Sequence[str],
-    served: Mapping[str, float],
-    colours: Mapping[str, str],
+    editor: DraftEditor, names: Sequence[str], served: Mapping[str, float], colours: Mapping[str, str]
 ) -> None:
     """A row for each of the models with these `names`, with what it gets of its demand.
 
