@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import plotly.graph_objects as go
@@ -12,6 +13,7 @@ from app.charts.theme import CONFIG
 from app.components import saving
 from app.format.badges import Badge, Colour
 from app.format.glossary import explain
+from torchsplit_core.files import write_text
 from torchsplit_core.pictures.numbers import escape_markdown
 
 
@@ -56,6 +58,11 @@ def chart(
     more: dict[str, Any] = {"selection_mode": "points", "on_select": clicked} if on_point is not None else {}
     with saving.exportable(what, file, key=key):
         st.plotly_chart(figure, theme=None, key=key, config=CONFIG, alt=alt, **more)
+
+
+def json_button(label: str, value: Any, file: str) -> None:
+    """A button that downloads a value as its contract file."""
+    st.download_button(label, partial(write_text, value), file, "application/json", on_click="ignore")
 
 
 def multi_choice(
