@@ -56,7 +56,7 @@ def save_as(workspace: Workspace, scenario: str, new: str, *, keep: bool) -> str
 
 
 def store_new(workspace: Workspace, wanted: str, request: PlanRequest, plan: PlanOutcome | None) -> str:
-    """Store a request and its plan as a scenario, under the wanted name or the next free one, and choose it; its name."""
+    """Store a request and its plan as a scenario, under the wanted name or the next free one, and choose it."""
     name = named_results.free_name(workspace, named_results.SCENARIO_KINDS, wanted)
     workspace.put("plan_request", name, request)
     workspace.put("plan", name, plan)
