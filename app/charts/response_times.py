@@ -22,17 +22,13 @@ LEAST_MS = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class DistributionLine:
-    """Response times of one model: for each percentage of its requests the longest time, ms; its limit, ms.
-
-    `dashed`: the line is of the plan that is compared.
-    """
+    """Response times of one model: for each percentage of its requests the longest time, ms; its limit, ms."""
 
     label: str
     colour: str
     percents: tuple[float, ...]
     times_ms: tuple[float, ...]
     limit_ms: float | None = None
-    dashed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +64,10 @@ def distribution_chart(lines: Sequence[DistributionLine], *, dark: bool) -> go.F
             customdata=line.percents,
             mode="lines",
             name=named,
-            line={"color": line.colour, "width": 2.5, "dash": "dash" if line.dashed else "solid"},
+            line={"color": line.colour, "width": 2.5},
             hovertemplate=f"{named}: %{{customdata:.4g}} % within %{{y:.4g}} ms<extra></extra>",
         )
-        if line.limit_ms is not None and not line.dashed:
+        if line.limit_ms is not None:
             figure.add_scatter(
                 x=[0.0, far],
                 y=[line.limit_ms] * 2,
