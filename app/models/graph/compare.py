@@ -52,7 +52,11 @@ def _is_comparable(workspace: Workspace, name: str, model: GraphModel) -> bool:
 
 def _render_pair(workspace: Workspace, model: GraphModel, kind: str, name: str) -> None:
     steps = model.analysis.prepared.steps
-    other = open_model(workspace, *((model.name, name) if kind == "profile" else (name, None)), steps)
+    other = (
+        open_model(workspace, model.name, name, steps)
+        if kind == "profile"
+        else open_model(workspace, name, steps=steps)
+    )
     columns = st.columns(2, gap="small")
     for column, side, place in zip(columns, (model, other), ("left", "right"), strict=True):
         with column:

@@ -57,7 +57,10 @@ class Filter:
 def render(workspace: Workspace, profiles: Mapping[str, Profile]) -> None:
     """The whole tab."""
     everything: list[Item] = [
-        (name, item) for name, profile in profiles.items() for item in (*profile.rows, *profile.failures)
+        (name, item)
+        for name, profile in profiles.items()
+        for items in (profile.rows, profile.failures)
+        for item in items
     ]
     wanted = _filter(profiles, everything)
     selected = [(name, item) for name, item in everything if wanted.matches(name, item)]
