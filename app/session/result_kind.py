@@ -166,7 +166,7 @@ SCENARIO = ResultKind(
     named_results.SCENARIO_KINDS,
     (work.PLAN, work.EXPLAIN, work.SWEEP, work.WHAT_IF, work.MEASURE, work.RUN_HERE),
 )
-# A scenario without its request has nothing to show.
+# A placement or a training without its request has nothing to show.
 PLACEMENT = ResultKind(
     "placement",
     _named_by("placement_request"),

@@ -131,9 +131,9 @@ def run(menu: Callable[[Workspace], Any]) -> None:
 def open_page(
     title: str, *failures: str, apart: Callable[[Workspace], Collection[str]] | None = None
 ) -> Workspace:
-    """The heading of a page, messages of the last action, and work in progress; the open workspace.
+    """Draw the heading of a page, messages of the last action, and running jobs; return the open workspace.
 
-    `failures` are the kinds of work whose failures belong here; those of the jobs `apart` the page itself tells.
+    `failures` are the kinds of work whose failures belong here; the page itself reports those of the jobs `apart`.
     """
     opened = opened_workspace()
     render_head(opened, title, failures=failures, apart=apart(opened) if apart else ())
@@ -141,7 +141,7 @@ def open_page(
 
 
 def opened_workspace() -> Workspace:
-    """The open workspace; where the address names one that is not here, the page ends with that."""
+    """The open workspace; where the address names an unknown one, say so and stop the page."""
     opened = workspace.find()
     if opened is None:
         _render_unknown_workspace()
@@ -157,10 +157,10 @@ def render_head(
     apart: Collection[str] = (),
     about: str | None = None,
 ) -> None:
-    """The heading of a page about the open workspace, messages of the last action, work in progress, and the
-    `failures` of these kinds of work: but for the jobs `apart`, and where it is said of what is asked `about` alone.
+    """Draw the heading of a page, messages of the last action, running jobs, and the `failures` of these kinds.
 
-    `window` is what its window is called, where that is not the title.
+    The failures leave out the jobs `apart`, and with `about` all jobs on other things. `window` is the title of the
+    window, where it differs from the page's.
     """
     set_window_title(*(window or (title,)))
     st.title(escape_markdown(title), anchor=False)

@@ -18,13 +18,13 @@ from torchsplit_core.pictures.numbers import escape_markdown
 
 
 def badge(text: str, colour: Colour) -> None:
-    """A badge; the glossary explains it on hover."""
+    """Draw a badge; the glossary explains it on hover."""
     shown = Badge(text, colour)
     st.badge(escape_markdown(shown.text), color=shown.colour, help=shown.help)
 
 
 def metric_cards(entries: Sequence[tuple[str, str, str]]) -> None:
-    """Figures side by side, each as (label, figure, note); the glossary explains the label on hover."""
+    """Draw figures side by side, each as (label, figure, note); the glossary explains the label on hover."""
     for column, (label, figure, note) in zip(st.columns(len(entries)), entries, strict=True):
         with column.container(border=True, height="stretch", gap="xxsmall"):
             st.metric(label, figure, help=escape_markdown(explain(label)) or None)
@@ -45,9 +45,9 @@ def chart(
     alt: str,
     on_point: Callable[[Any], None] | None = None,
 ) -> None:
-    """A chart with the buttons of `saving.exportable`.
+    """Draw a chart with the buttons of `saving.exportable`.
 
-    `on_point` is called with the first customdata of a point that the user clicks, before the page runs again.
+    A click on a point calls `on_point` with its first customdata, before the page runs again.
     """
 
     def clicked() -> None:
@@ -61,7 +61,7 @@ def chart(
 
 
 def json_button(label: str, value: Any, file: str) -> None:
-    """A button that downloads a value as its contract file."""
+    """Draw a button that downloads a value as its contract file."""
     st.download_button(label, partial(write_text, value), file, "application/json", on_click="ignore")
 
 
@@ -76,9 +76,9 @@ def multi_choice(
     help: str | None = None,
     placeholder: str = "Choose",
 ) -> list[str]:
-    """A choice of several, `first` to begin with; options that are gone are dropped.
+    """Draw a choice of several, `first` to begin with; it drops options that no longer exist.
 
-    A new option is chosen too while fewer than `most_new` are chosen.
+    It chooses a new option too, while fewer than `most_new` are chosen.
     """
     seen_key = f"{key} seen"
     chosen = [option for option in st.session_state.get(key, first) if option in options]
@@ -108,7 +108,7 @@ def single_choice(
     words: Callable[[str], str] = str,
     help: str | None = None,
 ) -> str:
-    """A choice of one; `first` to begin with, and again once the chosen option is gone."""
+    """Draw a choice of one option: `first` to begin with, and again once the chosen option is gone."""
     if st.session_state.get(key) not in options:
         st.session_state[key] = first
     chosen: str = st.selectbox(label, options, key=key, format_func=words, help=help, persist_state="session")
@@ -116,7 +116,7 @@ def single_choice(
 
 
 def radio_choice(label: str, options: Sequence[str], key: str, *, horizontal: bool = False) -> str:
-    """A choice of one among a few that are all in sight; the first to begin with."""
+    """Draw a choice of one among a few visible options; the first to begin with."""
     if st.session_state.get(key) not in options:
         st.session_state[key] = options[0]
     chosen: str = st.radio(label, options, key=key, horizontal=horizontal, persist_state="session")
@@ -124,7 +124,7 @@ def radio_choice(label: str, options: Sequence[str], key: str, *, horizontal: bo
 
 
 def range_choice(label: str, options: Sequence[int], key: str) -> tuple[int, int] | None:
-    """A range of ascending numbers, all of them to begin with; None for fewer than two numbers."""
+    """Draw a range of ascending numbers, all of them to begin with; None for fewer than two numbers."""
     if len(options) < 2:
         return None
     ends = (options[0], options[-1])
