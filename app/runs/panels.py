@@ -110,9 +110,8 @@ def _ranks(name: str, view: RunView) -> None:
         "A CPU rank's memory is its whole process, libraries included." if on_cpu else "untested on hardware"
     )
     st.caption(
-        f"{capacity_note} Communication: the share of both passes in which gradients are still "
-        f"exchanged, by the times that DDP "
-        "takes itself; n/a for models that DDP does not hold."
+        f"{capacity_note} Communication: the share of both passes in which gradients are still exchanged, "
+        "by the times that DDP takes itself; n/a for models that DDP does not hold."
     )
 
 

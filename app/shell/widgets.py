@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import plotly.graph_objects as go
 import streamlit as st
 
 from app.charts.theme import CONFIG
@@ -37,7 +36,7 @@ def is_dark() -> bool:
 
 
 def chart(
-    figure: go.Figure,
+    figure: Any,
     what: str,
     file: str,
     *,

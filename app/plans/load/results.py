@@ -301,7 +301,7 @@ def comparison_table(
     names = [html.escape(title) for title in titles]
     figures = ("p50, ms", "p95, ms", "p99, ms", "within the limit")
     head = '<th rowspan="2">model</th><th class="n" rowspan="2">limit, ms</th>'
-    head += "".join(f'<th class="n" colspan="2">{figure}</th>' for figure in figures)
+    head += "".join(f'<th class="n" colspan="2">{what}</th>' for what in figures)
     # With a title of its own the glossary does not explain a scenario's name.
     below = "".join(f'<th class="n" title="{name}">{name}</th>' for _ in range(4) for name in names)
     rows = []
