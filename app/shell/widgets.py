@@ -36,13 +36,7 @@ def is_dark() -> bool:
 
 
 def chart(
-    figure: Any,
-    what: str,
-    file: str,
-    *,
-    key: str,
-    alt: str,
-    on_point: Callable[[Any], None] | None = None,
+    figure: Any, what: str, file: str, *, key: str, alt: str, on_point: Callable[[Any], None] | None = None
 ) -> None:
     """Draw a chart with the buttons of `saving.exportable`.
 
