@@ -208,6 +208,7 @@ EXTRA_EXPLANATIONS: Mapping[str, str] = {
     "gpus used": "GPUs with at least one slice that serves a model.",
     "cores used": "Cores in slices that serve a model, of all cores of the plan.",
     "idle cores": "Cores in no slice that serves a model.",
+    "trained": "The training loss of the step whose weights the model has, and its figures on held-out samples.",
     "rows of its profile": "How many rows the model's profile has, and whether they were measured or estimated.",
     "measured on": "The devices that measured rows come from.",
     "after": "The steps of the preparation so far.",

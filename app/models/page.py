@@ -134,7 +134,7 @@ def start_options(workspace: Workspace) -> None:
 
     with train_column.container(border=True, height="stretch", key="door-train"):
         st.header("Train, then serve", anchor=False)
-        widgets.badge("trained and measured on this CPU", "green")
+        widgets.badge("measured on this CPU, nothing estimated", "green")
         st.write(
             "A reader of hand-written digits: trained on 1,437 real images in two processes, its accuracy measured on "
             "360 others, then profiled, planned on this machine's cores, served and loaded."
