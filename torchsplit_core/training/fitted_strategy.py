@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from torchsplit_core.strategy.supported import unsupported_choices
+from torchsplit_core.strategy.supported import refusals
 from torchsplit_core.training.rebalance.batch_balancer import check_balance
 from torchsplit_core.training.sampling import check_shares
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
 from torchsplit_core.values.strategy.request import StrategyRequest
 from torchsplit_core.values.strategy.run import PredictedStep, RunOptions, RunStrategy
-from torchsplit_core.values.training import SHARDED, ParallelConfig, Precision, TrainingJob
+from torchsplit_core.values.training import ParallelConfig, Precision, TrainingJob
 
 COMMON_CHOICES = (
     "data",
@@ -98,7 +98,8 @@ def fit_to_world_size(strategy: RunStrategy, processes: int) -> RunStrategy:
     The stages of a pipeline are reduced to the largest number that divides the processes. Raises InputFault if the
     processes are no multiple of those that hold one copy of the model, and for choices that no run carries out.
     """
-    _check_runnable(strategy)
+    # The data ranks follow from the processes: what depends on them is checked below.
+    _check_runnable(replace(strategy.choices, data=1), strategy.job.precision)
     choices = _reduce_stages(strategy.choices, processes)
     replica_size = choices.tensor * choices.pipeline * choices.context
     if processes < 1 or processes % replica_size:
@@ -115,13 +116,8 @@ def fit_to_world_size(strategy: RunStrategy, processes: int) -> RunStrategy:
             f"is {processes}: {data} data-parallel ranks for the {strategy.job.global_batch} samples of a step",
             f"Give at most {strategy.job.global_batch * replica_size}.",
         )
-    if choices.tensor > 1 and data > 1 and choices.shard not in SHARDED:
-        raise InputFault(
-            "the strategy's tensor",
-            f"is {choices.tensor} with data {data}, but shard {choices.shard} does not shard the weights",
-            "Fix shard to fsdp, or data to 1.",
-        )
     fitted = replace(choices, data=data)
+    _check_runnable(fitted, strategy.job.precision)
     same_stages = fitted.pipeline == strategy.choices.pipeline
     return replace(
         strategy,
@@ -136,64 +132,12 @@ def _reduce_stages(choices: ParallelConfig, processes: int) -> ParallelConfig:
     return replace(choices, pipeline=stages, interleave=choices.interleave if stages > 1 else 1)
 
 
-def _check_runnable(strategy: RunStrategy) -> None:
-    """Raises InputFault for choices that the search can estimate, but no run carries out."""
-    choices, precision = strategy.choices, strategy.job.precision
-    unsupported = unsupported_choices(choices, precision)
-    alone = "but runs divide by data, tensor, pipeline and shards alone"
-    pipeline, sharded = choices.pipeline > 1, choices.shard in SHARDED
-    rules = (
-        ("context" in unsupported, "context", f"is {choices.context}, {alone}", "Fix context to 1."),
-        ("expert" in unsupported, "expert", f"is {choices.expert}, {alone}", "Fix expert to 1."),
-        (
-            pipeline and choices.tensor > 1,
-            "tensor",
-            f"is {choices.tensor} beside a pipeline, whose traced stages have no modules to cut by tensors",
-            "Fix tensor to 1, or pipeline to 1.",
-        ),
-        (
-            pipeline and choices.shard == "hsdp",
-            "shard",
-            "is hsdp beside a pipeline",
-            "Fix shard to none, zero1, zero2 or fsdp, or pipeline to 1.",
-        ),
-        (
-            pipeline and choices.offload != "none",
-            "offload",
-            f"is {choices.offload}, but the stages of a pipeline keep their weights on the device in all passes",
-            "Fix offload to none, or pipeline to 1.",
-        ),
-        (
-            not pipeline and choices.interleave > 1,
-            "interleave",
-            f"is {choices.interleave} without a pipeline whose stages it could divide",
-            "Fix interleave to 1.",
-        ),
-        (
-            "precision" in unsupported,
-            "precision",
-            f"is {precision}, which runs do not support",
-            "Choose fp32, tf32 or bf16: fp16 needs a scaled loss, fp8 other layers.",
-        ),
-        (
-            "offload" in unsupported,
-            "offload",
-            "is optimizer, but PyTorch moves weights, gradients and optimizer together",
-            "Fix offload to parameters or none.",
-        ),
-        (
-            choices.offload == "parameters" and not sharded,
-            "offload",
-            f"is parameters, but shard {choices.shard} does not shard the weights",
-            "Fix shard to fsdp.",
-        ),
-        (
-            "shard" in unsupported or (choices.shard == "hsdp" and choices.tensor > 1),
-            "shard",
-            f"is {choices.shard} beside tensor parallelism",
-            "Fix shard to fsdp or none, or tensor to 1.",
-        ),
-    )
-    for broken, name, problem, remedy in rules:
-        if broken:
-            raise InputFault(f"the strategy's {name}", problem, remedy)
+def _check_runnable(choices: ParallelConfig, precision: Precision) -> None:
+    """Raises InputFault for the first of the choices that no run carries out."""
+    for refusal in refusals(choices, precision, "train"):
+        value = refusal.value if isinstance(refusal.value, int) else quoted(refusal.value)
+        raise InputFault(
+            f"the strategy's {refusal.choice}",
+            f"is {value}, which no run carries out: {refusal.why}",
+            refusal.remedy,
+        )
