@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from torchsplit_core.strategy.supported import EXPORT, LIMITS, RUNNERS, TRAIN, ModelTraits, refusals, runs
+from torchsplit_core.strategy.supported import EXPORT, LIMITS, RUNNERS, TRAIN, ModelTraits, Runnable, refusals
 from torchsplit_core.values.training import ParallelConfig
 
 DECODER = ModelTraits(experts=4, kv_heads=2)
@@ -43,13 +43,22 @@ def test_a_choice_runs_where_one_of_the_runners_carries_it_out() -> None:
     three = ParallelConfig(data=2, tensor=2, pipeline=2)
     assert refusals(three, "bf16", "export", DECODER)[0].choice == "expert"
     plain = ModelTraits(kv_heads=2)
-    assert runs(three, "bf16", plain) and runs(three, "bf16", plain, runners=EXPORT)
-    assert not runs(three, "bf16", plain, runners=TRAIN)
-    assert not runs(three, "fp16", plain)
+    assert Runnable("bf16", plain).includes(three) and Runnable("bf16", plain, (), EXPORT).includes(three)
+    assert not Runnable("bf16", plain, (), TRAIN).includes(three)
+    assert not Runnable("fp16", plain).includes(three)
 
 
 def test_what_a_request_may_need_is_no_limit() -> None:
     choices = ParallelConfig(data=2, context=2, offload="optimizer")
-    assert not runs(choices, "bf16", DECODER, may_need=("context",))
-    assert runs(choices, "bf16", DECODER, may_need=("context", "offload"))
+    assert not Runnable("bf16", DECODER, ("context",)).includes(choices)
+    assert Runnable("bf16", DECODER, ("context", "offload")).includes(choices)
+    assert Runnable("bf16", DECODER).anything().includes(choices)
     assert set(RUNNERS) == {*TRAIN, *EXPORT}
+
+
+def test_storages_of_a_shape_are_those_that_run() -> None:
+    for runnable in (Runnable("bf16", DECODER), Runnable("bf16", ModelTraits(kv_heads=2), ("shard",), TRAIN)):
+        for choices in every_choice():
+            assert ((choices.shard, choices.offload) in runnable.storages(choices)) == runnable.includes(
+                choices
+            )

@@ -6,15 +6,20 @@ exports ask. Who makes one run removes its row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import product
 from typing import Literal, get_args
 
-from torchsplit_core.values.strategy.request import SourceSizes, TransformerSizes
-from torchsplit_core.values.training import RUN_PRECISIONS, SHARDED, ParallelConfig, Precision
+from torchsplit_core.values.errors import InputFault, quoted
+from torchsplit_core.values.strategy.request import Choice, SourceSizes, StrategyFix, TransformerSizes
+from torchsplit_core.values.training import RUN_PRECISIONS, SHARDED, Offload, ParallelConfig, Precision, Shard
 
 Runner = Literal["train", "export"]
 RUNNERS: tuple[Runner, ...] = get_args(Runner)
+SHARDS: tuple[Shard, ...] = get_args(Shard)
+OFFLOADS: tuple[Offload, ...] = get_args(Offload)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,7 @@ class _Limit:
     remedy: str
 
 
+COUNTS = ("data", "tensor", "pipeline", "context", "expert", "interleave")
 TRAIN: tuple[Runner, ...] = ("train",)
 EXPORT: tuple[Runner, ...] = ("export",)
 LIMITS = (
@@ -121,7 +127,8 @@ LIMITS = (
         "fp16 needs a scaled loss, fp8 other layers", "Choose fp32, tf32 or bf16.",
     ),
 )  # fmt: skip
-"""In the order in which they are reported."""
+"""In the order in which they are reported. Of counts other than tensor they ask only whether they are above 1, and they
+do not ask for micro-batches and recomputation (`running_storages`)."""
 
 
 def refusals(
@@ -141,16 +148,74 @@ def refusals(
     )
 
 
-def runs(
-    choices: ParallelConfig,
-    precision: Precision,
-    model: ModelTraits,
-    *,
-    runners: Collection[Runner] = RUNNERS,
-    may_need: Collection[str] = (),
-) -> bool:
-    """Whether one of these runners carries the choices out, but for those that the request says it may need."""
-    return any(
-        all(refusal.choice in may_need for refusal in refusals(choices, precision, runner, model))
-        for runner in runners
+@dataclass(frozen=True, slots=True)
+class Runnable:
+    """What may be found: choices that one of the runners carries out, but for those that the request may need."""
+
+    precision: Precision
+    model: ModelTraits
+    may_need: tuple[str, ...] = ()
+    runners: tuple[Runner, ...] = RUNNERS
+
+    def includes(self, choices: ParallelConfig) -> bool:
+        """Whether the choices run."""
+        return any(not self.missing(choices, runner) for runner in self.runners)
+
+    def missing(self, choices: ParallelConfig, runner: Runner) -> list[Refusal]:
+        """What this runner lacks for them."""
+        reasons = refusals(choices, self.precision, runner, self.model)
+        return [refusal for refusal in reasons if refusal.choice not in self.may_need]
+
+    def storages(self, shape: ParallelConfig) -> frozenset[tuple[Shard, Offload]]:
+        """The ways to store the states of a shape that run."""
+        return _running_storages(
+            self,
+            ParallelConfig(
+                min(shape.data, 2),
+                shape.tensor,
+                min(shape.pipeline, 2),
+                min(shape.context, 2),
+                min(shape.expert, 2),
+                interleave=min(shape.interleave, 2),
+                sequence_parallel=shape.sequence_parallel,
+            ),
+        )
+
+    def anything(self) -> Runnable:
+        """The same of a request that may need every choice."""
+        return replace(self, may_need=get_args(Choice))
+
+    def check_fix(self, fix: StrategyFix) -> None:
+        """Raises InputFault for a precision or fixed choices with which nothing runs, whatever the free ones are."""
+        given = fix.given()
+        nearest: Refusal | None = None
+        fewest = len(LIMITS) + 1
+        for counts in product((1, 2), repeat=len(COUNTS)):
+            for shard, offload in product(SHARDS, OFFLOADS):
+                free = dict(zip(COUNTS, counts, strict=True)) | {"shard": shard, "offload": offload}
+                choices = ParallelConfig(**(free | given))  # type: ignore[arg-type]
+                for runner in self.runners:
+                    missing = self.missing(choices, runner)
+                    if not missing:
+                        return
+                    if len(missing) < fewest:
+                        fewest, nearest = len(missing), missing[0]
+        assert nearest is not None, "a choice that does not run has a reason"
+        value = nearest.value if isinstance(nearest.value, int) else quoted(nearest.value)
+        by = {TRAIN: "no training run carries", EXPORT: "no exported file carries"}.get(
+            self.runners, "neither a training run nor an exported file carries"
+        )
+        raise InputFault(
+            "training.precision" if nearest.choice == "precision" else f"fix.{nearest.choice}",
+            f"is {value}, which {by} out yet: {nearest.why}",
+            f'Change it, or add "{nearest.choice}" to may_need to see estimates of it.',
+        )
+
+
+@lru_cache(maxsize=4096)
+def _running_storages(runnable: Runnable, shape: ParallelConfig) -> frozenset[tuple[Shard, Offload]]:
+    return frozenset(
+        (shard, offload)
+        for shard, offload in product(SHARDS, OFFLOADS)
+        if runnable.includes(replace(shape, shard=shard, offload=offload))
     )

@@ -16,17 +16,15 @@ from torchsplit_core.values.strategy.run import PredictedStep, RunOptions, RunSt
 from torchsplit_core.values.training import ParallelConfig, Precision, TrainingJob
 
 COMMON_CHOICES = (
-    "data",
     "tensor",
     "context",
     "expert",
-    "micro_batch",
     "interleave",
     "shard",
     "recompute",
     "offload",
 )
-"""Choices that all stages of a pipeline share."""
+"""Choices that all kinds of nodes of a run share."""
 
 
 def run_strategy_of(given: Any, candidate: int = 1, precision: Precision | None = None) -> RunStrategy:
@@ -46,9 +44,7 @@ def run_strategy_of(given: Any, candidate: int = 1, precision: Precision | None 
             )
         given = given.candidates[candidate - 1]
     if isinstance(given, StrategyCandidate):
-        predicted = PredictedStep(given.memory_gib.total, given.seconds_per_step)
-        job = TrainingJob(given.batch_per_device * given.data, precision or "fp32")
-        return RunStrategy(given.choices, job, predicted, _layers(given))
+        return _strategy_of_candidate(given, precision or "fp32")
     if isinstance(given, StrategyRequest):
         job = given.training
         config = ParallelConfig(**given.fix.given())  # type: ignore[arg-type]
@@ -60,21 +56,34 @@ def run_strategy_of(given: Any, candidate: int = 1, precision: Precision | None 
     )
 
 
-def _layers(candidate: StrategyCandidate) -> tuple[int, ...]:
-    """Layers of each stage of a pipeline across kinds of nodes with equal choices; empty on one kind of node.
+def _strategy_of_candidate(candidate: StrategyCandidate, precision: Precision) -> RunStrategy:
+    """On several kinds of nodes one pipeline whose stages have equal choices, or copies on uneven parts of the batch.
 
-    Raises InputFault if the kinds of nodes differ in their choices.
+    Raises InputFault if the kinds of nodes divide their work in other ways.
     """
-    if not candidate.stages:
-        return ()
-    distinct = {tuple(getattr(stage, name) for name in COMMON_CHOICES) for stage in candidate.stages}
-    if not candidate.across or len(distinct) > 1:
+    stages, choices = candidate.stages, candidate.choices
+    predicted = PredictedStep(candidate.memory_gib.total, candidate.seconds_per_step)
+    if len(stages) < 2:
+        job = TrainingJob(candidate.batch_per_device * choices.data, precision)
+        return RunStrategy(choices, job, predicted)
+    sequences = stages[0].sequences if candidate.across else sum(stage.sequences for stage in stages)
+    common = COMMON_CHOICES + (("data", "micro_batch") if candidate.across else ("stages",))
+    alike = len({tuple(getattr(stage, name) for name in common) for stage in stages}) == 1
+    copies = not candidate.across and choices.shard == "none" and choices.pipeline == choices.tensor == 1
+    if candidate.beside or not alike or not (candidate.across or copies):
         raise InputFault(
             "the strategy",
-            f"divides the work of its {len(candidate.stages)} kinds of nodes in different ways, but a run has one",
+            f"divides the work of its {len(stages)} kinds of nodes in different ways, but a run has one",
             "Find a strategy for one kind of node.",
         )
-    return tuple(count for stage in candidate.stages for count in stage.layers_per_stage)
+    job = TrainingJob(sequences, precision)
+    if candidate.across:
+        layers = tuple(count for stage in stages for count in stage.layers_per_stage)
+        return RunStrategy(choices, job, predicted, layers)
+    ranks = sum(stage.data for stage in stages)
+    fitted = replace(choices, data=ranks, micro_batch=max(stage.micro_batch for stage in stages))
+    shares = tuple(float(stage.batch_per_device) for stage in stages for _ in range(stage.data))
+    return RunStrategy(fitted, job, predicted, shares=shares)
 
 
 def fit_to_world_sizes(strategy: RunStrategy, options: RunOptions, counts: Iterable[int]) -> RunStrategy:
@@ -87,7 +96,7 @@ def fit_to_world_sizes(strategy: RunStrategy, options: RunOptions, counts: Itera
 
 def check_options(strategy: RunStrategy, options: RunOptions) -> None:
     """Raises InputFault for shares that do not match the data ranks, and for a balance that cannot be measured."""
-    check_shares(options.shares, strategy.choices.data)
+    check_shares(options.shares or strategy.shares, strategy.choices.data)
     if options.balance:
         check_balance(strategy)
 
@@ -124,6 +133,7 @@ def fit_to_world_size(strategy: RunStrategy, processes: int) -> RunStrategy:
         choices=fitted,
         predicted=strategy.predicted if fitted == strategy.choices else None,
         layers=strategy.layers if same_stages else (),
+        shares=strategy.shares if len(strategy.shares) == fitted.data else (),
     )
 
 

@@ -183,7 +183,12 @@ def _supervise(
             run, f"{MAX_FAILED_ATTEMPTS} starts did not get past step {reached}"
         ):
             failed_attempts = 0
-        may_shrink = failure.killed and strategy.choices.data > 1 and not options.shares and nodes is None
+        may_shrink = (
+            failure.killed
+            and strategy.choices.data > 1
+            and not (options.shares or strategy.shares)
+            and nodes is None
+        )
         if failed_attempts >= MAX_FAILED_ATTEMPTS and may_shrink:
             count = strategy.choices.devices // strategy.choices.data * (strategy.choices.data - 1)
             strategy = fit_to_world_size(strategy, count)

@@ -34,7 +34,10 @@ def add_training_commands(command: Command, trust: Options, output: Options) -> 
         help="also write a candidate as a plain PyTorch file for torchrun",
     )
     strategy_parser.add_argument(
-        "--candidate", type=int, metavar="N", help="which one to export, counted from 1 (default: the best)"
+        "--candidate",
+        type=int,
+        metavar="N",
+        help="which one to export, counted from 1 (default: the best that can be)",
     )
     trust(strategy_parser)
     output(strategy_parser)
@@ -79,8 +82,11 @@ def _estimate(options: argparse.Namespace) -> int:
 
 
 def _choose_candidate(outcome: StrategyOutcome, number: int | None) -> StrategyCandidate:
-    """The candidate of that number, counted from 1; the best where none is said."""
-    position = 1 if number is None else number
+    """The candidate of that number, counted from 1; where none is said the best that a file is written for."""
+    if number is None:
+        exportable = (candidate for candidate in outcome.candidates if candidate.not_exportable is None)
+        return next(exportable, outcome.candidates[0])
+    position = number
     if not 1 <= position <= len(outcome.candidates):
         raise InputFault(
             "--candidate",

@@ -26,7 +26,7 @@ def not_exportable(request: StrategyRequest, candidate: StrategyCandidate) -> st
 
 def _reasons(request: StrategyRequest, candidate: StrategyCandidate) -> Iterator[tuple[str, object, str]]:
     model = request.model
-    if candidate.stages:
+    if len(candidate.stages) > 1:
         why = "shares of unlike nodes have a program each"
         if candidate.across:
             why = "stages of unlike groups of devices are none that PyTorch's schedules join"
