@@ -273,11 +273,11 @@ def test_nothing_that_fits_says_what_is_missing() -> None:
 def test_what_is_found_for_a_graph_runs_and_the_best_that_does_not_is_named() -> None:
     request = asked(pipeline=2)
     for runners in (RUNNERS, TRAIN):
-        found = search_graph_strategy(replace(request, top_k=1000), chain(), runners=runners)
-        shards = {(one.shard, one.offload) for one in found.candidates}
+        outcome = search_graph_strategy(replace(request, top_k=1000), chain(), runners=runners)
+        shards = {(one.shard, one.offload) for one in outcome.candidates}
         assert (("fsdp", "parameters") in shards) == (runners == RUNNERS)
-        assert found.considered == len(found.candidates) + sum(one.count for one in found.refused)
-        not_run = [one for one in found.refused if one.reason == NOT_RUN]
+        assert outcome.considered == len(outcome.candidates) + sum(one.count for one in outcome.refused)
+        not_run = [one for one in outcome.refused if one.reason == NOT_RUN]
         assert bool(not_run) == (runners == TRAIN)
     assert not_run[0].nearest is not None and "parameters offloaded" in not_run[0].nearest
     half = replace(request, training=TrainingJob(32, "fp16"))

@@ -307,8 +307,8 @@ def test_a_fix_that_does_not_run_is_refused_unless_the_request_may_need_it(
         search_strategy(asked(may_need=(), **fix))
     assert fault.value.where == f"fix.{choice}" and f'add "{choice}" to may_need' in fault.value.remedy
     (name, value), *_ = fix.items()
-    found = search_strategy(asked(may_need=(choice,), **fix)).candidates
-    assert found and all(getattr(one, name) == value for one in found)
+    candidates = search_strategy(asked(may_need=(choice,), **fix)).candidates
+    assert candidates and all(getattr(one, name) == value for one in candidates)
 
 
 def test_a_precision_that_does_not_run_is_refused_unless_the_request_may_need_it() -> None:

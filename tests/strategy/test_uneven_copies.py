@@ -98,10 +98,10 @@ def every(searches: list[HomogeneousSearch], batch: int) -> list[float]:
 @pytest.mark.parametrize("batch", [7, 24])
 def test_the_search_is_equal_to_every_set_with_every_division(fleet: str, batch: int) -> None:
     searches = searches_of(asked(fleet, batch))
-    found = UnevenCopiesSearch(searches).run(10, time.monotonic() + 600)
-    assert [made.seconds for made in found.best] == pytest.approx(every(searches, batch), rel=1e-12)
-    assert found.bound_s == float("inf")
-    for made in found.best:
+    result = UnevenCopiesSearch(searches).run(10, time.monotonic() + 600)
+    assert [made.seconds for made in result.best] == pytest.approx(every(searches, batch), rel=1e-12)
+    assert result.bound_s == float("inf")
+    for made in result.best:
         assert sum(part.sequences for part in made.parts) == batch
 
 
@@ -118,13 +118,13 @@ def test_parts_are_equal_to_a_look_at_every_division() -> None:
             for parts in product(*times)
             if sum(parts) == batch
         ]
-        found = best_split(times, batch)
+        split = best_split(times, batch)
         if not divisions:
-            assert found is None
+            assert split is None
             continue
-        assert found is not None and found[0] == min(divisions)[0]
-        assert sum(found[1]) == batch
-        assert max(times[k][part] for k, part in enumerate(found[1])) == found[0]
+        assert split is not None and split[0] == min(divisions)[0]
+        assert sum(split[1]) == batch
+        assert max(times[k][part] for k, part in enumerate(split[1])) == split[0]
 
 
 def test_a_faster_kind_gets_more_of_the_batch_and_a_run_gives_each_rank_what_the_search_says() -> None:

@@ -12,9 +12,12 @@ from torchsplit_core.cli.arguments.outputs import OutputFile, output_option
 from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, with_progress, write_outcome
 from torchsplit_core.cli.tables import read_table
 from torchsplit_core.values import InputFault
+from torchsplit_core.values.progress import Progress
 from torchsplit_core.values.strategy.request import SourceSizes
 
 if TYPE_CHECKING:
+    from torchsplit_core.graph.torch_graph import TorchGraph
+    from torchsplit_core.strategy.supported import Runner
     from torchsplit_core.values import Profile
     from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
     from torchsplit_core.values.strategy.request import StrategyRequest
@@ -107,15 +110,35 @@ def _profile(request: StrategyRequest, folder: Path) -> Profile | None:
     return profile
 
 
-def _strategy(options: argparse.Namespace) -> int:
-    request = files.read_file(options.input, expected="torchsplit.strategy_request")[1]
-    profile = _profile(request, Path(options.input).parent)
+def find_strategy(
+    request: StrategyRequest,
+    folder: Path,
+    *,
+    runners: tuple[Runner, ...] | None = None,
+    trust: bool,
+    progress: Progress,
+) -> tuple[StrategyOutcome, TorchGraph | None]:
+    """The outcome of a request from that folder, and the graph of its model if that is of kind source.
+
+    `runners`: who is to carry candidates out (None: any).
+    """
+    from torchsplit_core.strategy.supported import RUNNERS
+
+    profile = _profile(request, folder)
     graph = None
     if isinstance(request.model, SourceSizes):
-        graph = workflow.trace(request.model.source, trust=options.trust)
-    outcome: StrategyOutcome = with_progress(
-        lambda progress: workflow.strategy(
-            request, graph=graph, profile=profile, trust=options.trust, progress=progress
+        graph = workflow.trace(request.model.source, trust=trust)
+    outcome = workflow.strategy(
+        request, graph=graph, profile=profile, runners=runners or RUNNERS, trust=trust, progress=progress
+    )
+    return outcome, graph
+
+
+def _strategy(options: argparse.Namespace) -> int:
+    request = files.read_file(options.input, expected="torchsplit.strategy_request")[1]
+    outcome, graph = with_progress(
+        lambda progress: find_strategy(
+            request, Path(options.input).parent, trust=options.trust, progress=progress
         )
     )
     write_outcome(outcome, options)
