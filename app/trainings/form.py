@@ -10,6 +10,7 @@ from app.session.result_kind import TRAINING
 from app.session.trainings import StoredTraining
 from app.shell import frame
 from app.trainings.new_form import fleet_editor, job_inputs, nodes_of, rows_of
+from torchsplit_core.strategy.supported import LIMITS
 from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.strategy.request import SourceSizes, StrategyFix, TransformerSizes
 from torchsplit_core.workspace.store import Workspace
@@ -44,13 +45,23 @@ def render(workspace: Workspace, stored_training: StoredTraining) -> None:
         st.header("Choices", anchor=False)
         st.caption("Free choices are searched; a fixed one holds for every candidate.")
         fix = _render_fixes(request.fix, isinstance(request.model, SourceSizes), mark)
+        may_need = st.multiselect(
+            "May need", sorted({limit.choice for limit in LIMITS} | {*request.may_need}), request.may_need,
+            key=f"training-may-need {mark}",
+            help="Choices that a strategy may have although neither a run nor a file carries them out yet.",
+        )  # fmt: skip
     if st.button("Find a strategy", type="primary", width="stretch", key="training-find"):
         with frame.fault_boundary():
             model = request.model
             if isinstance(model, TransformerSizes) and sequence is not None:
                 model = replace(model, sequence=int(sequence))
             edited = replace(
-                request, model=model, fleet=_merge_nodes(stored_training, rows), training=training, fix=fix()
+                request,
+                model=model,
+                fleet=_merge_nodes(stored_training, rows),
+                training=training,
+                fix=fix(),
+                may_need=tuple(may_need),
             )
             TRAINING.start(workspace, stored_training.name, edited)
             st.rerun()

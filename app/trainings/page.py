@@ -25,6 +25,7 @@ from app.trainings.strategy_tables import (
     refusal_rows,
     share_rows,
     stage_rows,
+    where_trained,
 )
 from torchsplit_core import jobs, workflow
 from torchsplit_core.files import write_text
@@ -194,7 +195,10 @@ def _files(training: StoredTraining, outcome: StrategyOutcome) -> None:
         )  # fmt: skip
         _file(training, outcome.candidates[place], f"{stem}.{place + 1}.py")
         cluster_files.render(training, outcome, place)
-        navigation.link("Runs", "Train by it on this machine", icon=":material/monitoring:")
+        on_this_machine, words = where_trained(training.request, outcome.candidates[place])
+        st.caption(escape_markdown(words))
+        if on_this_machine:
+            navigation.link("Runs", "Train by it on this machine", icon=":material/monitoring:")
     with st.container(horizontal=True):
         st.download_button(
             "Request (JSON)", lambda: write_text(training.request), f"{stem}.strategy_request.json", "application/json",

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from torchsplit_core.pictures.numbers import exact, percent, short
+from torchsplit_core.pictures.numbers import counted, exact, percent, short
 from torchsplit_core.strategy.search.descriptions import describe_choices
+from torchsplit_core.training.fitted_strategy import fit_to_world_size, run_strategy_of
+from torchsplit_core.training.launch import most_processes
+from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
 from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
 from torchsplit_core.values.training import ParallelConfig
@@ -93,6 +96,22 @@ def stage_rows(candidate: StrategyCandidate) -> list[dict[str, Any]]:
             )  # fmt: skip
             first += layers
     return rows
+
+
+def where_trained(request: StrategyRequest, candidate: StrategyCandidate) -> tuple[bool, str]:
+    """Whether this machine trains by a candidate, and in words where a run does."""
+    precision = request.training.precision
+    try:
+        fit_to_world_size(run_strategy_of(candidate, precision=precision), candidate.devices)
+    except InputFault as fault:
+        return False, f"No training run carries it out: {fault.where} {fault.problem}."
+    most = most_processes()
+    if candidate.devices > most:
+        return False, (
+            f"torchsplit train runs it on a cluster (--write-fleet, --nnodes): it takes {candidate.devices} devices, "
+            f"and this machine takes {most} processes."
+        )
+    return True, f"torchsplit train runs it, on {counted(candidate.devices, 'process', 'processes')}."
 
 
 def describe_bottleneck(candidate: StrategyCandidate) -> str:

@@ -42,7 +42,7 @@ def traits_of(model: TransformerSizes | SourceSizes) -> ModelTraits:
 class Refusal:
     """A choice that is not carried out: its name and value, why, and what to do instead."""
 
-    choice: str
+    choice: Choice
     value: int | str
     why: str
     remedy: str
@@ -52,7 +52,7 @@ class Refusal:
 class _Limit:
     """`applies` says of which choices, model and precision; `why` may name the choices in braces."""
 
-    choice: str
+    choice: Choice
     runners: tuple[Runner, ...]
     applies: Callable[[ParallelConfig, ModelTraits, Precision], bool]
     why: str

@@ -1,14 +1,21 @@
 """The pages of trainings as a user drives them."""
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.session.trainings import StoredTraining
 from app.trainings.new_form import CONFIG, SIZES, TRACED, example, nodes_of, sizes_of
-from app.trainings.strategy_tables import describe_bottleneck, describe_choice, label, share_rows, stage_rows
+from app.trainings.strategy_tables import (
+    describe_bottleneck,
+    describe_choice,
+    label,
+    share_rows,
+    stage_rows,
+    where_trained,
+)
 from tests.strategy.test_graph_model import chain
 from tests.support.app.page import field, press, said
 from torchsplit_core.jobs.job_kinds import (
@@ -21,13 +28,12 @@ from torchsplit_core.jobs.strategy import strategy_job, study_job
 from torchsplit_core.strategy.presets import preset_names
 from torchsplit_core.strategy.sensitivity import sensitivity
 from torchsplit_core.values import InputFault, ignore_progress
-from torchsplit_core.values.strategy.outcome import StrategyOutcome
+from torchsplit_core.values.strategy.outcome import StrategyOutcome, StrategyStage
 from torchsplit_core.values.strategy.request import (
     SourceSizes,
     StrategyFix,
     StrategyNodes,
     StrategyRequest,
-    StrategySolver,
     TransformerSizes,
 )
 from torchsplit_core.values.training import TrainingJob
@@ -45,6 +51,10 @@ def found(workspace: Workspace, name: str, request: StrategyRequest = SMALL) -> 
     workspace.put("strategy_request", name, request)
     strategy_job(workspace, RequestParameters(name), ignore_progress)
     return workspace.get("strategy", name)
+
+
+def offered_links(opened: AppTest) -> set[str]:
+    return {one.proto.label for one in opened.get("page_link")}
 
 
 def test_an_empty_workspace_begins_with_an_example(page, workspace, started):
@@ -71,7 +81,11 @@ def test_a_pipeline_across_unlike_nodes_is_shown_stage_by_stage(page, workspace)
     model = TransformerSizes(9, 4096, 32, 32, 16384, 32000, 512)
     fleet = (StrategyNodes(1, 2, "T4-16GB"), StrategyNodes(1, 1, "L4-24GB"))
     fix = StrategyFix(offload="none", tensor=1, data=1, context=1)
-    outcome = found(workspace, "across", StrategyRequest(model, fleet, TrainingJob(8, "fp16"), fix))
+    outcome = found(
+        workspace,
+        "across",
+        StrategyRequest(model, fleet, TrainingJob(8, "fp16"), fix, may_need=("precision",)),
+    )
     best = outcome.candidates[0]
     assert best.across and best.pipeline == 3
     rows = stage_rows(best)
@@ -89,24 +103,52 @@ def test_a_pipeline_across_unlike_nodes_is_shown_stage_by_stage(page, workspace)
     assert label(0, best) == "1 · across 2 entries p3" and "→" in describe_choice(best)
 
 
-def test_groups_beside_each_other_are_shown_entry_by_entry(page, workspace):
-    model = TransformerSizes(6, 4096, 32, 32, 16384, 32000, 512)
-    fleet = tuple(
-        StrategyNodes(1, 1, kind, None, 400.0) for kind in ("L4-24GB", "L4-24GB", "T4-16GB", "T4-16GB")
+def test_groups_of_an_earlier_version_are_shown_entry_by_entry():
+    best = strategy(SMALL).candidates[0]
+    stage = {one.name: getattr(best, one.name, 1) for one in fields(StrategyStage)}
+    first = StrategyStage(
+        **stage
+        | {
+            "memory_gib": 1.0,
+            "seconds": 1.0,
+            "type": "L4-24GB",
+            "layers_per_stage": (4,),
+            "group": 1,
+            "sequences": 16,
+        }
     )
-    fix = StrategyFix(offload="none", shard="none", recompute="full")
-    asked = StrategyRequest(model, fleet, TrainingJob(32, "fp16"), fix, top_k=2, solver=StrategySolver(600.0))
-    outcome = found(workspace, "beside", asked)
-    best = outcome.candidates[0]
-    assert best.beside
-    rows = share_rows(best)
-    assert [row["group"] for row in rows] == [1, 1, 2, 2] and {row["sequences"] for row in rows} == {16}
-    assert [row["layers"] for row in rows] == [f"{one.start_layer}–{one.end_layer}" for one in best.stages]
+    second = replace(first, type="T4-16GB", group=2, start_layer=5, end_layer=6)
+    beside = replace(best, stages=(first, second))
+    rows = share_rows(beside)
+    assert [row["group"] for row in rows] == [1, 2] and {row["sequences"] for row in rows} == {16}
+    assert rows[1]["layers"] == "5–6" and describe_choice(beside).endswith("L4-24GB | T4-16GB")
+    assert label(0, beside) == "1 · 2 groups"
+    trained, words = where_trained(SMALL, beside)
+    assert not trained and "divides the work of its 2 kinds of nodes in different ways" in words
+
+
+def test_a_strategy_says_where_it_runs_and_is_offered_here_where_its_devices_fit(
+    page, workspace, monkeypatch
+):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0})
+    best = found(workspace, "small", SMALL).candidates[0]
+    assert best.devices == 4
     opened = page("training", workspace)
-    assert not opened.exception
-    words = said(opened)
-    assert "Groups of unlike nodes" in words and "Shares of unlike nodes" not in words
-    assert label(0, best) == "1 · 2 groups" and "|" in describe_choice(best)
+    assert "torchsplit train runs it, on 4 processes." in said(opened)
+    assert "Train by it on this machine" in offered_links(opened)
+    wide = replace(SMALL, fleet=(StrategyNodes(4, 2, "A100-80GB"),))
+    found(workspace, "small", wide)
+    opened = page("training", workspace)
+    assert "it takes 8 devices, and this machine takes 4 processes" in said(opened)
+    assert "Train by it on this machine" not in offered_links(opened)
+
+
+def test_what_does_not_run_is_asked_for_by_name(page, workspace, started):
+    found(workspace, "small", SMALL)
+    opened = page("training", workspace)
+    opened.multiselect[0].set_value(["context", "expert"]).run()
+    next(one for one in opened.button if one.key == "training-find").click().run()
+    assert workspace.get("strategy_request", "small").may_need == ("context", "expert")
 
 
 def test_an_edited_request_is_searched_again_and_the_old_answer_is_not_shown(page, workspace, started):

@@ -31,6 +31,11 @@ def add_training_commands(command: Command, trust: Options, output: Options) -> 
     strategy_parser = command("strategy", _strategy)
     strategy_parser.add_argument("input", metavar="REQUEST", help="a strategy request, or -")
     strategy_parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="search nothing: print which choices an exported file and a training run carry out, for this model",
+    )
+    strategy_parser.add_argument(
         "--export",
         action=OutputFile,
         metavar="FILE.py",
@@ -136,6 +141,12 @@ def find_strategy(
 
 def _strategy(options: argparse.Namespace) -> int:
     request = files.read_file(options.input, expected="torchsplit.strategy_request")[1]
+    if options.explain:
+        from torchsplit_core.strategy.supported import traits_of
+        from torchsplit_core.workflow.capabilities import capability_table
+
+        sys.stdout.write(capability_table(traits_of(request.model)))
+        return 0
     outcome, graph = with_progress(
         lambda progress: find_strategy(
             request, Path(options.input).parent, trust=options.trust, progress=progress
