@@ -91,8 +91,8 @@ def test_what_is_found_runs_and_a_refusal_leaves_the_outcome(tmp_path, capsys):
     assert main(["strategy", str(REQUEST), "-o", str(out), "--export", str(file)]) == 0
     compile(file.read_text(), str(file), "exec")
     outcome: StrategyOutcome = read_file(out)[1]
-    assert all(one.not_exportable is None for one in outcome.candidates)
-    (not_run,) = [one for one in outcome.refused if one.reason == "does not run yet"]
+    assert all(entry.not_exportable is None for entry in outcome.candidates)
+    (not_run,) = [entry for entry in outcome.refused if entry.reason == "does not run yet"]
     assert not_run.nearest is not None and "ZeRO-1: 1.917 s a step" in not_run.nearest
     refused, other = tmp_path / "refused.py", tmp_path / "other.json"
     path = changed(tmp_path, may_need=["shard"])
@@ -115,5 +115,5 @@ def test_what_does_not_run_is_found_where_the_request_may_need_it(tmp_path, stde
     path = changed(tmp_path, training={"precision": "fp16"}, may_need=["precision"])
     assert main(["strategy", path, "-o", str(out)]) == 0
     outcome: StrategyOutcome = read_file(out)[1]
-    assert all("fp16" in (one.not_exportable or "") for one in outcome.candidates)
+    assert all("fp16" in (entry.not_exportable or "") for entry in outcome.candidates)
     assert "may_need" in stderr_of("strategy", changed(tmp_path, may_need=["warp"]), "-o", out)

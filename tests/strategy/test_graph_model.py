@@ -274,10 +274,10 @@ def test_what_is_found_for_a_graph_runs_and_the_best_that_does_not_is_named() ->
     request = asked(pipeline=2)
     for runners in (RUNNERS, TRAIN):
         outcome = search_graph_strategy(replace(request, top_k=1000), chain(), runners=runners)
-        shards = {(one.shard, one.offload) for one in outcome.candidates}
+        shards = {(entry.shard, entry.offload) for entry in outcome.candidates}
         assert (("fsdp", "parameters") in shards) == (runners == RUNNERS)
-        assert outcome.considered == len(outcome.candidates) + sum(one.count for one in outcome.refused)
-        not_run = [one for one in outcome.refused if one.reason == NOT_RUN]
+        assert outcome.considered == len(outcome.candidates) + sum(entry.count for entry in outcome.refused)
+        not_run = [entry for entry in outcome.refused if entry.reason == NOT_RUN]
         assert bool(not_run) == (runners == TRAIN)
     assert not_run[0].nearest is not None and "parameters offloaded" in not_run[0].nearest
     half = replace(request, training=TrainingJob(32, "fp16"))

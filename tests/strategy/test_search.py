@@ -267,16 +267,19 @@ def test_a_link_of_zero_that_joins_nothing_is_no_fault() -> None:
     assert search_strategy(one).status == "optimal"
 
 
-def runs(one: StrategyCandidate, request: StrategyRequest, runner: Runner) -> bool:
-    return not refusals(one.choices, request.training.precision, runner, traits_of(request.model))
+def runs(candidate: StrategyCandidate, request: StrategyRequest, runner: Runner) -> bool:
+    return not refusals(candidate.choices, request.training.precision, runner, traits_of(request.model))
 
 
 def test_what_is_found_runs_and_the_best_that_does_not_is_named() -> None:
     request = asked(MIXTURE, nodes=1, per_node=8, batch=24, top_k=50, may_need=())
     outcome = search_strategy(request)
     assert len(outcome.candidates) == 50
-    assert all(runs(one, request, "train") or runs(one, request, "export") for one in outcome.candidates)
-    (not_run,) = [one for one in outcome.refused if one.reason == NOT_RUN]
+    assert all(
+        runs(candidate, request, "train") or runs(candidate, request, "export")
+        for candidate in outcome.candidates
+    )
+    (not_run,) = [candidate for candidate in outcome.refused if candidate.reason == NOT_RUN]
     best = search_strategy(replace(request, may_need=EVERYTHING)).candidates[0]
     assert best.expert > 1 and best.seconds_per_step < outcome.candidates[0].seconds_per_step
     assert not_run.nearest is not None and not_run.count > 1000
@@ -285,11 +288,11 @@ def test_what_is_found_runs_and_the_best_that_does_not_is_named() -> None:
 
 def test_a_search_for_a_run_alone_has_nothing_that_only_a_file_carries_out() -> None:
     request = asked(tensor=2, pipeline=2, may_need=())
-    assert all(runs(one, request, "export") for one in search_strategy(request).candidates)
+    assert all(runs(candidate, request, "export") for candidate in search_strategy(request).candidates)
     with pytest.raises(InputFault, match="which no training run carries out yet: the traced stages"):
         search_strategy(request, runners=TRAIN)
     outcome = search_strategy(asked(may_need=(), top_k=50), runners=TRAIN)
-    assert all(runs(one, asked(), "train") for one in outcome.candidates)
+    assert all(runs(candidate, asked(), "train") for candidate in outcome.candidates)
 
 
 @pytest.mark.parametrize(
@@ -308,7 +311,7 @@ def test_a_fix_that_does_not_run_is_refused_unless_the_request_may_need_it(
     assert fault.value.where == f"fix.{choice}" and f'add "{choice}" to may_need' in fault.value.remedy
     (name, value), *_ = fix.items()
     candidates = search_strategy(asked(may_need=(choice,), **fix)).candidates
-    assert candidates and all(getattr(one, name) == value for one in candidates)
+    assert candidates and all(getattr(candidate, name) == value for candidate in candidates)
 
 
 def test_a_precision_that_does_not_run_is_refused_unless_the_request_may_need_it() -> None:

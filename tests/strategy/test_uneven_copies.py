@@ -132,13 +132,13 @@ def test_a_faster_kind_gets_more_of_the_batch_and_a_run_gives_each_rank_what_the
     outcome = search_strategy(request)
     best = outcome.candidates[0]
     assert outcome.status == "optimal" and outcome.bound_s == best.seconds_per_step
-    assert [one.type for one in best.stages] == ["A100-40GB", "A10-24GB"]
+    assert [stage.type for stage in best.stages] == ["A100-40GB", "A10-24GB"]
     fast, slow = best.stages
     assert fast.sequences > 4 * slow.sequences and fast.sequences + slow.sequences == 512
     assert best.devices == 6 and best.memory_gib.total == pytest.approx(max(fast.memory_gib, slow.memory_gib))
-    for one in best.stages:
-        assert one.batch_per_device * one.data == one.sequences
-        assert one.layers_per_stage == (12,) and one.seconds < best.seconds_per_step
+    for stage in best.stages:
+        assert stage.batch_per_device * stage.data == stage.sequences
+        assert stage.layers_per_stage == (12,) and stage.seconds < best.seconds_per_step
     alone = search_strategy(replace(request, fleet=FLEETS["two kinds"][:1]))
     assert best.seconds_per_step < alone.candidates[0].seconds_per_step
     strategy = fit_to_world_size(run_strategy_of(best, precision="fp32"), 6)
@@ -146,9 +146,9 @@ def test_a_faster_kind_gets_more_of_the_batch_and_a_run_gives_each_rank_what_the
     assert counts == (fast.batch_per_device,) * 4 + (slow.batch_per_device,) * 2
     passes = count_micro_batches(counts, strategy.choices.micro_batch)
     assert passes == fast.batch_per_device // fast.micro_batch == best.micro_batches
-    for one, count in ((fast, counts[0]), (slow, counts[-1])):
+    for stage, count in ((fast, counts[0]), (slow, counts[-1])):
         sizes = {len(part) for part in split_micro_batches(range(count), passes)}
-        assert sizes == {one.micro_batch}
+        assert sizes == {stage.micro_batch}
     # On another number of ranks the shares say nothing.
     assert fit_to_world_size(strategy, 3).shares == ()
 
@@ -156,10 +156,10 @@ def test_a_faster_kind_gets_more_of_the_batch_and_a_run_gives_each_rank_what_the
 def test_an_entry_without_use_is_left_out_and_it_says_why() -> None:
     weak = (StrategyNodes(1, 1, "T4-16GB"), StrategyNodes(1, 1, "CPU-2c"))
     outcome = search_strategy(replace(asked("with a host", 8), fleet=weak))
-    assert [one.type for one in outcome.candidates[0].stages] == ["T4-16GB"]
+    assert [stage.type for stage in outcome.candidates[0].stages] == ["T4-16GB"]
     assert "fleet[1], CPU-2c is left out: with it a step is not shorter" in outcome.message
     helped = search_strategy(asked("with a host", 512))
-    assert [one.type for one in helped.candidates[0].stages] == ["T4-16GB", "CPU-64c"]
+    assert [stage.type for stage in helped.candidates[0].stages] == ["T4-16GB", "CPU-64c"]
 
 
 def test_out_of_time_the_bound_is_below_the_best() -> None:
@@ -171,8 +171,8 @@ def test_out_of_time_the_bound_is_below_the_best() -> None:
 
 def test_a_fix_holds_for_every_entry() -> None:
     outcome = search_strategy(asked("two kinds", 16, tensor=2, recompute="full"))
-    stages = [stage for one in outcome.candidates for stage in one.stages]
-    assert stages and all(one.tensor == 2 and one.recompute == "full" for one in stages)
+    stages = [stage for stage in outcome.candidates for stage in stage.stages]
+    assert stages and all(stage.tensor == 2 and stage.recompute == "full" for stage in stages)
     (made,) = UnevenCopiesSearch(searches_of(asked("two kinds", 96, micro_batch=2))).run(5, 0.0).best
     assert [part.choices.micro_batch for part in made.parts] == [2, 2]
     for fix in ({"shard": "fsdp"}, {"tensor": 2}, {"data": 4}):

@@ -54,7 +54,7 @@ def found(workspace: Workspace, name: str, request: StrategyRequest = SMALL) -> 
 
 
 def offered_links(opened: AppTest) -> set[str]:
-    return {one.proto.label for one in opened.get("page_link")}
+    return {element.proto.label for element in opened.get("page_link")}
 
 
 def test_an_empty_workspace_begins_with_an_example(page, workspace, started):
@@ -105,7 +105,7 @@ def test_a_pipeline_across_unlike_nodes_is_shown_stage_by_stage(page, workspace)
 
 def test_groups_of_an_earlier_version_are_shown_entry_by_entry():
     best = strategy(SMALL).candidates[0]
-    stage = {one.name: getattr(best, one.name, 1) for one in fields(StrategyStage)}
+    stage = {element.name: getattr(best, element.name, 1) for element in fields(StrategyStage)}
     first = StrategyStage(
         **stage
         | {
@@ -147,7 +147,7 @@ def test_what_does_not_run_is_asked_for_by_name(page, workspace, started):
     found(workspace, "small", SMALL)
     opened = page("training", workspace)
     opened.multiselect[0].set_value(["context", "expert"]).run()
-    next(one for one in opened.button if one.key == "training-find").click().run()
+    next(element for element in opened.button if element.key == "training-find").click().run()
     assert workspace.get("strategy_request", "small").may_need == ("context", "expert")
 
 
