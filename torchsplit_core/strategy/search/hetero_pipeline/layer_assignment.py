@@ -31,7 +31,7 @@ class LayerAssignment:
         self.layers, self.m, self.fixed_s = layers, stages[0][0].m, fixed_s
         self.layer_s = np.array([config.layer_s for config, _ in stages])
         self.constant_s = np.array([config.stage_s(0, role) for config, role in stages])
-        self.room = np.array([_room(config, role, layers) for config, role in stages])
+        self.room = np.array([room_of(config, role, layers) for config, role in stages])
         self.able = bool(self.room.min() > 0 and self.room.sum() >= layers)
         self.stages = stages
 
@@ -99,7 +99,7 @@ class LayerAssignment:
         return np.array([known[id(config), role.first, role.last] for config, role in self.stages])
 
 
-def _room(config: StageConfig, role: StageRole, layers: int) -> int:
+def room_of(config: StageConfig, role: StageRole, layers: int) -> int:
     """Most layers of a stage that fit its devices and their hosts."""
     machine = config.search.machine
     end = role.first or role.last

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, permutations
 
-from torchsplit_core.strategy.search.hetero_pipeline.layer_assignment import LayerAssignment, Stage
+from torchsplit_core.strategy.search.hetero_pipeline.layer_assignment import LayerAssignment, Stage, room_of
 from torchsplit_core.strategy.search.hetero_pipeline.stage_configs import StageConfig, StageConfigs, StageRole
 from torchsplit_core.strategy.search.homogeneous import HomogeneousSearch
 from torchsplit_core.strategy.search.space import divisors
@@ -53,7 +53,10 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """A set of entries with the common choices of their stages, and a bound on its steps."""
+    """A set of entries with the common choices of their stages, and a bound on its steps.
+
+    The entries stand in an order that suits memory: the first stages keep the most micro-batches.
+    """
 
     bound_s: float
     sequences: int
@@ -86,9 +89,16 @@ class HeteroPipelineSearch:
 
         As long as no step is known the time does not count: that there is none is to be proven.
         """
-        for task in sorted(self._tasks(), key=lambda task: task.bound_s):
+        tasks = sorted(self._tasks(), key=lambda task: task.bound_s)
+        # Many entries have so many orders that the first sets would take all the time: a good step comes first.
+        first = (time.monotonic() + deadline) / 2.0
+        for task in tasks:
             least = min(known_s, self.least_s)
-            if task.bound_s >= least * (1.0 - EQUAL):
+            if task.bound_s >= least * (1.0 - EQUAL) or time.monotonic() >= first:
+                break
+            self._solve(task, tuple(task.configs), least)
+        for task in tasks:
+            if task.bound_s >= min(known_s, self.least_s) * (1.0 - EQUAL):
                 return
             for order in _orders(task.configs):
                 least = min(known_s, self.least_s)
@@ -105,10 +115,17 @@ class HeteroPipelineSearch:
                     common = replace(config.choices, pipeline=1)
                     by_choices.setdefault(common, {})[place] = config
             for configs in by_choices.values():
-                for count in range(2, len(configs) + 1):
-                    for places in combinations(configs, count):
+                # A stage that keeps one micro-batch and no vocabulary holds the most layers.
+                room = {
+                    place: room_of(config, StageRole(1), self.layers) for place, config in configs.items()
+                }
+                able = sorted((place for place in configs if room[place]), key=lambda place: -room[place])
+                for count in range(2, len(able) + 1):
+                    for places in combinations(able, count):
                         members = {place: configs[place] for place in places}
-                        if sum(config.choices.pipeline for config in members.values()) <= self.layers:
+                        stages = {place: config.choices.pipeline for place, config in members.items()}
+                        held = sum(room[place] * stages[place] for place in places)
+                        if sum(stages.values()) <= self.layers <= held:
                             yield _Task(self._bound(members), sequences, members)
 
     def _bound(self, configs: dict[int, StageConfig]) -> float:
