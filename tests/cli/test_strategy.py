@@ -93,12 +93,18 @@ def test_what_is_found_runs_and_a_refusal_leaves_the_outcome(tmp_path, capsys):
     outcome: StrategyOutcome = read_file(out)[1]
     assert all(entry.not_exportable is None for entry in outcome.candidates)
     (not_run,) = [entry for entry in outcome.refused if entry.reason == "does not run yet"]
-    assert not_run.nearest is not None and "ZeRO-1: 1.917 s a step" in not_run.nearest
+    assert not_run.nearest is not None and not_run.nearest.endswith(" s a step")
     refused, other = tmp_path / "refused.py", tmp_path / "other.json"
-    path = changed(tmp_path, may_need=["shard"])
+    # Copies on unlike nodes, which a run trains and no file does, are the fastest.
+    sizes = {"layers": 12, "hidden": 1024, "heads": 16, "kv_heads": 16, "ffn": 4096, "sequence": 1024}
+    fleet = [
+        {"nodes": 1, "gpus_per_node": count, "type": kind}
+        for kind, count in (("A100-40GB", 2), ("A10-24GB", 2))
+    ]
+    path = changed(tmp_path, model=sizes, fleet=fleet, fix={"tensor": 1, "micro_batch": None})
     assert main(["strategy", path, "-o", str(other), "--export", str(refused), "--candidate", "1"]) == 2
-    assert "candidate.shard: is 'zero1', for which no file is written" in capsys.readouterr().err
-    assert read_file(other)[1].candidates[0].shard == "zero1" and not refused.exists()
+    assert "candidate.stages: is 2, for which no file is written" in capsys.readouterr().err
+    assert len(read_file(other)[1].candidates[0].stages) == 2 and not refused.exists()
     # Without a number the best that a file is written for.
     assert main(["strategy", path, "-o", str(other), "--export", str(refused)]) == 0
     compile(refused.read_text(), str(refused), "exec")

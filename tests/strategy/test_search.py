@@ -11,7 +11,7 @@ import pytest
 from torchsplit_core.hardware.peaks import peak_names, peaks
 from torchsplit_core.strategy.cost_model.memory import activation_bytes, state_bytes
 from torchsplit_core.strategy.search import search_strategy
-from torchsplit_core.strategy.search.descriptions import describe_slowdown
+from torchsplit_core.strategy.search.descriptions import describe_choices, describe_slowdown
 from torchsplit_core.strategy.search.homogeneous import NOT_RUN, HomogeneousSearch, rank
 from torchsplit_core.strategy.search.machines import read_fleet
 from torchsplit_core.strategy.search.software import SOFTWARE
@@ -279,11 +279,15 @@ def test_what_is_found_runs_and_the_best_that_does_not_is_named() -> None:
         runs(candidate, request, "train") or runs(candidate, request, "export")
         for candidate in outcome.candidates
     )
-    (not_run,) = [candidate for candidate in outcome.refused if candidate.reason == NOT_RUN]
-    best = search_strategy(replace(request, may_need=EVERYTHING)).candidates[0]
-    assert best.expert > 1 and best.seconds_per_step < outcome.candidates[0].seconds_per_step
-    assert not_run.nearest is not None and not_run.count > 1000
-    assert not_run.nearest.endswith(f": {best.seconds_per_step:.4g} s a step") and "expert" in not_run.nearest
+    (not_run,) = [refusal for refusal in outcome.refused if refusal.reason == NOT_RUN]
+    every_choice = search_strategy(replace(request, may_need=EVERYTHING, top_k=10000)).candidates
+    best = next(
+        candidate
+        for candidate in every_choice
+        if not runs(candidate, request, "train") and not runs(candidate, request, "export")
+    )
+    assert not_run.nearest == f"{describe_choices(best.choices)}: {best.seconds_per_step:.4g} s a step"
+    assert not_run.count > 100
 
 
 def test_a_search_for_a_run_alone_has_nothing_that_only_a_file_carries_out() -> None:
@@ -298,9 +302,8 @@ def test_a_search_for_a_run_alone_has_nothing_that_only_a_file_carries_out() -> 
 @pytest.mark.parametrize(
     ("fix", "choice"),
     [
-        ({"context": 2}, "context"),
-        ({"offload": "optimizer", "tensor": 2}, "offload"),
-        ({"shard": "zero1", "tensor": 2, "micro_batch": 1}, "shard"),
+        ({"offload": "optimizer"}, "offload"),
+        ({"offload": "optimizer", "tensor": 2, "micro_batch": 1}, "offload"),
     ],
 )
 def test_a_fix_that_does_not_run_is_refused_unless_the_request_may_need_it(

@@ -16,7 +16,8 @@ from tests.support.seeds import repeated
 from torchsplit_core.cli.command import main
 from torchsplit_core.strategy.export.script import script
 from torchsplit_core.strategy.search import search_strategy
-from torchsplit_core.strategy.supported import LIMITS, ModelTraits, refusals
+from torchsplit_core.strategy.search.space import SearchSpace
+from torchsplit_core.strategy.supported import LIMITS, ModelTraits, Runnable, refusals
 from torchsplit_core.values.strategy.request import (
     StrategyFix,
     StrategyNodes,
@@ -37,30 +38,23 @@ EXPORTED = [name for name, cell in COMBINATIONS.items() if not refusals(*cell, "
 
 def test_the_guide_and_the_command_have_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     table = capability_table(ModelTraits())
-    assert table in (ROOT / "docs" / "guides" / "training.md").read_text()
+    guide = (ROOT / "docs" / "guides" / "training.md").read_text()
+    assert table in guide, f"put this table into the guide:\n{table}"
     assert main(["strategy", str(ROOT / "examples" / "strategy_request.json"), "--explain"]) == 0
     assert capsys.readouterr().out == table
-    # Of a mixture of experts no file is written, whatever divides it.
-    assert "| data | no: the plain decoder of a file has no mixture of experts | yes |" in capability_table(
-        ModelTraits(experts=8)
-    )
+    assert capability_table(ModelTraits(experts=8)) != table
 
 
 def test_every_limit_of_a_plain_decoder_is_a_cell_that_says_no() -> None:
-    refused = {
-        (refusal.choice, refusal.why)
-        for choices, precision in COMBINATIONS.values()
-        for runner in ("train", "export")
-        for refusal in refusals(choices, precision, runner, PLAIN)  # type: ignore[arg-type]
-    }
-    of_other_models = ("the plain decoder of a file", "heads of the keys", "a file cuts a traced model")
-    senseless = ("there is no pipeline", "shard {shard} does not")
+    space = SearchSpace(
+        TINY.transformer(), TrainingJob(8, "fp32"), 2, StrategyFix(), Runnable("fp32", PLAIN, ()).anything()
+    )
+    cells = COMBINATIONS.values()
     for limit in LIMITS:
-        if not limit.why.startswith((*of_other_models, *senseless)):
-            assert any(
-                choice == limit.choice and why == limit.why.format(data=2, shard="none")
-                for choice, why in refused
-            ), limit.why
+        reached = any(limit.applies(choices, PLAIN, "fp32") for choices in space.choices(4))
+        shown = any(limit.applies(choices, PLAIN, precision) for choices, precision in cells)
+        # Where heads of the keys must be repeated depends on the sizes.
+        assert shown or not reached or "heads of the keys" in limit.why, limit.why
 
 
 @repeated("names", [TRAINED[4:6], TRAINED[:4], TRAINED[6:]], kept=1, ids=["two", "first", "others"])
