@@ -86,7 +86,8 @@ def test_what_is_said_to_be_exported_runs_as_a_file(names: list[str], tmp_path: 
     for place, name in enumerate(names):
         choices, precision = COMBINATIONS[name]
         file = tmp_path / f"cell{place}.py"
-        asked = replace(request, training=TrainingJob(8, precision))
+        sizes = TINY if choices.expert == 1 else replace(TINY, experts=4, experts_per_token=2)
+        asked = replace(request, model=sizes, training=TrainingJob(8, precision))
         fields = {field: getattr(choices, field) for field in choices.__dataclass_fields__}
         file.write_text(script(asked, replace(candidate, **fields, devices=choices.devices)))
         runs += ["1", str(file), str(choices.devices), str(file)]
