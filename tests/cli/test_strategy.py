@@ -90,7 +90,7 @@ def test_what_is_found_runs_and_a_refusal_leaves_the_outcome(tmp_path, capsys):
     file, out = tmp_path / "step.py", tmp_path / "out.json"
     assert main(["strategy", str(REQUEST), "-o", str(out), "--export", str(file)]) == 0
     compile(file.read_text(), str(file), "exec")
-    outcome: StrategyOutcome = read_file(out)[1]
+    outcome = read_file(out)[1]
     assert all(entry.not_exportable is None for entry in outcome.candidates)
     (not_run,) = [entry for entry in outcome.refused if entry.reason == "does not run yet"]
     assert not_run.nearest is not None and not_run.nearest.endswith(" s a step")
@@ -120,6 +120,6 @@ def test_what_does_not_run_is_found_where_the_request_may_need_it(tmp_path, stde
     assert 'add "precision" to may_need' in said and not out.exists()
     path = changed(tmp_path, training={"precision": "fp16"}, may_need=["precision"])
     assert main(["strategy", path, "-o", str(out)]) == 0
-    outcome: StrategyOutcome = read_file(out)[1]
+    outcome = read_file(out)[1]
     assert all("fp16" in (entry.not_exportable or "") for entry in outcome.candidates)
     assert "may_need" in stderr_of("strategy", changed(tmp_path, may_need=["warp"]), "-o", out)

@@ -11,7 +11,7 @@ from tests.support.strategy.pipelines import TIGHT, every
 from torchsplit_core.files import read_text, write_text
 from torchsplit_core.strategy.cost_model.estimate import estimate
 from torchsplit_core.strategy.search import search_strategy
-from torchsplit_core.strategy.search.hetero_pipeline.outcome import broken_rule
+from torchsplit_core.strategy.search.hetero_pipeline.outcome import broken_rule, stages_of
 from torchsplit_core.strategy.search.hetero_pipeline.search import HeteroPipelineSearch
 from torchsplit_core.strategy.search.homogeneous import HomogeneousSearch
 from torchsplit_core.strategy.search.machines import read_fleet
@@ -95,6 +95,39 @@ def test_the_search_is_equal_to_every_order_choice_and_division(name: str) -> No
     assert search.best is not None and search.bound_s == float("inf")
     assert search.best.seconds == pytest.approx(every(searches), rel=1e-9)
     assert broken_rule(search.best, searches) == ""
+
+
+@pytest.mark.parametrize("name", ["memory binds", "slow link", "three kinds"])
+def test_the_stages_stand_as_the_step_counts_them(name: str) -> None:
+    """Those beside another entry's send over the link between entries, all others inside their own."""
+    search = HeteroPipelineSearch(searches_of(name))
+    search.run(time.monotonic() + 600)
+    best = search.best
+    assert best is not None
+    entries = [segment.entry for segment in best.segments for _ in segment.layers]
+    stages = stages_of(best)
+    for number, (_, _, role) in enumerate(stages):
+        assert role.far == (len(set(entries[max(0, number - 1) : number + 2])) > 1)
+    seconds = [config.stage_s(layers, role) for config, layers, role in stages]
+    assert best.longest_s == pytest.approx(max(seconds)) and best.sum_s == pytest.approx(sum(seconds))
+
+
+def test_the_first_bound_counts_that_a_pipeline_fills_and_drains() -> None:
+    """Two equal entries share layers evenly that dwarf what is sent: the bound lacks little but the end of the step."""
+    sizes = TransformerSizes(6, 4096, 32, 32, 16384, 1000, 2048)
+    fleet = (StrategyNodes(1, 1, "A100-80GB"), StrategyNodes(1, 1, "A100-80GB"))
+    runnable = Runnable("bf16", traits_of(sizes), (), TRAIN)
+    space = SearchSpace(sizes.transformer(), TrainingJob(4), 1, StrategyFix(recompute="none"), runnable)
+    search = HeteroPipelineSearch(
+        [HomogeneousSearch(machine, space) for machine in read_fleet(fleet, "bf16")]
+    )
+    # Out of time with a step known otherwise, the bound is the first of all.
+    search.run(0.0, known_s=1e9)
+    first = search.bound_s
+    assert search.best is None
+    search.run(time.monotonic() + 600)
+    assert search.best is not None and search.bound_s == float("inf")
+    assert first <= search.best.seconds < 1.1 * first + search.best.after_s
 
 
 def test_two_equal_entries_are_reckoned_as_one_with_two_stages() -> None:

@@ -89,6 +89,7 @@ class HeteroPipelineSearch:
 
         As long as no step is known the time does not count: that there is none is to be proven.
         """
+        self.bound_s = INFINITE
         tasks = sorted(self._tasks(), key=lambda task: task.bound_s)
         # Many entries have so many orders that the first sets would take all the time: a good step comes first.
         first = (time.monotonic() + deadline) / 2.0
