@@ -56,6 +56,13 @@ def of_source(request: StrategyRequest, source: str = "sample:bert") -> str:
     return script(replace(request, model=SourceSizes(source)), best(request), BERT, trust=True)
 
 
+def within_nodes_of_two(request: StrategyRequest) -> str:
+    """The best candidate with HSDP, which the search has on several nodes alone, for processes of one machine."""
+    written = script(request, replace(best(request), shard="hsdp"))
+    assert 'int(os.environ.get("LOCAL_WORLD_SIZE", 1))' in written
+    return written.replace('int(os.environ.get("LOCAL_WORLD_SIZE", 1))', "2")
+
+
 CASES = {
     "tensor, sequence parallel, selective": lambda: text(
         asked(data=2, tensor=2, sequence_parallel=True, micro_batch=2, shard="none", recompute="selective")
@@ -67,6 +74,12 @@ CASES = {
         asked(PLAIN, "bf16", shard="fsdp", offload="parameters", recompute="full")
     ),
     "optimizer sharded, accumulation": lambda: text(asked(PLAIN, shard="zero1")),
+    "tensor, optimizer sharded": lambda: text(
+        asked(data=2, tensor=2, shard="zero1", sequence_parallel=False)
+    ),
+    "tensor, sharded within nodes of two": lambda: within_nodes_of_two(
+        asked(data=2, tensor=2, shard="fsdp", sequence_parallel=False)
+    ),
     "a traced model in a pipeline": lambda: of_source(
         asked(data=2, pipeline=2, interleave=1, shard="none", recompute="full")
     ),
@@ -125,7 +138,6 @@ def test_a_path_with_quotes_ends_no_text(tmp_path: Path) -> None:
         (lambda: text(asked(shard="none", offload="optimizer")), "candidate.offload"),
         (lambda: text(asked(precision="fp16")), "candidate.precision"),
         (lambda: text(asked(data=1, tensor=4)), "candidate.tensor"),
-        (lambda: text(asked(data=2, tensor=2, shard="zero1")), "candidate.shard"),
         (lambda: text(asked(replace(GATED, experts=2))), "candidate.expert"),
     ],
 )

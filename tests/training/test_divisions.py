@@ -29,6 +29,11 @@ DIVIDED: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
     "hsdp": (4, {"shard": "hsdp", "micro_batch": 2}, {}),
     "tensor": (2, {"tensor": 2, "micro_batch": 8}, {}),
     "tensor and fsdp": (4, {"tensor": 2, "shard": "fsdp", "micro_batch": 4}, {}),
+    "tensor and uneven ranks, passes of two samples": (
+        4, {"tensor": 2, "micro_batch": 2}, {"shares": (3.0, 1.0)},
+    ),
+    "tensor and zero1": (4, {"tensor": 2, "shard": "zero1", "micro_batch": 4}, {}),
+    "tensor and hsdp": (8, {"tensor": 2, "shard": "hsdp", "micro_batch": 2}, {}),
     "recomputed in part": (1, {"recompute": "selective", "micro_batch": 8}, {}),
 }  # fmt: skip
 
@@ -48,6 +53,21 @@ def test_a_division_has_the_losses_of_one_process(name: str, alone: list[float],
     source = client_file(tmp_path, samples=44)
     plan = strategy(optimizer="adamw", **choices)
     run(source, tmp_path / "run", plan, processes, steps=8, checkpoint_every=100, **options)
+    assert losses(tmp_path / "run") == pytest.approx(alone, abs=EXACT)
+
+
+def test_a_checkpoint_is_read_by_other_divisions(alone: list[float], tmp_path: Path) -> None:
+    """Two steps by each: the states of the optimizer are divided otherwise every time."""
+    source = client_file(tmp_path, samples=44)
+    divisions: list[tuple[int, dict[str, Any]]] = [
+        (4, {"tensor": 2, "shard": "zero1"}),
+        (4, {"tensor": 2, "shard": "hsdp"}),
+        (4, {"tensor": 2}),
+        (1, {}),
+    ]
+    for number, (processes, choices) in enumerate(divisions):
+        plan = strategy(optimizer="adamw", micro_batch=4, **choices)
+        run(source, tmp_path / "run", plan, processes, steps=2 * number + 2, resume=number > 0)
     assert losses(tmp_path / "run") == pytest.approx(alone, abs=EXACT)
 
 

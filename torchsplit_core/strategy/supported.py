@@ -12,6 +12,5 @@ def unsupported_choices(choices: ParallelConfig, precision: Precision, experts: 
         "context": choices.context != 1,
         "expert": choices.expert != 1 or experts > 1,
         "offload": choices.offload == "optimizer",
-        "shard": choices.shard == "zero1" and choices.tensor > 1,
     }
     return tuple(name for name, applies in unsupported.items() if applies)

@@ -115,12 +115,6 @@ def fit_to_world_size(strategy: RunStrategy, processes: int) -> RunStrategy:
             f"is {processes}: {data} data-parallel ranks for the {strategy.job.global_batch} samples of a step",
             f"Give at most {strategy.job.global_batch * replica_size}.",
         )
-    if choices.tensor > 1 and data > 1 and choices.shard not in SHARDED:
-        raise InputFault(
-            "the strategy's tensor",
-            f"is {choices.tensor} with data {data}, but shard {choices.shard} does not shard the weights",
-            "Fix shard to fsdp, or data to 1.",
-        )
     fitted = replace(choices, data=data)
     same_stages = fitted.pipeline == strategy.choices.pipeline
     return replace(
@@ -186,12 +180,6 @@ def _check_runnable(strategy: RunStrategy) -> None:
             "offload",
             f"is parameters, but shard {choices.shard} does not shard the weights",
             "Fix shard to fsdp.",
-        ),
-        (
-            "shard" in unsupported or (choices.shard == "hsdp" and choices.tensor > 1),
-            "shard",
-            f"is {choices.shard} beside tensor parallelism",
-            "Fix shard to fsdp or none, or tensor to 1.",
         ),
     )
     for broken, name, problem, remedy in rules:

@@ -28,6 +28,7 @@ from torchsplit_core.training.fitted_strategy import check_options
 from torchsplit_core.training.monitor.control_files import acknowledge, is_requested
 from torchsplit_core.training.monitor.rank_status import RankReporter
 from torchsplit_core.training.parallelize import (
+    GradientAverage,
     apply_autocast_bf16,
     data_rank,
     finite_gradients,
@@ -111,6 +112,9 @@ class TrainingRun:
             self.model = parallelize(
                 model, mesh, choices, precision, tensor_plan=tensor_plan, unused_weights=unused_weights
             )
+        self._average: GradientAverage | None = None
+        if choices.tensor > 1 and choices.data > 1 and choices.shard not in SHARDED:
+            self._average = GradientAverage(self.model, mesh["data"].get_group())
         after = {name_in_model(key.replace(WRAPPED, "")): weight for key, weight in model.named_parameters()}
         self.optimizer = rebuild_optimizer(optimizer, before, after, choices, mesh)
         if precision == "tf32":
@@ -220,6 +224,8 @@ class TrainingRun:
                 if isinstance(self.model, nn.parallel.DistributedDataParallel):
                     # What `no_sync` does, which a loop of the user's cannot be put into.
                     self.model.require_backward_grad_sync = micro_batch.last
+                if self._average:
+                    self._average.last = micro_batch.last
                 batch = to_device(micro_batch.batch, self.device)
                 self.reporter.record_phase("data")
                 self._heartbeat("forward pass", self.step)
@@ -269,6 +275,8 @@ class TrainingRun:
     def _end_step(self) -> None:
         """The step's gradients are there: what all say of it, and the optimizer."""
         self._heartbeat("sum of the losses", self.step)
+        if self._average:
+            self._average.finish()
         reports = self._gather_reports()
         # The ranks of a tensor group have the same samples; of a pipeline's stages only the last knows a loss.
         self._loss_sum = float(sum(report.loss for report in reports[:: self.strategy.choices.tensor]))

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
     apply_activation_checkpointing,
@@ -16,6 +17,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils import _pytree as pytree
@@ -30,7 +32,7 @@ MATMULS = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.at
 
 
 def mesh_of(choices: ParallelConfig, device: str, ranks_per_node: int) -> DeviceMesh:
-    """The ranks as data × tensor, neighbours in tensor groups; for hsdp data is replicas × shards.
+    """The ranks as data × tensor, neighbours in tensor groups; for hsdp as replicas × shards × tensor.
 
     A replica of hsdp is a node; on one node it is half of its ranks, where they can be halved. Of a pipeline they are
     stages × data, neighbours in the data ranks of a stage.
@@ -39,9 +41,14 @@ def mesh_of(choices: ParallelConfig, device: str, ranks_per_node: int) -> Device
         return init_device_mesh(device, (choices.pipeline, choices.data), mesh_dim_names=("pipeline", "data"))
     if choices.shard != "hsdp":
         return init_device_mesh(device, (choices.data, choices.tensor), mesh_dim_names=("data", "tensor"))
-    inside = ranks_per_node if ranks_per_node < choices.data else choices.data // 2
+    per_node = ranks_per_node // choices.tensor
+    inside = per_node if per_node < choices.data else choices.data // 2
     inside = inside if inside and choices.data % inside == 0 else choices.data
-    return init_device_mesh(device, (choices.data // inside, inside), mesh_dim_names=("replica", "shard"))
+    return init_device_mesh(
+        device,
+        (choices.data // inside, inside, choices.tensor),
+        mesh_dim_names=("replica", "shard", "tensor"),
+    )
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:
@@ -126,7 +133,7 @@ def apply_fsdp(
     model: nn.Module, mesh: DeviceMesh, choices: ParallelConfig, precision: Precision
 ) -> nn.Module:
     """The model with its weights cut over the data ranks (FSDP2), each repeated layer gathered by itself."""
-    inner = mesh if choices.shard == "hsdp" else mesh["data"]
+    inner = mesh["replica", "shard"] if choices.shard == "hsdp" else mesh["data"]
     # The passes of a pipeline are in one another: weights stay whole from the first to the last.
     reshard = choices.shard != "zero2" and choices.pipeline == 1
     settings: dict[str, Any] = {"mesh": inner, "reshard_after_forward": reshard}
@@ -148,6 +155,49 @@ def apply_ddp(model: nn.Module, mesh: DeviceMesh, *, unused_weights: bool) -> nn
     )
 
 
+class GradientAverage:
+    """Averages the gradients of a model over a group while its backward pass runs, as DDP does for whole weights.
+
+    DDP takes no DTensors. `last`: whether the next backward pass is the last of its step, which is when ranks exchange.
+    """
+
+    def __init__(self, model: nn.Module, group: dist.ProcessGroup) -> None:
+        self.group, self.last = group, True
+        self._pending: list[tuple[dist.Work, torch.Tensor]] = []
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(self._begin)
+
+    def _begin(self, parameter: torch.Tensor) -> None:
+        if self.last and parameter.grad is not None:
+            gradient = local_tensor(parameter.grad)
+            self._pending.append((dist.all_reduce(gradient, group=self.group, async_op=True), gradient))
+
+    def finish(self) -> None:
+        """Wait for the exchange of the step's gradients, and divide the sums."""
+        for work, gradient in self._pending:
+            work.wait()
+            gradient /= self.group.size()
+        self._pending.clear()
+
+
+class TensorZeroOptimizer(ZeroRedundancyOptimizer):  # type: ignore[misc]
+    """torch's, for weights that tensor parallelism has cut: it broadcasts each rank's part of them."""
+
+    def _broadcast_params_from_rank(self, rank: int) -> list[dist.Work]:
+        source = dist.get_global_rank(self.process_group, rank)
+        return [
+            dist.broadcast(local_tensor(parameter.data), source, self.process_group, async_op=True)
+            for group in self._partition_parameters()[rank]
+            for parameter in group["params"]
+        ]
+
+
+def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a tensor, in the same memory."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
 def parallelize(
     model: nn.Module,
     mesh: DeviceMesh,
@@ -159,11 +209,12 @@ def parallelize(
 ) -> nn.Module:
     """The model as the choices have it. Raises InputFault for what does not go together."""
     sharded = choices.shard in SHARDED
-    if sharded and unused_weights:
+    if unused_weights and (sharded or (choices.tensor > 1 and choices.data > 1)):
+        choice, value = ("shard", choices.shard) if sharded else ("tensor", str(choices.tensor))
         raise InputFault(
-            "the strategy's shard",
-            f"is {choices.shard}, which needs every weight in every step, but this model may leave some out",
-            "Fix shard to none or zero1.",
+            f"the strategy's {choice}",
+            f"is {value}, which needs every weight in every step, but this model may leave some out",
+            "Fix shard to none or zero1." if sharded else "Fix tensor to 1, or data to 1.",
         )
     if choices.tensor > 1:
         apply_tensor_parallel(model, mesh["tensor"], tensor_plan)
@@ -206,15 +257,14 @@ def rebuild_optimizer(
             group["foreach"] = False
     if choices.shard != "zero1":
         return optimizer
+    zero = TensorZeroOptimizer if choices.tensor > 1 else ZeroRedundancyOptimizer
     accepted = inspect.signature(type(optimizer)).parameters
     defaults = {name: value for name, value in optimizer.defaults.items() if name in accepted}
     groups = [
         {name: value for name, value in group.items() if name in ("params", *defaults)}
         for group in optimizer.param_groups
     ]
-    return ZeroRedundancyOptimizer(
-        groups, optimizer_class=type(optimizer), process_group=mesh["data"].get_group(), **defaults
-    )
+    return zero(groups, optimizer_class=type(optimizer), process_group=mesh["data"].get_group(), **defaults)
 
 
 def local_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
@@ -229,11 +279,7 @@ def data_rank(choices: ParallelConfig, rank: int) -> int:
 
 def finite_gradients(model: nn.Module) -> float:
     """1 where every gradient of this rank's part is finite, else 0."""
-    grads = [
-        parameter.grad.to_local() if hasattr(parameter.grad, "to_local") else parameter.grad
-        for parameter in model.parameters()
-        if parameter.grad is not None
-    ]
+    grads = [local_tensor(parameter.grad) for parameter in model.parameters() if parameter.grad is not None]
     norms = torch.stack(torch._foreach_norm(grads)) if grads else torch.zeros(1)
     return float(bool(torch.isfinite(norms).all()))
 

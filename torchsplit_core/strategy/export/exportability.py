@@ -16,7 +16,6 @@ REASONS = {
     "context": "context parallelism in PyTorch is a prototype",
     "expert": "mixtures of experts have no plain form in PyTorch",
     "offload": "PyTorch offloads states with the parameters alone (fully_shard)",
-    "shard": "ZeroRedundancyOptimizer does not divide tensors that are divided",
 }
 """By unsupported choice; for the precision, by its value."""
 

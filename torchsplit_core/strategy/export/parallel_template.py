@@ -87,6 +87,19 @@ def average_gradients(model: nn.Module, mesh: DeviceMesh) -> None:
             dist.all_reduce(gradient, group=mesh["data"].get_group())
             gradient /= mesh["data"].size()
 '''
+ZERO_OF_TENSORS = '''
+
+class TensorZeroOptimizer(ZeroRedundancyOptimizer):
+    """Broadcasts this device's part of each weight that tensor parallelism has cut: torch's takes whole ones."""
+
+    def _broadcast_params_from_rank(self, rank: int) -> list[dist.Work]:
+        source, works = dist.get_global_rank(self.process_group, rank), []
+        for weights in self._partition_parameters()[rank]:
+            for weight in weights["params"]:
+                part = weight.data.to_local() if isinstance(weight, DTensor) else weight.data
+                works.append(dist.broadcast(part, source, self.process_group, async_op=True))
+        return works
+'''
 PLAIN_MAIN = """
 
 def main(steps: int) -> None:

@@ -96,6 +96,8 @@ class _Script:
             body += self._shard()
         elif not self.ddp:
             body += parallel_template.AVERAGE
+        if candidate.shard == "zero1" and candidate.tensor > 1:
+            body += parallel_template.ZERO_OF_TENSORS
         body += self._pipeline_main() if candidate.pipeline > 1 else self._plain_main()
         body += parallel_template.END
         return f"{self._head()}{imports_of(body)}{self._constants()}{body}"
@@ -315,8 +317,9 @@ class _Script:
         )
         more = "" if optimizer_class.endswith("AdamW") else ", momentum=0.9"
         if self.candidate.shard == "zero1":
+            zero = "TensorZeroOptimizer" if self.candidate.tensor > 1 else "ZeroRedundancyOptimizer"
             return (
-                f"    optimizer = ZeroRedundancyOptimizer(\n        {parameters}, {optimizer_class}, "
+                f"    optimizer = {zero}(\n        {parameters}, {optimizer_class}, "
                 f'process_group=mesh["data"].get_group(), lr=RATE{more}\n    )'
             )
         return f"    optimizer = {optimizer_class}({parameters}, lr=RATE{more})"
