@@ -18,17 +18,22 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import _CHECKPOINT_PREFIX
 from torch.distributed.device_mesh import DeviceMesh
 from torch.utils.data import DataLoader
 
 from torchsplit_core.training.async_checkpoint import AsyncCheckpointer, model_digest, seed_all
 from torchsplit_core.training.attempts.hang_detection import CHECKPOINT_PHASE, DATA_PHASE
 from torchsplit_core.training.checkpoints import Checkpoints, Manifest
+from torchsplit_core.training.division.tensor import (
+    GradientAverage,
+    check_replicated_gradients,
+    divides_sequences,
+)
 from torchsplit_core.training.fitted_strategy import check_options
 from torchsplit_core.training.monitor.control_files import acknowledge, is_requested
 from torchsplit_core.training.monitor.rank_status import RankReporter
 from torchsplit_core.training.parallelize import (
-    GradientAverage,
     apply_autocast_bf16,
     data_rank,
     finite_gradients,
@@ -54,8 +59,6 @@ from torchsplit_core.values.training import SHARDED
 
 if TYPE_CHECKING:
     from torchsplit_core.training.pipeline.engine import PipelineEngine
-
-WRAPPED = "_checkpoint_wrapped_module."
 
 
 class TrainingRun:
@@ -115,7 +118,10 @@ class TrainingRun:
         self._average: GradientAverage | None = None
         if choices.tensor > 1 and choices.data > 1 and choices.shard not in SHARDED:
             self._average = GradientAverage(self.model, mesh["data"].get_group())
-        after = {name_in_model(key.replace(WRAPPED, "")): weight for key, weight in model.named_parameters()}
+        after = {
+            name_in_model(key.replace(_CHECKPOINT_PREFIX, "")): weight
+            for key, weight in model.named_parameters()
+        }
         self.optimizer = rebuild_optimizer(optimizer, before, after, choices, mesh)
         if precision == "tf32":
             torch.set_float32_matmul_precision("high")
@@ -131,10 +137,16 @@ class TrainingRun:
         self._step_samples = self._rank_samples = 0
         self._memory_bytes = 0
         self._checkpoint_requested = False
-        seed_all(options.seed, self.rank)
+        # Ranks of a tensor group drop the same values of what each has whole.
+        random_rank = self.rank - self.rank % choices.tensor
+        seed_all(options.seed, random_rank)
         self._heartbeat(CHECKPOINT_PHASE, 0)
-        resumption = Resumption(folder, self.checkpoints, self.digest, self._facts(), self._notes())
-        self.step = resumption.resume(self.model, local_optimizer(self.optimizer), self._group)
+        resumption = Resumption(
+            folder, self.checkpoints, self.digest, self._facts(), self._notes(tensor_plan)
+        )
+        self.step = resumption.resume(self.model, local_optimizer(self.optimizer), self._group, random_rank)
+        self._tensor_group = mesh["tensor"].get_group() if choices.tensor > 1 else None
+        """Until the first step has shown that its ranks agree."""
         self.checkpointer.newest = self.step or None
         self.reporter = RankReporter(folder.path, self.rank, self.device, self.model, self.step)
         self.repartition = False
@@ -174,13 +186,13 @@ class TrainingRun:
             "torch_version": torch.__version__,
         }
 
-    def _notes(self) -> tuple[str, ...]:
+    def _notes(self, tensor_plan: Mapping[str, str] | None) -> tuple[str, ...]:
         """What the first event says of the division."""
         choices = self.strategy.choices
         if self.pipeline:
             stages = ", ".join(self.pipeline.describe_stages())
             return (f"{choices.pipeline} stages of blocks: {stages}",)
-        if choices.tensor > 1 and choices.sequence_parallel:
+        if choices.tensor > 1 and choices.sequence_parallel and not divides_sequences(choices, tensor_plan):
             return (
                 "without sequence parallelism: the results are the same, activations take more than was reckoned",
             )
@@ -277,6 +289,9 @@ class TrainingRun:
         self._heartbeat("sum of the losses", self.step)
         if self._average:
             self._average.finish()
+        if self._tensor_group:
+            check_replicated_gradients(self.model, self._tensor_group)
+            self._tensor_group = None
         reports = self._gather_reports()
         # The ranks of a tensor group have the same samples; of a pipeline's stages only the last knows a loss.
         self._loss_sum = float(sum(report.loss for report in reports[:: self.strategy.choices.tensor]))

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
     apply_activation_checkpointing,
@@ -17,16 +16,18 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
-from torch.distributed.tensor import DTensor
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
-from torchsplit_core.values import InputFault, quoted, suggestion
+from torchsplit_core.training.division.tensor import (
+    TensorZeroOptimizer,
+    apply_tensor_parallel,
+    local_tensor,
+)
+from torchsplit_core.values import InputFault
 from torchsplit_core.values.training import SHARDED, ParallelConfig, Precision, Recompute
 
-TENSOR_STYLES = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
 MATMULS = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.bmm.default)
 """Products of matrices, of which selective recomputation keeps every second one."""
 
@@ -108,27 +109,6 @@ def apply_autocast_bf16(model: nn.Module, device: str) -> None:
     model.forward = half
 
 
-def apply_tensor_parallel(model: nn.Module, mesh: DeviceMesh, plan: Mapping[str, str] | None) -> None:
-    """Cut the modules that the plan names over the tensor ranks.
-
-    Raises InputFault where there is no plan, a style is unknown, or a size cannot be cut.
-    """
-    if not plan:
-        raise InputFault(
-            "the strategy's tensor",
-            f"is {mesh.size()}, but the client has no tensor_plan, which says how its modules are cut",
-            "Give it one, for example {'layers.*.up': 'colwise'}, or fix tensor to 1.",
-        )
-    for name, style in plan.items():
-        if style not in TENSOR_STYLES:
-            raise InputFault(
-                f"tensor_plan[{name!r}]",
-                f"unknown style {quoted(style)}",
-                suggestion(style, TENSOR_STYLES, "styles"),
-            )
-    parallelize_module(model, mesh, {name: TENSOR_STYLES[style]() for name, style in plan.items()})
-
-
 def apply_fsdp(
     model: nn.Module, mesh: DeviceMesh, choices: ParallelConfig, precision: Precision
 ) -> nn.Module:
@@ -155,49 +135,6 @@ def apply_ddp(model: nn.Module, mesh: DeviceMesh, *, unused_weights: bool) -> nn
     )
 
 
-class GradientAverage:
-    """Averages the gradients of a model over a group while its backward pass runs, as DDP does for whole weights.
-
-    DDP takes no DTensors. `last`: whether the next backward pass is the last of its step, which is when ranks exchange.
-    """
-
-    def __init__(self, model: nn.Module, group: dist.ProcessGroup) -> None:
-        self.group, self.last = group, True
-        self._pending: list[tuple[dist.Work, torch.Tensor]] = []
-        for parameter in model.parameters():
-            if parameter.requires_grad:
-                parameter.register_post_accumulate_grad_hook(self._begin)
-
-    def _begin(self, parameter: torch.Tensor) -> None:
-        if self.last and parameter.grad is not None:
-            gradient = local_tensor(parameter.grad)
-            self._pending.append((dist.all_reduce(gradient, group=self.group, async_op=True), gradient))
-
-    def finish(self) -> None:
-        """Wait for the exchange of the step's gradients, and divide the sums."""
-        for work, gradient in self._pending:
-            work.wait()
-            gradient /= self.group.size()
-        self._pending.clear()
-
-
-class TensorZeroOptimizer(ZeroRedundancyOptimizer):  # type: ignore[misc]
-    """torch's, for weights that tensor parallelism has cut: it broadcasts each rank's part of them."""
-
-    def _broadcast_params_from_rank(self, rank: int) -> list[dist.Work]:
-        source = dist.get_global_rank(self.process_group, rank)
-        return [
-            dist.broadcast(local_tensor(parameter.data), source, self.process_group, async_op=True)
-            for group in self._partition_parameters()[rank]
-            for parameter in group["params"]
-        ]
-
-
-def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """This rank's part of a tensor, in the same memory."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
-
-
 def parallelize(
     model: nn.Module,
     mesh: DeviceMesh,
@@ -217,7 +154,7 @@ def parallelize(
             "Fix shard to none or zero1." if sharded else "Fix tensor to 1, or data to 1.",
         )
     if choices.tensor > 1:
-        apply_tensor_parallel(model, mesh["tensor"], tensor_plan)
+        apply_tensor_parallel(model, mesh["tensor"], tensor_plan, choices)
     apply_recompute(model, choices.recompute)
     if sharded:
         return apply_fsdp(model, mesh, choices, precision)

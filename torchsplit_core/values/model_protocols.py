@@ -51,7 +51,9 @@ class TrainClient(Protocol):
     strategy has it.
 
     A client may also offer `tensor_plan`, which module of the model is cut how in tensor parallelism: names with `*`
-    to `colwise` or `rowwise`; and `unused_weights = True` where a step may leave out some of the weights.
+    to `colwise` or `rowwise`, and for sequence parallelism to `sequence` (works on a part of the sequence, which is
+    dimension 1), `scatter` (its output is divided along it) or `gather` (its first argument is whole). And
+    `unused_weights = True` where a step may leave out some of the weights.
     """
 
     def get_model(self) -> Any: ...
