@@ -80,6 +80,12 @@ CASES = {
     "tensor, sharded within nodes of two": lambda: within_nodes_of_two(
         asked(data=2, tensor=2, shard="fsdp", sequence_parallel=False)
     ),
+    "context, sharded": lambda: text(asked(data=2, context=2, shard="fsdp", recompute="full")),
+    "context, optimizer sharded": lambda: text(asked(data=2, context=2, shard="zero1")),
+    "context over tensor and sequence parallel": lambda: text(
+        asked(data=1, context=2, tensor=2, sequence_parallel=True, shard="none")
+    ),
+    "context in a pipeline": lambda: text(asked(data=1, context=2, pipeline=2, interleave=1, shard="none")),
     "a traced model in a pipeline": lambda: of_source(
         asked(data=2, pipeline=2, interleave=1, shard="none", recompute="full")
     ),
@@ -134,7 +140,6 @@ def test_a_path_with_quotes_ends_no_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "where"),
     [
-        (lambda: text(asked(data=2, context=2)), "candidate.context"),
         (lambda: text(asked(shard="none", offload="optimizer")), "candidate.offload"),
         (lambda: text(asked(precision="fp16")), "candidate.precision"),
         (lambda: text(asked(data=1, tensor=4)), "candidate.tensor"),

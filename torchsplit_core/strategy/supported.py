@@ -9,7 +9,6 @@ def unsupported_choices(choices: ParallelConfig, precision: Precision, experts: 
     """The names of these choices, in the order in which an export reports them. `experts`: of the model."""
     unsupported = {
         "precision": precision not in RUN_PRECISIONS,
-        "context": choices.context != 1,
         "expert": choices.expert != 1 or experts > 1,
         "offload": choices.offload == "optimizer",
     }

@@ -100,12 +100,12 @@ def fit_to_world_size(strategy: RunStrategy, processes: int) -> RunStrategy:
     """
     _check_runnable(strategy)
     choices = _reduce_stages(strategy.choices, processes)
+    copy = f"tensor {choices.tensor}" + (f", context {choices.context}" if choices.context > 1 else "")
     replica_size = choices.tensor * choices.pipeline * choices.context
     if processes < 1 or processes % replica_size:
         raise InputFault(
             "--processes",
-            f"is {processes}, not a multiple of the {replica_size} that hold a copy of the model "
-            f"(tensor {choices.tensor})",
+            f"is {processes}, not a multiple of the {replica_size} that hold a copy of the model ({copy})",
             f"Give {replica_size} or a multiple.",
         )
     data = processes // replica_size
@@ -134,10 +134,15 @@ def _check_runnable(strategy: RunStrategy) -> None:
     """Raises InputFault for choices that the search can estimate, but no run carries out."""
     choices, precision = strategy.choices, strategy.job.precision
     unsupported = unsupported_choices(choices, precision)
-    alone = "but runs divide by data, tensor, pipeline and shards alone"
+    alone = "but runs divide by data, tensor, context, pipeline and shards alone"
     pipeline, sharded = choices.pipeline > 1, choices.shard in SHARDED
     rules = (
-        ("context" in unsupported, "context", f"is {choices.context}, {alone}", "Fix context to 1."),
+        (
+            pipeline and choices.context > 1,
+            "context",
+            f"is {choices.context} beside a pipeline, whose traced stages have no attention to divide",
+            "Fix context to 1, or pipeline to 1.",
+        ),
         ("expert" in unsupported, "expert", f"is {choices.expert}, {alone}", "Fix expert to 1."),
         (
             pipeline and choices.tensor > 1,

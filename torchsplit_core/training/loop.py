@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from torch.utils.data import DataLoader
 from torchsplit_core.training.async_checkpoint import AsyncCheckpointer, model_digest, seed_all
 from torchsplit_core.training.attempts.hang_detection import CHECKPOINT_PHASE, DATA_PHASE
 from torchsplit_core.training.checkpoints import Checkpoints, Manifest
+from torchsplit_core.training.division.context import ContextParallel
 from torchsplit_core.training.division.tensor import (
     GradientAverage,
     check_replicated_gradients,
@@ -80,6 +82,7 @@ class TrainingRun:
         *,
         name: str = "",
         tensor_plan: Mapping[str, str] | None = None,
+        context_plan: Mapping[str, Any] | None = None,
         unused_weights: bool = False,
         heartbeat: Callable[[str, int], None] | None = None,
         began_s: float | None = None,
@@ -105,18 +108,21 @@ class TrainingRun:
         self.last_step = self.batches.steps_per_epoch if options.steps is None else options.steps
         self.digest = model_digest(model)
         before = dict(model.named_parameters())
+        self._context: ContextParallel | None = None
         self.pipeline = self._make_pipeline(model.train(), mesh)
         if self.pipeline:
             self.model = model = self.pipeline.model
         else:
             model.to(self.device)
+            if choices.context > 1:
+                self._context = ContextParallel(model, choices, context_plan, self.device)
             if precision == "bf16" and choices.shard not in SHARDED:
                 apply_autocast_bf16(model, self.device.type)
             self.model = parallelize(
                 model, mesh, choices, precision, tensor_plan=tensor_plan, unused_weights=unused_weights
             )
         self._average: GradientAverage | None = None
-        if choices.tensor > 1 and choices.data > 1 and choices.shard not in SHARDED:
+        if choices.tensor > 1 and mesh.size() > choices.tensor and choices.shard not in SHARDED:
             self._average = GradientAverage(self.model, mesh["data"].get_group())
         after = {
             name_in_model(key.replace(_CHECKPOINT_PREFIX, "")): weight
@@ -192,11 +198,12 @@ class TrainingRun:
         if self.pipeline:
             stages = ", ".join(self.pipeline.describe_stages())
             return (f"{choices.pipeline} stages of blocks: {stages}",)
+        notes: tuple[str, ...] = (self._context.describe(),) if self._context else ()
         if choices.tensor > 1 and choices.sequence_parallel and not divides_sequences(choices, tensor_plan):
-            return (
+            notes += (
                 "without sequence parallelism: the results are the same, activations take more than was reckoned",
             )
-        return ()
+        return notes
 
     def train(self, loss_of: Loss) -> None:
         """Train to the last step, or to one at which blocks move (`repartition`).
@@ -241,7 +248,8 @@ class TrainingRun:
                 batch = to_device(micro_batch.batch, self.device)
                 self.reporter.record_phase("data")
                 self._heartbeat("forward pass", self.step)
-                yield batch
+                with self._context.divide(batch) if self._context else nullcontext(batch) as part:
+                    yield part
                 if not self._backward_called:
                     raise InputFault(
                         "the training loop",
@@ -269,12 +277,14 @@ class TrainingRun:
         """
         scalar_loss(loss)
         self._backward_called = True
+        if self._context:
+            self._context.check_attended()
         self.reporter.record_phase("forward")
         self.rebalancer.end_micro_batch(self._micro_batch_samples)
         self._rank_samples += self._micro_batch_samples
         weight = self._micro_batch_samples / self._step_samples
         self._heartbeat("backward pass", self.step)
-        # DDP and FSDP average over ranks.
+        # DDP and FSDP average over ranks: those of a context group have the means of parts of equal length.
         (loss.float() * (weight * self.strategy.choices.data)).backward()
         if self._micro_batch_samples:
             self._loss_sum += float(loss.detach()) * weight
@@ -293,8 +303,10 @@ class TrainingRun:
             check_replicated_gradients(self.model, self._tensor_group)
             self._tensor_group = None
         reports = self._gather_reports()
-        # The ranks of a tensor group have the same samples; of a pipeline's stages only the last knows a loss.
-        self._loss_sum = float(sum(report.loss for report in reports[:: self.strategy.choices.tensor]))
+        # The ranks of a tensor group have the same samples, those of a context group parts of the same; of a pipeline's
+        # stages only the last knows a loss.
+        choices = self.strategy.choices
+        self._loss_sum = float(sum(report.loss for report in reports[:: choices.tensor])) / choices.context
         self._memory_bytes = int(max(report.peak_bytes for report in reports))
         self.reporter.record_phase("agreement")
         self._heartbeat("optimizer", self.step)

@@ -35,20 +35,21 @@ MATMULS = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.at
 def mesh_of(choices: ParallelConfig, device: str, ranks_per_node: int) -> DeviceMesh:
     """The ranks as data × tensor, neighbours in tensor groups; for hsdp as replicas × shards × tensor.
 
+    `data` has the ranks of a context group too, as neighbours: weights and gradients are theirs as those of copies.
+
     A replica of hsdp is a node; on one node it is half of its ranks, where they can be halved. Of a pipeline they are
     stages × data, neighbours in the data ranks of a stage.
     """
     if choices.pipeline > 1:
         return init_device_mesh(device, (choices.pipeline, choices.data), mesh_dim_names=("pipeline", "data"))
+    copies = choices.data * choices.context
     if choices.shard != "hsdp":
-        return init_device_mesh(device, (choices.data, choices.tensor), mesh_dim_names=("data", "tensor"))
+        return init_device_mesh(device, (copies, choices.tensor), mesh_dim_names=("data", "tensor"))
     per_node = ranks_per_node // choices.tensor
-    inside = per_node if per_node < choices.data else choices.data // 2
-    inside = inside if inside and choices.data % inside == 0 else choices.data
+    inside = per_node if per_node < copies else copies // 2
+    inside = inside if inside and copies % inside == 0 else copies
     return init_device_mesh(
-        device,
-        (choices.data // inside, inside, choices.tensor),
-        mesh_dim_names=("replica", "shard", "tensor"),
+        device, (copies // inside, inside, choices.tensor), mesh_dim_names=("replica", "shard", "tensor")
     )
 
 
@@ -146,7 +147,7 @@ def parallelize(
 ) -> nn.Module:
     """The model as the choices have it. Raises InputFault for what does not go together."""
     sharded = choices.shard in SHARDED
-    if unused_weights and (sharded or (choices.tensor > 1 and choices.data > 1)):
+    if unused_weights and (sharded or (choices.tensor > 1 and choices.data * choices.context > 1)):
         choice, value = ("shard", choices.shard) if sharded else ("tensor", str(choices.tensor))
         raise InputFault(
             f"the strategy's {choice}",
@@ -211,7 +212,7 @@ def local_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
 
 def data_rank(choices: ParallelConfig, rank: int) -> int:
     """Which of the data-parallel ranks has this one's samples, as `mesh_of` has it."""
-    return rank % choices.data if choices.pipeline > 1 else rank // choices.tensor
+    return rank % choices.data if choices.pipeline > 1 else rank // (choices.tensor * choices.context)
 
 
 def finite_gradients(model: nn.Module) -> float:

@@ -54,6 +54,11 @@ class TrainClient(Protocol):
     to `colwise` or `rowwise`, and for sequence parallelism to `sequence` (works on a part of the sequence, which is
     dimension 1), `scatter` (its output is divided along it) or `gather` (its first argument is whole). And
     `unused_weights = True` where a step may leave out some of the weights.
+
+    For context parallelism it offers `context_plan`: `inputs` and `targets`, of each tensor of a batch the dimension of
+    its sequence or None; `positions`, the argument of `forward` that takes the positions of the tokens (int64, 1-D), or
+    None; `causal`, whether all its attention is (default False). Its model then attends by
+    `F.scaled_dot_product_attention` alone, and its loss is a mean over all positions.
     """
 
     def get_model(self) -> Any: ...

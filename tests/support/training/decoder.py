@@ -1,11 +1,13 @@
 """A tiny decoder to train, of tokens in a row: what tensors, sequences and experts divide.
 
-`client` has plans that name every module; `unnamed` leaves the norms of the layers out of them.
+`client` has plans that name every module; `unnamed` leaves norms of the layers out of them, `masked` is no
+decoder: it attends to what its mask allows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -27,13 +29,13 @@ class Attention(nn.Module):
         super().__init__()
         self.query, self.key, self.value, self.out = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
 
-    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+    def forward(self, x: Tensor, positions: Tensor, mask: Tensor | None) -> Tensor:
         query, key, value = (
             layer(x).unflatten(-1, (-1, WIDTH // HEADS)).transpose(1, 2)
             for layer in (self.query, self.key, self.value)
         )
         query, key = rotate(query, positions), rotate(key, positions)
-        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        mixed = F.scaled_dot_product_attention(query, key, value, mask, is_causal=mask is None)
         return self.out(mixed.transpose(1, 2).flatten(2))
 
 
@@ -52,16 +54,17 @@ class Layer(nn.Module):
         self.attention_norm, self.feed_norm = nn.RMSNorm(WIDTH), nn.LayerNorm(WIDTH)
         self.attention, self.feed_forward = Attention(), FeedForward()
 
-    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), positions)
+    def forward(self, x: Tensor, positions: Tensor, mask: Tensor | None) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), positions, mask)
         return x + self.feed_forward(self.feed_norm(x))
 
 
 class Decoder(nn.Module):
-    """Scores of every next token."""
+    """Scores of every next token; `masked`: attention to all tokens but those that are 0."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, masked: bool = False) -> None:
         super().__init__()
+        self.masked = masked
         self.words = nn.Embedding(WORDS, WIDTH)
         self.layers = nn.ModuleList(Layer() for _ in range(2))
         self.norm = nn.RMSNorm(WIDTH)
@@ -71,8 +74,9 @@ class Decoder(nn.Module):
         if positions is None:
             positions = torch.arange(ids.shape[1])
         x = self.words(ids)
+        mask = (ids != 0)[:, None, None, :] if self.masked else None
         for layer in self.layers:
-            x = layer(x, positions)
+            x = layer(x, positions, mask)
         return self.head(self.norm(x))
 
 
@@ -88,7 +92,7 @@ class Data:
 class Client:
     """A TrainClient."""
 
-    tensor_plan = {
+    tensor_plan: ClassVar = {
         "words": "scatter",
         "layers.*.attention_norm": "sequence",
         "layers.*.attention": "gather",
@@ -102,6 +106,7 @@ class Client:
         "norm": "sequence",
         "head": "gather",
     }
+    context_plan: ClassVar[dict[str, Any]] = {"inputs": (1,), "targets": (1,), "positions": "positions"}
 
     def get_model(self) -> nn.Module:
         torch.manual_seed(3)
@@ -123,4 +128,10 @@ class Unnamed(Client):
     tensor_plan = {name: style for name, style in Client.tensor_plan.items() if name != "layers.*.feed_norm"}
 
 
-client, unnamed = Client(), Unnamed()
+class Masked(Client):
+    def get_model(self) -> nn.Module:
+        torch.manual_seed(3)
+        return Decoder(masked=True)
+
+
+client, unnamed, masked = Client(), Unnamed(), Masked()

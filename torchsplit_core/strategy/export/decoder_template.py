@@ -14,15 +14,15 @@ def rotate(x: Tensor) -> Tensor:
     """Rotary positions of batch × heads × tokens × width (Su et al. 2021)."""
     half = HEAD // 2
     angles = torch.outer(
-        torch.arange(x.shape[2], device=x.device), 10000.0 ** -(torch.arange(half, device=x.device) / half)
+        {positions}, 10000.0 ** -(torch.arange(half, device=x.device) / half)
     )
     cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
     left, right = x[..., :half], x[..., half : 2 * half]
     return torch.cat([left * cos - right * sin, right * cos + left * sin, x[..., 2 * half :]], -1)
 
 
-class Attention(nn.Module):
-    def __init__(self) -> None:
+{context}class Attention(nn.Module):
+{over}    def __init__(self) -> None:
         super().__init__()
         self.query = nn.Linear(HIDDEN, HIDDEN, bias=False)
         self.key = nn.Linear(HIDDEN, KEY_HEADS * HEAD, bias=False)
@@ -34,9 +34,7 @@ class Attention(nn.Module):
         query, key, value = (
             layer(x).unflatten(-1, (-1, HEAD)).transpose(1, 2) for layer in (self.query, self.key, self.value)
         )
-        mixed = F.scaled_dot_product_attention(
-            rotate(query), rotate(key), value, is_causal=True, enable_gqa=HEADS != KEY_HEADS
-        )
+        mixed = {attend}
         return self.out(mixed.transpose(1, 2).flatten(2))
 
 
@@ -100,6 +98,62 @@ def loss_of(outputs: Tensor, target: Tensor) -> Tensor:
     return F.cross_entropy(outputs.flatten(0, 1).float(), target.flatten())
 '''
 
+WHOLE = {
+    "positions": "torch.arange(x.shape[2], device=x.device)",
+    "attend": """F.scaled_dot_product_attention(
+            rotate(query), rotate(key), value, is_causal=True, enable_gqa=HEADS != KEY_HEADS
+        )""",
+    "context": "",
+    "over": "",
+}
+"""What attention is where each device has whole sequences."""
+IN_PARTS = {
+    "positions": "positions_of(Attention.over.get_local_rank()).to(x.device)",
+    "attend": "attend(rotate(query), rotate(key), value)",
+    "context": '''def positions_of(rank: int) -> Tensor:
+    """Those of a rank's part of every sequence: a block from the front, and the same from the back."""
+    blocks = torch.arange(SEQUENCE).chunk(2 * Attention.over.size())
+    return torch.cat([blocks[rank], blocks[-1 - rank]])
+
+
+def part(x: Tensor) -> Tensor:
+    """This process's part of sequences, batch × tokens."""
+    return x[:, positions_of(Attention.over.get_local_rank()).to(x.device)]
+
+
+def ring(device: torch.device) -> Any:
+    """On GPUs torch's ring attention; elsewhere `attend` gathers keys and values."""
+    if device.type == "cpu" or Attention.over.size() == 1:
+        return nullcontext()
+    whole = torch.arange(SEQUENCE, device=device)
+    return context_parallel(Attention.over, buffers=[whole], buffer_seq_dims=[0])
+
+
+def gather(x: Tensor) -> Tensor:
+    """The parts of all processes in a row; gradients are summed and scattered."""
+    parts = DTensor.from_local(x, Attention.over, [Shard(2)], run_check=False)
+    return parts.redistribute(placements=[Replicate()]).to_local(grad_placements=[Partial()])
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Causal attention of this process's positions to those of all."""
+    mask = None
+    if query.device.type == "cpu":
+        everywhere = torch.cat([positions_of(rank) for rank in range(Attention.over.size())])
+        mask = positions_of(Attention.over.get_local_rank())[:, None] >= everywhere
+        key, value = gather(key), gather(value)
+    return F.scaled_dot_product_attention(
+        query, key, value, mask, is_causal=mask is None, enable_gqa=HEADS != KEY_HEADS
+    )
+
+
+''',
+    "over": '''    over: DeviceMesh
+    """The processes that have the parts of a sequence."""
+
+''',
+}
+"""What it is where each has a part of every sequence."""
 GATED = """        self.gate = nn.Linear(HIDDEN, FEED_FORWARD, bias=False)
         self.up = nn.Linear(HIDDEN, FEED_FORWARD, bias=False)
         self.down = nn.Linear(FEED_FORWARD, HIDDEN, bias=False)
@@ -143,8 +197,8 @@ SEQUENCE = """        for name in ("attention", "feed_forward"):
 """
 
 
-def model_text(model: Transformer, *, tied: bool) -> str:
-    """The decoder of these sizes."""
+def model_text(model: Transformer, *, tied: bool, context: bool) -> str:
+    """The decoder of these sizes. `context`: each process has a part of every sequence."""
     return MODEL.format(
         layers=model.layers,
         hidden=model.hidden,
@@ -155,6 +209,7 @@ def model_text(model: Transformer, *, tied: bool) -> str:
         sequence=model.sequence,
         feed_forward=GATED if model.gated else PLAIN,
         tied=TIED if tied else "",
+        **(IN_PARTS if context else WHOLE),
     )
 
 

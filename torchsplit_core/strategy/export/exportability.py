@@ -13,7 +13,6 @@ REMEDY = "Choose another candidate, or fix the choice in the request."
 REASONS = {
     "fp16": "fp16 needs its loss scaled",
     "fp8": "fp8 needs modules of torchao",
-    "context": "context parallelism in PyTorch is a prototype",
     "expert": "mixtures of experts have no plain form in PyTorch",
     "offload": "PyTorch offloads states with the parameters alone (fully_shard)",
 }

@@ -37,7 +37,8 @@ NAMES = (
             "pipeline",
         ),
     ),
-    ("torch.distributed.tensor", ("DTensor", "Replicate", "Shard")),
+    ("torch.distributed.tensor", ("DTensor", "Partial", "Replicate", "Shard")),
+    ("torch.distributed.tensor.experimental", ("context_parallel",)),
     (
         "torch.distributed.tensor.parallel",
         (

@@ -22,6 +22,28 @@ def start() -> tuple[torch.device, DeviceMesh]:
     return device, init_device_mesh(kind, (stages, data, tensor), mesh_dim_names=NAMES)
 '''
 
+DATA_CHECK = """    data = world // (stages * tensor)
+    if data * stages * tensor != world or GLOBAL_BATCH % data:
+        least = stages * tensor
+"""
+CONTEXT_CHECK = """    data, context = world // (stages * tensor), CONTEXT if world > 1 else 1
+    if data * stages * tensor != world or data % context or GLOBAL_BATCH % (data // context):
+        least = stages * tensor * context
+"""
+RETURN = """    return device, init"""
+CONTEXT_RETURN = """    # The processes of a context are neighbours in data: of weights and gradients each has a copy.
+    sizes, names = (stages, data // context, context, tensor), ("pipeline", "data", "context", "tensor")
+    Attention.over = init_device_mesh(kind, sizes, mesh_dim_names=names)["context"]
+    return device, init"""
+
+
+def start_text(*, context: bool) -> str:
+    """How processes find each other. `context`: some of them have parts of the same sequences."""
+    if not context:
+        return START
+    return START.replace(DATA_CHECK, CONTEXT_CHECK).replace(RETURN, CONTEXT_RETURN)
+
+
 RECOMPUTE_FULL = '''
 
 def run_again(block: nn.Module) -> nn.Module:
@@ -105,7 +127,7 @@ PLAIN_MAIN = """
 def main(steps: int) -> None:
     device, mesh = start()
     data, place = mesh["data"].size(), mesh["data"].get_local_rank()
-    own = GLOBAL_BATCH // data
+{groups}    own = GLOBAL_BATCH // data
     micro = MICRO_BATCH if own % MICRO_BATCH == 0 else own
 {build}
 {optimizer}
@@ -113,7 +135,7 @@ def main(steps: int) -> None:
         total = torch.zeros((), device=device)
         for first in range(place * own, (place + 1) * own, micro):
             {unpack} = batch(first, first + micro, device)
-            last = first + micro == (place + 1) * own
+{parts}            last = first + micro == (place + 1) * own
             with {contexts}:
                 loss = loss_of({call}) * (micro / own)
                 loss.backward()
@@ -122,7 +144,7 @@ def main(steps: int) -> None:
         optimizer.zero_grad(set_to_none=True)
         dist.all_reduce(total, group=mesh["data"].get_group())
         if dist.get_rank() == 0:
-            print(f"step {{step}} loss {{total.item() / data:.6f}}", flush=True)
+            print(f"step {{step}} loss {{total.item() / {copies}:.6f}}", flush=True)
     dist.destroy_process_group()
 """
 PIPELINE_MAIN = """
@@ -131,14 +153,14 @@ def main(steps: int) -> None:
     device, mesh = start()
     data, place = mesh["data"].size(), mesh["data"].get_local_rank()
     stages, stage = mesh["pipeline"].size(), mesh["pipeline"].get_local_rank()
-    own = GLOBAL_BATCH // data
+{groups}    own = GLOBAL_BATCH // data
     micro = MICRO_BATCH if own % MICRO_BATCH == 0 else own
     count = own // micro
 {build}
 {optimizer}
     for step in range(steps):
         {unpack} = batch(place * own, (place + 1) * own, device)
-{leaves}        losses: list[Tensor] = []
+{parts}{leaves}        losses: list[Tensor] = []
         with {contexts}:
             given = ({given}) if stage == 0 else ()
             if stage == stages - 1:
@@ -151,9 +173,13 @@ def main(steps: int) -> None:
         # The last stages have the loss: summed over all, each counts once for every device of its tensor group.
         dist.all_reduce(total)
         if dist.get_rank() == 0:
-            print(f"step {{step}} loss {{total.item() / data / mesh['tensor'].size():.6f}}", flush=True)
+            print(f"step {{step}} loss {{total.item() / {copies} / mesh['tensor'].size():.6f}}", flush=True)
     dist.destroy_process_group()
 """
+CONTEXT_GROUPS = """    context = Attention.over.size()
+    data, place = data // context, place // context
+"""
+PARTS = "tokens, target = part(tokens), part(target)\n"
 END = """
 
 if __name__ == "__main__":

@@ -72,11 +72,26 @@ class _Script:
         """Whether torch's DistributedDataParallel sums the gradients, and not the file itself."""
         return not self.sharded and self.candidate.tensor == self.candidate.pipeline == 1
 
+    @property
+    def context(self) -> bool:
+        """Whether each process has a part of every sequence."""
+        return self.candidate.context > 1
+
+    def _context_parts(self, indent: str) -> dict[str, str]:
+        """What a main has more where sequences are divided."""
+        if not self.context:
+            return {"groups": "", "parts": "", "copies": "data"}
+        return {
+            "groups": parallel_template.CONTEXT_GROUPS,
+            "parts": indent + parallel_template.PARTS,
+            "copies": "(data * context)",
+        }
+
     def text(self) -> str:
         """Head, model, division, main; only what the strategy needs."""
         candidate = self.candidate
         body = self._model()
-        body += parallel_template.START
+        body += parallel_template.start_text(context=self.context)
         if candidate.tensor > 1:
             model = self.request.model
             assert not isinstance(model, SourceSizes)
@@ -133,6 +148,8 @@ class _Script:
             f"GLOBAL_BATCH, MICRO_BATCH = {training.global_batch}, {candidate.micro_batch}",
             "SEED, RATE = 0, 1e-4",
         ]
+        if self.context:
+            lines.append(f"CONTEXT = {candidate.context}  # processes that have parts of the same sequences")
         if candidate.interleave > 1:
             lines.append(f"CHUNKS = {candidate.interleave}  # of each stage")
         if training.precision == "tf32":
@@ -150,7 +167,7 @@ class _Script:
             return text
         model = self.request.model
         assert not isinstance(model, SourceSizes)
-        return decoder_template.model_text(model.transformer(), tied=self.tied)
+        return decoder_template.model_text(model.transformer(), tied=self.tied, context=self.context)
 
     def _shard(self) -> str:
         candidate = self.candidate
@@ -199,6 +216,8 @@ class _Script:
         contexts = ["torch.autocast(device.type, torch.bfloat16)"] if self.half and not self.sharded else []
         if self.ddp:
             contexts.append("nullcontext() if last else model.no_sync()")
+        if self.context:
+            contexts.append("ring(device)")
         call = "model(tokens), target" if self.source is None else "model(*args, **kwargs)"
         # Gradients that the file sums itself, once a step.
         finish = "        average_gradients(model, mesh)\n" if not self.ddp and not self.sharded else ""
@@ -209,6 +228,7 @@ class _Script:
             contexts=", ".join(contexts) or "nullcontext()",
             call=call,
             finish=finish,
+            **self._context_parts(" " * 12),
         )
         if not self.ddp:
             text = text.replace("            last = first + micro == (place + 1) * own\n", "")
@@ -219,11 +239,9 @@ class _Script:
             lines = self._decoder_stages()
         else:
             lines = self._traced_stage()
-        contexts = (
-            "torch.autocast(device.type, torch.bfloat16)"
-            if self.half and not self.sharded
-            else "nullcontext()"
-        )
+        contexts = ["torch.autocast(device.type, torch.bfloat16)"] if self.half and not self.sharded else []
+        if self.context:
+            contexts.append("ring(device)")
         finish = (
             ""
             if self.sharded
@@ -233,7 +251,7 @@ class _Script:
             build="\n".join(lines),
             optimizer=self._optimizer("[one for chunk in chunks for one in chunk.parameters()]"),
             unpack="tokens, target" if self.source is None else "args, kwargs",
-            contexts=contexts,
+            contexts=", ".join(contexts) or "nullcontext()",
             given="tokens,"
             if self.source is None
             else "[leaves[place] for place in order] if order else args",
@@ -241,6 +259,7 @@ class _Script:
             leaves="" if self.source is None else LEAVES,
             target="target" if self.source is None else "torch.zeros(own, device=device)",
             finish=finish,
+            **self._context_parts(" " * 8),
         )
 
     def _decoder_stages(self) -> list[str]:
