@@ -10,6 +10,7 @@ import pytest
 from tests.support.paths import ROOT
 from torchsplit_core.cli.command import main
 from torchsplit_core.files import read_file
+from torchsplit_core.strategy.export import exportability
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
 
 REQUEST = ROOT / "examples" / "strategy_request.json"
@@ -90,7 +91,16 @@ def test_a_candidate_is_written_as_a_file(tmp_path, stderr_of):
     assert "--candidate" in stderr_of("strategy", path, "--export", file, "--candidate", "99")
 
 
-def test_what_can_be_exported_and_trained_stands_first_and_a_refusal_leaves_the_outcome(tmp_path, capsys):
+def test_what_can_be_exported_and_trained_stands_first_and_a_refusal_leaves_the_outcome(
+    tmp_path, capsys, monkeypatch
+):
+    """As if no file were written for ZeRO-1, which is the fastest."""
+    monkeypatch.setitem(exportability.REASONS, "shard", "a choice that is not written")
+    monkeypatch.setattr(
+        exportability,
+        "unsupported_choices",
+        lambda choices, *_: ("shard",) if choices.shard == "zero1" else (),
+    )
     file, out = tmp_path / "step.py", tmp_path / "out.json"
     assert main(["strategy", str(REQUEST), "-o", str(out), "--export", str(file)]) == 0
     compile(file.read_text(), str(file), "exec")
