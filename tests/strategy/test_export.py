@@ -29,6 +29,7 @@ from torchsplit_core.values.training import TrainingJob
 
 GATED = TransformerSizes(4, 32, 4, 2, 64, 100, 16, gated=True)
 PLAIN = replace(GATED, gated=False, tied_embeddings=False)
+MIXTURE = replace(GATED, experts=4, experts_per_token=2)
 ALONE = {"data": 4, "tensor": 1, "pipeline": 1, "context": 1, "micro_batch": 1, "recompute": "none"}
 BERT = TracedBlocks(("encoder.layer.0", "encoder.layer.1"), ("encoder.layer.1",))
 
@@ -86,6 +87,16 @@ CASES = {
         asked(data=1, context=2, tensor=2, sequence_parallel=True, shard="none")
     ),
     "context in a pipeline": lambda: text(asked(data=1, context=2, pipeline=2, interleave=1, shard="none")),
+    "experts of every copy": lambda: text(asked(MIXTURE, expert=1, shard="zero1")),
+    "experts over two of four copies": lambda: text(asked(MIXTURE, expert=2, shard="none", micro_batch=2)),
+    "experts sharded over two copies": lambda: text(asked(MIXTURE, expert=2, shard="fsdp", recompute="full")),
+    "experts over all copies, kept between passes": lambda: text(
+        asked(replace(MIXTURE, gated=False), expert=4, shard="zero2")
+    ),
+    "experts and context": lambda: text(asked(MIXTURE, data=2, context=2, expert=2, shard="none")),
+    "experts in a pipeline": lambda: text(
+        asked(MIXTURE, data=2, pipeline=2, interleave=1, expert=2, shard="none")
+    ),
     "a traced model in a pipeline": lambda: of_source(
         asked(data=2, pipeline=2, interleave=1, shard="none", recompute="full")
     ),
@@ -143,7 +154,8 @@ def test_a_path_with_quotes_ends_no_text(tmp_path: Path) -> None:
         (lambda: text(asked(shard="none", offload="optimizer")), "candidate.offload"),
         (lambda: text(asked(precision="fp16")), "candidate.precision"),
         (lambda: text(asked(data=1, tensor=4)), "candidate.tensor"),
-        (lambda: text(asked(replace(GATED, experts=2))), "candidate.expert"),
+        (lambda: text(asked(MIXTURE, data=2, tensor=2, shard="fsdp")), "candidate.tensor"),
+        (lambda: text(asked(MIXTURE, expert=4, shard="zero1")), "candidate.shard"),
     ],
 )
 def test_what_the_file_would_not_do_is_refused_with_its_reason(make: object, where: str) -> None:

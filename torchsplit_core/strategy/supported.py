@@ -9,7 +9,8 @@ def unsupported_choices(choices: ParallelConfig, precision: Precision, experts: 
     """The names of these choices, in the order in which an export reports them. `experts`: of the model."""
     unsupported = {
         "precision": precision not in RUN_PRECISIONS,
-        "expert": choices.expert != 1 or experts > 1,
+        "tensor": experts > 1 and choices.tensor > 1,
+        "shard": choices.expert > 1 and choices.shard == "zero1",
         "offload": choices.offload == "optimizer",
     }
     return tuple(name for name, applies in unsupported.items() if applies)

@@ -143,7 +143,7 @@ def _check_runnable(strategy: RunStrategy) -> None:
             f"is {choices.context} beside a pipeline, whose traced stages have no attention to divide",
             "Fix context to 1, or pipeline to 1.",
         ),
-        ("expert" in unsupported, "expert", f"is {choices.expert}, {alone}", "Fix expert to 1."),
+        (choices.expert > 1, "expert", f"is {choices.expert}, {alone}", "Fix expert to 1."),
         (
             pipeline and choices.tensor > 1,
             "tensor",

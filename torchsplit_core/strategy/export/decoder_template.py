@@ -38,7 +38,7 @@ def rotate(x: Tensor) -> Tensor:
         return self.out(mixed.transpose(1, 2).flatten(2))
 
 
-class FeedForward(nn.Module):
+{experts}class FeedForward(nn.Module):
     def __init__(self) -> None:
         super().__init__()
 {feed_forward}
@@ -167,6 +167,74 @@ PLAIN = """        self.up = nn.Linear(HIDDEN, FEED_FORWARD, bias=False)
     def forward(self, x: Tensor) -> Tensor:
         return self.down(F.gelu(self.up(x)))
 """
+EXPERTS = '''EXPERTS, CHOSEN = {experts}, {chosen}
+
+
+class Experts(nn.Module):
+    """The experts of this process: of all, as many as each that has some of them."""
+
+    over: DeviceMesh
+    """Processes as copies × those that have the experts among them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        count = EXPERTS // Experts.over["expert"].size()
+        first = Experts.over["expert"].get_local_rank() * count
+
+        def draw(outputs: int, inputs: int) -> nn.Parameter:
+            every = torch.randn(EXPERTS, outputs, inputs) * inputs**-0.5
+            return nn.Parameter(every[first : first + count].clone())
+
+{weights}
+    def forward(self, tokens: Tensor, counts: Tensor) -> Tensor:
+        """Tokens × width, ordered by expert, `counts` of each."""
+        parts = tokens.split(counts.tolist())
+        return torch.cat([self.expert(number, part) for number, part in enumerate(parts)])
+
+    def expert(self, number: int, x: Tensor) -> Tensor:
+        return {expert}
+
+
+def exchange(x: Tensor, sent: list[int], received: list[int]) -> Tensor:
+    """So many rows to each process that has experts, so many from each."""
+    group = Experts.over["expert"].get_group()
+    return all_to_all_single(x.new_empty(sum(received), x.shape[1]), x, received, sent, group=group)
+
+
+'''
+ROUTED = """        self.router = nn.Linear(HIDDEN, EXPERTS, bias=False)
+        self.experts = Experts()
+
+    def forward(self, x: Tensor) -> Tensor:
+        # Put a loss that balances the experts here.
+        tokens, ranks = x.flatten(0, 1), Experts.over["expert"].size()
+        scores, chosen = self.router(tokens).topk(CHOSEN)
+        order = chosen.flatten().argsort(stable=True)
+        counts = chosen.flatten().bincount(minlength=EXPERTS).unflatten(0, (ranks, -1))
+        arriving = torch.empty_like(counts)
+        dist.all_to_all_single(arriving, counts, group=Experts.over["expert"].get_group())
+        sent, received = counts.sum(1).tolist(), arriving.sum(1).tolist()
+        rows = exchange(tokens[order // CHOSEN], sent, received)
+        # They arrive by process, then by expert.
+        numbers = torch.arange(arriving.shape[1], device=x.device).repeat(ranks)
+        by_expert = numbers.repeat_interleave(arriving.flatten()).argsort(stable=True)
+        done = self.experts(rows[by_expert], arriving.sum(0))
+        returned = exchange(done[by_expert.argsort()], received, sent)
+        weighted = returned[order.argsort()].unflatten(0, (-1, CHOSEN)) * scores.softmax(-1)[..., None]
+        return weighted.sum(1).to(x.dtype).view_as(x)
+"""
+EXPERT_WEIGHTS = {
+    True: """        self.gate, self.up = draw(FEED_FORWARD, HIDDEN), draw(FEED_FORWARD, HIDDEN)
+        self.down = draw(HIDDEN, FEED_FORWARD)
+""",
+    False: """        self.up, self.down = draw(FEED_FORWARD, HIDDEN), draw(HIDDEN, FEED_FORWARD)
+""",
+}
+"""By whether the feed-forward is gated."""
+EXPERT = {
+    True: "(F.silu(x @ self.gate[number].T) * (x @ self.up[number].T)) @ self.down[number].T",
+    False: "F.gelu(x @ self.up[number].T) @ self.down[number].T",
+}
 TIED = """            if self.words is not None:
                 self.head.weight = self.words.weight
 """
@@ -199,6 +267,14 @@ SEQUENCE = """        for name in ("attention", "feed_forward"):
 
 def model_text(model: Transformer, *, tied: bool, context: bool) -> str:
     """The decoder of these sizes. `context`: each process has a part of every sequence."""
+    experts = ""
+    if model.experts > 1:
+        experts = EXPERTS.format(
+            experts=model.experts,
+            chosen=model.experts_per_token,
+            weights=EXPERT_WEIGHTS[model.gated],
+            expert=EXPERT[model.gated],
+        )
     return MODEL.format(
         layers=model.layers,
         hidden=model.hidden,
@@ -207,7 +283,8 @@ def model_text(model: Transformer, *, tied: bool, context: bool) -> str:
         ffn=model.ffn,
         vocab=model.vocab,
         sequence=model.sequence,
-        feed_forward=GATED if model.gated else PLAIN,
+        experts=experts,
+        feed_forward=ROUTED if experts else GATED if model.gated else PLAIN,
         tied=TIED if tied else "",
         **(IN_PARTS if context else WHOLE),
     )

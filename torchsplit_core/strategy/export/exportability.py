@@ -13,7 +13,8 @@ REMEDY = "Choose another candidate, or fix the choice in the request."
 REASONS = {
     "fp16": "fp16 needs its loss scaled",
     "fp8": "fp8 needs modules of torchao",
-    "expert": "mixtures of experts have no plain form in PyTorch",
+    "tensor": "the weights of experts are not cut by tensors",
+    "shard": "ZeroRedundancyOptimizer takes weights that every copy has, but experts are divided over copies",
     "offload": "PyTorch offloads states with the parameters alone (fully_shard)",
 }
 """By unsupported choice; for the precision, by its value."""

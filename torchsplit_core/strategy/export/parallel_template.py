@@ -31,17 +31,24 @@ CONTEXT_CHECK = """    data, context = world // (stages * tensor), CONTEXT if wo
         least = stages * tensor * context
 """
 RETURN = """    return device, init"""
-CONTEXT_RETURN = """    # The processes of a context are neighbours in data: of weights and gradients each has a copy.
+CONTEXT_MESH = """    # The processes of a context are neighbours in data: of weights and gradients each has a copy.
     sizes, names = (stages, data // context, context, tensor), ("pipeline", "data", "context", "tensor")
     Attention.over = init_device_mesh(kind, sizes, mesh_dim_names=names)["context"]
-    return device, init"""
+"""
+EXPERT_MESH = """    expert = EXPERT if world > 1 else 1
+    if data % expert:
+        sys.exit(f"{data} copies of the model: needed is a multiple of the {expert} that have its experts")
+    sizes, names = (stages, data // expert, expert, tensor), ("pipeline", "copy", "expert", "tensor")
+    Experts.over = init_device_mesh(kind, sizes, mesh_dim_names=names)["copy", "expert"]
+"""
 
 
-def start_text(*, context: bool) -> str:
-    """How processes find each other. `context`: some of them have parts of the same sequences."""
-    if not context:
-        return START
-    return START.replace(DATA_CHECK, CONTEXT_CHECK).replace(RETURN, CONTEXT_RETURN)
+def start_text(*, context: bool, experts: bool) -> str:
+    """How processes find each other. `context`: some have parts of the same sequences; `experts`: of a mixture."""
+    text = START
+    if context:
+        text = text.replace(DATA_CHECK, CONTEXT_CHECK).replace(RETURN, CONTEXT_MESH + RETURN)
+    return text.replace(RETURN, EXPERT_MESH + RETURN) if experts else text
 
 
 RECOMPUTE_FULL = '''
@@ -88,7 +95,7 @@ SHARD = '''
 def shard(blocks: list[nn.Module], model: nn.Module, mesh: DeviceMesh) -> None:
     """{words}"""
 {replicas}    policy = {policy}
-    for module in [*blocks, model]:
+{experts}    for module in [*blocks, model]:
         fully_shard(module, mesh=over, mp_policy=policy, reshard_after_forward={reshard}{offload})
 '''
 REPLICAS = """    data, node = mesh["data"].size(), int(os.environ.get("LOCAL_WORLD_SIZE", 1)) // mesh["tensor"].size()
@@ -96,6 +103,14 @@ REPLICAS = """    data, node = mesh["data"].size(), int(os.environ.get("LOCAL_WO
     over = mesh["data"]
     if inside < data and data % inside == 0:
         over = over._unflatten(0, (data // inside, inside), ("replicate", "shard"))
+"""
+SHARD_EXPERTS = """    for experts in [module for module in model.modules() if isinstance(module, Experts)]:
+        fully_shard(
+            experts, mesh=Experts.over["copy"], mp_policy=policy, reshard_after_forward={reshard}{offload}
+        )
+        # Its gradient has summed those of its tokens already.
+        experts.set_gradient_divide_factor(float(mesh["data"].size()))
+        experts.set_force_sum_reduction_for_comms(True)
 """
 ONE_GROUP = """    over = mesh["data"]
 """
@@ -121,6 +136,18 @@ class TensorZeroOptimizer(ZeroRedundancyOptimizer):
                 part = weight.data.to_local() if isinstance(weight, DTensor) else weight.data
                 works.append(dist.broadcast(part, source, self.process_group, async_op=True))
         return works
+'''
+AVERAGE_EXPERTS = '''
+
+def average_gradients(model: nn.Module, mesh: DeviceMesh) -> None:
+    """The mean over the copies of the model; an expert's gradient has summed those of its tokens already."""
+    experts = [module for module in model.modules() if isinstance(module, Experts)]
+    divided = {id(parameter) for module in experts for parameter in module.parameters()}
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            over = Experts.over["copy"] if id(parameter) in divided else mesh["data"]
+            dist.all_reduce(parameter.grad, group=over.get_group())
+            parameter.grad /= mesh["data"].size()
 '''
 PLAIN_MAIN = """
 

@@ -70,12 +70,19 @@ class _Script:
     @property
     def ddp(self) -> bool:
         """Whether torch's DistributedDataParallel sums the gradients, and not the file itself."""
-        return not self.sharded and self.candidate.tensor == self.candidate.pipeline == 1
+        candidate = self.candidate
+        return not self.sharded and candidate.tensor == candidate.pipeline == candidate.expert == 1
 
     @property
     def context(self) -> bool:
         """Whether each process has a part of every sequence."""
         return self.candidate.context > 1
+
+    @property
+    def experts(self) -> bool:
+        """Whether the decoder's layers are mixtures of experts."""
+        model = self.request.model
+        return not isinstance(model, SourceSizes) and model.experts > 1
 
     def _context_parts(self, indent: str) -> dict[str, str]:
         """What a main has more where sequences are divided."""
@@ -91,7 +98,7 @@ class _Script:
         """Head, model, division, main; only what the strategy needs."""
         candidate = self.candidate
         body = self._model()
-        body += parallel_template.start_text(context=self.context)
+        body += parallel_template.start_text(context=self.context, experts=self.experts)
         if candidate.tensor > 1:
             model = self.request.model
             assert not isinstance(model, SourceSizes)
@@ -110,7 +117,8 @@ class _Script:
         if self.sharded:
             body += self._shard()
         elif not self.ddp:
-            body += parallel_template.AVERAGE
+            divided = self.candidate.expert > 1
+            body += parallel_template.AVERAGE_EXPERTS if divided else parallel_template.AVERAGE
         if candidate.shard == "zero1" and candidate.tensor > 1:
             body += parallel_template.ZERO_OF_TENSORS
         body += self._pipeline_main() if candidate.pipeline > 1 else self._plain_main()
@@ -150,6 +158,8 @@ class _Script:
         ]
         if self.context:
             lines.append(f"CONTEXT = {candidate.context}  # processes that have parts of the same sequences")
+        if self.experts:
+            lines.append(f"EXPERT = {candidate.expert}  # processes that have the experts among them")
         if candidate.interleave > 1:
             lines.append(f"CHUNKS = {candidate.interleave}  # of each stage")
         if training.precision == "tf32":
@@ -180,7 +190,11 @@ class _Script:
                 ",\n                    offload_policy=CPUOffloadPolicy(pin_memory=torch.cuda.is_available())"
             )
         reshard = "True" if candidate.shard != "zero2" and candidate.pipeline == 1 else "False"
+        experts = ""
+        if candidate.expert > 1:
+            experts = parallel_template.SHARD_EXPERTS.format(reshard=reshard, offload=offload)
         return parallel_template.SHARD.format(
+            experts=experts,
             words=SHARD_WORDS[candidate.shard],
             replicas=parallel_template.REPLICAS if candidate.shard == "hsdp" else parallel_template.ONE_GROUP,
             policy=policy,
