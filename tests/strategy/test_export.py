@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import subprocess
 import sys
@@ -105,14 +106,60 @@ MIXED = ["pipeline of chunks over tensor", "sharded, offloaded, run again, in ha
 """Two that have most of it: stages, tensors and chunks; shards, offload, recomputation and half precision."""
 
 
+COMPILED = [
+    asked(PLAIN, "bf16", shard="fsdp", offload="parameters", recompute="full"),
+    asked(shard="zero1", recompute="selective"),
+    asked(data=2, pipeline=2, interleave=1, shard="none"),
+]
+
+
 @pytest.mark.torch
 @repeated("names", [MIXED, sorted(CASES.keys() - {*MIXED})], ids=["mixed", "others"])
 def test_every_division_has_the_loss_of_one_process(names: list[str], tmp_path: Path) -> None:
+    written = [CASES[name]() for name in names]
+    check_equal_losses([(text, text) for text in written], names, tmp_path)
+
+
+@pytest.mark.torch
+@repeated("requests", [COMPILED[:1], COMPILED[1:]])
+def test_compiled_layers_have_the_loss_of_one_process_that_does_not_compile(
+    requests: list[StrategyRequest], tmp_path: Path
+) -> None:
+    """By the tracers of torch.compile alone, without the compiler behind them, which a GPU has."""
+    pairs = []
+    for request in requests:
+        plain = text(request)
+        compiled = plain.replace("COMPILE = torch.cuda.is_available()", "COMPILE = True")
+        traced = compiled.replace(".compile()", '.compile(backend="aot_eager")')
+        assert plain != compiled != traced
+        pairs.append((plain, traced))
+    check_equal_losses(pairs, [str(request.fix) for request in requests], tmp_path)
+
+
+@pytest.mark.torch
+def test_a_file_runs_without_torchrun(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(text(asked(shard="fsdp", micro_batch=2)))
+    environment = {name: value for name, value in os.environ.items() if name != "RANK"}
+    done = subprocess.run(
+        [sys.executable, str(file), "--steps", "2"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=True,
+    )
+    losses = [float(loss) for loss in re.findall(r"^step \d loss (\S+)$", done.stdout, re.MULTILINE)]
+    assert len(losses) == 2 and losses[1] < losses[0]
+
+
+def check_equal_losses(pairs: list[tuple[str, str]], names: list[str], folder: Path) -> None:
+    """Of each pair the first file on one process and the second on four."""
     runs: list[str] = []
-    for place, make in enumerate(CASES[name] for name in names):
-        file = tmp_path / f"case{place}.py"
-        file.write_text(make())
-        runs += ["1", str(file), "4", str(file)]
+    for place, pair in enumerate(pairs):
+        for processes, content in zip(("1", "4"), pair, strict=True):
+            file = folder / f"case{place}_{processes}.py"
+            file.write_text(content)
+            runs += [processes, str(file)]
     command = [sys.executable, "-m", "tests.support.gloo", "3", *runs]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
     told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]

@@ -12,7 +12,11 @@ def start() -> tuple[torch.device, DeviceMesh]:
     device = torch.device(kind, here) if kind == "cuda" else torch.device(kind)
     if kind == "cuda":
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if kind == "cuda" else "gloo")
+    backend = "nccl" if kind == "cuda" else "gloo"
+    if "RANK" in os.environ:
+        dist.init_process_group(backend)
+    else:
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
     world = dist.get_world_size()
     stages, tensor = (PIPELINE, TENSOR) if world > 1 else (1, 1)
     data = world // (stages * tensor)

@@ -84,6 +84,16 @@ class _Script:
         model = self.request.model
         return not isinstance(model, SourceSizes) and model.experts > 1
 
+    @property
+    def compiled(self) -> bool:
+        """Whether layers are compiled, as the estimate has it: not traced models, which it takes as they are.
+
+        Compiled layers of torch 2.13 whose products are cut by tensors fail in their backward pass, or under
+        fully_shard have other gradients. Compiled attention is not what torch's ring replaces, and experts get other
+        numbers of tokens in every step.
+        """
+        return self.source is None and not self.context and not self.experts and self.candidate.tensor == 1
+
     def _context_parts(self, indent: str) -> dict[str, str]:
         """What a main has more where sequences are divided."""
         if not self.context:
@@ -144,7 +154,8 @@ class _Script:
             f"({candidate.basis}, untested on hardware).\n"
             "Written by TorchSplit; it is yours to edit: data, loss and learning rate are placeholders.\n\n"
             f"    {run} THIS_FILE.py\n\n"
-            "Without a GPU it runs on gloo. One process divides nothing and has the same loss, to compare with.\n"
+            "Without a GPU it runs on gloo. One process divides nothing and has the same loss, to compare with:\n\n"
+            "    python THIS_FILE.py\n"
             '"""\n\nfrom __future__ import annotations\n\n'
         )
 
@@ -156,6 +167,8 @@ class _Script:
             f"GLOBAL_BATCH, MICRO_BATCH = {training.global_batch}, {candidate.micro_batch}",
             "SEED, RATE = 0, 1e-4",
         ]
+        if self.compiled:
+            lines.append("COMPILE = torch.cuda.is_available()  # layers, as the estimate assumes")
         if self.context:
             lines.append(f"CONTEXT = {candidate.context}  # processes that have parts of the same sequences")
         if self.experts:
@@ -203,11 +216,14 @@ class _Script:
         )
 
     def _wraps(self, blocks: str, model: str, indent: str) -> list[str]:
-        """Recomputation around each block, then sharding, inside out."""
+        """Recomputation around each block, then compilation, then sharding, inside out."""
         lines = []
         if self.candidate.recompute != "none":
             lines += [f"{indent}for name in {blocks}:",
                       f"{indent}    {model}.set_submodule(name, run_again({model}.get_submodule(name)))"]  # fmt: skip
+        if self.compiled:
+            lines += [f"{indent}for name in {blocks} if COMPILE else ():",
+                      f"{indent}    {model}.get_submodule(name).compile()"]  # fmt: skip
         if self.sharded:
             lines.append(f"{indent}units = [{model}.get_submodule(name) for name in {blocks}]")
             lines.append(f"{indent}shard(units, {model}, mesh)")
