@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -115,7 +116,8 @@ def fit_to_world_size(strategy: RunStrategy, processes: int) -> RunStrategy:
             f"is {processes}: {data} data-parallel ranks for the {strategy.job.global_batch} samples of a step",
             f"Give at most {strategy.job.global_batch * replica_size}.",
         )
-    fitted = replace(choices, data=data)
+    # Ranks that they do not divide would have no experts of their own.
+    fitted = replace(choices, data=data, expert=math.gcd(choices.expert, data * choices.context))
     same_stages = fitted.pipeline == strategy.choices.pipeline
     return replace(
         strategy,
@@ -134,7 +136,6 @@ def _check_runnable(strategy: RunStrategy) -> None:
     """Raises InputFault for choices that the search can estimate, but no run carries out."""
     choices, precision = strategy.choices, strategy.job.precision
     unsupported = unsupported_choices(choices, precision)
-    alone = "but runs divide by data, tensor, context, pipeline and shards alone"
     pipeline, sharded = choices.pipeline > 1, choices.shard in SHARDED
     rules = (
         (
@@ -143,7 +144,18 @@ def _check_runnable(strategy: RunStrategy) -> None:
             f"is {choices.context} beside a pipeline, whose traced stages have no attention to divide",
             "Fix context to 1, or pipeline to 1.",
         ),
-        (choices.expert > 1, "expert", f"is {choices.expert}, {alone}", "Fix expert to 1."),
+        (
+            choices.expert > 1 and (pipeline or choices.tensor > 1),
+            "expert",
+            f"is {choices.expert} beside {'a pipeline' if pipeline else 'tensor parallelism'}",
+            "Fix expert to 1, or pipeline and tensor to 1.",
+        ),
+        (
+            choices.expert > 1 and choices.shard in ("zero1", "hsdp"),
+            "shard",
+            f"is {choices.shard}, but of divided experts each rank has others",
+            "Fix shard to none, zero2 or fsdp, or expert to 1.",
+        ),
         (
             pipeline and choices.tensor > 1,
             "tensor",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -83,6 +83,7 @@ class TrainingRun:
         name: str = "",
         tensor_plan: Mapping[str, str] | None = None,
         context_plan: Mapping[str, Any] | None = None,
+        expert_plan: Sequence[str] | None = None,
         unused_weights: bool = False,
         heartbeat: Callable[[str, int], None] | None = None,
         began_s: float | None = None,
@@ -119,11 +120,18 @@ class TrainingRun:
             if precision == "bf16" and choices.shard not in SHARDED:
                 apply_autocast_bf16(model, self.device.type)
             self.model = parallelize(
-                model, mesh, choices, precision, tensor_plan=tensor_plan, unused_weights=unused_weights
+                model,
+                mesh,
+                choices,
+                precision,
+                tensor_plan=tensor_plan,
+                expert_plan=expert_plan,
+                unused_weights=unused_weights,
             )
         self._average: GradientAverage | None = None
-        if choices.tensor > 1 and mesh.size() > choices.tensor and choices.shard not in SHARDED:
-            self._average = GradientAverage(self.model, mesh["data"].get_group())
+        dtensors = choices.tensor > 1 or choices.expert > 1
+        if dtensors and mesh.size() > choices.tensor and choices.shard not in SHARDED:
+            self._average = GradientAverage(self.model, mesh)
         after = {
             name_in_model(key.replace(_CHECKPOINT_PREFIX, "")): weight
             for key, weight in model.named_parameters()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
+from torchsplit_core.training.division.experts import EXPERT, apply_expert_parallel
 from torchsplit_core.training.division.tensor import (
     TensorZeroOptimizer,
     apply_tensor_parallel,
@@ -36,6 +37,7 @@ def mesh_of(choices: ParallelConfig, device: str, ranks_per_node: int) -> Device
     """The ranks as data × tensor, neighbours in tensor groups; for hsdp as replicas × shards × tensor.
 
     `data` has the ranks of a context group too, as neighbours: weights and gradients are theirs as those of copies.
+    Where experts are divided, data is copies × the ranks that have the experts among them.
 
     A replica of hsdp is a node; on one node it is half of its ranks, where they can be halved. Of a pipeline they are
     stages × data, neighbours in the data ranks of a stage.
@@ -43,6 +45,11 @@ def mesh_of(choices: ParallelConfig, device: str, ranks_per_node: int) -> Device
     if choices.pipeline > 1:
         return init_device_mesh(device, (choices.pipeline, choices.data), mesh_dim_names=("pipeline", "data"))
     copies = choices.data * choices.context
+    if choices.expert > 1:
+        sizes = (copies // choices.expert, choices.expert, choices.tensor)
+        mesh = init_device_mesh(device, sizes, mesh_dim_names=("copy", EXPERT, "tensor"))
+        mesh["copy", EXPERT]._flatten("data")
+        return mesh
     if choices.shard != "hsdp":
         return init_device_mesh(device, (copies, choices.tensor), mesh_dim_names=("data", "tensor"))
     per_node = ranks_per_node // choices.tensor
@@ -111,9 +118,16 @@ def apply_autocast_bf16(model: nn.Module, device: str) -> None:
 
 
 def apply_fsdp(
-    model: nn.Module, mesh: DeviceMesh, choices: ParallelConfig, precision: Precision
+    model: nn.Module,
+    mesh: DeviceMesh,
+    choices: ParallelConfig,
+    precision: Precision,
+    experts: Sequence[nn.Module] = (),
 ) -> nn.Module:
-    """The model with its weights cut over the data ranks (FSDP2), each repeated layer gathered by itself."""
+    """The model with its weights cut over the data ranks (FSDP2), each repeated layer gathered by itself.
+
+    `experts`: modules whose experts are divided; their weights are cut over the ranks that have the same ones.
+    """
     inner = mesh["replica", "shard"] if choices.shard == "hsdp" else mesh["data"]
     # The passes of a pipeline are in one another: weights stay whole from the first to the last.
     reshard = choices.shard != "zero2" and choices.pipeline == 1
@@ -124,6 +138,11 @@ def apply_fsdp(
         whole = replace(inside, output_dtype=torch.float32)
     if choices.offload == "parameters":
         settings["offload_policy"] = CPUOffloadPolicy(pin_memory=torch.accelerator.is_available())
+    for module in experts:
+        fully_shard(module, mp_policy=inside, **{**settings, "mesh": mesh["copy"]})
+        # Their gradients have summed those of the rows of all ranks already. Gloo has no sum with a factor in it.
+        module.set_gradient_divide_factor(float(inner.size()))
+        module.set_force_sum_reduction_for_comms(True)
     for block in blocks_of(model):
         fully_shard(block, mp_policy=inside, **settings)
     return fully_shard(model, mp_policy=whole, **settings)
@@ -143,23 +162,28 @@ def parallelize(
     precision: Precision,
     *,
     tensor_plan: Mapping[str, str] | None,
+    expert_plan: Sequence[str] | None,
     unused_weights: bool,
 ) -> nn.Module:
     """The model as the choices have it. Raises InputFault for what does not go together."""
     sharded = choices.shard in SHARDED
-    if unused_weights and (sharded or (choices.tensor > 1 and choices.data * choices.context > 1)):
-        choice, value = ("shard", choices.shard) if sharded else ("tensor", str(choices.tensor))
+    dtensors = choices.expert > 1 or choices.tensor > 1
+    if unused_weights and (sharded or (dtensors and choices.data * choices.context > 1)):
+        name = "shard" if sharded else "tensor" if choices.tensor > 1 else "expert"
         raise InputFault(
-            f"the strategy's {choice}",
-            f"is {value}, which needs every weight in every step, but this model may leave some out",
-            "Fix shard to none or zero1." if sharded else "Fix tensor to 1, or data to 1.",
+            f"the strategy's {name}",
+            f"is {getattr(choices, name)}, which needs every weight in every step, but this model may leave some out",
+            "Fix shard to none or zero1." if sharded else "Fix tensor and expert to 1.",
         )
     if choices.tensor > 1:
         apply_tensor_parallel(model, mesh["tensor"], tensor_plan, choices)
+    experts: list[nn.Module] = []
+    if choices.expert > 1:
+        experts = apply_expert_parallel(model, mesh[EXPERT], expert_plan)
     apply_recompute(model, choices.recompute)
     if sharded:
-        return apply_fsdp(model, mesh, choices, precision)
-    if choices.tensor > 1:
+        return apply_fsdp(model, mesh, choices, precision, experts)
+    if dtensors:
         return model
     return apply_ddp(model, mesh, unused_weights=unused_weights)
 
@@ -190,7 +214,7 @@ def rebuild_optimizer(
             )
         parameter_names = (names[id(weight)] for weight in group["params"])
         group["params"] = [after[name] for name in parameter_names if name in after]
-        if choices.tensor > 1:
+        if choices.tensor > 1 or choices.expert > 1:
             # Its weights lie on several meshes, which one fused operation cannot take.
             group["foreach"] = False
     if choices.shard != "zero1":

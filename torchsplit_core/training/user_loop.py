@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ def prepare(
     seed: int = 0,
     tensor_plan: Mapping[str, str] | None = None,
     context_plan: Mapping[str, Any] | None = None,
+    expert_plan: Sequence[str] | None = None,
     unused_weights: bool = False,
 ) -> TrainingRun:
     """The run of a training loop of one's own, in this process and those that torchrun started beside it.
@@ -71,5 +72,5 @@ def prepare(
         RunOptions(
             steps=steps, checkpoint_every=checkpoint_every, keep=keep, shares=shares, seed=seed, balance=balance,
         ),
-        tensor_plan=tensor_plan, context_plan=context_plan, unused_weights=unused_weights,
+        tensor_plan=tensor_plan, context_plan=context_plan, expert_plan=expert_plan, unused_weights=unused_weights,
     )  # fmt: skip

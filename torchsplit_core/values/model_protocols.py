@@ -59,6 +59,10 @@ class TrainClient(Protocol):
     its sequence or None; `positions`, the argument of `forward` that takes the positions of the tokens (int64, 1-D), or
     None; `causal`, whether all its attention is (default False). Its model then attends by
     `F.scaled_dot_product_attention` alone, and its loss is a mean over all positions.
+
+    For expert parallelism it offers `expert_plan`, names of modules (with `*`) whose weights have the experts in
+    dimension 0, and whose `forward(rows, counts)` takes rows ordered by expert and the number for each expert (int64),
+    and returns as many rows.
     """
 
     def get_model(self) -> Any: ...

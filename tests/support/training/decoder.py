@@ -48,11 +48,38 @@ class FeedForward(nn.Module):
         return self.down(torch.tanh(self.up(x)))
 
 
-class Layer(nn.Module):
+class Experts(nn.Module):
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.up = nn.Parameter(torch.randn(count, WIDTH, WIDTH) / 3)
+        self.down = nn.Parameter(torch.randn(count, WIDTH, WIDTH) / 3)
+
+    def forward(self, rows: Tensor, counts: Tensor) -> Tensor:
+        parts = enumerate(rows.split(counts.tolist()))
+        return torch.cat([torch.tanh(part @ self.up[number]) @ self.down[number] for number, part in parts])
+
+
+class Mixture(nn.Module):
+    """Each token goes to the best two of four experts."""
+
     def __init__(self) -> None:
         super().__init__()
+        self.router, self.experts = nn.Linear(WIDTH, 4), Experts(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores, chosen = self.router(x.flatten(0, 1)).topk(2)
+        order = chosen.flatten().argsort(stable=True)
+        results = self.experts(x.flatten(0, 1)[order // 2], chosen.flatten().bincount(minlength=4))
+        return (
+            (results[order.argsort()].unflatten(0, (-1, 2)) * scores.softmax(-1)[..., None]).sum(1).view_as(x)
+        )
+
+
+class Layer(nn.Module):
+    def __init__(self, *, mixture: bool) -> None:
+        super().__init__()
         self.attention_norm, self.feed_norm = nn.RMSNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.attention, self.feed_forward = Attention(), FeedForward()
+        self.attention, self.feed_forward = Attention(), Mixture() if mixture else FeedForward()
 
     def forward(self, x: Tensor, positions: Tensor, mask: Tensor | None) -> Tensor:
         x = x + self.attention(self.attention_norm(x), positions, mask)
@@ -62,11 +89,11 @@ class Layer(nn.Module):
 class Decoder(nn.Module):
     """Scores of every next token; `masked`: attention to all tokens but those that are 0."""
 
-    def __init__(self, *, masked: bool = False) -> None:
+    def __init__(self, *, masked: bool = False, mixture: bool = False) -> None:
         super().__init__()
         self.masked = masked
         self.words = nn.Embedding(WORDS, WIDTH)
-        self.layers = nn.ModuleList(Layer() for _ in range(2))
+        self.layers = nn.ModuleList(Layer(mixture=mixture) for _ in range(2))
         self.norm = nn.RMSNorm(WIDTH)
         self.head = nn.Linear(WIDTH, WORDS, bias=False)
 
@@ -134,4 +161,16 @@ class Masked(Client):
         return Decoder(masked=True)
 
 
-client, unnamed, masked = Client(), Unnamed(), Masked()
+class MixtureClient(Client):
+    expert_plan = ("layers.*.feed_forward.experts",)
+
+    def get_model(self) -> nn.Module:
+        torch.manual_seed(3)
+        return Decoder(mixture=True)
+
+
+class Misnamed(MixtureClient):
+    expert_plan = ("layers.*.experts",)
+
+
+client, unnamed, masked, mixture, misnamed = Client(), Unnamed(), Masked(), MixtureClient(), Misnamed()

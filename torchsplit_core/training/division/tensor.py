@@ -20,6 +20,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
+from torchsplit_core.training.division.experts import holds_experts
 from torchsplit_core.values import InputFault, quoted, suggestion
 from torchsplit_core.values.training import ParallelConfig
 
@@ -152,13 +153,15 @@ def check_replicated_gradients(model: nn.Module, group: dist.ProcessGroup) -> No
 
 
 class GradientAverage:
-    """Averages the gradients of a model over a group while its backward pass runs, as DDP does for whole weights.
+    """Averages the gradients of a model over data ranks while its backward pass runs, as DDP does for whole weights.
 
-    DDP takes no DTensors. `last`: whether the next backward pass is the last of its step, which is when ranks exchange.
+    DDP takes no DTensors. Gradients of divided experts have summed those of the rows of all ranks that have the others,
+    so they are summed over the ranks with the same experts. `last`: whether the next backward pass is the last of its
+    step, which is when ranks exchange.
     """
 
-    def __init__(self, model: nn.Module, group: dist.ProcessGroup) -> None:
-        self.group, self.last = group, True
+    def __init__(self, model: nn.Module, mesh: DeviceMesh) -> None:
+        self.mesh, self.group, self.last = mesh, mesh["data"].get_group(), True
         self._pending: list[tuple[dist.Work, torch.Tensor]] = []
         for parameter in model.parameters():
             if parameter.requires_grad:
@@ -167,7 +170,8 @@ class GradientAverage:
     def _begin(self, parameter: torch.Tensor) -> None:
         if self.last and parameter.grad is not None:
             gradient = local_tensor(parameter.grad)
-            self._pending.append((dist.all_reduce(gradient, group=self.group, async_op=True), gradient))
+            group = self.mesh["copy"].get_group() if holds_experts(parameter) else self.group
+            self._pending.append((dist.all_reduce(gradient, group=group, async_op=True), gradient))
 
     def finish(self) -> None:
         """Wait for the exchange of the step's gradients, and divide the sums."""
