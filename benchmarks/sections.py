@@ -357,6 +357,15 @@ BENCHMARKS = (
         ("--turns", "1", "--kills", "rank"),
     ),
     Benchmark(
+        "From a training run to answered requests",
+        "benchmarks.train_to_serve",
+        "`sample:digits`, trained in two processes on this machine, then profiled on a core, planned, served and "
+        "asked, each by its command (docs/guides/training-runs.md, Use the model). The run's accuracy beside "
+        "that of the served model on the same held-out images, asked over HTTP; predicted response times (90 % "
+        "interval) beside measured ones.",
+        ("--steps", "4", "--seconds", "2"),
+    ),
+    Benchmark(
         "What a short command costs beside Python",
         "benchmarks.start_time",
         "Processor time of whole processes, in the program and in the kernel, over that of `python -c pass` in the "
@@ -373,6 +382,15 @@ BENCHMARKS = (
         "Wall time of what `make test` runs, on two idle cores. Before the tree was rebuilt (random instances one a "
         "case, each file sent to one worker) the same command took 816 s for 7,546 cases on the same machine.",
         ("--part", "tests/values"),
+    ),
+    Benchmark(
+        "Changes of the source that the tests notice",
+        "benchmarks.mutations",
+        "Places of the rooms that decide, drawn with a seed, are broken one at a time (`<` to `<=`, `+` to `-`, `n` to "
+        "`n + 1`, ...) in a copy of the project, and each room's own tests run on it up to the first that fails; one "
+        "that fails counts if it passes without the change. Equivalent changes cannot alter a result: "
+        "`benchmarks/data/equivalent_mutants.csv` has the reasons. Goal: 90 % of the others caught.",
+        ("--count", "1", "--rooms", "simulation"),
     ),
     Benchmark(
         "Running the parts of a cut model",

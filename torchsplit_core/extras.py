@@ -11,7 +11,7 @@ EXTRA_MODULES = {
     "serve": ("torch", "httptools", "uvloop", "orjson"),
     "telemetry": ("opentelemetry",),
     "deploy": ("torch", "httptools", "uvloop", "orjson", "opentelemetry"),
-    "train": ("torch",),
+    "train": ("torch", "safetensors"),
     "app": ("streamlit", "starlette", "uvicorn", "plotly", "pandas", "httptools", "uvloop", "orjson"),
 }
 """The modules of each extra. Where several have one, the first is named."""

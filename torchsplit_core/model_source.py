@@ -1,8 +1,9 @@
 """From the name of a model source to its SplitClient, and the checks on what foreign code hands over.
 
-Sources: `sample:NAME`, `sample:NAME@large`, `FILE.py:NAME` (executed, so only when trusted) and
-`FILE.pt2` (loading one executes code hidden in it, so likewise). `load_client` executes foreign code:
-call it in a child of `torchsplit_core.isolation`. torch is imported only to load a .pt2.
+Sources: `sample:NAME`, `sample:NAME@large`, `FILE.py:NAME` (executed, so only when trusted), `FILE.pt2` (loading
+one executes code hidden in it, so likewise), and `RUN` or `RUN@step-N`, the model of one of the others with the
+weights that a training run left. `load_client` executes foreign code: call it in a child of
+`torchsplit_core.isolation`. torch is imported only to load a .pt2 or weights.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from types import ModuleType
 from typing import Any, Literal
 
 from torchsplit_core import bundle
+from torchsplit_core.checkpoints.trained_run import TrainedStep, is_run_source, parse_run_source
 from torchsplit_core.isolation import is_out_of_memory, remedy_for, require_execution_allowed
 from torchsplit_core.isolation.sandbox.access import readable_beside
 from torchsplit_core.values import InputFault, SplitClient, TrainClient, last_cause, quoted, suggestion
 
-FORMS = "sample:NAME, sample:NAME@large, FILE.pt2 or FILE.py:NAME"
+FORMS = "sample:NAME, sample:NAME@large, FILE.pt2, FILE.py:NAME, or the folder of a training run"
 TRUST = "If you trust the file, add --trust"
 LONGEST_MESSAGE = 600
 """Characters that a message shows of somebody else's: a state dict that does not fit fills pages."""
@@ -30,16 +32,23 @@ LONGEST_MESSAGE = 600
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """A parsed source. `path` is absolute and empty for a sample; `size` counts for a sample alone."""
+    """A parsed source. `path` is absolute and empty for a sample; `size` counts for a sample alone.
 
-    kind: Literal["sample", "python", "pt2"]
+    A run has its folder as `path`, its step, and what it trained as `base`.
+    """
+
+    kind: Literal["sample", "python", "pt2", "run"]
     name: str = ""
     size: str = "small"
     path: str = ""
+    base: ModelSource | None = None
+    step: TrainedStep | None = None
 
     @property
     def text(self) -> str:
         """The source as a user writes it, with the absolute path."""
+        if self.step is not None:
+            return self.step.text
         if self.kind == "sample":
             return f"sample:{self.name}" + (f"@{self.size}" if self.size != "small" else "")
         return f"{self.path}:{self.name}" if self.kind == "python" else self.path
@@ -52,6 +61,8 @@ class ModelSource:
     @property
     def files(self) -> tuple[str, ...]:
         """What a child must be able to read to load it; a Python file may import from its folder."""
+        if self.base is not None:
+            return (self.path, *self.base.files)
         if self.kind == "python":
             return readable_beside(self.path)
         return (self.path,) if self.path else ()
@@ -73,6 +84,12 @@ def parse_source(source: str, *, trust: bool = False) -> ModelSource:
         return ModelSource("sample", name, size or "small")
     if source.endswith(".pt2"):
         return ModelSource("pt2", path=_existing_path(source))
+    if is_run_source(source):
+        step = parse_run_source(source)
+        with name_source(step.display_name):
+            return ModelSource(
+                "run", path=str(step.run), base=parse_source(step.source, trust=trust), step=step
+            )
     path, colon, name = source.rpartition(":")
     if not colon or not path.endswith(".py") or not name:
         if source.endswith(".py"):
@@ -119,6 +136,9 @@ def _client_of(source: str, trust: bool, kinds: tuple[type, ...] = (SplitClient,
     file where this process was told to execute nothing that was uploaded.
     """
     parsed = parse_source(source, trust=trust)
+    if parsed.base is not None and parsed.step is not None:
+        client = _client_of(parsed.base.text, trust, (SplitClient, TrainClient))
+        return TrainedClient(client, parsed.step)
     if parsed.kind != "sample":
         require_execution_allowed(Path(parsed.path).name)
     if parsed.kind == "pt2":
@@ -255,6 +275,41 @@ class ExportedClient:
             return leaf
 
         return pytree.tree_map(resized, tuple(args)), pytree.tree_map(resized, dict(kwargs))
+
+
+class TrainedClient:
+    """A client whose model has the weights of a run's step.
+
+    Everything else is the client's own. One that only trains gets batch sizes and, from its data, example inputs.
+    """
+
+    def __init__(self, client: Any, step: TrainedStep) -> None:
+        self._client, self._step = client, step
+        self.batch_sizes: Sequence[int] = getattr(client, "batch_sizes", ExportedClient.batch_sizes)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # before __init__ there is no client to ask
+            raise AttributeError(name)
+        return getattr(self._client, name)
+
+    def get_model(self) -> Any:
+        """The model with the step's weights. Raises InputFault where they are damaged or another model's."""
+        from torchsplit_core.checkpoints.weights import load_weights
+
+        model = open_model(self._client)
+        load_weights(model, self._step)
+        return model
+
+    def get_example_inputs(self, batch_size: int, **of_length: int) -> tuple[Any, ...]:
+        """The client's own, or the inputs of the first samples that it trains on."""
+        if hasattr(self._client, "get_example_inputs"):
+            inputs: tuple[Any, ...] = self._client.get_example_inputs(batch_size, **of_length)
+            return inputs
+        from torch.utils.data import default_collate
+
+        data = self._client.get_dataset()
+        inputs, _ = default_collate([data[index % len(data)] for index in range(batch_size)])
+        return tuple(inputs)
 
 
 @contextmanager

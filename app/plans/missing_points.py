@@ -105,9 +105,7 @@ def transferable(
     able = {
         model.name
         for model in current.models
-        for variant in model.variants
-        for stage in variant.stages
-        if any(point.gpu_type in peak_names() for point in stage.points)
+        if any(point.gpu_type in peak_names() for point in model.points)
     }
     others: dict[str, list[str]] = {}
     for gap in gaps:
@@ -136,12 +134,7 @@ def _render_notes(
         )
     if figures_only:
         points = {
-            point.gpu_type
-            for model in current.models
-            if model.name in figures_only
-            for variant in model.variants
-            for stage in variant.stages
-            for point in stage.points
+            point.gpu_type for model in current.models if model.name in figures_only for point in model.points
         }
         has = "has" if len(figures_only) == 1 else "have"
         known = f"{has} figures for {', '.join(sorted(points))} only" if points else f"{has} no figures here"

@@ -45,42 +45,40 @@ def models_table(
     binding = (
         {item.model: _binding_word(item) for item in plan.explanation.models} if plan.explanation else {}
     )
-    demands = {model.name: model.demand_rps for model in request.models} if request else {}
-    limits = {model.name: model.max_latency_ms for model in request.models} if request else {}
     bounded = bounded_models(plan)
     # Columns that would say the same in every row leave their room to the others.
     cut = any(_runs_as(model) != WHOLE for model in plan.models)
     waits = any(model.response_ms is not None for model in plan.models)
     requested = {model.name: model for model in request.models} if request else {}
     heavy = weighted(request)
-    weights = {model.name: model.weight for model in request.models} if request else {}
     # Over the demand alone: with weights the levels are of another figure, which has a column of its own.
-    shares = {model.name: _share(model, demands.get(model.name)) for model in plan.models}
+    shares = {model.name: _share(model, requested.get(model.name)) for model in plan.models}
     scale = max([1.0, *shares.values()])
-    tiers = {model.name: model.tier for model in request.models} if request and has_tiers(request) else {}
+    tiers = request is not None and has_tiers(request)
     before = tier_level_count(plan.objective)
     rows = []
     for level, model in enumerate(sorted(plan.models, key=lambda item: item.normalised), 1):
         colour = colours.get(model.name, "#888")
         share = shares[model.name]
         width = 100 * share / scale
-        limit = limits.get(model.name)
+        asked = requested.get(model.name)
+        limit = asked.max_latency_ms if asked else None
         first = f'<td class="n">{_level(plan, level, before)}</td>' if fair else ""
-        rank = f'<td class="n">{tiers[model.name]}</td>' if tiers else ""
+        rank = f'<td class="n">{asked.tier}</td>' if asked and tiers else ""
         last = f"<td>{html.escape(binding.get(model.name, 'n/a'))}</td>" if binding else ""
         rows.append(
             f'<tr data-model="{html.escape(model.name)}"><td class="name">'
             f'<i class="swatch" style="background:{colour}"></i>{_named(model.name, pick)}</td>'
             f'<td><span class="bar" title="{exact(share)} × demand">'
             f'<i style="width:{width:.1f}%;background:{colour}"></i><b style="left:{100 / scale:.1f}%"></b></span></td>'
-            f"{_format_ratio(share)}{_weight(weights[model.name], model) if heavy else ''}"
+            f"{_format_ratio(share)}{_weight(asked.weight, model) if asked and heavy else ''}"
             f'<td class="n">{exact(round(model.throughput_rps, 2))}</td>'
             f"{_interval(model, bounded) if bounded else ''}"
             f"<td>{model.basis or 'n/a'}</td>"
-            f'{rank}<td class="n">{exact(demands.get(model.name))}</td>'
+            f'{rank}<td class="n">{exact(asked.demand_rps if asked else None)}</td>'
             f'<td class="n">{exact(round(model.latency_ms, 2)) if model.latency_ms is not None else "n/a"}</td>'
             f'<td class="n">{exact(round(limit, 2)) if limit is not None else "none"}</td>'
-            f"{_response(model, requested.get(model.name)) if waits else ''}"
+            f"{_response(model, asked) if waits else ''}"
             f"{f'<td>{html.escape(_runs_as(model))}</td>' if cut else ''}{last}{first}</tr>"
         )
     head = (
@@ -95,9 +93,9 @@ def models_table(
     return table_html(head, rows)
 
 
-def _share(model: PlannedModel, demand: float | None) -> float:
+def _share(model: PlannedModel, requested: PlanModel | None) -> float:
     """Throughput over demand; where no request says the demand, what the plan has in its place."""
-    return model.throughput_rps / demand if demand else model.normalised
+    return model.throughput_rps / requested.demand_rps if requested else model.normalised
 
 
 def _format_ratio(share: float) -> str:

@@ -335,7 +335,6 @@ def _outcome(
     colours = scenario.colours(workspace)
     # What leaves the page says which plan it is of.
     file = name if stored else f"{name}.draft"
-    demands = {model.name: model.demand_rps for model in request.models} if request else None
     with st.container(border=True):
         slice_map.render(
             plan, request, colours, title="Slices", key="slices", file=file,
@@ -348,7 +347,7 @@ def _outcome(
         if table.open:
             with table:
                 saving.table(
-                    slice_table(plan, demands),
+                    slice_table(plan, request),
                     f"{file}.slices",
                     key="slices",
                     alt="Every slice and who has it",

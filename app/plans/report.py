@@ -31,8 +31,8 @@ from torchsplit_core.latency_slo.cost_and_tier_text import describe_cost, descri
 from torchsplit_core.latency_slo.verdict import PlanVerdict
 from torchsplit_core.pictures.numbers import exact, short
 from torchsplit_core.pictures.slice_map import fleet_svg, slice_table
-from torchsplit_core.planning.request.point_keys import keyed_tenants, point_table
-from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Point
+from torchsplit_core.planning.outcome.instances import point_key, point_table
+from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest, Point, tenants_on
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 STYLE = """
@@ -70,15 +70,12 @@ def report(name: str, request: PlanRequest | None, plan: PlanOutcome, colours: M
     """The whole file as text. Without its request a plan has no curves and no request in it."""
     sure = confidence_of(request, plan)
     parts = [_head(name, request, plan), _verdict(verdict_of(request, plan))]
-    demands = {model.name: model.demand_rps for model in request.models} if request else None
     if plan.status in SOLVED:
         parts.append(_cards(request, plan))
         if request is not None:
             sentences = [describe_tiers(request, plan), describe_cost(request, plan)]
             parts += [f"<p>{html.escape(line[0].upper() + line[1:])}.</p>" for line in sentences if line]
-        parts.append(
-            _section("Slices", fleet_svg(plan, colours, demands, request=request) + _slices(plan, demands))
-        )
+        parts.append(_section("Slices", fleet_svg(plan, colours, request) + _slices(plan, request)))
         parts.append(_section("What each model gets", models_table(plan, request, colours)))
         if request is not None:
             parts.append(_section("Under load, simulated", _under_load(request, plan, colours)))
@@ -128,8 +125,8 @@ def _cards(request: PlanRequest | None, plan: PlanOutcome) -> str:
     return f'<div class="cards">{cards}</div>'
 
 
-def _slices(plan: PlanOutcome, demands: Mapping[str, float] | None) -> str:
-    rows = slice_table(plan, demands)
+def _slices(plan: PlanOutcome, request: PlanRequest | None) -> str:
+    rows = slice_table(plan, request)
     if not rows:
         return ""
     head = "".join(f"<th>{html.escape(key)}</th>" for key in rows[0])
@@ -187,7 +184,7 @@ def _proof(request: PlanRequest | None, plan: PlanOutcome) -> str:
     if request is not None:
         count: dict[str, int] = {}
         for model in request.models:
-            for point in _points(request, model.name):
+            for point in model.allowed_points:
                 count[point.basis] = count.get(point.basis, 0) + 1
         counts = ", ".join(
             f"{exact(number)} {basis}" for basis, number in sorted(count.items(), reverse=True)
@@ -206,7 +203,9 @@ def points_in_use(request: PlanRequest, plan: PlanOutcome) -> dict[tuple[str, ..
     """The points that a plan runs at, by model, variant and stage."""
     points = point_table(request)
     used: dict[tuple[str, ...], list[Point]] = {}
-    for key in dict.fromkeys(key for _, key in keyed_tenants(plan.gpus)):
+    for key in dict.fromkeys(
+        point_key(gpu.type, item.profile, tenant) for gpu, item, tenant in tenants_on(plan.gpus)
+    ):
         stage_points = used.setdefault(key[:3], [])
         if key in points:
             stage_points.append(points[key])
@@ -235,16 +234,6 @@ def _curves(request: PlanRequest, plan: PlanOutcome, colours: Mapping[str, str])
                     figures.append(f"<figure><figcaption>{html.escape(name)}</figcaption>{drawn}</figure>")
     note = "<p>Filled: measured. Hollow: estimated or emulated. Large: what the plan uses. Dotted: the limit.</p>"
     return f'{note}<div class="curves">{"".join(figures)}</div>'
-
-
-def _points(request: PlanRequest, model: str) -> Sequence[Point]:
-    plan_model = next(candidate for candidate in request.models if candidate.name == model)
-    return [
-        point
-        for _, variant in plan_model.allowed_variants
-        for stage in variant.stages
-        for point in stage.points
-    ]
 
 
 def _compact(request: PlanRequest) -> str:

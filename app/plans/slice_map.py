@@ -35,7 +35,6 @@ def render(
     `busy`: how much of its time each tenant works, see `fleet_svg`. With `on_place` slices can be chosen, with
     `on_model` models, see `components.picture`.
     """
-    demands = {model.name: model.demand_rps for model in request.models} if request else None
     find = ""
     # One height with the field and without: an edit of the fleet moves no map.
     with st.container(key=f"{key}-head", horizontal=True, vertical_alignment="center"):
@@ -47,7 +46,5 @@ def render(
                 placeholder="Find a GPU, type, profile or model",
             )  # fmt: skip
     with exportable("Slices", f"{file}.slices", key=key):
-        drawn = fleet_svg(
-            plan, colours, demands, marks, request=request, find=find, busy=busy, places=on_place is not None
-        )
+        drawn = fleet_svg(plan, colours, request, marks, find=find, busy=busy, places=on_place is not None)
         picture(drawn, key=key, chosen=chosen, on_place=on_place, on_model=on_model, picks=True)

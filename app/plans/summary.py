@@ -19,9 +19,17 @@ from torchsplit_core.pictures.numbers import (
     short,
 )
 from torchsplit_core.pictures.slice_values import reachable_sms
+from torchsplit_core.planning.outcome.instances import point_key, point_table
 from torchsplit_core.planning.request.objective import first_bound, goal_of
-from torchsplit_core.planning.request.point_keys import keyed_tenants, point_table
-from torchsplit_core.values import Conflict, Demand, ObjectiveKind, PlanOutcome, PlanRequest, Relaxation
+from torchsplit_core.values import (
+    Conflict,
+    Demand,
+    ObjectiveKind,
+    PlanOutcome,
+    PlanRequest,
+    Relaxation,
+    tenants_on,
+)
 from torchsplit_core.values.units import MB
 
 Sharing = Literal["exclusive", "fractional"]
@@ -82,8 +90,9 @@ def estimated_models(plan: PlanOutcome, request: PlanRequest) -> tuple[int, int]
     """How many of the models with an instance rest on figures that were not measured, and of how many."""
     points = point_table(request)
     estimated: dict[str, bool] = {}
-    for tenant, key in keyed_tenants(plan.gpus):
-        measured = key in points and points[key].basis == "measured"
+    for gpu, item, tenant in tenants_on(plan.gpus):
+        point = points.get(point_key(gpu.type, item.profile, tenant))
+        measured = point is not None and point.basis == "measured"
         estimated[tenant.model] = estimated.get(tenant.model, False) or not measured
     return sum(estimated.values()), len(estimated)
 

@@ -48,9 +48,11 @@ def _model(workspace: Workspace) -> tuple[str, UploadedFile | None, bool]:
     """The source, the file that is behind it, and whether it may be executed."""
     kind = st.radio("Model", (SAMPLE, FILE), horizontal=True, key="run-kind")
     if kind == SAMPLE:
-        by_name = {sample.name: sample.title for sample in SAMPLES}
-        name = st.selectbox("Sample", list(by_name), format_func=by_name.__getitem__, key="run-sample")
-        st.caption("With synthetic data of 64 samples, the same in every run.")
+        by_name = {sample.name: sample for sample in SAMPLES}
+        name = st.selectbox(
+            "Sample", list(by_name), format_func=lambda name: by_name[name].title, key="run-sample"
+        )
+        st.caption(f"Trained on {by_name[name].data}.")
         return f"sample:{name}", None, True
     if trust.is_refused():
         st.warning(trust.REFUSED)

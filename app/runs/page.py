@@ -13,10 +13,13 @@ from app.runs.status_tables import STATES, describe_last_event, headline
 from app.runs.trust_dialog import upload_box
 from app.session import runs, trust
 from app.session.result_kind import RUN
+from app.session.uploads import needs_file, upload_of
 from app.shell import frame, navigation, tags
-from torchsplit_core.jobs.train import is_own
+from torchsplit_core import jobs
+from torchsplit_core.jobs.job_kinds import RUN_HERE, TRACE, TraceParameters, UploadedFile
 from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.training.monitor import RunView, endpoints, event_files, is_requested, send_request
+from torchsplit_core.training.stored_runs import is_own, model_of_step
 from torchsplit_core.workspace.store import Workspace
 
 REFRESH_S = 1.0
@@ -29,7 +32,8 @@ def render(workspace: Workspace, name: str, place: int) -> None:
         _remove(workspace, name)
         tags.render_field(workspace, RUN, name, key="run-tags")
     view = runs.view(workspace, name)
-    goes_on = bool(runs.active_jobs(workspace, name)) or (view is not None and view.alive)
+    begun_here = view is None and bool(jobs.running(workspace, (RUN_HERE,)))
+    goes_on = begun_here or bool(runs.active_jobs(workspace, name)) or (view is not None and view.alive)
     # While it goes on, only this part is drawn anew.
     st.fragment(_run, run_every=REFRESH_S if goes_on else None)(workspace, name, place, goes_on)
 
@@ -38,12 +42,13 @@ def _run(workspace: Workspace, name: str, place: int, went_on: bool) -> None:
     with frame.fault_boundary():
         working = bool(runs.active_jobs(workspace, name))
         view = runs.view(workspace, name)
-        if went_on and not working and not (view is not None and view.alive):
+        begins = working or (view is None and bool(jobs.running(workspace, (RUN_HERE,))))
+        if went_on and not begins and not (view is not None and view.alive):
             st.rerun(scope="app")
         if not working and (fault := runs.fault(workspace, name)):
             st.error(escape_markdown(fault))
         if view is None:
-            st.info("It starts: its processes load torch and the model." if working else "It has not begun.")
+            st.info("It starts: its processes load torch and the model." if begins else "It has not begun.")
             return
         if working:
             view = runs.current_view(workspace, name, view)
@@ -89,6 +94,29 @@ def _buttons(workspace: Workspace, name: str, view: RunView, working: bool) -> N
         st.caption("It was started by a loop of your own: go on with it by starting that again.")
         return
     _render_resume(workspace, name, view)
+    if view.checkpoints:
+        _render_use(workspace, name, view)
+
+
+def _render_use(workspace: Workspace, name: str, view: RunView) -> None:
+    """Bring a step's weights among the workspace's models."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        steps = [checkpoint.step for checkpoint in reversed(view.checkpoints)]
+        step = st.selectbox("Weights of step", steps, key=f"run-use-step {steps[0]}", width=180)
+        source = model_of_step(name, step)
+        with frame.fault_boundary():
+            stored = upload_of(workspace, source) if needs_file(workspace, source) else None
+            if stored is None and needs_file(workspace, source):
+                st.caption("To use this model, upload the file that it was trained from.")
+                return
+            trusted = stored is None or trust.trust_box({stored.name: stored.sha256}, "trust-use")
+            if st.button(
+                "Use this model", key="run-use", disabled=not trusted, icon=":material/deployed_code:",
+                help="It is traced and stands among the Models, to be profiled, planned and served.",
+            ):  # fmt: skip
+                file = UploadedFile(stored.name, stored.sha256) if stored else None
+                jobs.start(workspace, f"Trace {source}", TRACE, TraceParameters(source, file))
+                navigation.go("Models")
 
 
 def _render_resume(workspace: Workspace, name: str, view: RunView) -> None:

@@ -15,7 +15,7 @@ from torchsplit_core.drawing.hierarchy import Hierarchy
 from torchsplit_core.graph import ALL_STEPS, StepName, TorchGraph
 from torchsplit_core.planning.request.build import cut_bytes_of
 from torchsplit_core.planning.request.edit import is_model_of
-from torchsplit_core.values import InputFault, PartitionOutcome, PlanOutcome, PlanRequest, Profile
+from torchsplit_core.values import InputFault, PartitionOutcome, PlanOutcome, PlanRequest, Profile, tenants_on
 from torchsplit_core.workspace.store import Workspace
 
 STAGE = re.compile(r"\.(\d+)of\d+$")
@@ -122,21 +122,18 @@ def _devices(
         next((entry for entry in request.models if is_model_of(entry, source)), None) if request else None
     )
     model = plan_model.name if plan_model else scenario.short_name(name)
-    slices: dict[str, dict[str, None]] = {}
-    for gpu in plan.gpus if plan else ():
-        for piece in gpu.slices:
-            for tenant in piece.tenants:
-                if tenant.model == model:
-                    where = f"{gpu.id} {piece.profile}@{piece.start}"
-                    slices.setdefault(f"{tenant.variant}\n{tenant.stage}", {})[where] = None
+    slices: dict[tuple[str, str], dict[str, None]] = {}
+    for gpu, item, tenant in tenants_on(plan.gpus if plan else ()):
+        if tenant.model == model:
+            where = f"{gpu.id} {item.profile}@{item.start}"
+            slices.setdefault((tenant.variant, tenant.stage), {})[where] = None
     if not slices or plan_model is None:
         if profile is None or not profile.nodes:
             return {}
         device = str(profile.environment.get("device") or "estimated, run nowhere")
         return {node.id: device for node in profile.nodes}
     by_node: dict[str, str] = {}
-    for key, places in slices.items():
-        variant_name, stage = key.split("\n")
+    for (variant_name, stage), places in slices.items():
         text = ", ".join(list(places)[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")
         number = STAGE.search(stage)
         variant = next((v for v in plan_model.variants if v.name == variant_name), None)

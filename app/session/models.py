@@ -7,18 +7,23 @@ from dataclasses import dataclass
 
 from app.session.workspace import read_artifact
 from torchsplit_core.graph import TorchGraph
-from torchsplit_core.values import Profile
+from torchsplit_core.training.stored_runs import trained_step
+from torchsplit_core.values import InputFault, Profile
 from torchsplit_core.values.profile import BASES
 from torchsplit_core.workspace.store import Workspace
 
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """A model of the workspace by its source, and what is known of it."""
+    """A model of the workspace by its source, and what is known of it.
+
+    `trained`: of a step of a run, what its weights reach; empty for a model that no run trained.
+    """
 
     source: str
     nodes: int | None
     profile: Profile | None
+    trained: str = ""
 
     @property
     def basis(self) -> str:
@@ -49,8 +54,22 @@ def list_models(workspace: Workspace) -> list[ModelEntry]:
     entries = []
     for source in sorted({*graphs, *primary}):
         graph = graphs.get(source)
-        entries.append(ModelEntry(source, len(graph.nodes) if graph else None, profiles.get(source)))
+        nodes = len(graph.nodes) if graph else None
+        entries.append(ModelEntry(source, nodes, profiles.get(source), describe_training(workspace, source)))
     return entries
+
+
+def describe_training(workspace: Workspace, source: str) -> str:
+    """Loss and held-out figures of a step of a run; why there are none where the run is gone; else empty."""
+    try:
+        step = trained_step(workspace, source)
+    except InputFault as fault:
+        return fault.problem
+    if step is None:
+        return ""
+    loss = step.loss()
+    figures = [] if loss is None else [f"loss {loss:.3g}"]
+    return ", ".join(figures + [f"{name} {value:.3g}" for name, value in step.metrics().items()]) or "n/a"
 
 
 def model_names(workspace: Workspace) -> tuple[str, ...]:

@@ -33,8 +33,8 @@ from torchsplit_core.jobs.job_kinds import (
     WHAT_IF,
     RequestParameters,
 )
-from torchsplit_core.jobs.train import run_paths
 from torchsplit_core.placement.request.validate import validate
+from torchsplit_core.training.stored_runs import run_paths
 from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace

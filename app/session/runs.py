@@ -18,8 +18,8 @@ from torchsplit_core.jobs.job_kinds import (
     TrainParameters,
     UploadedFile,
 )
-from torchsplit_core.jobs.train import RUNS_SETTING, is_own, run_paths
 from torchsplit_core.training.monitor import RunReader, RunView, send_request
+from torchsplit_core.training.stored_runs import RUNS_SETTING, is_own, run_paths
 from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 from torchsplit_core.workspace.store import JobRecord, Workspace
@@ -80,13 +80,19 @@ def _last_job(workspace: Workspace, name: str) -> JobRecord | None:
     )
 
 
+def add_run(workspace: Workspace, source: str) -> str:
+    """Enter a run of this source that a job begins; its name."""
+    name = _free_name(workspace, source)
+    _add(workspace, name, None)
+    return name
+
+
 def start(
     workspace: Workspace, source: str, strategy: RunStrategy, options: RunOptions, file: UploadedFile | None
 ) -> str:
     """Start a run with a folder in the store; its name."""
-    name = _free_name(workspace, source)
+    name = add_run(workspace, source)
     (workspace.runs / name).mkdir(parents=True)
-    _add(workspace, name, None)
     jobs.start(workspace, f"Run {name}", TRAIN, TrainParameters(name, source, strategy, options, file))
     RUN.choose(workspace, name)
     return name

@@ -24,8 +24,8 @@ from torchsplit_core.workspace.sweeps import StoredSweep, SweepStore, write_swee
 from torchsplit_core.workspace.versions import Row, VersionStore
 
 LONGEST_NAME = 120
-FIRST_PLAN_S, LOOK_S = 1.5, 0.02
-"""The most seconds that a first plan is waited for, and between two looks for it."""
+FIRST_PLAN_S, PROOF_S, LOOK_S = 1.5, 0.3, 0.02
+"""The most seconds that a first plan is waited for, those that its proof is as well, and between two looks."""
 
 
 def save_as(workspace: Workspace, scenario: str, new: str, *, keep: bool) -> str:
@@ -194,10 +194,11 @@ def settle_plan(workspace: Workspace, scenario: str) -> None:
 
 def await_plan(workspace: Workspace, scenario: str, before: Artifact | None) -> None:
     """Wait for a first plan of what was just started, another than `before`: to draw the page without it, and then
-    once more with it, would take longer. A plan that takes more than `FIRST_PLAN_S` is not waited for."""
-    deadline = time.monotonic() + FIRST_PLAN_S
-    while time.monotonic() < deadline and jobs.running(workspace, (PLAN,), scenario):
-        if workspace.find("plan", scenario) != before:
+    once more with it, would take longer. A plan that takes more than `FIRST_PLAN_S` is not waited for, a proof that
+    takes more than `PROOF_S` neither."""
+    begun = time.monotonic()
+    while (waited := time.monotonic() - begun) < FIRST_PLAN_S and jobs.running(workspace, (PLAN,), scenario):
+        if waited > PROOF_S and workspace.find("plan", scenario) != before:
             return
         time.sleep(LOOK_S)
 

@@ -3,24 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import PurePath
 
+from torchsplit_core.jobs.trace import safe_file_name
+from torchsplit_core.training.stored_runs import untrained_source
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.store import Artifact, Workspace
 
 
+def needs_file(workspace: Workspace, source: str) -> bool:
+    """Whether a file of the user's is behind a model; a sample, and a run that trained one, need none."""
+    return not _built_by(workspace, source).startswith("sample:")
+
+
 def upload_of(workspace: Workspace, source: str) -> Artifact | None:
     """The stored file behind a model that is no sample; None where there is none."""
-    return workspace.find("upload", _file_of(source))
+    return uploads_of(workspace, [source]).get(source)
 
 
-def uploads_of(uploads: Iterable[Artifact], sources: Iterable[str]) -> dict[str, Artifact]:
+def uploads_of(workspace: Workspace, sources: Iterable[str | None]) -> dict[str, Artifact]:
     """Of the stored files the one behind each of these sources that has one, by source."""
-    stored = {item.name: item for item in uploads}
-    return {source: stored[file] for source in sources if (file := _file_of(source)) in stored}
+    stored = {item.name: item for item in workspace.artifacts("upload")}
+    by_safe_name = {safe_file_name(name): item for name, item in stored.items()}
+    behind = {}
+    for source in filter(None, sources):
+        built_by = _built_by(workspace, source)
+        file = built_by.rpartition(":")[0] if ".py:" in built_by else built_by
+        # A run has its file under the name that ranks load it by.
+        item = stored.get(file) or (by_safe_name.get(PurePath(file).name) if built_by != source else None)
+        if item is not None:
+            behind[source] = item
+    return behind
 
 
-def _file_of(source: str) -> str:
-    return source.rpartition(":")[0] if ".py:" in source else source
+def _built_by(workspace: Workspace, source: str) -> str:
+    """What builds the model of a source; of a run that is gone the source itself."""
+    try:
+        return untrained_source(workspace, source)
+    except InputFault:
+        return source
 
 
 def refuse_untrusted(file: str, trust: bool) -> None:

@@ -1,7 +1,5 @@
 """Every file that ships in examples/ goes through every command that reads it, as a user would give it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -53,6 +51,7 @@ CASES: list[tuple[tuple[str, ...], tuple[pytest.MarkDecorator, ...]]] = [
     (("train", "sample:llama", "--strategy", "strategy.json", "--write-fleet", "slurm", "--nnodes", "8",
       "--processes", "8"), (TORCH,)),
     (("train", "sample:llama", "--strategy", "training/two_ranks.json", "--write-fleet", "slurm"), (TORCH,)),
+    (("train", "sample:digits", "--strategy", "training/digits.json", "--write-fleet", "slurm"), (TORCH,)),
 ]  # fmt: skip
 SUFFIX = {"draw": ".svg", "sweep": ".csv", "estimate": ".csv", "export": ".csv"}
 

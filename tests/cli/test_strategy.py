@@ -1,7 +1,5 @@
 """strategy from outside: a request in, its outcome out, exit codes, one message for bad input."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -11,7 +9,6 @@ from tests.support.paths import ROOT
 from torchsplit_core.cli.command import main
 from torchsplit_core.files import read_file
 from torchsplit_core.strategy.export import exportability
-from torchsplit_core.values.strategy.outcome import StrategyOutcome
 
 REQUEST = ROOT / "examples" / "strategy_request.json"
 
@@ -28,8 +25,8 @@ def changed(tmp_path: Path, **parts: object) -> str:
 def test_the_example_gives_its_outcome(tmp_path, capsys):
     out = tmp_path / "strategy.json"
     assert main(["strategy", str(REQUEST), "-o", str(out), "--json"]) == 0
-    found: StrategyOutcome = read_file(out, expected="torchsplit.strategy")[1]
-    kept: StrategyOutcome = read_file(ROOT / "examples" / "strategy.json")[1]
+    found = read_file(out, expected="torchsplit.strategy")[1]
+    kept = read_file(ROOT / "examples" / "strategy.json")[1]
     assert found.candidates == kept.candidates and found.refused == kept.refused
     assert found.considered == kept.considered and found.message == kept.message
     said = capsys.readouterr()
@@ -41,26 +38,23 @@ def test_a_model_that_fits_nowhere_ends_with_3(tmp_path, stderr_of):
     fleet = [{"nodes": 1, "gpus_per_node": 1, "type": "T4-16GB"}]
     path = changed(tmp_path, fleet=fleet, training={"precision": "fp16"}, fix={"tensor": 1})
     assert "smallest fleet" in stderr_of("strategy", path, "-o", tmp_path / "out.json", code=3)
-    found: StrategyOutcome = read_file(tmp_path / "out.json")[1]
+    found = read_file(tmp_path / "out.json")[1]
     assert found.status == "infeasible" and found.candidates == ()
 
 
-@pytest.mark.parametrize(
-    ("parts", "words"),
-    [
-        ({"model": {"heads": 31}}, "model.heads"),
-        ({"fix": {"tensor": 5}}, "fix.tensor"),
-        ({"fix": {"micro_batch": 7}}, "fix.micro_batch"),
-        ({"fix": {"warp": 2}}, "fix.warp"),
-        ({"fix": {"shard": "zero9"}}, "fix.shard"),
-        ({"fix": {"pipeline": 1, "interleave": 3}}, "contradict"),
-        ({"training": {"precision": "fp8"}}, "training.precision"),
-        ({"training": {"global_batch": 0}}, "training.global_batch"),
-        ({"fleet": [{"nodes": 1, "gpus_per_node": 8, "type": "A1000"}]}, "Did you mean"),
-        ({"fleet": []}, "fleet"),
-        ({"model": {"kind": "source"}}, "model"),
-    ],
-)
+@pytest.mark.parametrize(("parts", "words"), [
+    ({"model": {"heads": 31}}, "model.heads"),
+    ({"fix": {"tensor": 5}}, "fix.tensor"),
+    ({"fix": {"micro_batch": 7}}, "fix.micro_batch"),
+    ({"fix": {"warp": 2}}, "fix.warp"),
+    ({"fix": {"shard": "zero9"}}, "fix.shard"),
+    ({"fix": {"pipeline": 1, "interleave": 3}}, "contradict"),
+    ({"training": {"precision": "fp8"}}, "training.precision"),
+    ({"training": {"global_batch": 0}}, "training.global_batch"),
+    ({"fleet": [{"nodes": 1, "gpus_per_node": 8, "type": "A1000"}]}, "Did you mean"),
+    ({"fleet": []}, "fleet"),
+    ({"model": {"kind": "source"}}, "model"),
+])  # fmt: skip
 def test_a_request_that_makes_no_sense_ends_with_2(parts, words, tmp_path, stderr_of):
     said = stderr_of("strategy", changed(tmp_path, **parts), "-o", tmp_path / "out.json")
     assert words in said and "Traceback" not in said
@@ -73,7 +67,7 @@ def test_a_traced_model_is_planned_from_its_graph(tmp_path, stderr_of):
     path = tmp_path / "source.json"
     path.write_text(json.dumps(json.loads(REQUEST.read_text()) | {"model": source, "fix": {}}))
     assert main(["strategy", str(path), "-o", str(tmp_path / "out.json")]) == 0
-    found: StrategyOutcome = read_file(tmp_path / "out.json")[1]
+    found = read_file(tmp_path / "out.json")[1]
     assert found.candidates and found.statistics["blocks"] == 2
     path.write_text(json.dumps(json.loads(REQUEST.read_text()) | {"model": source, "fix": {"tensor": 2}}))
     assert "fix.tensor" in stderr_of("strategy", path)
@@ -104,7 +98,7 @@ def test_what_can_be_exported_and_trained_stands_first_and_a_refusal_leaves_the_
     file, out = tmp_path / "step.py", tmp_path / "out.json"
     assert main(["strategy", str(REQUEST), "-o", str(out), "--export", str(file)]) == 0
     compile(file.read_text(), str(file), "exec")
-    found: StrategyOutcome = read_file(out)[1]
+    found = read_file(out)[1]
     first, fastest, _ = found.candidates
     assert first.not_exportable is None and fastest.not_exportable is not None
     assert found.bound_s == fastest.seconds_per_step < first.seconds_per_step <= fastest.high_s
@@ -121,6 +115,6 @@ def test_what_can_be_exported_and_trained_stands_first_and_a_refusal_leaves_the_
 def test_where_none_can_be_exported_the_fastest_stands_first_and_says_why(tmp_path):
     out = tmp_path / "out.json"
     assert main(["strategy", changed(tmp_path, training={"precision": "fp16"}), "-o", str(out)]) == 0
-    found: StrategyOutcome = read_file(out)[1]
+    found = read_file(out)[1]
     assert found.candidates[0].seconds_per_step == found.bound_s and "First stands" not in found.message
-    assert all("fp16" in (one.not_exportable or "") for one in found.candidates)
+    assert all("fp16" in (candidate.not_exportable or "") for candidate in found.candidates)

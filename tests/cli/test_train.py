@@ -21,8 +21,8 @@ STRATEGY = str(ROOT / "examples" / "training" / "two_ranks.json")
     ([f"{__file__}:client", "--strategy", STRATEGY], "it is not trusted"),
 ])  # fmt: skip
 def test_what_cannot_be_trained_is_one_message(given, message, tmp_path, stderr_of):
-    told = stderr_of("train", *given, "-o", tmp_path / "run")
-    assert message in told and told.startswith("torchsplit: ") and told.count("\n") == 1
+    stderr = stderr_of("train", *given, "-o", tmp_path / "run")
+    assert message in stderr and stderr.startswith("torchsplit: ") and stderr.count("\n") == 1
     assert not (tmp_path / "run").exists()
 
 

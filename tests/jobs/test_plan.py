@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -157,11 +158,51 @@ def test_reasons_that_are_not_settled_are_searched_on(workspace, monkeypatch):
     settled = plan(asked)
     assert settled.status == "infeasible" and is_settled(asked, settled)
     hasty = replace(settled, warnings=(SMALLER,), least_relaxation=settled.least_relaxation[:1])
-    answers = [hasty, settled]
+    answers = [settled]
     monkeypatch.setattr(workflow, "plan", lambda asked, **_: answers.pop(0))
     workspace.put("plan_request", "r", asked)
+    workspace.put("plan", "r", hasty)
     plan_job(workspace, RequestParameters("r"), lambda *_: None)
     assert not answers and workspace.get("plan", "r").least_relaxation == settled.least_relaxation
+
+
+def plan_job_steps(workspace: Workspace, asked: PlanRequest, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What a plan job of this request says, and each plan that stands as soon as the planner has handed it out."""
+    steps: list[object] = []
+    search = workflow.plan
+
+    def watched(asked: PlanRequest, **options: Any) -> PlanOutcome:
+        def show(handed: PlanOutcome) -> None:
+            on_plan(handed)
+            steps.append(workspace.get("plan", "r"))
+
+        on_plan = options.pop("on_plan")
+        return search(asked, on_plan=show, **options)
+
+    monkeypatch.setattr(workflow, "plan", watched)
+    workspace.put("plan_request", "r", asked)
+    plan_job(workspace, RequestParameters("r"), lambda share, text: steps.append(text))
+    return steps
+
+
+def test_the_first_plan_stands_while_its_proof_is_searched_for(workspace, monkeypatch):
+    asked = plain()
+    steps = plan_job_steps(workspace, asked, monkeypatch)
+    said = steps.index("a first plan is shown; proving that none is better")
+    first = steps[said + 1]
+    assert steps[0] == "looking for a first plan" and isinstance(first, PlanOutcome)
+    assert first.status == "feasible" and not list(violations(asked, first))
+    assert any(isinstance(step, str) for step in steps[said + 2 :])
+    assert workspace.get("plan", "r").status == "optimal"
+
+
+def test_that_there_is_no_plan_stands_while_its_reasons_are_searched_for(workspace, monkeypatch):
+    asked = plain(minimum=1e6)
+    steps = plan_job_steps(workspace, asked, monkeypatch)
+    first = steps[steps.index("searching on") + 1]
+    assert isinstance(first, PlanOutcome)
+    assert first.status == "infeasible" and not first.conflicts and not is_settled(asked, first)
+    assert is_settled(asked, workspace.get("plan", "r"))
 
 
 def test_a_plan_that_was_not_simulated_is_open_where_responses_are_limited():

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,20 @@ from tests.support.training.folders import left_folder
 from tests.support.training.runs import strategy
 from torchsplit_core import jobs
 from torchsplit_core.isolation.trust_policy import EXECUTION_VARIABLE
-from torchsplit_core.jobs.job_kinds import TRAIN, TrainOnParameters, TrainParameters, UploadedFile, to_stored
-from torchsplit_core.jobs.train import RUNS_SETTING, train_job, train_on_job
+from torchsplit_core.jobs import quick_start
+from torchsplit_core.jobs.job_kinds import (
+    TRAIN,
+    RunHereParameters,
+    TraceParameters,
+    TrainOnParameters,
+    TrainParameters,
+    UploadedFile,
+    to_stored,
+)
+from torchsplit_core.jobs.trace import trace_job
+from torchsplit_core.jobs.train import train_job, train_on_job
 from torchsplit_core.training.monitor import RunReader
+from torchsplit_core.training.stored_runs import RUNS_SETTING
 from torchsplit_core.values import InputFault, ignore_progress
 from torchsplit_core.values.strategy.run import RunOptions
 from torchsplit_core.workspace.store import Store, Workspace
@@ -62,7 +74,43 @@ def test_a_trusted_upload_is_trained_and_gone_on_with(workspace):
     assert told["step"] == 4 and told["restarts"] == 0
     view = RunReader(workspace.runs / "client-1").view()
     assert (view.state, list(view.steps.step)) == ("finished", [1, 2, 3, 4])
-    assert [one.kind for one in view.events if one.kind in ("started", "resumed")] == ["started", "resumed"]
+    kinds = [event.kind for event in view.events if event.kind in ("started", "resumed")]
+    assert kinds == ["started", "resumed"]
+
+
+def test_a_step_of_a_run_is_a_model_of_the_workspace(workspace, tmp_path):
+    """It is traced where the file that it was trained from is trusted, and only as the file that it was then."""
+    assert train_job(workspace, parameters(DIGEST), ignore_progress)["step"] == 2
+    source = "run:client-1@step-2"
+    asked = TraceParameters(source, UploadedFile("client.py", DIGEST))
+    assert trace_job(workspace, asked, ignore_progress)["graph"] == source
+    graph = workspace.get("graph", source)
+    assert any("blocks.1" in (node.module or "") for node in graph.nodes)
+    with pytest.raises(InputFault, match="is not trusted, and a"):
+        trace_job(workspace, TraceParameters(source, UploadedFile("client.py")), ignore_progress)
+    with pytest.raises(InputFault, match="neither a sample nor an upload"):
+        trace_job(workspace, TraceParameters(source), ignore_progress)
+    with pytest.raises(InputFault, match="client-1: has no checkpoint of step 1: it holds step 2"):
+        trace_job(workspace, replace(asked, source="run:client-1@step-1"), ignore_progress)
+    with pytest.raises(InputFault, match="'gone' is not in this workspace"):
+        trace_job(workspace, replace(asked, source="run:gone@step-1"), ignore_progress)
+    changed = CLIENT + b"\n"
+    workspace.put_bytes("upload", "client.py", changed)
+    digest = hashlib.sha256(changed).hexdigest()
+    with pytest.raises(
+        InputFault, match=r"client-1@step-2: was trained from another content of 'client\.py'"
+    ):
+        trace_job(workspace, TraceParameters(source, UploadedFile("client.py", digest)), ignore_progress)
+    # A run that lies elsewhere has neighbours that nobody trusted beside its file.
+    shutil.copytree(workspace.runs / "client-1", tmp_path / "elsewhere")
+    shutil.copytree(workspace.runs / ".sources", tmp_path / ".sources")
+    facts = json.loads((tmp_path / "elsewhere" / "run.json").read_text())
+    facts["source"] = facts["source"].replace(str(workspace.runs), str(tmp_path))
+    (tmp_path / "elsewhere" / "run.json").write_text(json.dumps(facts))
+    workspace.put_bytes("upload", "client.py", CLIENT)
+    workspace.set_setting(RUNS_SETTING, [{"name": "far", "path": str(tmp_path / "elsewhere")}])
+    with pytest.raises(InputFault, match="was trained from another content"):
+        trace_job(workspace, replace(asked, source="run:far@step-2"), ignore_progress)
 
 
 def test_a_run_outlives_who_started_it(workspace):
@@ -122,3 +170,22 @@ def test_a_launch_is_read_back_as_it_was(tmp_path):
     told = json.loads((tmp_path / "watch" / "launch.json").read_text())
     assert view.launch is not None and told["options"]["steps"] == view.launch.options.steps == 6
     assert view.launch.strategy.predicted is not None and view.launch.strategy.predicted.memory_gib == 1.5
+
+
+@pytest.mark.repeated
+def test_a_model_is_trained_planned_and_served_in_one_job(workspace, monkeypatch):
+    """What its plan serves is the step that it was trained to; begun again it trains no step twice."""
+    monkeypatch.setattr(quick_start, "DIGITS_STEPS", 3)
+    workspace.set_setting(RUNS_SETTING, [{"name": "digits-1", "path": None}])
+    asked = RunHereParameters("trained here", duration_s=1.0, run="digits-1")
+    assert quick_start.here_job(workspace, asked, ignore_progress)["measurement"] == "trained here"
+    (model,) = workspace.get("plan_request", "trained here").models
+    assert (model.name, model.source) == ("digits-1", "run:digits-1@step-3")
+    measured = workspace.get("measurement", "trained here").models[0]
+    assert measured.errors == 0 and measured.measured_rps > 0
+    before = RunReader(workspace.runs / "digits-1").view().events
+    quick_start.here_job(workspace, asked, ignore_progress)
+    assert RunReader(workspace.runs / "digits-1").view().events == before
+    monkeypatch.setattr(quick_start, "DIGITS_STEPS", 5)
+    quick_start.here_job(workspace, asked, ignore_progress)
+    assert list(RunReader(workspace.runs / "digits-1").view().steps.step) == [1, 2, 3, 4, 5]

@@ -128,9 +128,12 @@ def test_the_outcome_tells_what_passes_and_is_read_back():
 
 def test_a_plan_of_cores_tells_it():
     _, request = asked({"a": 1e5, "b": 100.0})
-    outcome = workflow.plan(request)
-    assert outcome.front is not None and outcome.front.load_factor < 0.1
-    assert outcome.models[0].front_rps is not None
+    handed: list[PlanOutcome] = []
+    outcome = workflow.plan(request, on_plan=handed.append)
+    assert handed
+    for plan in (*handed, outcome):
+        assert plan.front is not None and plan.front.load_factor < 0.1
+        assert plan.models[0].front_rps is not None
 
 
 def judged(demands: dict[str, float], **more: object) -> PlanVerdict:

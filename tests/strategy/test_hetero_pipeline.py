@@ -91,6 +91,37 @@ def test_the_search_is_equal_to_every_order_way_and_division(name: str) -> None:
     assert broken_rule(search.best, searches) == ""
 
 
+@pytest.mark.parametrize("name", ["memory binds", "slow link", "three kinds"])
+def test_the_stages_stand_as_the_step_counts_them(name: str) -> None:
+    """Those beside another entry's send over the link between entries, all others inside their own."""
+    search = HeteroPipelineSearch(DevicePool(searches_of(name)))
+    search.run(time.monotonic() + 600)
+    best = search.best
+    assert best is not None
+    entries = [
+        entry for entry, segment in zip(best.entries, best.segments, strict=True) for _ in segment.layers
+    ]
+    stages = stages_of(best)
+    for number, (_, _, place) in enumerate(stages):
+        assert place.far == (len(set(entries[max(0, number - 1) : number + 2])) > 1)
+    seconds = [way.stage_s(layers, place) for way, layers, place in stages]
+    assert best.longest_s == pytest.approx(max(seconds)) and best.sum_s == pytest.approx(sum(seconds))
+
+
+def test_the_first_bound_counts_that_a_pipeline_fills_and_drains() -> None:
+    """Two equal entries share layers evenly that dwarf what is sent: the bound lacks little but the end of the step."""
+    sizes = TransformerSizes(6, 4096, 32, 32, 16384, 1000, 2048)
+    fleet = (StrategyNodes(1, 1, "A100-80GB"), StrategyNodes(1, 1, "A100-80GB"))
+    space = SearchSpace(sizes.transformer(), TrainingJob(4), 1, StrategyFix(recompute="none"))
+    search = HeteroPipelineSearch(
+        DevicePool([HomogeneousSearch(one, space) for one in read_fleet(fleet, "bf16")])
+    )
+    first = search.bound_s
+    search.run(time.monotonic() + 600)
+    assert search.best is not None
+    assert first <= search.best.seconds < 1.1 * first + search.best.after_s
+
+
 def test_a_bound_is_never_above_the_best_and_a_search_that_stopped_goes_on() -> None:
     search = HeteroPipelineSearch(DevicePool(searches_of("three kinds")))
     root, bounds = search.bound_s, []

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
+from torchsplit_core.checkpoints.store import Checkpoints, Manifest
 from torchsplit_core.files import read_file
 from torchsplit_core.training import fit_to_world_size, run_strategy_of
-from torchsplit_core.training.checkpoints import Checkpoints, Manifest
 from torchsplit_core.training.run_folder import RunFolder
 from torchsplit_core.training.sampling import (
     apportion_samples,

@@ -19,9 +19,9 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata, TensorStorageMetadata
 
 from tests.support.training.runs import client_file, losses, run, strategy
-from torchsplit_core.training.checkpoints import read_manifest
+from torchsplit_core.checkpoints.safe_load import METADATA, SafePlanner, SafeReader
+from torchsplit_core.checkpoints.store import read_manifest
 from torchsplit_core.training.run_folder import RunFolder
-from torchsplit_core.training.safe_load import METADATA, SafePlanner, SafeReader
 from torchsplit_core.values import InputFault
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")

@@ -12,9 +12,9 @@ from torch.distributed.elastic.multiprocessing.api import MultiprocessContext
 
 from tests.support.seeds import repeated
 from tests.support.training.runs import beside, client_file, events, losses, run, strategy
+from torchsplit_core.checkpoints.store import Checkpoints
 from torchsplit_core.cli.command import main
 from torchsplit_core.training import RunFolder
-from torchsplit_core.training.checkpoints import Checkpoints
 from torchsplit_core.training.launch import _failure_cause
 from torchsplit_core.training.monitor.run_reader import RunReader
 from torchsplit_core.training.rank import _report

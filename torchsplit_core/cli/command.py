@@ -140,6 +140,11 @@ COMMANDS: tuple[tuple[str, tuple[Options, ...], dict[str, str]], ...] = (
         (),
         {"train": "train a model by a strategy, in processes that survive each other"},
     ),
+    (
+        "torchsplit_core.cli.training.weights:add_weights_command",
+        (),
+        {"weights": "gather the weights of a training run into one safetensors file"},
+    ),
     ("torchsplit_core.cli.app:add_app_command", (), {"app": "start the dashboard"}),
     (
         "torchsplit_core.cli.command:add_completion_command",
@@ -224,8 +229,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="torchsplit",
         description="Trace, profile, partition, plan and deploy PyTorch models on MIG-partitioned GPUs.",
-        epilog="SOURCE is sample:NAME (sample:NAME@large for real dimensions), FILE.pt2 (read, never executed) "
-        "or FILE.py:NAME (executed, needs --trust).",
+        epilog="SOURCE is sample:NAME (sample:NAME@large for real dimensions), FILE.pt2 (read, never executed), "
+        "FILE.py:NAME (executed, needs --trust), or RUN or RUN@step-N, the folder of a training run.",
     )
     parser.add_argument("--version", action="version", version=f"torchsplit {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

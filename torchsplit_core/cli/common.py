@@ -45,11 +45,19 @@ class LineProgress:
     def __init__(self) -> None:
         self.shown = False
         self.live = sys.stderr.isatty()
+        self.last, self.note = (0.0, ""), ""
 
     def __call__(self, share: float, message: str) -> None:
+        self.last = share, message
         if self.live:
-            print(f"\r\033[K{share:4.0%} {message}", end="", file=sys.stderr, flush=True)
+            text = "; ".join(filter(None, (message, self.note)))
+            print(f"\r\033[K{share:4.0%} {text}", end="", file=sys.stderr, flush=True)
             self.shown = True
+
+    def add_note(self, note: str) -> None:
+        """Show a note behind the message, and behind those that follow."""
+        self.note = note
+        self(*self.last)
 
     def end(self) -> None:
         if self.shown:

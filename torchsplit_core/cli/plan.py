@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal, get_args
 
 from torchsplit_core import files, workflow
@@ -26,6 +27,7 @@ from torchsplit_core.values.errors import quoted
 from torchsplit_core.values.limits import check_number
 
 if TYPE_CHECKING:
+    from torchsplit_core.cli.common import LineProgress
     from torchsplit_core.values import PlanOutcome, PlanRequest
 
 TIME_LIMIT_S = 60.0
@@ -147,7 +149,7 @@ def _request(options: argparse.Namespace) -> int:
     validate(request)
     check_minima(request)
     for model in request.models:
-        if not any(stage.points for variant in model.variants for stage in variant.stages):
+        if not model.points:
             print(f"warning: {model.name} has no profile row for a slice of this fleet", file=sys.stderr)
     write_outcome(request, options)
     return 0
@@ -163,13 +165,23 @@ def _plan(options: argparse.Namespace) -> int:
     if options.spare is not None:
         request = replace(request, objective=replace(request.objective, survives=options.spare))
     outcome = with_progress(
-        lambda progress: workflow.plan(request, explain=options.explain, progress=progress)
+        lambda progress: workflow.plan(
+            request,
+            explain=options.explain,
+            progress=progress,
+            on_plan=partial(_note_plan, progress) if progress.live else None,
+        )
     )
     write_outcome(outcome, options)
     plan_summary.print_summary(request, outcome)
     if options.simulate:
         _simulate(request, outcome)
     return EXIT_OF_STATUS[outcome.status]
+
+
+def _note_plan(progress: LineProgress, plan: PlanOutcome) -> None:
+    if plan.gpus:
+        progress.add_note(f"first plan: least normalised rate {plan.objective.sorted_normalised[0]:.4g}")
 
 
 def _simulate(request: PlanRequest, outcome: PlanOutcome) -> None:

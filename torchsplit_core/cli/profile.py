@@ -35,7 +35,9 @@ T = TypeVar("T")
 def add_profile_command(command: Command, trust: Options, output: Options) -> None:
     """Add profile to the command line through its `command(name, run)` and its shared options."""
     parser = command("profile", _profile)
-    parser.add_argument("source", metavar="SOURCE", help="sample:NAME, FILE.pt2 or FILE.py:NAME")
+    parser.add_argument(
+        "source", metavar="SOURCE", help="sample:NAME, FILE.pt2, FILE.py:NAME or RUN[@step-N]"
+    )
     parser.add_argument(
         "--device",
         metavar="DEVICE,…",

@@ -17,7 +17,7 @@ from pathlib import Path
 from torchsplit_core import files
 from torchsplit_core.cli.arguments.outputs import OutputFileOrFolder, output_option
 from torchsplit_core.cli.common import Command, write_outcome
-from torchsplit_core.values import InputFault, PlanModel, PlanRequest, Profile, system_reason
+from torchsplit_core.values import InputFault, PlanRequest, Profile, system_reason
 from torchsplit_core.values.errors import quoted
 
 SHOWN_OUTLIERS = 5
@@ -145,7 +145,8 @@ def _estimate_types(options: argparse.Namespace) -> int:
         kind, value = files.read_text(text, origin=options.measured)
         if isinstance(value, PlanRequest):
             grown, notes = workflow.with_estimated_points(value, to, options.precision)
-            added = sum(map(_points, grown.models)) - sum(map(_points, value.models))
+            added = sum(len(model.points) for model in grown.models)
+            added -= sum(len(model.points) for model in value.models)
             write_outcome(grown, options)
         elif isinstance(value, Profile):
             (rows,), notes = workflow.estimated_rows([value], to, options.precision)
@@ -181,10 +182,6 @@ def _estimate_table_types(
     elif not options.output:
         sys.stdout.write(format_records(columns, records))
     return (*read.notes, *notes), len(records)
-
-
-def _points(model: PlanModel) -> int:
-    return sum(len(stage.points) for variant in model.variants for stage in variant.stages)
 
 
 def _import(options: argparse.Namespace) -> int:

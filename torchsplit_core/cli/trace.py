@@ -14,7 +14,9 @@ from torchsplit_core.cli.common import Command, Options, print_notes, with_progr
 def add_trace_commands(command: Command, trust: Options, output: Options) -> None:
     """Add trace and draw to the command line through its `command(name, run)` and its shared options."""
     parser = command("trace", _trace)
-    parser.add_argument("source", metavar="SOURCE", help="sample:NAME, FILE.pt2 or FILE.py:NAME")
+    parser.add_argument(
+        "source", metavar="SOURCE", help="sample:NAME, FILE.pt2, FILE.py:NAME or RUN[@step-N]"
+    )
     trust(parser)
     output(parser)
 

@@ -1,8 +1,7 @@
-"""From a plan to the files that make it real: those that cut GPUs, and the workloads that run its models there.
+"""From a plan to its deployment files: layout formats that cut GPUs, and workloads that run its models there.
 
-Nothing here touches a GPU or runs a model. Every file is written from the plan (and, for workloads, its request and
-the models' written parts), after the plan's slices were checked against the catalogue; the scripts change nothing
-unless told to.
+Nothing here touches a GPU or runs a model. Every file is written from the plan (workloads also from its request and the
+models' written parts), after the plan's slices were checked against the catalogue; scripts change nothing by default.
 """
 
 from torchsplit_core.deployment.custom_images import CustomImage, custom_images, has_source

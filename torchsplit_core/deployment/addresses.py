@@ -1,4 +1,4 @@
-"""Which folder and which address each host has where a format writes files for every host of its own."""
+"""Folders and addresses of hosts, for formats with files for each host."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torchsplit_core.deployment.safe_text import dns_labels
 from torchsplit_core.values import InputFault, quoted
 
 NODE = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*"
-"""A DNS subdomain (RFC 1123), as the names of nodes are; also a regular expression of bash."""
+"""A DNS subdomain (RFC 1123), as node names are; also a valid regular expression in bash."""
 LONGEST_NODE = 253
 
 
@@ -19,7 +19,7 @@ def is_node(name: str) -> bool:
 
 
 def check_nodes(hosts: tuple[Host, ...], format_name: str) -> None:
-    """Raises InputFault for a host whose name is no name of a machine."""
+    """Raise InputFault for a host whose name is no valid machine name."""
     for host in hosts:
         if host.name is not None and not is_node(host.name):
             raise InputFault(
@@ -31,7 +31,7 @@ def check_nodes(hosts: tuple[Host, ...], format_name: str) -> None:
 
 
 def check_addresses(hosts: tuple[Host, ...], format_name: str) -> None:
-    """Raises InputFault where several hosts have to reach each other and one has no name that does."""
+    """Raise InputFault if several hosts must reach each other and one has no reachable name."""
     if len(hosts) == 1:
         return
     check_nodes(hosts, format_name)
@@ -45,6 +45,6 @@ def check_addresses(hosts: tuple[Host, ...], format_name: str) -> None:
 
 
 def host_folders(root: str, hosts: tuple[Host, ...]) -> dict[str | None, str]:
-    """ROOT for one host without a name, ROOT/HOST for each that has one."""
+    """ROOT for a single host without a name, ROOT/HOST for each named one."""
     names = dns_labels({host.name: (host.name,) for host in hosts if host.name is not None})
     return {host.name: root if host.name is None else f"{root}/{names[host.name]}" for host in hosts}

@@ -1,7 +1,7 @@
-"""Models that run in images of the user's own: an image and a command in place of a source that TorchSplit runs.
+"""Models that run in the user's own images: an image and a command instead of a source that TorchSplit runs.
 
-Such a model is a container for each tenant, on the tenant's slice. What it speaks is its own affair, so no route
-leads through it: it is asked at its own port, on Kubernetes at its Service.
+Such a model is a container for each tenant, on the tenant's slice. Its protocol is unknown, so no route includes it:
+clients reach it at its own port, on Kubernetes at its Service.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from torchsplit_core.deployment.hosts import Host, HostGpu, cores_before
+from torchsplit_core.deployment.hosts import Host, HostGpu, core_range
 from torchsplit_core.deployment.safe_text import dns_labels
-from torchsplit_core.hardware import profile_cores
 from torchsplit_core.values import (
     InputFault,
     PlanModel,
@@ -25,16 +24,16 @@ from torchsplit_core.values import (
 )
 
 PLACEHOLDER = "registry.invalid/{label}:set-me"
-"""An image that no registry has: .invalid is reserved for names that never resolve (RFC 2606)."""
+"""An image that no registry can have: .invalid is reserved for names that never resolve (RFC 2606)."""
 PORT = 8000
-"""Where a container listens unless its surroundings say otherwise (`TORCHSPLIT_PORT`)."""
+"""The default port of a container (`TORCHSPLIT_PORT`)."""
 
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
 
 
 @dataclass(frozen=True, slots=True)
 class CustomImage:
-    """What a model runs as. `command`: what follows the image in `docker run`; none where the image knows it."""
+    """A model's image. `command`: what follows the image in `docker run`; empty for the image's default."""
 
     image: str
     command: tuple[str, ...] = ()
@@ -43,10 +42,10 @@ class CustomImage:
 
 @dataclass(frozen=True, slots=True)
 class ImageContainer:
-    """A tenant on its slice, run by an image of its own.
+    """A tenant on its slice, run by a custom image.
 
-    `label` is its own; `kind` is the same for all that run the same on slices that are alike; `serves` is the same
-    for all that serve the same model and stage.
+    `label` is unique; `kind` is shared by all that run the same on slices of one kind; `serves` by all that serve the
+    same model and stage.
     """
 
     label: str
@@ -61,18 +60,16 @@ class ImageContainer:
 
     @property
     def cores(self) -> str | None:
-        """Its cores of the host as Docker writes them, None on a GPU."""
-        count = profile_cores(self.slice.profile)
-        first = cores_before(self.host, self.gpu) + self.slice.start
-        return None if count is None else f"{first}-{first + count - 1}"
+        """Its cores of the host in Docker's syntax, None on a GPU."""
+        return core_range(self.host, self.gpu, self.slice)
 
     @property
     def has_whole_slice(self) -> bool:
-        """Whether the slice is its own."""
+        """Whether it has the whole slice."""
         return len(self.slice.tenants) == 1
 
     def environment(self, port: int = PORT) -> dict[str, str]:
-        """What it is told of the plan."""
+        """Environment variables that describe the plan to it."""
         return {
             "TORCHSPLIT_MODEL": self.tenant.model,
             "TORCHSPLIT_STAGE": self.tenant.stage,
@@ -84,16 +81,16 @@ class ImageContainer:
 
 
 def has_source(model: PlanModel) -> bool:
-    """Whether TorchSplit can run the model: a library and an import are figures without a model."""
+    """Whether TorchSplit can run the model: libraries and imports are figures without a model."""
     return model.source is not None and not model.source.startswith(("library:", "import:"))
 
 
 def custom_images(
     request: PlanRequest, images: Mapping[str, str] | None = None, commands: Mapping[str, str] | None = None
 ) -> dict[str, CustomImage]:
-    """The models that run in images of their own: those given one, and with a placeholder those without a source.
+    """The models with custom images: those given one, and, with a placeholder, those without a source.
 
-    Raises InputFault for a model that the request has not got, and a text that is no image or command.
+    Raises InputFault for an unknown model, and an invalid image or command.
     """
     images, commands = images or {}, commands or {}
     names = [model.name for model in request.models]
@@ -136,9 +133,7 @@ def build_containers(
     used_labels: set[str],
     next_port: Callable[[Host], int],
 ) -> tuple[ImageContainer, ...]:
-    """A container for each tenant of such a model; `used_labels` are labels that others have, `port` gives the next
-    one.
-    """
+    """A container for each tenant of such a model; `used_labels` are taken, `next_port` gives the next port."""
     tenants = [
         (host, gpu, item, number, tenant)
         for host in hosts

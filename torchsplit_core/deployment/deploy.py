@@ -1,4 +1,4 @@
-"""The one door: a plan and format names in, files out."""
+"""Deployment files from a plan and format names."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from torchsplit_core.values import (
     quoted,
     slice_name,
     suggestion,
+    tenants_on,
 )
 
 _LAYOUT_WRITERS: Mapping[str, Callable[[PlanOutcome, tuple[Host, ...]], tuple[DeploymentFile, ...]]] = {
@@ -48,19 +49,19 @@ _WORKLOAD_WRITERS: Mapping[
 }
 
 LAYOUT_FORMATS: tuple[str, ...] = tuple(_LAYOUT_WRITERS)
-"""The formats that cut GPUs, of which a plan says everything."""
+"""The formats that cut GPUs, which only need the plan."""
 WORKLOAD_FORMATS: tuple[str, ...] = tuple(_WORKLOAD_WRITERS)
-"""The formats that run models, so what those are must be known, and their parts be written."""
+"""The formats that run models, which need their sources and written parts."""
 FILE_FORMATS = ("ray-serve", "triton")
-"""The formats that run model files in a server of their own, and no other image."""
+"""The formats that run model files in a server of their own, and no custom image."""
 WHOLE_SLICE_FORMATS = ("kubernetes", "slurm")
-"""The formats whose scheduler gives a slice to one container."""
+"""The formats whose scheduler assigns a slice to one container."""
 FORMATS: tuple[str, ...] = (*LAYOUT_FORMATS, *WORKLOAD_FORMATS)
 """The formats that `deploy` knows."""
 
 
 def check_formats(formats: Sequence[str]) -> tuple[str, ...]:
-    """The formats named, each once, in the order of FORMATS. Raises InputFault for no or an unknown one."""
+    """The formats named, each once, in the order of FORMATS. Raises InputFault for none or an unknown one."""
     for name in formats:
         if name not in FORMATS:
             raise InputFault(
@@ -77,18 +78,18 @@ def models_to_write(
     request: PlanRequest | None,
     images: Mapping[str, CustomImage] | None = None,
 ) -> tuple[tuple[PlanModel, Variant], ...]:
-    """The models whose parts these formats need, each with its variant; none where they only cut GPUs.
+    """The models whose parts these formats need, each with its variant; none for layout formats.
 
-    `images`: the models that run in images of their own (without it those that have no source, as placeholders).
-    Raises InputFault as `check_formats` does, for a plan that cannot be deployed, a request that is not the plan's
-    or not there, and a format that runs nothing of the plan.
+    `images`: the models with custom images (None: those without a source, as placeholders). Raises InputFault as
+    `check_formats` does, for a plan that cannot be deployed, a missing request or one of another plan, and a format
+    that runs nothing of the plan.
     """
     chosen = check_formats(formats)
     group_by_host(plan)
     workloads = [name for name in chosen if name in WORKLOAD_FORMATS]
     if not workloads:
         return ()
-    served = dict.fromkeys(t.model for gpu in plan.gpus for item in gpu.slices for t in item.tenants)
+    served = dict.fromkeys(tenant.model for *_, tenant in tenants_on(plan.gpus))
     if request is None:
         raise InputFault(
             "",
@@ -126,12 +127,12 @@ def deploy(
     images: Mapping[str, CustomImage] | None = None,
     verdict: str = "",
 ) -> tuple[DeploymentFile, ...]:
-    """The files that make this plan real, README.md first; the same plan gives the same text.
+    """The files that deploy this plan, README.md first; deterministic.
 
-    A format named twice is written once. `manifests` are of the parts of `models_to_write`, written under
-    `image/models` in the folders of `part_folders`; `verdict` says what the plan gives of what was asked. Raises
-    InputFault as `models_to_write` does, for slices that cannot exist together on their GPU, and for what a format
-    cannot express.
+    Repeated formats are written once. `manifests`: of the parts of `models_to_write`, which are written under
+    `image/models` in the folders of `part_folders`; `verdict`: the plan's verdict, for the README. Raises InputFault as
+    `models_to_write` does, for slices that cannot exist together on their GPU, and for anything that a format cannot
+    express.
     """
     chosen = check_formats(formats)
     hosts = group_by_host(plan)
@@ -153,9 +154,9 @@ def deploy(
 
 
 def omitted_by(plan: PlanOutcome, name: str, images: Mapping[str, CustomImage] | None) -> tuple[str, bool]:
-    """What a format leaves out of the plan, in words ("" where nothing), and whether that is all of it.
+    """What a format leaves out of the plan, in words ("" for nothing), and whether that is all of it.
 
-    `images` None: nobody has the request that the plan answers.
+    `images` None: the plan's request is unknown.
     """
     if name in LAYOUT_FORMATS:
         if any(gpu.slices and point_type(gpu.type) == gpu.type for gpu in plan.gpus):
@@ -163,15 +164,16 @@ def omitted_by(plan: PlanOutcome, name: str, images: Mapping[str, CustomImage] |
         return "everything, since this format divides GPUs and the plan uses only cores", True
     if images is None:
         return "everything, since only the plan's request says what the models are, and it is not there", True
-    served = [(tenant, gpu.id, item) for gpu in plan.gpus for item in gpu.slices for tenant in item.tenants]
+    served = list(tenants_on(plan.gpus))
     if name in FILE_FORMATS:
-        omitted = [entry for entry in served if entry[0].model in images]
-        names = ", ".join(dict.fromkeys(entry[0].model for entry in omitted))
+        omitted = [entry for entry in served if entry[2].model in images]
+        names = ", ".join(dict.fromkeys(tenant.model for *_, tenant in omitted))
         text = f"what runs in an image of its own, since this format runs model files ({names})"
     elif name in WHOLE_SLICE_FORMATS:
-        omitted = [entry for entry in served if entry[0].model in images and len(entry[2].tenants) > 1]
+        omitted = [entry for entry in served if entry[2].model in images and len(entry[1].tenants) > 1]
         names = ", ".join(
-            f"{tenant.model} on {gpu} {slice_name(item.profile, item.start)}" for tenant, gpu, item in omitted
+            f"{tenant.model} on {gpu.id} {slice_name(item.profile, item.start)}"
+            for gpu, item, tenant in omitted
         )
         text = f"what shares its slice, since this format gives a slice to one container ({names})"
     else:

@@ -1,4 +1,4 @@
-"""Deployment files as values, and how they get onto the disk or into an archive."""
+"""Deployment files as values, and their writing to disk or an archive."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ class DeploymentFile:
 
 
 def write_deployment(files: Iterable[DeploymentFile], directory: str | Path) -> tuple[Path, ...]:
-    """Write each file under `directory` (made where missing) and return their paths.
+    """Write each file under `directory` (created if missing) and return their paths.
 
-    Each file appears whole or not at all: it is written beside its place and moved there.
-    Other files of the directory stay. Raises InternalFault for a name that leads outside,
-    InputFault where the directory cannot be written.
+    Each file is written atomically; other files of the directory stay. Raises InternalFault for a name that leads
+    outside, InputFault if the directory cannot be written.
     """
     root = Path(directory)
     written = []
@@ -41,7 +40,7 @@ def write_deployment(files: Iterable[DeploymentFile], directory: str | Path) -> 
 
 
 def zip_files(files: Iterable[DeploymentFile]) -> bytes:
-    """All files as one zip archive; scripts keep their executable bit."""
+    """All files as one zip archive; scripts are executable."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in files:

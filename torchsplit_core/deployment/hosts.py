@@ -1,10 +1,10 @@
-"""Which device of which host a planned GPU is, and whether its slices can exist there.
+"""The host and device of each planned GPU, and whether its slices can exist there.
 
 The rule for ids, the same for every format:
 
-- `node0/gpu3`: what stands before the last slash is the host, as its cluster knows it.
-- An id without a slash belongs to one host without a name.
-- Where the last parts of all ids of a host are different numbers (`gpu3`, `gpu-3` or `3`),
+- `node0/gpu3`: the part before the last slash is the host, by its name in the cluster.
+- An id without a slash belongs to a single host without a name.
+- If the last parts of all ids of a host are different numbers (`gpu3`, `gpu-3` or `3`),
   these are the device indices. Otherwise the indices are 0, 1, 2, … in the order of the plan.
 
 The indices are those of `nvidia-smi -L` on that host.
@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from torchsplit_core.hardware import creation_order, gpu_type
+from torchsplit_core.hardware import creation_order, gpu_type, profile_cores
 from torchsplit_core.hardware.layouts import layout_fault
 from torchsplit_core.values import (
     WHOLE_GPU,
@@ -35,9 +35,9 @@ _INDEX = re.compile(r"(?:gpu[-_]?)?(\d{1,4})", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class HostGpu:
-    """A GPU that the plan uses. `slices` in the order in which to create them: large ones first.
+    """A GPU that the plan uses. `slices` are in the order of creation: large ones first.
 
-    The cores of a host stand among its GPUs; their index says nothing.
+    The cores of a host are among its GPUs; their index has no meaning.
     """
 
     index: int
@@ -52,7 +52,7 @@ class HostGpu:
 
     @property
     def is_cpu(self) -> bool:
-        """Whether it is no GPU but the cores of its host."""
+        """Whether it is the cores of its host."""
         return point_type(self.type) != self.type
 
 
@@ -72,8 +72,8 @@ class Host:
 def group_by_host(plan: PlanOutcome) -> tuple[Host, ...]:
     """The hosts with at least one cut GPU, in the order of the plan.
 
-    Raises InputFault where the plan's status has no plan, no GPU has a slice, an id is
-    given twice or empty before its slash, or slices cannot exist together on their GPU.
+    Raises InputFault if the outcome has no plan, no GPU has a slice, an id is duplicate or empty before its slash, or
+    slices cannot exist together on their GPU.
     """
     if plan.status not in ("optimal", "feasible"):
         raise InputFault(
@@ -119,7 +119,7 @@ def _host_name(gpu_id: str) -> str | None:
 
 
 def gpu_hosts(hosts: tuple[Host, ...], format_name: str) -> tuple[Host, ...]:
-    """The hosts with their GPUs alone: MIG has nothing to do with cores. Raises InputFault where there is no GPU."""
+    """The hosts with their GPUs only: MIG does not concern cores. Raises InputFault without any GPU."""
     with_gpus = tuple(
         Host(host.name, gpus) for host in hosts if (gpus := tuple(gpu for gpu in host.gpus if not gpu.is_cpu))
     )
@@ -130,10 +130,15 @@ def gpu_hosts(hosts: tuple[Host, ...], format_name: str) -> tuple[Host, ...]:
     return with_gpus
 
 
-def cores_before(host: Host, gpu: HostGpu) -> int:
-    """The cores of a host may stand in a plan as several entries: they follow on one another."""
+def core_range(host: Host, gpu: HostGpu, item: PlannedSlice) -> str | None:
+    """A slice's cores of the host in the syntax of systemd and Docker, None on a GPU.
+
+    A host's cores may be several entries of a plan, which are consecutive.
+    """
+    count = profile_cores(item.profile)
     earlier = host.gpus[: host.gpus.index(gpu)]
-    return sum(gpu_type(entry.type).compute_slices for entry in earlier if entry.is_cpu)
+    first = item.start + sum(gpu_type(entry.type).compute_slices for entry in earlier if entry.is_cpu)
+    return None if count is None else f"{first}-{first + count - 1}"
 
 
 def _indices(gpus: list[PlannedGpu]) -> dict[str, int]:
@@ -145,7 +150,7 @@ def _indices(gpus: list[PlannedGpu]) -> dict[str, int]:
 
 
 def _slices_in_creation_order(gpu: PlannedGpu) -> tuple[PlannedSlice, ...]:
-    """mig-parted accepts layouts that no GPU can take, so the check has to be made here."""
+    """mig-parted accepts layouts that no GPU can have, so they must be checked here."""
     kind = gpu_type(gpu.type)
     placed = tuple(PlacedProfile(item.profile, item.start) for item in gpu.slices)
     fault = layout_fault(kind, placed)

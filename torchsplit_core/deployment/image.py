@@ -1,7 +1,7 @@
-"""The one image that every workload runs: Dockerfile, its entry point, the pins of what serving needs.
+"""The image of every workload: Dockerfile, entry point, pinned requirements of serving.
 
-Its context is a folder that is complete in itself: the product's source, the models' parts, a plan for each kind of
-server. Formats without containers (systemd, Slurm) start the same entry point in that folder.
+Its context is a self-contained folder: the product's source, the models' parts, a plan for each server kind. Formats
+without containers (systemd, Slurm) start the same entry point in that folder.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from torchsplit_core.deployment.server_plans import server_files
 from torchsplit_core.deployment.workload import ROUTER_PORT, Workload
 
 ROOT = "image"
-"""The context's folder in what is written."""
+"""The folder of the context among the files."""
 IMAGE = "torchsplit-serve:{plan}"
-"""The tag that compose builds and Kubernetes asks for, of a registry of the user's."""
+"""The tag that compose builds and Kubernetes pulls, in the user's registry."""
 USER = 10001
-"""Nobody's number on a host: the server needs no rights."""
+"""An unused user id: the server needs no privileges."""
 
 SERVING = (
     "torch", "numpy", "pydantic", "PyYAML", "httptools", "uvloop", "orjson", "prometheus-client", "nvidia-ml-py",
     "networkx", "opentelemetry-sdk", "scipy", "pyomo", "highspy",
 )  # fmt: skip
-"""What `serve`, its workers and `route` import, beside what these need themselves; a test holds it complete."""
+"""Packages that `serve`, its workers and `route` import, besides their dependencies; a test checks completeness."""
 
 RAY = "ray[serve]==2.60.0"
-"""The version that the tests start the application with."""
+"""The version with which the tests start the application."""
 TRITON = "nvcr.io/nvidia/tritonserver:25.09-pyt-python-py3"
-"""Triton with its Python backend. Its tag goes with the driver: another may be needed."""
+"""Triton with its Python backend. The tag depends on the driver: another may be needed."""
 
 _DOCKERFILE = """\
 # The server of plan {plan}. Not tested on hardware.
@@ -114,12 +114,12 @@ _IGNORED = """\
 
 
 def image_name(workload: Workload) -> str:
-    """The image's name and tag: a plan of its own has an image of its own."""
+    """The image's name and tag: each plan has its own image."""
     return IMAGE.format(plan=workload.plan)
 
 
 def image_files(workload: Workload) -> tuple[DeploymentFile, ...]:
-    """The context's texts. The product's source and the models' parts, which are no texts, are laid beside them."""
+    """The texts of the context. The product's source and the models' parts are copied beside them."""
     fields = {
         "plan": workload.plan,
         "image": image_name(workload),
@@ -140,7 +140,7 @@ def image_files(workload: Workload) -> tuple[DeploymentFile, ...]:
 
 
 def requirements() -> str:
-    """The pins of what serving needs, as they stand here: the parts were written with them. Raises MissingPackage."""
+    """Pinned requirements of serving, by the installed versions that wrote the parts. Raises MissingPackage."""
     extras.require_extra("deploy")
-    # A build's own mark (+cpu, +cu128) says where it is from; the pin takes the platform's default build.
+    # A local version (+cpu, +cu128) says where a build is from; the pin takes the platform's default build.
     return "".join(f"{name}=={version(name).partition('+')[0]}\n" for name in SERVING)

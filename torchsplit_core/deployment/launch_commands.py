@@ -12,7 +12,7 @@ from torchsplit_core.values.placement import GpuId
 HEAD = "# Untested on hardware. Written from the placement alone; names of nodes are those of its GPU ids."
 
 LARGEST_NUMBER = 9999
-"""Of a GPU in its node."""
+"""Largest number of a GPU in its node."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class LaunchCommands:
 def launch_commands(
     request: PlacementRequest, outcome: PlacementOutcome, model: str = "MODEL"
 ) -> tuple[LaunchCommands, ...]:
-    """vLLM and torchrun for a placement of one pipeline that was found; nothing for one without segments."""
+    """vLLM and torchrun for a placement of one pipeline; nothing for an outcome without segments."""
     if not outcome.segments:
         return ()
     node_of_gpu = {gpu: _parse_gpu_id(gpu) for part in outcome.segments for gpu in part.gpu_ids}
@@ -43,7 +43,7 @@ def launch_commands(
 def _parse_gpu_id(gpu: GpuId) -> tuple[str, int] | None:
     """(node, number in it): node0/gpu3 or, on one machine, 3.
 
-    None for another id: what stands here ends up in a shell, and a leading hyphen would make an option of it.
+    None for another id: it would end up in a shell, where a leading hyphen would make it an option.
     """
     if isinstance(gpu, int):
         return ("", gpu) if 0 <= gpu <= LARGEST_NUMBER else None
@@ -97,8 +97,8 @@ def _vllm_serve(
     replicas: int,
     replica: int,
 ) -> str:
-    """One of so many servers. Sequences are those that memory was reckoned for, divided among the servers; vLLM counts
-    all that run in a pipeline, whatever its stages."""
+    """The command of one of `replicas` servers, which divide the sequences that memory was computed for; vLLM counts
+    all sequences in a pipeline, whatever its stages."""
     parts, sizes = outcome.segments, request.model
     layers = ",".join(str(part.end_layer - part.start_layer + 1) for part in parts)
     in_flight = sizes.batch_size if outcome.sequences_in_flight is None else outcome.sequences_in_flight

@@ -1,5 +1,4 @@
-"""Parts that are made up in place of those that are not written yet: by them all that the plan and the request are
-refused for is found before minutes go into writing any."""
+"""Placeholder parts, with which a plan and request are validated before minutes go into writing the real ones."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from torchsplit_core.values.stages import StagePart, StageSlot, StageValue
 
 
 def placeholder_manifest(model: PlanModel, variant: Variant) -> StageManifest:
-    """A chain of the variant's stages, each from one tensor with the batch in front to the next."""
+    """A chain of the variant's stages, each with one tensor, the batch first, to the next."""
     values = [
         StageValue(f"value{number}", "tensor", "float32", ("s0", 1), 4)
         for number in range(len(variant.stages) + 1)

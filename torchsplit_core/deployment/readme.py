@@ -129,7 +129,7 @@ REMOVES = (
     "that the plan has too, so whatever runs there has to end first. A GPU that is already cut as planned is left "
     "alone, and so is one that is not listed."
 )
-"""What applying ends, for the README and the page: what mig-parted and the scripts of nvidia-smi do, GPU by GPU."""
+"""What applying ends, for the README and the page: by mig-parted and the nvidia-smi scripts, GPU by GPU."""
 
 _OWN_IMAGES = """\
 ## Images of your own
@@ -171,7 +171,7 @@ def readme_file(
 ) -> DeploymentFile:
     """What a person reads before applying anything.
 
-    `omissions`: what a format leaves out of the plan; `verdict`: what the plan gives of what was asked.
+    `omissions`: what a format leaves out of the plan; `verdict`: the plan's verdict.
     """
     unused = [gpu.id for gpu in plan.gpus if not gpu.slices]
     proof = "proven optimal" if plan.status == "optimal" else "feasible, and a better one was not ruled out"
@@ -229,7 +229,7 @@ def _substitute(text: str, fields: Mapping[str, str]) -> str:
 
 
 def _workload_fields(workload: Workload | None) -> dict[str, str]:
-    """What the sections of workloads say of this one."""
+    """Values for the sections on workloads."""
     if workload is None:
         return {}
     cut = [route for route in workload.routes if len(route.steps) > 1]
@@ -297,11 +297,11 @@ _PURPOSES = (
 )
 
 MOST_LISTED = 60
-"""Files that are listed by name; of more, one a purpose."""
+"""Files listed by name; above, one of each purpose."""
 
 
 def _file_rows(files: Sequence[DeploymentFile]) -> list[tuple[str, str]]:
-    """Each file with what it is; of many the first of each purpose, with how many there are."""
+    """Each file with its purpose; of many, the first of each purpose, with their number."""
     purposes = {file.name: _purpose(file.name) for file in files}
     if len(purposes) <= MOST_LISTED:
         return [(f"`{name}`", purpose) for name, purpose in purposes.items()]
@@ -340,7 +340,7 @@ def _slice_table(hosts: tuple[Host, ...]) -> str:
 
 
 def _format_tenants(item: PlannedSlice) -> tuple[str, str]:
-    """Who uses the slice, and what each gives."""
+    """The tenants of the slice, and what each gives."""
     if not item.tenants:
         return "free", "none"
     return "; ".join(map(_format_tenant, item.tenants)), "; ".join(map(format_tenant, item.tenants))
@@ -374,5 +374,5 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def _code(text: str) -> str:
-    """As code: ASCII without backticks, so that nothing can leave it."""
+    """As code: ASCII without backticks, which could end it."""
     return "`" + one_line(text)[1:-1].replace("`", "'") + "`"

@@ -1,4 +1,4 @@
-"""Where requests for each model go, for the router that every address of several servers is."""
+"""Routes of each model's requests, for the routers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from torchsplit_core.values.serving.routes import (
 
 
 def datatype(value: StageValue) -> Datatype:
-    """Its name on the wire. Raises InputFault for a dtype that the protocol has not got."""
+    """Its name in the protocol. Raises InputFault for a dtype that the protocol lacks."""
     if value.dtype is None or value.dtype not in OF_TORCH:
         raise InputFault(
             f"value {value.name}",
@@ -32,18 +32,18 @@ def datatype(value: StageValue) -> Datatype:
 
 
 def sizes(value: StageValue) -> tuple[int, ...]:
-    """Its shape, −1 for a size that is free."""
+    """Its shape, −1 for a free size."""
     return tuple(size if isinstance(size, int) else -1 for size in value.shape or ())
 
 
 MAX_SHARED_SERVERS = 1000
-"""Servers that every host's routes name. Of more a host's name its own alone, and others for parts it has not got."""
+"""Servers that every host's routes list. Above, a host lists its own, and others only for parts it lacks."""
 
 
 def host_route_file(
     name: str, workload: Workload, host: Host, url: Callable[[SliceServer], str]
 ) -> DeploymentFile:
-    """The routes of all models for the router of one host, every server under its own address."""
+    """The routes of all models for the router of one host, every server by its own address."""
 
     def servers(part: ServedPart) -> tuple[RouteServer, ...]:
         serving = workload.servers_for(part)
@@ -57,7 +57,7 @@ def host_route_file(
 def service_route_file(
     name: str, routes: tuple[Route, ...], url: Callable[[ServedPart], str]
 ) -> DeploymentFile:
-    """The same where one address stands before all servers of a part."""
+    """The same with one address for all servers of a part."""
     return _route_file(name, routes, lambda part: (RouteServer(url(part)),))
 
 
@@ -91,7 +91,7 @@ def _tensor(value: StageValue) -> RoutedTensor:
 
 
 def planned_rps(server: SliceServer, part: ServedPart) -> float:
-    """Requests/s that the plan gives the part on this server."""
+    """The part's planned requests/s on this server."""
     return sum(
         tenant.throughput_rps
         for tenant in server.slice.tenants

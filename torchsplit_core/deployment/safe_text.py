@@ -1,4 +1,4 @@
-"""Names and texts of a person, made safe for where they are written."""
+"""User-defined names and texts, escaped for where they are written."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _LONGEST = 46
 
 
 def dns_labels(readable: Mapping[K, Sequence[str]]) -> dict[K, str]:
-    """A different RFC 1123 label for each key (lower case, digits, hyphens, at most 46 characters).
+    """A distinct RFC 1123 label for each key (lower case, digits, hyphens, at most 46 characters).
 
-    A label is made of the key's readable parts. Keys whose labels would be equal, too long or
-    empty get a suffix of their hash: a name depends on what it collides with, never on order.
+    A label consists of the key's readable parts. Keys whose labels would be equal, too long or empty get a suffix of
+    their hash: a label depends on collisions, never on order.
     """
     plain = {key: "-".join(filter(None, map(_label, parts))) for key, parts in readable.items()}
     count = Counter(plain.values())
@@ -34,7 +34,7 @@ def dns_labels(readable: Mapping[K, Sequence[str]]) -> dict[K, str]:
 
 
 def one_line(text: str) -> str:
-    """The text in ASCII on one line, in quotes: cannot end a comment it stands in."""
+    """The text in ASCII on one line, quoted: it cannot end its comment."""
     return json.dumps(text)
 
 

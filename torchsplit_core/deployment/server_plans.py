@@ -1,4 +1,4 @@
-"""Each kind of server as a plan of its own: one GPU with one slice, which `torchsplit serve` runs on what it sees."""
+"""A plan for each server kind: one GPU with one slice, which `torchsplit serve` runs on its visible device."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from torchsplit_core.values import (
 )
 
 GPU_ID = "gpu0"
-"""Of the one GPU that a server's plan has, whichever it was in the whole plan."""
+"""The id of the only GPU of a server's plan."""
 WHOLE = "whole"
-"""The variant and the stage of every part: for its server it is a model that is not cut."""
+"""The variant and stage of every part: its server sees a model that is not cut."""
 
 
 def server_files(
     workload: Workload, root: str, kinds: tuple[ServerKind, ...] | None = None
 ) -> tuple[DeploymentFile, ...]:
-    """`ROOT/KIND/plan.json` and `request.json` for each kind of server, or for these."""
+    """`ROOT/KIND/plan.json` and `request.json` for each server kind, or for these."""
     files = []
     for kind in workload.kinds if kinds is None else kinds:
         request, plan = server_plan(kind, workload)
@@ -42,7 +42,7 @@ def server_files(
 
 
 def server_plan(kind: ServerKind, workload: Workload) -> tuple[PlanRequest, PlanOutcome]:
-    """The request and the plan of one server: its slice, its tenants, the parts they run."""
+    """The request and plan of one server: its slice, its tenants, their parts."""
     type_name = kind.gpu_type if kind.cores is None else f"CPU-{kind.cores}c"
     whole = kind.profile == WHOLE_GPU
     request = PlanRequest(
@@ -51,8 +51,8 @@ def server_plan(kind: ServerKind, workload: Workload) -> tuple[PlanRequest, Plan
         sharing="exclusive" if [instance.share for instance in kind.instances] == [1.0] else "fractional",
     )
     tenants = tuple(
-        replace(tenant, model=instance.part.name, variant=WHOLE, stage=WHOLE)
-        for instance, tenant in zip(kind.instances, kind.tenants, strict=True)
+        replace(instance.tenant, model=instance.part.name, variant=WHOLE, stage=WHOLE)
+        for instance in kind.instances
     )
     start = min(gpu_type(type_name).profile(kind.profile).placement_starts)
     gpu = PlannedGpu(GPU_ID, type_name, True, (PlannedSlice(kind.profile, start, tenants),))
@@ -66,7 +66,7 @@ def server_plan(kind: ServerKind, workload: Workload) -> tuple[PlanRequest, Plan
 
 
 def _models(kind: ServerKind) -> tuple[PlanModel, ...]:
-    """The parts as models of their own, each with the points that its tenants use."""
+    """The parts as models, each with the points of its tenants."""
     points: dict[tuple[str, str], dict[Point, None]] = {}
     for instance in kind.instances:
         points.setdefault((instance.part.name, instance.part.file), {})[instance.point] = None

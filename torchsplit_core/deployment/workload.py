@@ -1,19 +1,19 @@
-"""What a plan's slices run: a server each, alike where they do the same, and the models as files that those read.
+"""The workload of a plan's slices: a server each, server kinds, and the models as files that the servers read.
 
-A *part* is what one server serves under one name: a whole model, or one stage of a cut one, each a .pt2 of its
-own. So a server knows nothing of cuts, and a *route* leads a request through the parts of a cut model.
+A server serves *parts*, each under one name: a whole model, or a stage of a cut one, in its own .pt2. So servers know
+nothing of cuts, and a *route* leads a request through the parts of a cut model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torchsplit_core.deployment.custom_images import CustomImage, ImageContainer, build_containers
-from torchsplit_core.deployment.hosts import Host, HostGpu, cores_before
+from torchsplit_core.deployment.hosts import Host, HostGpu, core_range
 from torchsplit_core.deployment.safe_text import dns_labels, one_line
 from torchsplit_core.hardware import profile_cores
-from torchsplit_core.planning.request.point_keys import PointKey, point_table
+from torchsplit_core.planning.outcome.instances import planned_instances, point_key, point_table
 from torchsplit_core.values import (
     InputFault,
     PlanModel,
@@ -25,14 +25,14 @@ from torchsplit_core.values import (
     StageValue,
     Tenant,
     Variant,
-    point_type,
+    tenants_on,
 )
 
 FIRST_PORT = 8001
-"""Of a host's servers where they share its ports; the one below is the address of all models."""
+"""First port of the servers that share a host's ports; the one below is the address of all models."""
 ROUTER_PORT = 8000
 MOST_SERVERS_A_HOST = 1000
-"""So many ports follow on FIRST_PORT."""
+"""Number of ports from FIRST_PORT on."""
 
 Manifests = Mapping[tuple[str, str], StageManifest]
 """The written parts of each model used, by model and variant."""
@@ -40,9 +40,8 @@ Manifests = Mapping[tuple[str, str], StageManifest]
 
 @dataclass(frozen=True, slots=True)
 class ServedPart:
-    """One thing that is served: `name` on the wire, `label` wherever only plain names are allowed.
-
-    `file` is where it lies in the image.
+    """A served part: `name` in the protocol, `label` where only plain names are allowed; `file` is its path in the
+    image.
     """
 
     model: str
@@ -57,11 +56,12 @@ class ServedPart:
 
 @dataclass(frozen=True, slots=True)
 class PartInstance:
-    """A tenant as what it runs: a part, at a point of the request."""
+    """A tenant as a part at a point of the request. Equal ones may differ in their tenants' figures."""
 
     part: ServedPart
     share: float
     point: Point
+    tenant: Tenant = field(compare=False, repr=False)
 
     @property
     def batch_size(self) -> int:
@@ -76,28 +76,32 @@ class PartInstance:
 
 @dataclass(frozen=True, slots=True)
 class ServerKind:
-    """Servers that are alike: what runs on which slice of which GPU. `tenants` are those of its first server."""
+    """Servers that are alike in models, slice and GPU type. The tenants are those of its first server."""
 
     label: str
     gpu_type: str
     profile: str
     instances: tuple[PartInstance, ...]
-    tenants: tuple[Tenant, ...]
+
+    @property
+    def tenants(self) -> tuple[Tenant, ...]:
+        """Those of its instances."""
+        return tuple(instance.tenant for instance in self.instances)
 
     @property
     def cores(self) -> int | None:
-        """How many cores its slice is, None on a GPU."""
+        """Number of cores of its slice, None on a GPU."""
         return profile_cores(self.profile)
 
     @property
     def needs_mps(self) -> bool:
-        """Whether a tenant has several processes on a GPU, which run beside each other only under CUDA's MPS."""
+        """Whether a tenant has several processes on a GPU, which only run concurrently under CUDA's MPS."""
         return self.cores is None and any(instance.processes > 1 for instance in self.instances)
 
 
 @dataclass(frozen=True, slots=True)
 class SliceServer:
-    """One slice with tenants. `port` is its own on the host; `first_core` is where its cores begin if it has any."""
+    """One slice with tenants. `port`: its own on the host."""
 
     label: str
     kind: ServerKind
@@ -105,20 +109,18 @@ class SliceServer:
     gpu: HostGpu
     slice: PlannedSlice
     port: int
-    first_core: int
 
     @property
     def cores(self) -> str | None:
-        """Its cores of the host as systemd and Docker write them, None on a GPU."""
-        count = self.kind.cores
-        return None if count is None else f"{self.first_core}-{self.first_core + count - 1}"
+        """Its cores of the host in the syntax of systemd and Docker, None on a GPU."""
+        return core_range(self.host, self.gpu, self.slice)
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How a request for a model is answered: part after part.
+    """The parts that serve a model's request, in order.
 
-    `outputs` are the values that it gives back by the names that clients know, in order; `inputs` those it takes.
+    `outputs`: the returned values by their public names, in order; `inputs`: the values it takes.
     """
 
     model: str
@@ -130,10 +132,10 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """All that the formats which run something write of.
+    """The input of all workload formats.
 
     `waits_ms`: how long a batch waits for requests, by model. `by_part`: the servers of each part, by its label.
-    `containers`: what runs in images of the user's own, in none of the others.
+    `containers`: those of custom images, which are in none of the others.
     """
 
     plan: str
@@ -149,7 +151,7 @@ class Workload:
         return tuple(server for server in self.servers if server.host is host)
 
     def containers_of(self, host: Host) -> tuple[ImageContainer, ...]:
-        """Its containers of the user's own images."""
+        """Its containers of custom images."""
         return tuple(container for container in self.containers if container.host is host)
 
     def servers_and_containers_of(self, host: Host) -> tuple[SliceServer | ImageContainer, ...]:
@@ -162,7 +164,7 @@ class Workload:
 
 
 def placeholder_note(workload: Workload) -> str:
-    """Lines of a comment that name the models whose image nobody has said yet; empty where all are known."""
+    """Comment lines that name the models without an image; empty if all have one."""
     names = dict.fromkeys(
         container.tenant.model for container in workload.containers if container.image.placeholder
     )
@@ -173,42 +175,32 @@ def placeholder_note(workload: Workload) -> str:
 def used_variants(
     plan: PlanOutcome, request: PlanRequest, images: Mapping[str, CustomImage]
 ) -> tuple[tuple[PlanModel, Variant], ...]:
-    """The models with a tenant that TorchSplit runs, each with the variant that does.
+    """The models with a tenant that TorchSplit runs, each with its variant.
 
-    Raises InputFault for a stage of a cut without nodes.
+    Raises InputFault for a stage of a cut without nodes, and for a tenant that the request does not have.
     """
-    requested = {model.name: model for model in request.models}
-    used = dict.fromkeys(
-        (tenant.model, tenant.variant)
-        for gpu in plan.gpus
-        for item in gpu.slices
-        for tenant in item.tenants
-        if tenant.model not in images
-    )
-    variants = []
-    for name, variant_name in used:
-        model = requested[name]
-        variant = next(variant for variant in model.variants if variant.name == variant_name)
-        if len(variant.stages) > 1:
-            for stage in variant.stages:
-                if not stage.nodes:
-                    raise InputFault(
-                        f"models: {name}: variants: {variant_name}: stage {stage.name}: nodes",
-                        "is empty, so nobody knows what the stage runs",
-                        "Make the request with --candidates FILE, which fills the nodes.",
-                    )
-        variants.append((model, variant))
-    return tuple(variants)
+    used = {
+        (instance.model.name, instance.variant.name): (instance.model, instance.variant)
+        for instance in planned_instances(plan.gpus, request)
+        if instance.model.name not in images
+    }
+    for (name, variant_name), (_, variant) in used.items():
+        for stage in variant.stages if len(variant.stages) > 1 else ():
+            if not stage.nodes:
+                raise InputFault(
+                    f"models: {name}: variants: {variant_name}: stage {stage.name}: nodes",
+                    "is empty, so nobody knows what the stage runs",
+                    "Make the request with --candidates FILE, which fills the nodes.",
+                )
+    return tuple(used.values())
 
 
 def part_folders(plan: PlanOutcome) -> dict[tuple[str, str], str]:
-    """Where the parts of each model and variant in use lie under `models/`."""
+    """Folders of the parts of each model and variant in use, under `models/`."""
     return dns_labels(
         {
             (tenant.model, tenant.variant): (tenant.model, tenant.variant)
-            for gpu in plan.gpus
-            for item in gpu.slices
-            for tenant in item.tenants
+            for *_, tenant in tenants_on(plan.gpus)
         }
     )
 
@@ -220,46 +212,43 @@ def build_workload(
     manifests: Manifests,
     images: Mapping[str, CustomImage],
 ) -> Workload:
-    """Servers, kinds and routes of a plan whose parts are written, and the containers of `images` images.
+    """Servers, server kinds and routes of a plan with written parts, and the containers of `images`.
 
-    Raises InputFault as `used_variants` does, where a value has no batch to divide, and where a host has more
-    servers than ports.
+    Raises InputFault as `used_variants` does, for a value without a batch to divide, and for a host with more servers
+    than ports.
     """
     used = used_variants(plan, request, images)
     parts, routes = _parts(used, part_folders(plan), manifests)
     points = point_table(request)
-    kinds: dict[tuple[str, str, tuple[PartInstance, ...]], ServerKind] = {}
-    placed: list[tuple[Host, HostGpu, PlannedSlice, tuple[str, str, tuple[PartInstance, ...]]]] = []
-    for host in hosts:
-        for gpu in host.gpus:
-            for item in gpu.slices:
-                tenants = tuple(
-                    sorted(
-                        (slice_tenant for slice_tenant in item.tenants if slice_tenant.model not in images),
-                        key=lambda slice_tenant: (
-                            slice_tenant.model,
-                            slice_tenant.stage,
-                            slice_tenant.batch_size,
-                        ),
-                    )
-                )
-                if tenants:
-                    key = (
-                        gpu.type,
-                        item.profile,
-                        tuple(_part_instance(parts, points, gpu, item, tenant) for tenant in tenants),
-                    )
-                    kinds.setdefault(key, ServerKind("", *key, tenants))
-                    placed.append((host, gpu, item, key))
-    labels = dns_labels({key: _label_words(kind) for key, kind in kinds.items()})
-    kinds = {
-        key: ServerKind(labels[key], kind.gpu_type, kind.profile, kind.instances, kind.tenants)
-        for key, kind in kinds.items()
-    }
+
+    def part_instances(gpu: HostGpu, item: PlannedSlice) -> tuple[PartInstance, ...]:
+        """Those of a slice that TorchSplit runs."""
+        return tuple(
+            PartInstance(
+                parts[tenant.model, tenant.variant, tenant.stage],
+                round(tenant.share, 6),
+                points[point_key(gpu.type, item.profile, tenant)],
+                tenant,
+            )
+            for tenant in sorted(
+                item.tenants, key=lambda tenant: (tenant.model, tenant.stage, tenant.batch_size)
+            )
+            if tenant.model not in images
+        )
+
+    placed = [
+        (host, gpu, item, (gpu.type, item.profile, instances))
+        for host in hosts
+        for gpu in host.gpus
+        for item in gpu.slices
+        if (instances := part_instances(gpu, item))
+    ]
+    labels = dns_labels({key: _label_words(*key) for *_, key in placed})
+    kinds = {key: ServerKind(label, *key) for key, label in labels.items()}
     ports: dict[str | None, int] = {}
 
     def next_port(host: Host) -> int:
-        """The next one of a host."""
+        """The next port of a host."""
         ports[host.name] = ports.get(host.name, FIRST_PORT - 1) + 1
         if ports[host.name] >= FIRST_PORT + MOST_SERVERS_A_HOST:
             raise InputFault(
@@ -296,34 +285,17 @@ def _servers(
             for host, gpu, item, _ in placed
         }
     )  # fmt: skip
-    servers = []
-    for host, gpu, item, kind in placed:
-        first = cores_before(host, gpu) + item.start
-        servers.append(
-            SliceServer(names[host.name, gpu.id, item.start], kind, host, gpu, item, next_port(host), first)
-        )
-    return tuple(servers)
+    return tuple(
+        SliceServer(names[host.name, gpu.id, item.start], kind, host, gpu, item, next_port(host))
+        for host, gpu, item, kind in placed
+    )
 
 
-def _part_instance(
-    parts: Mapping[tuple[str, str, str], ServedPart],
-    points: Mapping[PointKey, Point],
-    gpu: HostGpu,
-    item: PlannedSlice,
-    tenant: Tenant,
-) -> PartInstance:
-    key = (tenant.model, tenant.variant, tenant.stage)
-    point = points[*key, point_type(gpu.type), item.profile, tenant.batch_size, tenant.processes]
-    return PartInstance(parts[key], round(tenant.share, 6), point)
-
-
-def _label_words(kind: ServerKind) -> list[str]:
-    """A name a person understands: what runs, where, and how."""
-    parts = [instance.part.label for instance in kind.instances]
-    sizes = [
-        text for instance in kind.instances for text in (f"b{instance.batch_size}", f"p{instance.processes}")
-    ]
-    return [*parts, kind.profile or "whole", kind.gpu_type, *sizes]
+def _label_words(gpu_type: str, profile: str, instances: tuple[PartInstance, ...]) -> list[str]:
+    """A readable name: what runs, where, and how."""
+    parts = [instance.part.label for instance in instances]
+    sizes = [text for instance in instances for text in (f"b{instance.batch_size}", f"p{instance.processes}")]
+    return [*parts, profile or "whole", gpu_type, *sizes]
 
 
 def _parts(
@@ -362,7 +334,7 @@ def _parts(
             parts[key] = part
             steps.append(part)
         known = {value.name: value for step in steps for value in (*step.inputs, *step.outputs)}
-        # As `torchsplit serve` calls them: inputs as in the graph, outputs by their number.
+        # As named by `torchsplit serve`: inputs as in the graph, outputs by number.
         inputs = [known[slot.name] for slot in manifest.inputs if slot.name in known]
         output_values = [known[slot.name] for slot in manifest.outputs if slot.name in known]
         outputs = tuple((f"output_{number}", value) for number, value in enumerate(output_values))
@@ -371,7 +343,7 @@ def _parts(
 
 
 def _unused_name(label: str, used_names: set[str]) -> str:
-    """A name on the wire that is no model's own."""
+    """A name in the protocol that no model has."""
     while label in used_names:
         label += "-stage"
     return label

@@ -1,4 +1,4 @@
-"""YAML as these files have it: ASCII, keys in the given order, no aliases, every text safe wherever it is from."""
+"""YAML of deployment files: ASCII, keys in the given order, no aliases, every text escaped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import yaml
 
 
 class BlockText(str):
-    """A text that is written as a block, line by line."""
+    """A text written as a block, line by line."""
 
     __slots__ = ()
 

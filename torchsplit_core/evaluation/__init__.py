@@ -1,1 +1,1 @@
-"""The planner evaluated: cases over a grid, four metrics, baselines, four claims with their verdicts."""
+"""Evaluation of the planner: cases over a grid, four metrics, baselines, four claims with their verdicts."""

@@ -1,7 +1,7 @@
-"""A plan of a case to its figures: the four metrics, with waiting from the simulator, and what they rest on.
+"""Figures of a case's plan: the four metrics, with queueing from the simulator, and their intervals.
 
-Where throughputs are estimates the plan is simulated again with all of them at the lower and at the upper ends of
-their intervals: the plan stays, what it reaches varies.
+If throughputs are estimates the plan is simulated again with all of them at the lower and at the upper ends of their
+intervals: the plan stays, its figures vary.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from torchsplit_core.values import (
     PoissonArrivals,
     SimulationOutcome,
     SimulationRequest,
+    tenants_on,
 )
 from torchsplit_core.values.evaluation.outcome import (
     CaseFigures,
@@ -38,16 +39,16 @@ from torchsplit_core.values.evaluation.outcome import (
 )
 
 FULL_LOAD = 0.9
-"""Share of its own common load at which a plan's utilisation is compared with another's."""
+"""Share of its own common load at which utilisations of plans are compared."""
 
 DEPLOYED_AS = ("mig-parted", "nvidia-smi")
-"""Formats that a plan must be writable in to count as deployable."""
+"""Formats in which a plan must be expressible to count as deployable."""
 
 IntervalEnd = Literal["low_rps", "high_rps"]
 
 
 def case_without_plan(key: CaseKey, request_sha256: str, why_not: str) -> EvaluatedCase:
-    """A rule's case in which it gives no plan."""
+    """The case of a baseline that gives no plan."""
     return EvaluatedCase(key, request_sha256, None, None, why_not=why_not)
 
 
@@ -58,7 +59,7 @@ def evaluate_case(
     pairs: Sequence[TensorPair],
     settings: EvaluationSettings,
 ) -> EvaluatedCase:
-    """The case with its figures; without them where the plan has no slices."""
+    """The case with its figures; without them if the plan has no slices."""
     gap = _first_gap(plan) if key.planner == "planner" else None
     if not any(gpu.slices for gpu in plan.gpus):
         why = "; ".join(
@@ -87,12 +88,12 @@ def evaluate_case(
 
 
 def _first_gap(plan: PlanOutcome) -> float | None:
-    """(bound − value) / bound of the objective's first level; None where no bound is known."""
+    """(bound − value) / bound of the objective's first level; None without a bound."""
     return 0.0 if plan.objective.proven_levels else plan.objective.gap
 
 
 def at_end(request: PlanRequest, end: IntervalEnd) -> PlanRequest:
-    """The request with every throughput at this end of its interval, one without an interval as it is."""
+    """The request with every throughput at this end of its interval, if it has one."""
 
     def shifted(point: Point) -> Point:
         rate: float | None = getattr(point, end)
@@ -104,7 +105,7 @@ def at_end(request: PlanRequest, end: IntervalEnd) -> PlanRequest:
 
 
 class _SimulatedPlan:
-    """A plan whose points are those of `actual`, simulated at the demands and at its own full load."""
+    """A plan with the points of `actual`, simulated at the demands and at its own full load."""
 
     def __init__(
         self, request: PlanRequest, plan: PlanOutcome, settings: EvaluationSettings, actual: PlanRequest
@@ -114,10 +115,10 @@ class _SimulatedPlan:
         capacity = self._request(1.0)
         at_demand = simulate(capacity)
         self.loads = {load.name: load for load in at_demand.models}
-        # A rule of the simulator's, and the planner's own: the least over the stages of what their servers serve.
+        # The simulator's and the planner's rule: the minimum over stages of the rate of their servers.
         self.rates = {name: self.loads[name].capacity_rps if name in self.loads else 0.0 for name in demands}
         if actual is request:
-            # What the plan says counts links and batches as the planner does.
+            # The plan's figure includes links and batches as the planner counts them.
             self.rates |= {model.name: model.throughput_rps for model in plan.models}
         self.common_load = min(rate / demands[name] for name, rate in self.rates.items())
         self.utilisation = _utilisation(plan, at_demand)
@@ -220,7 +221,7 @@ def _case_figures(
 def _cross_gpu_bytes(
     plan: PlanOutcome, request: PlanRequest, pairs: Sequence[TensorPair], models: Sequence[ModelFigures]
 ) -> float | None:
-    """Bytes/s of all pairs that leave a GPU; None where no pair has both of its ends."""
+    """Bytes/s of all pairs that leave a GPU; None if no pair has both of its ends."""
     served = {model.name: model.served_rps for model in models}
     rates = []
     for pair in pairs:
@@ -232,13 +233,11 @@ def _cross_gpu_bytes(
 
 
 def _utilisation(plan: PlanOutcome, simulated: SimulationOutcome) -> float:
-    """Share of the fleet's compute slices at work: each slice's busy time by its size; an unused GPU is idle."""
+    """Busy share of the fleet's compute slices: each slice's busy time weighted by size; an unused GPU is idle."""
     busy = {load.id: load.utilisation for load in simulated.servers}
     work = sum(
         _compute(gpu.type, item.profile) * tenant.share * busy.get(server_id(gpu, item, tenant), 0.0)
-        for gpu in plan.gpus
-        for item in gpu.slices
-        for tenant in item.tenants
+        for gpu, item, tenant in tenants_on(plan.gpus)
     )
     return work / sum(gpu_type(gpu.type).compute_slices for gpu in plan.gpus)
 
@@ -248,7 +247,7 @@ def _compute(kind: str, profile: str) -> int:
 
 
 def _memory_share(plan: PlanOutcome) -> float | None:
-    """What the tenants of the fullest slice take of its memory; None where that of one is not known."""
+    """The tenants' share of the fullest slice's memory; None if one of them is unknown."""
     shares = []
     for gpu in plan.gpus:
         for item in gpu.slices:
@@ -262,7 +261,7 @@ def _memory_share(plan: PlanOutcome) -> float | None:
 
 
 def _deployable(plan: PlanOutcome) -> bool:
-    """Whether the files that would set the slices up can be written."""
+    """Whether the files that set the slices up can be written."""
     try:
         return bool(deploy(plan, DEPLOYED_AS))
     except InputFault:

@@ -1,4 +1,4 @@
-"""The cases of an evaluation: the planner over every combination, the rules once a mix and regime."""
+"""The cases of an evaluation: the planner over every combination, the baselines once a mix and regime."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ REGIMES: tuple[Regime, ...] = ("any", "stock")
 SHARINGS: tuple[Sharing, ...] = ("exclusive", "fractional")
 COLOCATIONS: tuple[ColocationSetting, ...] = ("off", "routed", "hard")
 REPORTED: tuple[ColocationSetting, ...] = ("off", "routed", "soft", "hard")
-"""Evaluations of an earlier version have soft ones, which are told as they were."""
+"""Evaluations of an earlier version have soft ones, which are reported unchanged."""
 
 WEIGHTS: tuple[Weighting, ...] = ("equal", "favoured", "throughput")
 FEWEST: Weighting = "fewest_gpus"
-"""Asked of every mix without co-location: a proof of it takes a second where one of the greatest load takes minutes."""
+"""Planned for every mix without co-location: proving it takes a second, the greatest load takes minutes."""
 RULES: tuple[Planner, ...] = ("whole_gpu", "uniform", "first_fit", "greedy")
 
 QUICK_MIXES = ("four_cut", "S1")
@@ -35,13 +35,13 @@ QUICK = EvaluationSettings(quick=True, requests_per_model=4_000, replications=2,
 
 
 def settings_of(quick: bool, time_limit_s: float | None = None) -> EvaluationSettings:
-    """Those of the whole grid, or of the smaller one; each plan searches for `time_limit_s` where that is given."""
+    """Settings of the whole or of the quick grid; each plan searches for `time_limit_s` if given."""
     settings = QUICK if quick else FULL
     return settings if time_limit_s is None else replace(settings, time_limit_s=time_limit_s)
 
 
 def cases(quick: bool) -> tuple[CaseKey, ...]:
-    """Every case in the order of the tables: by mix and regime, rules before the planner."""
+    """Every case in the order of the tables: by mix and regime, baselines before the planner."""
     keys: list[CaseKey] = []
     weights = QUICK_WEIGHTS if quick else WEIGHTS
     for mix, regime in product(QUICK_MIXES if quick else tuple(MIXES), REGIMES):

@@ -1,8 +1,8 @@
-"""The mixes that are evaluated, and the plan request of every case.
+"""The evaluated mixes, and the plan request of every case.
 
-`four`: CLIP, BERT-large, FastPitch and OCR, each whole. `four_cut`: the same four, each in two stages, so that there
-are tensors to carry. `S1` and `S3`: the published mixes of the measured library. Demands, limits and what models hand
-on to each other are not given for the four models: they are chosen here, and said to be.
+`four`: CLIP, BERT-large, FastPitch and OCR, each whole. `four_cut`: the same four, each in two stages, so that tensors
+cross. `S1` and `S3`: the published mixes of the measured library. Demands, limits and the tensors between the four
+models are not published: they are chosen here, and marked as such.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ STOCK_LAYOUTS = (
     ("7g.80gb",),
     ("1g.10gb", "1g.10gb", "2g.20gb", "3g.40gb"),
 )
-"""What NVIDIA's mig-parted has for an A100-80GB (deployments/systemd/config-ampere.yaml): all-1g.10gb, all-2g.20gb,
-all-3g.40gb, all-7g.80gb and all-balanced."""
+"""Configurations of NVIDIA's mig-parted for an A100-80GB (deployments/systemd/config-ampere.yaml): all-1g.10gb,
+all-2g.20gb, all-3g.40gb, all-7g.80gb and all-balanced."""
 
 FOUR_GPUS = 4
-"""As many as models, so that every one can have a whole GPU."""
+"""As many as models, so that each can have a whole GPU."""
 
 DEMANDS: Mapping[str, tuple[float, float]] = {
     "clip": (700.0, 100.0),
@@ -48,26 +48,26 @@ DEMANDS: Mapping[str, tuple[float, float]] = {
     "fastpitch": (500.0, 50.0),
     "ocr": (800.0, 50.0),
 }
-"""Requests/s and ms that a batch may take. Chosen: about 2.5 whole A100 of work, CLIP more than one of it."""
+"""Requests/s, and ms of a batch at most. Chosen: about 2.5 whole A100 of work, with CLIP more than one."""
 
 FOUR_LINK_GB_PER_S = 12.0
-"""Between the stages of a cut model, 10^9 bytes/s. Assumed: slices have no path of their own, only host memory."""
+"""Between the stages of a cut model, 10^9 bytes/s. Assumed: slices are only connected by host memory."""
 
 IMAGE_BYTES = 602_112.0
-"""A 224 × 224 float32 image of three channels. Assumed: the published mixes do not say that models hand on anything."""
+"""A 224 × 224 float32 image of three channels. Assumed: the published mixes name no tensors between models."""
 
 FOUR_PAIRS = (("ocr", "bert", 25_220.0), ("bert", "fastpitch", 524_288.0))
 """Text that is read, understood and spoken: the scores of OCR's 65 columns × 97 characters, the hidden states of
-BERT-large's 128 tokens. Assumed as a use of these models."""
+BERT-large's 128 tokens. An assumed use of these models."""
 
 CUT_TIED = ("clip", "bert")
-"""The models whose stages are tied: nearly a megabyte a request crosses the cut of each."""
+"""The models whose stages are co-located: nearly a megabyte a request crosses the cut of each."""
 
 CUT_BATCHES = (1, 4, 16, 64)
-"""Batch sizes of the stages: with more of them the search splits the limits over more pairs than it has time for."""
+"""Batch sizes of the stages: with more, the search splits the limits over more pairs than it has time for."""
 
 FAVOUR = 2.0
-"""Weight of the first model of a mix where it is favoured, against 1 of the others."""
+"""Weight of the first model of a mix if it is favoured, against 1 of the others."""
 
 
 OBJECTIVES: Mapping[Weighting, ObjectiveKind] = {
@@ -80,7 +80,7 @@ OBJECTIVES: Mapping[Weighting, ObjectiveKind] = {
 
 @dataclass(frozen=True, slots=True)
 class TensorPair:
-    """Two tied members (see planning.request.ties); the first hands `bytes_per_request` on to the second."""
+    """Two members of a co-location (see planning.request.colocation_index); the first sends to the second."""
 
     first: str
     second: str
@@ -89,7 +89,7 @@ class TensorPair:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """A mix of the grid: its request without what the grid varies, and the pairs that hand tensors on."""
+    """A mix of the grid: its request without what the grid varies, and its tensor pairs."""
 
     description: MixDescription
     request: PlanRequest
@@ -106,7 +106,7 @@ def four_models() -> tuple[PlanModel, ...]:
 
 @lru_cache(maxsize=8)
 def mix(name: str) -> Mix:
-    """The mix of that name. Raises InputFault for one that there is not."""
+    """The mix of that name. Raises InputFault for an unknown one."""
     made = MIXES.get(name)
     if made is None:
         raise InputFault("", f"unknown mix {quoted(name)}", suggestion(name, MIXES, "mixes"))
@@ -114,7 +114,7 @@ def mix(name: str) -> Mix:
 
 
 def case_request(key: CaseKey, time_limit_s: float) -> PlanRequest:
-    """What is planned in a case; rules answer the same request as the planner. Raises InputFault for an unknown mix."""
+    """The request of a case, the same for baselines and planner. Raises InputFault for an unknown mix."""
     case_mix = mix(key.mix)
     layouts = STOCK_LAYOUTS if key.regime == "stock" else None
     models = case_mix.request.models
@@ -216,7 +216,7 @@ MIXES: Mapping[str, Callable[[], Mix]] = {
     "four_cut": _four_cut_mix,
     **{published.name: _published_mix(published.name) for published in serving_mixes()},
 }
-"""Every mix by its name, in the order of the tables."""
+"""Every mix by name, in the order of the tables."""
 
 
 def _with_demand(model: PlanModel) -> PlanModel:

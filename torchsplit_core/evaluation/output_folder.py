@@ -1,4 +1,4 @@
-"""An evaluation as the files of a folder, and what a run before this one has left there."""
+"""An evaluation as files in a folder, and the results of an earlier run there."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ OUTCOME_FILE = "evaluation.json"
 
 
 def read_previous(folder: Path, settings: EvaluationSettings) -> EvaluationOutcome | None:
-    """The outcome, perhaps with cases missing, that stands in the folder; None where there is none.
+    """The outcome in the folder, perhaps with cases missing; None if there is none.
 
-    Raises InputFault where the folder is a file, where its outcome cannot be read, and where it is one of the other
-    grid, the quick one or the whole, or of searches with another time limit.
+    Raises InputFault if the folder is a file, or if its outcome cannot be read, or is of the other grid (quick or
+    whole), or of another time limit.
     """
     if folder.exists() and not folder.is_dir():
         raise InputFault("-o", f"{folder} is a file, not a folder", "Name a folder; it is made if missing.")
@@ -52,14 +52,14 @@ def read_previous(folder: Path, settings: EvaluationSettings) -> EvaluationOutco
 
 
 def save_outcome(outcome: EvaluationOutcome, folder: Path) -> None:
-    """The outcome so far, from which the next run goes on. Raises InputFault where it cannot be written."""
+    """Save the outcome so far, from which the next run continues. Raises InputFault if it cannot be written."""
     write_file(outcome, folder / OUTCOME_FILE)
 
 
 def write_files(outcome: EvaluationOutcome, folder: Path) -> tuple[Path, ...]:
-    """Every file of a complete evaluation, the outcome first. Each appears whole or not at all; others stay.
+    """Write every file of a complete evaluation, the outcome first, each atomically; others stay.
 
-    Raises InputFault where one cannot be written.
+    Raises InputFault if one cannot be written.
     """
     save_outcome(outcome, folder)
     texts = {

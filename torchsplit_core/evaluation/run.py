@@ -1,4 +1,4 @@
-"""The evaluation: every case planned and simulated, those that are known taken over, then the claims."""
+"""The evaluation: every case is planned and simulated, known ones are reused, then the claims are judged."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def evaluate(
 ) -> EvaluationOutcome:
     """The outcome of the whole grid, of the `quick` one, or of these `keys`.
 
-    Cases of `known` that answer the same requests with the same settings are taken over. `keep` gets the outcome so
-    far at the start and after every case.
+    Cases of `known` with the same requests and settings are reused. `keep` gets the outcome so far at the start and
+    after every case.
     """
     settings = settings or settings_of(quick)
     wanted = tuple(keys) if keys is not None else cases(quick)
@@ -62,7 +62,7 @@ def evaluate(
         keep(outcome(complete=False))
         progress(len(evaluated_cases) / len(wanted), f"{len(evaluated_cases)} of {len(wanted)} cases")
 
-    # What cannot be kept is told before time is spent on it.
+    # A save that fails is reported before time is spent.
     keep(outcome(complete=False))
     progress(reused / len(wanted), f"{reused} of {len(wanted)} cases")
     _evaluate_rules(
@@ -78,7 +78,7 @@ def evaluate(
 
 
 def plans_to_search(*, settings: EvaluationSettings, known: EvaluationOutcome | None = None) -> int:
-    """How many plans `evaluate` searches for with these settings: the planner's cases that `known` does not answer."""
+    """Number of plans that `evaluate` searches with these settings: the planner's cases that `known` lacks."""
     searched = [key for key in cases(settings.quick) if key.planner == "planner"]
     if known is None or known.settings != settings:
         return len(searched)
@@ -88,7 +88,7 @@ def plans_to_search(*, settings: EvaluationSettings, known: EvaluationOutcome | 
 
 @lru_cache(maxsize=1024)
 def _request_sha256(key: CaseKey, time_limit_s: float) -> str:
-    """Kept: a page asks for those of all cases whenever it is drawn."""
+    """Cached: a page needs those of all cases whenever it is drawn."""
     return request_hash(case_request(key, time_limit_s))
 
 
@@ -111,7 +111,7 @@ def _evaluate_rules(
     settings: EvaluationSettings,
     on_case: Callable[[EvaluatedCase], None],
 ) -> None:
-    """The rules' cases: all rules answer one request at once."""
+    """The baselines' cases: all baselines of one request at once."""
     answers: dict[str, tuple[Baseline, ...]] = {}
     for key in keys:
         request = requests[key]
@@ -134,7 +134,7 @@ def _evaluate_plans(
     """The planner's cases, two planned at a time while the last one is simulated here."""
 
     plans: dict[CaseKey, PlanOutcome] = {}
-    # The stricter first, so that what they reach is known where it is allowed too.
+    # The stricter first, so that their values are known where they are allowed too.
     ordered = sorted(keys, key=_strictness)
 
     def record(position: int, plan: PlanOutcome) -> None:
@@ -144,7 +144,7 @@ def _evaluate_plans(
 
     plan_all([requests[key] for key in ordered], settings.time_limit_s, record)
     for key in filter(plans.__contains__, ordered):
-        # Two are planned at a time: one that is stricter may have come later.
+        # Two are planned at a time, so the stricter one may have finished later.
         better = with_stricter(key, requests[key], plans[key], plans)
         if better != plans[key]:
             plans[key] = better
@@ -156,13 +156,13 @@ REGIME_ORDER, SHARING_ORDER, TYING_ORDER = (
     ("exclusive", "fractional"),
     ("hard", "routed", "soft", "off"),
 )
-"""From strict to free: every plan of a stricter case is one of a freer case."""
+"""From strict to free: every plan of a stricter case is a plan of a freer one."""
 
 
 def with_stricter(
     key: CaseKey, request: PlanRequest, plan: PlanOutcome, plans: Mapping[CaseKey, PlanOutcome]
 ) -> PlanOutcome:
-    """The plan of a case, or a better one that was found for a stricter case of the same mix and weights."""
+    """The plan of a case, or a better one of a stricter case of the same mix and weights."""
     if plan.status not in ("feasible", "timeout"):
         return plan
     for other, known in plans.items():

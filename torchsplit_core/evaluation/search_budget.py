@@ -1,4 +1,4 @@
-"""What an evaluation may take, told before it begins."""
+"""The time that an evaluation may take, announced before it begins."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torchsplit_core.planning.sweep.workers import WORKERS
 
 
 def effort_words(plans: int, time_limit_s: float) -> str:
-    """The most that the searches for so many plans take, at most `time_limit_s` each, WORKERS at once."""
+    """The most time of the searches for so many plans, at most `time_limit_s` each, WORKERS at once."""
     if not plans:
         return "No plan is left to search for."
     most = math.ceil(plans / WORKERS) * time_limit_s

@@ -1,8 +1,7 @@
 """The dataflow of a model: its graph, dominance, preparation for cutting, regions, drawing.
 
-Without torch. DOT texts are in `graph.dot` (they need pydot), the graph contract in
-`graph.graph_json`. What needs numpy loads when first used: reading a graph, which a page waits
-for, does not.
+Without torch. `graph.dot` has DOT texts (needs pydot), `graph.serialization` the graph contract. Modules that need
+numpy load on first use: a page that waits for a graph does not need it.
 """
 
 from __future__ import annotations

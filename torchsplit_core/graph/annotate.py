@@ -1,4 +1,4 @@
-"""What profiling found, laid beside the nodes of the graph."""
+"""Adds profiling results to the nodes of a graph."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from torchsplit_core.values import InputFault, Profile, quoted
 def annotate_with_profiling_data(graph: TorchGraph, profile: Profile) -> TorchGraph:
     """The graph with `metadata` filled from the profile's nodes.
 
-    Raises InputFault when the two do not come from the same architecture, or when the
-    profile names a node that the graph has not.
+    Raises InputFault if the two are of different architectures, or if the profile names a node that the graph lacks.
     """
     if graph.architecture_hash != profile.architecture_hash:
         raise _hash_mismatch(graph, profile)
@@ -28,7 +27,7 @@ def annotate_with_profiling_data(graph: TorchGraph, profile: Profile) -> TorchGr
 
 
 def has_former_hash(graph: TorchGraph, profile: Profile) -> bool:
-    """Whether the profile has the hash that the version before gave this graph."""
+    """Whether the profile has the graph's hash by the previous scheme."""
     differ = bool(profile.architecture_hash) and profile.architecture_hash != graph.architecture_hash
     return differ and profile.architecture_hash == former_architecture_hash(graph)
 

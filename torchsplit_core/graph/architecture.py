@@ -1,4 +1,4 @@
-"""The architecture hash: equal for equal work, whatever the weights."""
+"""The architecture hash: equal for equal computation, whatever the weights."""
 
 from __future__ import annotations
 
@@ -14,30 +14,29 @@ FORMER_SCHEME = "torchsplit.architecture.1"
 WEIGHTS = ("parameter", "buffer", "constant")
 OF_FORMER_SCHEME = "was measured by an earlier version of TorchSplit, which hashed architectures differently"
 MESSAGE = "assert_msg"
-"""The one argument that changes no work: torch writes it, with the names of symbols and nodes inside."""
+"""The only argument without effect: torch writes it, with the names of symbols and nodes inside."""
 
 
 def hash_model_architecture(graph: TorchGraph) -> str:
-    """SHA-256 (hex) over operations, arguments, edges, shapes and dtypes in execution order, bodies of cond and
-    while too.
+    """SHA-256 (hex) over operations, arguments, edges, shapes and dtypes in execution order.
 
-    Every argument counts, and in which one a value is read; so do shape and dtype of a constant tensor.
-    Ignores weights' values and names, node ids, module paths, source lines and the traced batch; a weight
-    counts where it is first read, so one that nothing reads does not count.
+    Bodies of cond and while are included. Every argument counts, and in which one a value is read; so do shape and
+    dtype of a constant tensor. Ignores weights' values and names, node ids, module paths, source lines and the traced
+    batch; a weight counts where it is first read, so an unread one does not count.
     """
     return _hash(SCHEME, _canonical_form(graph, True))
 
 
 def former_architecture_hash(graph: TorchGraph) -> str:
-    """The hash by the scheme before, which left out every argument that is no value of the graph.
+    """The hash by the previous scheme, which ignored every argument that is no value of the graph.
 
-    What was measured under it stays readable and is told apart; it is never taken for this architecture's.
+    Measurements under it stay readable and are marked; they are never used for this architecture.
     """
     return _hash(FORMER_SCHEME, _canonical_form(graph, False))
 
 
 def uses_former_scheme(graph: TorchGraph) -> bool:
-    """Whether the graph was stored under the scheme before: its arguments are not known, so it is traced again."""
+    """Whether the graph was stored under the previous scheme: its arguments are unknown, so it is traced again."""
     return graph.architecture_hash == former_architecture_hash(graph)
 
 
@@ -71,14 +70,14 @@ def _canonical_form(graph: TorchGraph, arguments: bool) -> list[object]:
 
 
 def _node_form(node: GraphNode, reads: list[int]) -> list[object]:
-    """What counts of a node; a weight's target is its name, which does not."""
+    """The hashed part of a node; a weight's target is its name, which is left out."""
     target = node.target if node.kind == "op" else ""
     shape = None if node.shape is None else list(node.shape)
     return [node.kind, target, shape, node.dtype, reads]
 
 
 def _arguments(node: GraphNode, bodies: dict[str, int]) -> list[object]:
-    """The arguments by name; a body goes by its place, for torch numbers their names through the model."""
+    """The arguments by name; a body by its index, because torch numbers their names through the model."""
     named_arguments = sorted(item for item in node.arguments.items() if item[0] != MESSAGE)
     return (
         [[name, _number_bodies(value, bodies)] for name, value in named_arguments]

@@ -1,14 +1,14 @@
-"""What an operation is called with, as the graph contract writes it: plain JSON, bounded in depth and length.
+"""Arguments of operations in the graph contract: plain JSON, bounded in depth and length.
 
 A number, a text, true, false or null is itself; infinities and NaN are the texts "inf", "-inf", "nan"; a dtype,
-layout, memory format, device or operator is its name; a list is a list. An object says what else stands there:
+layout, memory format, device or operator is its name; a list is a list. An object represents anything else:
 
-- {"input": k}: the value that the k-th entry of the node's `inputs` names
+- {"input": k}: the value named by entry k of the node's `inputs`
 - {"body": name}: a body among the node's subgraphs
 - {"complex": [re, im]}, {"slice": [start, stop, step]}, {"entries": {key: value}}: Python's own
-- {"constant": [dtype, shape]}: a tensor that stands in the code of a body
-- {"object": text}: any other thing, by its class
-- {"length": n, "sha256": hex}: what is too long or too deep to be written, by its digest
+- {"constant": [dtype, shape]}: a tensor in the code of a body
+- {"object": text}: any other object, by its class
+- {"length": n, "sha256": hex}: anything too long or too deep, by its digest
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.errors import json_words
 
 MOST_DEPTH = 8
-"""Lists in lists; torch's own operators have two."""
+"""Nesting of lists; torch's own operators have two."""
 LONGEST_LIST = 256
 LONGEST_TEXT = 1000
 LONGEST_NAME = 200
 MOST_ARGUMENTS = 100_000
-"""A body in place of a part of a model takes each of its weights as an argument of its own."""
+"""A body that replaces a part of a model takes each of its weights as an argument."""
 MOST_WHOLE, LEAST_WHOLE = 2**64 - 1, -(2**63)
-"""torch counts in 64 bits, signed or not."""
+"""torch uses 64-bit integers, signed or not."""
 NOT_FINITE = ("inf", "-inf", "nan")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -40,29 +40,29 @@ _FORMS = _NESTING | {"input", "body", "object"}
 
 
 def encode_number(value: float) -> int | float | str:
-    """A number, or the text of one that JSON has not."""
+    """A number, or the text of one that JSON lacks."""
     return value if isfinite(value) else str(value)
 
 
 def encode_text(value: str) -> str | dict[str, Any]:
-    """A text, or its digest where it is too long."""
+    """A text, or its digest if it is too long."""
     return value if len(value) <= LONGEST_TEXT else _digest(len(value), value)
 
 
 def encode_list(values: Iterable[Any]) -> list[Any] | dict[str, Any]:
-    """A list of written values, or its digest where it is too long."""
+    """A list of encoded values, or its digest if it is too long."""
     items = list(values)
     return items if len(items) <= LONGEST_LIST else _digest(len(items), items)
 
 
 def encode_mapping(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Keys and written values, or their digest where they are too many."""
+    """Keys and encoded values, or their digest if they are too many."""
     ordered = {key: values[key] for key in sorted(values)}
     return {"entries": ordered} if len(ordered) <= LONGEST_LIST else _digest(len(ordered), ordered)
 
 
 def limit_depth(value: Any, depth: int = 1) -> Any:
-    """A written argument with what lies too deep in it by its digest."""
+    """An encoded argument with parts that are too deep replaced by their digest."""
     if isinstance(value, list):
         if depth > MOST_DEPTH:
             return _digest(len(value), value)
@@ -83,7 +83,7 @@ def _digest(length: int, value: Any) -> dict[str, Any]:
 
 
 def check_arguments(given: Any, inputs: int, where: str) -> dict[str, Any]:
-    """The arguments of a node that reads so many values. Raises InputFault where they break the contract."""
+    """The arguments of a node that reads so many values. Raises InputFault if they break the contract."""
     if not isinstance(given, Mapping):
         raise _fault(where, f"is {json_words(given)}, not an object")
     if len(given) > MOST_ARGUMENTS:
@@ -119,7 +119,7 @@ def _check_value(value: Any, inputs: int, where: str, depth: int) -> Any:
 
 
 def _check_form(value: Mapping[Any, Any], inputs: int, where: str, depth: int) -> dict[str, Any]:
-    """One of the objects that stand for what JSON has not."""
+    """An object that represents what JSON lacks."""
     if value.keys() == {"length", "sha256"}:
         length, digest = value["length"], value["sha256"]
         if type(length) is not int or not 0 <= length <= MOST_WHOLE or not _is_digest(digest):

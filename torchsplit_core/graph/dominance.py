@@ -2,11 +2,10 @@
 
     ENTRY ──> every value without inputs        every value without readers ──> EXIT
 
-a dominates b when every path ENTRY → b passes a (so every value dominates itself); b
-post-dominates a when every path a → EXIT passes b. Immediate dominators come from one
-topological pass with the intersection of Cooper, Harvey and Kennedy ("A Simple, Fast
-Dominance Algorithm", 2001); a DAG needs no second pass. Queries compare intervals of a
-depth-first numbering of the tree, in constant time.
+a dominates b if every path ENTRY → b passes a (so every value dominates itself); b post-dominates a if every path a →
+EXIT passes b. Immediate dominators come from one topological pass with the intersection of Cooper, Harvey and Kennedy
+("A Simple, Fast Dominance Algorithm", 2001); a DAG needs no second pass. Queries compare intervals of a depth-first
+numbering of the tree, in constant time.
 """
 
 from __future__ import annotations
@@ -23,9 +22,8 @@ __all__ = ["ENTRY", "EXIT", "DominanceInformation", "graph_edges", "immediate_do
 class DominanceInformation:
     """Dominators and post-dominators of a DAG, given as a TorchGraph or as (ids, edges).
 
-    Each tree is computed when it is first asked for. Raises InputFault for a duplicate id, an
-    edge that names no id, an id equal to ENTRY or EXIT, and a cycle. Queries accept ENTRY and
-    EXIT; an unknown id is a KeyError.
+    Each tree is computed on first use. Raises InputFault for a duplicate id, an edge with an unknown id, an id equal to
+    ENTRY or EXIT, and a cycle. Queries accept ENTRY and EXIT; an unknown id raises KeyError.
     """
 
     def __init__(self, graph: TorchGraph | tuple[Sequence[str], Iterable[tuple[str, str]]]) -> None:
@@ -35,7 +33,7 @@ class DominanceInformation:
 
     @property
     def topological_ids(self) -> tuple[str, ...]:
-        """The ids, each after all it reads: in the given order where that is so."""
+        """The ids, each after all that it reads; the given order if it is one."""
         return self.flow.names[1:-1]
 
     @cached_property
@@ -59,39 +57,39 @@ class DominanceInformation:
         return None if name == EXIT else self.flow.names[above]
 
     def dominates(self, a: str, b: str) -> bool:
-        """Every path from ENTRY to b passes a (true for a = b)."""
+        """Whether every path from ENTRY to b passes a (true for a = b)."""
         return self._dominates(self.flow.label[a], self.flow.label[b])
 
     def strictly_dominates(self, a: str, b: str) -> bool:
-        """a dominates b and is not b."""
+        """Whether a dominates b and is not b."""
         return a != b and self.dominates(a, b)
 
     def post_dominates(self, b: str, a: str) -> bool:
-        """Every path from a to EXIT passes b (true for a = b)."""
+        """Whether every path from a to EXIT passes b (true for a = b)."""
         return self._post_dominates(self.flow.label[b], self.flow.label[a])
 
     def dominators(self, name: str) -> frozenset[str]:
-        """All that dominate it, itself and ENTRY included."""
+        """All dominators, including itself and ENTRY."""
         return self._ancestors(name, self._idom)
 
     def post_dominators(self, name: str) -> frozenset[str]:
-        """All that post-dominate it, itself and EXIT included."""
+        """All post-dominators, including itself and EXIT."""
         return self._ancestors(name, self._ipdom)
 
     def reachable(self, name: str) -> frozenset[str]:
-        """All that a path from it reaches, itself included (EXIT always is)."""
+        """All values that a path from it reaches, including itself and EXIT."""
         if name == ENTRY:
             return frozenset(self.flow.names)
         return self._walk(name, self._readers) | {EXIT}
 
     def reaching(self, name: str) -> frozenset[str]:
-        """All from which a path leads to it, itself included (ENTRY always is)."""
+        """All values from which a path leads to it, including itself and ENTRY."""
         if name == EXIT:
             return frozenset(self.flow.names)
         return self._walk(name, self._inputs) | {ENTRY}
 
     def is_region(self, a: str, b: str) -> bool:
-        """(a, b] is a region: a strictly dominates b and b post-dominates a."""
+        """Whether (a, b] is a region: a strictly dominates b and b post-dominates a."""
         return self.strictly_dominates(a, b) and self.post_dominates(b, a)
 
     def region_between(self, a: str, b: str) -> frozenset[str]:
@@ -115,7 +113,7 @@ class DominanceInformation:
 
     @cached_property
     def _pdom_spans(self) -> tuple[list[int], list[int]]:
-        """By the label counted from EXIT, so that parents are smaller."""
+        """By labels counted from EXIT, so that parents are smaller."""
         last = len(self._ipdom) - 1
         return preorder_spans([last - i for i in reversed(self._ipdom)])
 
@@ -165,7 +163,7 @@ class DominanceInformation:
 
 
 def immediate_dominators(ids: Sequence[str], edges: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The nearest strict dominator of every id (ENTRY where none other is), and nothing else.
+    """The nearest strict dominator of every id (ENTRY if there is no other).
 
     Raises InputFault as DominanceInformation does.
     """

@@ -1,7 +1,7 @@
 """Graphviz texts of a graph, its dominator trees and its regions, for debugging.
 
-Nodes get ids of our own (n0, n1, …) and labels are quoted and escaped, so that no name of a
-model can end a string or add an attribute.
+Nodes are named n0, n1, …, and labels are quoted and escaped, so that no name in a model can end a string or add an
+attribute.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def quote(text: str) -> str:
 
 
 def dataflow_dot(graph: TorchGraph) -> str:
-    """Every input, operation and output, with its share of the time where profiled; weights are left out."""
+    """Every input, operation and output, with its share of the time if profiled, without weights."""
     dot = pydot.Dot("dataflow", graph_type="digraph", rankdir="TB")
     shown = [node for node in graph.nodes if node.kind not in WEIGHT_KINDS]
     index = {node.id: f"n{i}" for i, node in enumerate(shown)}
@@ -57,7 +57,7 @@ def dominance_dot(dominance: DominanceInformation, post: bool = False) -> str:
 
 
 def regions_dot(tree: RegionTree) -> str:
-    """The graph with every region of two values or more as a box around them; cut points are bold."""
+    """The graph with a box around every region of two values or more; cut points are bold."""
     dot = pydot.Dot("regions", graph_type="digraph", compound="true")
     boxes: dict[int, pydot.Graph] = {}
     for i, region in enumerate(tree.regions):
@@ -73,7 +73,7 @@ def regions_dot(tree: RegionTree) -> str:
         boxes[smallest[tree.position[name]]].add_node(
             pydot.Node(index[name], label=quote(name), shape="box", style=style)
         )
-    for i in reversed(range(len(tree.regions))):  # children first: pydot copies what is added
+    for i in reversed(range(len(tree.regions))):  # children first: pydot copies on adding
         parent = tree.regions[i].parent
         if parent is not None and boxes[i] is not boxes[parent]:
             boxes[parent].add_subgraph(boxes[i])
@@ -83,7 +83,7 @@ def regions_dot(tree: RegionTree) -> str:
 
 
 def share_text(share: float) -> str:
-    """A share of the time; a rounded zero would say that it costs nothing."""
+    """A share of the time; a positive one never reads as zero."""
     return "< 0.1 % of the time" if 0 < share < 0.001 else f"{100 * share:.1f} % of the time"
 
 

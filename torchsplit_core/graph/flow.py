@@ -1,7 +1,7 @@
-"""A dataflow graph as integers: what the algorithms on dominance and regions work on.
+"""A dataflow graph as integers, for the algorithms on dominance and regions.
 
-Every value has a label, its position in a topological order; ENTRY is label 0, EXIT the last.
-An edge leads from a smaller label to a larger one, so one pass in label order suffices.
+Every value has a label, its position in a topological order; ENTRY is label 0, EXIT the last. Edges lead from smaller
+to larger labels, so one pass in label order suffices.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EXIT = "<exit>"
 
 Labels: TypeAlias = NDArray[np.int64]
 
-# So far an intersection walks step by step; beyond, by jumps (see `_JumpPointers`).
+# Up to this distance an intersection walks step by step; beyond, by jumps (see `_JumpPointers`).
 _LINEAR_STEPS = 32
 
 
@@ -30,9 +30,9 @@ _LINEAR_STEPS = 32
 class FlowGraph:
     """A DAG of len(names) - 2 values. Edge i leads from label sources[i] to label targets[i].
 
-    `names` has ENTRY, the ids in topological order (their given order where that is one) and
-    EXIT. `targets` ascends. The edges of ENTRY and EXIT are not among them: ENTRY leads to all
-    values that no edge enters, and all values that no edge leaves lead to EXIT.
+    `names` has ENTRY, the ids in topological order (their given order if it is one) and EXIT. `targets` ascends. Edges
+    of ENTRY and EXIT are implicit: ENTRY leads to all values without an incoming edge, and all values without an
+    outgoing edge lead to EXIT.
     """
 
     names: tuple[str, ...]
@@ -56,7 +56,7 @@ class FlowGraph:
 
     @cached_property
     def reads(self) -> tuple[list[int], list[int], list[int]]:
-        """The predecessors of every label, ENTRY and EXIT included, grouped (see `_group_by_target`)."""
+        """The predecessors of every label, including ENTRY and EXIT, grouped (see `_group_by_target`)."""
         last, ends = len(self.names) - 1, self.no_readers
         return _group_by_target(
             last + 1,
@@ -68,7 +68,7 @@ class FlowGraph:
     def read_by(self) -> tuple[list[int], list[int], list[int]]:
         """The successors of every label in the same form, labels counted backwards from EXIT."""
         last, starts = len(self.names) - 1, self.no_inputs
-        # Of one value's readers the first comes first: the meeting point then only moves onward.
+        # Of a value's readers the first comes first: the meeting point then only moves forward.
         order = np.argsort(last - self.sources, kind="stable")
         return _group_by_target(
             last + 1,
@@ -87,10 +87,9 @@ class FlowGraph:
 
 
 def build_flow(ids: Sequence[str], edges: Iterable[tuple[str, str]]) -> FlowGraph:
-    """The graph of these ids and (source, target) edges; an edge may stand twice.
+    """The graph of these ids and (source, target) edges; edges may repeat.
 
-    Raises InputFault for a duplicate id, an id equal to ENTRY or EXIT, an edge that names no
-    id, and a cycle.
+    Raises InputFault for a duplicate id, an id equal to ENTRY or EXIT, an edge with an unknown id, and a cycle.
     """
     ids = tuple(ids)
     label = dict(zip(ids, range(1, len(ids) + 1), strict=True))
@@ -126,7 +125,7 @@ def neighbours(count: int, at: Labels, to: Labels) -> tuple[list[int], list[int]
 
 
 def preorder_spans(parent: list[int]) -> tuple[list[int], list[int]]:
-    """(first, last): numbers of a depth-first walk of a tree; j is under i when first[i] <= first[j] <= last[i].
+    """(first, last): numbers of a depth-first walk of a tree; j is under i if first[i] <= first[j] <= last[i].
 
     Every parent is smaller than its child; 0 is the root, its own parent.
     """
@@ -152,7 +151,7 @@ def _absent(present: Labels, count: int) -> Labels:
 
 
 def _topological(ids: tuple[str, ...], sources: Labels, targets: Labels) -> list[int]:
-    """Places in `ids`, counted from 1, so that every edge leads onward; first come, first served."""
+    """Positions in `ids`, from 1, such that every edge leads forward, by Kahn's algorithm."""
     starts, readers = neighbours(len(ids) + 1, sources, targets)
     missing = np.bincount(targets, minlength=len(ids) + 1).tolist()
     order = [i for i in range(1, len(ids) + 1) if not missing[i]]
@@ -170,7 +169,7 @@ def _topological(ids: tuple[str, ...], sources: Labels, targets: Labels) -> list
 
 
 def _group_by_target(count: int, sources: Labels, targets: Labels) -> tuple[list[int], list[int], list[int]]:
-    """One predecessor of every label (0 where it has none), and the targets and sources of all other edges.
+    """One predecessor of every label (0 if it has none), and the targets and sources of all other edges.
 
     `targets` ascends, and so does the second list.
     """
@@ -182,7 +181,7 @@ def _group_by_target(count: int, sources: Labels, targets: Labels) -> tuple[list
 
 
 def _immediate_dominators(first: list[int], targets: list[int], sources: list[int]) -> list[int]:
-    """The immediate dominator of every label, by its predecessors (see `_group_by_target`); 0, the root, is its own.
+    """The immediate dominator of every label from its predecessors (see `_group_by_target`); 0, the root, is its own.
 
     A value starts with its first predecessor and meets the others one by one.
     """
@@ -190,7 +189,7 @@ def _immediate_dominators(first: list[int], targets: list[int], sources: list[in
     jumps = _JumpPointers(parent)
     for target, other in zip(targets, sources, strict=True):
         meet = parent[target]
-        if meet > other:  # the first step, for most the only one, needs no count
+        if meet > other:  # the first step, mostly the only one, is not counted
             meet = parent[meet]
         elif other > meet:
             other = parent[other]
@@ -211,9 +210,9 @@ def _immediate_dominators(first: list[int], targets: list[int], sources: list[in
 class _JumpPointers:
     """Lowest common ancestors in a growing tree, in a number of steps logarithmic in its depth.
 
-    Beside its parent a node knows one ancestor far above, chosen so that a way up of any length
-    takes few steps (Myers, "An applicative random-access stack", 1983). The tables grow only to
-    the largest label asked for, whose ancestry is final by then.
+    Besides its parent a node stores one ancestor far above, chosen so that a path up of any length takes few steps
+    (Myers, "An applicative random-access stack", 1983). The tables grow only to the largest label queried, whose
+    ancestry is final by then.
     """
 
     def __init__(self, parent: list[int]) -> None:
@@ -222,7 +221,7 @@ class _JumpPointers:
         self._jump = [0]
 
     def lowest_common_ancestor(self, a: int, b: int) -> int:
-        """The lowest node above both, a node being above itself."""
+        """The lowest node that is above or equal to both."""
         self._grow(max(a, b))
         parent, depth, jump = self._parent, self._depth, self._jump
         if depth[a] < depth[b]:

@@ -1,4 +1,4 @@
-"""What an operation is, as far as cutting a graph needs to know."""
+"""Properties of operations that matter for cutting a graph."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import lru_cache
 from torchsplit_core.values import GraphNode
 
 # Operations whose output shares the storage of their first input (the aten view operations).
-# `reshape` and `flatten` copy only where the strides leave no other way; `to` and `contiguous`
+# `reshape` and `flatten` copy only if the strides require it; `to` and `contiguous`
 # usually copy and are left out.
 # fmt: off
 VIEW_OPERATIONS = frozenset(
@@ -43,6 +43,6 @@ def _bare_name(target: str, op: str) -> str:
 
 
 def is_alias(node: GraphNode) -> bool:
-    """It picks from or looks at the value of its first input, and computes nothing."""
+    """Whether it picks from or views the value of its first input, and computes nothing."""
     name = operation_name(node)
     return node.kind == "op" and bool(node.inputs) and (name == "getitem" or name in VIEW_OPERATIONS)

@@ -1,20 +1,20 @@
-"""Where every region lies in one order of the values, by integers and in linear time.
+"""The position of every region in one order of the values, with integers and in linear time.
 
-Labels are those of `FlowGraph`: idom[v] < v < ipdom[v]. A chain (see `regions`) bears the label of
-its last element, a link (p, v] that of its end v.
+Labels are those of `FlowGraph`: idom[v] < v < ipdom[v]. A chain (see `regions`) has the label of its last element, a
+link (p, v] that of its end v.
 
-Which link holds v. An element of a chain but its first one is held by the link that it ends.
-Any other value v has d = idom[v], and every region that holds v starts at d or holds d:
+Which link contains v. An element of a chain but its first is in the link that it ends. Any other value v has d =
+idom[v], and every region that contains v starts at d or contains d:
 
-- d has a next element e: the link (d, e] holds v. A path from d to EXIT passes e; were e on
-  it before v, always, then e and not d would be the immediate dominator of v.
-- d is the last element of its chain, or in none: a region that holds v reaches past d, so it
-  is not of that chain, and is the innermost one that holds the first element of the chain.
+- d has a next element e: the link (d, e] contains v. A path from d to EXIT passes e; if e were always before v on
+  it, then e and not d would be the immediate dominator of v.
+- d is the last element of its chain, or in none: a region that contains v extends past d, so it is not of that chain,
+  and is the innermost one that contains the first element of the chain.
 
-The same link holds that chain as a whole.
+The same link contains that chain as a whole.
 
-The order. A link holds its values and its chains by ascending label; a chain, which reads only
-its first element and lets out only its last, may stand where its last element does.
+The order. A link has its values and its chains by ascending label; a chain, which reads only its first element and
+outputs only its last, takes the position of its last element.
 """
 
 from __future__ import annotations
@@ -28,12 +28,11 @@ from torchsplit_core.graph.flow import FlowGraph, Labels
 
 @dataclass(frozen=True)
 class RegionLayout:
-    """All regions, one row in each array, parents before children, otherwise as they lie.
+    """All regions, one row in each array, parents before children, siblings in order.
 
-    `order`: the labels of all values, topologically; row i holds `count[i]` of them from
-    `first[i]` on. `start`, `end`: the labels of its first and last element. `parent`: a row, -1
-    for row 0, the whole graph, which has depth 0. `after`: for every label the next one in its
-    chain, or -1.
+    `order`: the labels of all values, topologically; row i has `count[i]` of them from `first[i]` on. `start`, `end`:
+    the labels of its first and last element. `parent`: a row, -1 for row 0, the whole graph, which has depth 0.
+    `after`: for every label the next one in its chain, or -1.
     """
 
     order: list[int]
@@ -48,7 +47,7 @@ class RegionLayout:
 
 
 def layout_regions(flow: FlowGraph) -> RegionLayout:
-    """Every chain and link; those of a chain of two elements are one row, an empty link is none."""
+    """Every chain and link; a chain of two elements and its link are one row, an empty link is none."""
     idom, ipdom = np.array(flow.dominators()), np.array(flow.post_dominators())
     labels = np.arange(len(idom))
     linked = (idom[ipdom] == labels) & (ipdom != labels)
@@ -63,11 +62,10 @@ def layout_regions(flow: FlowGraph) -> RegionLayout:
 def _measure_links(
     idom: list[int], before: list[int], after: list[int]
 ) -> tuple[list[int], list[int], list[int], list[int]]:
-    """In ascending order, so that all within a link is known when its end is met:
+    """In ascending order, so that everything within a link is known at its end:
 
-    the link around each value's chain (-1 for that of ENTRY); how many values each link holds;
-    how many each chain holds up to and with an element; where a chain, or a first element,
-    begins within its link.
+    the link around each value's chain (-1 for that of ENTRY); how many values each link contains; how many each chain
+    contains up to and including an element; the offset of a chain, or a first element, within its link.
     """
     last = len(idom) - 1
     around, held, up_to, offset = ([filler] * len(idom) for filler in (-1, 0, 0, 0))
@@ -92,8 +90,8 @@ def _measure_links(
 def _position_links(
     before: list[int], after: list[int], around: list[int], up_to: list[int], offset: list[int]
 ) -> tuple[list[int], list[int], list[int]]:
-    """In descending order, outer links before inner ones: the place in the order where each link
-    begins, that of each value, and the chain of each element, the first included."""
+    """In descending order, outer links before inner ones: the position where each link begins, that of each value, and
+    the chain of each element, including the first."""
     begin, position, base, chain = ([-1] * len(before) for _ in range(4))
     for v in range(len(before) - 1, -1, -1):
         if after[v] >= 0:
@@ -112,7 +110,7 @@ def _rows(
     before: Labels, after: Labels, around: Labels, held: Labels, up_to: Labels,
     begin: Labels, position: Labels, chain: Labels,
 ) -> RegionLayout:  # fmt: skip
-    """Sorts by where a region begins; only a chain and its first link can begin at one place."""
+    """Sort by where regions begin; only a chain and its first link can begin at the same position."""
     size = len(before)
     heads = np.flatnonzero((before < 0) & (after >= 0))
     tops = chain[heads]

@@ -1,24 +1,22 @@
 """Single-entry single-exit regions of a prepared graph, as one canonical tree.
 
-Definition. For values a and b, (a, b] is a region when a strictly dominates b and b
-post-dominates a. It holds every value that a strictly dominates and b post-dominates. Then
-the value of a is all that enters it, the value of b all that leaves it:
+Definition. For values a and b, (a, b] is a region if a strictly dominates b and b post-dominates a. It contains every
+value that a strictly dominates and b post-dominates. Then only the value of a enters it, and only the value of b leaves
+it:
 
         a ──┬─> x ──┐
             └─> y ──┴─> b ──> …          (a, b] = {x, y, b}
 
-Which pairs are regions. "(a, b] is a region" orders values into disjoint chains
-c0, c1, …, cm: every pair of one chain is a region, no pair across chains is, and c[i+1] is
-the immediate post-dominator of c[i] while c[i] is the immediate dominator of c[i+1].
+Which pairs are regions. "(a, b] is a region" orders values into disjoint chains c0, c1, …, cm: every pair of one chain
+is a region, no pair across chains is, and c[i+1] is the immediate post-dominator of c[i] while c[i] is the immediate
+dominator of c[i+1].
 
-The tree. Every chain gives the region (c0, cm], and below it the links (c[i], c[i+1]]; the
-chains inside a link hang below that link. These regions are laminar: two of them are nested
-or disjoint. ENTRY and EXIT take part, so the root is (ENTRY, EXIT], the whole model, and
-the inner elements of its chain are the whole-model cut points.
+The tree. Every chain gives the region (c0, cm], and below it the links (c[i], c[i+1]]; the chains inside a link are
+below that link. These regions are laminar: two of them are nested or disjoint. With ENTRY and EXIT included, the root
+is (ENTRY, EXIT], the whole model, and the inner elements of its chain are the whole-model cut points.
 
-The order. Because of that the values have a topological order in which every region is one
-contiguous range (see `region_layout`): a region stores where its range begins and how long it
-is, and takes its ids from the order when asked.
+The order. The values therefore have a topological order in which every region is one contiguous range (see
+`region_layout`): a region stores the begin and length of its range, and takes its ids from the order on demand.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ from torchsplit_core.values import InternalFault
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """(start, end]: `count` values from position `first` of the tree's order on.
+    """(start, end]: `count` values of the tree's order from position `first` on.
 
     `index` and `parent` are indices in `RegionTree.regions`.
     """
@@ -53,12 +51,12 @@ class Region:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """What it holds, in topological order; made at each call."""
+        """Its values in topological order; computed at each call."""
         return self.table.order[self.first : self.first + self.count]
 
     @property
     def elements(self) -> tuple[str, ...]:
-        """From start to end, those of a chain, or just the two of a link; made at each call."""
+        """From start to end, those of a chain, or just the two of a link; computed at each call."""
         return self.table.elements(self.index)
 
 
@@ -107,11 +105,10 @@ class RegionTable(Sequence[Region]):
 
 @dataclass(frozen=True)
 class RegionTree:
-    """All canonical regions, parents before children and siblings as they lie in `order`.
+    """All canonical regions, parents before children and siblings as in `order`.
 
-    The first is the whole graph. `order` has all `ids` topologically, every region in one piece.
-    `cut_points` are the values after which the whole graph falls into a before and an after
-    with only that value between them, in pipeline order.
+    The first is the whole graph. `order` has all `ids` topologically, every region contiguous. `cut_points`, in
+    pipeline order: the values that divide the whole graph so that only that value crosses.
     """
 
     ids: tuple[str, ...]
@@ -125,18 +122,18 @@ class RegionTree:
         return self._children.get(index, ())
 
     def before(self, cut_point: str) -> frozenset[str]:
-        """All that a cut after this cut point leaves on the first side, the point included."""
+        """Everything before a cut after this cut point, which is included."""
         return frozenset(self.order[: self.position[cut_point] + 1])
 
     @cached_property
     def position(self) -> dict[str, int]:
-        """Where every value stands in `order`."""
+        """The position of every value in `order`."""
         return {name: i for i, name in enumerate(self.order)}
 
     @cached_property
     def innermost(self) -> tuple[int, ...]:
-        """For every position in `order` the index of the smallest region that holds it."""
-        opened: dict[int, int] = {}  # by where it begins; the last is the innermost
+        """For every position in `order` the index of the smallest region that contains it."""
+        opened: dict[int, int] = {}  # by begin; the last is the innermost
         stops, parents = [], []
         for i, region in enumerate(self.regions):
             opened[region.first] = i
@@ -160,7 +157,7 @@ class RegionTree:
         return {parent: tuple(below) for parent, below in children.items()}
 
     def verify(self) -> None:
-        """Check every promise of the definition from the edges alone; InternalFault when one is broken.
+        """Check the whole definition from the edges alone. Raises InternalFault if it is broken.
 
         A pass over the regions and one over the edges, in linear time.
         """
@@ -193,8 +190,8 @@ class RegionTree:
 def region_tree(graph: PreparedGraph | tuple[Sequence[str], Iterable[tuple[str, str]]]) -> RegionTree:
     """The canonical regions of the units that cuts divide, or of a plain (ids, edges) graph.
 
-    In time and memory linear in ids and edges, but for finding the dominators (`FlowGraph`). Raises
-    InputFault as DominanceInformation does.
+    Time and memory are linear in ids and edges, but for the dominators (`FlowGraph`). Raises InputFault as
+    DominanceInformation does.
     """
     if isinstance(graph, PreparedGraph):
         ids, edges = graph.main_ids, graph.main_edges
@@ -204,7 +201,7 @@ def region_tree(graph: PreparedGraph | tuple[Sequence[str], Iterable[tuple[str, 
     layout = layout_regions(flow)
     order = tuple(flow.names[i] for i in layout.order)
     regions = RegionTable(flow, layout, order)
-    # The last value of a model ends its chain: nothing stands behind it, so it is no cut.
+    # The last value of a model ends its chain: nothing follows it, so it is no cut.
     whole = regions.elements(0)[1:-1]
     final = {flow.names[i] for i in flow.no_readers.tolist()}
     cuts = tuple(name for name in whole if name not in final)
@@ -212,7 +209,7 @@ def region_tree(graph: PreparedGraph | tuple[Sequence[str], Iterable[tuple[str, 
 
 
 def _verify_nesting(tree: RegionTree, regions: tuple[Region, ...]) -> None:
-    """Each region lies in its parent, behind the sibling before it, and its end is its last value."""
+    """Each region lies in its parent, after its previous sibling, and its end is its last value."""
     if len(tree.position) < len(tree.order) or tree.position.keys() != set(tree.ids):
         raise InternalFault("the order of the regions does not have every value once")
     if regions[0].parent is not None or regions[0].count != len(tree.order):
@@ -237,10 +234,10 @@ def _verify_edge(
 ) -> None:
     """The regions that an edge enters start at its source, those that it leaves end there.
 
-    `inner` and `outer` are the smallest regions of source and target; None stands outside all.
+    `inner` and `outer` are the smallest regions of source and target; None: outside all.
     """
     while inner != outer:
-        # A parent has a smaller index, so the larger one of the two does not hold both.
+        # A parent has a smaller index, so the region of the larger index does not contain both.
         if inner is not None and (outer is None or inner > outer):
             region = regions[inner]
             crossed = region.end not in (source, target)  # EXIT belongs to the regions that it ends

@@ -21,11 +21,11 @@ KINDS = get_args(NodeKind)
 ROUTES = get_args(Route)
 LONGEST_ID = 200
 LONGEST_SIZE = 1000
-"""Characters of a size that is written as an expression; its evaluation may nest as deep."""
+"""Most characters of a size expression; its evaluation may nest as deep."""
 MOST_BYTES = 2**63 - 1
-"""torch counts sizes and bytes in 64 bits; larger ones would also overflow the figures made from them."""
+"""torch uses 64-bit sizes and bytes; larger ones would also overflow figures computed from them."""
 MOST_POWERS = 3
-"""In one size: each multiplies the digits of a number."""
+"""Most powers in one size: each multiplies the digits of a number."""
 PART_NODES = 2000
 _HEAD = ("architecture_hash", "traced_batch", "route", "notes")
 _TEXTS = ("op", "target", "module", "source", "code")
@@ -50,7 +50,7 @@ def graph_to_dict(graph: TorchGraph) -> dict[str, Any]:
 
 
 def graph_to_text(graph: TorchGraph) -> str:
-    """The contract's JSON text, one node a line, made without the whole as objects in between."""
+    """The contract's JSON text, one node a line, without building the whole object in memory."""
     whole = graph_to_dict(replace(graph, nodes=(), subgraphs={}))
     head = json.dumps(
         {key: whole[key] for key in ("format", "version", *_HEAD)}, indent=1, ensure_ascii=False
@@ -74,7 +74,7 @@ def nodes_in_parts(nodes: Iterable[GraphNode]) -> Iterator[dict[str, Any]]:
 
 
 def graph_from_dict(data: Mapping[str, Any]) -> TorchGraph:
-    """The graph behind a contract JSON object. Raises InputFault where it breaks the contract."""
+    """The graph of a contract JSON object. Raises InputFault if it breaks the contract."""
     if not isinstance(data, Mapping):
         raise _wrong("graph", data, "an object")
     if data.get("format") != FORMAT or data.get("version") != VERSION:
@@ -96,10 +96,10 @@ def graph_from_dict(data: Mapping[str, Any]) -> TorchGraph:
 
 
 class GraphParts:
-    """A graph put together from parts of its contract object, equal texts kept once.
+    """Builds a graph from parts of its contract object; equal texts are stored once.
 
-    Of several parts with a key the last counts, but nodes and subgraphs add up. Raises InputFault
-    where a part breaks the contract.
+    Later parts replace earlier ones with the same key, but nodes and subgraphs accumulate. Raises InputFault if a part
+    breaks the contract.
     """
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ class GraphParts:
         self._interned: dict[Any, Any] = {}
 
     def add(self, part: Mapping[str, Any]) -> None:
-        """Take one part."""
+        """Add a part."""
         nodes, bodies = part.get("nodes", []), part.get("subgraphs", {})
         if not isinstance(nodes, list):
             raise _wrong("nodes", nodes, "a list")
@@ -123,7 +123,7 @@ class GraphParts:
         self._head |= {key: part[key] for key in _HEAD if key in part}
 
     def graph(self) -> TorchGraph:
-        """The graph of the parts taken so far."""
+        """The graph of the parts added so far."""
         batch = self._head.get("traced_batch", 1)
         if type(batch) is not int or not 1 <= batch <= MOST_BYTES:
             raise _wrong("traced_batch", batch, "a whole number from 1 on")
@@ -162,7 +162,7 @@ def _node_to_dict(node: GraphNode) -> dict[str, Any]:
 
 
 def _node_from_dict(entry: Any, index: int, intern: Any) -> GraphNode:
-    """The node of a contract entry; `intern(x, x)` gives the one object that stands for all equal to x."""
+    """The node of a contract entry; `intern(x, x)` gives the shared object equal to x."""
     where = f"nodes[{index}]"
     if not isinstance(entry, Mapping):
         raise _wrong(where, entry, "an object")
@@ -204,11 +204,11 @@ def _node_from_dict(entry: Any, index: int, intern: Any) -> GraphNode:
 
 
 def _arguments(entry: Mapping[str, Any], inputs: int, where: str, intern: Any) -> Mapping[str, Any]:
-    """The arguments of a contract entry, where it has any; equal ones are one object, and checked once."""
+    """The arguments of a contract entry, if any; equal ones are one object, and checked once."""
     given = entry.get("arguments", {})
     try:
         key = json.dumps(given)
-    except (TypeError, ValueError, RecursionError):  # no JSON, or nested without measure
+    except (TypeError, ValueError, RecursionError):  # invalid JSON, or nested too deeply
         return check_arguments(given, inputs, where)
     cached: list[dict[str, Any]] = intern((inputs, key), [])
     if not cached:
@@ -217,7 +217,7 @@ def _arguments(entry: Mapping[str, Any], inputs: int, where: str, intern: Any) -
 
 
 def _size(size: Any, where: str) -> int | str:
-    """One entry of a shape: a number of 64 bits, or a short expression that cannot grow beyond measure."""
+    """An entry of a shape: a 64-bit number, or a short expression of bounded growth."""
     if type(size) is int and 0 <= size <= MOST_BYTES:
         return size
     if (

@@ -1,17 +1,16 @@
-"""How large every value of a graph is at a batch size of one's choice, without torch.
+"""Sizes of a graph's values at any batch size, without torch.
 
-Shapes of a traced graph hold integers and symbol expressions ("s77", "4*s77", "(s0 + 1)//2"). A tiny
-arithmetic evaluator reads them; nothing is ever passed to `eval`.
+Shapes of a traced graph have integers and symbol expressions ("s77", "4*s77", "(s0 + 1)//2"). A small arithmetic
+evaluator reads them; nothing is ever passed to `eval`.
 
-What the symbols stand for:
-- a symbol alone in dimension 0 of an input follows the batch: it takes its value in the trace (the traced
-  batch, where its shape does not tell) times batch / traced_batch; in a graph that was exported here so does
-  one alone in any dimension of an input, for only sizes that follow the batch are left free there;
-- any other symbol (a free sequence length, say) keeps the value it had in the trace, found from the
-  bytes of a value whose shape has no other unknown; where that cannot be found, and for sizes that only
-  the data decide (u0, u1, …), it follows the batch.
-A graph without any symbol was specialised to its traced batch: values that depend on an input are scaled
-by batch / traced_batch, weights are not.
+Values of the symbols:
+- a symbol alone in dimension 0 of an input follows the batch: its value is that of the trace (the traced batch, if
+  its shape does not determine it) times batch / traced_batch; in a graph exported by this program so does one alone in
+  any dimension of an input, because only sizes that follow the batch are left free there;
+- any other symbol (a free sequence length, say) has its traced value, found from the bytes of a value whose shape has
+  no other unknown; if it cannot be found, and for data-dependent sizes (u0, u1, …), it follows the batch.
+A graph without symbols was specialised to its traced batch: values that depend on an input are scaled by batch /
+traced_batch, weights are not.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ DTYPE_BYTES: Mapping[str, float] = {
     "float8_e4m3fn": 1, "float8_e5m2": 1, "int64": 8, "long": 8, "int32": 4, "int": 4, "int16": 2,
     "int8": 1, "uint8": 1, "bool": 1, "complex64": 8, "complex128": 16,
 }  # fmt: skip
-"""Bytes of one element, by the name of the dtype without "torch."."""
+"""Bytes of an element, by the dtype's name without "torch."."""
 
 _BINARY: Mapping[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
@@ -66,7 +65,7 @@ _LONGEST_EXPRESSION = 2000
 
 
 def dtype_name(dtype: str | None) -> str:
-    """ "torch.float32" and "float32" are the same; None is the empty string."""
+    """ "torch.float32" and "float32" become the same; None becomes the empty string."""
     return (dtype or "").removeprefix("torch.")
 
 
@@ -145,7 +144,7 @@ def _evaluate(node: ast.expr, symbols: Mapping[str, int], whole: str) -> float:
 
 
 def bind_symbols(graph: TorchGraph, batch_size: int) -> dict[str, int]:
-    """A value for every symbol of the graph, by the rules at the head of this file."""
+    """A value for every symbol of the graph, by the rules at the top of this module."""
     exported_here = graph.route not in ("", "read")
     traced: dict[str, int] = {}
     for node in graph.input_nodes:
@@ -172,14 +171,14 @@ def bind_symbols(graph: TorchGraph, batch_size: int) -> dict[str, int]:
 
 
 def _solve_symbol(node: GraphNode, name: str, traced: Mapping[str, int]) -> int | None:
-    """The value of the one unknown symbol with which the shape has the node's bytes, by bisection."""
+    """The value of the only unknown symbol with which the shape has the node's bytes, by bisection."""
     wanted = node.output_bytes / element_bytes(node.dtype)
 
     def elements(value: int) -> int:
         return prod(evaluate_size(size, {**traced, name: value}) for size in node.shape or ())
 
     low, high = 1, max(int(wanted), 1)
-    while low < high:  # sizes grow with their symbols, so the number of elements does too
+    while low < high:  # sizes grow with their symbols, and so does the number of elements
         middle = (low + high) // 2
         low, high = (middle + 1, high) if elements(middle) < wanted else (low, middle)
     return low if elements(low) == wanted else None
@@ -201,17 +200,17 @@ class Sizes:
                 self._from_input.add(node.id)
 
     def shape(self, name: str) -> tuple[int, ...] | None:
-        """The shape with its symbols evaluated (unscaled where the graph has none); None for no tensor."""
+        """The shape with its symbols evaluated (unscaled if the graph has none); None for no tensor."""
         shape = self.graph.by_id[name].shape
         return None if shape is None else tuple(evaluate_size(size, self.symbols) for size in shape)
 
     def elements(self, name: str) -> float:
-        """Number of elements; 0 for what is not a tensor."""
+        """Number of elements; 0 for a value that is no tensor."""
         shape = self.shape(name)
         return 0.0 if shape is None else prod(shape) * self.factor(name)
 
     def bytes(self, name: str) -> float:
-        """Bytes of the value; of several tensors together where the value is a tuple of them."""
+        """Bytes of the value; the sum for a tuple of tensors."""
         node = self.graph.by_id[name]
         if node.shape is not None:
             return self.elements(name) * element_bytes(node.dtype)
@@ -225,12 +224,12 @@ class Sizes:
         )
 
     def factor(self, name: str) -> float:
-        """What the batch does to a value of a graph without symbols; 1 where symbols carry the batch."""
+        """The factor of the batch on a value of a graph without symbols; 1 if there are symbols."""
         return self._scale if name in self._from_input else 1.0
 
 
 def bytes_per_request(graph: TorchGraph) -> float:
-    """Bytes of a request's inputs and of what it is answered, at a batch of one."""
+    """Bytes of a request's inputs and outputs, at a batch of one."""
     sizes = Sizes(graph, 1)
     given = (node.id for node in graph.nodes if node.kind == "input")
     answered = {name for node in graph.nodes if node.kind == "output" for name in node.inputs}

@@ -15,16 +15,14 @@ Route = Literal["", "non-strict", "strict", "draft", "read"]
 
 @dataclass(frozen=True)
 class TorchGraph:
-    """Nodes in execution order; `subgraphs` holds the bodies of cond and while, by node id.
+    """Nodes in execution order; `subgraphs` has the bodies of cond and while, by node id.
 
-    A cond has two bodies and a contract graph one place for them: they stand in it side by side,
-    every id led by its body's name and a dot (see `join_bodies`, `bodies`).
+    A cond has two bodies, but the contract has one graph for them: they are side by side in it, with the body's name
+    and a dot before every id (see `join_bodies`, `bodies`).
 
-    `route` is how it was made: "non-strict", "strict" or "draft" by an export, "read" from a .pt2, "" where
-    nobody says; `notes` are sentences that its user must know (what a draft export took for granted).
-
-    `metadata` carries what profiling found of a node (see `annotate_with_profiling_data`).
-    Raises InputFault for a duplicate id or an input that names no node.
+    `route`: "non-strict", "strict" or "draft" for an export, "read" for a .pt2, "" if unknown; `notes`: for the user
+    (assumptions of a draft export). `metadata`: profiling results of nodes (see `annotate_with_profiling_data`). Raises
+    InputFault for a duplicate id or an input that names no node.
     """
 
     nodes: tuple[GraphNode, ...]
@@ -52,12 +50,12 @@ class TorchGraph:
 
     @cached_property
     def by_id(self) -> Mapping[str, GraphNode]:
-        """Every node under its id."""
+        """Every node by its id."""
         return {node.id: node for node in self.nodes}
 
     @cached_property
     def users(self) -> Mapping[str, tuple[str, ...]]:
-        """For every node the ids of the nodes that read it, each once, in execution order."""
+        """For every node the ids of its readers, each once, in execution order."""
         readers: dict[str, dict[str, None]] = {node.id: {} for node in self.nodes}
         for node in self.nodes:
             for name in node.inputs:
@@ -99,7 +97,7 @@ class TorchGraph:
         }
 
     def check_order(self) -> None:
-        """Raises InputFault on a cycle. Costs next to nothing where every node stands behind what it reads."""
+        """Raise InputFault for a cycle. Cheap if every node follows what it reads."""
         seen: set[str] = set()
         for node in self.nodes:
             if not seen.issuperset(node.inputs):
@@ -111,7 +109,7 @@ class TorchGraph:
 
     @cached_property
     def topological_ids(self) -> tuple[str, ...]:
-        """Every id after all its inputs, stable in the given order; InputFault on a cycle."""
+        """Every id after all its inputs, stable in the given order. Raises InputFault for a cycle."""
         missing = {node.id: len(set(node.inputs)) for node in self.nodes}
         ready = deque(node.id for node in self.nodes if not missing[node.id])
         order: list[str] = []
@@ -131,7 +129,7 @@ class TorchGraph:
 
 
 def join_bodies(bodies: Mapping[str, TorchGraph]) -> TorchGraph:
-    """Several bodies of one node as one graph, every id led by its body's name and a dot."""
+    """Several bodies of one node as one graph, with the body's name and a dot before every id."""
     nodes: list[GraphNode] = []
     subgraphs: dict[str, TorchGraph] = {}
     for name, body in bodies.items():

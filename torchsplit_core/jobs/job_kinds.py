@@ -194,11 +194,15 @@ class MeasureParameters(JobParameters):
 @dataclass(frozen=True, slots=True)
 class RunHereParameters(JobParameters):
     """Measure `sources` (None: the usual samples) on slices of this host's cores, plan them as the scenario
-    `request`, serve and load the plan."""
+    `request`, serve and load the plan.
+
+    `run`: instead of sources, what the workspace's run of this name trains first (begun where it has not begun).
+    """
 
     request: str = "This machine, for real"
     sources: tuple[str, ...] | None = None
     duration_s: float = 20.0
+    run: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,15 +23,12 @@ EXPLAIN_JOB_S = 20.0
 """Seconds a page spends on the explanation of a plan: it shows how far it is, and can be cancelled."""
 
 
-FIRST_PLAN_S = 0.25
-"""Seconds after which a page gets a verified plan; its proof follows."""
-
 RELAXATION_PLAN_S = 4.0
 """Most seconds for the plan of each change that would make an infeasible request possible."""
 
 
 def plan_job(workspace: Workspace, parameters: RequestParameters, progress: Progress) -> dict[str, Any]:
-    """Plan the stored request: a verified first look in seconds, then the proof, both under its name.
+    """Plan the stored request: a verified first plan, then the proof, both under its name.
 
     A stored plan that answers the request stays until the search has a better one; one that leaves nothing open stays,
     and so does one that other work has come upon.
@@ -41,7 +38,6 @@ def plan_job(workspace: Workspace, parameters: RequestParameters, progress: Prog
     name = parameters.request
     request: PlanRequest = workspace.get("plan_request", name)
     cache = PlanCache(workspace)
-    limit = request.solver.time_limit_s
     current: PlanOutcome | None = workspace.get("plan", name) if exists(workspace, "plan", name) else None
     if current is not None and not (plan_is_current(request, current) and is_simulated(request, current)):
         current = None
@@ -52,21 +48,23 @@ def plan_job(workspace: Workspace, parameters: RequestParameters, progress: Prog
             store_outcome(workspace, name, request, current)
     if current is not None and is_settled(request, current):
         return _finish(request, current, name, cache, progress)
-    # A first look is too short to simulate anything.
-    if current is None and all(model.max_response_ms is None for model in request.models):
-        quick = replace(request, solver=replace(request.solver, time_limit_s=min(FIRST_PLAN_S, limit)))
+
+    def show(plan: PlanOutcome) -> None:
+        nonlocal current
+        if current is None:
+            progress(
+                0.3, "a first plan is shown; proving that none is better" if plan.gpus else "searching on"
+            )
+        current = plan
+        workspace.put("plan", name, plan)
+
+    if current is None:
         progress(0.1, "looking for a first plan")
-        first = replace(workflow.plan(quick), request_sha256=request_hash(request))
-        # A first look that leaves a model without anything would mislead more than a moment's wait.
-        is_usable = first.status == "feasible" and first.objective.value != 0
-        if is_settled(request, first) or limit <= FIRST_PLAN_S:
-            store_outcome(workspace, name, request, first)
-            return _finish(request, first, name, cache, progress)
-        if is_usable or first.status == "infeasible":
-            workspace.put("plan", name, first)
-        current = first
-        progress(0.3, "a first plan is shown; proving that none is better" if is_usable else "searching on")
-    solved = workflow.plan(request, progress=lambda share, text: progress(0.3 + 0.6 * share, text))
+    solved = workflow.plan(
+        request,
+        progress=lambda share, text: progress(0.3 + 0.6 * share, text),
+        on_plan=show if current is None else None,
+    )
     outcome = solved if current is None else update_incumbent(request, current, solved)
     store_outcome(workspace, name, request, outcome)
     return _finish(request, outcome, name, cache, progress)

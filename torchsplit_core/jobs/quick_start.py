@@ -14,12 +14,18 @@ from torchsplit_core.jobs.job_kinds import (
     QuickStartParameters,
     RequestParameters,
     RunHereParameters,
+    TrainOnParameters,
+    TrainParameters,
 )
 from torchsplit_core.jobs.measure import measure_job
 from torchsplit_core.jobs.plan import plan_job
 from torchsplit_core.jobs.profile import profile_job
 from torchsplit_core.planning.request.edit import DEFAULT_DEMAND_RPS
+from torchsplit_core.training.run_folder import RunFolder
+from torchsplit_core.training.stored_runs import model_of_step
 from torchsplit_core.values import CPU, FleetEntry, Profile, Progress
+from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
+from torchsplit_core.values.training import ParallelConfig, TrainingJob
 from torchsplit_core.workspace.named_results import exists
 
 if TYPE_CHECKING:
@@ -75,7 +81,16 @@ def slice_cores() -> int:
 
 
 def here_job(workspace: Workspace, parameters: RunHereParameters, progress: Progress) -> dict[str, Any]:
-    """The third quick start: measure on slices of this CPU, plan, serve, load, compare. Resumes what is stored."""
+    """The third quick start: measure on slices of this CPU, plan, serve, load, compare. Resumes what is stored.
+
+    The fourth trains the model first, and serves its last step.
+    """
+    if parameters.run is not None:
+        source = _train_digits(workspace, parameters.run, lambda share, text: progress(0.4 * share, text))
+        if source is None:
+            return {"stopped": True}
+        rest = replace(parameters, run=None, sources=(source,))
+        return here_job(workspace, rest, lambda share, text: progress(0.4 + 0.6 * share, text))
     from torchsplit_core.planning.request.build import build_request, model_names
 
     sources = parameters.sources or HERE_SAMPLES
@@ -105,6 +120,28 @@ def here_job(workspace: Workspace, parameters: RunHereParameters, progress: Prog
         MeasureParameters(name, duration_s=parameters.duration_s),
         lambda share, text: progress(0.6 + 0.4 * share, text),
     )
+
+
+DIGITS, DIGITS_STEPS = "sample:digits", 330
+"""What the fourth quick start trains, and how far: 15 passes over its samples in steps of 64."""
+
+
+def _train_digits(workspace: Workspace, run: str, progress: Progress) -> str | None:
+    """Train the sample as this run, or on where it stands; its last step as a model, None where it was stopped."""
+    from torchsplit_core.jobs.train import train_job, train_on_job
+
+    path = workspace.runs / run
+    last = RunFolder(path).last_step() if path.exists() else None
+    if last is None or last["step"] < DIGITS_STEPS:
+        strategy = RunStrategy(ParallelConfig(data=2, micro_batch=32), TrainingJob(64, "fp32", "adamw"))
+        options = RunOptions(steps=DIGITS_STEPS, checkpoint_every=110)
+        if last is None:
+            result = train_job(workspace, TrainParameters(run, DIGITS, strategy, options), progress)
+        else:
+            result = train_on_job(workspace, TrainOnParameters(run, DIGITS_STEPS), progress)
+        if result.get("stopped"):
+            return None
+    return model_of_step(run, DIGITS_STEPS)
 
 
 def _has_slices(workspace: Workspace, source: str, widths: list[str]) -> bool:

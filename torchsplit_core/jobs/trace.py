@@ -6,12 +6,14 @@ import contextlib
 import hashlib
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchsplit_core import workflow
 from torchsplit_core.isolation import private_temp_dir
 from torchsplit_core.isolation.trust_policy import is_trusted, require_execution_allowed
 from torchsplit_core.jobs.job_kinds import TraceParameters, UploadedFile
+from torchsplit_core.training.stored_runs import trained_step, untrained_source
 from torchsplit_core.values import InputFault, Progress, quoted
 
 if TYPE_CHECKING:
@@ -25,12 +27,26 @@ def local_source(workspace: Workspace, source: str, file: UploadedFile | None) -
     Raises InputFault for an upload that is gone, for a Python file that is not trusted (to trace it is to execute
     it), and for a file whose content is another than the one trusted.
     """
+    step = trained_step(workspace, source)
+    built_by = untrained_source(workspace, source)
+    if step is not None and file is not None:
+        _, content, trust = read_upload(workspace, file)
+        path = Path(built_by.rpartition(":")[0])
+        # A run of this workspace has a copy of the file that it was started with, alone in a folder.
+        if not path.is_relative_to(workspace.runs) or path.read_bytes() != content:
+            raise InputFault(
+                step.display_name,
+                f"was trained from another content of {quoted(file.upload)} than there is now",
+                "Upload the file that it was started with.",
+            )
+        yield step.text, trust
+        return
     if file is None:
-        if not source.startswith("sample:"):
+        if not built_by.startswith("sample:"):
             raise InputFault(
                 "source", f"{quoted(source)} is neither a sample nor an upload", "Upload the file first."
             )
-        yield source, False
+        yield source if step is None else step.text, False
         return
     name, content, trust = read_upload(workspace, file)
     with private_temp_dir() as folder:

@@ -11,35 +11,20 @@ from torchsplit_core.files import replace_file
 from torchsplit_core.jobs.job_kinds import TrainOnParameters, TrainParameters, UploadedFile
 from torchsplit_core.jobs.trace import read_upload
 from torchsplit_core.training.monitor import read_launch
+from torchsplit_core.training.stored_runs import folder_of_run, is_own
 from torchsplit_core.values import InputFault, Progress, quoted
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 
 if TYPE_CHECKING:
     from torchsplit_core.workspace.store import Workspace
 
-RUNS_SETTING = "runs"
-"""The setting that names a workspace's runs, newest last: `{"name", "path"}`, path null for those of its own store."""
 _SOURCES = ".sources"
-
-
-def run_paths(workspace: Workspace) -> dict[str, Path]:
-    """The folders of a workspace's runs by their names, newest first."""
-    entries = reversed(workspace.setting(RUNS_SETTING, []))
-    return {
-        entry["name"]: Path(entry["path"]) if entry["path"] else workspace.runs / entry["name"]
-        for entry in entries
-    }
-
-
-def is_own(workspace: Workspace, path: Path) -> bool:
-    """Whether a run was started in this workspace: its folder is the workspace's."""
-    return path.parent == workspace.runs
 
 
 def train_job(workspace: Workspace, parameters: TrainParameters, progress: Progress) -> dict[str, Any]:
     """Begin a run. Executes the source in the run's processes, with this user's rights."""
     source, trust = _source(workspace, parameters.source, parameters.file)
-    path = _run_path(workspace, parameters.request)
+    path = folder_of_run(workspace, parameters.request)
     return _train(source, parameters.strategy, path, parameters.options, progress, trust=trust, resume=False)
 
 
@@ -48,7 +33,7 @@ def train_on_job(workspace: Workspace, parameters: TrainOnParameters, progress: 
 
     Raises InputFault where that was not kept, and for a folder of another place that is not trusted.
     """
-    path = _run_path(workspace, parameters.request)
+    path = folder_of_run(workspace, parameters.request)
     launch = read_launch(path)
     if launch is None:
         raise InputFault(
@@ -68,13 +53,6 @@ def train_on_job(workspace: Workspace, parameters: TrainOnParameters, progress: 
         source, trust = _source(workspace, launch.source, parameters.file)
     options = launch.options if parameters.steps is None else replace(launch.options, steps=parameters.steps)
     return _train(source, launch.strategy, path, options, progress, trust=trust, resume=True)
-
-
-def _run_path(workspace: Workspace, name: str) -> Path:
-    path = run_paths(workspace).get(name)
-    if path is None:
-        raise InputFault("run", f"{quoted(name)} is not in this workspace", "Start it again.")
-    return path
 
 
 def _source(workspace: Workspace, source: str, file: UploadedFile | None) -> tuple[str, bool]:

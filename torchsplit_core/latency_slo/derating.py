@@ -13,6 +13,7 @@ from functools import cached_property
 from torchsplit_core.latency_slo.isolated_capacity import MaxRate, best_rates
 from torchsplit_core.latency_slo.relaxation import fastest_ms, transfers_ms, without_limits
 from torchsplit_core.latency_slo.slo_check import limited_models, offered_by
+from torchsplit_core.planning.outcome.instances import point_key, point_table
 from torchsplit_core.planning.problem.effective_rate import planned_rps
 from torchsplit_core.values import (
     PlanModel,
@@ -24,6 +25,7 @@ from torchsplit_core.values import (
     Tenant,
     Variant,
     point_type,
+    tenants_on,
 )
 
 KnownRates = dict[tuple[str, str, str, float], tuple[MaxRate, ...]]
@@ -192,20 +194,14 @@ class DeratedRequests:
             for rate in rates
         }  # fmt: skip
         rps_by_model: dict[str, dict[str, float]] = {}
-        for gpu in gpus:
-            for item in gpu.slices:
-                for tenant in item.tenants:
-                    key = (tenant.model, tenant.variant, tenant.stage, point_type(gpu.type), item.profile)
-                    rate = max(
-                        (
-                            carried.get((*key, share), 0.0)
-                            for share in LEAST_SHARES
-                            if share <= tenant.share + 1e-9
-                        ),
-                        default=0.0,
-                    )
-                    stages = rps_by_model.setdefault(tenant.model, {})
-                    stages[tenant.stage] = stages.get(tenant.stage, 0.0) + tenant.share * rate
+        for gpu, item, tenant in tenants_on(gpus):
+            key = (tenant.model, tenant.variant, tenant.stage, point_type(gpu.type), item.profile)
+            rate = max(
+                (carried.get((*key, share), 0.0) for share in LEAST_SHARES if share <= tenant.share + 1e-9),
+                default=0.0,
+            )
+            stages = rps_by_model.setdefault(tenant.model, {})
+            stages[tenant.stage] = stages.get(tenant.stage, 0.0) + tenant.share * rate
         return {name: min(stages.values()) for name, stages in rps_by_model.items()}
 
     def restore(self, gpus: tuple[PlannedGpu, ...]) -> tuple[PlannedGpu, ...]:
@@ -217,36 +213,14 @@ def with_request_points(
     request: PlanRequest, gpus: tuple[PlannedGpu, ...], variants: Mapping[tuple[str, str], str]
 ) -> tuple[PlannedGpu, ...]:
     """The GPUs with the points of the request; `variants` has its variant by model and name, where that differs."""
-    points = {
-        (
-            model.name,
-            variant.name,
-            stage.name,
-            measured_point.gpu_type,
-            measured_point.profile,
-            measured_point.batch_size,
-            measured_point.processes,
-        ): measured_point
-        for model in request.models
-        for variant in model.variants
-        for stage in variant.stages
-        for measured_point in stage.points
-    }
+    points = point_table(request)
 
     def restore_tenant(gpu: PlannedGpu, item: PlannedSlice, tenant: Tenant) -> Tenant:
         variant = variants.get((tenant.model, tenant.variant), tenant.variant)
-        point = points[
-            tenant.model,
-            variant,
-            tenant.stage,
-            point_type(gpu.type),
-            item.profile,
-            tenant.batch_size,
-            tenant.processes,
-        ]
+        tenant = replace(tenant, variant=variant)
+        point = points[point_key(gpu.type, item.profile, tenant)]
         return replace(
             tenant,
-            variant=variant,
             throughput_rps=tenant.share * planned_rps(request, point),
             memory_gib=point.memory_gib,
             basis=point.basis,

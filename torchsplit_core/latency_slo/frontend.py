@@ -14,16 +14,15 @@ hand-over + max(computing, its requests · ms of the front).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from torchsplit_core.hardware import gpu_type, profile_cores
+from torchsplit_core.planning.outcome.instances import PlannedInstance, planned_instances
 from torchsplit_core.planning.problem.transfers import bytes_across_cuts
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import (
     PlanModel,
-    PlannedGpu,
-    PlannedSlice,
     PlanOutcome,
     PlanRequest,
     Tenant,
@@ -72,19 +71,6 @@ class FrontendLoad:
         return self.planned.load_factor >= 1 or equal(self.planned.load_factor, 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class _PlannedInstance:
-    gpu: PlannedGpu
-    slice: PlannedSlice
-    tenant: Tenant
-
-    @property
-    def busy_cores(self) -> float:
-        """Cores that it keeps busy while it works, by its share; none on a GPU."""
-        on_cores = point_type(self.gpu.type) != self.gpu.type
-        return self.tenant.share * (profile_cores(self.slice.profile) or 0) if on_cores else 0.0
-
-
 def with_load_generator(request: PlanRequest, outcome: PlanOutcome, load: float) -> PlanRequest:
     """The request as our own load generator asks it of a front: `load` times the demands, and on a host without two
     cores for the two of them the generator's time is the front's."""
@@ -107,10 +93,7 @@ def frontend_load(request: PlanRequest, outcome: PlanOutcome) -> FrontendLoad | 
     if request.front is None or not uses_cpu_slices(outcome):
         return None
     costs = request.front
-    model_instances = [(model, list(_instances(outcome, model.name))) for model in request.models]
-    served = [
-        (model, _variant(model, instances), instances) for model, instances in model_instances if instances
-    ]
+    served = _served(request, outcome)
     hosts = sum(bool(gpu.slices) and point_type(gpu.type) != gpu.type for gpu in outcome.gpus)
     ms = {model.name: _frontend_ms(costs, model, variant, instances) for model, variant, instances in served}
     share = math.fsum(model.demand_rps * ms[model.name] for model, _, _ in served) / 1e3
@@ -151,11 +134,9 @@ def frontend_ms(request: PlanRequest, outcome: PlanOutcome) -> Mapping[str, floa
     hosts = [gpu for gpu in outcome.gpus if gpu.slices and point_type(gpu.type) != gpu.type]
     if request.front is None or len(hosts) != 1:
         return {}
-    model_instances = ((model, list(_instances(outcome, model.name))) for model in request.models)
     return {
-        model.name: _frontend_ms(request.front, model, _variant(model, instances), instances)
-        for model, instances in model_instances
-        if instances
+        model.name: _frontend_ms(request.front, model, variant, instances)
+        for model, variant, instances in _served(request, outcome)
     }
 
 
@@ -209,24 +190,30 @@ def _rate(value: float) -> str:
     return f"{float(f'{value:.3g}'):,.10g}"
 
 
-def _instances(outcome: PlanOutcome, model: str) -> Iterator[_PlannedInstance]:
-    for gpu in outcome.gpus:
-        for item in gpu.slices:
-            for tenant in item.tenants:
-                if tenant.model == model:
-                    yield _PlannedInstance(gpu, item, tenant)
+def _served(
+    request: PlanRequest, outcome: PlanOutcome
+) -> list[tuple[PlanModel, Variant, list[PlannedInstance]]]:
+    """The models with an instance, each with its variant and its instances."""
+    instances = planned_instances(outcome.gpus, request)
+    return [
+        (model, running[0].variant, running)
+        for model in request.models
+        if (running := [instance for instance in instances if instance.model is model])
+    ]
 
 
-def _variant(model: PlanModel, instances: Sequence[_PlannedInstance]) -> Variant:
-    return next(variant for variant in model.variants if variant.name == instances[0].tenant.variant)
+def _busy_cores(instance: PlannedInstance) -> float:
+    """Cores that it keeps busy while it works, by its share; none on a GPU."""
+    on_cores = point_type(instance.gpu.type) != instance.gpu.type
+    return instance.tenant.share * (profile_cores(instance.slice.profile) or 0) if on_cores else 0.0
 
 
-def _stage_tenants(instances: Sequence[_PlannedInstance], stage: str) -> list[Tenant]:
+def _stage_tenants(instances: Sequence[PlannedInstance], stage: str) -> list[Tenant]:
     return [instance.tenant for instance in instances if instance.tenant.stage == stage]
 
 
 def _frontend_ms(
-    costs: FrontCosts, model: PlanModel, variant: Variant, instances: Sequence[_PlannedInstance]
+    costs: FrontCosts, model: PlanModel, variant: Variant, instances: Sequence[PlannedInstance]
 ) -> float:
     """ms of the front for a request: its own bytes and, in and out, those across its cuts; a batch for each stage."""
     tenants = [_stage_tenants(instances, stage.name) for stage in variant.stages]
@@ -248,9 +235,7 @@ def worker_busy_ms(computing_ms: float, requests: int, hand_over_ms: float, fron
     return hand_over_ms + max(computing_ms, requests * front_ms)
 
 
-def _stage_rps(
-    costs: FrontCosts, front_ms: float, instances: Sequence[_PlannedInstance], stage: str
-) -> float:
+def _stage_rps(costs: FrontCosts, front_ms: float, instances: Sequence[PlannedInstance], stage: str) -> float:
     """What the stage's instances serve with the front between their batches."""
     rates = []
     for tenant in _stage_tenants(instances, stage):
@@ -261,13 +246,13 @@ def _stage_rps(
     return math.fsum(rates)
 
 
-def _core_s(variant: Variant, instances: Sequence[_PlannedInstance]) -> float:
+def _core_s(variant: Variant, instances: Sequence[PlannedInstance]) -> float:
     """Seconds of a core that the slices need for a request, all stages together."""
     total = 0.0
     for stage in variant.stages:
         rate = math.fsum(tenant.throughput_rps for tenant in _stage_tenants(instances, stage.name))
         cores = math.fsum(
-            instance.busy_cores for instance in instances if instance.tenant.stage == stage.name
+            _busy_cores(instance) for instance in instances if instance.tenant.stage == stage.name
         )
         total += cores / rate if rate else 0.0
     return total

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from torchsplit_core.latency_slo.simulation_input import batch_times
+from torchsplit_core.latency_slo.simulation_input import batch_times, points_up_to
 from torchsplit_core.simulation.arrivals import offered_rps
 from torchsplit_core.simulation.output_statistics import percentile, without_warmup
 from torchsplit_core.simulation.replication import PreparedModel, prepare_model, run_model
@@ -62,10 +62,7 @@ def best_rates(model: PlanModel, stage: Stage, limit_ms: float) -> tuple[MaxRate
 
 def _best_rate(model: PlanModel, stage: Stage, points: Sequence[Point], limit_ms: float) -> MaxRate | None:
     """Points that could carry most come first; one that could not carry more than the best is not tried."""
-    tables = {
-        id(point): batch_times(stage, (point.gpu_type, point.profile, point.processes), point.batch_size)
-        for point in points
-    }
+    tables = {id(point): batch_times(points_up_to(stage, point)) for point in points}
     most = {id(point): max_rps_within(tables[id(point)], limit_ms, point.processes) for point in points}
     best: MaxRate | None = None
     tries_since_best = 0

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.latency_slo.isolated_capacity import max_rps_within
-from torchsplit_core.latency_slo.simulation_input import batch_times
+from torchsplit_core.latency_slo.simulation_input import batch_times, points_up_to
 from torchsplit_core.latency_slo.slo_check import limited_models, offered_by
 from torchsplit_core.planning.problem.transfers import bytes_per_request
 from torchsplit_core.planning.request.objective import goal_of, requires_resilience
@@ -48,11 +48,7 @@ def fastest_ms(stage: Stage, types: frozenset[str]) -> float | None:
     """ms of one request alone on the quickest slice of these GPU types; None where it has no point on any."""
     return min(
         (
-            min(
-                batch_times(
-                    stage, (point.gpu_type, point.profile, point.processes), point.batch_size
-                ).values()
-            )
+            min(batch_times(points_up_to(stage, point)).values())
             for point in stage.points
             if point.gpu_type in types and point.throughput_rps > 0
         ),
@@ -122,7 +118,7 @@ def _lagrangian_model(
 def _lagrangian_point(stage: Stage, point: Point, limit_ms: float, multiplier: float, share: float) -> Point:
     if point.throughput_rps <= 0:
         return point
-    times = batch_times(stage, (point.gpu_type, point.profile, point.processes), point.batch_size)
+    times = batch_times(points_up_to(stage, point))
     most = max_rps_within(times, float("inf"), point.processes)
     good = max_rps_within(times, limit_ms, point.processes)
     counts = max(most, (1 + multiplier) * good) / (1 + share * multiplier)
@@ -131,12 +127,7 @@ def _lagrangian_point(stage: Stage, point: Point, limit_ms: float, multiplier: f
 
 def _best_rate_per_gib(model: PlanModel) -> float:
     return max(
-        (
-            point.throughput_rps / _size(point)
-            for variant in model.variants
-            for stage in variant.stages
-            for point in stage.points
-        ),
+        (point.throughput_rps / _size(point) for point in model.points),
         default=0.0,
     )
 

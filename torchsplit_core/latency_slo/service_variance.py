@@ -14,7 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import NormalDist, fmean
 
-from torchsplit_core.latency_slo.simulation_input import points_of, server_id
+from torchsplit_core.latency_slo.simulation_input import batch_points, server_id
+from torchsplit_core.planning.outcome.instances import planned_instances
 from torchsplit_core.simulation import simulate
 from torchsplit_core.simulation.validate import CV_RANGE
 from torchsplit_core.values import (
@@ -73,10 +74,8 @@ def with_pace(simulated: SimulationRequest, outcome: PlanOutcome, request: PlanR
 def _points(outcome: PlanOutcome, request: PlanRequest) -> dict[str, tuple[Point, ...]]:
     """By server id the points that time its batches."""
     return {
-        server_id(gpu, item, tenant): points_of(request, gpu, item, tenant)
-        for gpu in outcome.gpus
-        for item in gpu.slices
-        for tenant in item.tenants
+        server_id(instance.gpu, instance.slice, instance.tenant): batch_points(instance)
+        for instance in planned_instances(outcome.gpus, request)
     }
 
 

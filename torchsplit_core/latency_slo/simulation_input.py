@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from torchsplit_core.latency_slo.frontend import frontend_ms, worker_busy_ms
+from torchsplit_core.planning.outcome.instances import PlannedInstance, planned_instances
 from torchsplit_core.planning.problem.transfers import bytes_per_request, link_between
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.values import (
@@ -23,6 +23,7 @@ from torchsplit_core.values import (
     Tenant,
     Variant,
     point_type,
+    tenants_on,
 )
 from torchsplit_core.values.simulation.request import Arrivals
 from torchsplit_core.values.units import GB
@@ -43,26 +44,14 @@ def simulation_request(
     """
     if not any(gpu.slices for gpu in outcome.gpus):
         raise InputFault("the plan", "has no slices to simulate", "Plan again, or ease a demand.")
-    requested = {model.name: model for model in request.models}
-    instances = [
-        _PlannedInstance(gpu, item, tenant, _variant(requested.get(tenant.model), tenant))
-        for gpu in outcome.gpus
-        for item in gpu.slices
-        for tenant in item.tenants
-    ]
+    instances = planned_instances(outcome.gpus, request)
     arrivals_of = arrivals or (lambda model: model.expected_arrivals)
     front = frontend_ms(request, outcome)
     hand_over_ms = request.front.hand_over_ms if request.front and front else 0.0
     models = tuple(
-        _model(
-            request,
-            requested[name],
-            [instance for instance in instances if instance.tenant.model == name],
-            arrivals_of(requested[name]),
-            front.get(name, 0.0),
-        )
-        for name in requested
-        if any(instance.tenant.model == name for instance in instances)
+        _model(request, model, running, arrivals_of(model), front.get(model.name, 0.0))
+        for model in request.models
+        if (running := [instance for instance in instances if instance.model is model])
     )
     # Sorting is stable: equal ones stay as the plan lists them.
     waits = {model.name: model.max_wait_ms or 0.0 for model in outcome.models}
@@ -78,30 +67,8 @@ def simulation_request(
 
 def without_instance(outcome: PlanOutcome, request: PlanRequest) -> tuple[str, ...]:
     """The models that no slice of the plan serves."""
-    served = {tenant.model for gpu in outcome.gpus for item in gpu.slices for tenant in item.tenants}
+    served = {tenant.model for *_, tenant in tenants_on(outcome.gpus)}
     return tuple(model.name for model in request.models if model.name not in served)
-
-
-@dataclass(frozen=True, slots=True)
-class _PlannedInstance:
-    """A tenant where it stands, and the variant that it is a stage of."""
-
-    gpu: PlannedGpu
-    slice: PlannedSlice
-    tenant: Tenant
-    variant: Variant
-
-
-def _variant(model: PlanModel | None, tenant: Tenant) -> Variant:
-    """The variant of the request that a tenant runs. Raises InputFault where the request has not got it."""
-    for variant in model.variants if model else ():
-        if variant.name == tenant.variant and any(stage.name == tenant.stage for stage in variant.stages):
-            return variant
-    raise InputFault(
-        "the plan",
-        f"runs {tenant.model} / {tenant.variant} / {tenant.stage}, which the request does not have",
-        "Give the request that this plan answers.",
-    )
 
 
 def server_id(gpu: PlannedGpu, item: PlannedSlice, tenant: Tenant) -> str:
@@ -110,26 +77,24 @@ def server_id(gpu: PlannedGpu, item: PlannedSlice, tenant: Tenant) -> str:
     return f"{id}/{tenant.model}.{tenant.stage}" if len(item.tenants) > 1 else id
 
 
-def points_of(request: PlanRequest, gpu: PlannedGpu, item: PlannedSlice, tenant: Tenant) -> tuple[Point, ...]:
-    """The points that time the batches of a tenant. Raises InputFault where the request has not got its stage."""
-    requested = next((model for model in request.models if model.name == tenant.model), None)
-    stage = _stage(_variant(requested, tenant), tenant)
-    return tuple(_timing(stage, (point_type(gpu.type), item.profile, tenant.processes), tenant.batch_size))
+def batch_points(instance: PlannedInstance) -> tuple[Point, ...]:
+    """The points that time the batches of an instance."""
+    wanted = (point_type(instance.gpu.type), instance.slice.profile, instance.tenant.processes)
+    return _timing(instance.stage, wanted, instance.tenant.batch_size)
 
 
-def _stage(variant: Variant, tenant: Tenant) -> Stage:
-    return next(stage for stage in variant.stages if stage.name == tenant.stage)
+def points_up_to(stage: Stage, point: Point) -> tuple[Point, ...]:
+    """The points that time batches up to that of `point`, on its slice with its processes."""
+    return _timing(stage, (point.gpu_type, point.profile, point.processes), point.batch_size)
 
 
 def _server(
-    instance: _PlannedInstance, waits: Mapping[str, float], hand_over_ms: float, front_ms: float
+    instance: PlannedInstance, waits: Mapping[str, float], hand_over_ms: float, front_ms: float
 ) -> Server:
     """An instance as the servers that its processes are."""
-    gpu, item, tenant = instance.gpu, instance.slice, instance.tenant
-    id = server_id(gpu, item, tenant)
-    stage = _stage(instance.variant, tenant)
-    wanted = (point_type(gpu.type), item.profile, tenant.processes)
-    times = batch_times(stage, wanted, tenant.batch_size, tenant.share)
+    tenant = instance.tenant
+    id = server_id(instance.gpu, instance.slice, tenant)
+    times = batch_times(batch_points(instance), tenant.share)
     if tenant.batch_size not in times:
         raise InputFault(
             f"the plan: {id}",
@@ -144,26 +109,23 @@ def _server(
     )
 
 
-def batch_times(
-    stage: Stage, slice_: tuple[str, str, int], largest: int, share: float = 1.0
-) -> dict[int, float]:
-    """ms of a batch by its size up to the largest, of one process on (gpu_type, profile, processes).
+def batch_times(points: Iterable[Point], share: float = 1.0) -> dict[int, float]:
+    """ms of a batch by its size, of one process; all points are of one slice and number of processes.
 
     1000 · processes · b / throughput; a share s of a slice takes 1/s as long.
     """
-    rates = {point.batch_size: point.throughput_rps for point in _timing(stage, slice_, largest)}
     times: dict[int, float] = {}
     longest = 0.0
-    for size in sorted(rates):
+    for point in sorted(points, key=lambda point: point.batch_size):
         # Measured batches are now and then faster than smaller ones by noise: a batch takes no less than those.
-        longest = max(longest, 1000.0 * slice_[2] * size / rates[size] / share)
-        times[size] = longest
+        longest = max(longest, 1000.0 * point.processes * point.batch_size / point.throughput_rps / share)
+        times[point.batch_size] = longest
     return times
 
 
-def _timing(stage: Stage, slice_: tuple[str, str, int], largest: int) -> Iterator[Point]:
+def _timing(stage: Stage, slice_: tuple[str, str, int], largest: int) -> tuple[Point, ...]:
     """The points of batches up to the largest on (gpu_type, profile, processes)."""
-    return (
+    return tuple(
         point
         for point in stage.points
         if (point.gpu_type, point.profile, point.processes) == slice_
@@ -175,7 +137,7 @@ def _timing(stage: Stage, slice_: tuple[str, str, int], largest: int) -> Iterato
 def _model(
     request: PlanRequest,
     spec: PlanModel,
-    instances: Sequence[_PlannedInstance],
+    instances: Sequence[PlannedInstance],
     arrivals: Arrivals,
     front_ms: float,
 ) -> SimulatedModel:
@@ -202,7 +164,7 @@ def _model(
 
 
 def _transfers_ms(
-    request: PlanRequest, variant: Variant, instances: Sequence[_PlannedInstance]
+    request: PlanRequest, variant: Variant, instances: Sequence[PlannedInstance]
 ) -> tuple[float, ...]:
     """Across each cut, of a batch as large as the largest in use on either side: as the planner counts them."""
     node_of = {gpu.id: gpu.node for gpu in list_gpus(request.gpus)}

@@ -21,6 +21,7 @@ from torchsplit_core.values import (
     PlanRequest,
     PlanStatistics,
     Progress,
+    tenants_on,
 )
 
 ROUNDS = 4
@@ -295,8 +296,6 @@ def _instance_counts(gpus: tuple[PlannedGpu, ...]) -> object:
                 tenant.processes,
                 tenant.share,
             )
-            for gpu in gpus
-            for item in gpu.slices
-            for tenant in item.tenants
+            for gpu, item, tenant in tenants_on(gpus)
         )
     )

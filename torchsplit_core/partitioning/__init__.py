@@ -1,7 +1,7 @@
-"""Cutting a model into stages: costed requests, exact searches, candidates from a profile.
+"""Cuts a model into stages: costed requests, exact searches, candidates from a profile.
 
-`solve_partition` answers a partition request; `solve_partitioning_problem` makes the request
-from a graph and its profile. Neither needs torch.
+`solve_partition` solves a partition request; `solve_partitioning_problem` makes the request from a graph and its
+profile. Neither needs torch.
 """
 
 from torchsplit_core.partitioning.cut_reasons import CutReason, cut_reasons

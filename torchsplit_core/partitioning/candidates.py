@@ -1,4 +1,4 @@
-"""From sets of blocks to candidates with their figures, and keeping the best distinct ones."""
+"""Candidates with their figures from sets of blocks, and the best distinct ones."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from torchsplit_core.values.partition import Objective
 def stage_loads(
     graph: BlockGraph, parts: Sequence[Sequence[int]], devices: Sequence[int] = ()
 ) -> tuple[float, ...]:
-    """The load of each part: its time, every distinct value that enters, every one of its own that leaves.
+    """The load of each part: its time, every distinct value that enters, and every one of its own that leaves.
 
-    `devices` says on which device each part runs, where their speeds differ.
+    `devices`: the device of each part, if speeds differ.
     """
     home = {b: i for i, part in enumerate(parts) for b in part}
     loads = _stage_times(graph, parts, devices)
@@ -33,7 +33,7 @@ def stage_loads(
 
 
 def pipeline_latency(graph: BlockGraph, parts: Sequence[Sequence[int]], devices: Sequence[int] = ()) -> float:
-    """All times, and every value's transfer once into each other part that reads it."""
+    """All times, plus every value's transfer into each other part that reads it."""
     home = {b: i for i, part in enumerate(parts) for b in part}
     moved = (s.transfer_ms * len({home[r] for r in s.readers} - {home[s.block]}) for s in graph.sources)
     return math.fsum((*_stage_times(graph, parts, devices), *moved))
@@ -49,7 +49,7 @@ def _stage_times(graph: BlockGraph, parts: Sequence[Sequence[int]], devices: Seq
 
 
 def fits_memory(graph: BlockGraph, parts: Iterable[Iterable[int]]) -> bool:
-    """No part holds more than a device."""
+    """Whether every part fits a device."""
     limit = graph.request.devices.memory_bytes
     return limit is None or all(sum(graph.blocks[b].memory_bytes for b in part) <= limit for part in parts)
 
@@ -57,7 +57,7 @@ def fits_memory(graph: BlockGraph, parts: Iterable[Iterable[int]]) -> bool:
 def make_candidate(
     graph: BlockGraph, parts: Sequence[Sequence[int]], devices: Sequence[int] = ()
 ) -> PartitionCandidate:
-    """The candidate whose stages are these parts, in this order, on these devices where speeds differ."""
+    """The candidate with these parts as stages, in order, on these devices if speeds differ."""
     nodes = graph.request.nodes
     stages = graph.stages(parts)
     loads = stage_loads(graph, parts, devices)
@@ -86,7 +86,7 @@ def objective_value(candidate: PartitionCandidate, objective: Objective) -> floa
 def replace_candidates(
     outcome: PartitionOutcome, candidates: Sequence[PartitionCandidate]
 ) -> PartitionOutcome:
-    """The outcome with other candidates of the same request, best first; its bound holds for these too."""
+    """The outcome with other candidates of the same request, best first; its bound holds for them too."""
     value = objective_value(candidates[0], outcome.objective)
     bound = outcome.bound_ms or 0.0
     gap = (value - bound) / value if value > 0 else 0.0
@@ -100,7 +100,7 @@ def rank_distinct(
     """The best by the objective, then by largest load, fewest stages, fewest bytes across cuts."""
     distinct: dict[tuple[tuple[str, ...], ...], PartitionCandidate] = {}
     for candidate in candidates:
-        known = distinct.get(candidate.stages)  # the same stages may stand on other devices
+        known = distinct.get(candidate.stages)  # the same stages may run on other devices
         if known is None or objective_value(candidate, objective) < objective_value(known, objective):
             distinct[candidate.stages] = candidate
     ranked = sorted(

@@ -1,4 +1,4 @@
-"""Why a cut lies where it does: what crosses it, and where it stands among the model's regions."""
+"""Why a cut is where it is: the values that cross it, and its place among the model's regions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torchsplit_core.values import PartitionCandidate
 
 @dataclass(frozen=True, slots=True)
 class CrossingValue:
-    """A value that is read behind a cut: its bytes at the traced batch, and whether it is side-band."""
+    """A value that is read after a cut: its bytes at the traced batch, and whether it is side-band."""
 
     id: str
     module: str
@@ -21,12 +21,12 @@ class CrossingValue:
 
 @dataclass(frozen=True, slots=True)
 class CutReason:
-    """One cut of a candidate, `after` so many stages.
+    """One cut of a candidate, after its first `after` stages.
 
-    `crossing` are the values read behind it, largest first. `cut_point` is the one value that crosses
-    apart from the side-band, where the whole model falls apart there. Elsewhere `inside` is the smallest
-    single-entry single-exit region (its index in the region tree) within which all crossing values are
-    read: the cut runs through it, with (start, end) as its ends.
+    `crossing`: the values read after it, largest first. `cut_point`: the only value that crosses besides the side-band,
+    if the cut is at a cut point of the whole model. Otherwise `inside` is the smallest single-entry single-exit region
+    (its index in the region tree) within which all crossing values are read: the cut runs through it, with (start, end)
+    as its ends.
     """
 
     after: int
@@ -37,7 +37,7 @@ class CutReason:
 
 
 def cut_reasons(provider: PartitionProvider, candidate: PartitionCandidate) -> tuple[CutReason, ...]:
-    """What each cut of a candidate divides, in pipeline order."""
+    """The reason of each cut of a candidate, in pipeline order."""
     prepared, tree, by_id = provider.prepared, provider.regions, provider.graph.by_id
     stage_of = {name: i for i, stage in enumerate(candidate.stages) for name in stage}
     reasons: list[CutReason] = []
@@ -66,7 +66,7 @@ def cut_reasons(provider: PartitionProvider, candidate: PartitionCandidate) -> t
 
 
 def smallest_region(tree: RegionTree, units: set[str]) -> int:
-    """The index in the tree of the smallest region that holds all of these units; the whole graph for none."""
+    """The index in the tree of the smallest region with all of these units; the whole graph for none."""
     positions = [tree.position[unit] for unit in units if unit in tree.position]
     if not positions:
         return 0

@@ -1,4 +1,4 @@
-"""A cut that a person chose: behind values they name, with the figures any candidate has."""
+"""Manual cuts: after values that a person names, with the figures of any candidate."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ def cut_behind(
     objective: Objective = "throughput",
     time_factors: Sequence[float] | None = None,
 ) -> PartitionCandidate:
-    """Stages that end behind the values named (operations or inputs of the graph), in pipeline order.
+    """Stages that end after the named values (operations or inputs of the graph), in pipeline order.
 
-    What a value needs stands before its cut, what needs it stands behind. All else goes to the earlier
-    or to the later stage, whichever is better by the objective; results that nothing needs stay with what
-    they read. Where speeds differ, the longest stage
-    runs on the fastest device. Raises InputFault for a value that cannot end a stage.
+    The predecessors of a value are before its cut, its successors after. The rest goes to the earlier or the later
+    stage, whichever is better by the objective; unused results stay with what they read. If speeds differ, the longest
+    stage runs on the fastest device. Raises InputFault for a value that cannot end a stage.
     """
     chosen = tuple(dict.fromkeys(values))
     request = provider.request(len(chosen) + 1, 1, link_gb_per_s, objective=objective)
@@ -81,7 +80,7 @@ def _on_devices(request: PartitionRequest, time_factors: Sequence[float]) -> Par
 
 
 def _devices(graph: BlockGraph, parts: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """The longest part on the fastest device and so on; empty where all are equal."""
+    """The longest part on the fastest device and so on; empty if all devices are equal."""
     factors = graph.request.devices.time_factors
     if factors is None:
         return ()
@@ -92,7 +91,7 @@ def _devices(graph: BlockGraph, parts: Sequence[Sequence[int]]) -> tuple[int, ..
 
 
 def _earliest_stages(graph: BlockGraph, ends: Sequence[int]) -> list[int]:
-    """The stage of every block where each holds only what its cut needs, and the last one all that is left."""
+    """The stage of every block if each has only what its cut needs, and the last one the rest."""
     reads = _reads(graph)
     home = [len(ends)] * len(graph.blocks)
     for stage, end in enumerate(ends):
@@ -102,7 +101,7 @@ def _earliest_stages(graph: BlockGraph, ends: Sequence[int]) -> list[int]:
 
 
 def _latest_stages(graph: BlockGraph, ends: Sequence[int]) -> list[int]:
-    """The stage of every block where each but the first holds only what must stand behind the cut before it."""
+    """The stage of every block if each but the first has only what must follow the cut before it."""
     readers: list[list[int]] = [[] for _ in graph.blocks]
     for source, reader in graph.edges:
         readers[source].append(reader)
@@ -111,16 +110,16 @@ def _latest_stages(graph: BlockGraph, ends: Sequence[int]) -> list[int]:
         behind = _reachable(readers, (end,)) - {end}
         for b in behind:
             home[b] = max(home[b], stage + 1)
-        if stage:  # the value itself ends its own stage, and what needs it is there or behind
+        if stage:  # the value ends its own stage, and its successors are there or later
             for b in (end, *behind):
                 home[b] = max(home[b], stage)
     return home
 
 
 def _with_dead_values(graph: BlockGraph, home: list[int], dead: Iterable[int]) -> list[int]:
-    """The stages with every result that nothing needs moved to the last stage it reads from."""
+    """The stages with every unused result moved to the last stage that it reads from."""
     reads = _reads(graph)
-    for b in dead:  # in execution order, so what a dead one reads of dead ones has moved
+    for b in dead:  # in execution order, so unused results that it reads have moved already
         home[b] = max((home[source] for source in reads[b]), default=0)
     return home
 

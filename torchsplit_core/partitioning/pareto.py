@@ -1,7 +1,7 @@
-"""Candidates of a model for several numbers of stages, and which of them nothing beats in every respect.
+"""Pareto-optimal candidates of a model for several numbers of stages.
 
-A candidate is dominated by another that is no worse in what the objective asks, bytes across cuts
-and peak memory of a stage, and better in one. What is left is the choice a planner or a person has.
+A candidate is dominated by another that is no worse in the objective, bytes across cuts and peak memory of a stage, and
+better in one of them. A planner or a person chooses among the others.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from torchsplit_core.values.errors import quoted
 from torchsplit_core.values.partition import Objective
 
 CANDIDATES_PER_STAGE_COUNT = 20
-"""Candidates looked at for each number of stages."""
+"""Candidates for each number of stages."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParetoOutcome:
-    """`candidates` that none dominates, best first, and the outcome for each number of stages, with its bound."""
+    """`candidates`: the undominated ones, best first; and the outcome for each number of stages, with its bound."""
 
     candidates: tuple[PartitionCandidate, ...]
     outcomes: Mapping[int, PartitionOutcome]
 
     @property
     def combined(self) -> PartitionOutcome:
-        """The choice as one outcome: bound, gap and status are those of the largest number of stages.
+        """All in one outcome: bound, gap and status are those of the largest number of stages.
 
-        At most so many stages is what fewer stages are too, so the bound holds for every candidate.
+        Its candidates include those with fewer stages, so the bound holds for every candidate.
         """
         largest = self.outcomes[max(self.outcomes)]
         return replace_candidates(largest, self.candidates) if self.candidates else largest
@@ -47,11 +47,11 @@ def pareto_candidates(
     time_factors: tuple[float, ...] | None = None,
     progress: Progress = ignore_progress,
 ) -> ParetoOutcome:
-    """Cut a model into at most k stages for every k of `stages` and keep what nothing dominates.
+    """Cut a model into at most k stages for every k of `stages`, and keep the undominated candidates.
 
-    The time limit is for all of them together. `time_factors` speak of particular devices, so `stages`
-    is then their number alone. Raises InputFault for an empty or false list of stages, and as
-    `PartitionProvider` and `solve_partition` do.
+    The time limit is for all of them together. `time_factors` are of particular devices, so `stages` is then their
+    number alone. Raises InputFault for an empty or invalid list of stages, and as `PartitionProvider` and
+    `solve_partition` do.
     """
     if not stages or min(stages) < 1 or len(set(stages)) < len(stages):
         raise InputFault(
@@ -88,7 +88,7 @@ def pareto_candidates(
 def undominated(
     candidates: Iterable[PartitionCandidate], objective: Objective = "throughput"
 ) -> tuple[PartitionCandidate, ...]:
-    """The distinct candidates that no other dominates, best by the objective first; of equal figures the first."""
+    """The distinct undominated candidates, best by the objective first; of equal figures the first."""
     ranked = sorted(candidates, key=lambda c: (*figures(c, objective), len(c.stages), c.stages))
     front: list[PartitionCandidate] = []
     for candidate in ranked:  # whatever dominates it comes before it
@@ -102,5 +102,5 @@ def undominated(
 
 
 def figures(candidate: PartitionCandidate, objective: Objective) -> tuple[float, int, int]:
-    """What is weighed: ms by the objective, bytes across all cuts, peak bytes of the largest stage."""
+    """The compared figures: ms by the objective, bytes across all cuts, peak bytes of the largest stage."""
     return objective_value(candidate, objective), sum(candidate.cut_bytes), max(candidate.peak_memory_bytes)

@@ -1,10 +1,8 @@
-"""From a traced model and its profile to ranked ways of cutting it into stages.
+"""From a traced model and its profile to ranked cuts into stages.
 
-The request has one node for every operation and input of the graph, at the profile's share
-of an end-to-end time; what preparation made one unit is one group, and so is what concerns memory
-that is written in place. Its candidates come from
-three sources: region cuts (one value crosses besides the side-band), prefixes of topological
-orders, and all ideals where they are few.
+The request has a node for every operation and input of the graph, with the profile's share of an end-to-end time; units
+of the preparation and users of memory that is written in place are groups. Its candidates have three sources: region
+cuts (one value crosses besides the side-band), prefixes of topological orders, and all ideals if they are few.
 """
 
 from __future__ import annotations
@@ -49,14 +47,14 @@ from torchsplit_core.values import (
 )
 from torchsplit_core.values.partition import Objective
 
-_TIGHTENINGS = 6  # tries with less memory for weights when activations do not fit beside them
+_TIGHTENINGS = 6  # tries with less memory for weights if activations do not fit beside them
 
 
 class PartitionProvider:
     """Costs, regions and candidates of one model.
 
-    Raises InputFault when profile and graph differ in architecture, or when the profile has
-    no row of the whole model or no shares of nodes.
+    Raises InputFault if profile and graph differ in architecture, or if the profile has no row of the whole model or no
+    shares of nodes.
     """
 
     def __init__(self, graph: TorchGraph, profile: Profile) -> None:
@@ -76,21 +74,21 @@ class PartitionProvider:
 
     @cached_property
     def memory(self) -> StageMemory:
-        """What stages of the graph hold."""
+        """Memory of stages of the graph."""
         return StageMemory(self.graph)
 
     @cached_property
     def cut_sizes(self) -> CutSizes:
-        """What crosses cuts of the graph at any batch size."""
+        """Bytes across cuts of the graph at any batch size."""
         return CutSizes(self.graph)
 
     @cached_property
     def regions(self) -> RegionTree:
-        """The region tree of the prepared graph, side-band apart."""
+        """The region tree of the prepared graph, without side-band."""
         return region_tree(self.prepared)
 
     def time_ms(self, node_id: str) -> float:
-        """A node's share of the reference row's time of a batch; 0 where it was not profiled."""
+        """A node's share of the reference row's batch time; 0 if it was not profiled."""
         return self._time_ms.get(node_id, 0.0)
 
     def request(
@@ -103,10 +101,10 @@ class PartitionProvider:
         objective: Objective = "throughput",
         time_factors: tuple[float, ...] | None = None,
     ) -> PartitionRequest:
-        """The partition request of the whole graph. A weight is charged to its first reader alone.
+        """The partition request of the whole graph. A weight counts for its first reader only.
 
-        So the sum of a stage's memory is never above what the stage truly needs, and the
-        bound and a verdict of infeasible hold for the true memory too.
+        So the sum of a stage's memory never exceeds its real need, and the bound and an infeasible verdict hold for the
+        real memory too.
         """
         groups = colocation_groups(self.graph, self.prepared)
         charged: set[str] = set()
@@ -135,11 +133,11 @@ class PartitionProvider:
         )
 
     def region_candidates(self, request: PartitionRequest) -> tuple[PartitionCandidate, ...]:
-        """The best cuts at whole-model cut points, exactly, by a dynamic program over these alone."""
+        """The best cuts at cut points of the whole model, exact among these by a dynamic program."""
         blocks = contract(request)
         segment = self._segments()
         of_block = [max(segment[request.nodes[i].id] for i in block.nodes) for block in blocks.blocks]
-        for source, reader in sorted(blocks.edges):  # a group may reach over cut points
+        for source, reader in sorted(blocks.edges):  # a group may span cut points
             of_block[reader] = max(of_block[reader], of_block[source])
         order = sorted(range(len(blocks.blocks)), key=lambda b: (of_block[b], b))
         ends = frozenset(i for i in range(1, len(order)) if of_block[order[i - 1]] < of_block[order[i]])
@@ -152,14 +150,14 @@ class PartitionProvider:
     def candidates(
         self, request: PartitionRequest, progress: Progress = ignore_progress
     ) -> tuple[PartitionCandidate, ...]:
-        """The candidates of `solve`, best first; empty where it found none."""
+        """The candidates of `solve`, best first; empty if there are none."""
         return self.solve(request, progress).candidates
 
     def solve(self, request: PartitionRequest, progress: Progress = ignore_progress) -> PartitionOutcome:
-        """Candidates of all kinds with true peaks of memory, and the bound of `solve_partition`.
+        """Candidates of all sources with real memory peaks, and the bound of `solve_partition`.
 
-        The best region cut always has a place among two or more. Where a memory limit is set,
-        only candidates whose weights and activations fit are handed on.
+        The best region cut is always among two or more. With a memory limit, only candidates whose weights and
+        activations fit are returned.
         """
         outcome = solve_partition(request, progress)
         if outcome.status in ("infeasible", "timeout") and not outcome.candidates:
@@ -216,22 +214,21 @@ class PartitionProvider:
     def _tighten_memory(
         self, request: PartitionRequest, tried: PartitionRequest, failed: PartitionCandidate
     ) -> PartitionRequest:
-        """Less room for weights, by as much as the last best candidate was above the true limit."""
+        """Less memory for weights, by the last best candidate's excess over the real limit."""
         excess = max(failed.peak_memory_bytes) - (request.devices.memory_bytes or 0)
         weight_bytes = (tried.devices.memory_bytes or 0) - max(excess, 1)
         return replace(request, devices=replace(request.devices, memory_bytes=weight_bytes))
 
     def _segments(self) -> dict[str, int]:
-        """For every operation and input how many whole-model cut points lie before it.
+        """For every operation and input the number of whole-model cut points before it.
 
-        Side-band values belong as late as their first reader allows, unused results right after
-        what they read.
+        Side-band values are as late as their first reader allows, unused results right after what they read.
         """
         units = self.prepared
         cuts = frozenset(self.regions.cut_points)
         after_cuts: dict[str, int] = {}
         passed = 0
-        for name in self.regions.order:  # a cut point is the last of its side
+        for name in self.regions.order:  # a cut point is the last before its cut
             after_cuts[name] = passed
             passed += name in cuts
         readers: dict[str, list[str]] = {}
@@ -248,8 +245,8 @@ class PartitionProvider:
         return segment
 
     def with_costs(self, candidate: PartitionCandidate) -> PartitionCandidate:
-        """The candidate with the true peaks of its stages, their times at every batch size profiled, and what
-        of its cuts' bytes grows with the batch."""
+        """The candidate with its stages' real peaks, their times at every profiled batch size, and the growth of its
+        cuts' bytes with the batch."""
         times = stage_times(self.profile, self.row, candidate.stages)
         fixed, per_request = self.cut_sizes.split(candidate.stages)
         return replace(
@@ -266,8 +263,8 @@ class PartitionProvider:
 def reference_row(profile: Profile, batch: int) -> ProfileRow:
     """The measured row of the whole model at the batch size nearest to `batch`; else the row of least time.
 
-    Rows are those of the profile's first sequence length, as the nodes' shares are.
-    Raises InputFault when the profile has no row of the whole model.
+    Only rows of the profile's first sequence length, as the nodes' shares are. Raises InputFault if the profile has no
+    row of the whole model.
     """
     whole = [row for row in at_first_length(profile).rows if row.stage == "whole"]
     if not whole:
@@ -295,11 +292,10 @@ def solve_partitioning_problem(
 ) -> PartitionOutcome:
     """Cut a model into at most `stages` stages: ranked candidates and a proven bound for the best.
 
-    Stages list every operation and input exactly once; parameters follow the operations that
-    read them. `cut_bytes` are what leaves a stage for later ones per batch (the side-band
-    included), `peak_memory_bytes` weights and live activations, at the traced batch; `cut_bytes_fixed` and
-    `cut_bytes_per_request` are the former at any batch (see blocks.cut_sizes). Raises InputFault as
-    `PartitionProvider` and `solve_partition` do.
+    Stages list every operation and input exactly once; parameters follow the operations that read them. At the traced
+    batch, `cut_bytes` are the bytes a batch from each stage to later ones (with the side-band), and `peak_memory_bytes`
+    weights and live activations. `cut_bytes_fixed` and `cut_bytes_per_request` give the former at any batch (see
+    blocks.cut_sizes). Raises InputFault as `PartitionProvider` and `solve_partition` do.
     """
     provider = PartitionProvider(graph, profile)
     return provider.solve(

@@ -1,14 +1,13 @@
-"""Solve a partition request: good cuts quickly, then the proof where it can be had.
+"""Solves a partition request: good cuts quickly, then the proof if possible.
 
 1. prefixes of several topological orders, each solved exactly (`prefix_dp`);
-2. contiguous: windows of the cuts, their kernel, all its ideals where they are few, a search
-   near the best, and bisection of the load (`gap_closing`); otherwise any assignment
-   (`free_assignment`), proved for few blocks;
-3. the bound: the optimum where proved, else the largest load that step 2 ruled out, else the
-   larger of an equal share of all time and the longest block.
+2. contiguous: windows of the cuts, their kernel, all its ideals if they are few, a search near the best, and bisection
+   of the load (`gap_closing`); otherwise any assignment (`free_assignment`), proven for few blocks;
+3. the bound: the optimum if proven, else the largest load that step 2 ruled out, else the larger of an equal share of
+   all time and the longest block.
 
-Status: `optimal` only when the best meets the bound, `feasible` with a gap, `infeasible`
-with the node or group at fault, `timeout` when nothing was found and nothing proved.
+Status: `optimal` only if the best meets the bound, `feasible` with a gap, `infeasible` with the node or group at fault,
+`timeout` if nothing was found and nothing proven.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ from torchsplit_core.values import (
 
 MAX_IDEALS = 200_000
 _ORDERS = 16
-_SEARCH_SHARE = 0.95  # of the time limit: reckoning and checking what was found takes the rest
+_SEARCH_SHARE = 0.95  # of the time limit: computing figures and verification take the rest
 _PREFIX_SHARE = 0.15  # of the search
-_PIPELINE_SHARE = 0.5  # of what is left, where no order of stages is asked
+_PIPELINE_SHARE = 0.5  # of the rest, if no order of stages is required
 
 Parts = tuple[tuple[int, ...], ...]
 
@@ -49,8 +48,8 @@ Parts = tuple[tuple[int, ...], ...]
 def solve_partition(request: PartitionRequest, progress: Progress = ignore_progress) -> PartitionOutcome:
     """The best `top_k` distinct candidates found, verified, and a proven lower bound.
 
-    Only the first candidate is compared with the bound; the others are good distinct ones,
-    not a proven second and third. Raises InputFault as `check_request` does.
+    The bound applies to the first candidate; the others are good distinct ones, not a proven second and third. Raises
+    InputFault as `check_request` does.
     """
     check_request(request)
     outcome = _solve(request, progress)
@@ -100,7 +99,7 @@ def _equal_devices(
     progress: Progress,
     statistics: dict[str, str | int | float],
 ) -> tuple[list[PartitionCandidate], float, bool]:
-    """Candidates of least largest load, the bound, and whether the best is proved."""
+    """Candidates of least largest load, the bound, and whether the best is proven."""
     prefix_candidates = _prefix_candidates(
         graph, started + _PREFIX_SHARE * (deadline - started), progress, statistics
     )
@@ -119,12 +118,12 @@ def _equal_devices(
 
 
 def simple_bound_ms(graph: BlockGraph) -> float:
-    """No stage can be shorter than its longest block, nor all be below an equal share of the time."""
+    """The larger of the longest block and an equal share of the time."""
     return max(graph.total_ms / graph.request.devices.count, max(block.time_ms for block in graph.blocks))
 
 
 def memory_shortfall(graph: BlockGraph) -> str:
-    """Why no assignment can fit the memory, naming the node or group; empty when none is evident."""
+    """Why no assignment can fit the memory, naming the node or group; empty if none is evident."""
     devices = graph.request.devices
     if devices.memory_bytes is None:
         return ""
@@ -156,7 +155,7 @@ def _infeasible(message: str, statistics: dict[str, str | int | float], started:
 def _prefix_candidates(
     graph: BlockGraph, deadline: float, progress: Progress, statistics: dict[str, str | int | float]
 ) -> list[PartitionCandidate]:
-    """Contiguous ones; a request without that rule takes them as starts where its blocks allow an order."""
+    """Contiguous candidates; a non-contiguous request uses them as starts if its blocks allow an order."""
     if not graph.request.contiguous:
         ordered = contract(_as_contiguous(graph.request))
         parts = [p for p in _prefix_parts(ordered, deadline, progress, statistics) if fits_memory(ordered, p)]
@@ -193,7 +192,7 @@ def _contiguous_candidates(
     progress: Progress,
     statistics: dict[str, str | int | float],
 ) -> tuple[list[PartitionCandidate], float, bool]:
-    """Candidates, the bound, and whether the best is proved."""
+    """Candidates, the bound, and whether the best is proven."""
     best = min(prefix_candidates, key=lambda candidate: candidate.max_load_ms, default=None)
     start = None if best is None else (best.max_load_ms, _parts_of(graph, best.stages))
     gap = close_gap(

@@ -1,4 +1,4 @@
-"""Check a candidate from the request alone, without any of the code that found it."""
+"""Verifies candidates from the request alone, without any code of the search."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ RELATIVE = 1e-6  # values closer than this are equal (file contract)
 
 
 def verify_outcome(request: PartitionRequest, outcome: PartitionOutcome) -> None:
-    """Every candidate, their order, and the bound below the best. Raises InternalFault."""
+    """Verify every candidate, their order, and the bound. Raises InternalFault."""
     for candidate in outcome.candidates:
         verify_candidate(request, candidate)
     latency = request.objective == "latency"
@@ -26,7 +26,7 @@ def verify_outcome(request: PartitionRequest, outcome: PartitionOutcome) -> None
 
 
 def verify_candidate(request: PartitionRequest, candidate: PartitionCandidate) -> None:
-    """Recompute loads, cut bytes and memory and check every rule. Raises InternalFault with the one broken."""
+    """Recompute loads, cut bytes and memory and check every rule. Raises InternalFault for a broken one."""
     stage_of: dict[str, int] = {}
     for i, stage in enumerate(candidate.stages):
         if not stage:
@@ -90,7 +90,7 @@ def verify_candidate(request: PartitionRequest, candidate: PartitionCandidate) -
 
 
 def _stage_time_factors(request: PartitionRequest, candidate: PartitionCandidate) -> tuple[float, ...]:
-    """By what the time of each stage is multiplied. Raises InternalFault when a device is used twice or unknown."""
+    """The factor of each stage's time. Raises InternalFault if a device is used twice or unknown."""
     time_factors, used = request.devices.time_factors, candidate.devices
     if time_factors is None:
         if used:

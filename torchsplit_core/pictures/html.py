@@ -45,7 +45,7 @@ def plan_html(request: PlanRequest, plan: PlanOutcome, level: str, sentence: str
         *(f"<p>{html.escape(conflict.message)}</p>" for conflict in plan.conflicts),
     ]
     if any(gpu.slices for gpu in plan.gpus):
-        parts.append(fleet_svg(plan, colours, demands, request=request))
+        parts.append(fleet_svg(plan, colours, request))
     if plan.models:
         head = (
             "model", "throughput, req/s", "demand", "× its demand", "90 % interval", "basis", "service p95, ms",

@@ -43,10 +43,9 @@ MOST_ROWS = 36
 def fleet_svg(
     plan: PlanOutcome,
     colours: Mapping[str, str],
-    demands: Mapping[str, float] | None = None,
+    request: PlanRequest | None = None,
     marks: Marks | None = None,
     *,
-    request: PlanRequest | None = None,
     places: bool = False,
     find: str = "",
     busy: Mapping[tuple[str, int, str, str], float] | None = None,
@@ -56,18 +55,17 @@ def fleet_svg(
 
     `marks` frames slices and says a word in each ("new", "goes"). With `places` every slice and gap can be
     chosen: `data-place` has its first memory slot and the id of its (first) GPU, see `components.picture`.
-    `colours` by model as from `model_colours`; `demands` in requests/s by model, see
-    `slice_values.stage_loads` for what stands in where they are not given. `request` says in which order the
-    stages of a cut model run and what its cuts carry. `find` leaves the cards that have it in a name of a GPU,
-    its type, a profile or a model. `busy` draws in place of the loads how much of its time each tenant works,
-    by GPU, slice's start, model and stage; of GPUs that are alike their mean.
+    `colours` by model as from `model_colours`. `request` says the demands (see `slice_values.stage_loads` for what
+    stands in without it), in which order the stages of a cut model run and what its cuts carry. `find` leaves the
+    cards that have it in a name of a GPU, its type, a profile or a model. `busy` draws in place of the loads how much
+    of its time each tenant works, by GPU, slice's start, model and stage; of GPUs that are alike their mean.
 
     Show it with `components.picture`: `st.html` drops every SVG element. Whoever shows it relies
     on the escaping here. It is one line, since a blank one would end the HTML for Markdown.
     """
     every = gpu_groups(plan, marks)
     groups = tuple(group for group in every if _matches(group, find))
-    style = MapStyle(colours, stage_loads(plan, demands), stage_positions(plan, request))
+    style = MapStyle(colours, stage_loads(plan, request), stage_positions(plan, request))
     if busy is not None:
         style = replace(style, busy={})
     # By the whole fleet: what is looked for does not change how the map is drawn.

@@ -18,14 +18,20 @@ from torchsplit_core.values import (
     PlannedGpu,
     PlannedSlice,
     PlanOutcome,
+    PlanRequest,
     Tenant,
     profile_words,
+    tenants_on,
 )
 
 Row = dict[str, str | int | float | None]
 Marks = Mapping[tuple[str, int], str]
 """What is to be said of a slice, by the GPU's id and the slice's start."""
 
+TENANT_COLUMNS = (
+    "variant", "stage", "batch", "processes", "share", "req/s", "low req/s", "high req/s", "basis", "load %", "GiB",
+)  # fmt: skip
+"""Columns of the table that a free slice leaves empty."""
 SHARE_DIGITS = 9
 """Decimals of a share in the table."""
 
@@ -104,25 +110,21 @@ def _next_name(prefix: str, number: int, width: int) -> str:
     return f"{prefix}{number + 1:0{width}d}"
 
 
-def stage_loads(
-    plan: PlanOutcome, demands: Mapping[str, float] | None = None
-) -> dict[tuple[str, str], float]:
+def stage_loads(plan: PlanOutcome, request: PlanRequest | None = None) -> dict[tuple[str, str], float]:
     """Demand over planned throughput of each (model, stage): above 1 it cannot be met.
 
-    Without `demands` (requests/s by model) the demand is throughput / normalised, that is
-    weight · demand: the same thing where the weight is 1. A stage without a known demand or
-    without throughput is left out: its load is unknown, not zero.
+    Without a request the demand is throughput / normalised, that is weight · demand: the same
+    thing where the weight is 1. A stage without a known demand or without throughput is left out:
+    its load is unknown, not zero.
     """
-    wanted = dict(demands or {})
+    wanted = {model.name: model.demand_rps for model in request.models} if request else {}
     for model in plan.models:
         if model.name not in wanted and model.normalised > 0:
             wanted[model.name] = model.throughput_rps / model.normalised
     given: dict[tuple[str, str], float] = {}
-    for gpu in plan.gpus:
-        for item in gpu.slices:
-            for tenant in item.tenants:
-                key = (tenant.model, tenant.stage)
-                given[key] = given.get(key, 0.0) + tenant.throughput_rps
+    for *_, tenant in tenants_on(plan.gpus):
+        key = (tenant.model, tenant.stage)
+        given[key] = given.get(key, 0.0) + tenant.throughput_rps
     return {key: wanted[key[0]] / total for key, total in given.items() if key[0] in wanted and total > 0}
 
 
@@ -177,12 +179,12 @@ def place_words(item: PlannedSlice) -> str:
     return f"{item.profile} at {'slot' if profile_cores(item.profile) is None else 'core'} {item.start}"
 
 
-def slice_table(plan: PlanOutcome, demands: Mapping[str, float] | None = None) -> list[Row]:
+def slice_table(plan: PlanOutcome, request: PlanRequest | None = None) -> list[Row]:
     """A row for each tenant and each free slice of every GPU: the exact figures beside the map.
 
     None stands for what does not apply or is not known.
     """
-    loads = stage_loads(plan, demands)
+    loads = stage_loads(plan, request)
     return [
         _row(gpu, item, tenant, loads)
         for gpu in plan.gpus
@@ -196,21 +198,7 @@ def _row(
 ) -> Row:
     row: Row = {"GPU": gpu.id, "type": gpu.type, "slice": profile_words(item.profile), "start": item.start}
     if tenant is None:
-        return {
-            **row,
-            "model": "free",
-            "variant": None,
-            "stage": None,
-            "batch": None,
-            "processes": None,
-            "share": None,
-            "req/s": None,
-            "low req/s": None,
-            "high req/s": None,
-            "basis": None,
-            "load %": None,
-            "GiB": None,
-        }
+        return {**row, "model": "free", **dict.fromkeys(TENANT_COLUMNS)}
     load = loads.get((tenant.model, tenant.stage))
     low, high = tenant_interval(tenant)
     return {

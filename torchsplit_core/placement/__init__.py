@@ -1,4 +1,4 @@
-"""Joint LLM placement: which layers run on which particular GPUs, for the highest end-to-end throughput."""
+"""LLM placement: which layers run on which particular GPUs, for the highest end-to-end throughput."""
 
 from torchsplit_core.placement.outcome.verification import verify, violations
 from torchsplit_core.placement.placer import place

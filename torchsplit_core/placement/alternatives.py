@@ -1,4 +1,4 @@
-"""What other settings would give on the same fleet: what somebody who gave none of them should know of."""
+"""Outcomes of other settings on the same fleet, offered to users who set none of them."""
 
 from __future__ import annotations
 
@@ -10,21 +10,18 @@ from torchsplit_core.placement.placer import place
 from torchsplit_core.values import PlacementOutcome, PlacementRequest, Progress, ignore_progress
 
 MOST_SECONDS = 10.0
-"""Of the search for each alternative: they are offered beside the answer, not asked for."""
+"""Of the search for each alternative: they only accompany the outcome."""
 
 MOST_REPLICAS = 8
-"""Pipelines at once that are tried."""
+"""Most pipelines at once that are tried."""
 
 MOST_SHARING = 8
-"""GPUs that a layer is cut among: the GPUs of a usual node."""
+"""Most GPUs that share a layer: the GPUs of a usual node."""
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """A request with other settings, and its outcome.
-
-    options: the settings as the command line gives them.
-    """
+    """A request with other settings, and its outcome. options: the settings as command-line options."""
 
     options: str
     request: PlacementRequest
@@ -36,7 +33,7 @@ def alternatives(
 ) -> tuple[Alternative, ...]:
     """Several pipelines; layers cut among the GPUs of a node; in decode also the shortest time per token.
 
-    Of a roofline request. Those without an answer in MOST_SECONDS are left out. Raises InputFault as `place` does.
+    Only of a roofline request. Leaves out those without an outcome in MOST_SECONDS. Raises InputFault as `place` does.
     """
     variants = _variant_requests(request, gpus_per_node)
     outcomes = []
@@ -59,7 +56,7 @@ def _variant_requests(
     variants = (
         [(f"--replicas {pipelines}", replace(request, max_replicas=pipelines))] if pipelines > 1 else []
     )
-    # Engines cut a layer among a power of two of GPUs: heads divide by it.
+    # Engines cut a layer among a power of two of GPUs, because heads must divide by it.
     sharing = 1 << (min(gpus_per_node, MOST_SHARING).bit_length() - 1)
     if sharing == 1:
         return variants

@@ -1,9 +1,9 @@
-"""Layers cut among GPUs on large fleets: blocks of GPUs as units, under a bound that takes every link for the fastest.
+"""Layers cut among GPUs on large fleets: blocks of GPUs as units, with a bound that assumes the fastest links.
 
-A segment's worth hangs on the links among its own GPUs. Where these make too many sorts of segments to list, GPUs that
-can be exchanged are divided into blocks of one size (what is left over makes a smaller one), and a segment is a block:
-pipelines of blocks are pipelines. No pipeline is worth more than where all links within segments are the fastest of the
-fleet, and GPUs of one type and memory then are of one kind; those between segments stay as they are.
+A segment's throughput depends on the links among its own GPUs. If these make too many multisets to list, exchangeable
+GPUs are divided into blocks of one size (with a smaller one for the rest), and a segment is a block: pipelines of
+blocks are pipelines. The bound assumes that all links within segments are the fastest of the fleet, so GPUs of one type
+and memory are of one kind; links between segments stay.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from torchsplit_core.placement.search.clock import SearchClock
 from torchsplit_core.placement.search.segment_table import count_multisets
 
 MOST_VALUES = 200_000
-"""Throughputs (sorts of segments × layer counts) up to which every sort is looked at. Chosen, not measured."""
+"""Throughputs (multisets × layer counts) up to which every multiset is examined. Chosen, not measured."""
 
 BOUND_PART = 0.4
-"""Of the time, at most, for the bound. Chosen, not measured."""
+"""Most of the time for the bound. Chosen, not measured."""
 
 Tell = Callable[[float, float], None]
 Block = tuple[int, ...]
 
 
 def exceeds_enumeration(model: SegmentModel, instance: ProblemInstance) -> bool:
-    """Whether layers are cut, and among too many sorts of GPU sets to list them."""
+    """Whether layers are cut among too many multisets of GPUs to list."""
     return model.request.split == "tensor" and count_multisets(instance) * instance.layers > MOST_VALUES
 
 
 def search_blocks(
     model: SegmentModel, instance: ProblemInstance, *, time_limit_s: float, progress: Tell
 ) -> SearchResult | PipelineSetResult:
-    """The best pipelines of blocks, as many as the request allows, and the bound; proven where the two meet."""
+    """The best pipelines of blocks, as many as the request allows, and the bound; proven if they are equal."""
     clock = SearchClock.start(time_limit_s)
     most = model.request.max_replicas
     relaxed = best_pipeline(_relaxed_instance(model, instance), time_limit_s=BOUND_PART * time_limit_s)
@@ -59,7 +59,7 @@ def search_blocks(
         block_result = search_pipelines(
             _block_instance(model, instance, blocks), most, time_limit_s=seconds, progress=_ignore_progress
         )
-        # What a pipeline of blocks is worth is reckoned from the GPUs themselves.
+        # A pipeline of blocks is evaluated on the GPUs themselves.
         mapped = sum_and_order(
             instance, [_expand_blocks(pipeline, blocks) for pipeline in block_result.pipelines]
         )
@@ -76,7 +76,7 @@ def search_blocks(
 
 
 def _sizes(most: int) -> list[int]:
-    """Powers of two up to the most GPUs of a segment, and that; the largest first."""
+    """Powers of two below the most GPUs of a segment, and that number; the largest first."""
     return sorted(
         {most, *(1 << power for power in range(most.bit_length()) if 1 << power <= most)}, reverse=True
     )
@@ -94,7 +94,7 @@ def _blocks(instance: ProblemInstance, size: int) -> list[Block]:
 def _block_instance(
     model: SegmentModel, instance: ProblemInstance, blocks: Sequence[Block]
 ) -> ProblemInstance:
-    """Every block as one GPU; those of one type, memory, inside link and size are of one kind."""
+    """Every block as one GPU; blocks of one type, memory, inside link and size are of one kind."""
     sorts: dict[tuple[str, float, float, int], int] = {}
     kinds, kinds_of_blocks = [], []
     for block in blocks:
@@ -134,4 +134,4 @@ def _expand_blocks(segments: Segments, blocks: Sequence[Block]) -> Segments:
 
 
 def _ignore_progress(value: float, bound: float) -> None:
-    """What blocks of one size come to is told when they are done."""
+    """Results of a block size are reported when it is done."""

@@ -1,7 +1,7 @@
-"""Three solvers side by side: one GPU a segment, counts of GPUs, particular GPUs.
+"""Three solvers compared: one GPU a segment, counts of GPUs, particular GPUs.
 
-A solver of counts knows how many GPUs of a type a segment has, and the mean bandwidth between types. What it promises
-is then set beside what the same segments give on GPUs of these types.
+A solver of counts knows how many GPUs of a type a segment has, and the mean bandwidth between types. Its predicted
+throughput is compared with that of the same segments on particular GPUs of these types.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from torchsplit_core.placement.request.validate import validate
 from torchsplit_core.values import PlacementOutcome, PlacementRequest, Progress, ignore_progress
 
 COUNTS = "counts of GPUs only"
-"""The name of the solver that does not say which GPUs."""
+"""The name of the solver that does not choose particular GPUs."""
 
 
 @dataclass(frozen=True)
 class ComparedMethod:
-    """One solver's answer. delivered: the throughput of its segments on the GPUs that they name, with the links that
-    these have: that of the outcome, but for a solver of counts; 0 where a link that it counted on is none; None where
-    it has no answer."""
+    """One solver's outcome.
+
+    delivered: the throughput of its segments on their GPUs with the actual links. Equal to the outcome's, but for a
+    solver of counts; 0 if a needed link is missing, None without an outcome.
+    """
 
     label: str
     outcome: PlacementOutcome
@@ -35,9 +37,9 @@ class ComparedMethod:
 
 
 def compare(request: PlacementRequest, *, progress: Progress = ignore_progress) -> tuple[ComparedMethod, ...]:
-    """Every way to place the request, within its time limit in all.
+    """Place the request by every solver, within its time limit in all.
 
-    Raises InputFault for a request that makes no sense.
+    Raises InputFault for an invalid request.
     """
     validate(request)
     alone, *others = division_requests(request)
@@ -61,7 +63,7 @@ def compare(request: PlacementRequest, *, progress: Progress = ignore_progress) 
 
 
 def as_counts_request(request: PlacementRequest) -> PlacementRequest:
-    """The request as a solver of counts sees it: segments of one type, links by the mean between the types."""
+    """The request as a solver of counts sees it: segments of one type, mean links between types."""
     types = [gpu.type for gpu in request.gpus]
     links = np.array(request.bandwidth_gib_per_s, dtype=np.float64)
     off = ~np.eye(len(types), dtype=bool)
@@ -77,9 +79,9 @@ def as_counts_request(request: PlacementRequest) -> PlacementRequest:
 
 
 def describe_literal_size(request: PlacementRequest) -> str:
-    """How large the published program of the request is, in a sentence, without building it.
+    """The size of the request's published program in a sentence, computed without building it.
 
-    Raises InputFault for a request that makes no sense.
+    Raises InputFault for an invalid request.
     """
     validate(replace(request, solver=replace(request.solver, method="exact")))
     size = literal_size(build_instance(SegmentModel(request)))
@@ -89,7 +91,7 @@ def describe_literal_size(request: PlacementRequest) -> str:
 
 
 def _delivered(request: PlacementRequest, outcome: PlacementOutcome) -> float | None:
-    """What the segments of an outcome give with the links that their GPUs have."""
+    """The throughput of an outcome's segments with the links of their GPUs."""
     if not outcome.segments:
         return None
     index_of = {gpu.id: index for index, gpu in enumerate(request.gpus)}
@@ -104,7 +106,7 @@ def _delivered(request: PlacementRequest, outcome: PlacementOutcome) -> float | 
 
 
 def comparison_rows(compared: Sequence[ComparedMethod]) -> Iterator[tuple[str, ...]]:
-    """A line a solver for people: its name, what it promises, what its GPUs give, the proof, how many GPUs."""
+    """A row a solver: its name, predicted and delivered throughput, proof, number of GPUs."""
     for method in compared:
         every = [
             part for other in method.outcome.replicas for part in other.segments

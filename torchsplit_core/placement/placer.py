@@ -37,8 +37,8 @@ def place(
 ) -> PlacementOutcome:
     """The best placement, verified, by the method of `request.solver`.
 
-    warm_start: an earlier outcome, of a similar request; the exact search tries its pipeline first where it still fits.
-    Raises InputFault for a request that makes no sense, or that the literal program is too small for.
+    warm_start: an earlier outcome of a similar request, whose pipeline the exact search tries first if it still fits.
+    Raises InputFault for an invalid request, or one that is too large for the literal program.
     """
     begun = time.perf_counter()
     validate(request)
@@ -53,7 +53,7 @@ def place(
     limit = request.solver.time_limit_s
     result: SearchResult | PipelineSetResult
     if request.solver.method == "literal":
-        # Pyomo takes longer to load than most searches take.
+        # Pyomo takes longer to load than most searches run.
         from torchsplit_core.placement.literal.solve import solve_literal
 
         size = literal_size(instance)
@@ -87,7 +87,7 @@ def place(
 
 
 def _describe_progress(request: PlacementRequest, value: float, bound: float) -> str:
-    """How far a search is, in words. In the literal units a figure may be a link's: it then has no one unit."""
+    """Progress of a search in words. In the literal units a figure may be a link's, so it has no single unit."""
     unit = " tokens/s" if request.units == "tokens_per_s" else ""
     shown = f"best so far {_figure(value)}{unit}" if value > 0 else "looking for a first placement"
     return shown + (f", none is above {_figure(bound)}{unit}" if math.isfinite(bound) else "")

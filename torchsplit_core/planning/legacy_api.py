@@ -1,4 +1,4 @@
-"""solve_leximin and solve_leximin_shared: the planner for those who have dictionaries, not a PlanRequest."""
+"""solve_leximin and solve_leximin_shared: the planner with dictionaries instead of a PlanRequest."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from torchsplit_core.values import (
 from torchsplit_core.values.errors import quoted, suggestion
 
 ProfileKey = str | tuple[str, str]
-"""A whole profile name ("3g.40gb"), or (GPU type, profile) where the types of the fleet differ."""
+"""A whole profile name ("3g.40gb"), or (GPU type, profile) if the fleet has several types."""
 
 PerProfile = Mapping[ProfileKey, float]
 Nodes = Mapping[str, str] | Sequence[str]
@@ -49,7 +49,7 @@ OPTIONS = (
 
 @dataclass(frozen=True)
 class _ModelTables:
-    """The dictionaries of a call, under the names of its arguments."""
+    """The dictionaries of a call, by the names of its arguments."""
 
     throughput: Mapping[str, PerProfile]
     mem: Mapping[str, PerProfile | float]
@@ -225,7 +225,7 @@ def _model(name: str, kinds: Sequence[str], tables: _ModelTables, per_model: Map
 
 
 def _check_profiles(table: str, name: str, kinds: Sequence[str], rates: PerProfile) -> None:
-    """A misspelt profile must not vanish silently: every key is a profile of a GPU of the fleet."""
+    """Every key must be a profile of a GPU of the fleet: a misspelt one would vanish silently."""
     known = {(kind, profile.name) for kind in kinds for profile in gpu_type(kind).profiles}
     names = {profile for _, profile in known}
     for key in rates:

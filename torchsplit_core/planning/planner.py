@@ -1,21 +1,23 @@
-"""plan: validate, expand, formulate, search, lay out on named GPUs, verify."""
+"""plan: validate, build the problem, search, assign to GPUs, verify."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from torchsplit_core.planning.baselines.heuristic_fallback import better_heuristic
 from torchsplit_core.planning.exclusive.plan import plan_exclusive
 from torchsplit_core.planning.formulation.leximin import LevelsResult
 from torchsplit_core.planning.fractional.plan import plan_fractional
-from torchsplit_core.planning.infeasibility.notes import NO_CONFLICT
+from torchsplit_core.planning.infeasibility.notes import NO_CONFLICT, NO_RELAXATION
 from torchsplit_core.planning.outcome.assignment import Assignment
 from torchsplit_core.planning.outcome.build import build_plan_outcome, no_plan
 from torchsplit_core.planning.outcome.canonical_layout import canonicalised
+from torchsplit_core.planning.outcome.figures import unproven_outcome
 from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.planning.request.objective import reached_levels
+from torchsplit_core.planning.request.objective import goal_of, reached_levels
 from torchsplit_core.planning.request.validate import validate
 from torchsplit_core.planning.timing import Stopwatch, partial_deadline
 from torchsplit_core.planning.traffic.minimization import (
@@ -23,10 +25,11 @@ from torchsplit_core.planning.traffic.minimization import (
     ranks_by_traffic,
     without_soft_colocations,
 )
-from torchsplit_core.planning.verification.outcome import verify
+from torchsplit_core.planning.verification.outcome import verify, violations
 from torchsplit_core.solver.pyomo_model import load_pyomo
 from torchsplit_core.values import (
     InternalFault,
+    PlannedGpu,
     PlanOutcome,
     PlanRequest,
     PlanStatistics,
@@ -37,64 +40,101 @@ from torchsplit_core.values import (
 from torchsplit_core.values.status import SolveStatus
 
 SEARCH_SHARE = 0.95
-"""Part of the time limit for the search; laying out, checking and writing take the rest."""
+"""Part of the time limit for the search; assignment, verification and writing take the rest."""
 
 OBJECTIVE_SHARE = 0.85
-"""Of that, the part for the objective alone, where routed co-locations rank the plans that are best by it."""
+"""Part of the search for the objective, if routed co-locations then rank its best plans."""
 
 HEURISTICS_S = 2.0
-"""Most seconds for plans by a rule, where a search with co-locations did not end; they take some hundredths."""
+"""Most seconds for baselines if a search with co-locations did not finish; they take some hundredths."""
 
 EXPLAIN_S = 2.0
-"""Least time for the explanation of an infeasible request."""
+"""Least seconds for explaining an infeasible request."""
 
 CONFLICTS_SHARE = 0.6
-"""Part of that time for the conflicts; the least relaxation has the rest."""
+"""Part of that time for the conflicts; the least relaxation gets the rest."""
 
 
-def plan(request: PlanRequest, *, progress: Progress = ignore_progress, reasons: bool = True) -> PlanOutcome:
-    """Answer a plan request: a verified plan, a proof that there is none with its reasons, or a timeout.
+CLEARLY_BETTER = 1.05
+"""Times the first level of the last plan handed out that a further one has: to check one costs some of the search."""
 
-    Raises InputFault where the request breaks a rule, InternalFault where the plan found
-    fails its independent check. `solver.time_limit_s` bounds the search; an infeasible
-    request may take about as long again to be explained, unless no `reasons` are asked for.
-    Limits of response times are not kept: `latency_slo` plans and simulates in rounds.
+
+def plan(
+    request: PlanRequest,
+    *,
+    progress: Progress = ignore_progress,
+    reasons: bool = True,
+    on_plan: Callable[[PlanOutcome], None] | None = None,
+) -> PlanOutcome:
+    """Plan a request: a verified plan, a proof that there is none with its reasons, or a timeout.
+
+    Raises InputFault if the request breaks a rule, InternalFault if the plan fails its independent verification.
+    `solver.time_limit_s` limits the search; explaining an infeasible request may take about as long again, unless
+    `reasons` is False. Response limits are not kept: `latency_slo` plans and simulates in rounds.
+
+    While the search goes on `on_plan` gets the first verified plan (of a fair objective: that leaves no model at 0)
+    and each later one that is clearly better, none of them proven; or that there is none, before the reasons.
     """
     validate(request)
     watch = Stopwatch()
     deadline = watch.begun + SEARCH_SHARE * request.solver.time_limit_s
-    if not ranks_by_traffic(request):
-        outcome, problem = _search(request, watch, deadline, progress)
-    else:
-        outcome, problem = _search(
-            without_soft_colocations(request), watch, partial_deadline(deadline, OBJECTIVE_SHARE), progress
-        )
-        if outcome.gpus:
-            progress(0.9, "Keeping requests on their GPU")
-            outcome = minimize_cross_gpu_traffic(request, outcome, deadline, watch)
-            outcome = replace(outcome, statistics=watch.statistics(outcome.statistics.details))
+    by_traffic = ranks_by_traffic(request)
+    problem = build_problem(without_soft_colocations(request) if by_traffic else request)
+    if on_plan is not None:
+        incumbents = _Incumbents(request, on_plan, watch, problem.warnings)
+        problem = replace(problem, on_incumbent=incumbents)
+        if goal_of(request).fair and (by_rule := _or_heuristic(request, None, None, watch)) is not None:
+            # The search for a fair plan comes late to plans that keep co-locations.
+            incumbents.hand_out(by_rule)
+    until = partial_deadline(deadline, OBJECTIVE_SHARE) if by_traffic else deadline
+    outcome = _search(problem, watch, until, progress)
+    if by_traffic and outcome.gpus:
+        progress(0.9, "Keeping requests on their GPU")
+        outcome = minimize_cross_gpu_traffic(request, outcome, deadline, watch)
+        outcome = replace(outcome, statistics=watch.statistics(outcome.statistics.details))
     if outcome.gpus:
         return _canonicalise_and_verify(request, outcome if problem.complete else _without_proof(outcome))
     ended = replace(outcome, request_sha256=request_hash(request), warnings=problem.warnings)
-    return _explain_failure(
-        request,
-        ended if problem.complete else replace(ended, status="timeout"),
-        progress,
-        with_reasons=reasons,
-    )
+    if not problem.complete:
+        ended = replace(ended, status="timeout")
+    if on_plan is not None and ended.status == "infeasible":
+        on_plan(replace(ended, warnings=(*ended.warnings, NO_RELAXATION, NO_CONFLICT)))
+    return _explain_failure(request, ended, progress, with_reasons=reasons)
 
 
-def _search(
-    request: PlanRequest, watch: Stopwatch, deadline: float, progress: Progress
-) -> tuple[PlanOutcome, Problem]:
-    """The plan that a search has found by then, or how it ended without; not verified yet."""
-    problem = build_problem(request)
+@dataclass
+class _Incumbents:
+    """Hands the plans of a search to `on_plan`, each clearly better than the last one."""
+
+    request: PlanRequest
+    on_plan: Callable[[PlanOutcome], None]
+    watch: Stopwatch
+    warnings: tuple[str, ...]
+    value: float | None = None
+
+    def __call__(self, value: float, gpus: Callable[[], tuple[PlannedGpu, ...]]) -> None:
+        goal = goal_of(self.request)
+        factor = 1 / CLEARLY_BETTER if goal.minimised else CLEARLY_BETTER
+        if self.value is None or goal.better((value,), (self.value * factor,)):
+            self.hand_out(unproven_outcome(self.request, gpus(), self.watch.statistics({})))
+
+    def hand_out(self, outcome: PlanOutcome) -> None:
+        outcome = canonicalised(self.request, outcome)
+        # A plan that fails its check is left out: the search goes on, and its outcome is checked by itself.
+        if (outcome.objective.value or 0.0) > 0 and not any(violations(self.request, outcome)):
+            self.value = reached_levels(outcome.objective)[0]
+            self.on_plan(replace(outcome, warnings=(*self.warnings, *outcome.warnings)))
+
+
+def _search(problem: Problem, watch: Stopwatch, deadline: float, progress: Progress) -> PlanOutcome:
+    """The plan found before the deadline, or the status without one; not verified yet."""
+    request = problem.request
     if request.sharing == "fractional":
         fractional = plan_fractional(problem, watch, deadline, progress)
         outcome = fractional.outcome
         if fractional.status != "infeasible":
             outcome = _or_heuristic(request, outcome, fractional.bound, watch)
-        return outcome or _no_plan(request, fractional.status, watch.statistics(fractional.details)), problem
+        return outcome or _no_plan(request, fractional.status, watch.statistics(fractional.details))
     exclusive = plan_exclusive(problem, deadline, progress)
     watch.searched_s += exclusive.levels.seconds
     statistics = watch.statistics(exclusive.details)
@@ -104,11 +144,11 @@ def _search(
     if exclusive.levels.status != "infeasible":
         bound = exclusive.levels.bounds[0] if exclusive.levels.bounds else None
         best = _or_heuristic(request, best, bound, watch)
-    return best or _no_plan(request, exclusive.levels.status, statistics), problem
+    return best or _no_plan(request, exclusive.levels.status, statistics)
 
 
 def _no_plan(request: PlanRequest, status: SolveStatus, statistics: PlanStatistics) -> PlanOutcome:
-    """How a search ended without a plan. InternalFault for one that says it has a plan."""
+    """The outcome without a plan. Raises InternalFault if the status claims one."""
     if status == "optimal" or status == "feasible":
         raise InternalFault(f"A search ended {status} without a plan.")
     return no_plan(request, status, statistics)
@@ -117,7 +157,7 @@ def _no_plan(request: PlanRequest, status: SolveStatus, statistics: PlanStatisti
 def _or_heuristic(
     request: PlanRequest, outcome: PlanOutcome | None, bound: float | None, watch: Stopwatch
 ) -> PlanOutcome | None:
-    """The plan of a rule where co-locations have left the search a worse one, or none; else what was found."""
+    """A baseline's plan if co-locations left the search without a plan or with a worse one; else `outcome`."""
     if not request.colocations or (outcome is not None and outcome.status == "optimal"):
         return outcome
     with watch.searching():
@@ -147,7 +187,7 @@ def _build_outcome(
 
 
 def _without_proof(outcome: PlanOutcome) -> PlanOutcome:
-    """The plan alone: a search that left ways to run a model out bounds nothing."""
+    """The plan without proofs: a search that left out ways to run a model bounds nothing."""
     routed = outcome.objective.routed
     objective = replace(
         outcome.objective,
@@ -160,7 +200,7 @@ def _without_proof(outcome: PlanOutcome) -> PlanOutcome:
 
 
 def _canonicalise_and_verify(request: PlanRequest, outcome: PlanOutcome) -> PlanOutcome:
-    """The outcome on standard layouts, with the time its check took; InternalFault where that fails."""
+    """The verified outcome on canonical layouts, with the time of the verification; InternalFault if it fails."""
     begun = time.perf_counter()
     outcome = canonicalised(request, outcome)
     verify(request, outcome)
@@ -173,7 +213,7 @@ def _explain_failure(
 ) -> PlanOutcome:
     """A timeout, or an infeasible request with its reasons."""
     if outcome.status == "infeasible" and with_reasons:
-        # Here, for what there is a plan for needs no reasons; and Pyomo before the clock starts.
+        # Only infeasible requests need reasons; Pyomo loads before the clock starts.
         from torchsplit_core.planning.infeasibility.conflicts import find_conflicts
         from torchsplit_core.planning.infeasibility.relaxation import least_relaxation
 

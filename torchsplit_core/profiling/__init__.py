@@ -1,6 +1,6 @@
-"""Profiling: per-node and end-to-end timing, memory, and estimates for GPUs that are not here.
+"""Profiling: per-node and end-to-end timing, memory, and estimates for GPUs that are not in this host.
 
-`RuntimeAnnotator` and `DeviceAnnotator` need torch and load when first asked for; all else runs without it.
+`RuntimeAnnotator` and `DeviceAnnotator` need torch and load on first use; the rest runs without it.
 """
 
 from __future__ import annotations

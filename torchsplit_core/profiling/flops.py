@@ -1,16 +1,15 @@
-"""FLOPs and bytes moved of every operation of a graph, without torch and without running it.
+"""FLOPs and bytes moved by every operation of a graph, computed without torch and without running it.
 
 Conventions
 - A multiply and an add are two FLOPs (as torch.utils.flop_counter counts). `matrix_flops` are those of
-  matrix products, convolutions, attention and recurrent layers; they are what a matrix unit can do.
+  matrix products, convolutions, attention and recurrent layers, which matrix units can do.
 - Bytes are those of every tensor read (weights included) and written once, as if nothing stayed in cache
   between two operations. A gather reads the rows it picks, not the whole table.
-- Views cost nothing. A reshape or contiguous copies where its source was permuted or sliced, else nothing.
+- Views cost nothing. A reshape or contiguous copies a permuted or sliced source, and is free otherwise.
 - Dropout is a view: models are profiled in eval mode.
-- A cond costs its dearer branch. A while costs one iteration: how many there are is not in the graph.
-- The equation of an einsum is not in the graph: its FLOPs are those of a contraction in which every index
-  stands in exactly two of the three tensors, but for equal leading dimensions (the last two of each
-  tensor left aside), which are a batch.
+- A cond costs its more expensive branch. A while costs one iteration: the graph does not have their number.
+- The graph lacks the equation of an einsum: its FLOPs are those of a contraction with every index in exactly
+  two of the three tensors, except equal leading dimensions (besides the last two of each tensor), which are a batch.
 """
 
 from __future__ import annotations
@@ -36,15 +35,15 @@ from torchsplit_core.values.errors import quoted
 Unit = Literal["convolution", "recurrent", "matmul", "vector", "none"]
 
 LARGEST_BATCH = 65536
-"""Batch sizes past this are refused: no sample or library row comes near it."""
+"""Larger batch sizes are refused: no sample or library row comes near it."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeCost:
-    """What one operation costs at one batch size.
+    """The cost of one operation at one batch size.
 
-    `matrix_flops` is the part of `flops` that matrix units can do; `unit` says which library would run
-    it, `kernel_count` how many kernels start (a recurrent layer starts one a time step).
+    `matrix_flops` is the part of `flops` that matrix units can do; `unit` says which library would run it,
+    `kernel_count` how many kernels start (a recurrent layer starts one a time step).
     """
 
     id: str
@@ -69,8 +68,8 @@ def op_name(node: GraphNode) -> str:
 def node_costs(graph: TorchGraph, batch_size: int) -> tuple[NodeCost, ...]:
     """The cost of every op node, in the order of the graph.
 
-    Raises InputFault for a batch size that is not a positive integer (65,536 at most) or for a size that
-    cannot be computed (see `shapes`).
+    Raises InputFault for a batch size that is not a positive integer of at most 65,536, or for a size that cannot be
+    computed (see `graph.sizes`).
     """
     check_batch_size(batch_size)
     return _costs(graph, Sizes(graph, batch_size))
@@ -147,7 +146,7 @@ def _most_expensive_branch(node: GraphNode, bodies: tuple[TorchGraph, ...], size
 
 
 def _checked_cost(graph: TorchGraph, node: GraphNode, name: str, sizes: Sizes) -> NodeCost:
-    """The cost of one operation; InputFault where a graph that nobody traced gives it shapes that cannot be."""
+    """The cost of one operation. Raises InputFault for impossible shapes, which only an untraced graph has."""
     try:
         return _cost(graph, node, name, sizes)
     except (IndexError, ArithmeticError, ValueError) as error:
@@ -184,7 +183,7 @@ def _first_dtype(graph: TorchGraph, node: GraphNode) -> str:
 def _matrix_work(
     graph: TorchGraph, node: GraphNode, name: str, sizes: Sizes, outputs: float
 ) -> tuple[float, Unit, int]:
-    """Matrix FLOPs, the unit that does them and how many kernels start."""
+    """Matrix FLOPs, the unit that does them and the number of kernels."""
     shapes = [sizes.shape(source) or () for source in node.inputs]
     if name in ("linear", "mm", "bmm", "matmul", "mv", "dot", "vdot") and len(shapes) >= 2:
         return 2 * outputs * shapes[0][-1], "matmul", 1
@@ -209,7 +208,7 @@ def _matrix_work(
 def _einsum_flops(node: GraphNode, sizes: Sizes, shapes: list[tuple[int, ...]], outputs: float) -> float:
     out = sizes.shape(node.id) or ()
     batch = 1
-    # The last two dimensions of each tensor are taken for the matrices, as in every batched product.
+    # The last two dimensions of each tensor are assumed to be the matrices, as in every batched product.
     for left, right, result in zip(shapes[0][:-2], shapes[1][:-2], out[:-2], strict=False):
         if not left == right == result:
             break
@@ -219,7 +218,7 @@ def _einsum_flops(node: GraphNode, sizes: Sizes, shapes: list[tuple[int, ...]], 
 
 
 def _recurrent_work(node: GraphNode, sizes: Sizes, shapes: list[tuple[int, ...]]) -> tuple[float, Unit, int]:
-    """Every weight matrix meets every token once; one kernel a time step, layer and direction."""
+    """Every weight matrix multiplies every token once; one kernel a time step, layer and direction."""
     tokens = sizes.elements(node.inputs[0]) / shapes[0][-1]
     weights = sum(prod(shape) for shape in shapes[1:] if len(shape) == 2)
     state_shape = shapes[1]  # layers × directions, batch, width

@@ -1,7 +1,7 @@
-"""Slices of a GPU that was measured, where they were not: by the curves of the points that were.
+"""Rows of unmeasured slices of a measured GPU type, from the curves of the measured points.
 
-Points of the same model on the same GPU type say more of its other slices than a roofline does. Where a GPU
-type has none, the roofline's rows stay.
+Points of the same model on the same GPU type predict its other slices better than a roofline. GPU types without points
+keep the roofline's rows.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from torchsplit_core.values import GpuType, Profile, ProfileFailure, ProfileRow,
 
 
 def interpolate_slices(profile: Profile) -> Profile:
-    """The profile with the estimated rows of measured GPU types taken from the curves, each with its interval.
+    """The profile with estimated rows of measured GPU types taken from the curves, each with its interval.
 
-    Points and estimates are those of the profile's first sequence length.
-
-    `environment["curves"]` says for each such GPU type how many points they rest on.
+    Only points and estimates of the profile's first sequence length. `environment["curves"]` has the number of points
+    for each such GPU type.
     """
     rows = list(profile.rows)
     length = rows[0].sequence_length if rows else None
@@ -55,10 +54,10 @@ def interpolate_slices(profile: Profile) -> Profile:
 
 
 def slice_samples(profile: Profile, gpu: GpuType) -> tuple[Sample, ...]:
-    """What was measured or emulated of the whole model on slices of this GPU type; out of memory as 0.
+    """Measured or emulated points of the whole model on slices of this GPU type; out of memory as 0.
 
-    Points are those of the profile's first sequence length. Sizes are those of `slice_size`: a whole GPU counts as
-    the slice of all its SMs.
+    Only points of the profile's first sequence length. Sizes are those of `slice_size`: a whole GPU counts as the slice
+    of all its SMs.
     """
     profile = at_first_length(profile)
     entries: list[ProfileRow | ProfileFailure] = [row for row in profile.rows if row.basis != "estimated"]
@@ -71,7 +70,7 @@ def slice_samples(profile: Profile, gpu: GpuType) -> tuple[Sample, ...]:
 
 
 def _estimation_query(row: ProfileRow) -> Query | None:
-    """The question that an estimated row of the whole model is; None for other rows, and slices without a size."""
+    """The query of an estimated row of the whole model; None for other rows, and slices without a size."""
     size = slice_size(row.gpu_type, row.profile)
     if row.basis != "estimated" or row.stage != "whole" or size is None:
         return None

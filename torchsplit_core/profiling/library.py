@@ -1,8 +1,7 @@
-"""The measured A100 library that ships with the product, and the serving mixes made of it.
+"""The measured A100 library that ships with the product, and the serving mixes made from it.
 
-Source: MunQ-Lee/ParvaGPU_SC24 (ParvaGPU, SC'24; MIT, see data/NOTICE.md): eleven models on the
-MIG slices of one A100-80GB. The throughput is that of the slice, summed over its processes.
-Nothing here needs torch.
+Source: MunQ-Lee/ParvaGPU_SC24 (ParvaGPU, SC'24; MIT, see data/NOTICE.md): eleven models on the MIG slices of one
+A100-80GB. The throughput is that of the slice, summed over its processes. Needs no torch.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ PROFILE_OF_COMPUTE_SLICES = {1: "1g.10gb", 2: "2g.20gb", 3: "3g.40gb", 4: "4g.40
 """The plain MIG profile of an A100-80GB with that many compute slices (NVIDIA MIG User Guide)."""
 
 LATENCY_SHARE_OF_SLO = 0.45
-"""Share of the end-to-end objective that one batch may take: the rest is waiting for the batch to fill.
+"""Share of the end-to-end objective that one batch may take: the rest is for filling the batch.
 
-ParvaGPU's rule: it accepts a point only where latency < 0.45 · SLO.
+ParvaGPU's rule: it accepts a point only if latency < 0.45 · SLO.
 """
 
 MAX_PROCESSES_PER_SLICE = 3
-"""ParvaGPU's planner puts at most this many processes on a slice."""
+"""The most processes that ParvaGPU's planner puts on a slice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +100,7 @@ def measured_library() -> tuple[MeasuredRow, ...]:
 
 @lru_cache(maxsize=1)
 def _memory_table() -> dict[str, tuple[int, int, int]]:
-    """Bytes of weights, and of all that works beside them at batch 1 and at batch 128, by model.
+    """Bytes of weights, and of everything else in use at batch 1 and at batch 128, by model.
 
     Written by `python -m tools.write_library_memory`.
     """
@@ -114,10 +113,10 @@ def _memory_table() -> dict[str, tuple[int, int, int]]:
 
 
 def library_memory(row: MeasuredRow) -> MemoryParts:
-    """The memory in GiB of all processes of a measured row together, estimated.
+    """The estimated memory in GiB of all processes of a measured row together.
 
-    Each process has its context, its weights and what a batch needs beside them (linear in the batch). Since the
-    row was measured on its slice, the whole is at most the slice's memory: the parts shrink together to it.
+    Each process has its context, its weights and further memory linear in the batch. The row ran on its slice, so the
+    total is at most the slice's memory: a larger one is scaled down in all its parts.
     """
     weights, at_1, at_128 = _memory_table()[row.model]
     working = at_1 + (row.batch_size - 1) * (at_128 - at_1) / 127
@@ -138,7 +137,7 @@ def library_memory(row: MeasuredRow) -> MemoryParts:
 def library_profiles() -> tuple[Profile, ...]:
     """One profile a model, sorted by name; source `library:NAME`, no architecture hash.
 
-    Intervals were not published: they are None, never 0. Memory was not either: it is estimated (`library_memory`).
+    Intervals were not published: they are None, never 0. Neither was memory: it is estimated (`library_memory`).
     """
     by_model: dict[str, list[ProfileRow]] = {}
     for row in measured_library():
@@ -172,7 +171,7 @@ def library_profiles() -> tuple[Profile, ...]:
 
 
 def library_profile(name: str) -> Profile:
-    """The library's profile of one model; InputFault where it has none of that name."""
+    """The library's profile of one model. Raises InputFault for an unknown name."""
     for profile in library_profiles():
         if profile.source == f"library:{name}":
             return profile
@@ -205,10 +204,9 @@ def mix_request(
 ) -> PlanRequest:
     """A serving mix as a plan request on A100-80GB GPUs.
 
-    demand = the mix's rate in requests/s, latency limit = 0.45 · SLO, points with at most three
-    processes. `gpus` None: as many as the published planner used. The rate is a hard minimum only for
-    `min_gpus`: the other objectives answer how much of it a fleet of any size can serve.
-    Raises InputFault for an unknown mix or a fleet of no GPUs.
+    demand = the mix's rate in requests/s, latency limit = 0.45 · SLO, points with at most three processes. `gpus` None:
+    as many as the published planner used. The rate is a minimum only under `min_gpus`: the other objectives say how
+    much of it a fleet of any size can serve. Raises InputFault for an unknown mix or a fleet of no GPUs.
     """
     mixes = {mix.name: mix for mix in serving_mixes()}
     if name not in mixes:

@@ -1,4 +1,4 @@
-"""What a measurement found, as rows, node shares, failures and the environment of a profile."""
+"""The results of a measurement as rows, node shares, failures and the environment of a profile."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from torchsplit_core.values import (
 from torchsplit_core.values.units import GIB
 
 UNKNOWN_OPERATIONS_ALLOWED = 2
-"""Operations of the export in the child that the graph may lack before the two count as different models."""
+"""Operations of the child's export that the graph may lack before the two count as different models."""
 CPU = "CPU"
 """The gpu_type of rows measured on a processor."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredModel:
-    """All that one model's measurement on one device gave. `nodes` is empty where operations were not timed."""
+    """The results of one model's measurement on one device. `nodes` is empty if operations were not timed."""
 
     graph: TorchGraph
     rows: tuple[ProfileRow, ...]
@@ -49,13 +49,13 @@ def build_measured_model(
     log: MeasurementLog,
     processes: int = 1,
 ) -> MeasuredModel:
-    """The children's points in the words of the profile contract; batch sizes outside `sizes` left out."""
+    """The children's points as the contract's values, without batch sizes outside `sizes`."""
     points = sorted((point for point in log.points), key=lambda point: point.batch_size)
     batches = [point for point in points if point.kind == "batch" and point.batch_size in sizes]
     timed = {point.batch_size: point.content for point in points if point.kind == "nodes"}
     profile = device.profile
     length = settings.sequence_length
-    # What is compiled is another program than the process ran that told its memory.
+    # A compiled model is not the program whose process reported its memory.
     compiled_model = bool(settings.compile_mode)
     pace = (
         fit_pace([rounds_of(point.content, measuring_child_only=compiled_model) for point in batches])
@@ -92,7 +92,7 @@ def build_measured_model(
         if item["kind"] == "nodes"
     ]
     notes += [note for point in batches for note in _point_notes(point.content)]
-    # What is said of all numbers of processes is said once.
+    # A note of all numbers of processes is given once.
     notes += _comparability_notes(settings, bool(timed) and not nodes) if processes == 1 else []
     if why := log.environment.get("held_fault"):
         notes.append(f"What a process holds was not measured, memory is that of its tensors alone: {why}")
@@ -115,7 +115,7 @@ def build_measured_model(
 
 
 def _comparability_notes(settings: MeasurementSettings, other_operations: bool) -> list[str]:
-    """How the measured rows differ from the estimated ones and from the operations timed."""
+    """Differences of the measured rows from the estimated ones and from the timed operations."""
     notes = []
     if settings.dtype:
         notes.append(f"Measured in {settings.dtype}; what is estimated has the dtypes of the traced graph.")
@@ -131,7 +131,7 @@ def _comparability_notes(settings: MeasurementSettings, other_operations: bool) 
 
 
 def _point_notes(content: Mapping[str, Any]) -> list[str]:
-    """What a reader of one point must know besides its figures."""
+    """What a reader of a point should know besides its figures."""
     notes = []
     if why := content.get("unsteady"):
         again = ", measured again as well" if content["looks"] > 2 else ""
@@ -186,10 +186,10 @@ def _row(content: Mapping[str, Any], graph: TorchGraph, device: Device, profile:
 def memory_parts(
     peak: Mapping[str, Any] | None, estimate: MemoryEstimate, *, cuda: bool, held_bytes: int | None = None
 ) -> MemoryParts:
-    """The measured peak in its parts, or the estimate where none was measured.
+    """The measured peak in its parts, or the estimate if none was measured.
 
-    The context of CUDA is assumed; on a processor it is what of `held_bytes`, all that the process holds, is in none
-    of the other parts, and 0 where nobody measured that.
+    CUDA's context is assumed; on a processor it is the part of `held_bytes`, all that the process holds, that is in
+    none of the other parts, and 0 if that was not measured.
     """
     tensors = estimate.peak_bytes if peak is None else peak["peak_bytes"]
     context = CUDA_CONTEXT_BYTES / GIB if cuda else max(0, (held_bytes or 0) - tensors) / GIB
@@ -216,7 +216,7 @@ def _memory_basis(rows: Sequence[ProfileRow]) -> str:
 
 
 def _sum_over_run(timed: Mapping[int, Mapping[str, Any]]) -> dict[str, float]:
-    """By batch size: the sum of the operations' times over the run they were taken in, the median of the runs."""
+    """By batch size: the sum of the operations' times over the time of their run, median of the runs."""
     by_batch = {}
     for batch, content in sorted(timed.items()):
         ratios = sorted(operations / whole for whole, operations in content["runs_ms"])
@@ -225,7 +225,7 @@ def _sum_over_run(timed: Mapping[int, Mapping[str, Any]]) -> dict[str, float]:
 
 
 def _nodes(timed: Mapping[int, Mapping[str, Any]], graph: TorchGraph) -> tuple[NodeProfile, ...]:
-    """Shares from per-node minima; InternalFault where the timed model is not the traced one."""
+    """Shares from per-node minima. Raises InternalFault if the timed model is not the traced one."""
     if not timed:
         return ()
     peaks = estimate_memory(graph, graph.traced_batch).node_peak_bytes
@@ -249,7 +249,7 @@ def _nodes(timed: Mapping[int, Mapping[str, Any]], graph: TorchGraph) -> tuple[N
 
 
 def _times(items: Sequence[Mapping[str, Any]]) -> dict[str, NodeTimes]:
-    """Each operation's times to six digits; points kept by an earlier version have the least alone, and give none."""
+    """Each operation's times to six digits; points of an earlier version only have minima and give none."""
     fields = ("mean_ms", "deviation_ms", "least_ms", "most_ms")
     return {
         str(item["id"]): NodeTimes(*(float(f"{item[name]:.6g}") for name in fields))
@@ -259,7 +259,7 @@ def _times(items: Sequence[Mapping[str, Any]]) -> dict[str, NodeTimes]:
 
 
 def _shares(items: Sequence[Mapping[str, Any]], graph: TorchGraph) -> dict[str, float]:
-    """Each operation's share of the sum of the least times."""
+    """Each operation's share of the sum of the minimum times."""
     expected = {node.id for node in graph.ops}
     if unknown := _unknown_operations({0: {"items": items}}, graph):
         raise InternalFault(f"the timed export and the traced graph differ: {', '.join(unknown[:5])}")
@@ -269,7 +269,7 @@ def _shares(items: Sequence[Mapping[str, Any]], graph: TorchGraph) -> dict[str, 
 
 
 def _unknown_operations(timed: Mapping[int, Mapping[str, Any]], graph: TorchGraph) -> list[str]:
-    """Timed operations that the graph has not got, where they are more than the export's own may be."""
+    """Timed operations missing from the graph, if there are more than an export may add."""
     expected = {node.id for node in graph.ops}
     for content in timed.values():
         unknown = [str(item["id"]) for item in content["items"] if item["id"] not in expected]
@@ -279,7 +279,7 @@ def _unknown_operations(timed: Mapping[int, Mapping[str, Any]], graph: TorchGrap
 
 
 def slowest_row(rows: Sequence[ProfileRow]) -> ProfileRow:
-    """Several measurements of one key as one row: the slowest stands, its interval spans all."""
+    """Several measurements of one key as one row: the slowest, with an interval that spans all."""
     slowest = min(rows, key=lambda row: row.throughput_rps)
     lows = [row.low_rps for row in rows if row.low_rps is not None]
     highs = [row.high_rps for row in rows if row.high_rps is not None]

@@ -2,16 +2,16 @@
 
 peak = weights + max over nodes of (values alive at that node + what the node needs while it runs).
 
-When a value dies, as Python runs a model of modules:
+Lifetime of a value, as Python runs a model of modules:
 - A value lives from the node that makes it to the last node that reads it, a view of it, or the result
   of an operation in place on it. The caller keeps the inputs alive, and the outputs live to the end.
-- What a module reads from outside itself was passed to it, and the frame of its call holds it until the
-  call returns, even where the module reads it only at its start.
-- Local names are not in a graph: a value that a variable holds past its last reader is not counted so.
-  Nor is a key-value cache that a run fills and its trace left out.
-A program that is run without its modules (an exported one) may let go earlier than that.
+- A module's arguments are held by the frame of its call until it returns, even if the module reads them only at
+  its start.
+- Local names are not in a graph: a value that a variable holds past its last reader does not count that long.
+  Nor does a key-value cache that a run fills and its trace left out.
+A program that runs without its modules (an exported one) may free values earlier.
 
-What a node needs while it runs is in `transients`. Nothing is said of an allocator's fragmentation.
+`transients` has what a node needs while it runs. An allocator's fragmentation is ignored.
 `benchmarks/memory_accuracy.py` compares with measured peaks.
 """
 
@@ -30,7 +30,7 @@ from torchsplit_core.values.units import GIB
 CUDA_CONTEXT_BYTES = 512 * 2**20
 """Assumption: a CUDA context with PyTorch's kernels and the cuBLAS workspace takes about half a GiB of a GPU.
 
-It depends on driver and GPU and shows in nvidia-smi, not in torch.cuda.max_memory_allocated.
+It depends on driver and GPU, and shows in nvidia-smi, not in torch.cuda.max_memory_allocated.
 """
 
 _WEIGHT_KINDS = ("parameter", "buffer", "constant")
@@ -40,7 +40,7 @@ _WEIGHT_KINDS = ("parameter", "buffer", "constant")
 class MemoryEstimate:
     """Bytes of one instance. `peak_bytes` is all of it but the device's context.
 
-    `node_peak_bytes`: the values alive while a node runs and its transient, without the weights.
+    `node_peak_bytes`: the live values while a node runs and its transient, without weights.
     """
 
     peak_bytes: int
@@ -51,12 +51,12 @@ class MemoryEstimate:
     node_peak_bytes: Mapping[str, int]
 
     def instance_gib(self, *, cuda: bool) -> float:
-        """GiB of one instance, with the CUDA context where it runs on such a device."""
+        """GiB of one instance, including the CUDA context on such a device."""
         return (self.peak_bytes + (CUDA_CONTEXT_BYTES if cuda else 0)) / GIB
 
 
 def estimate_memory(graph: TorchGraph, batch_size: int) -> MemoryEstimate:
-    """The peak at a batch size; InputFault as in `flops.node_costs`."""
+    """The peak at a batch size. Raises InputFault as `flops.node_costs` does."""
     check_batch_size(batch_size)
     return _estimate(graph, Sizes(graph, batch_size), node_costs(graph, batch_size))
 
@@ -64,7 +64,7 @@ def estimate_memory(graph: TorchGraph, batch_size: int) -> MemoryEstimate:
 def _estimate(
     graph: TorchGraph, sizes: Sizes, costs: tuple[NodeCost, ...], *, is_body: bool = False
 ) -> MemoryEstimate:
-    """The inputs of the body of a cond are values of the graph around it, which counts them."""
+    """The inputs of a cond's body are values of the outer graph, which counts them."""
     cost_of = {cost.id: cost for cost in costs}
     layouts = Layouts(graph, sizes)
     owner = _owners(graph, cost_of, layouts)
@@ -99,7 +99,7 @@ def _estimate(
 
 
 def _owners(graph: TorchGraph, cost_of: Mapping[str, NodeCost], layouts: Layouts) -> dict[str, str]:
-    """The value whose memory a value uses: its own id, or that of what it is a view of."""
+    """The value whose memory a value uses: its own id, or that of its view's source."""
     owner: dict[str, str] = {}
     for node in graph.nodes:
         shared = node.kind == "op" and is_view(node, cost_of[node.id], layouts)
@@ -108,7 +108,7 @@ def _owners(graph: TorchGraph, cost_of: Mapping[str, NodeCost], layouts: Layouts
 
 
 def _last_uses(graph: TorchGraph, owner: Mapping[str, str]) -> dict[str, int]:
-    """For every op value with memory of its own the position after which it is gone; outputs never leave."""
+    """For every op value with its own memory, the position after which it is freed; outputs never are."""
     returned = {owner[name] for node in graph.nodes if node.kind == "output" for name in node.inputs}
     last: dict[str, int] = {}
     for position, node in enumerate(graph.nodes):
@@ -125,7 +125,7 @@ def _last_uses(graph: TorchGraph, owner: Mapping[str, str]) -> dict[str, int]:
 
 @dataclass(slots=True)
 class _Call:
-    """A call of a module that has not returned: where it began and what it read from before that."""
+    """A module call that has not returned: where it began, and what it read from before."""
 
     part: str
     start: int
@@ -134,9 +134,9 @@ class _Call:
 
 
 def _returns(graph: TorchGraph) -> Iterator[tuple[str, int]]:
-    """For every value that is passed to a call of a module, the position of the last operation of that call.
+    """For every value passed to a module call, the position of that call's last operation.
 
-    A call is a run of operations whose modules lie in one; the outermost is left out, for inputs stay alive.
+    A call is a run of operations whose modules lie in one; the outermost is left out, since inputs stay alive.
     """
     paths = {node.module for node in graph.nodes if node.kind == "op"}
     containers = _containers(paths)
@@ -164,7 +164,7 @@ def _returns(graph: TorchGraph) -> Iterator[tuple[str, int]]:
 
 
 def _shared_length(calls: list[_Call], parts: list[str]) -> int:
-    """How many of the open calls a module path goes on with."""
+    """How many of the open calls a module path continues."""
     length = 0
     for call, part in zip(calls, parts, strict=False):
         if call.part != part:
@@ -174,11 +174,11 @@ def _shared_length(calls: list[_Call], parts: list[str]) -> int:
 
 
 def _containers(paths: set[str]) -> set[str]:
-    """Paths of lists of modules, which nobody calls.
+    """Paths of lists of modules, which are not called themselves.
 
-    A graph does not tell a ModuleList from a Sequential. Taken for a list: what has no operation of its
-    own, numbered children alone, and children that have children. (A list of single layers is called as a
-    Sequential is, or operations between its layers end the run; a Sequential of blocks is taken for a list.)
+    A graph does not distinguish a ModuleList from a Sequential. Assumed to be a list: no operations of its own, only
+    numbered children, which have children. (A list of single layers is treated as called, like a Sequential, unless
+    operations between its layers end the run; a Sequential of blocks is treated as a list.)
     """
     numbered: dict[str, bool] = {}
     deep: set[str] = set()
@@ -193,7 +193,7 @@ def _containers(paths: set[str]) -> set[str]:
 
 
 def _body_peak_bytes(graph: TorchGraph, node: GraphNode, sizes: Sizes) -> float:
-    """The most that a body of a cond or while holds; 0 for any other node."""
+    """The largest peak of a cond's or while's bodies; 0 for any other node."""
     peak_bytes = 0
     for body in branches(graph, node):
         body_sizes = Sizes(body, sizes.batch_size, sizes.symbols)

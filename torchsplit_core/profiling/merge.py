@@ -1,4 +1,4 @@
-"""One profile of what several measurements, an older profile and the estimates say of a model."""
+"""One profile of a model from several measurements, an older profile and estimates."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torchsplit_core.profiling.roofline import estimated_nodes
 from torchsplit_core.values import Profile, ProfileFailure, ProfileRow, sequence_lengths
 
 Key = tuple[str, str, str | None, int, int, int | None]
-"""Stage, GPU type, slice, batch size, processes, sequence length: what tells a point of a profile from others."""
+"""Stage, GPU type, slice, batch size, processes, sequence length: the key of a profile's point."""
 
 
 def merge(source: str, measurements: Sequence[MeasuredModel], estimated: Sequence[ProfileRow]) -> Profile:
     """The measurements of one model first, then the estimates of what was not measured.
 
     `measurements` has one entry a device, at least one. Rows of one key from several devices (two slices of one
-    profile) become the slower one, its interval spanning both; what was emulated gives way to what was measured.
+    profile) become the slower one, with an interval that spans both; emulated rows yield to measured ones.
     """
     graph = measurements[0].graph
     by_key: dict[Key, list[ProfileRow]] = {}
@@ -58,7 +58,7 @@ def merge(source: str, measurements: Sequence[MeasuredModel], estimated: Sequenc
 
 
 def update_profile(older: Profile, newer: Profile) -> Profile:
-    """The newer profile, with the measured points that only the older one has of the same architecture."""
+    """The newer profile, plus the older one's other measured points of the same architecture."""
     if older.architecture_hash != newer.architecture_hash:
         return newer
     measured: dict[Key, ProfileRow] = {}
@@ -76,7 +76,7 @@ def update_profile(older: Profile, newer: Profile) -> Profile:
             "nodes_basis": "measured",
             "nodes_batch_size": older.environment.get("nodes_batch_size"),
         }
-    # The newer one's estimates are of its first length, which therefore stays the first of all.
+    # The newer one's estimates are of its first length, which therefore stays the first.
     lengths = (*sequence_lengths(newer), *sequence_lengths(older))
     by_length = sorted(measured.values(), key=lambda row: lengths.index(row.sequence_length))
     return replace(
@@ -89,10 +89,10 @@ def update_profile(older: Profile, newer: Profile) -> Profile:
 
 
 def combine_lengths(profiles: Sequence[Profile], lengths: Sequence[int]) -> Profile:
-    """One profile of one model's runs at several sequence lengths, in their order.
+    """One profile of one model's runs at several sequence lengths, in order.
 
-    Of the runs behind the first only what was measured or failed is taken: estimates and the operations' shares
-    are the first one's. `environment["sequence_lengths"]` names the lengths, `nodes_sequence_length` the first.
+    Of the runs after the first only measurements and failures are taken: estimates and the operations' shares are the
+    first one's. `environment["sequence_lengths"]` names the lengths, `nodes_sequence_length` the first.
     """
     first = profiles[0]
     notes = [
@@ -119,7 +119,7 @@ def combine_lengths(profiles: Sequence[Profile], lengths: Sequence[int]) -> Prof
 
 
 def _best_basis_rows(rows: Sequence[ProfileRow]) -> list[ProfileRow]:
-    """The measured ones, or all where none was."""
+    """The measured ones, or all if none was measured."""
     return [row for row in rows if row.basis == "measured"] or list(rows)
 
 
@@ -138,7 +138,7 @@ def _with_estimates(
 def _unresolved_failures(
     failures: Iterable[ProfileFailure], measured: Mapping[Key, ProfileRow]
 ) -> tuple[ProfileFailure, ...]:
-    """Failures of points that no measurement has."""
+    """Failures of points without any measurement."""
     return tuple({_key(item): item for item in failures if _key(item) not in measured}.values())
 
 
@@ -147,7 +147,7 @@ def _device_of(measurement: MeasuredModel) -> str:
 
 
 def _on_processor(measurement: MeasuredModel) -> bool:
-    """Operations timed on a GPU tell more of other GPUs than those of a processor."""
+    """Operations timed on a GPU predict other GPUs better than those of a processor."""
     return bool(measurement.rows) and measurement.rows[0].gpu_type == "CPU"
 
 

@@ -1,4 +1,4 @@
-"""How the cost model sorts the operations of torch by name: views, copies, gathers, arithmetic."""
+"""The cost model's classes of torch operations by name: views, copies, gathers, arithmetic."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NONCONTIGUOUS_VIEWS = frozenset({
     "split_with_sizes", "tensor_split", "unbind", "movedim", "swapaxes", "numpy_t", "mT", "diagonal",
     "unfold", "as_strided", "broadcast_to", "broadcast_tensors", "real", "imag",
 })  # fmt: skip
-"""Views whose elements no longer lie side by side in order."""
+"""Views whose elements are not contiguous."""
 
 CONTIGUOUS_VIEWS = frozenset({
     "view", "view_as", "unsqueeze", "squeeze", "unflatten", "alias", "detach", "lift_fresh_copy",
@@ -20,14 +20,14 @@ CONTIGUOUS_VIEWS = frozenset({
     "squeeze_", "unsqueeze_", "t_", "transpose_", "_set_grad_enabled", "wrap_with_set_grad_enabled",
     "meshgrid", "identity",
 })  # fmt: skip
-"""Operations that hand on memory as it lies (or a number) without moving a tensor."""
+"""Operations that pass memory on as it is (or a number) without moving a tensor."""
 
 VIEWS = NONCONTIGUOUS_VIEWS | CONTIGUOUS_VIEWS
 
 COPY_IF_NONCONTIGUOUS = frozenset({
     "reshape", "flatten", "contiguous", "ravel", "reshape_as",
 })  # fmt: skip
-"""Free where the source lies in order, a copy where it does not."""
+"""Free if the source is contiguous, else a copy."""
 
 CREATIONS = frozenset({
     "zeros", "ones", "full", "empty", "arange", "new_zeros", "new_ones", "new_full", "new_empty", "eye",

@@ -1,13 +1,12 @@
-"""How much a device changes its speed by itself, from the looks at its points: within a look, and from look to look.
+"""How a device's speed varies, from the rounds of its points: within a round, and from round to round.
 
-A batch of one size is the same work each time. Its times in a look, in pieces of a tenth of a second, tell how slow
-the slow periods are and how long they last; the means of looks, which other work and other points lie between, tell
-how far the speed of one minute is from that of another. Both are of this host in the minutes of the measurement.
+A batch of one size is the same work each time. Its times in a round, in segments of a tenth of a second, show how slow
+the slow periods are and how long they last; the means of rounds, separated by other work and other points, show how the
+speed differs between minutes. Both are of this host in the minutes of the measurement.
 
-Within looks: log times = mean of the look + a process of covariance σ² exp(-lag / τ) + the piece's own error (the
-spread of its runs). σ and τ by restricted maximum likelihood over all looks (Patterson and Thompson, Biometrika 58,
-1971), which the unknown means do not bias. The means of looks tell the drift in the same way.
-Loads no torch.
+Within rounds: log times = mean of the round + a process of covariance σ² exp(-lag / τ) + the segment's own error (the
+spread of its runs). σ and τ by restricted maximum likelihood over all rounds (Patterson and Thompson, Biometrika 58,
+1971), which the unknown means do not bias. The drift follows from the means of rounds in the same way. Loads no torch.
 """
 
 from __future__ import annotations
@@ -28,27 +27,26 @@ Segment = Sequence[float]
 RoundSegments = Sequence[Segment]
 
 LEAST_CV = 1e-3
-"""A device that changes by less keeps its speed: no simulation has factors finer than that."""
+"""A smaller coefficient of variation counts as constant speed: no simulation is that precise."""
 SIGMAS = (0.0, *np.geomspace(3e-4, 1.0, 44).tolist())
 MIN_SEGMENTS = 2
 LONGEST_S = 30.0
 MAX_SEGMENTS = 60
-"""Of a look: of a longer one so many, each the mean of neighbours."""
+"""Most segments of a round; in a longer one neighbours are averaged."""
 BETWEEN_RUNS_SD = 0.04
-"""Standard deviation of log(mean ms of a run's batches / the profile's) that no look at a point shows, for all of them
-are of one minute: pages, caches and neighbours differ from process to process and from hour to hour. The root mean
-square of eight runs of three models on a virtual machine of two cores, none of them among those that
-`benchmarks/p95_coverage.py` shows, was 0.042."""
+"""Standard deviation of log(mean ms of a run's batches / the profile's) that the rounds of a point cannot show, because
+they are of one minute: pages, caches and neighbours differ from process to process and from hour to hour. The root mean
+square of eight runs of three models on a virtual machine of two cores, none of them in `benchmarks/p95_coverage.py`,
+was 0.042."""
 VARIANCE_FLOOR = 1e-8
-"""Variance that every time has beside: a hundredth of a per cent, so that equal ones have a likelihood."""
+"""Variance added to every time, of a hundredth of a per cent, so that equal times have a likelihood."""
 QUANTILE = NormalDist().inv_cdf(0.95)
 
 
 def rounds_of(content: Mapping[str, Any], *, measuring_child_only: bool) -> list[RoundSegments]:
-    """The looks of a kept point: the measuring child's, and unless `measuring_child_only` that of the process that
-    told its memory.
+    """The rounds of a stored point, without disturbed ones if two were quiet.
 
-    Where two were quiet, those in which other work took the core do not count.
+    `measuring_child_only` leaves out those of the process whose resident memory was measured.
     """
     rounds = [*content.get("course", ()), *(() if measuring_child_only else content.get("held_course", ()))]
     quiet = [segments for stolen_share, segments in rounds if stolen_share <= MAX_STOLEN_SHARE]
@@ -56,11 +54,10 @@ def rounds_of(content: Mapping[str, Any], *, measuring_child_only: bool) -> list
 
 
 def fit_pace(points: Sequence[Sequence[RoundSegments]]) -> Pace | None:
-    """The pace of a device by the looks at its points; None where they do not tell one, or it keeps its speed.
+    """The pace of a device from the rounds of its points; None if they do not determine it, or the speed is constant.
 
-    A point's looks are all of the same work. `cv` and `seconds` are of the periods within a run; `drift_cv` is of the
-    speed of a run, in another minute and process, around the mean of the looks: what the looks tell, and
-    `BETWEEN_RUNS_SD`.
+    A point's rounds are all of the same work. `cv` and `seconds` are of the periods within a run; `drift_cv` is of the
+    speed of a run, in another minute and process, around the mean of the rounds: from the rounds and `BETWEEN_RUNS_SD`.
     """
     rounds_by_point = [
         [_coarsened(timing_round) for timing_round in point if timing_round] for point in points
@@ -81,20 +78,21 @@ def fit_pace(points: Sequence[Sequence[RoundSegments]]) -> Pace | None:
 
 
 def _cv(sigma: float) -> float:
-    """Of a log-normal whose logarithm has the deviation sigma."""
+    """Of a log-normal whose logarithm has standard deviation sigma."""
     return math.sqrt(math.expm1(sigma * sigma))
 
 
 def _drift(points: Sequence[Sequence[tuple[float, float, float]]]) -> float:
-    """σ of a normal with the 90 % interval of a run's mean speed around the profile's, by (s, mean, variance) of looks.
+    """σ of a normal with the 90 % interval of a run's mean speed around the profile's.
 
-    The points' looks share one drift of covariance σ² exp(-lag / τ). Few looks leave σ and τ open: the interval is
-    that of the mixture over a grid of both, which is even in log σ and log τ, weighted by their restricted likelihood.
+    `points`: (s, mean, variance) of their rounds, which share one drift of covariance σ² exp(-lag / τ). Few rounds do
+    not determine σ and τ: the interval is that of the mixture over a grid of both, even in log σ and log τ, weighted by
+    their restricted likelihood.
     """
     rows = np.array([timing_round for point in points for timing_round in point])
     point_index = np.array([number for number, point in enumerate(points) for _ in point])
     membership = (point_index[:, None] == np.arange(len(points))[None, :]).astype(float)
-    # What the profile says of a point is the mean of its looks.
+    # The profile's figure of a point is the mean of its rounds.
     means = membership / membership.sum(axis=0)
     lags = np.abs(rows[:, 0][:, None] - rows[:, 0][None, :])
     span = max(float(lags.max()), SEGMENT_S)
@@ -134,7 +132,7 @@ def _equivalent_normal_sigma(shares: NDArray[np.float64], sigmas: NDArray[np.flo
 
 
 def _coarsened(timing_round: RoundSegments) -> NDArray[np.float64]:
-    """Rows of (s, log ms, variance), at most MOST_PIECES of them."""
+    """Rows of (s, log ms, variance), at most MAX_SEGMENTS of them."""
     rows = np.array([[at, math.log(ms), error * error] for at, ms, error in timing_round])
     group_size = -(-len(rows) // MAX_SEGMENTS)
     if group_size == 1:
@@ -144,7 +142,7 @@ def _coarsened(timing_round: RoundSegments) -> NDArray[np.float64]:
 
 
 def _fit_within_rounds(rounds: Sequence[NDArray[np.float64]]) -> tuple[float, float]:
-    """σ and τ of the greatest restricted likelihood on a grid; (0, the shortest τ) where no look has two pieces."""
+    """σ and τ of the greatest restricted likelihood on a grid; (0, the shortest τ) if no round has two segments."""
     usable = [timing_round for timing_round in rounds if len(timing_round) >= MIN_SEGMENTS]
     spans = [float(timing_round[-1, 0] - timing_round[0, 0]) for timing_round in usable]
     longest = min(LONGEST_S, max(spans, default=SEGMENT_S))
@@ -177,7 +175,7 @@ def _log_likelihood(timing_round: NDArray[np.float64], sigma: float, seconds: fl
 def _weighted_mean(
     timing_round: NDArray[np.float64], sigma: float, seconds: float
 ) -> tuple[float, float, float]:
-    """The middle of a look (s), its mean and the variance of that."""
+    """The middle of a round (s), its mean and the variance of that."""
     inverse = np.linalg.inv(_covariance(timing_round, sigma, seconds))
     weight = float(inverse.sum())
     return (

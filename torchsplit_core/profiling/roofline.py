@@ -1,21 +1,21 @@
-"""What a model would do on a MIG slice that is not here: a roofline over its operations.
+"""Estimates of a model on a MIG slice that is not in this host: a roofline over its operations.
 
     time of an operation = max(matrix FLOPs / (peak · share of SMs · efficiency) + other FLOPs / (fp32 peak · share),
                                bytes / (bandwidth · share of memory slices · efficiency)) + DEVICE_S · kernels
     time of a batch      = max(sum of its operations, HOST_S · kernels)
 
-The second line is eager PyTorch: the processor issues kernels while the GPU works, and the slower of the
-two decides. That is why all slices are about equally fast at batch 1.
+The second line is eager PyTorch: the processor issues kernels while the GPU works, and the slower of the two decides.
+So all slices are about equally fast at batch 1.
 
-A whole GPU is one slice of all its SMs and memory; GPUs that know no MIG have that alone.
+A whole GPU is a slice of all its SMs and memory, and the only one of GPUs without MIG.
 
-Peaks: PyTorch's defaults decide. Convolutions and recurrent layers of float32 run in TF32 (cuDNN allows it; in FP32
-on GPUs older than that), products and attention of float32 in FP32; float16 and bfloat16 at their own peaks. A peak
-that is not sourced leaves the rows out, with a warning: never a zero.
+Peaks follow PyTorch's defaults. float32 convolutions and recurrent layers run in TF32 (cuDNN allows it; in FP32 on
+older GPUs), float32 products and attention in FP32; float16 and bfloat16 have their own peaks. A missing peak leaves
+the rows out, with a warning: never a zero.
 
-Constants are fitted (benchmarks/roofline_calibration.py) on the measured A100-80GB library, single process,
-all slices and batch sizes: nine convolutional networks, 333 rows. The intervals are the 5 % and 95 % quantiles
-of measured / predicted throughput for networks left out of the fit (median error 6.4 %).
+Constants are fitted (benchmarks/roofline_calibration.py) on the measured A100-80GB library, single process, all slices
+and batch sizes: nine convolutional networks, 333 rows. The intervals are the 5 % and 95 % quantiles of measured /
+predicted throughput for networks left out of the fit (median error 6.4 %).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from torchsplit_core.values.units import GB
 
 @dataclass(frozen=True, slots=True)
 class RooflineConstants:
-    """Shares of the peaks that real kernels reach, and seconds a kernel costs whatever it does."""
+    """Shares of the peaks that real kernels reach, and the fixed seconds of a kernel."""
 
     convolution: float
     matmul: float
@@ -48,19 +48,19 @@ class RooflineConstants:
 FITTED_CONSTANTS = RooflineConstants(
     convolution=0.572, matmul=0.62, memory=0.520, host_s=28.4e-6, device_s=7.0e-6
 )
-"""`matmul` rests on the library's BERT alone, whose sequence length is not published (128 tokens assumed)."""
+"""`matmul` is fitted on the library's BERT alone, whose sequence length is not published (128 tokens assumed)."""
 
 CONVOLUTION_INTERVAL = (0.81, 1.15)
-"""Measured / predicted throughput where convolutions do most of the matrix FLOPs."""
+"""Measured / predicted throughput if convolutions do most of the matrix FLOPs."""
 
 MATMUL_INTERVAL = (0.36, 1.77)
-"""The same where matrix products do: the residuals of BERT, the one transformer of the library.
+"""The same if matrix products do: the residuals of BERT, the only transformer of the library.
 
-Wide, because 2.4 ms of each of its requests follow no slice (median error 36 %), as work on the processor would.
+Wide, because 2.4 ms of each of its requests depend on no slice (median error 36 %), like work on the processor.
 """
 
 OTHER_GPU_WIDENING = 1.25
-"""Assumption: how much further both ends lie on GPU types that the library did not measure."""
+"""Assumption: the factor by which the interval widens at both ends on GPU types outside the library."""
 
 P95_OVER_MEAN = 1.05
 """Assumption: the 95th percentile of one batch's service time over its mean, without queueing.
@@ -76,7 +76,7 @@ _HALF = {"float16": "fp16_tflops", "half": "fp16_tflops", "bfloat16": "bf16_tflo
 
 @dataclass(frozen=True, slots=True)
 class SliceRates:
-    """What a slice can do at its peaks: FLOP/s by unit and dtype class, bytes/s. None: not sourced."""
+    """Peaks of a slice: FLOP/s by unit and dtype class, bytes/s. None: not sourced."""
 
     fp32: float | None
     tf32: float | None
@@ -85,7 +85,7 @@ class SliceRates:
     bytes_per_s: float | None
 
     def matrix(self, cost: NodeCost) -> float | None:
-        """The peak for the node's matrix work, by the defaults of PyTorch."""
+        """The peak for the node's matrix work, by PyTorch's defaults."""
         if cost.dtype in _HALF:
             return self.fp16_tflops if _HALF[cost.dtype] == "fp16_tflops" else self.bf16_tflops
         return self.tf32 if cost.unit in ("convolution", "recurrent") else self.fp32
@@ -94,7 +94,7 @@ class SliceRates:
 def slice_rates(peak: GpuPeaks, gpu: GpuType, profile: SliceProfile) -> SliceRates:
     """The slice's share of the GPU: SMs for arithmetic, memory slices for bandwidth.
 
-    SM shares are against the SMs of the peak figures, of which MIG may not expose all (98 of 108 on A100).
+    SM shares are relative to the SMs of the peak figures, of which MIG may not expose all (98 of 108 on A100).
     """
     whole = peak.sm_count
     compute = profile.sm_count / whole if profile.sm_count and whole else None
@@ -116,7 +116,7 @@ def slice_rates(peak: GpuPeaks, gpu: GpuType, profile: SliceProfile) -> SliceRat
 def node_time_s(
     cost: NodeCost, rates: SliceRates, constants: RooflineConstants = FITTED_CONSTANTS
 ) -> float | None:
-    """Device time of one operation in seconds; None where a peak it needs is not sourced."""
+    """Device time of one operation in seconds; None if a peak it needs is not sourced."""
     if not cost.kernel_count:
         return 0.0
     matrix_peak = rates.matrix(cost)
@@ -133,7 +133,7 @@ def node_time_s(
 def batch_time_s(
     costs: Sequence[NodeCost], rates: SliceRates, constants: RooflineConstants = FITTED_CONSTANTS
 ) -> float | None:
-    """Time of a batch in seconds by the formula at the head of this file; None where a peak is missing."""
+    """Time of a batch in seconds by the formula at the top of this module; None if a peak is missing."""
     device_s, kernels = 0.0, 0
     for cost in costs:
         node_s = node_time_s(cost, rates, constants)
@@ -154,10 +154,9 @@ def estimate_rows(
 ) -> tuple[ProfileRow, ...]:
     """A row for every plain MIG profile and the whole of the GPU types, and every batch size that fits its memory.
 
-    Basis estimated, one process, with low_rps and high_rps always; latency_ms is the p95 of one batch.
-    Warns (UserWarning) of GPU types and profiles left out because a figure is not sourced, unless `warn` is false:
-    where nobody asked for these types. Raises
-    InputFault for a GPU type the catalogue lacks or a batch size that is none.
+    Basis estimated, one process, with low_rps and high_rps always; latency_ms is the p95 of one batch. Warns
+    (UserWarning) of GPU types and profiles that are left out because a figure is not sourced, unless `warn` is False,
+    for types that nobody requested. Raises InputFault for a GPU type that the catalogue lacks or an invalid batch size.
     """
     rows: list[ProfileRow] = []
     gpus = [_estimable_gpu_type(name) for name in gpu_types]
@@ -177,7 +176,7 @@ def estimate_rows(
 
 
 def _estimable_gpu_type(name: str) -> GpuType:
-    """A GPU type, with MIG or without: cores are measured, not estimated."""
+    """A GPU type, with or without MIG: cores are measured, not estimated."""
     gpu = gpu_type(name)
     if gpu.divided == "cores":
         raise InputFault(
@@ -191,7 +190,7 @@ def _estimable_gpu_type(name: str) -> GpuType:
 def _profile_rows(
     gpu: GpuType, profile: SliceProfile, points: Sequence[BatchPoint], stage: str
 ) -> list[ProfileRow] | None:
-    """The rows of one slice; None where a figure is missing."""
+    """The rows of one slice; None if a figure is missing."""
     if gpu.name not in peak_names() or profile.memory_gib is None:
         return None
     rates = slice_rates(peaks(gpu.name), gpu, profile)
@@ -224,7 +223,7 @@ def _profile_rows(
 
 
 def interval(costs: Sequence[NodeCost], gpu_name: str) -> tuple[float, float]:
-    """Factors on the throughput that hold 90 % of what would be measured, as far as the library can tell."""
+    """Factors on the throughput that include 90 % of measurements, as far as the library can tell."""
     matrix = sum(cost.matrix_flops for cost in costs)
     convolved = sum(cost.matrix_flops for cost in costs if cost.unit == "convolution")
     low, high = CONVOLUTION_INTERVAL if matrix and convolved > matrix / 2 else MATMUL_INTERVAL

@@ -1,7 +1,7 @@
-"""How much of a GPU a slice is, for the curves: one rule for stored estimates, the page's curves and advice.
+"""Sizes of slices for the curves: one rule for stored estimates, the page's curves and advice.
 
-A GPU with MIG off runs on all its multiprocessors; MIG may not reach them all: of an A100's 108 the 7g slice
-has 98 (`GpuType.sm_mig_off` and `sm_mig_on`).
+A GPU with MIG off runs on all its multiprocessors; MIG may not expose them all: the 7g slice of an A100 has 98 of 108
+(`GpuType.sm_mig_off` and `sm_mig_on`).
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from torchsplit_core.hardware import catalogue, plain_profiles
 from torchsplit_core.values import GpuType, ProfileFailure, ProfileRow
 
 EMULATED_PREFIX = "sm:"
-"""Begins the name of so many SMs that are no slice of the catalogue: `profile --device sm:20` files rows so."""
+"""Prefix of a number of SMs that is no slice of the catalogue: `profile --device sm:20` names rows so."""
 
 
 @dataclass(frozen=True, slots=True)
 class SliceSize:
     """Multiprocessors of a slice, and its share of the GPU's memory bandwidth, above 0 and up to 1.
 
-    A processor, and a whole GPU that the catalogue lacks, are one size of their own: 1 and no share.
+    A processor, and a whole GPU that the catalogue lacks, have the single size 1 and no share.
     """
 
     sms: float
@@ -31,7 +31,7 @@ class SliceSize:
 
 @dataclass(frozen=True, slots=True)
 class SliceAdvice:
-    """How uncertain the least certain slice is, and the one measurement that would help it most.
+    """The uncertainty of the least certain slice, and the measurement that reduces it most.
 
     `width_now` and `width_after` are factors either way of the 90 % interval of the throughput.
     """
@@ -45,7 +45,7 @@ class SliceAdvice:
 
 
 def slice_size(gpu_type: str, profile: str | None) -> SliceSize | None:
-    """The size of a slice, of `sm:N`, or for None of the whole GPU with MIG off; None where it is not sourced."""
+    """The size of a slice, of `sm:N`, or, for None, of the whole GPU with MIG off; None if it is not sourced."""
     gpu = catalogue().get(gpu_type)
     if gpu is None:
         return None if profile else SliceSize(1.0, None)
@@ -63,7 +63,7 @@ def slice_size(gpu_type: str, profile: str | None) -> SliceSize | None:
 
 
 def slice_sample(row: ProfileRow | ProfileFailure, model: str) -> Sample | None:
-    """A row as the curves take it, a failure as throughput 0; None where its slice has no size.
+    """A row as a sample for the curves, a failure as throughput 0; None if its slice has no size.
 
     Emulated rows have all the bandwidth: limiting SMs does not divide it (docs/guides/measuring.md).
     """
@@ -77,7 +77,7 @@ def slice_sample(row: ProfileRow | ProfileFailure, model: str) -> Sample | None:
 
 
 def slice_advice(gpu: GpuType, samples: Sequence[Sample]) -> SliceAdvice | None:
-    """How sure samples of one model are of each plain slice of a GPU, slices with as many SMs counted as one.
+    """How well samples of one model determine each plain slice of a GPU; slices with equal SMs count as one.
 
     None without a slice that has a size. Raises InputFault as `curves.advice` does.
     """

@@ -1,17 +1,17 @@
-"""Figures of one GPU type for another where there is no graph: by the measured curve and ratios of published peaks.
+"""Figures of one GPU type from those of another without a graph: by the measured curve and ratios of published peaks.
 
-A slice of the other type is to the curves of a model what a slice of the measured GPU would be with as much compute
-and bandwidth: SMs of the measured GPU that reach the slice's peak FLOP/s, and its bandwidth as a share of the measured
-GPU's. What no slice speeds up (launching, work on the processor) stays as it was fitted.
+A slice of the other type has the throughput of a slice of the measured GPU with as much compute and bandwidth: as many
+SMs of the measured GPU as reach the slice's peak FLOP/s, and its bandwidth as a share of the measured GPU's. What no
+slice speeds up (launching, work on the processor) stays as fitted.
 
-    half-width of the 90 % interval, on the logarithm = √(curve² + SPREAD² · (NEAR² + d²))
-    d = how far the slice is from the nearest measured one: the larger |log ratio| of the two peaks
+    half-width of the 90 % interval, on the logarithm = √(curve² + LOG_PEAK_RATIO_SPREAD² · (MIN_DISTANCE² + d²))
+    d = distance of the slice to the nearest measured one: the larger |log ratio| of the two peaks
 
-`LOG_PEAK_RATIO_SPREAD` and `MIN_DISTANCE` are of official MLPerf results of four GPU types:
-benchmarks/type_transfer.py fits and judges them.
+`LOG_PEAK_RATIO_SPREAD` and `MIN_DISTANCE` are from official MLPerf results of four GPU types:
+benchmarks/type_transfer.py fits and evaluates them.
 
-Precision: `fp32` is what PyTorch does by default, convolutions in TF32 and products in FP32. Which of the two a model
-rests on is not in its rows: the estimate is that of convolutions, its interval spans both.
+Precision: `fp32` is PyTorch's default, convolutions in TF32 and products in FP32. A model's rows do not say which
+dominates: the estimate is that of convolutions, its interval spans both.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from torchsplit_core.values import (
 )
 
 LOG_PEAK_RATIO_SPREAD, MIN_DISTANCE = 0.673, 0.5
-"""Fitted to 90 % of the results inside, and chosen: see above."""
+"""Fitted to include 90 % of the results, and chosen: see above."""
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
@@ -54,7 +54,7 @@ WHOLE_SUFFIX = ":whole"
 
 @dataclass(frozen=True, slots=True)
 class SlicePeaks:
-    """What a slice can do: FLOP/s in units of 10^12 by the units that a model may rest on, 10^9 bytes/s, SMs."""
+    """Peaks of a slice: 10^12 FLOP/s by the units that a model may use, 10^9 bytes/s, SMs."""
 
     tflops: tuple[float, ...]
     gb_per_s: float
@@ -63,7 +63,7 @@ class SlicePeaks:
 
 @dataclass(frozen=True, slots=True)
 class TransferResult:
-    """Estimated rows, sentences on what has none, and the slices too small for some of what ran elsewhere."""
+    """Estimated rows, notes on what has none, and the slices too small for points that ran elsewhere."""
 
     rows: tuple[ProfileRow, ...]
     notes: tuple[str, ...]
@@ -74,10 +74,10 @@ MEASURE_REMEDY = "Measure the model there."
 
 
 def target_slices(names: Sequence[str]) -> tuple[tuple[GpuType, tuple[str, ...]], ...]:
-    """GPU types by their names with the profiles to estimate: the plain ones and the whole GPU (WHOLE_GPU), of
-    `TYPE:whole` that alone.
+    """GPU types by name with the profiles to estimate: the plain ones and the whole GPU (WHOLE_GPU).
 
-    Raises InputFault for a type that is not known, a host's cores, or a type without published peaks.
+    `TYPE:whole` has only the latter. Raises InputFault for an unknown type, a host's cores, or a type without published
+    peaks.
     """
     slices_by_gpu = []
     for name in dict.fromkeys(names):
@@ -106,13 +106,13 @@ def target_slices(names: Sequence[str]) -> tuple[tuple[GpuType, tuple[str, ...]]
 def transfer(
     entries: Iterable[ProfileRow | ProfileFailure], to: Sequence[str], precision: Precision = "fp32"
 ) -> TransferResult:
-    """Rows of those GPU types (see `target_slices`) for one model, from its rows and failures of any others.
+    """Rows of those GPU types (see `target_slices`) for one model, from its rows and failures on any others.
 
-    Of each stage every batch size and number of processes that some row has, on every slice of a type that the stage
-    has no row of yet (`TYPE:whole`: no row of the whole GPU). Basis estimated, with low_rps and high_rps; measured
-    rows go before estimated ones as ground. A slice is left out whose memory is too small: for the row's memory_gib,
-    or, where that is unknown, for want of a slice no larger on which the row ran. Raises InputFault as `target_slices`
-    does, and where a peak at that precision is not published.
+    Every batch size and number of processes of a stage's rows, on every slice of a type without rows of the stage
+    (`TYPE:whole`: no row of the whole GPU). Basis estimated, with low_rps and high_rps; measured rows are preferred to
+    estimated ones as a basis. A slice is left out if its memory is less than the row's memory_gib, or, if that is
+    unknown, than that of every slice on which the row ran. Raises InputFault as `target_slices` does, and if a peak at
+    that precision is not published.
     """
     wanted_slices = target_slices(to)
     notes = [
@@ -146,7 +146,7 @@ def transfer(
 
 
 def slice_peaks(gpu: GpuType, profile: SliceProfile, precision: Precision) -> SlicePeaks | None:
-    """Shares of the type's peaks: SMs for arithmetic, memory slots for bandwidth; None where SMs are not sourced.
+    """Shares of the type's peaks: SMs for arithmetic, memory slots for bandwidth; None if SMs are not sourced.
 
     Raises InputFault for a peak that is not.
     """
@@ -165,7 +165,7 @@ def slice_peaks(gpu: GpuType, profile: SliceProfile, precision: Precision) -> Sl
 
 
 def _peak_tflops(peak: GpuPeaks, precision: Precision) -> tuple[float, ...]:
-    """The peaks by units; of fp32 those of convolutions and of products."""
+    """The peaks by unit; for fp32 those of convolutions and of products."""
     figures: tuple[float | None, ...]
     if precision == "fp32":
         figures = (peak.fp32_tflops if peak.before_tf32 else peak.tf32_tflops, peak.fp32_tflops)
@@ -189,7 +189,7 @@ def _peak_tflops(peak: GpuPeaks, precision: Precision) -> tuple[float, ...]:
 
 
 def _peak(peak: GpuPeaks, precision: Precision) -> float | None:
-    """The one peak of a precision other than fp32."""
+    """The single peak of a precision other than fp32."""
     tflops: float | None = getattr(peak, "int8_tops" if precision == "int8" else f"{precision}_tflops")
     return tflops
 
@@ -200,7 +200,7 @@ def _missing(name: str, what: str, remedy: str) -> InputFault:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceCurves:
-    """A stage's curves on one GPU type, the peaks of the measured slices, and the widths of the rows' own intervals."""
+    """A stage's curves on one GPU type, the peaks of the measured slices, and the widths of the rows' intervals."""
 
     whole: SlicePeaks
     curves: ModelCurves
@@ -213,10 +213,7 @@ class ReferenceCurves:
         points: Sequence[tuple[int, int]],
         spread: float = LOG_PEAK_RATIO_SPREAD,
     ) -> list[tuple[float, float, float, float]]:
-        """Of each slice at its (batch size, processes): requests/s, low, high, latency in ms.
-
-        `spread` other than ours to calibrate.
-        """
+        """Requests/s, low, high, latency in ms of each slice at its (batch size, processes); `spread` to calibrate."""
         estimates: list[tuple[float, float, float, float]] = []
         for unit in range(len(self.whole.tflops)):
             queries = [
@@ -258,7 +255,7 @@ def _distance(first: SlicePeaks, second: SlicePeaks, unit: int) -> float:
 def reference_curves(
     group: Sequence[ProfileRow | ProfileFailure], precision: Precision
 ) -> Iterator[ReferenceCurves]:
-    """The curves of each GPU type that the stage has rows of: of what was measured or emulated, else of estimates."""
+    """The curves of each GPU type with rows of the stage: of measured or emulated rows, else of estimates."""
     rows = [entry for entry in group if isinstance(entry, ProfileRow) and entry.throughput_rps > 0]
     trusted = [row for row in rows if row.basis != "estimated"] or rows
     for name in dict.fromkeys(row.gpu_type for row in trusted):
@@ -323,7 +320,7 @@ def _interval_width(row: ProfileRow) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _MemoryNeed:
-    """What is known of the memory of a batch size and number of processes: told, else the least slice that held it."""
+    """The memory needed at a batch size and number of processes: known, or that of the smallest slice that sufficed."""
 
     measured_gib: float | None
     smallest_slice_gib: float
@@ -335,7 +332,7 @@ class _MemoryNeed:
 
 
 def _memory_needs(group: Sequence[ProfileRow | ProfileFailure]) -> dict[tuple[int, int], _MemoryNeed]:
-    """By batch size and processes. Cores hold nothing that a slice would have to."""
+    """By batch size and processes. Cores hold nothing that a slice would need."""
     rows = [
         entry
         for entry in group
@@ -350,7 +347,7 @@ def _memory_needs(group: Sequence[ProfileRow | ProfileFailure]) -> dict[tuple[in
 
 
 def _slice_gib(row: ProfileRow) -> float:
-    """Memory of the slice that a row ran on; infinite where it is not known."""
+    """Memory of the slice on which a row ran; infinite if unknown."""
     gpu = catalogue().get(row.gpu_type) or (gpu_type(row.gpu_type) if row.gpu_type in peak_names() else None)
     if gpu is None:
         return math.inf
@@ -363,7 +360,7 @@ def _slice_gib(row: ProfileRow) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _UnmeasuredPoint:
-    """What is to be estimated: a slice, its peaks, a batch size and number of processes, and the memory told of it."""
+    """A point to estimate: a slice, its peaks, a batch size and number of processes, and its known memory."""
 
     gpu_type: str
     profile: str
@@ -400,7 +397,7 @@ def _rows(
     known_from: Sequence[ReferenceCurves],
     points: Sequence[_UnmeasuredPoint],
 ) -> list[ProfileRow]:
-    """A row for each point, of several grounds by the one that knows it best."""
+    """A row for each point, from the curves with the narrowest interval."""
     estimated = [unmeasured.peaks for unmeasured in points], [unmeasured.point for unmeasured in points]
     by_reference = [ground.estimates(*estimated) for ground in known_from]
     rows = []

@@ -1,20 +1,20 @@
-"""What an operation allocates beside its output while it runs: working copies and buffers.
+"""What an operation allocates besides its output while it runs: working copies and buffers.
 
-Each rule stands for what PyTorch's CPU kernels were seen to allocate (`peak.measure_peak` shows it per
-operation); on a GPU the kernels differ, and these figures are an assumption that is untested on hardware.
+Each rule describes observed allocations of PyTorch's CPU kernels (`peak_memory.measure_peak` shows them per operation);
+a GPU's kernels differ, and these figures are an assumption, untested on hardware.
 
-- A convolution (oneDNN) copies input and weights into its blocked layout, writes its output there, lets
-  the copies go and writes the output out. Channels are padded to a block. An input of fewer channels than
-  a block is read as it is by any kernel but 1 × 1. A transposed convolution writes its output out twice.
-  Where oneDNN does not pay (one small image), the native kernel unfolds the input into columns.
+- A convolution (oneDNN) copies input and weights into its blocked layout, writes its output there, frees the
+  copies and converts the output. Channels are padded to a block. An input of fewer channels than a block is read
+  as it is by any kernel but 1 × 1. A transposed convolution converts its output twice. If oneDNN does not pay
+  (one small image), the native kernel unfolds the input into columns.
 - Max pooling writes the index of every maximum, 8 bytes each.
-- Upsampling in two dimensions works on a copy of its input with the channels last, and copies back.
+- Upsampling in two dimensions works on a channels-last copy of its input, and copies back.
 - An RMS norm holds the squares of its input, then the normalised input.
-- Convolutions, norms and products of matrices first copy an input that does not lie in order.
-- Attention that no fused kernel takes (not four dimensions, or heads of unequal sizes) holds the scores
-  before and after the softmax. The fused one's buffers, one for each thread, are left out: some hundred KB.
-- An LSTM (oneDNN) holds the four gates and the cell of all steps, a copy of one layer's weights, and the
-  output of the layer before; other recurrent layers their gates, four times the outputs at most.
+- Convolutions, norms and matrix products first copy a non-contiguous input.
+- Attention without a fused kernel (not four dimensions, or heads of unequal sizes) holds the scores before and
+  after the softmax. The fused one's buffers, one a thread, are left out: some hundred KB.
+- An LSTM (oneDNN) holds the four gates and the cell of all steps, a copy of one layer's weights, and the output of
+  the layer before; other recurrent layers their gates, at most four times the outputs.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from torchsplit_core.profiling.operations import CONTIGUOUS_VIEWS, COPY_IF_NONCO
 from torchsplit_core.values import GraphNode
 
 CHANNEL_BLOCK = 8
-"""Channels in a block of oneDNN's layouts with AVX2 (nChw8c); with AVX-512 it is 16, which matters to
-convolutions of fewer than 16 channels alone."""
+"""Channels in a block of oneDNN's layouts with AVX2 (nChw8c); 16 with AVX-512, which only matters to convolutions of
+fewer than 16 channels."""
 
 NATIVE_CONVOLUTION_ELEMENTS = 20480
 """aten/src/ATen/native/Convolution.cpp, use_mkldnn: one ungrouped image of at most this many elements
@@ -44,7 +44,7 @@ ELEMENTWISE = frozenset({
     "sin", "cos", "leaky_relu", "elu", "softplus", "mish", "hardswish", "hardtanh", "relu6", "clamp",
     "add", "sub", "mul", "div", "where", "masked_fill", "clone", "to", "_to_copy",
 })  # fmt: skip
-"""Operations whose output lies in memory as their first input does."""
+"""Operations whose output has the memory order of their first input."""
 
 UPSAMPLING = ("upsample_nearest2d", "upsample_bilinear2d")
 
@@ -60,10 +60,10 @@ _COPIES_INPUTS = (
 
 
 class Layouts:
-    """Which values do not lie in order, by the views that lead to them.
+    """Non-contiguous values, by the views that lead to them.
 
-    A permuted value keeps the shape in which it does lie in order, so that a second permutation that
-    leads back is known; None stands for a part of a larger value, which no permutation mends.
+    A permuted value maps to the shape in which it is contiguous, so that a second permutation back is recognised; None
+    stands for a part of a larger value, which no permutation makes contiguous.
     """
 
     def __init__(self, graph: TorchGraph, sizes: Sizes) -> None:
@@ -73,7 +73,7 @@ class Layouts:
                 self._record_layout(node, op_name(node), sizes)
 
     def is_noncontiguous(self, name: str) -> bool:
-        """Whether a value's elements do not lie side by side in its own order."""
+        """Whether a value's elements are not contiguous in its own order."""
         return name in self._ordered_shape
 
     def _record_layout(self, node: GraphNode, name: str, sizes: Sizes) -> None:
@@ -99,14 +99,14 @@ class Layouts:
 
 
 def _same_order(shape: tuple[int, ...] | None, ordered: tuple[int, ...] | None) -> bool:
-    """Whether the two differ by dimensions of size 1 alone, which lie in order anywhere."""
+    """Whether the two differ only by dimensions of size 1, which are contiguous anywhere."""
     if shape is None or ordered is None:
         return False
     return [size for size in shape if size != 1] == [size for size in ordered if size != 1]
 
 
 def is_view(node: GraphNode, cost: NodeCost, layouts: Layouts) -> bool:
-    """Whether a value has the memory of its first input: a view, a reshape in order, an operation in place."""
+    """Whether a value has the memory of its first input: a view, a contiguous reshape, an in-place operation."""
     if not node.inputs:
         return False
     name = op_name(node)
@@ -119,7 +119,7 @@ def is_view(node: GraphNode, cost: NodeCost, layouts: Layouts) -> bool:
 def transient_bytes(
     graph: TorchGraph, node: GraphNode, cost: NodeCost, sizes: Sizes, layouts: Layouts
 ) -> float:
-    """Bytes beside inputs and output at the worst moment of one operation; bodies of a cond not counted."""
+    """Bytes besides inputs and output at the peak of one operation, without the bodies of a cond."""
     name = op_name(node)
     output = sizes.bytes(node.id)
     if cost.unit == "none" or not node.inputs:
@@ -164,7 +164,7 @@ def _convolution(graph: TorchGraph, node: GraphNode, sizes: Sizes, layouts: Layo
 
 
 def _padded(channels: int) -> float:
-    """How many times as large a tensor is whose channels are padded to whole blocks; grouped ones are not."""
+    """The size factor of padding channels to whole blocks; grouped ones are not padded."""
     return -(-channels // CHANNEL_BLOCK) * CHANNEL_BLOCK / channels if channels > 1 else 1.0
 
 
@@ -180,7 +180,7 @@ def _is_native(image: tuple[int, ...], kernel: tuple[int, ...], *, grouped: bool
 def _lstm(node: GraphNode, sizes: Sizes) -> float:
     shapes = [sizes.shape(name) or () for name in node.inputs]
     matrices = [name for name, shape in zip(node.inputs[1:], shapes[1:], strict=True) if len(shape) == 2]
-    # The first dimension of the state counts layers and directions.
+    # The first dimension of the state is layers times directions.
     layers = shapes[1][0] if len(shapes) > 1 and len(shapes[1]) == 3 else 1
     outputs = (5 + (layers > 1)) * sizes.bytes(node.id)
     return outputs + sum(map(sizes.bytes, matrices)) / max(layers, 1)
@@ -197,7 +197,7 @@ def _attention(node: GraphNode, sizes: Sizes) -> float:
 
 
 def _copies(node: GraphNode, name: str, sizes: Sizes, layouts: Layouts) -> float:
-    """Copies in order of inputs that do not lie so. A matrix may lie transposed, a batch of them may not."""
+    """Contiguous copies of non-contiguous inputs. A single matrix may be transposed, a batch of them may not."""
     least_rank = {"linear": 3, "matmul": 4, "addmm": 3, "bmm": 4}.get(name, 1)
     read = node.inputs if name == "matmul" else node.inputs[:1]
     return sum(

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeGuard
 
-from torchsplit_core.latency_slo.simulation_input import server_id, simulation_request
+from torchsplit_core.latency_slo.simulation_input import server_id, simulation_request, without_instance
+from torchsplit_core.planning.outcome.instances import planned_instances
 from torchsplit_core.values import (
     Device,
     InputFault,
     PlanModel,
     PlanOutcome,
     PlanRequest,
-    Tenant,
     Variant,
     quoted,
 )
@@ -96,37 +96,35 @@ def plan_serving(
     """
     # The simulation's order, so that what is served is what is simulated.
     order = {server.id: number for number, server in enumerate(simulation_request(outcome, request).servers)}
-    requested = {model.name: model for model in request.models}
     waits = {model.name: model.max_wait_ms or 0.0 for model in outcome.models}
     slice_at = {(bound.gpu, bound.profile, bound.start): bound for bound in bound_slices}
     workers: list[WorkerSpec] = []
     variants: dict[str, Variant] = {}
-    for gpu in outcome.gpus:
-        for item in gpu.slices:
-            for tenant in item.tenants:
-                variant = _variant_of(requested[tenant.model], tenant)
-                variants[tenant.model] = variant
-                server = server_id(gpu, item, tenant)
-                spec = WorkerSpec(
-                    server,
-                    server,
-                    tenant.model,
-                    tenant.stage,
-                    [stage.name for stage in variant.stages].index(tenant.stage),
-                    slice_at[gpu.id, item.profile, item.start].id,
-                    tenant.batch_size,
-                    order[server],
-                    tenant.share,
-                    tenant.processes,
-                )
-                workers += [replace(spec, id=f"{server}#{number}") for number in range(tenant.processes)]
+    for instance in planned_instances(outcome.gpus, request):
+        gpu, item, tenant = instance.gpu, instance.slice, instance.tenant
+        variants[tenant.model] = instance.variant
+        server = server_id(gpu, item, tenant)
+        spec = WorkerSpec(
+            server,
+            server,
+            tenant.model,
+            tenant.stage,
+            instance.variant.stages.index(instance.stage),
+            slice_at[gpu.id, item.profile, item.start].id,
+            tenant.batch_size,
+            order[server],
+            tenant.share,
+            tenant.processes,
+        )
+        workers += [replace(spec, id=f"{server}#{number}") for number in range(tenant.processes)]
     models = tuple(
-        _served_model(model, variants[name], waits.get(name, 0.0))
-        for name, model in requested.items()
-        if name in variants
+        _served_model(model, variants[model.name], waits.get(model.name, 0.0))
+        for model in request.models
+        if model.name in variants
     )
     idle = (
-        f"{name} has no instance in this plan and is not served" for name in requested if name not in variants
+        f"{name} has no instance in this plan and is not served"
+        for name in without_instance(outcome, request)
     )
     return ServingPlan(
         models,
@@ -150,10 +148,6 @@ def _memory_warnings(
                     f"{bound.id}: its tenants need {needed_gib:.3g} GiB, and {bound.device.name} have "
                     f"{available_gib:.3g} GiB of its memory"
                 )
-
-
-def _variant_of(model: PlanModel, tenant: Tenant) -> Variant:
-    return next(variant for variant in model.variants if variant.name == tenant.variant)
 
 
 def is_runnable(source: str | None) -> TypeGuard[str]:

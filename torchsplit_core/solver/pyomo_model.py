@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,8 +80,13 @@ FINE_TOLERANCE = 1e-8
 called plans best that were not, penalties of 10⁻⁶ in their rows."""
 
 
-def solve(model: Any, seconds: float, *, fine: bool = False) -> ModelSolution:
+OnSolution = Callable[[ModelSolution], None] | None
+
+
+def solve(model: Any, seconds: float, *, fine: bool = False, on_solution: OnSolution = None) -> ModelSolution:
     """Solve a Pyomo model with one active objective within `seconds`, single-threaded, fixed seed; `fine`: to FINE.
+
+    `on_solution` gets the values of each better solution in whole numbers on the way; the time it takes counts.
 
     No start is handed in: where presolve leaves no whole variable, HiGHS 1.15.1 calls a
     feasible start optimal without looking further (a plan at half the optimum was met). The
@@ -95,6 +100,12 @@ def solve(model: Any, seconds: float, *, fine: bool = False) -> ModelSolution:
     highs = _load_model(form)
     if fine:
         highs.setOptionValue("mip_feasibility_tolerance", FINE_TOLERANCE)
+    if on_solution is not None:
+        highs.cbMipImprovingSolution.subscribe(
+            lambda event: on_solution(
+                ModelSolution("feasible", None, None, _values(form, event.data_out.mip_solution), 0.0)
+            )
+        )
     ending = run(highs, max(MIN_TIME_LIMIT_S, seconds - (time.perf_counter() - begun)))
     return _read_solution(highs, form, ending, time.perf_counter() - begun)
 
@@ -147,9 +158,12 @@ def _read_solution(highs: Any, form: Any, ending: HighsStatus, seconds: float) -
         bound = sign * info.objective_function_value
     if ending == "unknown":
         return ModelSolution("unknown", None, bound, {}, seconds)
-    values = highs.getSolution().col_value
-    by_variable = {id(var): float(value) for var, value in zip(form.columns, values, strict=True)}
-    return ModelSolution(ending, sign * info.objective_function_value, bound, by_variable, seconds)
+    values = _values(form, highs.getSolution().col_value)
+    return ModelSolution(ending, sign * info.objective_function_value, bound, values, seconds)
+
+
+def _values(form: Any, columns: Iterable[float]) -> dict[int, float]:
+    return {id(var): float(value) for var, value in zip(form.columns, columns, strict=True)}
 
 
 def _bound(value: float | None, otherwise: float) -> float:

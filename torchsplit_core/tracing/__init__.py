@@ -1,6 +1,6 @@
-"""From a model source to a TorchGraph: samples and trusted files exported in a child, .pt2 files read.
+"""From a model source to a TorchGraph: samples and trusted files are exported in a child, .pt2 files read.
 
-Without torch: only the child (`tracing.export`) loads it.
+Only the child (`tracing.export`) loads torch.
 """
 
 from torchsplit_core.graph.architecture import hash_model_architecture

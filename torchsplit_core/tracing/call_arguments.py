@@ -1,8 +1,8 @@
-"""What a node of a torch.export program is called with, in the form of the graph contract.
+"""The arguments of a torch.export program's nodes, in the form of the graph contract.
 
-Names come from the operator's schema; what has none (higher-order operators, Python functions) is numbered.
-An argument that was not given stays out: torch's dispatcher leaves defaults out in front of the export, and
-`torch.export.save` writes what was given, so a .pt2, which is read without any schema, says the same.
+Names come from the operator's schema; without one (higher-order operators, Python functions) arguments are numbered.
+Omitted arguments stay out: torch's dispatcher drops defaults before the export, and `torch.export.save` writes only
+given arguments, so a .pt2, which is read without a schema, has the same.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from torchsplit_core.graph.arguments import (
 from torchsplit_core.tracing.naming import operation_target
 
 WriteSize = Callable[[str], int | str]
-"""A size from the form of sympy.srepr, as `Symbols.write`."""
+"""A size from its sympy.srepr form, as `Symbols.write`."""
 
 
 class CallArguments:
-    """The arguments of a node, and the names of what they read: in order, as often as they stand there."""
+    """The arguments of a node, and the names of the values they read, in order and with repetitions."""
 
     def __init__(self, node: Node, write: WriteSize) -> None:
         self.reads: list[str] = []
@@ -42,7 +42,7 @@ class CallArguments:
             }
 
     def _encode_results(self, results: Any) -> dict[str, Any]:
-        """What a graph gives back says more than its reads only where one of it is no value of the graph."""
+        """A graph's outputs, if they say more than its reads: if one of them is no value of the graph."""
         values = [self._encode(value) for value in (results if _is_list(results) else [results])]
         return {} if all(map(is_graph_value, values)) else {"0": limit_depth(encode_list(values))}
 
@@ -68,7 +68,7 @@ class CallArguments:
         return _encode_constant(value)
 
     def _encode_read(self, node: Node) -> dict[str, Any]:
-        """A value of the graph, or what an attribute of the module holds."""
+        """A value of the graph, or the content of a module's attribute."""
         if node.op != "get_attr":
             self.reads.append(node.name)
             return {"input": len(self.reads) - 1}
@@ -81,12 +81,12 @@ class CallArguments:
 
 
 def is_graph_value(value: Any) -> bool:
-    """Whether a written argument is a value of the graph."""
+    """Whether an encoded argument is a value of the graph."""
     return isinstance(value, dict) and value.keys() == {"input"}
 
 
 def _named_arguments(node: Node) -> Iterator[tuple[str, Any]]:
-    """Name and value of each argument that was given, in the schema's order where there is one."""
+    """Name and value of each given argument, in the schema's order if there is one."""
     if isinstance(node.target, torch._ops.OpOverload):
         for index, argument in enumerate(node.target._schema.arguments):
             if argument.name in node.kwargs:
@@ -107,7 +107,7 @@ def _plain(value: object) -> str:
 
 
 def _encode_constant(value: Any) -> str | dict[str, Any]:
-    """The name of an enum, a device or an operator; of anything else its class."""
+    """The name of an enum, a device or an operator; for anything else its class."""
     if isinstance(value, (torch.dtype, torch.layout, torch.memory_format, torch.device)):
         return _plain(value)
     if isinstance(value, (torch._ops.OpOverload, torch._ops.HigherOrderOperator)):
@@ -123,7 +123,7 @@ def _class(value: Any) -> str:
 
 
 def function_target(target: Any) -> str:
-    """The name of what a node calls."""
+    """The name of a node's target."""
     if isinstance(target, torch._ops.OpOverload):
         return str(target)
     if isinstance(target, torch._ops.HigherOrderOperator):

@@ -1,4 +1,4 @@
-"""Draft exports: torch goes the way that the example inputs go, and reports what it took for granted."""
+"""Draft exports: torch follows the path of the example inputs, and reports its assumptions."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from torchsplit_core.tracing.export_inputs import DynamicSizes
 
 MOST_NOTES = 20
 TRACE_FOLDER = "TORCH_TRACE"
-"""Where torch writes the log that it makes its report from."""
+"""The variable with the folder of torch's log, from which torch makes its report."""
 
 
 def export_draft(model: torch.nn.Module, sizes: DynamicSizes) -> ExportedProgram:
-    """Export along the way of the example inputs. Whatever the model or torch raises comes out."""
+    """Export along the path of the example inputs. Raises whatever the model or torch raises."""
     shapes = sizes.dynamic_shapes(model)
     with _log_folder(), torch.no_grad():
         return draft_export(model, sizes.args, sizes.kwargs, dynamic_shapes=shapes)
 
 
 def describe_assumptions(program: ExportedProgram) -> tuple[str, ...]:
-    """What a draft export took for granted, a sentence a place of the model's code."""
+    """The assumptions of a draft export, a sentence for each place in the model's code."""
     notes: dict[str, None] = {}
     for failure in _failures(program):
         kind, data = str(failure.failure_type), failure.data
@@ -57,7 +57,7 @@ def _failures(program: ExportedProgram) -> list[Any]:
 
 
 def _user_location(data: dict[str, Any]) -> tuple[str, str]:
-    """file.py:12 and the code there of the innermost frame in the user's code."""
+    """file.py:12 and its code, for the innermost frame in the user's code."""
     files = {number: name for name, number in INTERN_TABLE.items()}
     frames = [(files.get(frame["filename"], ""), frame) for frame in data["user_stack"]]
     user_frames = [(path, frame) for path, frame in frames if path and is_user_file(path)] or frames[-1:]
@@ -67,7 +67,7 @@ def _user_location(data: dict[str, Any]) -> tuple[str, str]:
 
 @contextmanager
 def _log_folder() -> Iterator[None]:
-    """torch's log in a folder that goes away."""
+    """Write torch's log to a temporary folder."""
     before = os.environ.get(TRACE_FOLDER)
     with tempfile.TemporaryDirectory(prefix="torchsplit-draft-") as folder:
         os.environ[TRACE_FOLDER] = folder

@@ -1,8 +1,8 @@
-"""The child's part of `trace`: build the model, export it with a free batch, describe its graph.
+"""The child's side of `trace`: builds the model, exports it with a free batch, describes its graph.
 
-Three routes, the first that passes: non-strict (torch follows the Python code as it runs), strict
-(torch reads the bytecode first), draft (for code whose path depends on data: torch goes the way that
-the example inputs go, and says what it took for granted).
+Three routes are tried in order: non-strict (torch follows the Python code as it runs), strict (torch reads the bytecode
+first), draft (for data-dependent control flow: torch follows the path of the example inputs, and reports its
+assumptions).
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ def describe_program(program: ExportedProgram, traced_batch: int) -> dict[str, A
 def export_program(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], other: Arguments | None = None
 ) -> ExportedProgram:
-    """Export with the batch free; route and notes stand in the graph module's meta.
+    """Export with a free batch; route and notes are in the graph module's meta.
 
-    `other` are arguments of OTHER_BATCH rows, see `find_dynamic_sizes`. Raises InputFault in the user's
-    terms where no route passes, or where the model fixes the batch.
+    `other` are arguments of OTHER_BATCH rows, see `find_dynamic_sizes`. Raises InputFault in the user's terms if no
+    route succeeds, or if the model fixes the batch.
     """
     if isinstance(model, torch.jit.ScriptModule):
         raise InputFault(
@@ -102,7 +102,7 @@ def export_program(
 
 
 def _export_by_first_route(model: torch.nn.Module, sizes: DynamicSizes) -> tuple[str, ExportedProgram]:
-    """The first route that passes, by name, and its export."""
+    """The first successful route, by name, and its export."""
     routes: dict[str, Callable[[], ExportedProgram]] = {
         "non-strict": lambda: _export(model, sizes, strict=False),
         "strict": lambda: _export(model, sizes, strict=True),
@@ -111,7 +111,7 @@ def _export_by_first_route(model: torch.nn.Module, sizes: DynamicSizes) -> tuple
     failures: list[Exception] = []
     fixed: tuple[str, int, str] | None = None
     for name, attempt in routes.items():
-        # A draft follows the example inputs, so it fixes at least what the others fix.
+        # A draft follows the example inputs, so it fixes at least as much as the others.
         if fixed is not None and name == "draft":
             break
         try:
@@ -136,7 +136,7 @@ def _export(model: torch.nn.Module, sizes: DynamicSizes, *, strict: bool) -> Exp
 
 
 def _attempt(export: Callable[[], ExportedProgram]) -> ExportedProgram:
-    """One export. Foreign code runs inside, so any exception may come out: it becomes an ExportFailure."""
+    """One export. Foreign code runs inside, so any exception may be raised: it becomes an ExportFailure."""
     try:
         return export()
     except Exception as error:

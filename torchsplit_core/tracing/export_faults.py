@@ -1,4 +1,4 @@
-"""What torch.export's errors mean to the one who wrote the model."""
+"""torch.export's errors in terms of the model's author."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torchsplit_core.model_source import user_line
 from torchsplit_core.tracing.naming import source_line
 from torchsplit_core.values import InputFault, last_cause
 
-# (pattern in the error's class and text, problem, remedy), the first that fits; wording of torch 2.13.
+# (pattern in the error's class and text, problem, remedy), first match wins; wording of torch 2.13.
 ERROR_PATTERNS = (
     (
         r"GuardOnDataDependentSymNode|[Dd]ata-dependent|data dependent|PendingUnbackedSymbol",
@@ -43,7 +43,7 @@ UNKNOWN_ERROR = (
 
 
 class ExportFailure(Exception):
-    """One attempt at an export failed for the reason in `cause`."""
+    """An attempt at an export failed, because of `cause`."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))
@@ -51,7 +51,7 @@ class ExportFailure(Exception):
 
 
 def fault_of_export(*failures: Exception) -> InputFault:
-    """The fault behind failed attempts: the meaning of the first that has one."""
+    """The fault of failed attempts: that of the first known error."""
     for error in failures:
         text = f"{type(error).__name__}: {error} {last_cause(error)}"
         for pattern, problem, remedy in ERROR_PATTERNS:
@@ -62,7 +62,7 @@ def fault_of_export(*failures: Exception) -> InputFault:
 
 
 def fault_of_fixed_batch(name: str, dimension: int, line: str) -> InputFault:
-    """The fault of code that takes the example's batch for the only one; `line` is "file.py:12" or ""."""
+    """The fault of code that assumes the example's batch size; `line` is "file.py:12" or ""."""
     return InputFault(
         f"input {name}",
         f"dimension {dimension} is fixed to the example's batch size" + (f" at {line}" if line else ""),
@@ -80,7 +80,7 @@ def _location(*errors: Exception) -> str:
 
 
 def _summary(error: Exception) -> str:
-    """The last cause, by the first line that says something."""
+    """The last cause, by its first meaningful line."""
     cause = last_cause(error)
     lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
     return f"{type(cause).__name__}: {lines[0].removesuffix('.')}" if lines else type(cause).__name__

@@ -1,4 +1,4 @@
-"""Which sizes of a model's example inputs follow the batch, and whether an export left them free."""
+"""Sizes of a model's example inputs that follow the batch, and whether an export left them free."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from torch.utils import _pytree as pytree
 from torchsplit_core.values import InputFault, quoted
 
 TRACED_BATCH = 2
-"""An example batch of 1 would make torch take the batch for a constant."""
+"""With an example batch of 1 torch would treat the batch as a constant."""
 OTHER_BATCH = 3
-"""Inputs at a second batch size show by what differs which sizes the batch decides."""
+"""Comparing inputs at a second batch size shows which sizes the batch decides."""
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 WHERE = f"get_example_inputs({TRACED_BATCH})"
@@ -26,14 +26,14 @@ WHERE = f"get_example_inputs({TRACED_BATCH})"
 
 @dataclass(frozen=True)
 class DynamicSizes:
-    """The tensors among `args` and `kwargs` whose dimensions follow the batch, each with them."""
+    """The tensors among `args` and `kwargs` with dimensions that follow the batch, each with these."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     tensors: tuple[tuple[torch.Tensor, tuple[int, ...]], ...]
 
     def dynamic_shapes(self, model: torch.nn.Module) -> Any:
-        """What torch.export takes: every free dimension, by the names of forward's parameters."""
+        """torch.export's dynamic shapes: every free dimension, by the names of forward's parameters."""
         shapes = ShapesCollection()
         for tensor, dimensions in self.tensors:
             shapes[tensor] = dict.fromkeys(dimensions, Dim.AUTO)
@@ -60,10 +60,10 @@ class DynamicSizes:
 def find_dynamic_sizes(
     args: tuple[Any, ...], kwargs: dict[str, Any], other: Arguments | None
 ) -> DynamicSizes:
-    """What follows the batch: the sizes that differ in `other`, inputs of OTHER_BATCH rows.
+    """The sizes that follow the batch: those that differ in `other`, inputs of OTHER_BATCH rows.
 
-    Without `other`, dimension 0 wherever it has TRACED_BATCH rows. Raises InputFault where nothing
-    follows the batch, or something other than the sizes of tensors does.
+    Without `other`, dimension 0 wherever it has TRACED_BATCH rows. Raises InputFault if nothing follows the batch, or
+    anything but sizes of tensors does.
     """
     tensors = _differing((args, kwargs), other) if other is not None else _with_rows((args, kwargs))
     if not tensors:
@@ -114,7 +114,7 @@ def _differing(inputs: Arguments, other: Arguments) -> list[tuple[torch.Tensor, 
 
 
 def _is_dynamic(size: int | torch.SymInt) -> bool:
-    """A size that was fixed on the way may still be a SymInt, of a constant expression."""
+    """Whether the size is free; a fixed one may still be a SymInt with a constant expression."""
     return isinstance(size, torch.SymInt) and not size.node.expr.is_number
 
 
@@ -122,10 +122,10 @@ def _is_dynamic(size: int | torch.SymInt) -> bool:
 def explicit_keywords(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Iterator[None]:
-    """Inside, forward has a parameter of its own for every keyword that its **kwargs takes.
+    """Give forward a parameter for every keyword that its **kwargs takes, inside the `with` block.
 
-    torch 2.13 counts such keywords twice when it looks up their free sizes, and stops. Raises
-    InputFault where the arguments do not fit forward's parameters.
+    torch 2.13 counts such keywords twice when it looks up their free sizes, and stops. Raises InputFault if the
+    arguments do not fit forward's parameters.
     """
     signature = inspect.signature(model.forward)
     parameters = signature.parameters.values()

@@ -1,8 +1,7 @@
-"""What a model takes and returns, made fit for torch.export where that loses nothing.
+"""Makes a model's inputs and results fit for torch.export without losing anything.
 
-torch.export knows tensors, plain values and containers of them. Dataclasses are containers too once
-they are registered. A transformers model adds a cache for its next call to what it returns: no
-result of this call, so it is turned off, with a note.
+torch.export supports tensors, plain values and containers of them, including registered dataclasses. A transformers
+model also returns a cache for its next call: no result of this call, so it is turned off, with a note.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from torchsplit_core.model_source import foreign_code
 from torchsplit_core.values import InputFault
 
 EXPORTABLE_TYPES = (torch.Tensor, torch.ScriptObject, int, float, str, type(None))
-"""What torch.export takes as a value of a result (KNOWN_TYPES of torch._functorch._aot_autograd.utils)."""
+"""Values that torch.export accepts in a result (KNOWN_TYPES of torch._functorch._aot_autograd.utils)."""
 REMEDY = "Mend the model's code; it runs in eval mode without gradients, as in serving."
 CACHE_NOTE = (
     "use_cache in the model's config was turned off for the trace: a cache for later calls is no "
@@ -31,10 +30,10 @@ CACHE_NOTE = (
 def mend_results(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Iterator[tuple[str, ...]]:
-    """Run the model once on its example inputs and mend what torch.export would refuse of the result.
+    """Run the model once on its example inputs and convert what torch.export would reject in the result.
 
-    Inside, the model returns what torch.export knows; the notes say what was changed for that.
-    Raises InputFault where the model does not run, or returns something else.
+    Inside the `with` block the model returns supported values; the notes say what was changed. Raises InputFault if the
+    model does not run, or returns something else.
     """
     unsupported, structure = _run_once(model, args, kwargs)
     configs = _configs_with_cache(model)
@@ -60,7 +59,7 @@ def mend_results(
 
 
 def register_dataclasses(tree: Any) -> Any:
-    """Make torch see into every dataclass instance of a structure; the structure itself comes back."""
+    """Register every dataclass instance of a structure with torch; returns the structure."""
     kinds = {
         type(leaf) for leaf in pytree.tree_leaves(tree) if is_dataclass(leaf) and not isinstance(leaf, type)
     }
@@ -72,7 +71,7 @@ def register_dataclasses(tree: Any) -> Any:
 def _run_once(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[str, Any] | None, pytree.TreeSpec]:
-    """The first value of the result that torch.export does not know, with its place; and the result's structure."""
+    """The first value of the result that torch.export rejects, with its path; and the result's structure."""
     with foreign_code("forward on the example inputs", REMEDY), torch.no_grad():
         result = register_dataclasses(model(*args, **kwargs))
     leaves, structure = pytree.tree_flatten_with_path(result)
@@ -83,7 +82,7 @@ def _run_once(
 
 
 def _configs_with_cache(model: torch.nn.Module) -> list[Any]:
-    """The configs inside the model, as transformers has them, that ask for a cache."""
+    """The configs in the model, in the form of transformers, that enable a cache."""
     configs = {id(config): config for config in (getattr(m, "config", None) for m in model.modules())}
     return [config for config in configs.values() if getattr(config, "use_cache", None) is True]
 

@@ -1,4 +1,4 @@
-"""Which line of a model takes the example's batch for the only one."""
+"""The line of a model that assumes the example's batch size."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from torchsplit_core.model_source import is_user_file
 from torchsplit_core.tracing.export_inputs import TRACED_BATCH
 
 SHAPES = "torch.fx.experimental.symbolic_shapes"
-"""The module, and its logger, in which torch gives a free size a value."""
+"""The module, and its logger, in which torch fixes a free size."""
 
 
 @contextmanager
 def record_fixing_lines() -> Iterator[list[str]]:
-    """ "file.py:12" of each line at which an export inside gives a free size the traced batch, as they come.
+    """ "file.py:12" of each line at which an export inside fixes a free size to the traced batch, in order.
 
-    Only an export that runs the model's code tells (non-strict, draft): its lines stand on the stack.
+    Only for exports that run the model's code (non-strict, draft): the line is on the stack.
     """
     log, handler = logging.getLogger(SHAPES), _FixingLineHandler()
     level, propagates, handlers = log.level, log.propagate, log.handlers
-    # Nobody else asked for what the log says at this level.
+    # Nobody else uses this level of the log.
     log.handlers, log.propagate = [handler], False
     log.setLevel(logging.INFO)
     try:
@@ -34,7 +34,7 @@ def record_fixing_lines() -> Iterator[list[str]]:
 
 
 class _FixingLineHandler(logging.Handler):
-    """Takes down where the model's code stands whenever a size is given the traced batch as its value."""
+    """Records the line of the model's code whenever a size is fixed to the traced batch."""
 
     def __init__(self) -> None:
         super().__init__()

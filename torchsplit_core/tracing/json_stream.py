@@ -1,4 +1,4 @@
-"""Walking a JSON text part by part, so that a large one never stands in memory as objects all at once."""
+"""Reads a JSON text incrementally, so that a large one is never in memory as objects all at once."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 
 
 class JsonCursor:
-    """A place in a JSON text. Raises ValueError where the text is no JSON, TypeError for another kind of value.
+    """A position in a JSON text. Raises ValueError for invalid JSON, TypeError for another kind of value.
 
-    `entries` and `items` stop in front of each value: take it by `value`, or walk into it by `entries` or
-    `items`, before going on.
+    `entries` and `items` stop before each value: read it with `value`, or descend with `entries` or `items`, before
+    continuing.
     """
 
     def __init__(self, text: str, at: int = 0) -> None:
@@ -24,12 +24,12 @@ class JsonCursor:
         self._decode = json.JSONDecoder(object_pairs_hook=reject_repeated_keys).raw_decode
 
     def value(self) -> Any:
-        """The value that stands here, with all that is in it."""
+        """The whole value at the cursor."""
         value, self.position = self._decode(self.text, self._skip_space())
         return value
 
     def entries(self) -> Iterator[str]:
-        """The keys of the object that stands here. Raises ValueError for one that stands twice."""
+        """The keys of the object at the cursor. Raises ValueError for a duplicate."""
         seen: set[str] = set()
         for _ in self._parts("{", "}", "an object"):
             key = self._key()
@@ -39,11 +39,11 @@ class JsonCursor:
             yield key
 
     def items(self) -> Iterator[None]:
-        """One step for each value of the list that stands here."""
+        """One step for each value of the list at the cursor."""
         return self._parts("[", "]", "a list")
 
     def end(self) -> None:
-        """Nothing but space may follow."""
+        """Raise ValueError unless only whitespace follows."""
         if self._skip_space() != len(self.text):
             raise ValueError(f"something follows the end: {self.text[self.position : self.position + 20]!r}")
 
@@ -72,6 +72,6 @@ class JsonCursor:
 
     def _skip_space(self) -> int:
         space = _SPACE.match(self.text, self.position)
-        assert space is not None  # it matches no space too
+        assert space is not None  # the pattern matches an empty text too
         self.position = space.end()
         return self.position

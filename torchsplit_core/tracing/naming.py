@@ -1,4 +1,4 @@
-"""How names, shapes and sizes are written in a TorchGraph, the same from an export and from a .pt2."""
+"""Names, shapes and sizes in a TorchGraph, written the same from an export and from a .pt2."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import prod
 
 from torchsplit_core.model_source import is_user_file
 
-# Asked for every frame of every node, of few files.
+# Called for every frame of every node, with few different files.
 _is_user_file = lru_cache(maxsize=4096)(is_user_file)
 
 # Bytes of one element, by torch's name of the dtype.
@@ -29,7 +29,7 @@ _OPERATION = re.compile(r"^(?:torch\.ops\.)?([\w.]+)$")
 
 
 class SymbolNames:
-    """Writes sizes, renaming torch's symbols to s0, s1, … (u0, … where data decide) as they first appear.
+    """Writes sizes with torch's symbols renamed to s0, s1, … (data-dependent ones to u0, …) in order of appearance.
 
     torch derives its own names from the inputs' names, so they differ between equal models.
     """
@@ -39,9 +39,9 @@ class SymbolNames:
         self._written: dict[str, int | str] = {}
 
     def write(self, expression: str) -> int | str:
-        """A size as a number or infix text, from the form sympy.srepr gives; another form stays as it is.
+        """A size as a number or infix text, from its sympy.srepr form; other forms stay as they are.
 
-        The expression is parsed, never evaluated. Raises ValueError where it is too long or nested.
+        The expression is parsed, never evaluated. Raises ValueError if it is too long or too deeply nested.
         """
         if expression not in self._written:
             self._written[expression] = self._write(expression)
@@ -85,7 +85,7 @@ class SymbolNames:
 
 
 def tensor_bytes(dtype: str, sizes: tuple[int | None, ...]) -> int:
-    """Bytes of a contiguous tensor; a size that only the data decide (None) counts as 1."""
+    """Bytes of a contiguous tensor; a data-dependent size (None) counts as 1."""
     return DTYPE_BYTES.get(dtype, 4) * prod(1 if size is None else size for size in sizes)
 
 
@@ -103,7 +103,7 @@ def operation_target(target: str) -> str:
 
 @lru_cache(maxsize=4096)
 def module_path(path: str) -> str:
-    """ "encoder.layer.3" of what torch records: also "L['self'].encoder.layer[3]" and "_modules" steps."""
+    """ "encoder.layer.3" of the paths that torch records: also "L['self'].encoder.layer[3]" and "_modules" steps."""
     if path == NO_MODULE:
         return ""
     path = re.sub(r"^L\[['\"]self['\"]\]|^L__self__", "", path)
@@ -114,15 +114,15 @@ def module_path(path: str) -> str:
 
 
 def source_line(text: str) -> str:
-    """ "file.py:118": the innermost frame that is not torch's in a stack trace; "" where there is none."""
+    """ "file.py:118": the innermost frame of a stack trace outside torch; "" if there is none."""
     return source_and_code(text)[0]
 
 
 @lru_cache(maxsize=4096)
 def source_and_code(stack_trace: str) -> tuple[str, str]:
-    """("file.py:118", its text) of the innermost frame that is not torch's; ("", "") where there is none.
+    """("file.py:118", its text) of the innermost frame outside torch; ("", "") if there is none.
 
-    The text stands in the trace, where torch wrote it; at most 200 characters of it. No file is opened.
+    torch wrote the text into the trace; at most 200 characters of it. No file is opened.
     """
     for path, line, text in reversed(_FRAME.findall(stack_trace)):
         if _is_user_file(path):

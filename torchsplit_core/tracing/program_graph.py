@@ -1,4 +1,4 @@
-"""From a torch.export program to a TorchGraph, one node for each of its nodes under the same name."""
+"""Converts a torch.export program to a TorchGraph, node by node with the same names."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def convert_program(program: ExportedProgram, traced_batch: int) -> TorchGraph:
 
 
 def _tied_weights(program: ExportedProgram) -> dict[str, str]:
-    """Placeholder of a weight → the placeholder that stands for its storage."""
+    """Placeholder of a weight → the placeholder that represents its storage."""
     read = {node.name for node in program.graph.nodes if node.op == "placeholder" and node.users}
     groups: dict[tuple[object, ...], list[str]] = {}
     for spec in program.graph_signature.input_specs:
@@ -63,7 +63,7 @@ class _Converter:
     def graph(
         self, module: GraphModule, kinds: dict[str, tuple[NodeKind, str]], ties: dict[str, str], outer: str
     ) -> TorchGraph:
-        """The graph of a module; `outer` is the module path of what holds it, for nodes without their own."""
+        """The graph of a module; `outer` is the module path of its owner, for nodes without a path."""
         nodes: list[GraphNode] = []
         subgraphs: dict[str, TorchGraph] = {}
         for node in module.graph.nodes:
@@ -83,7 +83,7 @@ class _Converter:
     def node(
         self, node: Node, kinds: dict[str, tuple[NodeKind, str]], ties: dict[str, str], outer: str
     ) -> GraphNode:
-        """One node with what torch recorded of it."""
+        """A node with torch's records of it."""
         shape, dtype, size = self.value(node.meta.get("val"))
         kind, target = kinds.get(node.name, ("input", ""))
         module = target.rpartition(".")[0]
@@ -109,7 +109,7 @@ class _Converter:
         )
 
     def value(self, value: Any) -> tuple[tuple[int | str, ...] | None, str | None, int]:
-        """Shape, dtype and bytes of a value; of several values the bytes alone."""
+        """Shape, dtype and bytes of a value; of several values only the bytes."""
         if isinstance(value, torch.Tensor):
             shape = tuple(
                 size if isinstance(size, int) else self.symbols.write(sympy.srepr(size.node.expr))

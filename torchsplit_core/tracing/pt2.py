@@ -1,10 +1,9 @@
-"""Reading a .pt2 without torch and without executing anything in it.
+"""Reads a .pt2 without torch and without executing anything in it.
 
-`torch.export.load` executes code that a file carries. A .pt2 is a zip, and its `*/models/NAME.json`
-(torch's export schema, major version 8) holds the graph: names, operations, edges, shapes,
-dtypes, module paths and stack traces. Nothing else but one small JSON list of weights is opened,
-no path named inside is followed, sizes are checked before anything is unpacked, and the
-description is read node by node, so memory grows with the graph and not with what describes it.
+`torch.export.load` executes code from the file. A .pt2 is a zip, and its `*/models/NAME.json` (torch's export schema,
+major version 8) has the graph: names, operations, edges, shapes, dtypes, module paths and stack traces. Only this and a
+small JSON list of weights are opened, no path inside is followed, sizes are checked before unpacking, and the
+description is read node by node, so memory grows with the graph only.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from torchsplit_core.values import InputFault, Progress
 from torchsplit_core.values.names import RepeatedKey
 
 MOST_JSON_BYTES = 1536 * 2**20
-"""torch writes about 1.4 kB a node: room for a million."""
+"""torch writes about 1.4 kB a node: enough for a million."""
 MOST_MEMBERS = 1_000_000
 REMEDY = "Save the model by torch.export.save(torch.export.export(model, inputs), FILE)."
 MODEL_PATH = re.compile(r"^(?P<top>(?:[^/]+/)?)models/(?P<name>[^/]+)\.json$")
@@ -33,12 +32,12 @@ UNREADABLE = (
     zlib.error,
     lzma.LZMAError,
     EOFError,
-    NotImplementedError,  # a compression that zipfile does not know
+    NotImplementedError,  # a compression that zipfile does not support
     RuntimeError,  # an encrypted member
     OSError,  # damaged bzip2 data, or an offset outside the file
     UnicodeDecodeError,
 )
-"""What zipfile raises for a file that is damaged, or made to be."""
+"""zipfile's errors for damaged or malicious files."""
 
 
 def read_in_child(arguments: dict[str, Any], progress: Progress) -> Iterator[dict[str, Any]]:
@@ -50,8 +49,8 @@ def read_in_child(arguments: dict[str, Any], progress: Progress) -> Iterator[dic
 def read_pt2(path: Path) -> Iterator[dict[str, Any]]:
     """The graph of a .pt2 as parts for `GraphParts`, without its architecture hash.
 
-    Raises InputFault for an empty file, one that is no .pt2 or holds no exported program, and one
-    whose description of the model would unpack to more than 1.5 GiB.
+    Raises InputFault for an empty file, one that is no .pt2 or has no exported program, and one whose model description
+    would unpack to more than 1.5 GiB.
     """
     if path.stat().st_size == 0:
         raise InputFault(path.name, "is empty", REMEDY)
@@ -66,7 +65,7 @@ def read_pt2(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _read_archive(archive: zipfile.ZipFile, where: str) -> tuple[str, str, dict[str, str]]:
-    """The name and the text of the program's description, and what each weight occupies."""
+    """The name and the text of the program's description, and the storage of each weight."""
     members = archive.infolist()
     if len(members) > MOST_MEMBERS:
         raise InputFault(
@@ -116,7 +115,7 @@ def _graph_parts(text: str, weights: dict[str, str], place: str) -> Iterator[dic
 
 
 def _printable(text: object) -> str:
-    """Text of the file as a message may show it: a control character could steer a terminal."""
+    """Text of the file, safe for a message: a control character could steer a terminal."""
     return "".join(
         letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in str(text)[:200]
     )
@@ -127,7 +126,7 @@ def _no_json(place: str, reason: object) -> InputFault:
 
 
 def _text(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> str:
-    """One member's text, its size checked first, and again as it unpacks, for the stated size may lie."""
+    """A member's text. Its size is checked first, and again while unpacking, as the stated size may be false."""
     place = f"{where}: {_printable(member.filename)}"
     if member.file_size > MOST_JSON_BYTES:
         raise _too_large(place, member.file_size)
@@ -150,7 +149,7 @@ def _too_large(place: str, size: int) -> InputFault:
 
 
 def _weight_storages(text: str, place: str) -> dict[str, str]:
-    """Weight name → what it occupies: the name of its data inside the archive and its view of them."""
+    """Weight name → its storage: the name of its data inside the archive and its view of them."""
     storages: dict[str, str] = {}
     try:
         cursor = JsonCursor(text)

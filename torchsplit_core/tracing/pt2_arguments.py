@@ -1,7 +1,7 @@
-"""What a node of a .pt2 is called with, from the JSON of torch's export schema to that of the graph contract.
+"""The arguments of a .pt2's nodes, from the JSON of torch's export schema to that of the graph contract.
 
-Says the same as `call_arguments` says of the program that was saved. Raises ValueError, TypeError, KeyError or
-AttributeError for what breaks the schema.
+Equal to `call_arguments` for the saved program. Raises ValueError, TypeError, KeyError or AttributeError for anything
+that breaks the schema.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ MEMORY_FORMATS = {
 ENUMS = {"as_scalar_type": DTYPES, "as_layout": LAYOUTS, "as_memory_format": MEMORY_FORMATS}
 READS = ("as_tensor", "as_custom_obj", "as_token")
 SYMBOLIC = {"as_sym_int": "as_int", "as_sym_float": "as_float", "as_sym_bool": "as_bool"}
-"""Kinds that are a value of the graph, under as_name, or a number, under the kind that stands beside."""
+"""Kinds that are either a value of the graph, under as_name, or a number, under the mapped kind."""
 LISTS = {
     "as_ints": "as_int", "as_floats": "as_float", "as_bools": "as_bool", "as_strings": "as_string",
     "as_sym_ints": "as_sym_int", "as_sym_floats": "as_sym_float", "as_sym_bools": "as_sym_bool",
     "as_tensors": "as_tensor", "as_optional_tensors": "as_optional_tensor", "as_nested_tensors": "as_tensors",
     "as_int_lists": "as_ints", "as_float_lists": "as_floats",
 }  # fmt: skip
-"""Kinds that are lists, and of what."""
+"""Kinds that are lists, and their elements' kinds."""
 NON_FINITE = {"Infinity": "inf", "-Infinity": "-inf", "NaN": "nan"}
-"""How torch writes what JSON has not."""
+"""torch's texts for numbers that JSON lacks."""
 KEYWORD = 2
 """torch._export.serde.schema.ArgumentKind"""
 
 
 class SavedArguments:
-    """The arguments of a node, and the names of what they read: in order, as often as they stand there."""
+    """The arguments of a node, and the names of the values they read, in order and with repetitions."""
 
     def __init__(self, entry: dict[str, Any]) -> None:
         self.reads: list[str] = []
@@ -75,7 +75,7 @@ class SavedArguments:
         if kind in READS:
             return self._encode_read(content["name"])
         if kind == "as_optional_tensor":
-            # An operand says {"as_tensor": {"name": …}} or {"as_none": true}.
+            # An operand is {"as_tensor": {"name": …}} or {"as_none": true}.
             return self._encode(content)
         if kind in SYMBOLIC:
             return (
@@ -95,7 +95,7 @@ class SavedArguments:
 
 
 class SavedResults(SavedArguments):
-    """What a graph gives back, as `call_arguments` writes it of an output."""
+    """A graph's outputs, in the form of `call_arguments`."""
 
     def __init__(self, outputs: list[dict[str, Any]]) -> None:
         self.reads = []
@@ -105,13 +105,13 @@ class SavedResults(SavedArguments):
 
 
 def _name(target: str, argument: dict[str, Any], index: int) -> str:
-    """An operator's schema names its arguments; those of anything else are numbered unless given by a keyword."""
+    """Named by the operator's schema; arguments of other targets are numbered unless given by keyword."""
     schema = target.startswith("torch.ops.") and not target.startswith("torch.ops.higher_order.")
     return _text(argument["name"]) if schema or argument.get("kind") == KEYWORD else str(index)
 
 
 def _scalar(kind: str, content: Any) -> Any:
-    """A written argument that holds no other."""
+    """An encoded argument without nested ones."""
     if kind == "as_none":
         return None
     if kind == "as_bool":
@@ -133,7 +133,7 @@ def _scalar(kind: str, content: Any) -> Any:
         return _text(content["type"]) + ("" if index is None else f":{_whole(index)}")
     if kind in ENUMS:
         return ENUMS[kind].get(_whole(content), "unknown")
-    # A kind of a later schema: it counts, though nobody here can read it.
+    # A kind of a later schema: it counts, although its content is unknown.
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     return {"object": f"{kind[:100]} {digest}"}
 

@@ -1,4 +1,4 @@
-"""From the JSON of an exported program (torch's export schema) to a TorchGraph, without torch."""
+"""Converts the JSON of an exported program (torch's export schema) to a TorchGraph, without torch."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LISTED = (
 
 
 Sizes = tuple["int | tuple[str, int | None]", ...]
-"""Of a tensor: each a number, or an expression and what it was in the export."""
+"""Sizes of a tensor: each a number, or an expression and its value in the export."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,12 @@ class _GraphOutline:
 
 
 class ProgramReader:
-    """Reads one program's JSON. `storages` says for each weight what it occupies, to find tied ones.
+    """Reads one program's JSON. `storages` has the storage of each weight, by which tied weights are detected.
 
-    The nodes are walked twice and never all held: the first time for what they read, because a tied
-    weight goes by the first of its names that is read and the tensors stand behind the nodes.
-    A text that breaks the schema raises KeyError, TypeError, ValueError, IndexError or
-    AttributeError, which the caller turns into one fault; an unknown schema raises InputFault.
+    The nodes are read twice and never all in memory: first for the values they read, because a tied weight is named by
+    the first of its names that is read, and the tensors follow the nodes. A text that breaks the schema raises
+    KeyError, TypeError, ValueError, IndexError or AttributeError, which the caller turns into one fault; an unknown
+    schema raises InputFault.
     """
 
     def __init__(self, text: str, storages: dict[str, str]) -> None:
@@ -101,7 +101,7 @@ class ProgramReader:
         yield {"traced_batch": self.batch, "subgraphs": bodies}
 
     def _outline(self, cursor: JsonCursor) -> _GraphOutline:
-        """The graph at the cursor but for its nodes, whose place is noted."""
+        """The graph at the cursor without its nodes, whose position is noted."""
         fields: dict[str, Any] = {"nodes": None}
         tensors: dict[str, tuple[str, Sizes]] = {}
         read: set[str] = set()
@@ -118,7 +118,7 @@ class ProgramReader:
         return _GraphOutline(fields["inputs"], fields["outputs"], tensors, frozenset(read))
 
     def _body(self, graph: dict[str, Any]) -> _GraphOutline:
-        """The same of the body of a cond or while, which is part of a node."""
+        """The same for the body of a cond or while, which is part of a node."""
         tensors = {name: self._meta(meta) for name, meta in graph["tensor_values"].items()}
         read = frozenset(name for node in graph["nodes"] for name in _reads(node))
         return _GraphOutline(graph["inputs"], graph["outputs"], tensors, read)
@@ -128,7 +128,7 @@ class ProgramReader:
         return (cursor.value() for _ in cursor.items())
 
     def _meta(self, meta: dict[str, Any]) -> tuple[str, Sizes]:
-        """dtype and sizes of a tensor, kept once for all that are alike."""
+        """dtype and sizes of a tensor, stored once for equal ones."""
         sizes = tuple(
             _whole(size["as_int"])
             if "as_int" in size
@@ -152,7 +152,7 @@ class ProgramReader:
                     yield name, ("input", "")
 
     def _traced_batch(self, inputs: list[str]) -> int:
-        """Dimension 0 of the first tensor passed in, as it was in the export; 1 where there is none."""
+        """Dimension 0 of the first input tensor in the export; 1 if there is none."""
         for name in inputs:
             _, sizes = self.top.tensors.get(name, ("", ()))
             if sizes:
@@ -168,10 +168,10 @@ class ProgramReader:
         outer: str,
         subgraphs: dict[str, TorchGraph],
     ) -> Iterator[GraphNode]:
-        """The nodes of a graph or a body, whose own bodies go to `subgraphs`.
+        """The nodes of a graph or body; their own bodies are added to `subgraphs`.
 
-        `outer` is the module path of what holds it. Raises InputFault for a node that reads what was
-        not made before it, so neither a cycle nor an edge to nowhere passes.
+        `outer` is the module path of the owner. Raises InputFault for a node that reads a value not made before it,
+        which excludes cycles and dangling edges.
         """
         ties = self._ties(kinds, graph.read)
         passed = list(kinds) or [name for entry in graph.inputs for name in _names(entry)]
@@ -204,7 +204,7 @@ class ProgramReader:
         )
 
     def _ties(self, kinds: dict[str, tuple[NodeKind, str]], read: frozenset[str]) -> dict[str, str]:
-        """Name of a weight → the name that stands for its storage: the first that is read."""
+        """Name of a weight → the name that represents its storage: the first that is read."""
         groups: dict[str, list[str]] = {}
         for name, (_, target) in kinds.items():
             if target in self.storages:
@@ -229,7 +229,7 @@ class ProgramReader:
         ties: dict[str, str],
         outer: str,
     ) -> list[GraphNode]:
-        """The operation, and a getitem for each of its outputs where it has several."""
+        """The operation, and a getitem for each of several outputs."""
         index_of = dict(_results(entry["outputs"]))
         results = list(index_of)
         name = entry.get("name") or results[0]
@@ -261,7 +261,7 @@ class ProgramReader:
         return [node, *picks]
 
     def _value(self, meta: tuple[str, Sizes] | None) -> tuple[tuple[int | str, ...] | None, str | None, int]:
-        """Shape, dtype and bytes of a tensor; nothing for a value that is none."""
+        """Shape, dtype and bytes of a tensor; nothing for another value."""
         if meta is None:
             return None, None, 0
         dtype, sizes = meta
@@ -270,7 +270,7 @@ class ProgramReader:
 
 
 def _results(outputs: list[dict[str, Any]]) -> Iterator[tuple[str, int]]:
-    """What a node makes, each with its place among its results; one that is None has a place and no name."""
+    """The results of a node, each with its index; one that is None has an index but no name."""
     parts = outputs
     if len(outputs) == 1:
         ((kind, content),) = outputs[0].items()
@@ -281,12 +281,12 @@ def _results(outputs: list[dict[str, Any]]) -> Iterator[tuple[str, int]]:
 
 
 def _reads(entry: dict[str, Any]) -> Iterator[str]:
-    """What a node reads, in order, as often as it stands there."""
+    """The values that a node reads, in order and with repetitions."""
     return (name for argument in entry["inputs"] for name in _names(argument["arg"]))
 
 
 def _check_inputs_made(node: GraphNode, made: set[str]) -> GraphNode:
-    """The node, once all that it reads stands before it."""
+    """The node, after checking that everything it reads was made before it."""
     if len(node.id) > LONGEST_ID:
         raise InputFault(
             f"node {quoted(node.id)}",
@@ -305,7 +305,7 @@ def _check_inputs_made(node: GraphNode, made: set[str]) -> GraphNode:
 
 
 def _names(argument: dict[str, Any]) -> Iterator[str]:
-    """The values an argument names, in order."""
+    """The values that an argument names, in order."""
     for kind, content in argument.items():
         if kind in ("as_tensor", "as_optional_tensor"):
             if "name" in content:
@@ -332,7 +332,7 @@ def _names(argument: dict[str, Any]) -> Iterator[str]:
 
 
 def _hint(expression: dict[str, Any]) -> int | None:
-    """What an expression was in the export; None where only the data decide."""
+    """The value of an expression in the export; None if data-dependent."""
     hint = expression.get("hint")
     return _whole(hint["as_int"]) if hint and "as_int" in hint else None
 

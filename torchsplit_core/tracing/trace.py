@@ -1,4 +1,4 @@
-"""`trace`: the graph of a model, whatever the kind of its source."""
+"""`trace`: the graph of a model from any kind of source."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from torchsplit_core.values import Progress, ignore_progress
 
 EXPORT_FUNCTION = "torchsplit_core.tracing.export:export_in_child"
 EXPORTER = "torchsplit_core.tracing.export:export_program"
-"""What exports a model that a child of another room has loaded: (model, args, kwargs, other), other being
-(args, kwargs) of one row more."""
+"""Exports a model loaded by another package's child: (model, args, kwargs, other), where other is (args, kwargs) of one
+row more."""
 DESCRIBER = "torchsplit_core.tracing.export:describe_program"
-"""What makes the contract's graph of such an export: (program, batch)."""
+"""Makes the contract's graph of such an export: (program, batch)."""
 READ_FUNCTION = "torchsplit_core.tracing.pt2:read_in_child"
 READ_LIMITS = Limits(wall_s=600, memory_bytes=4 * 10**9)
-"""Reading needs no torch; a file that takes more than this to read is refused with the figure."""
+"""Reading needs no torch; a file that exceeds these limits is refused with the figure."""
 
 
 def trace(
@@ -33,9 +33,9 @@ def trace(
 ) -> TorchGraph:
     """The graph, with its architecture hash, of `sample:NAME[@large]`, `FILE.py:NAME` or `FILE.pt2`.
 
-    A sample or a Python file (which needs `trust`) is exported in a limited child process; a
-    `.pt2` is read in one, without torch and without executing anything in it, trusted or not.
-    Raises InputFault for every fault of the source: its form, its file, its code, its limits.
+    A sample or a Python file (which needs `trust`) is exported in a limited child process; a `.pt2` is read in one,
+    without torch and without executing anything in it, trusted or not. Raises InputFault for every fault of the source:
+    its form, its file, its code, its limits.
     """
     parsed = parse_source(source, trust=trust)
     arguments = {"source": parsed.text, "trust": trust}

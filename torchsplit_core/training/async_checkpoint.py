@@ -25,10 +25,10 @@ from torch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 
-from torchsplit_core.training.checkpoints import Checkpoints, Manifest
+from torchsplit_core.checkpoints.safe_load import SafePlanner, SafeReader
+from torchsplit_core.checkpoints.store import Checkpoints, Manifest
 from torchsplit_core.training.pipeline.parameter_names import name_in_model
 from torchsplit_core.training.run_folder import RunFolder
-from torchsplit_core.training.safe_load import SafePlanner, SafeReader
 from torchsplit_core.values import InputFault, last_cause, quoted, system_reason
 
 FLAT = StateDictOptions(flatten_optimizer_state_dict=True)

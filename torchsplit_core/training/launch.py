@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from torchsplit_core import extras, telemetry
+from torchsplit_core.checkpoints.trained_run import read_validation
 from torchsplit_core.model_source import parse_source
 from torchsplit_core.training.attempts.agent_environment import agent_log, agent_variables, restored_signals
 from torchsplit_core.training.attempts.hang_detection import Hang, HangMonitor, end_hung_ranks
@@ -108,7 +109,13 @@ def train(
         run_span.set(
             step=last and last["step"], loss=last and last["loss"], restarts=restarts, **gpus.by_name()
         )
-    return RunSummary(last["step"] if last else 0, last["loss"] if last else None, restarts)
+    validation = read_validation(run.path)
+    return RunSummary(
+        last["step"] if last else 0,
+        last["loss"] if last else None,
+        restarts,
+        validation.metrics if last and validation and validation.step == last["step"] else {},
+    )
 
 
 def _supervise(
@@ -126,7 +133,8 @@ def _supervise(
     fewer.
     """
     from torchsplit_core.training.attempts.rendezvous import LocalRendezvous, StoreRendezvous
-    from torchsplit_core.training.rank import RankTask
+    from torchsplit_core.training.rank import VALIDATE, RankTask
+    from torchsplit_core.training.validation import validate
 
     if nodes:
         run.log_event(
@@ -150,6 +158,8 @@ def _supervise(
             exit_reason = _exit_reason(reports)
             attempt_span.set(lost=None if exit_reason else failure.message)
         if exit_reason == "done":
+            if (reports / VALIDATE).exists():
+                validate(run, source, trust, _last_step(run))
             return restarts
         if exit_reason == "moves":
             failed_attempts, furthest = 0, _last_step(run)

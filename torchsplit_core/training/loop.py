@@ -23,9 +23,9 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import _CHECKPO
 from torch.distributed.device_mesh import DeviceMesh
 from torch.utils.data import DataLoader
 
+from torchsplit_core.checkpoints.store import Checkpoints, Manifest
 from torchsplit_core.training.async_checkpoint import AsyncCheckpointer, model_digest, seed_all
 from torchsplit_core.training.attempts.hang_detection import CHECKPOINT_PHASE, DATA_PHASE
-from torchsplit_core.training.checkpoints import Checkpoints, Manifest
 from torchsplit_core.training.division.context import ContextParallel
 from torchsplit_core.training.division.tensor import (
     GradientAverage,

@@ -29,11 +29,14 @@ from torchsplit_core.training.monitor.launch_record import LaunchRecord, save_la
 from torchsplit_core.training.process_group import Address, join_process_group
 from torchsplit_core.training.rebalance.overrides import fit_attempt
 from torchsplit_core.training.run_folder import RunFolder
+from torchsplit_core.training.validation import can_validate
 from torchsplit_core.values import InputFault, TrainClient, last_cause, quoted
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 
 ExitReason = Literal["done", "moves"]
 """How a start is over: all steps are done, or the next one goes on with other stages."""
+VALIDATE = "validate"
+"""What the first rank leaves in `reports` where the finished model can be measured on held-out samples."""
 PEER_FAILURE_WAIT_S, PEER_FAILURE_WAIT_LOCAL_S = 1.0, 10.0
 """A process that fails because another is gone ends this much after it, so that the other one is named. The second on
 one machine, where the agent sees the other one's end and ends this one."""
@@ -127,6 +130,8 @@ def _train(task: RankTask, folder: RunFolder, heartbeat: HeartbeatWriter, began_
         return loss
 
     run.train(loss_of)
+    if run.rank == 0 and not run.repartition and can_validate(client):
+        (Path(task.reports) / VALIDATE).touch()
     _exit(run, Path(task.reports) / exit_file("moves" if run.repartition else "done", run.rank))
 
 

@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from torchsplit_core.checkpoints.store import Checkpoints, Manifest
 from torchsplit_core.training.async_checkpoint import check_model, load_checkpoint
-from torchsplit_core.training.checkpoints import Checkpoints, Manifest
 from torchsplit_core.training.run_folder import RunFolder
 from torchsplit_core.values import InputFault
 

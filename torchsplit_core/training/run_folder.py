@@ -15,10 +15,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, Final
 
+from torchsplit_core.checkpoints.trained_run import CHECKPOINTS, EVENTS, METRICS, RUN
 from torchsplit_core.files import replace_file
 from torchsplit_core.values import InputFault, quoted, system_reason
 
-RUN, METRICS, EVENTS, CHECKPOINTS, LOGS = "run.json", "metrics.jsonl", "events.jsonl", "checkpoints", "logs"
+LOGS: Final = "logs"
 LOCK, _RANKS, _RENDEZVOUS, _NODE = ".lock", ".ranks", ".meeting", ".node-"
 WATCH, TENSORBOARD = "watch", "tensorboard"
 STOP: Final = "stop"

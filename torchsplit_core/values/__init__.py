@@ -81,6 +81,7 @@ if TYPE_CHECKING:
         ResponsePercentiles,
         RoutedBytes,
         Tenant,
+        tenants_on,
     )
     from torchsplit_core.values.plan.request import (
         Colocation,
@@ -250,6 +251,7 @@ __all__ = [
     "stage_shares",
     "suggestion",
     "system_reason",
+    "tenants_on",
 ]
 
 __getattr__ = on_demand(
@@ -272,7 +274,7 @@ __getattr__ = on_demand(
         "plan.fault": "PlanFault slice_name",
         "plan.outcome": (
             "Conflict Demand ObjectiveValue PlannedGpu PlannedModel PlannedSlice PlanOutcome "
-            "PlanStatistics Relaxation ResponsePercentiles RoutedBytes Tenant"
+            "PlanStatistics Relaxation ResponsePercentiles RoutedBytes Tenant tenants_on"
         ),
         "plan.request": (
             "Colocation ColocationMode FleetEntry Objective ObjectiveKind PlanModel PlanRequest Point SolverOptions "

@@ -17,6 +17,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from torchsplit_core.checkpoints.trained_run import with_step
 from torchsplit_core.hardware import (
     NvmlFault,
     catalogue,
@@ -83,6 +84,7 @@ def profile(
     from torchsplit_core.profiling.merge import merge
     from torchsplit_core.profiling.roofline import estimate_rows
 
+    source = with_step(source)
     archive = source.endswith(".pt2")
     length = settings.sequence_length if settings else None
     if archive and length is not None:

@@ -5,8 +5,9 @@ The heavy rooms are imported where they are used, so that planning starts withou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torchsplit_core.telemetry import schema, span
@@ -75,8 +76,10 @@ def partition(
     With `pareto` the candidates are those of 1 to `stages` parts that no other beats in load (or
     latency), bytes across cuts and peak memory; `top_k` then does not count.
     """
+    from torchsplit_core.checkpoints.trained_run import with_step
     from torchsplit_core.partitioning import PartitionProvider, pareto_candidates
 
+    source = with_step(source)
     graph, rest = _trace_if_needed(source, graph, trust, progress)
     with span(schema.PARTITION, model=source, stages=stages, nodes=len(graph.nodes)) as active:
         provider = PartitionProvider(graph, profile)
@@ -127,9 +130,11 @@ def own_partition(
 
     Raises InputFault for a value that cannot end a stage, and where profile and model differ.
     """
+    from torchsplit_core.checkpoints.trained_run import with_step
     from torchsplit_core.partitioning import PartitionProvider, cut_behind
     from torchsplit_core.partitioning.candidates import replace_candidates
 
+    source = with_step(source)
     graph, rest = _trace_if_needed(source, graph, trust, progress)
     provider = PartitionProvider(graph, profile)
     candidate = cut_behind(
@@ -140,13 +145,20 @@ def own_partition(
     return replace(replace_candidates(provider.solve(request, rest), (candidate,)), source=source)
 
 
-def plan(request: PlanRequest, *, explain: bool = False, progress: Progress = ignore_progress) -> PlanOutcome:
+def plan(
+    request: PlanRequest,
+    *,
+    explain: bool = False,
+    progress: Progress = ignore_progress,
+    on_plan: Callable[[PlanOutcome], None] | None = None,
+) -> PlanOutcome:
     """The verified outcome of a plan request. Raises InputFault for a request that makes no sense.
 
     So do the fewest GPUs where no model has a minimum, and a fleet that no model has figures for or may run on.
     With limits of response times the plan is simulated, see `responding.plan`. Where the request tells what the front
     costs, the outcome says what that carries of it, see `latency_slo.frontend`.
     `explain` adds to a plan what binds each model, what changes would bring and why no other layout.
+    `on_plan` gets verified plans while the search goes on, see `planner.plan`; none where responses are limited.
     """
     from torchsplit_core.latency_slo.frontend import with_frontend
     from torchsplit_core.latency_slo.slo_planner import has_response_limit, plan_with_slo
@@ -158,7 +170,9 @@ def plan(request: PlanRequest, *, explain: bool = False, progress: Progress = ig
     check_minima(request)
     validate(request)
     check_figures(request)
-    solve = plan_with_slo if has_response_limit(request) else plain
+    solve: Callable[..., PlanOutcome] = plan_with_slo
+    if not has_response_limit(request):
+        solve = partial(plain, on_plan=on_plan and (lambda first: on_plan(with_frontend(request, first))))
     search_share = 0.7 if explain else 1.0
     with span(
         schema.PLAN, models=len(request.models), gpus=sum(entry.count for entry in request.gpus)

@@ -1,6 +1,6 @@
-"""What the store stands on: contents on disk that survive a power cut, and the database of their names.
+"""The store of workspaces: contents on disk that survive a power cut, and the database of their names.
 
-`storage.Store` is what the rest of the program uses.
+The rest of the program uses `store.Store`.
 """
 
 from torchsplit_core.workspace.blobs import BlobStore

@@ -1,6 +1,6 @@
-"""A whole workspace as one zip file, and back: a manifest, one file a result, and the sweeps of its scenarios.
+"""Export and import of a whole workspace as one zip file: a manifest, one file a result, and its scenarios' sweeps.
 
-What comes in is hostile: everything is checked first, in a child (see `archive_reader`), every result must be a
+An imported archive is untrusted: everything is checked first, in a child (see `archive_reader`), every result must be a
 valid contract file, and only then is anything stored. Uploads stay untrusted.
 """
 
@@ -25,14 +25,14 @@ from torchsplit_core.workspace.untrusted_files import LIMITS as FOREIGN_LIMITS
 
 CHECK_TARGET = "torchsplit_core.workspace.archive:check_in_child"
 LIMITS = replace(FOREIGN_LIMITS, wall_s=120.0, cpu_s=120, memory_bytes=MEMORY_BYTES + LARGEST_ENTRY_BYTES)
-"""Of the check: a gigabyte of small results takes a minute, and one entry lies beside what is read of it."""
+"""Of the check: a gigabyte of small results takes a minute, and one entry is in memory beside its parsed value."""
 
 
 def export_workspace(workspace: Workspace) -> bytes:
     """The workspace's results and sweeps as a zip file.
 
-    A result whose file is damaged or gone is left out; the manifest (`left_out`) and a text in the archive say
-    which and why.
+    A result whose file is damaged or missing is left out; the manifest (`left_out`) and a text in the archive say which
+    and why.
     """
     buffer = io.BytesIO()
     entries: list[dict[str, str]] = []
@@ -66,8 +66,8 @@ def export_workspace(workspace: Workspace) -> bytes:
 def import_workspace(store: Store, data: bytes) -> Workspace:
     """A new workspace from an exported zip file.
 
-    Raises InputFault, and leaves nothing behind, where it is not one, and before it is unpacked where it promises more
-    than a workspace may hold.
+    Raises InputFault, and stores nothing, if it is none, or, before unpacking, if it claims more than a workspace may
+    hold.
     """
     with open_archive(data) as archive:
         check_quota(0, archive.result_bytes)
@@ -76,9 +76,9 @@ def import_workspace(store: Store, data: bytes) -> Workspace:
 
 
 def check_archive(data: bytes) -> None:
-    """Raises InputFault where not everything in the archive is as `export_workspace` would write it.
+    """Raise InputFault unless everything in the archive is as `export_workspace` writes it.
 
-    In a child of limited time and memory, unless it unpacks to little.
+    Runs in a child of limited time and memory, unless it unpacks to little.
     """
     if unpacked_bytes(data) > IN_PROCESS_BYTES:
         run_on_file(CHECK_TARGET, data, {}, subject="archive", limits=LIMITS)
@@ -99,9 +99,9 @@ def _verify(data: bytes) -> None:
 
 
 def store_archive(store: Store, data: bytes) -> Workspace:
-    """Store an archive that was checked, in one transaction: whatever ends this process, whole or not at all.
+    """Store a checked archive in one transaction: completely or not at all, even if this process dies.
 
-    A block of a result is unpacked at a time.
+    Results are unpacked block by block.
     """
     with open_archive(data) as archive:
         sweeps = archive.sweeps(verify=False)

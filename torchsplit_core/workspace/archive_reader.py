@@ -1,7 +1,7 @@
-"""A workspace archive from a browser, opened: nothing inside is trusted, neither a size nor a name.
+"""Reads an untrusted workspace archive: neither sizes nor names inside are trusted.
 
-What the zip's directory says is checked before anything is unpacked, and enforced while it is: an entry
-never gives more than it promised. No name inside becomes a path.
+The zip's directory is checked before anything is unpacked, and enforced while unpacking: an entry never gives more than
+it claimed. No name inside becomes a path.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torchsplit_core.workspace.sweeps import StoredSweep
 MANIFEST = "manifest.json"
 EXPORT_AGAIN = "Export the workspace again."
 LARGEST_ARCHIVE_BYTES = 1024 * 2**20
-"""An archive that unpacks to more is refused."""
+"""Archives that unpack to more are refused."""
 LARGEST_ENTRY_BYTES = 512 * 2**20
 LARGEST_MANIFEST_BYTES = 8 * 2**20
 MOST_ENTRIES = 100_000
@@ -36,7 +36,7 @@ _ENCRYPTED = 1  # bit of the flags, APPNOTE.TXT 4.4.4
 
 @dataclass(frozen=True, slots=True)
 class ArchivedResult:
-    """What the manifest says of one result: `file` is its name inside the archive."""
+    """The manifest's entry of one result: `file` is its name inside the archive."""
 
     kind: str
     name: str
@@ -44,7 +44,7 @@ class ArchivedResult:
 
 
 class ArchiveReader:
-    """An open archive whose directory and manifest were checked."""
+    """An open archive with a checked directory and manifest."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self._archive = archive
@@ -55,23 +55,22 @@ class ArchiveReader:
         self.name, self.results = _checked_manifest(self._manifest)
 
     def blocks(self, result: ArchivedResult) -> Iterator[bytes]:
-        """The bytes of a result as they are unpacked, each taken once: so files are no more than the archive unpacks
-        to."""
+        """The bytes of a result as it is unpacked, each once: so the files never exceed the archive's size."""
         return self._read_once(result.file)
 
     @property
     def result_bytes(self) -> int:
-        """What its results unpack to, as its directory promises."""
+        """The unpacked size of its results, as its directory claims."""
         return sum(
             self._entries[entry_name].file_size
             for entry_name in {result.file for result in self.results} & self._entries.keys()
         )
 
     def check(self, result: ArchivedResult) -> None:
-        """Raises InputFault where a result is not a valid file of its kind; an upload is never read."""
+        """Raise InputFault if a result is no valid file of its kind; uploads are never read."""
         blocks = self.blocks(result)
         if result.kind == "upload":
-            for _ in blocks:  # for the sizes that it promised
+            for _ in blocks:  # to check the claimed sizes
                 pass
             return
         where = f"archive: {result.name}"
@@ -79,7 +78,7 @@ class ArchiveReader:
         read_text(text, origin=where, expected=f"torchsplit.{result.kind}", memory_bytes=UPLOAD_BYTES)
 
     def sweeps(self, *, verify: bool) -> tuple[tuple[str, StoredSweep], ...]:
-        """The sweeps by scenario; `verify` rechecks every plan."""
+        """The sweeps by scenario; `verify`: every plan is verified."""
         scenarios = {result.name.strip() for result in self.results if result.kind == "plan_request"}
         return read_sweeps(
             self._manifest.get("sweeps", []),
@@ -114,13 +113,13 @@ class ArchiveReader:
 
 @contextmanager
 def open_archive(data: bytes) -> Iterator[ArchiveReader]:
-    """The archive in these bytes. Raises InputFault where it is none, there and while it is used."""
+    """The archive in these bytes. Raises InputFault if it is none, on opening and in use."""
     with _open_zip(data) as archive:
         yield ArchiveReader(archive)
 
 
 def unpacked_bytes(data: bytes) -> int:
-    """What an archive unpacks to, by its directory. Raises InputFault where it is none, or that is over 1 GiB."""
+    """The unpacked size of an archive, by its directory. Raises InputFault if it is none, or more than 1 GiB."""
     with _open_zip(data) as archive:
         return sum(entry.file_size for entry in _directory(archive).values())
 
@@ -144,7 +143,7 @@ def _open_zip(data: bytes) -> Iterator[zipfile.ZipFile]:
 
 
 def _directory(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    """The entries by name, when none is more than it may be and none lies in another."""
+    """The entries by name, after checking that none is too large or overlaps another."""
     entries = archive.infolist()
     if sum(entry.file_size for entry in entries) > LARGEST_ARCHIVE_BYTES:
         raise InputFault("archive", "unpacks to more than 1 GiB", "Export less at once.")
@@ -166,7 +165,7 @@ def _directory(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
 
 
 def _read_exactly(stream: IO[bytes], size: int) -> Iterator[bytes]:
-    """What the directory promised, block by block: read() unpacks all first, and only then counts."""
+    """The claimed bytes, block by block: read() would unpack everything before checking the size."""
     count = 0
     while count <= size and (block := stream.read(min(_BLOCK, size + 1 - count))):
         count += len(block)

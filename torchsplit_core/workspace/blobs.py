@@ -1,8 +1,8 @@
-"""Contents as files addressed by their SHA-256: on disk when `put` returns, checked whenever they are read.
+"""Contents as files addressed by their SHA-256: on disk when `put` returns, checked on every read.
 
-A file is written beside its place, synced, moved there, and its folder synced: after a power cut it is
-there whole or not at all. Writers hold a shared lock until the row that names the content is committed;
-the collector of what no row names holds it alone, so no clock decides what may go.
+A file is written to a temporary name, synced and renamed, and its folder synced: after a power cut it is complete or
+absent. Writers hold a shared lock until the row that names the content is committed; the collector of unused contents
+takes it exclusively, so no clock decides what may be removed.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 
 
 class BlobStore:
-    """The contents under `root`/blobs. Raises StoreFault where the disk refuses."""
+    """The contents under `root`/blobs. Raises StoreFault if the disk refuses."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.folder = root / "blobs"
 
     def prepare(self) -> None:
-        """Make the folder and its lock. Raises OSError where that fails."""
+        """Make the folder and its lock. Raises OSError."""
         if not self.folder.is_dir():
             self.folder.mkdir(parents=True, exist_ok=True)
             sync_folder(self.root)
@@ -38,18 +38,18 @@ class BlobStore:
             lock.touch()
 
     def path(self, digest: str) -> Path:
-        """Where the content with that SHA-256 lies."""
+        """The path of the content with this SHA-256."""
         return self.folder / digest[:2] / digest
 
     def put(self, data: bytes) -> str:
-        """Store bytes; their SHA-256. Synced to disk on return; a damaged file in their place is replaced."""
+        """Store bytes and return their SHA-256. On disk on return; replaces a damaged file of the same name."""
         digest = hashlib.sha256(data).hexdigest()
         if not self._is_stored(digest):
             self.put_blocks((data,))
         return digest
 
     def put_blocks(self, blocks: Iterable[bytes]) -> tuple[str, int]:
-        """The same with the bytes as they come, of which one block is held at a time; SHA-256 and size."""
+        """The same for a stream of blocks, held one at a time; returns SHA-256 and size."""
         digest, size = hashlib.sha256(), 0
         try:
             incoming = self._make_folder("coming")
@@ -73,7 +73,7 @@ class BlobStore:
         return name, size
 
     def _make_folder(self, name: str) -> Path:
-        """A folder of contents, which is on disk on return."""
+        """Make a folder for contents; on disk on return."""
         folder = self.folder / name
         if not folder.exists():
             folder.mkdir(exist_ok=True)
@@ -81,12 +81,12 @@ class BlobStore:
         return folder
 
     def _is_stored(self, digest: str) -> bool:
-        """Whether the content is there undamaged: then it is on disk on return."""
+        """Whether the content is stored undamaged; it is on disk on return."""
         path = self.path(digest)
         try:
             if not _has_content(path, digest):
                 return False
-            # Whoever wrote it may not have come to syncing it.
+            # Its writer may not have synced it yet.
             with path.open("rb") as stream:
                 os.fsync(stream.fileno())
             sync_folder(path.parent)
@@ -95,7 +95,7 @@ class BlobStore:
         return True
 
     def size(self, digests: Iterable[str]) -> int:
-        """Bytes of these contents together, each once; one whose file is gone has none."""
+        """Total bytes of these contents, each once; missing files count as 0."""
         total = 0
         for digest in set(digests):
             with contextlib.suppress(OSError):
@@ -103,9 +103,9 @@ class BlobStore:
         return total
 
     def get(self, digest: str, where: str, name: str) -> bytes:
-        """The content, which `where` and `name` describe in messages.
+        """The content; `where` and `name` describe it in messages.
 
-        Raises InputFault where its file is gone or no longer what was stored.
+        Raises InputFault if its file is missing or changed.
         """
         remedy = "Make the result again, or import it: that replaces the file."
         if not is_digest(digest):
@@ -132,10 +132,9 @@ class BlobStore:
             yield
 
     def remove_unused(self, used: Collection[str], among: Collection[str] | None = None) -> int:
-        """Remove the contents (of `among`, else all) that are not `used`; how many bytes that freed.
+        """Remove the contents (of `among`, else all) that are not `used`; returns the bytes freed.
 
-        To be called inside `collect_lock`, with `used` read there. What the disk does not let go stays for the next
-        time.
+        Requires `collect_lock`, with `used` read inside it. Files that cannot be removed stay until the next time.
         """
         freed = 0
         paths = map(self.path, among) if among is not None else self.folder.glob("*/*")
@@ -149,15 +148,15 @@ class BlobStore:
 
     @contextlib.contextmanager
     def collect_lock(self) -> Iterator[None]:
-        """No writer is between its content and its row while this is held."""
+        """While held, no writer is between storing a content and its row."""
         with self._locked(fcntl.LOCK_EX):
             yield
 
     @contextlib.contextmanager
     def _locked(self, kind: int) -> Iterator[None]:
         try:
-            # Made with the folder: where the disk is full later it is there. Network file systems lock what
-            # is open for writing alone.
+            # Made with the folder, so it exists if the disk is full later. Network file systems only lock
+            # files that are open for writing.
             handle = os.open(self.folder.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise fault_from_os_error(self.root, error) from error
@@ -172,12 +171,12 @@ class BlobStore:
 
 
 def is_digest(value: object) -> bool:
-    """Whether a stored value can name a content; in a damaged database it may be anything."""
+    """Whether a stored value is a valid digest; in a damaged database it may be anything."""
     return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the entries of a folder on disk."""
+    """Sync the entries of a folder to disk."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -186,7 +185,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _has_content(path: Path, digest: str) -> bool:
-    """Whether the file is there with the content its name promises."""
+    """Whether the file exists with the content of its name."""
     try:
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest() == digest

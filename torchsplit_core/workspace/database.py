@@ -1,8 +1,8 @@
-"""The database of names: one SQLite file, a connection a transaction, every fault of the disk one message.
+"""The database of names: one SQLite file, a connection a transaction, every disk fault one message.
 
-A rollback journal, not a write-ahead log: a log needs a file of its own to be read at all, so nothing
-stored could be read on a full or read-only disk. With `synchronous=FULL` a truncated journal is synced,
-so a committed row survives a power cut (https://www.sqlite.org/pragma.html#pragma_synchronous).
+It has a rollback journal, not a write-ahead log: reading needs to create the log's file, so nothing could be read on a
+full or read-only disk. With `synchronous=FULL` a truncated journal is synced, so a committed row survives a power cut
+(https://www.sqlite.org/pragma.html#pragma_synchronous).
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ SCHEMA = (
         limit_s REAL NOT NULL, plan TEXT NOT NULL, PRIMARY KEY (workspace, scenario, request_sha256),
         FOREIGN KEY (workspace, scenario) REFERENCES sweeps (workspace, scenario) ON DELETE CASCADE);
     """,
-    # What is newest is said by order of writing, not by a clock that may be set back: rows of jobs and
-    # workspaces get a number, results are numbered anew in the order they had.
+    # The order of writing says what is newest, not a clock that may be set back: rows of jobs and workspaces
+    # get a number, results are renumbered in their order.
     """
     CREATE TABLE numbered (
         number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, workspace TEXT NOT NULL
@@ -75,9 +75,8 @@ SCHEMA = (
     DROP TABLE artifacts;
     ALTER TABLE numbered RENAME TO artifacts;
     """,
-    # A job's target was the path of a function, "module:function". It is a name now (see jobs/job_kinds.py); the column
-    # keeps its own, so that a server of the version before, still running, can read the table. What no version
-    # had stays as it is.
+    # A job's target was a function path, "module:function", and is a job kind now (jobs/job_kinds.py). The column is
+    # not renamed, so that a running server of the previous version can read the table. Unknown targets stay.
     """
     UPDATE jobs SET target = CASE substr(target, instr(target, ':') + 1)
         WHEN 'trace_job' THEN 'trace'
@@ -104,9 +103,8 @@ SCHEMA = (
         number INTEGER NOT NULL, kept REAL NOT NULL, request_sha256 TEXT NOT NULL, plan_sha256 TEXT NOT NULL,
         request BLOB NOT NULL, plan BLOB, said TEXT NOT NULL, PRIMARY KEY (workspace, scenario, number));
     """,
-    # A draft belongs to the tab that edits it; those of before belong to none that is open. A workspace that was
-    # deleted and can be brought back stands in `deleted` with its name, and is called by its id so that the name
-    # is free.
+    # A draft belongs to the tab that edits it; earlier ones belong to no open tab. A deleted workspace that can be
+    # restored is in `deleted` with its name, and is named by its id, so that the name is free.
     """
     CREATE TABLE of_tabs (
         workspace TEXT NOT NULL REFERENCES workspaces(id) ON DELETE CASCADE, scenario TEXT NOT NULL,
@@ -119,7 +117,7 @@ SCHEMA = (
         number INTEGER PRIMARY KEY, workspace TEXT NOT NULL UNIQUE REFERENCES workspaces(id) ON DELETE CASCADE,
         name TEXT NOT NULL);
     """,
-    # Plans by the question that each answers; and of a draft who edits it, and when it was edited last.
+    # Plans by equivalent request; and the editor and last edit of a draft.
     """
     CREATE TABLE known_plans (
         number INTEGER PRIMARY KEY, workspace TEXT NOT NULL REFERENCES workspaces(id) ON DELETE CASCADE,
@@ -129,16 +127,16 @@ SCHEMA = (
     ALTER TABLE drafts ADD COLUMN edited REAL NOT NULL DEFAULT 0;
     """,
 )
-"""One script a schema version; an older store is brought forward by running the missing ones."""
+"""One script a schema version; an older store is migrated by the missing ones."""
 
 LOCK_TIMEOUT_S = 30.0
-"""How long a transaction waits for another process's."""
+"""How long a transaction waits for that of another process."""
 RESERVE_BYTES = 4 * 2**20
-"""Kept back so that a deletion on a full disk has room for its journal (it keeps the pages that change)."""
+"""Reserved so that a deletion on a full disk has room for its journal (which holds the changed pages)."""
 
 
 class Database:
-    """The database under `root`. Raises StoreFault where its file or the disk refuses."""
+    """The database under `root`. Raises StoreFault if its file or the disk refuses."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -147,9 +145,9 @@ class Database:
 
     @contextlib.contextmanager
     def connect(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
-        """A connection for one transaction: committed at the end, rolled back on a fault.
+        """A connection for one transaction: committed at the end, rolled back on an exception.
 
-        With `write` no other process writes meanwhile; else a lock is taken at the first change.
+        With `write` no other process writes meanwhile; otherwise the first change takes the lock.
         """
         with self.translate_errors():
             database = sqlite3.connect(self.path, timeout=LOCK_TIMEOUT_S)
@@ -164,7 +162,7 @@ class Database:
                 database.close()
 
     def delete(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do `work` in a transaction that only deletes; on a full disk with the reserve given up for it."""
+        """Do `work` in a transaction that only deletes; a full disk gets the reserve for it."""
         try:
             return self._run_deletion(work)
         except StoreFault as fault:
@@ -176,7 +174,7 @@ class Database:
         try:
             with self.connect(write=True) as database:
                 return work(database)
-        except sqlite3.IntegrityError as error:  # what refers to a row goes with it, so no rule can be broken
+        except sqlite3.IntegrityError as error:  # references are deleted with a row, so none can fail
             raise self.damaged_fault(str(error)) from error
 
     def _release_reserve(self) -> bool:
@@ -188,7 +186,7 @@ class Database:
         return held
 
     def allocate_reserve(self) -> None:
-        """Allocate what a deletion on a full disk needs; without room that is left for later."""
+        """Allocate the reserve for a deletion on a full disk; without room it is allocated later."""
         with contextlib.suppress(OSError):
             if self.reserve.exists() and self.reserve.stat().st_size == RESERVE_BYTES:
                 return
@@ -203,14 +201,14 @@ class Database:
 
     @contextlib.contextmanager
     def translate_errors(self) -> Iterator[None]:
-        """SQLite's and the disk's faults as StoreFault; constraints and our own misuse pass."""
+        """Turn errors of SQLite and the disk into StoreFault; constraint errors and misuse pass through."""
         try:
             yield
         except (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.InterfaceError):
             raise
         except sqlite3.DatabaseError as error:
             raise self._fault(error) from error
-        except UnicodeDecodeError as error:  # in a name that SQLite's own message quotes
+        except UnicodeDecodeError as error:  # in a name quoted in SQLite's message
             raise self.damaged_fault("a name in it is no text") from error
 
     def _fault(self, error: sqlite3.DatabaseError) -> StoreFault:
@@ -234,7 +232,7 @@ class Database:
         return self.damaged_fault(text)
 
     def damaged_fault(self, text: str) -> StoreFault:
-        """The fault of a database that SQLite cannot read, with the way back."""
+        """The fault of a database that SQLite cannot read, with the remedy."""
         copies = self.copies()
         if copies:
             way = (
@@ -253,7 +251,7 @@ class Database:
     # versions
 
     def migrate(self) -> None:
-        """Make or bring forward the tables. Raises InputFault for a database of a later TorchSplit."""
+        """Create or migrate the tables. Raises InputFault for a database of a later TorchSplit."""
         with self.translate_errors():
             database = sqlite3.connect(self.path, timeout=LOCK_TIMEOUT_S)
             try:
@@ -270,14 +268,14 @@ class Database:
                 database.close()
 
     def check(self) -> None:
-        """Raise StoreFault where pages of the database are damaged (SQLite's quick check)."""
+        """Raise StoreFault for damaged pages of the database (SQLite's quick check)."""
         with self.connect() as database:
             messages = [row[0] for row in database.execute("PRAGMA quick_check(3)").fetchall()]
         if messages != ["ok"]:
             raise self.damaged_fault("; ".join(messages)[:200])
 
     def copy_to(self, path: Path) -> None:
-        """A copy as it is now, whole or not at all. Raises StoreFault."""
+        """Write a consistent copy atomically. Raises StoreFault."""
         temporary = path.with_suffix(".part")
         try:
             path.parent.mkdir(exist_ok=True)
@@ -297,7 +295,7 @@ class Database:
 
 
 def _migrate_schema(database: sqlite3.Connection) -> None:
-    # Tables that others refer to are made anew: their rows must not go with the old ones.
+    # Tables with references to them are made anew: referring rows must not be deleted with the old ones.
     database.execute("PRAGMA foreign_keys = OFF")
     database.execute("PRAGMA journal_mode = TRUNCATE")
     database.execute("BEGIN IMMEDIATE")

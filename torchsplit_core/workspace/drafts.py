@@ -1,7 +1,7 @@
-"""The drafts of every scenario of a workspace: requests that somebody edits, until they are kept or discarded.
+"""The drafts of every scenario of a workspace: edited requests, until they are stored or discarded.
 
-Each belongs to the tab of a browser that edits it, which alone changes it. A draft is no result: it is not listed
-among them, and an archive does not have it.
+Each belongs to the browser tab that edits it, which alone changes it. A draft is no result: results and archives do not
+include it.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ MOST_DRAFTS = 8
 COLUMNS = "tab, ground_sha256, request, plan, said, owner, edited"
 PLACEHOLDERS = ", ".join("?" * (2 + len(COLUMNS.split(", "))))
 Row = tuple[Any, ...]
-"""A draft as its table has it, in the order of `COLUMNS`."""
+"""A draft's row, in the order of `COLUMNS`."""
 _CONTRACT_PREFIX = b'{\n "format"'
-"""How a contract file begins."""
+"""The beginning of a contract file."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredDraft:
-    """An edited request and the hash of the one that stood when the editing began.
+    """An edited request and the hash of the request at the beginning of the editing.
 
-    `plan` is there where the draft is a plan that somebody chose (a baseline, one by hand), and `said` says whose.
-    `owner` is the name of who edits, where people log in, and `edited` when that was last (Unix seconds; 0: not known).
+    `plan`: if the draft is a chosen plan (a baseline, a manual one); `said`: whose plan it is. `owner`: the name of the
+    editor, if users log in. `edited`: the last edit (Unix seconds; 0: unknown).
     """
 
     ground_sha256: str
@@ -42,7 +42,7 @@ class StoredDraft:
 
 @dataclass(frozen=True, slots=True)
 class DraftAuthor:
-    """Whose a draft is: the tab that edits it, and the name and last edit as `StoredDraft` has them."""
+    """A draft's tab, with owner and last edit as in `StoredDraft`."""
 
     tab: str
     owner: str
@@ -50,22 +50,22 @@ class DraftAuthor:
 
 
 class DraftStore:
-    """The drafts of one scenario, by the tabs that edit it; the oldest beyond `MOST_DRAFTS` go."""
+    """The drafts of one scenario by tab; the oldest beyond `MOST_DRAFTS` are deleted."""
 
     def __init__(self, workspace: Workspace, scenario: str) -> None:
         self.workspace, self.scenario = workspace, scenario
         self._key = (workspace.id, scenario)
 
     def load(self, tab: str) -> StoredDraft | None:
-        """The draft of a tab; None where it has none. Raises InputFault for a damaged store."""
+        """The draft of a tab; None without one. Raises InputFault for a damaged store."""
         return next(self._read("AND tab = ?", tab), None)
 
     def others(self, tab: str) -> tuple[StoredDraft, ...]:
-        """The drafts of the other tabs, what was edited last first. Raises InputFault for a damaged store."""
+        """The drafts of the other tabs, last edited first. Raises InputFault for a damaged store."""
         return tuple(self._read("AND tab != ?", tab))
 
     def authors(self, tab: str) -> tuple[DraftAuthor, ...]:
-        """Whose the drafts of the other tabs are, what was edited last first."""
+        """The authors of the drafts of the other tabs, last edited first."""
         with self.workspace.store.connect() as database:
             rows = database.execute(
                 "SELECT tab, owner, edited FROM drafts "
@@ -75,7 +75,7 @@ class DraftStore:
         return tuple(DraftAuthor(*row) for row in rows)
 
     def all(self) -> tuple[StoredDraft, ...]:
-        """The drafts of all tabs, what was edited last first. Raises InputFault for a damaged store."""
+        """The drafts of all tabs, last edited first. Raises InputFault for a damaged store."""
         return tuple(self._read(""))
 
     def save(self, tab: str, draft: StoredDraft) -> None:
@@ -95,7 +95,7 @@ class DraftStore:
             )
 
     def rows(self) -> tuple[Row, ...]:
-        """All drafts as they are stored, oldest first, for `restore`."""
+        """The stored rows of all drafts, oldest first, for `restore`."""
         with self.workspace.store.connect() as database:
             return tuple(
                 database.execute(
@@ -105,7 +105,7 @@ class DraftStore:
             )
 
     def restore(self, rows: tuple[Row, ...]) -> None:
-        """Give the scenario these drafts, in place of those it has."""
+        """Replace the scenario's drafts by these rows."""
         with self.workspace.store.connect(write=True) as database:
             database.execute("DELETE FROM drafts WHERE workspace = ? AND scenario = ?", self._key)
             database.executemany(
@@ -114,11 +114,11 @@ class DraftStore:
             )
 
     def copy_to(self, scenario: str) -> None:
-        """Give another scenario of the workspace these drafts, in place of those it has."""
+        """Replace the drafts of another scenario of the workspace by these."""
         DraftStore(self.workspace, scenario).restore(self.rows())
 
     def delete(self, tab: str | None = None) -> None:
-        """Remove the draft of a tab, or every draft of the scenario."""
+        """Delete the draft of a tab, or every draft of the scenario."""
         with self.workspace.store.connect() as database:
             database.execute(
                 "DELETE FROM drafts WHERE workspace = ? AND scenario = ? AND (? IS NULL OR tab = ?)",
@@ -139,7 +139,7 @@ class DraftStore:
 
 
 def _draft_request(content: bytes) -> PlanRequest:
-    """A draft's request; of earlier versions a contract file."""
+    """A draft's request; earlier versions stored a contract file."""
     text = zlib.decompress(content)
     if text.startswith(_CONTRACT_PREFIX):
         request: PlanRequest = read_compressed(content)
@@ -148,10 +148,10 @@ def _draft_request(content: bytes) -> PlanRequest:
 
 
 def compress_text(content: bytes) -> bytes:
-    """A text as a table keeps it: a twentieth of its size, for points of a model look alike."""
+    """Compress a text for a table: to a twentieth, because points of a model are alike."""
     return zlib.compress(content, 6)
 
 
 def read_compressed(content: bytes) -> Any:
-    """The value of a packed file. Raises InputFault where it is none."""
+    """The value of a compressed file. Raises InputFault if it is none."""
     return read_text(zlib.decompress(content).decode(), origin="a stored state of a scenario")[1]

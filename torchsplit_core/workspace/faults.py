@@ -1,4 +1,4 @@
-"""What can be wrong with the folder of the workspaces, each as one message that says what still works."""
+"""Faults of the folder of the workspaces, each as one message that says what still works."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from torchsplit_core.values.units import GIB, MIB
 
 WHERE = "workspace folder"
 MIN_FREE_BYTES = 16 * 2**20
-"""With less than this the next result may not fit: SQLite, a graph and a log each take some MiB."""
+"""With less free space the next result may not fit: SQLite, a graph and a log each take some MiB."""
 
 QUOTA_VARIABLE = "TORCHSPLIT_WORKSPACE_QUOTA_GIB"
 DEFAULT_QUOTA_GIB = 4.0
-"""What the results and uploads of a workspace may take where the variable does not say otherwise."""
+"""Default limit of the results and uploads of a workspace."""
 
 StoreFaultKind = Literal["full", "read-only", "busy", "damaged", "unusable"]
 
 
 class StoreFault(InputFault):
-    """The folder of the workspaces cannot do what was asked; `kind` says in which way."""
+    """The store cannot do what was requested; `kind` says why."""
 
     def __init__(self, kind: StoreFaultKind, problem: str, remedy: str) -> None:
         super().__init__(WHERE, problem, remedy)
@@ -30,7 +30,7 @@ class StoreFault(InputFault):
 
 
 def disk_full_fault(root: Path, error: object) -> StoreFault:
-    """No room on the disk: what is stored stays as it was."""
+    """No space on the disk; stored contents are unchanged."""
     return StoreFault(
         "full",
         f"{root} has no room left on its disk ({error})",
@@ -39,7 +39,7 @@ def disk_full_fault(root: Path, error: object) -> StoreFault:
 
 
 def read_only_fault(root: Path, error: object) -> StoreFault:
-    """The folder or its file system cannot be written."""
+    """The folder or its file system is read-only."""
     return StoreFault(
         "read-only",
         f"{root} cannot be written ({error})",
@@ -48,12 +48,12 @@ def read_only_fault(root: Path, error: object) -> StoreFault:
 
 
 def is_full(error: OSError) -> bool:
-    """Whether the disk, or this user's share of it, has no room."""
+    """Whether the disk, or this user's quota of it, is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def fault_from_os_error(root: Path, error: OSError) -> StoreFault:
-    """The fault behind a failed system call on a file of the store."""
+    """The fault of a failed system call on a file of the store."""
     if is_full(error):
         return disk_full_fault(root, error.strerror)
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
@@ -66,7 +66,7 @@ def fault_from_os_error(root: Path, error: OSError) -> StoreFault:
 
 
 def disk_problem(root: Path) -> str | None:
-    """One sentence where nothing more can be stored under `root` now, for the head of a page; None where it can."""
+    """A sentence for the head of a page if nothing more can be stored under `root`; otherwise None."""
     try:
         facts = os.statvfs(root)
     except OSError as error:
@@ -83,13 +83,13 @@ def disk_problem(root: Path) -> str | None:
 
 
 def free_bytes(root: Path) -> int:
-    """What this user may still write to the disk of `root`; root may use the blocks kept for it. Raises OSError."""
+    """Bytes that this user may still write to the disk of `root`; root may use reserved blocks. Raises OSError."""
     facts = os.statvfs(root)
     return (facts.f_bfree if os.geteuid() == 0 else facts.f_bavail) * facts.f_frsize
 
 
 def quota_bytes() -> int:
-    """What a workspace may hold. Raises InputFault where the environment says no number above 0."""
+    """The limit of a workspace. Raises InputFault if the environment variable is no number above 0."""
     setting = os.environ.get(QUOTA_VARIABLE) or str(DEFAULT_QUOTA_GIB)
     try:
         gib = float(setting)
@@ -105,9 +105,9 @@ def quota_bytes() -> int:
 
 
 def check_quota(before: int, after: int) -> None:
-    """Raises InputFault where a workspace (a new one where it holds nothing) would pass its quota by what is stored.
+    """Raise InputFault if storing grows a workspace (`before`: 0 for a new one) beyond its quota.
 
-    What makes it less, or leaves it as it is, may be stored.
+    Storing what does not grow it is always allowed.
     """
     if after <= max(before, quota := quota_bytes()):
         return
@@ -121,5 +121,5 @@ def check_quota(before: int, after: int) -> None:
 
 
 def format_bytes(size: int) -> str:
-    """As people read it: "3.2 GiB", "0.5 MiB"."""
+    """Bytes for people: "3.2 GiB", "0.5 MiB"."""
     return f"{size / GIB:.1f} GiB" if size >= GIB else f"{size / MIB:.1f} MiB"

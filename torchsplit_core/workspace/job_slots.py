@@ -1,8 +1,8 @@
-"""How many jobs run at once on this machine, and who is next: first come, first served.
+"""Limits the jobs that run at once on this machine, first come, first served.
 
-A job that waits is a process of some 25 MiB that has loaded nothing yet. Every job holds a lock on a file of
-its own, numbered in the order of coming, until it has a slot; a slot is a lock too. Locks end with their
-process, so a killed job holds nobody up, and a restart of the server changes nothing.
+A waiting job is a process of some 25 MiB that has loaded nothing yet. Every job holds a lock on a file of its own,
+numbered in order of arrival, until it has a slot; a slot is a lock too. Locks end with their process, so a killed job
+blocks nobody, and a restart of the server changes nothing.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from torchsplit_core.values import InputFault, quoted
 
 SLOTS_VARIABLE = "TORCHSPLIT_JOBS"
 MIN_SLOTS = 3
-"""On the smallest machine too the reading of a file need not wait for two searches."""
+"""Even on the smallest machine, reading a file need not wait for two searches."""
 JOB_BYTES = 400 * 2**20
-"""What a search takes of memory; its two workers, where it has them, share most of it."""
+"""Memory of a search; its two workers, if any, share most of it."""
 POLL_S = 0.25
 _TICKET = re.compile(r"ticket-(\d+)")
 
 
 def slot_count() -> int:
-    """How many jobs run at once: a core each and at least three, as far as memory goes; or TORCHSPLIT_JOBS.
+    """How many jobs run at once: one a core and at least three, within the memory; or TORCHSPLIT_JOBS.
 
-    Raises InputFault where that is no number from 1 on.
+    Raises InputFault if that is no integer from 1 on.
     """
     setting = os.environ.get(SLOTS_VARIABLE)
     if setting is not None:
@@ -44,10 +44,9 @@ def slot_count() -> int:
 
 @contextlib.contextmanager
 def acquire_slot(folder: Path, on_queue_position: Callable[[int], None]) -> Iterator[None]:
-    """Wait for a slot and hold it. `on_queue_position` hears how many are before this job, at once and whenever that
-    changes.
+    """Wait for a slot and hold it. `on_queue_position` gets the number of jobs before this one, at once and on changes.
 
-    Raises OSError where the folder's files cannot be made.
+    Raises OSError if the folder's files cannot be made.
     """
     folder.mkdir(exist_ok=True)
     _held_slots.append(_HeldSlot(folder, on_queue_position, _wait_for_slot(folder, on_queue_position)))
@@ -60,9 +59,9 @@ def acquire_slot(folder: Path, on_queue_position: Callable[[int], None]) -> Iter
 
 @contextlib.contextmanager
 def release_slot_meanwhile() -> Iterator[None]:
-    """Give this job's slot to others while it waits for something else; it waits for one again afterwards.
+    """Release this job's slot while it waits for something else, then wait for one again.
 
-    Outside a job, and where another thread has set it aside, nothing happens.
+    Does nothing outside a job, or if another thread has released it.
     """
     try:
         slot = _held_slots.pop()
@@ -71,7 +70,7 @@ def release_slot_meanwhile() -> Iterator[None]:
         return
     os.close(slot.handle)
     yield
-    # Work that was ended while it waited needs none.
+    # Work that was ended while it waited needs no slot.
     _held_slots.append(
         _HeldSlot(slot.folder, slot.on_queue_position, _wait_for_slot(slot.folder, slot.on_queue_position))
     )
@@ -85,11 +84,11 @@ class _HeldSlot:
 
 
 _held_slots: list[_HeldSlot] = []
-"""The slot of the job that this process is; a process is one job at most."""
+"""The slot of the job of this process; a process is at most one job."""
 
 
 def _wait_for_slot(folder: Path, on_queue_position: Callable[[int], None]) -> int:
-    """The lock of a slot, as an open file, once it is this job's turn."""
+    """The lock of a slot as an open file, once it is this job's turn."""
     with _ticket(folder) as number:
         reported = None
         while True:
@@ -105,7 +104,7 @@ def _wait_for_slot(folder: Path, on_queue_position: Callable[[int], None]) -> in
 
 @contextlib.contextmanager
 def _ticket(folder: Path) -> Iterator[int]:
-    """A number above all that are out, held until this ends."""
+    """A number above all in use, held inside the `with` block."""
     with _open_handle(folder / "counter") as counter:
         fcntl.flock(counter, fcntl.LOCK_EX)
         number = max((known for known, _ in _tickets(folder)), default=0) + 1
@@ -120,7 +119,7 @@ def _ticket(folder: Path) -> Iterator[int]:
 
 
 def _waiting_before(folder: Path, number: int) -> list[int]:
-    """The numbers below that one whose jobs still wait; tickets of jobs that were killed are removed."""
+    """The smaller numbers of waiting jobs; removes tickets of killed jobs."""
     waiting = []
     for known, path in _tickets(folder):
         if known >= number:
@@ -139,7 +138,7 @@ def _tickets(folder: Path) -> list[tuple[int, Path]]:
 
 
 def _free_slot(folder: Path) -> int | None:
-    """The lock of a slot nobody holds, as an open file; None where all are held."""
+    """The lock of a free slot as an open file; None if all are held."""
     for index in range(slot_count()):
         slot = os.open(folder / f"slot-{index}", os.O_RDWR | os.O_CREAT, 0o666)
         try:

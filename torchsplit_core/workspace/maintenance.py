@@ -1,4 +1,4 @@
-"""What keeps a store well: a copy of its database each day, and what ended work left behind swept away."""
+"""Maintenance of the store: a daily copy of its database, and removal of leftovers."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _WORKSPACE = re.compile("[0-9a-f]{12}")
 
 
 def make_daily_copy(database: Database, day: datetime.date) -> Path | None:
-    """Copy the database where this day has no copy yet, and keep the last three; the copy's path.
+    """Copy the database unless this day has a copy, keep the last three, and return the copy's path.
 
-    The database is checked first, so that a good copy is never pushed out by a damaged one. Raises StoreFault.
+    The database is checked first, so that a damaged one never replaces a good copy. Raises StoreFault.
     """
     path = database.root / "copies" / f"workspaces.{day.isoformat()}.sqlite"
     if path.exists():
         return None
     database.check()
-    # What a process that was killed has left of its copy, on whatever day.
+    # Left by a process killed while copying, on any day.
     _remove(path.parent.glob("workspaces.*.part*"))
     database.copy_to(path)
     _remove([copy for copy in database.copies() if copy != path][: -(MAX_COPIES - 1)])
@@ -33,9 +33,9 @@ def make_daily_copy(database: Database, day: datetime.date) -> Path | None:
 
 
 def remove_orphaned_job_files(database: Database) -> int:
-    """Remove the files of jobs whose workspace is gone; how many. Raises StoreFault.
+    """Remove the files of jobs whose workspace is gone; returns their number. Raises StoreFault.
 
-    A job's row is written before its files, so a file that is here before the rows are read and has none is rubbish.
+    A job's row is written before its files, so a file that exists before the rows are read and has no row is orphaned.
     """
     files = [
         (match[1], path)
@@ -50,7 +50,7 @@ def remove_orphaned_job_files(database: Database) -> int:
 
 
 def remove_orphaned_runs(database: Database, runs: Path) -> None:
-    """Remove the run folders of workspaces that are gone: whoever deleted one was cut off. Raises StoreFault.
+    """Remove the run folders of deleted workspaces, if their deletion was interrupted. Raises StoreFault.
 
     A workspace's row is written before its folder, as a job's is.
     """
@@ -63,7 +63,7 @@ def remove_orphaned_runs(database: Database, runs: Path) -> None:
 
 
 def _remove(paths: Iterable[Path]) -> None:
-    """What the disk does not let go is removed the next time."""
+    """Files that cannot be removed stay until the next time."""
     for path in paths:
         with contextlib.suppress(OSError):
             path.unlink()

@@ -1,11 +1,11 @@
-"""What was measured, point by point, kept between runs and shared by all workspaces of a store.
+"""Measured points, stored between runs and shared by all workspaces of a store.
 
-A point is addressed by what it depends on: the model's architecture hash, the device and slice, the
-software and the settings, dtype and mode of compilation among them. So a run that was killed goes on where
-it stood, and nothing is measured twice unless that is asked for.
+A point is addressed by all that it depends on: the model's architecture hash, the device and slice, the software and
+the settings (dtype, mode of compilation, …). So a killed run continues where it stopped, and nothing is measured twice
+unless requested.
 
-Points under an architecture hash of the scheme before stay, and are shown as old: that hash left out
-arguments, so they may be another model's. They are never taken over.
+Points under an architecture hash of the previous scheme stay, and are shown as old: that hash ignored arguments, so
+they may be another model's. They are never reused.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from torchsplit_core.workspace.job_slots import release_slot_meanwhile
 from torchsplit_core.workspace.store import Store
 
 METHOD_VERSION = 2
-"""Raised when a change of the measuring itself makes older points incomparable: until 2 a run's time held the seeding
+"""Increased when a change of the measuring makes older points incomparable: before 2 a run's time included the seeding
 of random numbers, which takes longer than a small model."""
 POLL_S = 0.5
 
@@ -36,7 +36,7 @@ POLL_S = 0.5
 def place_of(device: Device, settings: MeasurementSettings) -> str:
     """The address of everything measured on this device, with this software and these settings.
 
-    The time budget is not part of it: it makes a figure surer, and the interval says how sure it is.
+    It excludes the time budget, which only narrows a figure's interval.
     """
     facts = asdict(device) | {
         "torch": metadata.version("torch"),
@@ -45,7 +45,7 @@ def place_of(device: Device, settings: MeasurementSettings) -> str:
         "method": METHOD_VERSION,
         "cuda_graphs": settings.cuda_graphs,
     }
-    # Only where they are not the default: what was measured before there was a choice keeps its address.
+    # Only if not the default: points measured before an option existed keep their address.
     defaults = MeasurementSettings()
     for name in ("dtype", "compile_mode", "repeats", "seed", "host_copies", "sequence_length"):
         if getattr(settings, name) != getattr(defaults, name):
@@ -54,14 +54,16 @@ def place_of(device: Device, settings: MeasurementSettings) -> str:
 
 
 class PointStore:
-    """The points of one place. `since` (Unix seconds) leaves out what was measured earlier."""
+    """The points at one address. `since` (Unix seconds) excludes earlier measurements."""
 
     def __init__(self, store: Store, device_key: str, since: float = 0.0) -> None:
         self.store, self.device_key, self.since = store, device_key, since
 
     def save(self, point: MeasuredPoint) -> None:
-        """Store a point in place of what stood at its address; a figure also ends a failure there. A new one is kept
-        from now on, one that was kept before since then."""
+        """Store a point, replacing the one at its key; a figure also removes a failure there.
+
+        A point that was stored before keeps its time.
+        """
         with self.store.connect() as database:
             if point.kind == "batch":
                 database.execute(
@@ -96,21 +98,21 @@ class PointStore:
 
 
 OLD_POINTS_TEXT = "old (measured under the earlier architecture hash)"
-"""What is said of points that are kept and never taken over."""
+"""Text for points that are stored but never reused."""
 
 
 def old_batch_sizes(points: PointStore, former_hash: str) -> tuple[int, ...]:
-    """Batch sizes at which figures stand under the hash that the version before gave a graph."""
+    """Batch sizes with figures under the previous scheme's hash of a graph."""
     return tuple(point.batch_size for point in points.load(former_hash) if point.kind == "batch")
 
 
 @contextlib.contextmanager
 def exclusive_measurement(store: Store, device: Device, progress: Progress) -> Iterator[None]:
-    """Wait until no other measurement runs on the physical device: two at once would measure each other."""
+    """Wait until no other measurement runs on the physical device: they would disturb each other."""
     name = re.sub(r"[^\w.-]", "_", device.physical)
     with store.lock_file(f"measure-{name}.lock") as lock:
         if not _try_lock(lock):
-            # Who waits for a device works not: other jobs may.
+            # A job that waits for a device does no work: others may run.
             with release_slot_meanwhile():
                 while not _try_lock(lock):
                     progress(0.0, f"queued: another measurement runs on {device.name}")

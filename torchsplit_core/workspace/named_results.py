@@ -1,7 +1,7 @@
-"""Named results of a workspace: which there are, a free name, copies, and whether an outcome answers its request.
+"""Named results of a workspace: their names, free names, copies, and whether an outcome answers its request.
 
-A scenario is a plan request and its plan under one name, a placement its request, outcome and curve; the cuts of
-a model stand under its name and their largest number of stages.
+A scenario is a plan request and its plan under one name, a placement its request, outcome and curve; a model's cuts are
+stored under its name and their largest number of stages.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ Outcome = PlanOutcome | PlacementOutcome | PlacementFrontier | StrategyOutcome
 
 
 def evaluation_name(*, quick: bool) -> str:
-    """Under which an evaluation stands: there is one of each kind."""
+    """The name of an evaluation: there is one quick and one whole."""
     return "quick" if quick else "whole"
 
 
 def names(workspace: Workspace, *kinds: str) -> tuple[str, ...]:
-    """The names of these kinds of results: those of the first kind, newest first, then the others' own."""
+    """The names of results of these kinds: those of the first kind, newest first, then the others' own."""
     return names_in(workspace.artifacts(kinds[0] if len(kinds) == 1 else None), *kinds)
 
 
 def names_in(artifacts: Sequence[Artifact], *kinds: str) -> tuple[str, ...]:
-    """`names`, of what the caller has listed."""
+    """`names` of listed artifacts."""
     return tuple(dict.fromkeys(item.name for kind in kinds for item in artifacts if item.kind == kind))
 
 
 def exists(workspace: Workspace, kind: str, name: str) -> bool:
-    """Whether there is a result under (kind, name)."""
+    """Whether there is a result of this kind and name."""
     return workspace.find(kind, name) is not None
 
 
 def sha256_of(workspace: Workspace, kind: str, name: str) -> str:
-    """The SHA-256 of what stands under (kind, name); empty where nothing does."""
+    """The SHA-256 of (kind, name); empty without one."""
     artifact = workspace.find(kind, name)
     return artifact.sha256 if artifact else ""
 
@@ -63,20 +63,20 @@ def free_name(workspace: Workspace, kinds: tuple[str, ...], wanted: str) -> str:
 
 
 def copy(workspace: Workspace, kinds: tuple[str, ...], name: str, new: str) -> None:
-    """Store the results of these kinds under another name too. Raises InputFault for a name that will not do."""
+    """Store the results of these kinds under another name too. Raises InputFault for an invalid name."""
     for kind in kinds:
         if exists(workspace, kind, name):
             workspace.put_bytes(kind, new, workspace.get_bytes(kind, name))
 
 
 def remove(workspace: Workspace, kinds: tuple[str, ...], name: str) -> None:
-    """Forget the results of these kinds under a name."""
+    """Remove the results of these kinds with this name."""
     for kind in kinds:
         workspace.remove(kind, name)
 
 
 def store_outcome(workspace: Workspace, name: str, request: Request, outcome: Outcome) -> None:
-    """Store an outcome beside the request that it answers; nothing where that request was edited meanwhile.
+    """Store an outcome of the request; does nothing if the stored request was edited meanwhile.
 
     A plan and its request become a version of their scenario.
     """
@@ -94,7 +94,7 @@ def store_outcome(workspace: Workspace, name: str, request: Request, outcome: Ou
 
 
 def is_current(workspace: Workspace, name: str, request: Request, outcome: Outcome) -> bool:
-    """Whether the outcome stored under a name answers the request there, not an earlier state of it."""
+    """Whether the stored outcome answers the stored request, not an earlier state of it."""
     row = _OUTCOME_KINDS[type(outcome)]
     answered = workspace.setting(row.setting.format(name)) if row.setting else ""
     if answered:
@@ -123,9 +123,9 @@ def _frontier_keeps_rules(request: PlacementRequest, outcome: PlacementFrontier)
 
 @dataclass(frozen=True, slots=True)
 class _OutcomeKind:
-    """A kind of outcome, the kind of request that it answers, and how to tell which request that was.
+    """A kind of outcome, the kind of its request, and how to identify that request.
 
-    `setting` holds the SHA-256 of the request answered. Without one (a plan names its request, an archive has no
+    `setting` holds the SHA-256 of the request answered. Without it (a plan names its request, an archive has no
     settings) `answers` compares the two.
     """
 
@@ -141,13 +141,13 @@ _OUTCOME_KINDS: Mapping[type, _OutcomeKind] = {
     PlacementFrontier: _OutcomeKind(
         "placement_frontier", "placement_request", "placement curve {} answers", _frontier_keeps_rules
     ),
-    # Nothing in a strategy contradicts its request.
+    # A strategy has no field that could contradict its request.
     StrategyOutcome: _OutcomeKind("strategy", "strategy_request", "strategy {} answers", lambda *_: True),
 }
 
 
 def partition_name(model: str, stages: int) -> str:
-    """The name under which a model's cuts into at most so many parts are stored."""
+    """The name of a model's stored cuts into at most so many parts."""
     return f"{model} in {stages}"
 
 
@@ -157,7 +157,7 @@ def partition_names(workspace: Workspace, model: str) -> tuple[str, ...]:
 
 
 def cuts_of(stored: Iterable[Artifact], model: str) -> dict[int, Artifact]:
-    """Among stored partitions a model's cuts by their largest number of stages, fewest first."""
+    """A model's cuts among stored partitions by their largest number of stages, fewest first."""
     pattern = re.compile(re.escape(model) + r" in (\d+)")
     by_stages = {int(match[1]): item for item in stored if (match := pattern.fullmatch(item.name))}
     return dict(sorted(by_stages.items()))

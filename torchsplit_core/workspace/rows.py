@@ -1,4 +1,4 @@
-"""The rows of the database: what may stand in them, and how one is written."""
+"""Validation and writing of the database's rows."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ KINDS = (
     "measurement",
     "upload",
 )
-"""What a workspace keeps. All but `upload` are contract files."""
+"""Kinds of results. All but `upload` are contract files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """One stored result: what it is, its name within its kind, and when it last changed (Unix seconds)."""
+    """One stored result: its kind, its name within the kind, and its last change (Unix seconds)."""
 
     kind: str
     name: str
@@ -45,7 +45,7 @@ class Artifact:
 
 @contextlib.contextmanager
 def report_taken_name(name: str) -> Iterator[None]:
-    """A workspace name that is taken is the user's to hear of: InputFault."""
+    """Raise InputFault for a workspace name that is taken."""
     try:
         yield
     except sqlite3.IntegrityError as error:
@@ -54,14 +54,14 @@ def report_taken_name(name: str) -> Iterator[None]:
 
 
 def new_identity() -> str:
-    """An id for a workspace, as in the address bar."""
+    """An id for a workspace, as in its address."""
     return secrets.token_hex(6)
 
 
 def insert_workspace(database: sqlite3.Connection, name: str, identity: str | None = None) -> str:
-    """The row of a new workspace, of that id where one was given out; its id.
+    """The row of a new workspace, with this id if given; returns its id.
 
-    Raises InputFault for a name that will not do.
+    Raises InputFault for an invalid name.
     """
     identity = identity or new_identity()
     database.execute("INSERT INTO workspaces VALUES (?, ?, ?)", (identity, checked_name(name), time.time()))
@@ -71,7 +71,7 @@ def insert_workspace(database: sqlite3.Connection, name: str, identity: str | No
 def write_artifact(
     database: sqlite3.Connection, workspace: str, kind: str, name: str, digest: str
 ) -> Artifact:
-    """The row of a result. Replacing gives it a new, highest id: the newest has the highest, whatever the clock."""
+    """The row of a result. Replacing gives it a new, highest id: the highest is the newest, whatever the clock."""
     now = time.time()
     database.execute(
         "INSERT OR REPLACE INTO artifacts (workspace, kind, name, sha256, changed) VALUES (?, ?, ?, ?, ?)",
@@ -86,7 +86,7 @@ def check_space(
     workspace: str,
     incoming: Mapping[tuple[str, str], tuple[str, int]],
 ) -> None:
-    """Raises InputFault where contents (SHA-256 and size) under these (kind, name) would pass the workspace's quota.
+    """Raise InputFault if contents (SHA-256 and size) under these (kind, name) would exceed the workspace's quota.
 
     Equal contents count once.
     """
@@ -100,24 +100,24 @@ def check_space(
 
 
 def used_digests(database: sqlite3.Connection) -> set[str]:
-    """The contents that some result is."""
+    """The contents of all results."""
     return digests_of(database.execute("SELECT DISTINCT sha256 FROM artifacts").fetchall())
 
 
 def digests_of(rows: Iterable[Any]) -> set[str]:
-    """The first value of each row, where it can name a content."""
+    """The first value of each row, if it is a valid digest."""
     return {row[0] for row in rows if is_digest(row[0])}
 
 
 def checked_kind(kind: str) -> str:
-    """The kind. Raises ValueError for one that a workspace does not keep."""
+    """The kind. Raises ValueError for an unknown one."""
     if kind not in KINDS:
         raise ValueError(f"unknown kind {kind!r}")
     return kind
 
 
 def checked_name(name: str) -> str:
-    """The name without blanks around it. Raises InputFault for one that is empty, long or not printable."""
+    """The name, stripped. Raises InputFault for one that is empty, long or not printable."""
     name = name.strip()
     if (
         not name

@@ -1,9 +1,8 @@
-"""The workspace: named results of one user's work, kept on disk between runs.
+"""The workspace: named results of one user's work, stored on disk between runs.
 
-One SQLite file holds names and times; contents are files addressed by their SHA-256, so two
-equal results cost one file and a half-written one is never seen. What was acknowledged is on disk:
-the content is synced before the row that names it, and checked whenever it is read. Several processes
-(browser sessions, jobs, the command line) may use a store at once.
+One SQLite file holds names and times; contents are files addressed by their SHA-256, so equal results share a file and
+a partial one is never seen. Acknowledged data is on disk: the content is synced before the row that names it, and
+checked on every read. Several processes (browser sessions, jobs, the command line) may use a store at once.
 """
 
 from __future__ import annotations
@@ -51,11 +50,11 @@ __all__ = ["KINDS", "Artifact", "JobRecord", "Store", "Workspace", "WorkspaceInf
 
 
 NOT_DELETED = "id NOT IN (SELECT workspace FROM deleted)"
-"""Of a workspace's row: it was not deleted."""
+"""Condition on a workspace's row: not deleted."""
 MOST_DELETED = 3
-"""Deleted workspaces that can be brought back."""
+"""Deleted workspaces that can be restored."""
 RUNS_FOLDER = "runs"
-"""The folder of the store with the run folders of its workspaces: they grow, so no content's hash names them."""
+"""Folder of the workspaces' run folders: they grow, so no content hash addresses them."""
 
 
 def default_root() -> Path:
@@ -69,7 +68,7 @@ def default_root() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceInfo:
-    """A workspace's id (as in the address bar), its name and its age (Unix seconds)."""
+    """A workspace's id (as in its address), its name and its creation time (Unix seconds)."""
 
     id: str
     name: str
@@ -78,9 +77,9 @@ class WorkspaceInfo:
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """A job as it was asked for; how far it came stands in its progress file (see jobs).
+    """A job as requested; its progress is in its progress file (see jobs).
 
-    `name` is its kind and `parameters` JSON: jobs/job_kinds.py knows both.
+    `name` is its kind and `parameters` JSON: see jobs/job_kinds.py.
     """
 
     id: str
@@ -92,9 +91,9 @@ class JobRecord:
 
 
 class Store:
-    """All workspaces under one folder. Raises InputFault where the folder cannot be used.
+    """All workspaces under one folder. Raises InputFault if the folder cannot be used.
 
-    On a full or read-only disk everything stored can be read; on a full one it can be deleted, too.
+    On a full or read-only disk everything stored can be read; on a full one it can also be deleted.
     """
 
     def __init__(self, root: Path | None = None) -> None:
@@ -122,12 +121,12 @@ class Store:
             yield database
 
     def disk_warning(self) -> str | None:
-        """One sentence where the disk takes nothing more, None where it does."""
+        """A sentence if the disk takes nothing more, otherwise None."""
         return disk_problem(self.root)
 
     @contextlib.contextmanager
     def lock_file(self, name: str) -> Iterator[IO[str]]:
-        """A file of the store to lock, open for writing. Raises StoreFault where the disk takes none."""
+        """A file of the store to lock, open for writing. Raises StoreFault if the disk refuses."""
         try:
             lock = (self.root / name).open("w")
         except OSError as error:
@@ -136,18 +135,18 @@ class Store:
             yield lock
 
     def check(self) -> None:
-        """Raise StoreFault, with the way back, where the database is damaged."""
+        """Raise StoreFault, with the remedy, if the database is damaged."""
         self.database.check()
 
     def maintain(self, day: datetime.date | None = None) -> None:
-        """Copy the database once a day and remove what nothing names any more. Raises StoreFault."""
+        """Copy the database once a day and remove leftovers. Raises StoreFault."""
         remove_orphaned_job_files(self.database)
         remove_orphaned_runs(self.database, self.root / RUNS_FOLDER)
         make_daily_copy(self.database, day or datetime.date.today())
         self.remove_unused_blobs()
 
     def _check_types(self, row: tuple[Any, ...], *types: type) -> tuple[Any, ...]:
-        """The row, once its values are what was stored: SQLite keeps any type anywhere, and so does damage."""
+        """The row, after checking its types: SQLite stores any type anywhere, and so does damage."""
         if not all(isinstance(value, kind) for value, kind in zip(row, types, strict=True)):
             raise self.database.damaged_fault("a stored value has another type")
         return row
@@ -163,7 +162,7 @@ class Store:
         return tuple(WorkspaceInfo(*self._check_types(row, str, str, float)) for row in rows)
 
     def create(self, name: str, identity: str | None = None) -> Workspace:
-        """A new, empty workspace, of an id that was given out before where one is named.
+        """A new, empty workspace, with this id if given.
 
         Raises InputFault for an empty, overlong or taken name.
         """
@@ -176,11 +175,11 @@ class Store:
         results: Iterable[tuple[str, str, Iterable[bytes]]],
         finish: Callable[[sqlite3.Connection, str], None] = lambda database, identity: None,
     ) -> Workspace:
-        """A new workspace with these results (kind, name, content in blocks; oldest first), whole or not at all.
+        """A new workspace with these results (kind, name, content in blocks; oldest first), completely or not at all.
 
-        It is called `name`, with the first free number where that is taken. `finish` may write more for the new
-        workspace's id in the same transaction. Raises InputFault for a name or kind that will not do, and for
-        more than a workspace may hold.
+        It is called `name`, with the first free number if that is taken. `finish` may write more for the new
+        workspace's id in the same transaction. Raises InputFault for an invalid name or kind, and for contents above
+        the quota.
         """
         with self.blobs.write_lock():
             stored: list[tuple[str, str, str]] = []
@@ -203,7 +202,7 @@ class Store:
         return free_name(name, {info.name for info in self.workspaces()})
 
     def open(self, identity: str) -> Workspace:
-        """The workspace with that id. Raises InputFault where there is none."""
+        """The workspace with this id. Raises InputFault if there is none."""
         with self.connect() as database:
             row = database.execute(
                 f"SELECT 1 FROM workspaces WHERE id = ? AND {NOT_DELETED}", (identity,)
@@ -213,12 +212,12 @@ class Store:
         return Workspace(self, identity)
 
     def rename(self, identity: str, name: str) -> None:
-        """Give a workspace another name. Raises InputFault like `create`."""
+        """Rename a workspace. Raises InputFault like `create`."""
         with report_taken_name(name), self.connect() as database:
             database.execute("UPDATE workspaces SET name = ? WHERE id = ?", (checked_name(name), identity))
 
     def soft_delete(self, identity: str) -> None:
-        """Delete a workspace so that `undelete` can undo it; the oldest beyond `MOST_DELETED` go for good."""
+        """Delete a workspace such that `undelete` can restore it; only the last `MOST_DELETED` can be restored."""
 
         def work(database: sqlite3.Connection) -> list[str]:
             database.execute(
@@ -234,15 +233,15 @@ class Store:
             self.delete(oldest)
 
     def deleted_name(self, identity: str) -> str | None:
-        """The name of a deleted workspace that can be brought back; None where there is none of that id."""
+        """The name of a deleted workspace that can be restored; None if there is none with this id."""
         with self.connect() as database:
             row = database.execute("SELECT name FROM deleted WHERE workspace = ?", (identity,)).fetchone()
         return None if row is None else str(row[0])
 
     def undelete(self, identity: str) -> Workspace:
-        """Undo `soft_delete`; the workspace gets the first free number where its name was taken meanwhile.
+        """Undo `soft_delete`; if its name was taken meanwhile, the workspace gets the first free number.
 
-        Raises InputFault where it was deleted for good.
+        Raises InputFault if it was deleted for good.
         """
         with self.connect(write=True) as database:
             row = database.execute("SELECT name FROM deleted WHERE workspace = ?", (identity,)).fetchone()
@@ -258,7 +257,7 @@ class Store:
         return Workspace(self, identity)
 
     def delete(self, identity: str) -> None:
-        """Remove a workspace for good, with its jobs' files; contents that no other workspace uses are removed too."""
+        """Delete a workspace for good, with its jobs' files and the contents that no other workspace uses."""
 
         def work(database: sqlite3.Connection) -> tuple[list[str], set[str]]:
             jobs = [
@@ -272,13 +271,13 @@ class Store:
             self.blobs.remove_unused(used)
         for job in jobs:
             for path in (self.root / "jobs").glob(f"{job}.*"):
-                with contextlib.suppress(OSError):  # it is swept later
+                with contextlib.suppress(OSError):  # maintenance removes it later
                     path.unlink()
         shutil.rmtree(self.root / RUNS_FOLDER / identity, ignore_errors=True)
         self.database.allocate_reserve()
 
     def remove_unused_blobs(self) -> int:
-        """Remove contents that no workspace names (any more); how many bytes that freed."""
+        """Remove contents that no workspace names; returns the bytes freed."""
         with self.blobs.collect_lock():
             with self.connect() as database:
                 used = used_digests(database)
@@ -318,7 +317,7 @@ class Workspace:
 
     @property
     def name(self) -> str:
-        """Its present name."""
+        """Its current name."""
         with self.store.connect() as database:
             row = database.execute("SELECT name FROM workspaces WHERE id = ?", (self.id,)).fetchone()
         if row is None:
@@ -327,7 +326,7 @@ class Workspace:
 
     @property
     def runs(self) -> Path:
-        """Where the folders of its training runs are; it goes with the workspace."""
+        """The folder of its training runs, which is deleted with it."""
         return self.store.root / RUNS_FOLDER / self.id
 
     def artifacts(self, kind: str | None = None) -> tuple[Artifact, ...]:
@@ -341,7 +340,7 @@ class Workspace:
         return tuple(Artifact(*self.store._check_types(row, str, str, str, float)) for row in rows)
 
     def find(self, kind: str, name: str) -> Artifact | None:
-        """The result under (kind, name); None where there is none."""
+        """The result of (kind, name); None if there is none."""
         with self.store.connect() as database:
             row = database.execute(
                 "SELECT kind, name, sha256, changed FROM artifacts WHERE workspace = ? AND kind = ? AND name = ?",
@@ -350,17 +349,17 @@ class Workspace:
         return None if row is None else Artifact(*self.store._check_types(row, str, str, str, float))
 
     def put(self, kind: str, name: str, value: Any) -> Artifact:
-        """Store a value as its contract file under (kind, name), replacing what stood there."""
+        """Store a value as its contract file under (kind, name), replacing an earlier one."""
         return self.put_bytes(kind, name, write_text(value).encode())
 
     def put_bytes(self, kind: str, name: str, data: bytes) -> Artifact:
-        """Store bytes under (kind, name), replacing what stood there."""
+        """Store bytes under (kind, name), replacing an earlier one."""
         return self.put_all(kind, [(name, data)])[0]
 
     def put_all(self, kind: str, contents: Iterable[tuple[str, bytes]]) -> tuple[Artifact, ...]:
-        """Store each bytes under (kind, its name), replacing what stood there: all of them or none.
+        """Store bytes under (kind, each name), replacing earlier ones: all of them or none.
 
-        Raises InputFault, before any is written, where the workspace would hold more than its quota.
+        Raises InputFault, before any is written, if the workspace would exceed its quota.
         """
         kind, blobs = checked_kind(kind), self.store.blobs
         by_name = {checked_name(name): data for name, data in contents}
@@ -379,11 +378,11 @@ class Workspace:
                 )
 
     def bytes_of(self, artifacts: Iterable[Artifact]) -> int:
-        """What the contents of these results take, equal ones once."""
+        """Bytes of these results' contents, equal ones once."""
         return self.store.blobs.size(item.sha256 for item in artifacts)
 
     def get_bytes(self, kind: str, name: str) -> bytes:
-        """The bytes under (kind, name). Raises InputFault where there are none, or no longer what was stored."""
+        """The bytes of (kind, name). Raises InputFault if there are none, or they are damaged."""
         artifact, kind_text = self.find(kind, name), kind.replace("_", " ")
         if artifact is None:
             raise InputFault(
@@ -392,11 +391,11 @@ class Workspace:
         return self.store.blobs.get(artifact.sha256, kind_text, name)
 
     def get(self, kind: str, name: str) -> Any:
-        """The value under (kind, name). Raises InputFault where there is none or its file is damaged."""
+        """The value of (kind, name). Raises InputFault if there is none or its file is damaged."""
         return read_text(self.get_bytes(kind, name).decode(), origin=f"{kind} {name}")[1]
 
     def remove(self, kind: str, name: str) -> None:
-        """Forget (kind, name), and its content where nothing else has the same."""
+        """Remove (kind, name), and its content if nothing else has the same."""
         key = (self.id, kind, name)
 
         def work(database: sqlite3.Connection) -> tuple[set[str], set[str]]:
@@ -415,7 +414,7 @@ class Workspace:
     # settings
 
     def setting(self, key: str, default: Any = None) -> Any:
-        """A JSON value kept for the pages."""
+        """A JSON value stored for the pages."""
         with self.store.connect() as database:
             row = database.execute(
                 "SELECT value FROM settings WHERE workspace = ? AND key = ?", (self.id, key)
@@ -423,7 +422,7 @@ class Workspace:
         return default if row is None else self._parse_json(row[0])
 
     def set_setting(self, key: str, value: Any) -> None:
-        """Keep a JSON value for the pages."""
+        """Store a JSON value for the pages."""
         with self._existing_workspace(), self.store.connect() as database:
             database.execute(
                 "INSERT INTO settings VALUES (?, ?, ?) "
@@ -432,7 +431,7 @@ class Workspace:
             )
 
     def change_setting(self, key: str, change: Callable[[Any], Any]) -> None:
-        """Replace a setting by `change` of it (None where there is none), with no write of others in between."""
+        """Replace a setting by `change` of it (None without one), atomically."""
         with self._existing_workspace(), self.store.connect(write=True) as database:
             row = database.execute(
                 "SELECT value FROM settings WHERE workspace = ? AND key = ?", (self.id, key)
@@ -446,7 +445,7 @@ class Workspace:
     # jobs
 
     def add_job(self, title: str, name: str, parameters: dict[str, Any]) -> JobRecord:
-        """Write down a job that is about to start."""
+        """Record a job that is about to start."""
         record = JobRecord(secrets.token_hex(8), self.id, title, name, parameters, time.time())
         with self._existing_workspace(), self.store.connect() as database:
             database.execute(
@@ -477,7 +476,7 @@ class Workspace:
 
     @contextlib.contextmanager
     def _existing_workspace(self) -> Iterator[None]:
-        """A row for a workspace that was deleted meanwhile is the user's to hear of."""
+        """Raise InputFault if the workspace was deleted meanwhile."""
         try:
             yield
         except sqlite3.IntegrityError as error:

@@ -1,7 +1,7 @@
-"""The sweeps of a workspace in its archive: an optional part of the manifest, and one file a request or plan.
+"""Sweeps in a workspace's archive: an optional part of the manifest, and one file a request or plan.
 
-As everything in an archive they come in hostile: every value is checked, and every plan is rechecked
-from its request alone, without the solver, as it was before it was kept.
+They are untrusted like everything in an archive: every value is checked, and every plan is verified from its request
+alone, without the solver, as before it was stored.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ EXPORT_AGAIN = "Export it again."
 
 
 def sweep_entries(workspace: Workspace, add: Callable[[str, str], None]) -> list[dict[str, Any]]:
-    """What the manifest says of the sweeps; `add` gets the name inside the archive and the text of each file.
+    """The manifest's entries of the sweeps; `add` gets the archive name and the text of each file.
 
-    A sweep whose scenario has no request any more is left out. Raises InputFault for a damaged store.
+    Leaves out a sweep whose scenario has no request any more. Raises InputFault for a damaged store.
     """
     entries = []
     for number, artifact in enumerate(workspace.artifacts("plan_request")):
@@ -54,9 +54,8 @@ def read_sweeps(
 ) -> tuple[tuple[str, StoredSweep], ...]:
     """The sweeps of a manifest by scenario; `read` gives the text of a file inside the archive.
 
-    `scenarios` are the names of the archive's plan requests. Raises InputFault for anything that
-    `sweep_entries` would not have written; `verify` False leaves out to recheck the plans, for what was
-    rechecked before.
+    `scenarios`: the names of the archive's plan requests. `verify` False skips the verification of plans, for archives
+    already verified. Raises InputFault for anything that `sweep_entries` does not write.
     """
     if not isinstance(entries, list):
         raise InputFault("archive: sweeps", f"are {quoted(entries)}, not a list", EXPORT_AGAIN)

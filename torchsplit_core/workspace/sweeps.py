@@ -1,6 +1,6 @@
-"""The last sweep of every scenario of a workspace, kept plan by plan: a run that ended goes on where it stood.
+"""The last sweep of every scenario of a workspace, stored plan by plan: an interrupted one continues where it stopped.
 
-A sweep is no result of the pipeline, so it is not listed among them; it goes wherever its scenario goes.
+A sweep is not listed among the results; it is copied, renamed and deleted with its scenario.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from torchsplit_core.workspace.store import Workspace
 
 @dataclass(frozen=True, slots=True)
 class StoredPlan:
-    """The plan of one value and the seconds its search might take."""
+    """The plan of one value, and the time limit of its search in seconds."""
 
     outcome: PlanOutcome
     limit_s: float
 
     def is_sufficient(self, limit_s: float) -> bool:
-        """Whether a search of so many seconds need not be made: it is proven, or had as long."""
+        """Whether no search of so many seconds is needed: the plan is proven, or its search had as long."""
         return self.outcome.status in ("optimal", "infeasible") or self.limit_s >= limit_s
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSweep:
-    """What was asked of which request, and the plans found so far by value."""
+    """The sweep's parameter and request, and the plans so far by value."""
 
     what: SweepRequest
     request: PlanRequest
@@ -55,12 +55,12 @@ class SweepStore:
         self._key = (workspace.id, scenario)
 
     def begin(self, what: SweepRequest, request: PlanRequest, keys: Mapping[float, str]) -> None:
-        """Make this the scenario's sweep; `keys` has the request hash of each value. Plans of others go."""
+        """Make this the scenario's sweep; `keys`: the request hash of each value. Plans of other values are deleted."""
         with self.workspace.store.connect(write=True) as database:
             _begin(database, self._key, what, request, keys)
 
     def save_plan(self, outcome: PlanOutcome, limit_s: float) -> None:
-        """Store a point under the hash of its request. Raises InputFault where the sweep was forgotten."""
+        """Store a point under the hash of its request. Raises InputFault if the sweep was deleted."""
         try:
             with self.workspace.store.connect() as database:
                 _save_plan(database, self._key, outcome, limit_s)
@@ -69,7 +69,7 @@ class SweepStore:
             raise InputFault("sweep", problem, "Start the sweep again.") from error
 
     def load(self) -> StoredSweep | None:
-        """The sweep as far as it is; None where there is none. Raises InputFault for a damaged store."""
+        """The sweep so far; None if there is none. Raises InputFault for a damaged store."""
         with self.workspace.store.connect() as database:
             row = database.execute(
                 "SELECT asked, request FROM sweeps WHERE workspace = ? AND scenario = ?", self._key
@@ -91,7 +91,7 @@ class SweepStore:
         return StoredSweep(what, _read(row[1]), plans)
 
     def copy_to(self, scenario: str) -> None:
-        """Give another scenario of the workspace this sweep, in place of the one it has; none gives none."""
+        """Replace the sweep of another scenario of the workspace by this one; without a sweep, delete it."""
         with self.workspace.store.connect() as database:
             database.execute(
                 "DELETE FROM sweeps WHERE workspace = ? AND scenario = ?", (self.workspace.id, scenario)
@@ -113,7 +113,7 @@ class SweepStore:
 
 
 def write_sweep(database: sqlite3.Connection, workspace: str, scenario: str, sweep: StoredSweep) -> None:
-    """Make a whole sweep the scenario's, in a transaction of the caller's."""
+    """Make a whole sweep the scenario's, in the caller's transaction."""
     requests = sweep_requests(sweep.request, sweep.what)
     key = (workspace, scenario)
     _begin(
@@ -162,5 +162,5 @@ def _save_plan(
 
 @lru_cache(maxsize=256)
 def _read(text: str) -> Any:
-    """The value of a stored file; a page that draws every second parses each plan once."""
+    """The value of a stored file, cached: a page that draws every second parses each plan once."""
     return read_text(text, origin="a stored sweep")[1]

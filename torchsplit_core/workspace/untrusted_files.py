@@ -1,7 +1,7 @@
-"""Files from a browser: measured first, then read in a child of limited time and memory, and only then here.
+"""Reads files from a browser: by size first, then in a child of limited time and memory, and only then here.
 
-The page's process serves every visitor. What passed the child costs it no more than the child, and what
-did not is one message to the one who dropped it.
+The page's process serves all visitors. A file that passed costs it no more than the child; any other is one message to
+its sender.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from torchsplit_core.isolation import ChildFault, Limits, private_temp_dir, run_
 from torchsplit_core.values import InputFault, Progress
 
 LARGEST_CONTRACT_BYTES = 192 * 2**20
-"""Of a contract file from a browser."""
+"""Largest contract file from a browser."""
 IN_PROCESS_BYTES = 64 * 2**10
-"""Less than this costs at most a few tens of MiB whatever it holds, and is read without a child."""
+"""Smaller files cost at most a few tens of MiB and are read without a child."""
 MEMORY_BYTES = UPLOAD_BYTES + 512 * 2**20
-"""Address space of the child; that of the interpreter and its libraries is within the 512 MiB."""
+"""Address space of the child; the interpreter and its libraries are within the 512 MiB."""
 LIMITS = Limits(wall_s=60.0, cpu_s=60, memory_bytes=MEMORY_BYTES, file_bytes=0, open_files=64)
 READ_TARGET = "torchsplit_core.workspace.untrusted_files:read_in_child"
 
@@ -27,7 +27,7 @@ READ_TARGET = "torchsplit_core.workspace.untrusted_files:read_in_child"
 def read_contract(data: bytes, origin: str) -> tuple[str, Any]:
     """A contract file's format name and value.
 
-    Raises InputFault where it is none, or reading it would cost more than it may.
+    Raises InputFault if it is none, or reading it would exceed the limits.
     """
     if not data:
         raise InputFault(origin, "is empty", "Choose another file.")
@@ -44,16 +44,16 @@ def read_contract(data: bytes, origin: str) -> tuple[str, Any]:
 
 
 def read_in_child(arguments: dict[str, Any], _progress: Progress) -> None:
-    """For `isolation.run_limited`: read the file `arguments["source"]`; its fault is the answer."""
+    """For `isolation.run_limited`: read the file `arguments["source"]`; its fault is the result."""
     _read(Path(arguments["source"]).read_bytes(), arguments["origin"])
 
 
 def run_on_file(
     target: str, data: bytes, arguments: Mapping[str, Any], *, subject: str, limits: Limits = LIMITS
 ) -> None:
-    """Call a function, which answers nothing, with `data` in the file named `source` of its arguments.
+    """Call a function without a result, with `data` in the file named by its argument `source`.
 
-    Raises the child's InputFault, and one that names the limit where the child passed it.
+    Raises the child's InputFault, or one that names the limit that the child exceeded.
     """
     with private_temp_dir() as folder:
         file = folder / "source"

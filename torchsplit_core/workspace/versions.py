@@ -1,7 +1,7 @@
-"""The last states of every scenario of a workspace: request and plan with their time and what had changed.
+"""The last states of every scenario of a workspace: request and plan with their time and changes.
 
-They are kept packed in the database, twenty of a scenario at most, and go wherever their scenario goes, but not
-into an archive.
+They are stored compressed in the database, at most twenty a scenario, and are copied, renamed and deleted with their
+scenario, but are not in archives.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from torchsplit_core.workspace.store import Artifact, Workspace
 MOST_VERSIONS = 20
 COLUMNS = "number, kept, request_sha256, plan_sha256, request, plan, said"
 Row = tuple[Any, ...]
-"""A version as its table has it, in the order of `COLUMNS`."""
+"""A version's row, in the order of `COLUMNS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One state of a scenario: its number from 1, when it was kept (Unix seconds), what changed from the one before,
-    and what its plan reaches. `status` is empty where it was not planned; `note` says whose plan it is, where it
-    is not the planner's own.
+    """One state of a scenario: its number from 1, Unix seconds, changes since the previous one, its plan's figures.
+
+    `status` is empty if it was not planned; `note` says whose plan it is, if not the planner's.
     """
 
     number: int
@@ -47,10 +47,10 @@ class VersionStore:
         self._key = (workspace.id, scenario)
 
     def save(self, note: str | None = None) -> None:
-        """Keep the scenario as it stands: as a new version, or in the newest one where that has the same request.
+        """Store the scenario's state: as a new version, or in the newest one if that has the same request.
 
-        A plan with another `note` is a version of its own; None: as the newest has it. The oldest beyond
-        `MOST_VERSIONS` go.
+        A plan with another `note` is a separate version; None: the newest one's note. The oldest beyond `MOST_VERSIONS`
+        are deleted.
         """
         request_artifact = self.workspace.find("plan_request", self.scenario)
         if request_artifact is None:
@@ -74,7 +74,7 @@ class VersionStore:
         self._write(number, time.time(), request_artifact, plan_artifact, changes, note or "")
 
     def list(self) -> tuple[Version, ...]:
-        """All that are kept, newest first."""
+        """All versions, newest first."""
         with self.workspace.store.connect() as database:
             rows = database.execute(
                 "SELECT number, kept, said FROM versions WHERE workspace = ? AND scenario = ? ORDER BY number DESC",
@@ -83,7 +83,7 @@ class VersionStore:
         return tuple(_version(*row) for row in rows)
 
     def load(self, number: int) -> tuple[PlanRequest, PlanOutcome | None] | None:
-        """Request and plan of that version; None where it is not kept any more."""
+        """Request and plan of that version; None if it is no longer stored."""
         with self.workspace.store.connect() as database:
             row = database.execute(
                 "SELECT request, plan FROM versions WHERE workspace = ? AND scenario = ? AND number = ?",
@@ -94,7 +94,7 @@ class VersionStore:
         return read_compressed(row[0]), None if row[1] is None else read_compressed(row[1])
 
     def rows(self) -> tuple[Row, ...]:
-        """All versions as they are stored, oldest first, for `restore`."""
+        """The stored rows of all versions, oldest first, for `restore`."""
         with self.workspace.store.connect() as database:
             return tuple(
                 database.execute(
@@ -104,7 +104,7 @@ class VersionStore:
             )
 
     def restore(self, rows: tuple[Row, ...]) -> None:
-        """Give the scenario these versions, in place of those it has."""
+        """Replace the scenario's versions by these rows."""
         with self.workspace.store.connect(write=True) as database:
             self._delete(database)
             placeholders = ", ".join("?" * (2 + len(COLUMNS.split(", "))))
@@ -114,7 +114,7 @@ class VersionStore:
             )
 
     def copy_to(self, scenario: str) -> None:
-        """Give another scenario of the workspace these versions, in place of those it has."""
+        """Replace the versions of another scenario of the workspace by these."""
         VersionStore(self.workspace, scenario).restore(self.rows())
 
     def delete(self) -> None:

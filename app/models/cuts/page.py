@@ -16,6 +16,7 @@ from app.session import cuts, scenario
 from app.session.cuts import USER_CUT, CutStudy
 from app.session.model import GraphModel, open_model
 from app.session.result_kind import SCENARIO
+from app.session.uploads import needs_file
 from app.shell import frame, navigation, widgets
 from app.shell.replan import plan_again
 from torchsplit_core import jobs
@@ -100,7 +101,7 @@ def render(workspace: Workspace, name: str | None) -> None:
 
 def _profile_first(workspace: Workspace, name: str) -> None:
     st.write("A cut needs the time of every operation: profile this model first.")
-    if not name.startswith("sample:"):
+    if needs_file(workspace, name):
         navigation.link("Profile", "To its profile", name, icon=":material/arrow_forward:")
     elif st.button("Profile this model", type="primary"):
         jobs.start(workspace, f"Profile {name}", PROFILE, ProfileParameters((name,)))

@@ -13,7 +13,7 @@ from app.plans.load.runs import ModelRun, SimulationRuns
 from app.plans.summary import estimated_models
 from torchsplit_core import workflow
 from torchsplit_core.pictures.numbers import THIN, exact, percent, short
-from torchsplit_core.values import HighestLoad, ModelLoad, PlanOutcome, PlanRequest, profile_words
+from torchsplit_core.values import HighestLoad, ModelLoad, PlanOutcome, PlanRequest, profile_words, tenants_on
 
 Percentile = Literal[50, 95, 99]
 Utilisation = dict[tuple[str, int, str, str], float]
@@ -91,13 +91,7 @@ def describe_basis(plan: PlanOutcome, request: PlanRequest) -> str:
         times = "estimated"
     else:
         times = f"estimated for {estimated} of {total} models, measured for the others"
-    if any(
-        point.pace
-        for model in request.models
-        for variant in model.variants
-        for stage in variant.stages
-        for point in stage.points
-    ):
+    if any(point.pace for model in request.models for point in model.points):
         return (
             f"{NOT_A_MEASUREMENT} Service times: {times}; on cores they are drawn as the profile's runs vary and as "
             "the host changed its speed then, and 90 % of the runs lie between low and high."
@@ -274,9 +268,7 @@ def tenant_utilisation(plan: PlanOutcome, runs: SimulationRuns) -> Utilisation:
     loads = {server.id: server.utilisation for run in runs.models for server in run.servers}
     return {
         (gpu.id, item.start, tenant.model, tenant.stage): loads[id]
-        for gpu in plan.gpus
-        for item in gpu.slices
-        for tenant in item.tenants
+        for gpu, item, tenant in tenants_on(plan.gpus)
         if (id := workflow.server_id(gpu, item, tenant)) in loads
     }
 
@@ -285,24 +277,22 @@ def utilisation_table(plan: PlanOutcome, runs: SimulationRuns) -> list[dict[str,
     """A row a tenant: how much of its time it works, and in which batches."""
     loads = {server.id: server for run in runs.models for server in run.servers}
     rows = []
-    for gpu in plan.gpus:
-        for item in gpu.slices:
-            for tenant in item.tenants:
-                load = loads.get(workflow.server_id(gpu, item, tenant))
-                rows.append(
-                    {
-                        "GPU": gpu.id,
-                        "slice": profile_words(item.profile),
-                        "start": item.start,
-                        "model": tenant.model,
-                        "stage": tenant.stage,
-                        "processes": tenant.processes,
-                        "at work %": None if load is None else round(100 * load.utilisation, 2),
-                        "mean batch": None if load is None else load.mean_batch,
-                        "largest batch": tenant.batch_size,
-                        "basis": "simulated",
-                    }
-                )
+    for gpu, item, tenant in tenants_on(plan.gpus):
+        load = loads.get(workflow.server_id(gpu, item, tenant))
+        rows.append(
+            {
+                "GPU": gpu.id,
+                "slice": profile_words(item.profile),
+                "start": item.start,
+                "model": tenant.model,
+                "stage": tenant.stage,
+                "processes": tenant.processes,
+                "at work %": None if load is None else round(100 * load.utilisation, 2),
+                "mean batch": None if load is None else load.mean_batch,
+                "largest batch": tenant.batch_size,
+                "basis": "simulated",
+            }
+        )
     return rows
 
 

@@ -88,7 +88,7 @@ def _editor(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOut
                 picture(
                     fleet_svg(
                         manual_state.preview(now, fleet, plan, evaluated.outcome), scenario.colours(workspace),
-                        {model.name: model.demand_rps for model in request.models}, marks, request=request, places=True,
+                        request, marks, places=True,
                     ),
                     key="by-hand-slices", chosen=draft.place,
                     on_place=lambda chosen: manual_state.choose(key, start, chosen),

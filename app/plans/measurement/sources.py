@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 import streamlit as st
 
 from app.session import models, trust
-from app.session.uploads import uploads_of
+from app.session.uploads import needs_file, uploads_of
 from sample_models import SAMPLES
 from torchsplit_core.jobs.job_kinds import UploadedFile
 from torchsplit_core.latency_slo.simulation_input import without_instance
 from torchsplit_core.planning.confidence.formatting import format_names
 from torchsplit_core.serving.plan import is_runnable
 from torchsplit_core.values import PlanModel, PlanOutcome, PlanRequest
-from torchsplit_core.workspace.store import Artifact, Workspace
+from torchsplit_core.workspace.store import Workspace
 
 SAMPLE = "sample:"
 
@@ -36,18 +36,17 @@ def choose_sources(workspace: Workspace, name: str, request: PlanRequest, plan: 
     idle = without_instance(plan, request)
     served = tuple(model for model in request.models if model.name not in idle)
     own_sources = [model.source for model in served if is_runnable(model.source)]
-    uploads = workspace.artifacts("upload")
-    stored = uploads_of(uploads, own_sources)
+    stored = uploads_of(workspace, own_sources)
     missing = [
         model
         for model in served
-        if model.source not in stored and not (model.source or "").startswith(SAMPLE)
+        if model.source not in stored and (not model.source or needs_file(workspace, model.source))
     ]
     whole = [model.name for model in missing if not _is_cut(model, plan)]
-    in_place = _others(workspace, uploads, name, whole) if whole else {}
+    in_place = _others(workspace, name, whole) if whole else {}
     nothing = [model for model in missing if model.name not in in_place]
     barred = [_describe_missing(nothing, replaceable=bool(whole))] if nothing else []
-    files = stored | uploads_of(uploads, in_place.values())
+    files = stored | uploads_of(workspace, in_place.values())
     digests = {file.name: file.sha256 for file in files.values()}
     trusted = not files or trust.trust_box(digests, f"run-trust {name}")
     if not trusted:
@@ -72,12 +71,10 @@ def _is_cut(model: PlanModel, plan: PlanOutcome) -> bool:
     return any(len(variant.stages) > 1 for variant in model.variants if variant.name == planned)
 
 
-def _others(
-    workspace: Workspace, uploads: Sequence[Artifact], name: str, without: Sequence[str]
-) -> dict[str, str]:
+def _others(workspace: Workspace, name: str, without: Sequence[str]) -> dict[str, str]:
     """Which other models (files of the workspace and samples) the user has run in the place of these."""
     others = [
-        *uploads_of(uploads, models.model_names(workspace)),
+        *uploads_of(workspace, models.model_names(workspace)),
         *(f"{SAMPLE}{sample.name}" for sample in SAMPLES),
     ]
     replacements = {}

@@ -164,9 +164,7 @@ def _map(
                 infeasible.render(workspace, name, shown.request, shown.plan, searching=searching)
         return
     marks: Marks | None = None if change is None else map_marks(change)[0 if side == BEFORE else 1]
-    demands = {model.name: model.demand_rps for model in shown.request.models} if shown.request else None
-    drawn = fleet_svg(plan, scenario.colours(workspace), demands, marks, request=shown.request)
-    picture(drawn, key="present-slices")
+    picture(fleet_svg(plan, scenario.colours(workspace), shown.request, marks), key="present-slices")
 
 
 def _render_sliders(

@@ -16,6 +16,7 @@ from app.plans.screen.model_drawer import format_service_time
 from app.session import scenario
 from torchsplit_core.pictures.numbers import escape_markdown, exact, percent, short
 from torchsplit_core.pictures.slice_values import place_words, stage_loads
+from torchsplit_core.planning.outcome.instances import point_key, point_table
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import (
     PlanModel,
@@ -114,8 +115,7 @@ def facts(
     """How a model runs on a slice, and what that gives; values as HTML."""
     model = _model(request, tenant.model)
     point = _used(request, gpu, item, tenant)
-    demands = {requested.name: requested.demand_rps for requested in request.models} if request else None
-    load = stage_loads(plan, demands).get((tenant.model, tenant.stage))
+    load = stage_loads(plan, request).get((tenant.model, tenant.stage))
     runs_as = tenant.variant if tenant.stage == tenant.variant else f"{tenant.variant} · {tenant.stage}"
     rows = [
         ("runs as", html.escape(runs_as)),
@@ -200,17 +200,7 @@ def _points(request: PlanRequest, tenant: Tenant, gpu_type: str) -> list[Point]:
 
 def _used(request: PlanRequest | None, gpu: PlannedGpu, item: PlannedSlice, tenant: Tenant) -> Point | None:
     """The point that a tenant runs at."""
-    if request is None:
-        return None
-    return next(
-        (
-            point
-            for point in _points(request, tenant, gpu.type)
-            if (point.profile, point.batch_size, point.processes)
-            == (item.profile, tenant.batch_size, tenant.processes)
-        ),
-        None,
-    )
+    return None if request is None else point_table(request).get(point_key(gpu.type, item.profile, tenant))
 
 
 def _model(request: PlanRequest | None, name: str) -> PlanModel | None:

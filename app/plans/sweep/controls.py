@@ -70,13 +70,7 @@ def _targets(request: PlanRequest, parameter: Parameter) -> list[str]:
     """What there is to vary: types of the fleet, then types that models have points on; or the models."""
     if parameter != "gpus":
         return [model.name for model in request.models]
-    known = {
-        point.gpu_type
-        for model in request.models
-        for _, variant in model.allowed_variants
-        for stage in variant.stages
-        for point in stage.points
-    }
+    known = {point.gpu_type for model in request.models for point in model.allowed_points}
     fleet = [entry.type for entry in request.gpus]
     return list(dict.fromkeys([*fleet, *(kind for kind in catalogue() if kind in known)]))
 

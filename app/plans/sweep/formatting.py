@@ -212,12 +212,7 @@ def proof_badge(request: PlanRequest, plans: Sequence[SweepPoint]) -> Badge:
 def basis_badge(request: PlanRequest) -> Badge:
     """Whether the profiles behind all plans were measured."""
     estimated = {
-        model.name
-        for model in request.models
-        for _, variant in model.allowed_variants
-        for stage in variant.stages
-        for point in stage.points
-        if point.basis != "measured"
+        model.name for model in request.models for point in model.allowed_points if point.basis != "measured"
     }
     if not estimated:
         return Badge(all_measured(len(request.models)), "green")

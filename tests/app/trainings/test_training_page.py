@@ -1,7 +1,5 @@
 """The pages of trainings as a user drives them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -38,18 +36,15 @@ from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 
 SMALL = StrategyRequest(
-    TransformerSizes(4, 256, 4, 4, 1024, 1000, 128),
-    (StrategyNodes(2, 2, "A100-40GB"),),
-    TrainingJob(16),
+    TransformerSizes(4, 256, 4, 4, 1024, 1000, 128), (StrategyNodes(2, 2, "A100-40GB"),), TrainingJob(16),
     top_k=3,
-)
+)  # fmt: skip
 
 
 def found(workspace: Workspace, name: str, request: StrategyRequest = SMALL) -> StrategyOutcome:
     workspace.put("strategy_request", name, request)
     strategy_job(workspace, RequestParameters(name), ignore_progress)
-    outcome: StrategyOutcome = workspace.get("strategy", name)
-    return outcome
+    return workspace.get("strategy", name)
 
 
 def test_an_empty_workspace_begins_with_an_example(page, workspace, started):
@@ -68,7 +63,7 @@ def test_a_strategy_is_shown_with_its_figures_and_its_file(page, workspace):
     assert "Bottleneck" in words and "Where the time goes" in words and "untested on hardware" in words
     assert outcome.message in words
     assert {"Request (JSON)", "Strategies (JSON)", "Plain PyTorch file"} <= {
-        one.label for one in opened.get("download_button")
+        element.label for element in opened.get("download_button")
     }
 
 
@@ -152,8 +147,8 @@ def test_a_strategy_of_a_sample_has_the_files_by_which_clusters_start_it(page, w
     request = replace(request, model=SourceSizes("sample:bert"))
     kept = StoredTraining("My run", "0" * 64, request, outcome, True)
 
-    def shown(kept: StoredTraining) -> AppTest:
-        def script(kept) -> None:
+    def shown(kept):
+        def script(kept):
             from app.trainings import cluster_files
 
             cluster_files.render(kept, kept.outcome, 0)
@@ -161,12 +156,12 @@ def test_a_strategy_of_a_sample_has_the_files_by_which_clusters_start_it(page, w
         return AppTest.from_function(script, kwargs={"kept": kept}).run()
 
     offered = shown(kept)
-    assert labels == {one.label for one in offered.get("download_button")}
+    assert labels == {element.label for element in offered.get("download_button")}
     assert "2 nodes of 2 GPUs" in said(offered)
     refused = shown(replace(kept, request=replace(request, fleet=(*request.fleet, *request.fleet))))
     assert not refused.get("download_button") and "the nodes of a run are equal" in said(refused)
     opened = page("training", workspace)
-    assert not labels & {one.label for one in opened.get("download_button")}
+    assert not labels & {element.label for element in opened.get("download_button")}
 
 
 def test_each_choice_changed_alone_is_no_faster_than_the_best():
@@ -177,9 +172,8 @@ def test_each_choice_changed_alone_is_no_faster_than_the_best():
     assert all(one.seconds is not None or one.why_not for one in around.changed)
     memory = [one.memory_gib.total for one in around.frontier]
     seconds = [one.seconds_per_step for one in around.frontier]
-    assert (
-        around.frontier[0] == best and memory == sorted(memory, reverse=True) and seconds == sorted(seconds)
-    )
+    assert around.frontier[0] == best and memory == sorted(memory, reverse=True)
+    assert seconds == sorted(seconds)
 
 
 def test_a_traced_model_is_searched_from_the_graph_of_the_workspace(workspace):
@@ -204,20 +198,15 @@ def test_models_are_read_from_what_is_told():
         sizes_of({"kind": "published", "name": name, "sequence": 1024})
 
 
-@pytest.mark.parametrize(
-    "told",
-    [
-        {"kind": CONFIG, "file": None, "text": None, "sequence": 8},
-        {"kind": CONFIG, "file": "c", "text": "[]", "sequence": 8},
-        {"kind": CONFIG, "file": "c", "text": "{", "sequence": 8},
-        {"kind": CONFIG, "file": "c", "text": '{"hidden_size": 4}', "sequence": 8},
-        {"kind": CONFIG, "file": "c", "text": '{"hidden_size": true, "num_attention_heads": 1}', "sequence": 8},
-        {
-            "kind": SIZES, "layers": 2, "hidden": 10, "heads": 3, "kv_heads": 3, "ffn": 4, "vocab": 5, "sequence": 8,
-            "experts": 1, "experts_per_token": 1, "gated": False, "tied_embeddings": True,
-        },
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("told", [
+    {"kind": CONFIG, "file": None, "text": None, "sequence": 8},
+    {"kind": CONFIG, "file": "c", "text": "[]", "sequence": 8},
+    {"kind": CONFIG, "file": "c", "text": "{", "sequence": 8},
+    {"kind": CONFIG, "file": "c", "text": '{"hidden_size": 4}', "sequence": 8},
+    {"kind": CONFIG, "file": "c", "text": '{"hidden_size": true, "num_attention_heads": 1}', "sequence": 8},
+    {"kind": SIZES, "layers": 2, "hidden": 10, "heads": 3, "kv_heads": 3, "ffn": 4, "vocab": 5, "sequence": 8,
+     "experts": 1, "experts_per_token": 1, "gated": False, "tied_embeddings": True},
+])  # fmt: skip
 def test_a_model_that_makes_no_sense_is_refused(told):
     with pytest.raises(InputFault):
         sizes_of(told)

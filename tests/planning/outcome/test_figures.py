@@ -1,4 +1,4 @@
-"""What plans give, reckoned in one place: solver's plans and others have the same figures, points are found by name."""
+"""What plans give, reckoned in one place: solver's plans and others have the same figures."""
 
 import pytest
 
@@ -7,8 +7,6 @@ from tests.support.seeds import repeated
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.outcome.figures import level_values, planned_models_of, unproven_outcome
 from torchsplit_core.planning.request.objective import GOALS
-from torchsplit_core.planning.request.point_keys import keyed_tenants, point_table
-from torchsplit_core.planning.verification.claims import find_point
 from torchsplit_core.values import InputFault, PlanStatistics
 
 NOTHING = PlanStatistics(0.0, 0.0, 0.0, "none")
@@ -49,18 +47,6 @@ def test_the_slices_of_a_solvers_plan_give_its_figures(kind):
 )
 def test_the_gap_is_that_of_the_contract(kind, value, bound, gap):
     assert GOALS[kind].gap(value, bound) == gap
-
-
-def test_every_tenant_of_a_plan_is_named_as_its_point_is():
-    request = published(2, sharing="fractional")
-    outcome, table = plan(request), point_table(request)
-    tenants = list(keyed_tenants(outcome.gpus))
-    assert len(tenants) == sum(len(item.tenants) for gpu in outcome.gpus for item in gpu.slices) > 2
-    for tenant, key in tenants:
-        # The checker looks points up by itself.
-        model = next(item for item in request.models if item.name == tenant.model)
-        assert table[key] == find_point(model, key[3], key[4], tenant)
-    assert len(table) == sum(len(model.variants[0].stages[0].points) for model in request.models)
 
 
 def test_a_bound_of_another_request_is_refused():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
@@ -11,10 +11,12 @@ from torchsplit_core.pictures.colours import model_colours
 from torchsplit_core.pictures.slice_map import fleet_svg
 from torchsplit_core.values import (
     ObjectiveValue,
+    PlanModel,
     PlannedGpu,
     PlannedModel,
     PlannedSlice,
     PlanOutcome,
+    PlanRequest,
     PlanStatistics,
     Tenant,
 )
@@ -47,12 +49,14 @@ def plan(*gpus: PlannedGpu, **normalised: float) -> PlanOutcome:
     return PlanOutcome("ab" * 32, "optimal", goal, gpus, models, spent)
 
 
+def demanding(demands_rps: Mapping[str, float]) -> PlanRequest:
+    """A request that says these demands, and nothing else."""
+    return PlanRequest((), tuple(PlanModel(name, (), demand_rps=rate) for name, rate in demands_rps.items()))
+
+
 MIXED = plan(
     gpu(
-        "gpu0",
-        A100,
-        cut("4g.40gb", 0, tenant("clip", 1480.0)),
-        cut("2g.20gb", 4, tenant("bert")),
+        "gpu0", A100, cut("4g.40gb", 0, tenant("clip", 1480.0)), cut("2g.20gb", 4, tenant("bert")),
         cut("1g.10gb", 6),
     ),
     gpu(
@@ -61,7 +65,7 @@ MIXED = plan(
         cut("2g.48gb", 0, tenant("bert")),
         cut("1g.24gb", 9, tenant("ocr")),
     ),
-)
+)  # fmt: skip
 
 
 def drawn(outcome: PlanOutcome, **arguments: Any) -> list[ElementTree.Element]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -33,3 +33,19 @@ def with_points(model: PlanModel, changed: Callable[[Point], Point]) -> PlanMode
         for variant in model.variants
     )
     return replace(model, variants=tuple(variants))
+
+
+def with_allowed_variants(request: PlanRequest, allowed: Mapping[str, Sequence[str]]) -> PlanRequest:
+    """The request with only these variants allowed of each named model; the others stay, disallowed."""
+    return replace(
+        request,
+        models=tuple(
+            replace(
+                model,
+                variants=tuple(replace(v, allowed=v.name in allowed[model.name]) for v in model.variants),
+            )
+            if model.name in allowed
+            else model
+            for model in request.models
+        ),
+    )

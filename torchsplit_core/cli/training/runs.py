@@ -31,7 +31,11 @@ def add_train_command(command: Command) -> None:
     """`train`, with its options."""
     defaults, served = RunOptions(), Exports()
     parser = command("train", _train)
-    parser.add_argument("source", metavar="SOURCE", help="sample:NAME, or FILE.py:NAME (needs --trust)")
+    parser.add_argument(
+        "source",
+        metavar="SOURCE",
+        help="sample:NAME, FILE.py:NAME (needs --trust), or RUN[@step-N] (its weights go on)",
+    )
     parser.add_argument(
         "--strategy",
         metavar="S",
@@ -198,7 +202,8 @@ def _print_run(options: argparse.Namespace, summary: RunSummary) -> int:
         sys.stdout.write(json.dumps(dataclasses.asdict(summary)) + "\n")
     loss = "n/a" if summary.loss is None else f"{summary.loss:.6g}"
     restarts = f"; {summary.restarts} restarts" if summary.restarts else ""
-    print(f"{options.output}: step {summary.step}, loss {loss}{restarts}", file=sys.stderr)
+    metrics = "".join(f", {name} {value:.4g}" for name, value in summary.metrics.items())
+    print(f"{options.output}: step {summary.step}, loss {loss}{metrics}{restarts}", file=sys.stderr)
     return 0
 
 

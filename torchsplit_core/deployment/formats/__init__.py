@@ -1,1 +1,1 @@
-"""One module for every format that a plan is written in."""
+"""One module for each format of a plan."""

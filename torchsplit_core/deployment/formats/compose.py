@@ -1,4 +1,4 @@
-"""A plan as Docker compose files, one a host: a container for each slice, by UUID, and an address for all models."""
+"""A plan as Docker compose files, one a host: a container for each slice, by UUID, and a router for all models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torchsplit_core.deployment.yaml_text import document
 from torchsplit_core.values import PlanOutcome
 
 ROUTER = "router"
-"""The service that answers for all models. No server has this label: theirs name a GPU."""
+"""The service with the address of all models. No server has this label: theirs name a GPU."""
 
 _READY = f"import urllib.request as r; r.urlopen('http://127.0.0.1:{ROUTER_PORT}/v2/health/ready', timeout=4)"
 
@@ -24,9 +24,9 @@ _READY = f"import urllib.request as r; r.urlopen('http://127.0.0.1:{ROUTER_PORT}
 def compose_files(
     plan: PlanOutcome, hosts: tuple[Host, ...], workload: Workload
 ) -> tuple[DeploymentFile, ...]:
-    """`compose/compose.yaml`, or `compose/HOST/…` for each host that has a name, each with its routes.
+    """`compose/compose.yaml`, or `compose/HOST/…` for each named host, each with its routes.
 
-    Raises InputFault where hosts of several have no names by which they reach each other.
+    Raises InputFault if several hosts have no names by which they reach each other.
     """
     check_addresses(hosts, "compose")
     folders = host_folders("compose", hosts)
@@ -101,7 +101,7 @@ def _server(workload: Workload, server: SliceServer) -> Mapping[str, object]:
 
 
 def _devices(server: SliceServer | ImageContainer) -> dict[str, object]:
-    """Its cores, or its one slice."""
+    """Its cores, or its slice."""
     if server.cores is not None:
         return {"cpuset": server.cores}
     uuid = f"${{{slice_variable(server)}:?run find-slices.sh first}}"
@@ -110,7 +110,7 @@ def _devices(server: SliceServer | ImageContainer) -> dict[str, object]:
 
 
 def _container(container: ImageContainer) -> Mapping[str, object]:
-    """An image of the user's own: how it is ready and what rights it needs only its author knows."""
+    """A custom image: only its author knows its readiness check and privileges."""
     service: dict[str, object] = {"image": container.image.image}
     if container.image.command:
         service["command"] = list(map(_literal, container.image.command))
@@ -126,7 +126,7 @@ def _container(container: ImageContainer) -> Mapping[str, object]:
 
 
 def _literal(text: str) -> str:
-    """Compose puts variables in place of dollars."""
+    """Escape dollars, which Compose would take for variables."""
     return text.replace("$", "$$")
 
 

@@ -1,7 +1,7 @@
 """A plan as Kubernetes manifests, for the NVIDIA GPU operator with `mig.strategy=mixed`.
 
-The operator's MIG manager cuts the nodes (a ConfigMap with the mig-parted configuration and
-a label on each node); what runs on them stands in `kubernetes_workload`.
+The operator's MIG manager cuts the nodes (a ConfigMap with the mig-parted configuration and a label on each node);
+`kubernetes_workload` has what runs on them.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ label() {{ # node, label
 def kubernetes_files(
     plan: PlanOutcome, hosts: tuple[Host, ...], workload: Workload
 ) -> tuple[DeploymentFile, ...]:
-    """The operator's ConfigMap, the script that labels the nodes, and what runs on them.
+    """The operator's ConfigMap, the script that labels the nodes, and the workload.
 
-    Raises InputFault for a host that can be no node's name.
+    Raises InputFault for a host whose name is no valid node name.
     """
     check_nodes(hosts, "Kubernetes")
     short = plan.request_sha256[:12]
@@ -67,7 +67,7 @@ def kubernetes_files(
 
 
 def _config_map(short: str, hosts: tuple[Host, ...]) -> str:
-    # The operator gives nodes without a label of their own its default, all-disabled: it must exist.
+    # The operator's default for unlabelled nodes is all-disabled, which must exist.
     configs: dict[str, object] = {"all-disabled": [{"devices": "all", "mig-enabled": False}]}
     configs.update((label, entries) for label, entries in mig_config(hosts).items() if entries)
     manifest = {

@@ -1,7 +1,7 @@
-"""What runs on the nodes of a plan: Deployments of its kinds of servers, Services of its models, a router of cut ones.
+"""The workload on the nodes of a plan: Deployments of server kinds, Services of models, a router for cut models.
 
-Its pods may only run on nodes of the plan that have such slices, and each takes one, so all pods of a plan fit
-whichever way the scheduler turns.
+Its pods only run on nodes of the plan with such slices, and each takes one, so all pods fit wherever the scheduler
+places them.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from torchsplit_core.values import Tenant
 MIG_LABEL = "nvidia.com/mig.config"
 ROUTER = "torchsplit-router"
 CLAIM = "torchsplit-models"
-"""The volume claim that the component models-volume reads the models' parts from."""
+"""The volume claim from which the component models-volume reads the models' parts."""
 
 SERVES = "serves.torchsplit"
-"""Before the label of each part that a pod serves: a shared slice serves several."""
+"""Prefix of the label of each part that a pod serves: a shared slice serves several."""
 
 PRE_STOP_S = 5
-"""Between the pod's leaving its Services and SIGTERM: what is on its way still arrives."""
+"""From the removal of the pod from its Services to SIGTERM: requests on their way still arrive."""
 GRACE_S = 60
 """From there to SIGKILL: the server drains for up to 30 s."""
 
@@ -64,10 +64,10 @@ patches:
 def workload_files(
     workload: Workload, hosts: tuple[Host, ...], labels: tuple[str, ...]
 ) -> tuple[DeploymentFile, ...]:
-    """The manifests, and a kustomization that names them all. `labels` are the MIG configurations of the hosts."""
+    """The manifests, and a kustomization that lists them. `labels`: the MIG configurations of the hosts."""
     head = f"# Plan {workload.plan}: {{what}}. Not tested on hardware.\n"
     cut = tuple(route for route in workload.routes if len(route.steps) > 1)
-    # The scheduler gives a slice to one container.
+    # The scheduler assigns a slice to one container.
     by_kind: dict[str, list[ImageContainer]] = {}
     for container in workload.containers:
         if container.has_whole_slice:
@@ -148,12 +148,12 @@ def workload_files(
 
 
 def resource_name(profile: str) -> str:
-    """The device plugin's resource for a profile; a plus, not allowed in it, becomes a dot."""
+    """The device plugin's resource for a profile; its plus, which is not allowed, becomes a dot."""
     return f"nvidia.com/mig-{profile.replace('+', '.')}" if profile else "nvidia.com/gpu"
 
 
 def service_name(label: str) -> str:
-    """A Service's name begins with a letter (RFC 1035); a model's may not."""
+    """A Service's name begins with a letter (RFC 1035); a model's need not."""
     return f"model-{label}"
 
 
@@ -200,7 +200,8 @@ def _plan_map(workload: Workload, kind: ServerKind) -> Mapping[str, object]:
 def _resources(profile: str, tenants: Sequence[Tenant]) -> dict[str, object]:
     """One slice, one whole GPU, or whole cores.
 
-    Cores are a pod's own where its requests are its limits, memory's too, and the kubelet's CPU manager is static.
+    A pod has cores exclusively if its requests equal its limits, also of memory, and the kubelet's CPU manager is
+    static.
     """
     cores = profile_cores(profile)
     if cores is None:
@@ -240,7 +241,7 @@ def _deployment(workload: Workload, kind: ServerKind, labels: list[str]) -> Mapp
 def _container_deployment(
     workload: Workload, containers: list[ImageContainer], labels: list[str]
 ) -> Mapping[str, object]:
-    """An image of the user's own: ready when its port answers; what rights it needs only its author knows."""
+    """A custom image: ready when its port answers; only its author knows its privileges."""
     first = containers[0]
     probe = {"tcpSocket": {"port": "http"}, "periodSeconds": 5, "timeoutSeconds": 5}
     container: dict[str, object] = {
@@ -316,7 +317,7 @@ def _slice_deployment(
         "metadata": {**_meta(name, component, workload), "annotations": annotations},
         "spec": {
             "replicas": replicas,
-            # No slice is spare: a new pod can start only where an old one has gone.
+            # No slice is spare: a new pod can only start after an old one has ended.
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
             "selector": {"matchLabels": selector},
             "template": {
@@ -352,7 +353,7 @@ def _pod(
     resources: Mapping[str, object],
     mounts: Sequence[Mapping[str, object]],
 ) -> dict[str, object]:
-    """A pod of the image: ready when the models are warm, leaving its Services before it drains."""
+    """A pod of the image: ready when the models are warm; leaves its Services before it drains."""
 
     def probe(path: str, period_s: int, failures: int) -> dict[str, object]:
         return {
@@ -368,7 +369,7 @@ def _pod(
         "env": [{"name": key, "value": value} for key, value in environment.items()],
         "ports": [{"name": "http", "containerPort": ROUTER_PORT}],
         "resources": resources,
-        # Loading and warming up may take minutes; after that an answer that stays away is a fault.
+        # Loading and warming up may take minutes; after that a missing response is a fault.
         "startupProbe": probe("/v2/health/ready", 5, 120),
         "readinessProbe": probe("/v2/health/ready", 5, 2),
         "livenessProbe": probe("/v2/health/live", 10, 6),
@@ -413,7 +414,7 @@ def _route_service(route: Route) -> dict[str, object]:
 
 
 def _router(workload: Workload, cut: tuple[Route, ...]) -> list[Mapping[str, object]]:
-    """The router's routes and its two pods, on any node."""
+    """The routes of the router and its two pods, on any node."""
     routes = service_route_file(
         "routes.json", cut, lambda part: f"http://{service_name(part.label)}:{ROUTER_PORT}"
     )

@@ -1,9 +1,8 @@
 """A plan as a configuration of nvidia-mig-parted (github.com/NVIDIA/mig-parted, spec v1).
 
-A label holds one node's configuration; hosts that are cut alike share a label. The format
-has no field for starts: mig-parted finds placements itself, and counts are all it promises.
-GPUs that the plan does not use are not mentioned, so mig-parted leaves them as they are. On those that it leaves
-whole MIG is turned off; cores are none of its business.
+A label has one node's configuration; equally cut hosts share one. The format has no field for starts: mig-parted
+chooses placements, and only counts are guaranteed. Unused GPUs of the plan are not mentioned, so mig-parted leaves them
+as they are. MIG is turned off on GPUs left whole; cores are ignored.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ _GpuShape = tuple[int, str, tuple[tuple[str, int], ...]]
 
 
 def config_labels(hosts: tuple[Host, ...]) -> tuple[str, ...]:
-    """The label of each host: `torchsplit` where all are alike, else `torchsplit-1`, `torchsplit-2`, …
+    """The label of each host: `torchsplit` if all are alike, else `torchsplit-1`, `torchsplit-2`, …
 
-    Hosts are alike when equal indices are GPUs of equal type with equal slices.
+    Hosts are alike if equal indices are GPUs of equal type with equal slices.
     """
     shapes = list(dict.fromkeys(_shape(host) for host in hosts))
     if len(shapes) == 1:
@@ -56,7 +55,7 @@ def mig_config(hosts: tuple[Host, ...]) -> dict[str, list[dict[str, object]]]:
 def mig_parted_files(plan: PlanOutcome, hosts: tuple[Host, ...]) -> tuple[DeploymentFile, ...]:
     """`mig-parted.yaml` with comments that say which host takes which label, and what each model gets.
 
-    Raises InputFault where the plan uses no GPU.
+    Raises InputFault if the plan uses no GPU.
     """
     hosts = gpu_hosts(hosts, "mig-parted")
     lines = [
@@ -76,7 +75,7 @@ def mig_parted_files(plan: PlanOutcome, hosts: tuple[Host, ...]) -> tuple[Deploy
 
 
 class _FlowIndices(yaml.SafeDumper):
-    """Writes device indices on one line and never an alias."""
+    """Writes device indices on one line, without aliases."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True

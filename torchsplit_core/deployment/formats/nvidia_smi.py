@@ -1,9 +1,8 @@
 """A plan as bash scripts around nvidia-smi, one a host.
 
-Unlike mig-parted, nvidia-smi takes explicit starts (`-cgi 3g.40gb:4`), so the script makes
-the very slices of the plan. Profiles are named, not given by id: on a GPU of another type
-an id stands for another slice, while a name that does not exist is refused. Large slices
-come first, so that the order would also fit a driver that places them itself.
+Unlike mig-parted, nvidia-smi takes explicit starts (`-cgi 3g.40gb:4`), so the script makes exactly the slices of the
+plan. Profiles are given by name, not by id: on another GPU type an id may be another slice, while an unknown name is
+rejected. Large slices come first, an order that also suits a driver that places them itself.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _HEAD = """\
 set -euo pipefail
 """
 
-# No expression here comes from the plan: what differs stands in the last section.
+# No expression here comes from the plan: the last section has everything that varies.
 _BODY = r"""
 apply=false
 if (( $# == 1 )) && [[ $1 == --apply ]]; then
@@ -216,9 +215,9 @@ leave_whole() { # GPU: without MIG instances, MIG mode off
 
 
 def nvidia_smi_files(plan: PlanOutcome, hosts: tuple[Host, ...]) -> tuple[DeploymentFile, ...]:
-    """`apply-mig.sh`, or `apply-mig-HOST.sh` for each where the ids name hosts.
+    """`apply-mig.sh`, or `apply-mig-HOST.sh` for each host that the ids name.
 
-    Raises InputFault where the plan uses no GPU.
+    Raises InputFault if the plan uses no GPU.
     """
     hosts = gpu_hosts(hosts, "nvidia-smi")
     names = dns_labels({host.name: (host.name,) for host in hosts if host.name is not None})
@@ -259,7 +258,7 @@ def _script(plan: PlanOutcome, host: Host, file: str) -> DeploymentFile:
 
 
 def _tenants(item: PlannedSlice) -> str:
-    """Who uses the slice, in quotes on one line."""
+    """The tenants of the slice, quoted on one line."""
     if not item.tenants:
         return "free"
     return "; ".join(
@@ -272,5 +271,5 @@ def _tenants(item: PlannedSlice) -> str:
 
 
 def _placements(gpu: HostGpu) -> list[str]:
-    """Catalogue names and integers only, but quoted all the same."""
+    """Only catalogue names and integers, but quoted all the same."""
     return [shlex.quote(f"{item.profile}:{item.start}") for item in gpu.slices]

@@ -1,7 +1,7 @@
-"""A plan as a Ray Serve application: its configuration, what it reads, and a script that starts Ray on each host.
+"""A plan as a Ray Serve application: its configuration, its input, and a script that starts Ray on each host.
 
-Ray gives out GPUs by number and knows no profiles. So each slice gets a Ray node of its own that sees nothing but
-that slice and offers a resource of its kind: what a replica asks for leads it to such a slice.
+Ray assigns GPUs by number and knows no profiles. So each slice gets a Ray node of its own that sees only that slice and
+offers a resource of its kind, which replicas request.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from torchsplit_core.deployment.yaml_text import document
 from torchsplit_core.values import PlanOutcome, StageValue
 
 APPLICATION = "ray-serve/application.json"
-"""In the image's context, beside the models' parts."""
+"""Its input, in the image's context, beside the models' parts."""
 MODULE = "ray_application"
-"""What Ray imports there."""
+"""The module that Ray imports there."""
 _APPLICATION_MODULE = '''\
 """The application that serve.yaml names, as the product has it."""
 
@@ -38,7 +38,7 @@ from torchsplit_core.serving.ray_app import build
 __all__ = ["build"]
 '''
 QUEUE = 1000
-"""Requests that a replica has taken or that wait for it at most."""
+"""Most requests in and before a replica."""
 
 _START = """\
 #!/usr/bin/env bash
@@ -84,9 +84,9 @@ node() {{ # KIND, GPUs, cores, environment, and what holds it to cores...
 def ray_serve_files(
     plan: PlanOutcome, hosts: tuple[Host, ...], workload: Workload
 ) -> tuple[DeploymentFile, ...]:
-    """`ray-serve/serve.yaml`, what the application reads, and `ray-serve/[HOST/]start.sh`.
+    """`ray-serve/serve.yaml`, the application's input, and `ray-serve/[HOST/]start.sh`.
 
-    Raises InputFault where hosts of several have no names by which they reach each other.
+    Raises InputFault if several hosts have no names by which they reach each other.
     """
     check_addresses(hosts, "ray-serve")
     folders = host_folders("ray-serve", hosts)
@@ -107,7 +107,7 @@ def ray_serve_files(
 
 
 def _name(kind: ServerKind, number: int) -> str:
-    """A deployment: of one tenant of a kind of server."""
+    """The name of the deployment of one tenant of a server kind."""
     return kind.label if len(kind.instances) == 1 else f"{kind.label}-{number}"
 
 
@@ -146,9 +146,9 @@ def _config(workload: Workload) -> str:
 def _deployment(
     workload: Workload, kind: ServerKind, number: int, instance: PartInstance
 ) -> Mapping[str, object]:
-    """A replica for each process; those of a slice, and tenants that share one, take parts of it."""
+    """A replica for each process; those of a slice, and tenants that share one, divide it."""
     slices = sum(server.kind is kind for server in workload.servers)
-    # Rounded down to Ray's resolution of a resource, so that all fit on their slice.
+    # Rounded down to Ray's resolution of a resource, so that all fit their slice.
     fraction = int(10_000 * instance.share / instance.processes) / 10_000
     options: dict[str, object] = {"num_cpus": 0, "resources": {kind.label: fraction}}
     if kind.cores is None:
@@ -186,12 +186,10 @@ def _model(workload: Workload, route: Route) -> dict[str, object]:
     for step in route.steps:
         weights: dict[str, float] = {}
         for server in workload.servers_for(step):
-            for number, (instance, tenant) in enumerate(
-                zip(server.kind.instances, server.kind.tenants, strict=True)
-            ):
+            for number, instance in enumerate(server.kind.instances):
                 if instance.part == step:
                     name = _name(server.kind, number)
-                    weights[name] = weights.get(name, 0.0) + tenant.throughput_rps
+                    weights[name] = weights.get(name, 0.0) + instance.tenant.throughput_rps
                     largest.append(instance.batch_size)
         steps.append(
             {

@@ -1,4 +1,4 @@
-"""A script for each host that finds the UUIDs of the planned slices: no plan knows them, each cut makes new ones."""
+"""A script for each host that finds the UUIDs of the planned slices, which every cut creates anew."""
 
 from __future__ import annotations
 
@@ -61,19 +61,19 @@ exit "$missing"
 
 
 def slice_variable(server: SliceServer | ImageContainer) -> str:
-    """The variable that the script writes for a server."""
+    """The variable that the script sets for a server."""
     return f"SLICE_{server.label.upper().replace('-', '_')}"
 
 
 def slice_script(name: str, workload: Workload, host: Host) -> DeploymentFile | None:
-    """The script of a host; None where its servers are all on cores."""
+    """The script of a host; None if all its servers are on cores."""
     numbers: dict[tuple[int, str], dict[int, int]] = {}
     lines = []
     for server in workload.servers_and_containers_of(host):
         if server.gpu.is_cpu:
             continue
         starts = numbers.setdefault((server.gpu.index, server.slice.profile), {})
-        # Those that share a slice have its UUID.
+        # Servers that share a slice have its UUID.
         number = starts.setdefault(server.slice.start, len(starts))
         where = f"{server.gpu.index}/{server.slice.profile}/{number}"
         lines.append(f"slice {server.label} {shlex.quote(where)}")

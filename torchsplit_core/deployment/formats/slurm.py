@@ -1,4 +1,4 @@
-"""A plan for Slurm: what its nodes offer (gres.conf, lines of slurm.conf), and for each a job that serves its part."""
+"""A plan for Slurm: the nodes' resources (gres.conf, lines of slurm.conf), and a job for each that serves its part."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ steps+=("$!")
 def slurm_files(plan: PlanOutcome, hosts: tuple[Host, ...], workload: Workload) -> tuple[DeploymentFile, ...]:
     """`slurm/gres.conf`, `slurm/nodes.conf` and `slurm/[HOST/]serve.sbatch` with its routes.
 
-    Raises InputFault where a host has no name that a node can have.
+    Raises InputFault if a host's name is no valid node name.
     """
     check_nodes(hosts, "slurm")
     check_addresses(hosts, "slurm")
@@ -114,7 +114,7 @@ def _url(server: SliceServer, host: Host) -> str:
 
 
 def slice_type(gpu: HostGpu, item: PlannedSlice) -> str:
-    """The gres type: part of the name that slurmd finds by NVML (`a100_1g.10gb`), which is all that it compares."""
+    """The gres type: the compared part of the name that slurmd finds by NVML (`a100_1g.10gb`)."""
     return item.profile or re.split(r"[^a-z0-9]", gpu.type.lower())[0]
 
 
@@ -135,7 +135,7 @@ def _nodes(hosts: tuple[Host, ...]) -> str:
         count = Counter(slice_type(gpu, item) for gpu in host.gpus if not gpu.is_cpu for item in gpu.slices)
         if count:
             offered = ",".join(f"gpu:{name}:{number}" for name, number in sorted(count.items()))
-            # A node without a name in the plan: the line is for whoever knows it.
+            # A node without a name in the plan: the user fills in the line.
             lines.append(f"{'# NodeName=…' if host.name is None else f'NodeName={host.name}'} Gres={offered}")
     return "\n".join(lines) + "\n"
 
@@ -163,7 +163,7 @@ def _job(workload: Workload, host: Host) -> str:
     ]
     return _JOB.format(
         plan=workload.plan,
-        # Without the router, which overlaps: a node of as many cores as slices has no more tasks.
+        # Without the router, which overlaps: a node with as many cores as slices has no more tasks.
         tasks=len(servers) + len(containers),
         options=options,
         host=one_line(host.display_name),
@@ -175,7 +175,7 @@ def _job(workload: Workload, host: Host) -> str:
 
 
 def _container(container: ImageContainer) -> str:
-    """Apptainer has the host's network, so it listens at a port of its own there."""
+    """Apptainer uses the host's network, so each listens at its own port."""
     environment = container.environment(container.port).items()
     return _CONTAINER.format(
         held=_srun_options(container.gpu, container.slice, container.tenant.processes),

@@ -14,7 +14,7 @@ from torchsplit_core.deployment.workload import ROUTER_PORT, SliceServer, Worklo
 from torchsplit_core.values import PlanOutcome
 
 INSTALLED = "/opt/torchsplit"
-"""Where the image's context lies on a host, with a virtual environment `venv` in it."""
+"""The folder of the image's context on a host, with a virtual environment `venv` in it."""
 SETTINGS = "/etc/torchsplit"
 
 _SERVICE = f"""\
@@ -93,9 +93,9 @@ Environment=TORCHSPLIT_ROUTES={SETTINGS}/routes.json TORCHSPLIT_PORT={ROUTER_POR
 def systemd_files(
     plan: PlanOutcome, hosts: tuple[Host, ...], workload: Workload
 ) -> tuple[DeploymentFile, ...]:
-    """`systemd/…`, or `systemd/HOST/…` for each host that has a name.
+    """`systemd/…`, or `systemd/HOST/…` for each named host.
 
-    Raises InputFault where hosts of several have no names by which they reach each other.
+    Raises InputFault if several hosts have no names by which they reach each other.
     """
     check_addresses(hosts, "systemd")
     folders = host_folders("systemd", hosts)

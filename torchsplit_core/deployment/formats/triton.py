@@ -1,8 +1,8 @@
-"""A plan as Triton model repositories: one for each kind of server, and one that answers for cut models.
+"""A plan as Triton model repositories: one for each server kind, and one for cut models.
 
-A Triton server sees one MIG instance and an ensemble runs inside one server. So every slice has a server of its own,
-with the parts of its tenants, and the stages of a cut model meet in a further server, on no GPU: an ensemble there
-passes their values along, and each of its steps asks the servers that have the stage.
+A Triton server sees one MIG instance, and an ensemble runs inside one server. So every slice has a server, with the
+parts of its tenants, and another server without a GPU joins the stages of a cut model: its ensemble passes their values
+on, and each of its steps calls the servers that have the stage.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from torchsplit_core.values import InputFault, PlanOutcome, StageValue
 ENTRY = "entry"
 """The repository of cut models."""
 QUEUE = 1000
-"""Requests of a model that wait at most, as in `torchsplit serve`."""
+"""Most waiting requests of a model, as in `torchsplit serve`."""
 CONCURRENT_REQUESTS = 8
-"""Requests that one step of an ensemble has under way at once, for each server of its stage."""
+"""Concurrent requests of one step of an ensemble, for each server of its stage."""
 
 _PART_MODEL = '''\
 """A part of a model, written by TorchSplit for Triton's Python backend. Not tested on hardware."""
@@ -186,9 +186,9 @@ start() {{ # name, port, repository, options of docker...
 def triton_files(
     plan: PlanOutcome, hosts: tuple[Host, ...], workload: Workload
 ) -> tuple[DeploymentFile, ...]:
-    """`triton/KIND/…` for each kind of server, `triton/entry/…` for cut models, and a script a host that starts them.
+    """`triton/KIND/…` for each server kind, `triton/entry/…` for cut models, and a script a host that starts them.
 
-    Raises InputFault where hosts of several have no names by which they reach each other.
+    Raises InputFault if several hosts have no names by which they reach each other.
     """
     check_addresses(hosts, "triton")
     files: list[DeploymentFile] = []
@@ -214,7 +214,7 @@ def _by_part(kind: ServerKind) -> dict[ServedPart, list[PartInstance]]:
 def _files(root: str, label: str, config: Mapping[str, object], model: str | None) -> list[DeploymentFile]:
     head = "# Written by TorchSplit. Not tested on hardware.\n"
     files = [DeploymentFile(f"{root}/{label}/config.pbtxt", head + protobuf_text(config))]
-    # An ensemble is nothing but its configuration, but Triton wants to find a version of it.
+    # An ensemble is only a configuration, but Triton requires a version folder.
     files.append(
         DeploymentFile(f"{root}/{label}/1/{'model.py' if model else 'README'}", model or "# An ensemble.\n")
     )
@@ -234,13 +234,9 @@ def _part_config(kind: ServerKind, part: ServedPart, instances: list[PartInstanc
                 "kind": EnumName("KIND_CPU" if kind.cores is not None else "KIND_GPU"),
             }
         ],
-        "dynamic_batching": _batching(),
+        "dynamic_batching": {"default_queue_policy": {"max_queue_size": QUEUE}},
         "parameters": [_parameter("part", f"/srv/{part.file}")],
     }
-
-
-def _batching() -> dict[str, object]:
-    return {"default_queue_policy": {"max_queue_size": QUEUE}}
 
 
 def _remote_config(workload: Workload, part: ServedPart) -> dict[str, object]:
@@ -299,12 +295,12 @@ def _ensemble_config(workload: Workload, route: Route) -> dict[str, object]:
 
 
 def _tensor_map(value: StageValue, names: Mapping[str, str]) -> dict[str, object]:
-    """A tensor of a step and what the ensemble calls it: an output by its name there, others by their own."""
+    """A tensor of a step and its name in the ensemble: outputs have names there, others keep theirs."""
     return {"key": value.name, "value": names.get(value.name, value.name)}
 
 
 def _max_rows(part: ServedPart, workload: Workload) -> int:
-    """The rows that every server of a part takes at once."""
+    """The most rows that every server of a part takes at once."""
     return min(
         max(instance.batch_size for instance in kind.instances if instance.part == part)
         for kind in workload.kinds
@@ -313,7 +309,7 @@ def _max_rows(part: ServedPart, workload: Workload) -> int:
 
 
 def _tensor(value: StageValue) -> dict[str, object]:
-    """An input or output; the batch, its first dimension, is not among the dims."""
+    """An input or output; its dims leave out the batch, the first dimension."""
     return {
         "name": value.name,
         "data_type": EnumName(f"TYPE_{datatype(value)}"),
@@ -326,13 +322,13 @@ def _parameter(key: str, value: str) -> dict[str, object]:
 
 
 class EnumName(str):
-    """A name of an enumeration, which stands without quotes."""
+    """An enumeration's name, written without quotes."""
 
     __slots__ = ()
 
 
 def protobuf_text(fields: Mapping[str, object], indent: str = "") -> str:
-    """A protobuf message as text: a line a field, a repeated field again and again."""
+    """A protobuf message as text: a line a field, a repeated field on several lines."""
     lines = []
     for name, value in fields.items():
         for item in value if isinstance(value, list) else [value]:
@@ -356,7 +352,7 @@ def _escaped(byte: int) -> str:
 
 def _scripts(workload: Workload, hosts: tuple[Host, ...], cut: bool) -> Iterable[DeploymentFile]:
     folders = host_folders("triton/start", hosts)
-    # The server that answers for cut models stands on the first host.
+    # The server for cut models runs on the first host.
     first = workload.servers[0].host
     for host in hosts:
         servers = workload.servers_of(host)

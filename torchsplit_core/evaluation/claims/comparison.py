@@ -1,4 +1,4 @@
-"""When a figure is better than another, and when a part of a claim holds."""
+"""When a figure is better than another, and when a part of a claim is supported."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from torchsplit_core.values.evaluation.outcome import (
 )
 
 EQUAL_TOLERANCE = 0.01
-"""Figures within this share of the larger one are equal: simulated shares of busy time repeat to about that."""
+"""Relative difference up to which figures are equal: simulated busy shares repeat to about that."""
 
 MAX_WORSE_SHARE = 0.1
-"""Share of its comparisons in which a claim may be wrong and still be supported."""
+"""Share of a supported claim's comparisons that may contradict it."""
 
 _EQUAL = "Equal is within 1 %, and for simulated times within their 95 % intervals."
 RULE = (
@@ -37,14 +37,13 @@ _ORDER: tuple[ClaimVerdict, ...] = ("not supported", "cannot be said", "supporte
 
 @dataclass(frozen=True, slots=True)
 class ComparedFigure:
-    """A figure of a case, at the ends of its estimates too where it is known there."""
+    """A figure of a case, with the ends of its estimates if known."""
 
     value: float
     at_low: float | None = None
     at_high: float | None = None
     gap: float = 0.0
-    """(bound − value) / bound, of a figure that is minimised (value − bound) / value, where it is what the plan was
-    made for."""
+    """(bound − value) / bound, or (value − bound) / value if minimised, for the plan's own objective."""
     noise: float = 0.0
     """Half-width of the simulation's 95 % interval, in the figure's unit."""
 
@@ -52,9 +51,9 @@ class ComparedFigure:
 def compare_figures(
     label: str, tested: ComparedFigure, reference: ComparedFigure, *, less: bool = False
 ) -> Comparison:
-    """The one beside the other. `less`: the smaller figure is the better one.
+    """Compare two figures. `less`: the smaller is the better.
 
-    Open where the estimates' ends turn it round, and where a plan that is not proven could.
+    Open if the ends of estimates reverse the result, or if the gap of an unproven plan could.
     """
     sign = -1.0 if less else 1.0
     noise = tested.noise + reference.noise
@@ -77,7 +76,7 @@ def compare_figures(
     ):
         result, note = "open", f"its plan is not proven: a gap of {tested.gap:.1%}"
     elif (
-        # At its bound it is equal: of whole numbers, such as GPUs, that is likely.
+        # A plan at its bound is equal: common for whole numbers such as GPUs.
         result == "better"
         and reference.gap > EQUAL_TOLERANCE
         and sign * (_bound(reference, less) - tested.value) > -1e-9 * tested.value
@@ -99,7 +98,7 @@ def _result(sign: float, tested: float, reference: float, noise: float) -> Compa
 
 
 def count_results(comparisons: Sequence[Comparison]) -> dict[ComparisonResult, int]:
-    """How many comparisons ended in each way."""
+    """Number of comparisons by result."""
     every: tuple[ComparisonResult, ...] = ("better", "equal", "worse", "open")
     return {result: sum(comparison.result == result for comparison in comparisons) for result in every}
 
@@ -130,7 +129,7 @@ def make_part(
     counts_for_claim: bool = True,
     words: str = "",
 ) -> ClaimPart:
-    """A part with its verdict, and its comparisons counted in words."""
+    """A part with its verdict, and the counts of its comparisons in words."""
     tally = count_results(comparisons)
     summary = (
         ", ".join(f"{tally[result]} {result}" for result in tally if tally[result]) or "nothing to compare"
@@ -165,7 +164,7 @@ def make_claim(
 ) -> Claim:
     """The claim with the weakest verdict of the parts that count.
 
-    `either_says_it`: each of them says the whole claim, so that one which cannot be said is left to the others.
+    `either_says_it`: each part tests the whole claim, so an undecided one is ignored if another decides.
     """
     verdicts = [claim_part.verdict for claim_part in parts if claim_part.counts]
     if either_says_it:

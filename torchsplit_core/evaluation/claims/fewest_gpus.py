@@ -1,4 +1,4 @@
-"""Claim 1 by the fewest GPUs: the same demands on fewer GPUs leave less of each idle, and the number can be proven."""
+"""Claim 1 by the fewest GPUs: the same demands on fewer GPUs idle less, and the minimum can be proven."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from torchsplit_core.evaluation.claims.comparison import (
 from torchsplit_core.values.evaluation.outcome import CaseFigures, ClaimPart, Comparison, EvaluatedCase
 
 Pair = tuple[EvaluatedCase, EvaluatedCase]
-"""A shared plan and the exclusive one of the same mix and layouts, both with figures."""
+"""A plan with sharing and the exclusive one of the same mix and layouts, both with figures."""
 
 
 def fewest_parts(pairs: Sequence[Pair]) -> tuple[ClaimPart, ...]:
-    """What the cases of the fewest GPUs say; nothing where there are none, as in evaluations of an earlier version.
+    """The parts from cases with the fewest GPUs; none without such cases, as in evaluations of an earlier version.
 
-    Only measured mixes count: how many GPUs the ends of an estimate's interval need is not planned.
+    Only measured mixes count: the GPUs needed at the ends of an estimate's interval are not planned.
     """
     if not pairs:
         return ()
@@ -73,5 +73,5 @@ def _gpus(case: EvaluatedCase, figures: CaseFigures) -> ComparedFigure:
 
 
 def _utilisation(case: EvaluatedCase, figures: CaseFigures) -> ComparedFigure:
-    """Of the GPUs in use: all of a fleet are of one type, and `layouts` has them all."""
+    """Of the GPUs in use: a fleet has a single type, and `layouts` has all of its GPUs."""
     return ComparedFigure(figures.utilisation * len(case.layouts) / figures.gpus_used)

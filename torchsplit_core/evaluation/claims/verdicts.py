@@ -1,4 +1,4 @@
-"""What the cases say of the four claims."""
+"""The verdicts of the four claims from the cases."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ UNTESTED = "Untested on hardware: plans are verified and simulated, none of them
 
 
 def judge_claims(cases: Sequence[EvaluatedCase]) -> tuple[Claim, ...]:
-    """The four claims. A case without figures is in no comparison, and is counted as that."""
+    """The four claims. A case without figures is in no comparison, and is counted as such."""
     known = {case.key: case for case in cases}
     return (_utilisation(known), _fairness(known), _traffic(known), _deployable(known))
 
 
 def _utilisation(known: CasesByKey) -> Claim:
     every = _pairs(known, "sharing", "fractional", "exclusive")
-    # What the fewest GPUs carry beyond the demands is by chance.
+    # What the fewest GPUs carry beyond the demands is accidental.
     pairs = [(case, other) for case, other in every if case.key.weights != FEWEST]
     fewest = fewest_parts([(case, other) for case, other in every if case.key.weights == FEWEST])
     return make_claim(
@@ -128,7 +128,7 @@ def _fairness(known: CasesByKey) -> Claim:
 def _traffic(known: CasesByKey) -> Claim:
     pairs = [
         *_pairs(known, "colocation", "routed", "off"),
-        # Evaluations of an earlier version have soft ones.
+        # Evaluations of an earlier version have soft co-locations.
         *_pairs(known, "colocation", "soft", "off"),
         *_pairs(known, "colocation", "hard", "off"),
     ]
@@ -203,7 +203,7 @@ def _fullest(made: Sequence[CaseFigures]) -> str:
 def _pairs(
     known: CasesByKey, dimension: str, tested: str, reference: str
 ) -> list[tuple[EvaluatedCase, EvaluatedCase]]:
-    """The planner's cases that differ in this alone, both with figures."""
+    """The planner's cases that differ only in this dimension, both with figures."""
     pairs = []
     for key, case in known.items():
         if getattr(key, dimension) != tested or key.planner != "planner":
@@ -215,7 +215,7 @@ def _pairs(
 
 
 def _against_rules(known: CasesByKey) -> list[tuple[EvaluatedCase, EvaluatedCase]]:
-    """The planner's exclusive plan beside each rule's plan of the same request."""
+    """The planner's exclusive plan beside each baseline's plan of the same request."""
     pairs = []
     for key, other in known.items():
         case = known.get(dataclasses.replace(key, planner="planner"))
@@ -239,7 +239,7 @@ def _compare(
 
 
 def _differs(case: EvaluatedCase, other: EvaluatedCase) -> str:
-    """What the other case has where the two differ."""
+    """The other case's values where the two differ."""
     names = CaseKey.__dataclass_fields__
     return " ".join(
         getattr(other.key, name) for name in names if getattr(other.key, name) != getattr(case.key, name)
@@ -255,7 +255,7 @@ def _utilisation_of(case: EvaluatedCase) -> ComparedFigure | None:
         figures.utilisation_full,
         low.utilisation_full if low else None,
         high.utilisation_full if high else None,
-        # A heuristic, as the claim says: the gap is of the common load, which is what the plan was made for.
+        # A heuristic, as the claim says: the gap is of the common load, the plan's objective.
         _gap(case),
     )
 
@@ -263,7 +263,7 @@ def _utilisation_of(case: EvaluatedCase) -> ComparedFigure | None:
 def _common_load_of(case: EvaluatedCase) -> ComparedFigure | None:
     figures = case.figures
     if figures is None or case.key.weights != "equal":
-        # With other weights it is not what the plan was made for.
+        # With other weights it is not the plan's objective.
         return None
     low, high = figures.at_low, figures.at_high
     return ComparedFigure(
@@ -275,7 +275,7 @@ def _common_load_of(case: EvaluatedCase) -> ComparedFigure | None:
 
 
 def _gap(case: EvaluatedCase) -> float:
-    """Of a rule 0: it is what it is. 1 where the planner knows no bound."""
+    """0 for a baseline, which has no search; 1 if the planner has no bound."""
     if case.key.planner != "planner":
         return 0.0
     return 1.0 if case.gap is None else case.gap
@@ -301,7 +301,7 @@ def _stranded_of(case: EvaluatedCase) -> ComparedFigure | None:
 
 
 def _responses(pairs: Sequence[tuple[EvaluatedCase, EvaluatedCase]]) -> tuple[Comparison, ...]:
-    """Mean p95 over the models that both cases serve stably."""
+    """Mean p95 over the models that are stable in both cases."""
     comparisons = []
     for case, other in pairs:
         other_models = {model.name: model for model in other.models}
@@ -318,7 +318,7 @@ def _responses(pairs: Sequence[tuple[EvaluatedCase, EvaluatedCase]]) -> tuple[Co
 
 
 def _mean_p95(models: Sequence[ModelFigures]) -> ComparedFigure:
-    """Of models whose draws are independent: so are the errors of their percentiles."""
+    """Of models with independent draws, so the errors of their percentiles are independent too."""
     widths = [model.p95_ci95_ms or 0.0 for model in models]
     return ComparedFigure(
         sum(model.p95_ms or 0.0 for model in models) / len(models),

@@ -1,1 +1,1 @@
-"""An evaluation as people read it: tables, pictures, a page of HTML, a document."""
+"""Reports of an evaluation: tables, charts, an HTML page, a document."""

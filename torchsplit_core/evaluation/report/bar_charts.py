@@ -1,4 +1,4 @@
-"""An evaluation as pictures: bars side by side, as SVG that is read on light and dark grounds and printed."""
+"""Bar charts of an evaluation, as SVG that is readable on light and dark backgrounds and in print."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torchsplit_core.values.evaluation.outcome import CaseFigures, CaseKey, Eval
 from torchsplit_core.values.units import MB
 
 COLOURS = ("#0f766e", "#d97706", "#7c5cbf", "#3b82c4", "#b4536b")
-"""Of the bars of a group, each at least 3 to 1 against white and against the dark ground."""
+"""Of the bars of a group, with a contrast of at least 3 to 1 to white and to the dark background."""
 
 WIDTH, RIGHT = 560, 170
 ROW, GAP, HEAD, LABEL = 15, 10, 62, 16
@@ -27,7 +27,7 @@ ROW, GAP, HEAD, LABEL = 15, 10, 62, 16
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar's value, None for n/a, and the ends that its estimates leave open; `gap` is what its search left open."""
+    """A bar's value, None for n/a, and the ends of its estimate; `gap` of its search."""
 
     value: float | None
     low: float | None = None
@@ -36,13 +36,13 @@ class Bar:
 
     @property
     def open_words(self) -> str:
-        """That the search ended before it proved the plan best; "" where it is proven, and for a rule."""
+        """Notes that the search ended before a proof; "" if the plan is proven, or a baseline's."""
         return f", {gap_words(self.gap)}" if self.gap else ""
 
 
 @dataclass(frozen=True, slots=True)
 class BarChart:
-    """`groups` are (label, a bar a series)."""
+    """`groups` are (label, one bar a series)."""
 
     name: str
     title: str
@@ -52,7 +52,7 @@ class BarChart:
 
 
 def bar_charts(outcome: EvaluationOutcome) -> tuple[BarChart, ...]:
-    """All of them; one without a bar is left out, and so is a series without a case."""
+    """All charts; leaves out one without bars, and a series without cases."""
     every = (
         _bar_chart(outcome, "common_load", "planner", ("planner", *RULES), PLANNERS, _common_load),
         _bar_chart(outcome, "utilisation", "sharing", SHARINGS, SHARING_WORDS, _utilisation),
@@ -72,7 +72,7 @@ _TITLES = {
     "crossing": ("Tied tensors that leave their GPU", "MB/s"),
     "fairness": ("Fairness: Jain's index of throughput / demand", "1 where all fare alike"),
 }
-"""Of each picture its title, and what its bars count."""
+"""The title of each chart, and what its bars count."""
 _GAP = " · gap: the search ended early, and a better plan is not ruled out"
 
 
@@ -84,7 +84,7 @@ def _bar_chart(
     words: Mapping[str, str],
     reading: Callable[[CaseFigures], Bar],
 ) -> BarChart:
-    """A bar for each value of what is `varied`, by mix and regime; all else as in the plain case."""
+    """A bar for each value of the `varied` dimension, by mix and regime; other dimensions as in the plain case."""
     plain = {"sharing": "exclusive", "colocation": "off", "weights": "equal", "planner": "planner"}
     known = {case.key: case for case in outcome.cases}
 
@@ -124,7 +124,7 @@ def _crossing(figures: CaseFigures) -> Bar:
 
 
 def chart_svg(picture: BarChart, *, standalone: bool = False) -> str:
-    """The picture as SVG; `standalone`: as a file of its own, with its ground by the reader's theme."""
+    """The chart as SVG; `standalone`: as a file, with its background by the reader's theme."""
     most = max(
         (
             end
@@ -195,7 +195,7 @@ def _draw_bar(bar: Bar, y: float, colour: str, scale: float) -> str:
 
 
 def _describe_chart(picture: BarChart) -> str:
-    """The picture in words, for those who do not see it."""
+    """The chart in words, for readers who cannot see it."""
     return "; ".join(
         f"{label}: "
         + ", ".join(

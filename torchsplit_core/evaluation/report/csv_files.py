@@ -1,4 +1,4 @@
-"""An evaluation as CSV: a row a case, a row a model of a case, a row a comparison. An empty cell is not known."""
+"""An evaluation as CSV: a row a case, a model of a case, a comparison. Empty cells are unknown."""
 
 from __future__ import annotations
 

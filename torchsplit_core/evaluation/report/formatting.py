@@ -1,4 +1,4 @@
-"""How an evaluation's keys and figures are written."""
+"""Formatting of an evaluation's keys and figures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WEIGHTINGS = {
 
 
 def figure(value: float | None, digits: int = 3) -> str:
-    """A number with so many significant digits, without an exponent; n/a where it is not known."""
+    """A number with so many significant digits, without an exponent; n/a if unknown."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     if value == 0:
@@ -47,7 +47,7 @@ def megabytes(bytes_per_s: float | None) -> str:
 
 
 def milliseconds(model: ModelFigures, percentile: int) -> str:
-    """A response time with the ends that its estimate leaves open: `12.3 (10.1 to 45)`."""
+    """A response time with the ends of its estimate: `12.3 (10.1 to 45)`."""
     value, low, high = (
         (model.p50_ms, model.p50_low_ms, model.p50_high_ms)
         if percentile == 50
@@ -62,7 +62,7 @@ def milliseconds(model: ModelFigures, percentile: int) -> str:
 
 
 def proof(case: EvaluatedCase) -> str:
-    """What is known of how good the plan is."""
+    """The proof or gap of the plan."""
     if case.key.planner != "planner":
         return "a rule"
     if case.gap == 0:
@@ -71,5 +71,5 @@ def proof(case: EvaluatedCase) -> str:
 
 
 def gap_words(gap: float) -> str:
-    """How far a search came; a gap too small for its figures is not told as none."""
+    """The gap of a search; one below its digits never reads as none."""
     return f"gap {percent(gap)}" if gap >= 0.0005 else "gap < 0.1 %"

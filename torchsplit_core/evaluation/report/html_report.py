@@ -1,4 +1,4 @@
-"""An evaluation as HTML: the parts that the dashboard shows too, and one file that opens offline and prints.
+"""An evaluation as HTML: the parts that the dashboard shows too, and a file that opens offline and prints.
 
 It has no script and loads nothing; its policy forbids both. Every text is escaped.
 """
@@ -64,7 +64,7 @@ def report(outcome: EvaluationOutcome) -> str:
 
 
 def claim_html(claim: Claim, level: int = 3) -> str:
-    """A claim with its verdict, its parts, and every comparison behind them, under a heading of that level."""
+    """A claim with its verdict, its parts and their comparisons, under a heading of that level."""
     kind = claim.verdict.replace(" ", "-")
     parts = "".join(map(_part_html, claim.parts))
     return (
@@ -107,7 +107,7 @@ def table_section(table: ReportTable) -> str:
 
 
 def table_html(table: ReportTable) -> str:
-    """A table with what its words mean."""
+    """A table with an explanation of its words."""
     rows = "".join(f"<tr>{_cells('td', row, table)}</tr>" for row in table.rows)
     return (
         f'<p>{html.escape(table.about)}</p><div class="wide" tabindex="0"><table class="ts"><thead><tr>'
@@ -128,7 +128,7 @@ def _kind(table: ReportTable, column: int) -> str:
 
 
 def mixes_html(outcome: EvaluationOutcome) -> str:
-    """What each mix is and rests on."""
+    """The basis of each mix."""
     return "".join(
         f"<p><b>{html.escape(mix.title)}</b> ({html.escape(mix.name)}; {mix.gpus} × {html.escape(mix.gpu_type)}; "
         f"{html.escape(', '.join(mix.models))}). {html.escape(mix.about)}</p>"

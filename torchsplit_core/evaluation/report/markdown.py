@@ -1,4 +1,4 @@
-"""An evaluation as docs/reference/evaluation.md has it."""
+"""The document docs/reference/evaluation.md."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torchsplit_core.values.evaluation.outcome import Claim, EvaluationOutcome
 
 
 def document(outcome: EvaluationOutcome) -> str:
-    """The whole document: data/document.md with what was found in its places."""
+    """The whole document: data/document.md filled with the results."""
     text = (resources.files("torchsplit_core.evaluation") / "data" / "document.md").read_text("utf-8")
     colocations = colocation_texts(case.key for case in outcome.cases)
     parts = {

@@ -1,4 +1,4 @@
-"""What report, document and page show of an evaluation: the same tables, as rows of text."""
+"""The tables of an evaluation as rows of text, for report, document and page."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from torchsplit_core.values.evaluation.outcome import (
 
 @dataclass(frozen=True, slots=True)
 class ReportTable:
-    """Cells as text. The first `names` columns are words, and so is the last where `words`; the others are figures."""
+    """Cells as text. The first `names` columns are words, and so is the last if `words`; the others are figures."""
 
     title: str
     about: str
@@ -49,7 +49,7 @@ class ReportTable:
 
 
 def tables(outcome: EvaluationOutcome) -> tuple[ReportTable, ...]:
-    """All of them; one without a row is left out."""
+    """All tables with rows."""
     known = {case.key: case for case in outcome.cases}
     candidates = (
         _rules(outcome, known),
@@ -178,7 +178,7 @@ COLOCATION_TEXTS: Mapping[ColocationSetting, str] = {
     "soft": "of plans that are equally fair the one with the fewest bytes torn apart",
     "hard": "on every GPU both or none",
 }
-"""What a co-location asks for."""
+"""The meaning of each co-location setting."""
 
 
 OBJECTIVE_TEXTS: Mapping[Weighting, str] = {
@@ -187,17 +187,17 @@ OBJECTIVE_TEXTS: Mapping[Weighting, str] = {
     "throughput": "the greatest sum of requests/s, which asks for no fairness",
     "fewest_gpus": "the fewest GPUs that carry every demand, without co-location, which is proven soonest",
 }
-"""What is asked for."""
+"""The meaning of each objective."""
 
 
 def objective_texts(keys: Iterable[CaseKey]) -> tuple[str, ...]:
-    """What these cases ask for."""
+    """The objectives of these cases in words."""
     used = {key.weights for key in keys}
     return tuple(words for weights, words in OBJECTIVE_TEXTS.items() if weights in used)
 
 
 def colocation_texts(keys: Iterable[CaseKey]) -> dict[ColocationSetting, str]:
-    """What the co-locations of these cases ask for."""
+    """The co-locations of these cases in words."""
     used = {key.colocation for key in keys}
     return {tying: words for tying, words in COLOCATION_TEXTS.items() if tying in used}
 
@@ -295,14 +295,14 @@ def _responses(outcome: EvaluationOutcome, known: CasesByKey) -> ReportTable:
 
 
 def command_words(settings: EvaluationSettings) -> str:
-    """The command that evaluates with these settings, without the folder that it is given."""
+    """The command that evaluates with these settings, without its folder."""
     quick = " --quick" if settings.quick else ""
     other = settings.time_limit_s != settings_of(settings.quick).time_limit_s
     return f"torchsplit evaluate{quick}{f' --time-limit {settings.time_limit_s:g}' if other else ''}"
 
 
 def made_words(outcome: EvaluationOutcome) -> str:
-    """How, when and by which version it was made; outcomes of an earlier version do not say the last two."""
+    """How, when and by which version it was made; outcomes of an earlier version lack the last two."""
     statistics = outcome.statistics
     text = f"Made by {command_words(outcome.settings)}"
     if "made" in statistics:
@@ -315,7 +315,7 @@ def made_words(outcome: EvaluationOutcome) -> str:
 
 
 def settings_words(outcome: EvaluationOutcome) -> str:
-    """What every case shares."""
+    """What all cases share."""
     settings = outcome.settings
     return (
         f"{len(outcome.cases)} cases; each plan may search for {figure(settings.time_limit_s)} s; each model is "

@@ -1,1 +1,1 @@
-"""A graph made ready for cutting: what is folded, fused, charged to its readers, and what every step did."""
+"""A graph prepared for cutting: folded, fused, weights charged to readers; and reports of every step."""

@@ -1,24 +1,24 @@
-"""A traced graph, made ready for cutting.
+"""Prepares a traced graph for cutting.
 
-As traced, a model has no cut at all: every weight is a second source, every mask a second
-live value. Five steps (`steps.ALL_STEPS`), each a function, lead to the prepared graph:
+As traced, a model cannot be cut: every weight is a second source, every mask a second live value. Five steps
+(`steps.ALL_STEPS`), each a function, give the prepared graph:
 
-1. "dead"        `live_nodes`      what no output needs is set aside (assertions, unused results);
-2. "constants"   `constant_nodes`  operations that weights and constants alone determine do not
+1. "dead"        `live_nodes`      drops what no output needs (assertions, unused results);
+2. "constants"   `constant_nodes`  operations that only depend on weights and constants do not
                                    depend on a request; with one reader they join that reader;
 3. "aliases"     `fuse_aliases`    getitem and views join their producer, whose storage they share;
 4. "weights"     `flow_nodes`      parameters, buffers and constants leave the graph, their bytes
                                    are charged to the units that read them;
-5. "side-band"   `find_sideband`   constants with several readers, and small values that inputs
-                                   alone determine without any parameter (attention masks), are
+5. "side-band"   `find_sideband`   constants with several readers, and small values that only
+                                   depend on inputs, not on parameters (attention masks), are
                                    shipped beside every cut instead of counting as live values.
 
-A unit is what cutting never divides. A higher-order operation (cond, while) is one node and
-so stays whole, with the weights that its bodies read.
+Cutting never divides a unit. A higher-order operation (cond, while) is one node and so stays whole, with the weights
+that its bodies read.
 
-Any step may be left out: dead operations, constants and views are units of their own then, weights
-are units that nothing stands before, and nothing is shipped beside. No step undoes or needs another
-one: what each does to a node is the same whether "weights" and "side-band" are taken or not.
+Any step may be left out: then dead operations, constants and views are units, weights are units without predecessors,
+and nothing is shipped beside. Steps are independent: what each does to a node does not depend on whether "weights" and
+"side-band" are taken.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ FLOW_KINDS = frozenset({"input", "op"})
 
 
 def prepare(graph: TorchGraph, steps: Collection[StepName] = ALL_STEPS) -> PreparedGraph:
-    """Run the five steps, or only these. Raises InputFault when the graph has a cycle, or for an unknown step."""
+    """Run the five steps, or only these. Raises InputFault for a cycle or an unknown step."""
     chosen = chosen_steps(steps)
     order = graph.topological_ids
     live = live_nodes(graph) if "dead" in chosen else graph.by_id.keys()
@@ -100,7 +100,7 @@ def live_nodes(graph: TorchGraph) -> frozenset[str]:
 
 
 def constant_nodes(graph: TorchGraph, flow: Iterable[str]) -> frozenset[str]:
-    """The operations that no input reaches, `flow` being the live ones in topological order."""
+    """The operations that depend on no input; `flow`: the live ones in topological order."""
     constants: set[str] = set()
     nodes = graph.by_id
     for name in flow:
@@ -115,7 +115,7 @@ def constant_nodes(graph: TorchGraph, flow: Iterable[str]) -> frozenset[str]:
 
 
 def join_constants(graph: TorchGraph, flow: list[str], constant: frozenset[str]) -> dict[str, str]:
-    """For every node the node it joins: a constant with one reader the reader, others themselves."""
+    """For every node the node it joins: a constant with one reader joins that reader, others themselves."""
     in_flow = set(flow)
     home = {name: name for name in flow}
     for name in reversed(flow):
@@ -129,13 +129,12 @@ def join_constants(graph: TorchGraph, flow: list[str], constant: frozenset[str])
 def fuse_aliases(
     graph: TorchGraph, flow: list[str], constant: frozenset[str], home: dict[str, str]
 ) -> dict[str, str]:
-    """Lets a getitem or view join the unit of its first input, when no other input could close a cycle.
+    """Let a getitem or view join the unit of its first input, unless another input could close a cycle.
 
-    That is so when its other inputs are of the same unit, or are determined without the
-    producer: constants, and values that inputs alone determine (symbolic sizes) while the
-    first value of the unit, and so every value of it, is not such a one. Weights that are
-    units (`flow` has them) close no cycle, for nothing stands before them; so a view of one
-    does not join it: that is a constant.
+    None can if its other inputs are of the same unit, or do not depend on the producer: constants, and values that only
+    depend on inputs (symbolic sizes), while the first value of the unit, and so every value of it, is not of this kind.
+    Weights that are units (in `flow`) close no cycle, because they have no predecessors; a view of one does not join
+    it: it is a constant.
     """
     nodes = graph.by_id
     home = dict(home)
@@ -149,13 +148,13 @@ def fuse_aliases(
         if home[name] != name or not is_alias(node) or node.inputs[0] not in home:
             continue
         producer = home[node.inputs[0]]
-        if producer == name:  # a view of a folded constant that joined it: it is the reader
+        if producer == name:  # a view of a folded constant that joined it, its reader
             continue
         if nodes[producer].kind in WEIGHT_KINDS:
             continue
-        if producer in constant and name in constants_of:  # what joined it may read the producer
+        if producer in constant and name in constants_of:  # nodes that joined it may read the producer
             continue
-        # what constants read is determined by weights alone: behind no other producer do they close a cycle
+        # what constants read depends on weights only: after any other producer it closes no cycle
         others = [
             i
             for i in node.inputs[1:]
@@ -170,7 +169,7 @@ def fuse_aliases(
 
 
 def _parameter_free(graph: TorchGraph, flow: Iterable[str]) -> frozenset[str]:
-    """Values that inputs, buffers and constants determine: no parameter stands before them."""
+    """Values that depend on inputs, buffers and constants, but on no parameter."""
     parameter_free: set[str] = set()
     nodes = graph.by_id
     for name in flow:
@@ -187,7 +186,7 @@ def _parameter_free(graph: TorchGraph, flow: Iterable[str]) -> frozenset[str]:
 def _build_units(
     graph: TorchGraph, flow: list[str], home: Mapping[str, str], constant: frozenset[str]
 ) -> tuple[tuple[Unit, ...], tuple[ValueEdge, ...]]:
-    """Units in the topological order of the graph between them, and their edges."""
+    """Units in topological order, and their edges."""
     nodes = graph.by_id
     members: dict[str, list[str]] = {}
     weights_of: dict[str, dict[str, None]] = {}
@@ -230,7 +229,7 @@ def _build_units(
 
 
 def _unit_order(roots: list[str], edges: Iterable[ValueEdge]) -> list[str]:
-    """Topological order of the units: the order of their roots holds unless a constant joined late."""
+    """Topological order of the units: that of their roots unless a constant joined late."""
     position = {root: i for i, root in enumerate(roots)}
     if all(position[edge.source] < position[edge.target] for edge in edges):
         return roots

@@ -1,4 +1,4 @@
-"""What `prepare` makes of a graph: units that cutting never divides, and who reads whose values."""
+"""The result of `prepare`: units that cutting never divides, and the values they read."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ WEIGHT_KINDS = frozenset({"parameter", "buffer", "constant"})
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Original nodes that stay together, in execution order; `id` is the one the others joined.
+    """Original nodes that stay together, in execution order; `id` is that of the node the others joined.
 
-    `weight_bytes`: the distinct parameters, buffers and constants read. `output_bytes`: the
-    distinct values that other units or the output read, at the traced batch. A unit is a
-    "weight" only where the step "weights" was left out, alone and without weight bytes.
+    `weight_bytes`: the distinct parameters, buffers and constants read. `output_bytes`: the distinct values that other
+    units or the output read, at the traced batch. A unit is a "weight" only without the step "weights", alone and
+    without weight bytes.
     """
 
     id: str
@@ -42,11 +42,10 @@ class ValueEdge:
 
 @dataclass(frozen=True)
 class PreparedGraph:
-    """Units in topological order, and who reads whose values.
+    """Units in topological order, and the values they read.
 
-    `sideband` are unit ids that no cut counts; `results` the units whose values the output
-    reads; `dead` the original operations that no output needs, in execution order; `steps`
-    what was done, in its order.
+    `sideband`: unit ids that no cut counts; `results`: the units whose values the output reads; `dead`: the original
+    operations that no output needs, in execution order; `steps`: those taken, in order.
     """
 
     graph: TorchGraph

@@ -1,7 +1,7 @@
 """The side-band of a prepared graph: values shipped beside every cut instead of counting as live.
 
-Two kinds of units: constants with several readers, and small values that inputs alone
-determine without any parameter (attention masks).
+Two kinds of units: constants with several readers, and small values that only depend on inputs, not on parameters
+(attention masks).
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ def find_sideband(
 ) -> frozenset[str]:
     """Units shipped beside every cut: constants with several readers, and small masks of the inputs.
 
-    Such a mask has only side-band units before it, no parameter among them, is read by
-    two units or more outside, and is at most `limit_bytes` large; by default the median
-    output of the units that read parameters (a mask as large as the hidden state is no
-    small thing to ship). A graph without parameters has no side-band of masks. Where weights
-    are units (see `steps`), a constant that reads a parameter has a live value before it and
-    stays, and a small buffer is such a value itself. Time is linear in units and edges.
+    Such a mask has only side-band predecessors, none of them a parameter, at least two readers outside the side-band,
+    and at most `limit_bytes`; by default the median output of the units that read parameters (a mask as large as the
+    hidden state is not small). A graph without parameters has no masks. If weights are units (see `steps`), a constant
+    that reads a parameter has a live predecessor and stays, and a small buffer is such a value itself. Time is linear
+    in units and edges.
     """
     nodes = graph.by_id
     index_of = {unit.id: i for i, unit in enumerate(units)}
@@ -67,20 +66,19 @@ def _prune_candidates(
     read: Mapping[int, set[int]],
     readers: Mapping[int, set[int]],
 ) -> set[int]:
-    """Round by round, which candidates stay, by places in topological order.
+    """Round by round, the candidates that stay, by their position in topological order.
 
-    A round first keeps those that read only candidates and, where they are large, are read by
-    candidates only. Of these it takes what is useful: constants, what two others or more read
-    that are not kept, and what a useful one reads. These are the candidates of the next round,
-    until none is lost. After the first round only the neighbours of what was lost are looked
-    at, by counts of their readers, so that all rounds together are linear.
+    A round first keeps those that read only candidates and, if large, have only candidates as readers. Of these it
+    takes the useful ones: constants, those with at least two readers that are not kept, and those with a useful reader.
+    They are the candidates of the next round, until none is lost. After the first round only the neighbours of lost
+    ones are checked, by counts of their readers, so all rounds together are linear.
     """
     eligible = {
         i for i in candidates if read[i] <= candidates and (i not in large or readers[i] <= candidates)
     }
     outside = {i: sum(j not in eligible for j in readers[i]) for i in eligible}
     useful: set[int] = set()
-    useful_readers = dict.fromkeys(eligible, 0)  # how many useful ones read it
+    useful_readers = dict.fromkeys(eligible, 0)  # number of useful readers
     for i in sorted(eligible, reverse=True):
         if i in constants or outside[i] > 1 or useful_readers[i]:
             useful.add(i)

@@ -1,4 +1,4 @@
-"""What preparation did: to every node, and what each step brings to a graph's units, cut points and regions."""
+"""Report of the preparation: what happened to every node, and the effect of each step on units, cut points, regions."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ STEP_OF: Mapping[Became, StepName] = {
     "charged": "weights",
     "side-band": "side-band",
 }
-"""The step that makes each of a node; "kept" is what no step touches."""
+"""The step that causes each fate; "kept": no step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What became of a node, and the units it went to.
+    """What happened to a node, and the units it went to.
 
-    "folded" and "fused": the one it joined. "charged": all that read the weight. "dead": none.
-    "kept": a unit of its own, none named. "side-band": a unit shipped beside every cut, none named.
-    `beside` says the same of a node whose unit, joined or its own, is in the side-band.
+    "folded" and "fused": the unit it joined. "charged": all units that read the weight. "dead": none. "kept": a unit of
+    its own, not named. "side-band": a unit shipped beside every cut, not named. `beside`: its unit, joined or its own,
+    is in the side-band.
     """
 
     became: Became
@@ -38,18 +38,17 @@ class Fate:
     beside: bool = False
 
 
-# One of each for all nodes: a million of them would fill the memory.
+# Shared by all nodes: a million of them would fill the memory.
 _DEAD, _KEPT, _SIDEBAND = Fate("dead"), Fate("kept"), Fate("side-band", beside=True)
 
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """The graph after a step, those before it taken too; None stands for the graph as traced.
+    """The graph after a step and those before it; None: the graph as traced.
 
-    `units`, `edges`: of the units that cuts divide. `cut_points`: of the whole model. `regions`:
-    with one value in and one out, of two units or more. `cut_points_without`: with all steps
-    of the report but this one. `touched`: the nodes that the step touched, in execution order,
-    each with the units it went to (see `Fate`).
+    `units`, `edges`: of the units that cuts divide. `cut_points`: of the whole model. `regions`: single-entry
+    single-exit ones of at least two units. `cut_points_without`: with all steps of the report but this one. `touched`:
+    the nodes changed by the step, in execution order, each with the units it went to (see `Fate`).
     """
 
     step: PreparationStep | None
@@ -62,7 +61,7 @@ class StepReport:
 
 
 def fates(prepared: PreparedGraph) -> Mapping[str, Fate]:
-    """What became of every node but the outputs, in execution order. Linear in nodes and their inputs."""
+    """What happened to every node but the outputs, in execution order. Linear in nodes and their inputs."""
     graph, unit_of, steps = prepared.graph, prepared.unit_of, prepared.steps
     live = live_nodes(graph) if "dead" in steps else graph.by_id.keys()
     flow, constant = flow_nodes(graph, steps, live)
@@ -90,7 +89,7 @@ def fates(prepared: PreparedGraph) -> Mapping[str, Fate]:
 
 
 def preparation_report(graph: TorchGraph, steps: Collection[StepName] = ALL_STEPS) -> tuple[StepReport, ...]:
-    """The graph as traced, then after each of these steps. Prepares the graph twice a step.
+    """The graph as traced, and after each of these steps. Prepares the graph twice a step.
 
     Raises InputFault as `prepare` does.
     """
@@ -109,7 +108,7 @@ def preparation_report(graph: TorchGraph, steps: Collection[StepName] = ALL_STEP
 
 
 def _step_report(graph: TorchGraph, steps: Sequence[StepName]) -> StepReport:
-    """The graph after these steps, and what the last of them touched."""
+    """The graph after these steps, and the nodes changed by the last one."""
     prepared = prepare(graph, steps)
     tree = region_tree(prepared)
     return StepReport(

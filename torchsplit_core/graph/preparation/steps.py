@@ -1,4 +1,4 @@
-"""The steps that prepare a traced graph for cutting, by name; any of them may be left out."""
+"""The steps that prepare a traced graph for cutting, by name; each may be left out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ StepName: TypeAlias = Literal["dead", "constants", "aliases", "weights", "side-b
 
 @dataclass(frozen=True, slots=True)
 class PreparationStep:
-    """One step: `title` in the field's terms, `about` what it does and what for, in one sentence."""
+    """One step: `title` in the field's terms, `about` its action and purpose, in one sentence."""
 
     name: StepName
     title: str
@@ -58,7 +58,7 @@ ALL_STEPS: tuple[StepName, ...] = tuple(step.name for step in STEPS)
 
 
 def chosen_steps(names: Collection[str]) -> tuple[StepName, ...]:
-    """These steps, each once, in the order in which they are taken. Raises InputFault for another name."""
+    """These steps, each once, in order. Raises InputFault for an unknown name."""
     known = get_args(StepName)
     unknown = next((name for name in names if name not in known), None)
     if unknown is not None:

@@ -1,1 +1,1 @@
-"""The graph that is cut: blocks, what moves as one, orders, memory and costs of a stage."""
+"""The graph to cut: blocks, co-location, orders, memory and costs of stages."""

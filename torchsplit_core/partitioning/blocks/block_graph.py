@@ -1,9 +1,8 @@
-"""A checked partition request, contracted to the blocks that no cut may divide.
+"""A valid partition request, contracted to blocks that no cut may divide.
 
-Nodes of one group form a block. In a contiguous pipeline, blocks on a cycle of the
-contracted graph share a stage too (whatever lies between two nodes of a stage is in that
-stage), so strongly connected blocks are merged. A `Source` is one node whose value leaves
-its block: the load rule counts it once for each device it enters, and once where it leaves.
+Nodes of one group form a block. In a contiguous pipeline, blocks on a cycle of the contracted graph share a stage too
+(everything between two nodes of a stage is in that stage), so strongly connected blocks are merged. A `Source` is a
+node whose value leaves its block: the load rule counts it once for each device it enters, and once when it leaves.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from torchsplit_core.values.limits import LARGEST_MAGNITUDE, check_number, check
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Positions of request nodes that stay together; `name` says which, for messages."""
+    """Positions of request nodes that stay together; `name` identifies it in messages."""
 
     nodes: tuple[int, ...]
     name: str
@@ -68,7 +67,7 @@ MOST_CANDIDATES = 10_000
 
 
 def check_request(request: PartitionRequest) -> None:
-    """Raises InputFault: no nodes, a duplicate or unknown id, a cycle, a negative or non-finite number, no device."""
+    """Raise InputFault for no nodes, a duplicate or unknown id, a cycle, a negative or infinite number, no device."""
     if not request.nodes:
         raise InputFault("nodes", "are none", "Add the nodes of the graph.")
     seen: set[str] = set()
@@ -139,7 +138,7 @@ def _check_speeds(request: PartitionRequest) -> None:
 
 
 def contract(request: PartitionRequest) -> BlockGraph:
-    """The blocks of a request that `check_request` has passed."""
+    """The blocks of a request that passed `check_request`."""
     nodes = request.nodes
     index = {node.id: i for i, node in enumerate(nodes)}
     groups: dict[str, int] = {}
@@ -181,7 +180,7 @@ def contract(request: PartitionRequest) -> BlockGraph:
 
 
 def transfer_ms(output_bytes: float, link_gb_per_s: float | None) -> float:
-    """Time to send a value: bytes over a link of 1e9 bytes per second and GB/s; 0 without a link speed."""
+    """Milliseconds to send a value over a link in GB/s (10^9 bytes a second); 0 without a link speed."""
     return 0.0 if link_gb_per_s is None else output_bytes / (link_gb_per_s * 1e6)
 
 
@@ -203,7 +202,7 @@ def strong_components(count: int, edges: Iterable[tuple[int, int]]) -> list[int]
     graph: nx.DiGraph[int] = nx.DiGraph()
     graph.add_nodes_from(reversed(range(count)))  # backwards, so that unrelated vertices keep their order
     graph.add_edges_from(edges)
-    # Tarjan's algorithm, by which networkx goes, ends a component when all that it leads to have ended.
+    # Tarjan's algorithm, which networkx uses, ends a component after all components that it leads to.
     components = list(nx.strongly_connected_components(graph))
     number = {vertex: place for place, component in enumerate(reversed(components)) for vertex in component}
     return [number[vertex] for vertex in range(count)]

@@ -1,11 +1,10 @@
-"""What stays on one stage: units of the prepared graph, and what concerns memory that is written in place.
+"""What must stay on one stage: units of the prepared graph, and users of memory that is written in place.
 
-Values that may share memory (views, results of operations in place) form a class. Of a class
-that is written, all that makes it or reads it up to the last write stays together, and with it all
-that reads a written weight or input of the model itself: then what leaves the stage is final, as
-`extraction.aliasing` asks. A graph file has no schemas, so who writes and who shares is read off the
-names of aten's operations (`add_` writes its first input). What no name tells is found when parts
-are written, and that candidate refused.
+Values that may share memory (views, results of in-place operations) form a class. For a written class, everything that
+makes or reads it up to the last write stays together, and so does everything that reads a written weight or input of
+the model: then what leaves the stage is final, as `extraction.aliasing` requires. A graph file has no schemas, so
+writes and sharing follow from the names of aten's operations (`add_` writes its first input). What names do not show is
+detected when parts are written, and that candidate is rejected.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from torchsplit_core.graph.preparation.prepare import WEIGHT_KINDS
 from torchsplit_core.values import GraphNode
 
 GIVEN = (*WEIGHT_KINDS, "input")
-# Beside the view operations: these return their first input itself where there is nothing to do.
+# Besides the view operations: these may return their first input itself.
 _MAY_RETURN_THEIR_INPUT = frozenset(
     {"contiguous", "to", "dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"}
 )
@@ -41,7 +40,7 @@ class _DisjointSets:
 
 
 def writes_in_place(node: GraphNode) -> bool:
-    """Whether the operation writes its first input, by its name: `add_`, `__iadd__`."""
+    """Whether the operation writes its first input, judged by its name: `add_`, `__iadd__`."""
     name = operation_name(node)
     plain = name.endswith("_") and not name.endswith("__")
     return (
@@ -52,7 +51,7 @@ def writes_in_place(node: GraphNode) -> bool:
 
 
 def colocation_groups(graph: TorchGraph, prepared: PreparedGraph) -> Mapping[str, str]:
-    """The name of the group of every operation and input that has to stay with others."""
+    """The name of the group of every operation and input that must stay with others."""
     unit_of = prepared.unit_of
     names = [node.id for node in graph.nodes if node.kind in ("op", "input")]
     groups = _DisjointSets(dict.fromkeys(unit_of.get(name, name) for name in names))
@@ -90,7 +89,7 @@ def _written_together(graph: TorchGraph) -> Iterable[list[str]]:
         if node.kind in ("op", "input"):
             for name in (node.id, *node.inputs):
                 root = shared.root(name)
-                # What no stage made, each stage has as it was given.
+                # Every stage has its own unchanged copy of weights and inputs.
                 given = graph.by_id[name].kind in GIVEN
                 if root in last and (given or position[node.id] <= last[root]):
                     together[root][node.id] = None

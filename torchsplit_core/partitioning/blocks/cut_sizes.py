@@ -1,17 +1,16 @@
-"""What crosses a cut as the batch grows: bytes whatever its size, and bytes that every request adds.
+"""Bytes across a cut by batch size: a fixed part, and a part per request.
 
     bytes across a cut with batches of b = cut_bytes_fixed + b · cut_bytes_per_request
 
-The values that cross are those of `cut_bytes`, sized by the symbols of their shapes (graph.sizes). The line
-always meets `cut_bytes` at the traced batch t. Where the bytes are linear in the batch, as nearly always, it is
-exact at every batch. Where they are not (a size rounded up, a least size), its slope is the steepest from t to
-any of 2t, 4t, … 64t, so that no such batch is told too small, and smaller ones may be told wrongly. What
-grows faster than in proportion (b · b) cannot be held from above by a line that meets it at t and starts at 0
-or more: it is told in proportion, right at t and too small above it.
+Its values are those of `cut_bytes`, sized by the symbols of their shapes (graph.sizes). The line always equals
+`cut_bytes` at the traced batch t. It is exact at every batch if the bytes are linear in it, as nearly always. Otherwise
+(a size rounded up, a minimum size), its slope is the steepest from t to any of 2t, 4t, … 64t, so these batches are
+never underestimated, while smaller ones may be wrong. Superlinear growth (b · b) has no upper line that meets it at t
+and starts at 0 or more: it is taken as proportional, right at t and too small above.
 
-A symbol that is not the batch (a free sequence length) keeps its value in the trace, and one that only the
-data decide follows the batch. A value without a shape that depends on an input follows it too, and where a size of
-the graph is no arithmetic, all values do.
+A symbol that is not the batch (a free sequence length) keeps its traced value; a data-dependent one follows the batch.
+So does a value without a shape that depends on an input, and all values do if a size of the graph is no arithmetic
+expression.
 """
 
 from __future__ import annotations
@@ -24,22 +23,22 @@ from torchsplit_core.graph.sizes import Sizes
 from torchsplit_core.values import InputFault
 
 _BATCH_MULTIPLES = (2, 4, 8, 16, 32, 64)
-"""The batches looked at, in traced batches."""
+"""Batches that are evaluated, in traced batches."""
 
 
 class CutSizes:
-    """How the values of one graph grow with the batch."""
+    """Growth of one graph's values with the batch."""
 
     def __init__(self, graph: TorchGraph) -> None:
         self._graph = graph
 
     def split(self, stages: Sequence[Sequence[str]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Bytes whatever the batch, and bytes a request, of every cut between stages (ids of nodes)."""
+        """Fixed bytes, and bytes a request, of every cut between stages (ids of nodes)."""
         fits = [self._linear_fit(names) for names in _leaving(self._graph, stages)[:-1]]
         return tuple(fixed for fixed, _ in fits), tuple(each for _, each in fits)
 
     def _linear_fit(self, names: Sequence[str]) -> tuple[float, float]:
-        """Start and slope for the values that leave a stage together."""
+        """Intercept and slope for the values that leave a stage together."""
         batch = self._graph.traced_batch
         at_trace = sum(self._graph.by_id[name].output_bytes for name in names)
         grown = {k: sum(self._bytes(name, k) for name in names) for k in _BATCH_MULTIPLES}
@@ -48,7 +47,7 @@ class CutSizes:
         return at_trace - each * batch, each
 
     def _bytes(self, name: str, times: int) -> float:
-        """Bytes of a value at so many traced batches."""
+        """Bytes of a value at `times` traced batches."""
         traced_bytes = self._graph.by_id[name].output_bytes
         if not self._sizes:
             return float(traced_bytes * times)
@@ -57,7 +56,7 @@ class CutSizes:
 
     @cached_property
     def _sizes(self) -> Mapping[int, Sizes]:
-        """The sizes of the graph's values by traced batches; empty where some size cannot be read."""
+        """The sizes of the graph's values by traced batches; empty if a size cannot be evaluated."""
         batch = self._graph.traced_batch
         try:
             by_times = {times: Sizes(self._graph, times * batch) for times in (1, *_BATCH_MULTIPLES)}
@@ -70,7 +69,7 @@ class CutSizes:
 
 
 def _leaving(graph: TorchGraph, stages: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
-    """For each stage the values that other stages read, each once; weights go with their readers."""
+    """For each stage, the values that other stages read, each once; weights go with their readers."""
     home = {name: number for number, stage in enumerate(stages) for name in stage}
     return [
         tuple(name for name in stage if any(home.get(user, number) != number for user in graph.users[name]))

@@ -1,4 +1,4 @@
-"""What a profile says of stages at every batch size that the whole model was profiled at."""
+"""Times of stages at every profiled batch size of the whole model."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from torchsplit_core.values import Profile, ProfileRow, stage_shares
 def stage_times(
     profile: Profile, reference: ProfileRow, stages: Sequence[Collection[str]]
 ) -> Mapping[int, tuple[float, ...]]:
-    """Times of the stages in ms by batch size: what a batch of the whole model takes there, by the nodes' shares.
+    """Times of the stages in ms by batch size: the whole model's time, split by `stage_shares`.
 
-    Rows are those of the device, slice, processes and sequence length of the reference row; the shares are
-    `stage_shares`.
+    Only rows with the device, slice, processes and sequence length of the reference row.
     """
     times = {
         row.batch_size: row.batch_ms
@@ -30,14 +29,14 @@ def stage_times(
 
 
 def _configuration(row: ProfileRow) -> tuple[str, str | None, int, str | None, int | None]:
-    """What rows that differ in their batch size alone have in common."""
+    """What rows that differ only in their batch size have in common."""
     return row.gpu_type, row.profile, row.processes, row.device, row.sequence_length
 
 
 def batch_sensitivities(times_ms: Mapping[int, Sequence[float]]) -> tuple[float | None, ...]:
-    """How each stage's time grows from the smallest to the largest batch: 0 not at all, 1 in proportion.
+    """Growth of each stage's time from the smallest to the largest batch: 0 none, 1 in proportion.
 
-    None where one batch size is known, or a stage takes no time.
+    None with a single batch size, or for a stage that takes no time.
     """
     small, large = min(times_ms), max(times_ms)
     sensitivities: list[float | None] = []

@@ -1,10 +1,9 @@
-"""Peak memory of a stage: its weights, and what is alive while it runs in execution order.
+"""Peak memory of a stage: its weights, and the live values while it runs in execution order.
 
-At every operation the live bytes are the values still to be read, those that enter from
-another stage (held from the start to their last reader), those that leave (held to the end),
-and the operation's own output. Views share the storage of what they look at. A profile says
-of an operation what is alive in the whole model while it runs, with what the operation itself
-needs (workspaces): what of that is more than the whole model's live values is added here too.
+At every operation the live bytes are the values still to be read, those that enter from another stage (held from the
+start to their last reader), those that leave (held to the end), and the operation's own output. Views share the storage
+of their source. A profile has the live bytes of the whole model during each operation, including workspaces: their
+excess over the whole model's live values is added here too.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from torchsplit_core.graph.preparation.prepare import WEIGHT_KINDS
 
 
 class StageMemory:
-    """Memory of stages of one graph (collections of operations and inputs), at the traced batch, in bytes."""
+    """Memory in bytes of stages of one graph (collections of operations and inputs), at the traced batch."""
 
     def __init__(self, graph: TorchGraph) -> None:
         self._graph = graph
@@ -33,13 +32,13 @@ class StageMemory:
         return sum(self._graph.by_id[name].output_bytes for name in stage_weights(self._graph, stage))
 
     def peak_bytes(self, stage: Collection[str]) -> int:
-        """Its weights, and the most that is alive beside them."""
+        """Its weights, and the most live bytes beside them."""
         alive = self._alive(frozenset(stage))
         most = max((bytes_ + self._extra.get(name, 0) for name, bytes_ in alive.items()), default=0)
         return most + self.weight_bytes(stage)
 
     def _alive(self, inside: frozenset[str]) -> dict[str, int]:
-        """What is alive while each node of a stage runs, its output included, weights apart."""
+        """Live bytes while each node of a stage runs, including its output, without weights."""
         graph = self._graph
         order = [node for node in graph.nodes if node.id in inside]
         storage: dict[str, str] = {}
@@ -54,7 +53,7 @@ class StageMemory:
                     size[name] = graph.by_id[name].output_bytes
                 last[storage[name]] = position
             aliased = storage.get(node.inputs[0]) if is_alias(node) else None
-            # A tuple without a size of its own stores its bytes in the values picked from it.
+            # A tuple without its own size has its bytes in the values picked from it.
             if aliased is not None and (size[aliased] or not node.output_bytes):
                 storage[node.id] = aliased
             else:

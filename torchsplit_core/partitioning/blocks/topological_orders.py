@@ -1,4 +1,4 @@
-"""Topological orders of the blocks along which prefixes are tried as cuts."""
+"""Topological orders of the blocks whose prefixes are tried as cuts."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torchsplit_core.partitioning.blocks.block_graph import BlockGraph
 
 
 def topological_orders(graph: BlockGraph, count: int) -> Iterator[tuple[int, ...]]:
-    """Up to `count` distinct orders, likely good ones first; the same ones on every run.
+    """Up to `count` distinct orders, promising ones first; deterministic.
 
-    Depth-first from the sinks keeps a branch together; fewest live bytes first keeps
-    boundaries narrow; by number follows the execution order; random ones add variety.
+    Depth-first from the sinks keeps branches together; fewest live bytes first keeps cuts narrow; by index follows the
+    execution order; random ones add variety.
     """
     n = len(graph.blocks)
     before: list[list[int]] = [[] for _ in range(n)]
@@ -47,7 +47,7 @@ def topological_orders(graph: BlockGraph, count: int) -> Iterator[tuple[int, ...
 
 
 def _ancestor_time(graph: BlockGraph, before: list[list[int]]) -> list[float]:
-    """The longest path of time that ends in each block (blocks are numbered topologically)."""
+    """The longest path in time that ends in each block (blocks are numbered topologically)."""
     longest = [0.0] * len(before)
     for b, block in enumerate(graph.blocks):
         longest[b] = block.time_ms + max((longest[a] for a in before[b]), default=0.0)
@@ -57,7 +57,7 @@ def _ancestor_time(graph: BlockGraph, before: list[list[int]]) -> list[float]:
 def _depth_first(
     before: list[list[int]], after: list[list[int]], key: Callable[[int], float]
 ) -> tuple[int, ...]:
-    """Post-order from the sinks over what each block reads, smaller keys first."""
+    """Post-order from the sinks along what each block reads, smaller keys first."""
     order: list[int] = []
     done = [False] * len(before)
     stack = [
@@ -97,7 +97,7 @@ def _narrow_first(graph: BlockGraph, before: list[list[int]], after: list[list[i
     while ready:
         old, b = heappop(ready)
         now = growth(b)
-        if now < old:  # others have been read since: rank it anew
+        if now < old:  # others were read since: rank it again
             heappush(ready, (now, b))
             continue
         order.append(b)

@@ -1,6 +1,6 @@
-"""Stages of a traced model as programs of their own.
+"""Stages of a traced model as programs.
 
-`stage_drafts` says which operations and weights a stage has and which values cross, `build_program`
-makes the exported program of one. torch is loaded by `stage_program` and `stage_drafts` alone, so importing
-`torchsplit_core.partitioning` stays without it.
+`stage_drafts` determines the operations and weights of each stage and the values that cross; `build_program` makes the
+exported program of one. Only `stage_program` and `stage_drafts` load torch, so importing `torchsplit_core.partitioning`
+does not.
 """

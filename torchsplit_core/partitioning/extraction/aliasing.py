@@ -1,15 +1,14 @@
-"""Who shares memory with whom in an exported graph, and whether a cut respects what is written in place.
+"""Aliasing in an exported graph, and whether a cut respects writes in place.
 
-Values that may share storage (views, results of in-place operations) form a class, by the
-aliasing that operators declare in their schemas. A class that nothing writes may be cut
-anywhere: a copy is as good. One that is written holds several contents over time, so:
+Values that may share storage (views, results of in-place operations) form a class, by the aliasing that operators
+declare in their schemas. A class without writes may be cut anywhere: a copy is as good. A written one has several
+contents over time, so:
 
-1. all that write it are in one stage, W;
-2. an earlier stage reads it before the first write only;
-3. a later stage reads it after the last write only, and by a value that W made: what leaves W
-   has its final content;
-4. at most one of its values enters W from earlier stages: two copies would come apart;
-5. a weight that is written is read by W alone, for each stage has its own copy.
+1. all its writes are in one stage, W;
+2. an earlier stage reads it only before the first write;
+3. a later stage reads it only after the last write, and through a value that W made: what leaves W is final;
+4. at most one of its values enters W from earlier stages: two copies would diverge;
+5. only W reads a written weight, since each stage has its own copy.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from torch.fx import GraphModule, Node, map_arg
 from torchsplit_core.values import InputFault
 
 MAY_RETURN_THEIR_INPUT = frozenset({"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"})
-"""aten operations that return their input itself when not training, which no schema says."""
+"""aten operations that return their input itself in eval mode, which no schema declares."""
 REMEDY = "Export another candidate, or write it out of place in the model (x = x + y for x += y)."
 
 
@@ -36,7 +35,7 @@ class Storages:
     writers: Mapping[str, tuple[Node, ...]]
 
     def is_written(self, name: str) -> bool:
-        """Whether something in the graph writes the memory of this value."""
+        """Whether an operation of the graph writes the memory of this value."""
         return self.root_of[name] in self.writers
 
 
@@ -72,10 +71,10 @@ def check_writes(
     inputs: frozenset[str],
     stages: int,
 ) -> None:
-    """Refuse a cut that breaks a rule above, by an InputFault that names the operation.
+    """Raise InputFault for a cut that breaks a rule above; it names the operation.
 
-    `nodes` are the live ones with the output node, in execution order; `stage_of` has every live
-    operation; `inputs` are the model's inputs, and what is in neither is a weight.
+    `nodes`: the live ones with the output node, in execution order. `stage_of`: the stage of every live operation.
+    `inputs`: the model's inputs; any other name is a weight.
     """
     nodes = list(nodes)
     position = {node.name: i for i, node in enumerate(nodes)}
@@ -93,7 +92,7 @@ def check_writes(
             read = [source.name for source in node.all_input_nodes if storages.root_of[source.name] == root]
             if not read:
                 continue
-            node_stage = stage_of.get(node.name, stages)  # the result is taken behind the last stage
+            node_stage = stage_of.get(node.name, stages)  # the result is taken after the last stage
             made = {name: stage_of.get(name, -1) for name in read}
             if any(name not in stage_of and name not in inputs for name in read) and node_stage != stage:
                 raise _fault(writers[0], f"{node.name}, in another stage, reads the weight that it writes")

@@ -1,11 +1,10 @@
-"""Which operations, weights and values each stage of a cut has.
+"""The operations, weights and values of each stage of a cut.
 
-- Operations that the result does not need are left out (assertions, unused results); those that
-  write in place stay.
-- A getitem is in the stage of what it picks from, so only tensors and numbers cross.
-- What inputs and parameters do not determine (position ids, tables of constants) is made again in
-  each stage that reads it. A symbolic size is read from a tensor that the stage receives anyway, where
-  one has it. Everything else that crosses is shipped, once for each stage that reads it.
+- Operations that the result does not need are dropped (assertions, unused results), but not those that write in place.
+- A getitem is in the stage of its source, so only tensors and numbers cross.
+- Values that depend on no input or parameter (position ids, constant tables) are recomputed in each stage that reads
+  them. A symbolic size is read off a tensor that the stage receives, if one has it. Every other value that crosses is
+  sent once to each stage that reads it.
 - A weight that two stages read is in both.
 """
 
@@ -34,7 +33,7 @@ Sizes = tuple[tuple[str, str, int], ...]
 class StageDraft:
     """A stage by names of the traced graph's nodes, all in execution order.
 
-    `sizes` are symbolic sizes it reads off a tensor among its inputs: (value, tensor, dimension).
+    `sizes`: symbolic sizes read off a tensor among its inputs: (value, tensor, dimension).
     """
 
     operations: tuple[str, ...]
@@ -46,10 +45,10 @@ class StageDraft:
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """The stages that compute something, in order, and sentences the user must know.
+    """The non-empty stages in order, and notes for the user.
 
-    `random` are the operations that draw random numbers; `writes`: something writes in place, so a
-    run may change what it is given, and state.
+    `random`: the operations that draw random numbers. `writes`: some operation writes in place, so a run may change its
+    arguments and state.
     """
 
     stages: tuple[StageDraft, ...]
@@ -61,8 +60,8 @@ class Division:
 def divide(program: ExportedProgram, stages: Sequence[Sequence[str]]) -> Division:
     """Draft the stages, each a collection of operations and inputs of the traced graph.
 
-    Raises InputFault where they are of another graph, where a value runs back to an earlier stage,
-    and where an operation that writes in place is cut from what it concerns.
+    Raises InputFault if they are of another graph, if a value runs back to an earlier stage, or if an operation that
+    writes in place is separated from values that it affects.
     """
     return _StageDivider(program, stages).division()
 
@@ -142,7 +141,7 @@ class _StageDivider:
         return self._ordered(operations), self._ordered(weights), self._ordered(received), sizes
 
     def _sizes(self, values: set[str]) -> Sizes:
-        """Those of the numbers that are a dimension of a tensor among the values."""
+        """The sizes that are dimensions of a tensor among the values."""
         dimension: dict[object, tuple[str, int]] = {}
         for name in self._ordered(values):
             value = self.nodes[name].meta.get("val")
@@ -158,7 +157,7 @@ class _StageDivider:
         return tuple(dimension_sizes)
 
     def _live(self) -> frozenset[str]:
-        """The operations that the result needs, or that write in place, and what these need."""
+        """The operations that the result needs or that write in place, and their predecessors."""
         stack = ["output"] + [
             node.name for writer_nodes in self.storages.writers.values() for node in writer_nodes
         ]
@@ -193,7 +192,7 @@ class _StageDivider:
         return homes
 
     def _replicable_operations(self) -> frozenset[str]:
-        """The operations that no input and no parameter determines, that write nothing and draw nothing."""
+        """The operations that depend on no input or parameter, write nothing and draw no random numbers."""
         replicable: set[str] = set()
         for name, node in self.nodes.items():
             if name not in self.live or name in self.random or self.storages.is_written(name):
@@ -222,7 +221,7 @@ class _StageDivider:
 
 
 def _is_random(module: torch.fx.GraphModule, node: Node) -> bool:
-    """Whether it draws random numbers; an operation that could drop values does so only when told to."""
+    """Whether it draws random numbers; dropout only does in training mode."""
     if not isinstance(node.target, torch._ops.OpOverload):
         return any(_is_random(body, inner) for body in bodies(module, node) for inner in body.graph.nodes)
     arguments = node.target._schema.arguments
@@ -236,7 +235,7 @@ def _is_random(module: torch.fx.GraphModule, node: Node) -> bool:
 
 
 def _check_signature(program: ExportedProgram) -> None:
-    """Only what the result is leaves a program as torch.export makes it; a decomposed one gives written state too."""
+    """torch.export's programs return only the result; a decomposed one also returns written state."""
     for spec in program.graph_signature.output_specs:
         if spec.kind != OutputKind.USER_OUTPUT:
             raise InputFault(

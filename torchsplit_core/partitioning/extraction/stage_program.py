@@ -1,7 +1,6 @@
-"""The exported program of one stage: nodes copied as they are, so the stage computes to the bit what they did.
+"""The exported program of one stage, bit-equal to the traced model: nodes are copied, not traced again.
 
-The graph is copied, not traced again: operations, their order, their recorded shapes and the
-symbols in them stay, and a free batch stays free.
+Operations, their order, recorded shapes and symbols stay, and so does a free batch.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ def build_program(
 ) -> ExportedProgram:
     """The draft as a program of positional arguments that returns a tuple.
 
-    `example` are the values of its inputs, kept in the program for whoever profiles the stage;
-    None: it has none.
+    `example`: values of its inputs, stored in the program for profiling; None: none.
     """
     nodes = {node.name: node for node in program.graph.nodes}
     graph, copies = Graph(), {}
@@ -94,7 +92,7 @@ def _named(node: Node) -> TensorArgument | SymIntArgument:
 
 
 def _constraints(program: ExportedProgram, graph: Graph) -> dict[Any, Any]:
-    """Those ranges whose symbols the stage has."""
+    """The ranges of the stage's symbols."""
     symbols: set[Any] = set()
     for node in graph.nodes:
         for value in pytree.tree_leaves(node.meta.get("val")):

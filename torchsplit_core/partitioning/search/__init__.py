@@ -1,1 +1,1 @@
-"""The searches for a cut: prefixes, ideals, windows, assignments to devices."""
+"""Searches for cuts: prefixes, ideals, windows, assignments to devices."""

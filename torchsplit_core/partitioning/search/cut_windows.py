@@ -1,22 +1,20 @@
-"""Where the cuts of a pipeline below a load U must lie, and so a lower bound on the load.
+"""Windows of the cuts of any pipeline with a load of at most U, and so a lower bound on the load.
 
-A pipeline of k stages (some may be empty) is a chain of ideals J1 ⊆ … ⊆ J(k−1). With m_j the
-least cost of crossing cut j, c_s the transfer of source s and every load at most U:
+A pipeline of k stages (some may be empty) is a chain of ideals J1 ⊆ … ⊆ J(k−1). With m_j the least cost of crossing cut
+j, c_s the transfer of source s and every load at most U:
 
     T(J_j) + Σ_{i<j} inner_i + edge_j ≤ j·U                    (the first j stages)
     T − T(J_j) + Σ_{i>j} inner_i + edge_j ≤ (k − j)·U          (the other stages)
     T + Σ_j 2·edge_j ≤ k·U                                      (all)
 
-edge_j is the least weight of sources that cross cut j, at the share y_sj of c_s, Σ_j y_sj ≤ c_s:
-a source is paid once leaving and at least once entering however many cuts it crosses. inner_j
-has the weight y_sj + c_s for a source that can cross no cut but j: that one is paid at both
-ends inside the first j' > j stages, others for sure only at one.
+edge_j is the least weight of sources that cross cut j, at the share y_sj of c_s, Σ_j y_sj ≤ c_s: a source costs once
+leaving and at least once entering, however many cuts it crosses. inner_j has the weight y_sj + c_s for a source that
+can cross no cut but j: it costs at both ends inside the first j' > j stages, others certainly only at one.
 
-The two inequalities bound the time of J_j. A block whose ancestors, with all that is known to
-be in J_j, take longer is outside J_j; one whose descendants, with all that is known to be
-outside, leave too little is inside. The same holds for memory. Known blocks raise the least
-cuts, which narrow the windows again, until nothing changes or a contradiction proves that
-every pipeline has a load above U.
+The first two inequalities bound the time of J_j. A block is outside J_j if its ancestors, with all blocks known to be
+in J_j, take longer; it is inside if its descendants, with all known to be outside, leave too little. The same holds for
+memory. Known blocks raise the least cuts, which narrow the windows again, until nothing changes or a contradiction
+proves that every pipeline has a load above U.
 """
 
 from __future__ import annotations
@@ -32,9 +30,9 @@ from torchsplit_core.partitioning.search.min_cuts import CutNetwork
 
 _ROUNDS = 6
 _SUBGRADIENT_STEPS = 5  # steps a round of the shares towards the best bound
-_SLACK = 1e-9  # relative to all time: what rounding may add up to
+_SLACK = 1e-9  # relative to all time: sum of rounding errors
 _CHUNK = 512
-MOST_BLOCKS = 20_000  # ancestors and descendants as bits: 100 MB here, four times that at twice as many
+MOST_BLOCKS = 20_000  # ancestors and descendants as bits: 100 MB, and four times that at twice as many
 
 Limit = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Cost of every block, the most of it inside each cut, the most of it outside each cut."""
@@ -44,8 +42,8 @@ Limit = tuple[np.ndarray, np.ndarray, np.ndarray]
 class CutWindows:
     """`inside[j]`, `outside[j]`: blocks known to be in the first j + 1 stages, or not in them.
 
-    `low_ms`, `high_ms`: the time of the first j + 1 stages; `ideals`: a least cut of each window;
-    `transfer_ms`: what is sent over all cuts, every value once, at least.
+    `low_ms`, `high_ms`: limits of the time of the first j + 1 stages; `ideals`: a least cut of each window;
+    `transfer_ms`: lower bound of the transfers over all cuts, every value once.
     """
 
     inside: tuple[np.ndarray, ...]
@@ -57,7 +55,7 @@ class CutWindows:
 
 
 def open_windows(graph: BlockGraph) -> CutWindows:
-    """Windows that know nothing: what is left for a graph of more than `MOST_BLOCKS` blocks."""
+    """Windows without knowledge, for a graph of more than `MOST_BLOCKS` blocks."""
     n, cuts = len(graph.blocks), min(graph.request.devices.count, len(graph.blocks)) - 1
     none = np.zeros(n, dtype=bool)
     return CutWindows((none,) * cuts, (none,) * cuts, np.full(cuts, -math.inf), np.full(cuts, math.inf), ())
@@ -83,10 +81,9 @@ class CutBounds:
         self.count = min(graph.request.devices.count, n)
 
     def windows(self, load_ms: float, deadline: float = math.inf) -> CutWindows | None:
-        """Windows of all pipelines with every load at most `load_ms`; None: proven that there are none.
+        """Windows of all pipelines with every load at most `load_ms`; None: provably there are none.
 
-        An infinite load leaves what the memory alone forces. At the deadline they are left as narrow
-        as they are.
+        With an infinite load only the memory narrows them. Narrowing stops at the deadline.
         """
         n, cuts = len(self.time), self.count - 1
         slack = _SLACK * max(self.total, 1e-300)
@@ -125,7 +122,7 @@ class CutBounds:
         return CutWindows(tuple(inside), tuple(outside), low, high, tuple(ideals), float(edge.sum()))
 
     def _propagate(self, inside: np.ndarray, outside: np.ndarray, limits: list[Limit]) -> None:
-        """Mark every block that would bring more into a cut's ideal, or leave more out of it, than a limit allows."""
+        """Mark every block that would exceed a limit on what is inside, or outside, of a cut's ideal."""
         n, cuts = len(self.time), self.count - 1
         for packed, have, other, side in (
             (self.before, inside, outside, 1),
@@ -143,14 +140,14 @@ class CutBounds:
                 above = (brought > room).reshape(len(rows), -1, cuts).any(axis=1)
                 other[:, rows] |= above.T
         for closed, members in ((self.before, inside), (self.after, outside)):
-            for row in members:  # rounding may have marked a block and not one that must go with it
+            for row in members:  # rounding may have marked a block without one that must go with it
                 every: np.ndarray = np.bitwise_or.reduce(closed[row], axis=0, initial=0)
                 row |= np.unpackbits(every, bitorder="little")[:n].astype(bool)
 
     def _min_cuts(
         self, inside: np.ndarray, outside: np.ndarray, share: np.ndarray, deadline: float
     ) -> tuple[list[np.ndarray], np.ndarray, np.ndarray, np.ndarray]:
-        """Least cuts, edge_j, inner_j and the shares, which climb from `share` to cuts that a source crosses."""
+        """Least cuts, edge_j, inner_j and the shares; subgradient steps move these from `share` to crossed cuts."""
         network, cuts = self.network, self.count - 1
         possible = np.array([network.may_cross(inside[j], outside[j]) for j in range(cuts)])
         times = np.maximum(possible.sum(axis=0), 1)
@@ -177,9 +174,9 @@ class CutBounds:
 
 
 def _project_onto_simplex(wanted: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """The nearest shares that are 0 or more and add up to at most `whole`, column by column.
+    """The nearest shares that are 0 or more and sum to at most `whole`, column by column.
 
-    The projection onto a simplex by sorting (Held, Wolfe, Crowder 1974); -inf stays at 0.
+    Projection onto a simplex by sorting (Held, Wolfe, Crowder 1974); -inf stays at 0.
     """
     falling = -np.sort(-wanted, axis=0)
     rank = np.arange(1, len(wanted) + 1)[:, None]

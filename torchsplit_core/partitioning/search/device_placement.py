@@ -1,12 +1,12 @@
-"""The search for least latency, and for devices of different speed, with its bound.
+"""The search for least latency, or with devices of different speeds, and its bound.
 
-Candidates come from the device programs over several orders, one of them along the least cuts
-that the memory leaves, and over all ideals where they are few, which proves the optimum; where
-they are many, from zones around the cuts of the best (`improve`). Otherwise the bound is the relaxed problem's:
+Candidates come from the device programs over several orders, including one along the least cuts that the memory allows,
+and over all ideals if they are few, which proves the optimum; otherwise from zones around the best candidate's cuts
+(`neighbourhood_search`). Then the bound is the relaxed problem's:
 
-    throughput   all time shared in proportion to the speeds; the longest block on the fastest device
+    throughput   all time divided in proportion to the speeds; the longest block on the fastest device
     latency      blocks divisible, those with most time for their memory on the fastest devices that
-                 have room, plus the least transfers over the cuts that the memory forces (`windows`)
+                 have room, plus the least transfers over the cuts that the memory forces (`cut_windows`)
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from torchsplit_core.partitioning.search.neighbourhood_search import improve, pa
 from torchsplit_core.values import PartitionCandidate, Progress
 
 _ORDERS = 8
-_MOST_IDEALS = 4_000  # every pair of them is looked at
+_MOST_IDEALS = 4_000  # every pair of them is evaluated
 _FEW_IDEALS = 300  # of a kernel
 _PREFIX_SHARE = 0.3  # of the time limit
 
@@ -36,7 +36,7 @@ _PREFIX_SHARE = 0.3  # of the time limit
 def search_placements(
     graph: BlockGraph, deadline: float, progress: Progress, statistics: dict[str, str | int | float]
 ) -> tuple[list[PartitionCandidate], float, bool]:
-    """Candidates, a lower bound in ms, and whether the best is proved (without any: that there is none)."""
+    """Candidates, a lower bound in ms, and whether the best is proven (without any: that there is none)."""
     started = time.monotonic()
     is_large = len(graph.blocks) > MOST_BLOCKS
     windows = open_windows(graph) if is_large else CutBounds(graph).windows(math.inf, deadline)
@@ -73,7 +73,7 @@ def search_placements(
 
 
 def _solve_kernel(kernel: Kernel, most_ms: float, deadline: float) -> DevicePlacement | None:
-    """The best placement of a kernel that its least cuts or its ideals give."""
+    """The best placement of a kernel by its least cuts or its ideals."""
     graph = kernel.graph
     order = chain_order(graph, parametric_cuts(kernel))
     complete, ideal_placements = best_ideal_placements(graph, _FEW_IDEALS, most_ms, deadline)
@@ -84,7 +84,7 @@ def _solve_kernel(kernel: Kernel, most_ms: float, deadline: float) -> DevicePlac
 
 
 def placement_bound_ms(graph: BlockGraph, transfer_ms: float) -> float:
-    """The relaxed problem's value. `transfer_ms`: what the cuts that memory forces send at least."""
+    """The relaxed problem's value. `transfer_ms`: lower bound of the transfers over cuts that memory forces."""
     devices = graph.request.devices
     factors = sorted(devices.time_factors or (1.0,) * devices.count)
     if graph.request.objective == "throughput":

@@ -1,8 +1,8 @@
-"""Assignment without an order of stages: any block on any device.
+"""Assignment of blocks to devices without an order of stages.
 
-Greedy starts and a local search give a good assignment; for few blocks a depth-first search
-proves the best. It may cut a branch by the loads of the blocks placed so far, because these
-never fall: a value between two placed blocks on different devices stays between devices.
+Greedy starts and a local search give a good assignment; for few blocks a depth-first search proves the best. It prunes
+by the loads of the assigned blocks, which never fall: a value between two assigned blocks on different devices stays
+between devices.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from dataclasses import dataclass
 from torchsplit_core.partitioning.blocks.block_graph import BlockGraph
 from torchsplit_core.partitioning.candidates import stage_loads
 
-EXACT_BLOCKS = 40  # above this the search tree is hopeless within any time limit
+EXACT_BLOCKS = 40  # above, the search tree exceeds any time limit
 
 Parts = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
 class AssignmentResult:
-    """`complete`: every assignment was searched or ruled out. `assignments`: (largest load, parts)."""
+    """`complete`: every assignment was searched or pruned. `assignments`: (largest load, parts)."""
 
     complete: bool
     assignments: tuple[tuple[float, Parts], ...]
 
 
 def best_free_assignment(graph: BlockGraph, starts: Sequence[Parts], deadline: float) -> AssignmentResult:
-    """Improve the starts and a greedy one, then prove the best where the blocks are few."""
+    """Improve the starts and a greedy one, then prove the best if the blocks are few."""
     k = min(graph.request.devices.count, len(graph.blocks))
     value_of_parts: dict[Parts, float] = {}
     for start in (*starts, *_greedy(graph, k)):
@@ -51,7 +51,7 @@ def _canonical_parts(home: Sequence[int], k: int) -> Parts:
 
 
 def _greedy(graph: BlockGraph, k: int) -> list[Parts]:
-    """Longest block first to the device with least time that has room; largest memory first as a second."""
+    """Longest block first to the device with the least time that has room; then largest memory first."""
     limit = graph.request.devices.memory_bytes
     starts: list[Parts] = []
     for by_memory in (False, True):
@@ -75,7 +75,7 @@ def _greedy(graph: BlockGraph, k: int) -> list[Parts]:
 
 
 class _Loads:
-    """Loads and memory of an assignment, kept up to date as blocks move."""
+    """Loads and memory of an assignment, updated as blocks move."""
 
     def __init__(self, graph: BlockGraph, start: Parts, k: int) -> None:
         self.graph = graph
@@ -107,7 +107,7 @@ class _Loads:
             self.loads[producer] += sign * source.transfer_ms
 
     def move(self, b: int, target: int) -> None:
-        """Put a block on another device."""
+        """Move a block to another device."""
         origin, block = self.home[b], self.graph.blocks[b]
         for s in self.touched[b]:
             self._charge_transfer(s, -1)
@@ -123,12 +123,12 @@ class _Loads:
         self.memory[target] += block.memory_bytes
 
     def score(self) -> tuple[float, ...]:
-        """The loads, largest first, without the noise of many moves."""
+        """The loads, largest first, without the rounding errors of many moves."""
         return tuple(sorted((round(load, 9) for load in self.loads), reverse=True))
 
 
 def _improve(graph: BlockGraph, start: Parts, k: int, deadline: float) -> Parts:
-    """Move one block off a heaviest device while that lowers the sorted loads."""
+    """Move single blocks off a heaviest device while that lowers the sorted loads."""
     limit = graph.request.devices.memory_bytes
     state = _Loads(graph, start, k)
     now = state.score()
@@ -155,7 +155,7 @@ def _improve(graph: BlockGraph, start: Parts, k: int, deadline: float) -> Parts:
 
 
 class _BranchAndBound:
-    """Depth-first over blocks; a new device is opened only as the next free number, devices being equal."""
+    """Depth-first over blocks; a new device is only the next free index, since devices are equal."""
 
     def __init__(self, graph: BlockGraph, k: int, incumbent: float, deadline: float) -> None:
         self.graph, self.k, self.deadline = graph, k, deadline
@@ -175,7 +175,7 @@ class _BranchAndBound:
                 self.reads[reader].append(s)
 
     def run(self) -> bool:
-        """False when time ran out before the end."""
+        """Search; False if time ran out."""
         return self._branch(0, 0)
 
     def _branch(self, depth: int, used: int) -> bool:

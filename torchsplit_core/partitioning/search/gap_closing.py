@@ -1,13 +1,13 @@
-"""Closing the gap of a contiguous pipeline from both sides: a better cut, or a proof that there is none.
+"""Closes the gap of a contiguous pipeline from both sides: a better cut, or a proof that there is none.
 
-At a load U, the windows (`windows`) either prove that no pipeline stays at or below U, or leave a
-kernel (`kernel`) that all of these pipelines share, and a search of all its ideals (`ideals`)
-finds the best of them or proves that there is none. U is
+At a load U, the windows (`cut_windows`) either prove that no pipeline has a load of at most U, or leave a kernel
+(`kernel`) that all such pipelines share; a search of all its ideals (`ideal_dp`) finds the best of them or proves that
+there is none. U is
 
 1. the best load so far: a complete search of its kernel proves the optimum;
-2. after a search near the best pipeline (`improve`), the better load that it found;
-3. bisected between the bound and the best: every proof raises the bound, every pipeline found
-   lowers the best, and where neither comes in time, U was too high for a proof.
+2. after a search near the best pipeline (`neighbourhood_search`), the better load that it found;
+3. bisected between the bound and the best: every proof raises the bound, every pipeline lowers the best; if neither
+   comes in time, U was too high for a proof.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from torchsplit_core.partitioning.search.neighbourhood_search import ValuedCut, 
 from torchsplit_core.partitioning.search.prefix_dp import best_prefix_cuts
 from torchsplit_core.values import InternalFault
 
-_FEW_IDEALS = 20_000  # searched at once, before anything is improved
+_FEW_IDEALS = 20_000  # searched at once, before any improvement
 _RELATIVE_GAP = 1e-4  # relative: bisection ends there
-_IMPROVE_SHARE = 0.4  # of what is left of the time
+_IMPROVE_SHARE = 0.4  # of the remaining time
 _PROOF_SHARE = 0.25
 _ORDERS = 12
 _ORDERS_SHARE = 0.2  # of the time for improving
@@ -37,7 +37,7 @@ Statistics = MutableMapping[str, str | int | float]
 
 @dataclass
 class OptimalityGap:
-    """What is known so far: `bound_ms` below every pipeline, the best found, and whether that is proven best."""
+    """State of the search: `bound_ms` below every pipeline, the best pipelines, and whether the best is proven."""
 
     bound_ms: float
     best_ms: float
@@ -45,7 +45,7 @@ class OptimalityGap:
     proved: bool = False
 
     def add_cuts(self, cuts: Iterable[ValuedCut]) -> None:
-        """Take pipelines in; the best load falls to theirs."""
+        """Add pipelines; the best load falls to theirs."""
         for value, parts in cuts:
             self.cuts.append((value, parts))
             self.best_ms = min(self.best_ms, value)
@@ -63,7 +63,7 @@ def close_gap(
 ) -> OptimalityGap:
     """Search and prove until the deadline. `start`: the best (largest load, parts) so far, None for none.
 
-    Without any pipeline, `proved` says that there is none. `report` gets a share of the work and a line.
+    Without any pipeline, `proved` means that there is none. `report` gets a share of the work and a line.
     """
     most = graph.total_ms + 2 * sum(source.transfer_ms for source in graph.sources) + 1.0
     gap = OptimalityGap(bound_ms, start[0] if start else most)
@@ -102,7 +102,7 @@ def _prove(
     deadline: float,
     statistics: Statistics,
 ) -> bool:
-    """Search all ideals of a kernel at or below `load_ms`; True when that was complete, with its consequences."""
+    """Search all ideals of a kernel at or below `load_ms`; if complete, record what that proves and return True."""
     result = _ideals(kernel, load_ms, max_ideals, top_k, deadline)
     gap.add_cuts((value, kernel.expand(parts)) for value, parts in result.cuts)
     if not result.complete:
@@ -130,7 +130,7 @@ def _improve(
     report: Callable[[float, str], None],
     seed: int,
 ) -> None:
-    """Search near the better of `start` and what single orders of the kernel give."""
+    """Search near the better of `start` and the best cut of a single order of the kernel."""
     now = time.monotonic()
     graph = kernel.graph
     orders: list[tuple[int, ...]] = []

@@ -1,14 +1,14 @@
-"""Pipelines on devices of different speed, and pipelines of least latency.
+"""Pipelines on devices of different speeds, and pipelines of least latency.
 
-Devices of one speed are one class. A state s says how many devices of each class are taken;
-a stage on class c costs its time times the factor f_c, and transfers. Along one topological
-order, with prefixes [0, i) for the ideals, or over all ideals:
+Devices of one speed are a class. A state s says how many devices of each class are used; a stage on class c costs its
+time times the factor f_c, and transfers. Along one topological order, with prefixes [0, i) as the ideals, or over all
+ideals:
 
     throughput   F(s, I) = min over c, J ⊂ I of max(F(s − c, J), f_c·T(I − J) + entering + leaving)
     latency      F(s, I) = min over c, J ⊂ I of     F(s − c, J) + f_c·T(I − J) + entering
 
-The best over all states at I = everything is the optimum: of the intervals of the order, or of
-all pipelines. A device may stay unused.
+The best over all states at I = all is the optimum among intervals of the order, or among all pipelines. A device may
+stay unused.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from torchsplit_core.partitioning.search.ideal_dp import Ideals, enumerate_ideal
 from torchsplit_core.partitioning.search.prefix_dp import cumulative_costs, narrow_positions, transfers_by_end
 
 DevicePlacement = tuple[float, tuple[tuple[int, ...], ...], tuple[int, ...]]
-"""Value, parts in order, and their devices (empty where all are equal)."""
+"""Value, parts in order, and their devices (empty if all are equal)."""
 
-_FULL_ORDER_BLOCKS = 1200  # above this an order is cut only where few bytes cross, this often
+_FULL_ORDER_BLOCKS = 1200  # above, an order is cut only at this many positions with few bytes across
 
 
 @dataclass(frozen=True)
 class _DeviceTransition:
-    """`after` is the state `before` with one more device of a class of this factor."""
+    """`after` is the state `before` plus a device of a class with this factor."""
 
     before: int
     after: int
@@ -40,7 +40,7 @@ class _DeviceTransition:
 
 
 class DeviceStates:
-    """The states of a request's devices, fewest devices first, and the steps between them."""
+    """The states of a request's devices, fewest devices first, and the transitions between them."""
 
     def __init__(self, graph: BlockGraph) -> None:
         devices = graph.request.devices
@@ -63,7 +63,7 @@ class DeviceStates:
                     self.steps.append(_DeviceTransition(number[less], number[state], factor))
 
     def devices(self, states: Sequence[int]) -> tuple[int, ...]:
-        """The device of every stage, from the states after each; empty where all are equal."""
+        """The device of every stage, from the states after each; empty if all are equal."""
         if not self.has_time_factors:
             return ()
         chosen: list[int] = []
@@ -95,7 +95,7 @@ class _PlacementTable:
         leaving: np.ndarray,
         most: float,
     ) -> None:
-        """Fill one position from the `smaller` ones; values above `most` are not kept."""
+        """Compute a position from the `smaller` ones; drops values above `most`."""
         costs = {
             f: f * time_ms + (entering if self.latency else entering + leaving) for f in self.states.classes
         }
@@ -131,10 +131,10 @@ def best_prefix_placements(
     most_ms: float = float("inf"),
     deadline: float = float("inf"),
 ) -> tuple[DevicePlacement, ...]:
-    """The best cuts of one order at every number of devices of each class, best first.
+    """The best cuts of one order for every number of devices of each class, best first.
 
-    `allowed`: numbers of blocks before a cut; None for all (of a long order those with few bytes
-    across). Empty when nothing fits the memory, nothing is at most `most_ms`, or time is up.
+    `allowed`: numbers of blocks before a cut; None for all (of a long order those with few bytes across). Empty if
+    nothing fits the memory or is at most `most_ms`, or if time is up.
     """
     n = len(order)
     states = DeviceStates(graph)
@@ -166,7 +166,7 @@ def best_prefix_placements(
 def best_ideal_placements(
     graph: BlockGraph, max_ideals: int, most_ms: float, deadline: float
 ) -> tuple[bool, tuple[DevicePlacement, ...]]:
-    """Search all ideals: (complete, the best at every number of devices of each class, best first).
+    """Search all ideals: (complete, the best for every number of devices of each class, best first).
 
     Complete and empty: nothing is at most `most_ms`. Incomplete: too many ideals, or out of time.
     """

@@ -1,17 +1,16 @@
-"""The exact dynamic program over ideals: every set of blocks closed under predecessors.
+"""The exact dynamic program over ideals: sets of blocks closed under predecessors.
 
 A contiguous pipeline is a chain of ideals ∅ = I0 ⊂ I1 ⊂ … ⊂ Ik = all; stage j is I(j) − I(j−1):
 
     f(1, I) = load(I)      f(j + 1, I) = min over J ⊂ I of max(f(j, J), load(I − J))
 
-(Tarnawski et al., "Efficient Algorithms for Device Placement of DNN Graph Operators",
-NeurIPS 2020.) With an incumbent U, a state is dropped when it cannot lead below it: j stages
-hold T(J) and pay the transfer of its boundary B(J) once leaving, the other k − j hold the
-rest and pay it once entering, so T(J) + w(B(J)) ≤ j·U and T − T(J) + w(B(J)) ≤ (k − j)·U.
+(Tarnawski et al., "Efficient Algorithms for Device Placement of DNN Graph Operators", NeurIPS 2020.) With an incumbent
+U, a state is dropped if it cannot lead below it: j stages hold T(J) and pay the transfer of its boundary B(J) once
+leaving, the other k − j hold the rest and pay it once entering, so T(J) + w(B(J)) ≤ j·U and T − T(J) + w(B(J)) ≤ (k −
+j)·U.
 
-Blocks that cost no time do not multiply the ideals where their best place is known: without
-inputs and with one value, beside the earliest reader; without readers and reading one value,
-beside its maker. Neither move makes any load larger.
+Blocks that cost no time do not multiply the ideals if their best place is known: without inputs and with one value,
+beside the earliest reader; without readers and reading one value, beside its maker. Neither raises any load.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ import numpy as np
 
 from torchsplit_core.partitioning.blocks.block_graph import BlockGraph
 
-_MATRIX_CELLS = 60_000_000  # ideals times sources held as small integers: 120 MB
+_MATRIX_CELLS = 60_000_000  # ideals times sources as small integers: 120 MB
 
 
 @dataclass(frozen=True)
 class IdealResult:
-    """`complete`: the search was exhaustive, so nothing below the incumbent and these exists.
+    """`complete`: the search was exhaustive, so nothing better than the incumbent and these exists.
 
-    `cuts`: (largest load, parts), best first; empty when nothing is at or below the incumbent.
+    `cuts`: (largest load, parts), best first; empty if nothing is at or below the incumbent.
     """
 
     complete: bool
@@ -49,7 +48,7 @@ def best_ideal_cuts(
     progress: Callable[[float], None] = lambda share: None,
     times_ms: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> IdealResult:
-    """Search all ideals while they are at most `max_ideals` and `time.monotonic()` is below the deadline.
+    """Search all ideals, if at most `max_ideals`, until the deadline (time.monotonic).
 
     `times_ms`: least and most time of the first j + 1 stages of any pipeline at or below the incumbent.
     """
@@ -58,13 +57,13 @@ def best_ideal_cuts(
         return IdealResult(False, max_ideals, ())
     if len(masks) * max(len(graph.sources), 1) > _MATRIX_CELLS:
         return IdealResult(False, len(masks), ())
-    # No load is above all time and every transfer at both ends: a finite stand-in for "no incumbent".
+    # No load exceeds all time plus every transfer at both ends: a finite replacement for "no incumbent".
     most = graph.total_ms + 2 * sum(source.transfer_ms for source in graph.sources) + 1.0
     return _search(graph, masks, top_k, min(incumbent_ms * (1 + 1e-9), most), deadline, progress, times_ms)
 
 
 def _attached_blocks(graph: BlockGraph) -> tuple[list[int], set[int]]:
-    """For every block the bits that enter an ideal with it, and the blocks that have no turn of their own."""
+    """For every block the bits that enter an ideal with it, and the blocks that are only added with others."""
     n = len(graph.blocks)
     limit = graph.request.devices.memory_bytes
     slack = limit is None or sum(block.memory_bytes for block in graph.blocks) <= limit
@@ -100,7 +99,7 @@ def _attached_blocks(graph: BlockGraph) -> tuple[list[int], set[int]]:
 
 
 def enumerate_ideals(graph: BlockGraph, max_ideals: int, deadline: float) -> list[int] | None:
-    """All ideals as bit masks, the empty one first; None when there are too many or time is up."""
+    """All ideals as bit masks, the empty one first; None if there are too many or time is up."""
     n = len(graph.blocks)
     with_it, carried = _attached_blocks(graph)
     need = [0] * n
@@ -132,7 +131,7 @@ def enumerate_ideals(graph: BlockGraph, max_ideals: int, deadline: float) -> lis
 
 
 class Ideals:
-    """Ideals sorted by their time, with what the load of a difference of two of them needs."""
+    """Ideals sorted by their time, with arrays for the load of the difference of two of them."""
 
     def __init__(self, graph: BlockGraph, masks: list[int]) -> None:
         n, count = len(graph.blocks), len(masks)
@@ -166,7 +165,7 @@ class Ideals:
         self.live_read = np.take_along_axis(self.read, self.live_padded, axis=1)
 
     def blocks_between(self, smaller: int, larger: int) -> tuple[int, ...]:
-        """The blocks of one ideal that are not in the other."""
+        """The blocks of the larger ideal that are not in the smaller."""
         return _bits(self.masks[larger] & ~self.masks[smaller])
 
     def loads(self, i: int, smaller: np.ndarray) -> np.ndarray:
@@ -176,7 +175,7 @@ class Ideals:
         return load
 
     def transfers(self, i: int, smaller: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What enters each stage of `loads`, and what leaves it, in ms."""
+        """Transfers into and out of each stage of `loads`, in ms."""
         sources = self.live_padded[smaller]
         entering = (self.cost[sources] * (self.read[i][sources] > self.live_read[smaller])).sum(axis=1)
         live_sources = self.live[i]
@@ -254,7 +253,7 @@ def _reconstruct_cuts(
     ends: list[tuple[float, int, int]],
     top_k: int,
 ) -> tuple[tuple[float, tuple[tuple[int, ...], ...]], ...]:
-    """The stages of the best ends, walked back along the parents."""
+    """The stages of the best ends, traced back along the parents."""
     cuts: list[tuple[float, tuple[tuple[int, ...], ...]]] = []
     for value, stages, before in sorted(ends)[:top_k]:
         chain = [(1 << len(graph.blocks)) - 1]

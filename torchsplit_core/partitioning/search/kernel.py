@@ -1,9 +1,8 @@
-"""The kernel of a block graph: the same question with far fewer blocks.
+"""The kernel of a block graph: an equivalent problem with far fewer blocks.
 
-Blocks whose stage the windows know are merged, one block a stage: no pipeline at or below the
-load of the windows divides them. Sources of one block with the same readers are merged, since
-they always cross together. Cycles cannot arise: a stage's known blocks are a difference of two
-ideals, and what lies between two of them is known too.
+Blocks whose stage the windows determine are merged, one block a stage: no pipeline at or below the load of the windows
+divides them. Sources of one block with the same readers are merged, since they always cross together. Cycles cannot
+arise: a stage's known blocks are a difference of two ideals, and everything between two of them is known too.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Parts = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Kernel:
-    """`members[b]`: the blocks of the full graph that block b of `graph` stands for; `windows` are in its blocks."""
+    """`members[b]`: the blocks of the full graph that block b of `graph` replaces; `windows` are in its blocks."""
 
     graph: BlockGraph
     members: tuple[tuple[int, ...], ...]
@@ -33,7 +32,7 @@ class Kernel:
         return tuple(self.blocks_of(part) for part in parts)
 
     def blocks_of(self, part: Iterable[int]) -> tuple[int, ...]:
-        """The blocks of the full graph in a set of the kernel's."""
+        """The blocks of the full graph of a set of the kernel's."""
         return tuple(sorted(b for k in part for b in self.members[k]))
 
     def restrict(self, parts: Sequence[Sequence[int]]) -> Parts:
@@ -46,7 +45,7 @@ class Kernel:
 
 
 def kernelize(graph: BlockGraph, windows: CutWindows) -> Kernel:
-    """Merge what the windows know. The blocks of the result are in topological order."""
+    """Merge what the windows determine. The blocks of the result are in topological order."""
     n = len(graph.blocks)
     inside = np.array(windows.inside, dtype=bool).reshape(-1, n)
     outside = np.array(windows.outside, dtype=bool).reshape(-1, n)
@@ -103,6 +102,6 @@ def _merge_blocks(blocks: Sequence[Block]) -> Block:
 
 
 def chain_order(graph: BlockGraph, ideals: Sequence[np.ndarray]) -> tuple[int, ...]:
-    """A topological order of which every union of the first of these ideals is a prefix."""
+    """A topological order that has every union of the first of these ideals as a prefix."""
     union = np.logical_or.accumulate(np.array([*ideals, np.ones(len(graph.blocks), dtype=bool)]), axis=0)
     return tuple(int(b) for b in np.lexsort((np.arange(len(graph.blocks)), union.argmax(axis=0))))

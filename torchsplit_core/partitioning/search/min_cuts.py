@@ -1,11 +1,10 @@
 """Least cuts of a block graph: the cheapest ideal between two given sets, by maximum flow.
 
-An ideal J must hold `inside` and avoid `outside`. Its cost is the weight of every source that
-crosses (made in J, read outside), plus `tilt` of its blocks. As a flow: from the maker of a
-source runs an edge of its weight to a vertex of the source, and from there endless ones to its
-readers; an endless edge from every reader back to the maker keeps J closed under predecessors
-(the project selection of Picard, "Maximal closure of a graph", 1976). Capacities are rounded
-down to integers, so the flow's value is never above the true least cost.
+An ideal J must contain `inside` and avoid `outside`. Its cost is the weight of every source that crosses (made in J,
+read outside), plus `tilt` of its blocks. As a flow: an edge of a source's weight runs from its maker to a vertex of the
+source, and infinite ones from there to its readers; an infinite edge from every reader back to the maker keeps J closed
+under predecessors (the project selection of Picard, "Maximal closure of a graph", 1976). Capacities are rounded down to
+integers, so the flow's value never exceeds the true least cost.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from torchsplit_core.partitioning.blocks.block_graph import BlockGraph
 
-_LARGEST = 2**29  # all finite capacities together; endless ones are just above: 32-bit flows cannot overflow
+_LARGEST = 2**29  # all finite capacities together; infinite ones are just above: 32-bit flows cannot overflow
 _INFINITE = _LARGEST + 1
 
 
 @dataclass(frozen=True)
 class MinCut:
-    """`cost_ms`: proven lower bound on the cost of every allowed ideal. `ideal`: one of (nearly) that cost."""
+    """`cost_ms`: proven lower bound on the cost of every allowed ideal. `ideal`: one of about that cost."""
 
     cost_ms: float
     ideal: np.ndarray
 
 
 class CutNetwork:
-    """The readers of every source as arrays, made once for many least cuts of one graph."""
+    """The readers of every source as arrays, built once for many least cuts of one graph."""
 
     def __init__(self, graph: BlockGraph) -> None:
         self.blocks = len(graph.blocks)
@@ -43,14 +42,14 @@ class CutNetwork:
         self.cost_ms = np.array([source.transfer_ms for source in graph.sources], dtype=float)
 
     def may_cross(self, inside: np.ndarray, outside: np.ndarray) -> np.ndarray:
-        """For every source whether an allowed ideal exists that it may cross: maker in, some reader out."""
+        """For every source, whether it crosses the cut of some allowed ideal: maker in, some reader out."""
         left = np.zeros(len(self.home), dtype=bool)
         left[self.pair_source[~inside[self.pair_reader]]] = True
         crossing: np.ndarray = left & ~outside[self.home]
         return crossing
 
     def crossed(self, ideal: np.ndarray) -> np.ndarray:
-        """For every source whether it crosses the cut of this ideal."""
+        """For every source, whether it crosses the cut of this ideal."""
         return self.may_cross(ideal, ~ideal)
 
     def min_cut(
@@ -60,9 +59,9 @@ class CutNetwork:
         weight_ms: np.ndarray,
         tilt_ms: np.ndarray | None = None,
     ) -> MinCut:
-        """The least cost over ideals that hold `inside` (an ideal) and avoid `outside` (closed under readers).
+        """The least cost of ideals that contain `inside` (an ideal) and avoid `outside` (closed under readers).
 
-        `weight_ms` is one figure a source, `tilt_ms` one a block (any sign; None for none).
+        `weight_ms`: one figure a source; `tilt_ms`: one a block (any sign; None for none).
         """
         free = np.flatnonzero(~inside & ~outside)
         vertex = np.full(self.blocks, 0)

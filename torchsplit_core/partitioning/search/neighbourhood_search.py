@@ -1,10 +1,9 @@
-"""A better pipeline near a given one: all is kept but a zone around every cut, and the zones are solved anew.
+"""A better pipeline near a given one: everything but a zone around every cut is fixed, and the zones are solved again.
 
-A zone is what lies around a cut in an order that lists the stages one after the other, each
-along one of the topological orders; the rest is merged (`kernel`). In the small graph that is
-left, least cuts at several prices of time make a chain of ideals with few bytes across. The
-prefix program solves an order along that chain, and the ideal program all of it where the
-ideals are few. Nothing here proves anything.
+A zone is the neighbourhood of a cut in an order that lists the stages one after the other, each along one of the
+topological orders; the rest is merged (`kernel`). In the remaining small graph, least cuts at several prices of time
+make a chain of ideals with few bytes across. The prefix program solves an order along that chain, and the ideal program
+all of it if the ideals are few. No proof.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from torchsplit_core.partitioning.search.prefix_dp import best_prefix_cuts
 Parts = tuple[tuple[int, ...], ...]
 ValuedCut = tuple[float, Parts]
 ValuedPipeline = TypeVar("ValuedPipeline", ValuedCut, DevicePlacement)
-"""A pipeline with its value, and with the devices of its stages where speeds differ."""
+"""A pipeline with its value, and with the devices of its stages if speeds differ."""
 
 _PRICES = (
     -0.6,
@@ -58,10 +57,10 @@ def improve(
     seed: int,
     solve: Callable[[Kernel, float, float], ValuedPipeline | None],
 ) -> Iterator[ValuedPipeline]:
-    """Ever better pipelines, from `start`, until nothing is gained any more.
+    """Ever better pipelines from `start` until there is no more gain.
 
-    `orders`: topological orders of the blocks. Ends early at `bound_ms` or the deadline. `solve`
-    gives a good pipeline of the whole graph from a kernel, the best value so far and the deadline.
+    `orders`: topological orders of the blocks. Ends early at `bound_ms` or the deadline. `solve` gives a good pipeline
+    of the whole graph from a kernel, the best value so far and the deadline.
     """
     rng = random.Random(seed)
     value, parts = start[0], start[1]
@@ -86,7 +85,7 @@ def _windows_around_cuts(
 ) -> CutWindows:
     """Windows that leave up to `width_ms` undecided on both sides of every cut.
 
-    A device that is left over has a cut at random.
+    An unused device gets a random cut.
     """
     n = len(graph.blocks)
     stage = np.empty(n, dtype=np.int64)
@@ -111,7 +110,7 @@ def _windows_around_cuts(
 
 
 def minimize_max_load(kernel: Kernel, incumbent_ms: float, deadline: float) -> ValuedCut | None:
-    """The pipeline of least largest load that a kernel's least cuts, its orders or its ideals give."""
+    """The pipeline of least largest load from a kernel's least cuts, its orders or its ideals."""
     graph = kernel.graph
     best: ValuedCut | None = None
     for order in (chain_order(graph, parametric_cuts(kernel)), *topological_orders(graph, 2)):
@@ -128,9 +127,9 @@ def minimize_max_load(kernel: Kernel, incumbent_ms: float, deadline: float) -> V
 
 
 def parametric_cuts(kernel: Kernel) -> list[np.ndarray]:
-    """Least cuts of the kernel's zones at several prices of time, by the time they hold.
+    """Least cuts of the kernel's zones at several prices of time, sorted by their time.
 
-    A kernel's blocks that stand for many are known to a stage; every zone lies between two of them.
+    Merged blocks belong to a stage; every zone lies between two of them.
     """
     graph, windows = kernel.graph, kernel.windows
     network = CutNetwork(graph)

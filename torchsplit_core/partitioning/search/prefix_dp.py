@@ -20,7 +20,7 @@ import numpy as np
 
 from torchsplit_core.partitioning.blocks.block_graph import BlockGraph
 
-_FULL_ORDER_BLOCKS = 20_000  # blocks: above this the time of one order would be minutes
+_FULL_ORDER_BLOCKS = 20_000  # blocks: above, the time of one order would be minutes
 _CUT_POSITIONS = 2_000
 
 
@@ -31,11 +31,10 @@ def best_prefix_cuts(
     allowed: frozenset[int] | None = None,
     at_most_ms: float = float("inf"),
 ) -> tuple[tuple[float, tuple[tuple[int, ...], ...]], ...]:
-    """(largest load, parts) of the best cuts of this order, best first: one for each last cut and count of stages.
+    """(largest load, parts) of the best cuts of this order, best first: one for each last cut and number of stages.
 
-    `allowed`: positions (numbers of blocks before the cut) where a cut may be; None for all (of a very
-    long order those with few bytes across).
-    Stages heavier than `at_most_ms` are not looked at. Empty when nothing fits.
+    `allowed`: positions (numbers of blocks before the cut) of cuts; None for all (of a very long order those with few
+    bytes across). Ignores stages heavier than `at_most_ms`. Empty if nothing fits.
     """
     n, k = len(order), graph.request.devices.count
     k = min(k, n)
@@ -76,8 +75,8 @@ def best_prefix_cuts(
 def transfers_by_end(graph: BlockGraph, order: Sequence[int]) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """For every end, in order: (end, entering, leaving), which the next step overwrites.
 
-    entering[a] is what a stage [a, end) reads from before a, in ms; leaving[a:end] adds up to
-    what it makes for end or later.
+    entering[a]: transfers in ms of what a stage [a, end) reads from before a. The sum of leaving[a:end]: those of what
+    it makes for end or later.
     """
     n = len(order)
     position = {b: i for i, b in enumerate(order)}
@@ -107,13 +106,13 @@ def transfers_by_end(graph: BlockGraph, order: Sequence[int]) -> Iterator[tuple[
 def cumulative_costs(graph: BlockGraph, order: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     """Time and memory of the first i blocks, for i = 0 … n."""
     time = np.concatenate(([0.0], np.cumsum([graph.blocks[b].time_ms for b in order])))
-    # Python integers: byte counts may add up beyond what a double holds exactly.
+    # Python integers: sums of bytes may exceed what a double represents exactly.
     memory = np.concatenate(([0], np.cumsum([graph.blocks[b].memory_bytes for b in order], dtype=np.int64)))
     return time, memory
 
 
 def narrow_positions(graph: BlockGraph, order: Sequence[int], count: int) -> frozenset[int]:
-    """`count` places for a cut: of every few neighbours in the order that with the least transfer across."""
+    """`count` positions for cuts: of every few neighbours in the order the one with the least transfer across."""
     across = np.zeros(len(order) + 1)
     at = {b: i for i, b in enumerate(order)}
     for source in graph.sources:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torchsplit_core.pictures.colours import FAINTEST_STAGE, FULL_STAGE, PLAIN_STAGE
 from torchsplit_core.planning.problem.transfers import bytes_per_request
-from torchsplit_core.values import PlannedModel, PlanOutcome, PlanRequest, Tenant, Variant
+from torchsplit_core.values import PlannedModel, PlanOutcome, PlanRequest, Variant, tenants_on
 
 StageKey = tuple[str, str, str]
 """Model, variant and stage."""
@@ -60,15 +60,14 @@ def stage_positions(plan: PlanOutcome, request: PlanRequest | None) -> dict[Stag
 
     A stage is left out where its order is not known, and where the variant has one stage alone.
     """
-    positions: dict[StageKey, StagePosition] = {}
-    for spec in request.models if request else ():
-        for variant in spec.variants:
-            for number, stage in enumerate(variant.stages, 1):
-                if len(variant.stages) > 1:
-                    positions[spec.name, variant.name, stage.name] = StagePosition(
-                        number, len(variant.stages)
-                    )
-    for _, tenant in _tenants(plan):
+    positions = {
+        (spec.name, variant.name, stage.name): StagePosition(number, len(variant.stages))
+        for spec in (request.models if request else ())
+        for variant in spec.variants
+        if len(variant.stages) > 1
+        for number, stage in enumerate(variant.stages, 1)
+    }
+    for *_, tenant in tenants_on(plan.gpus):
         key = (tenant.model, tenant.variant, tenant.stage)
         match = re.search(r"(?<!\d)(\d{1,4})of(\d{1,4})$", tenant.stage, re.ASCII)
         if request is None and match and 1 <= int(match[1]) <= int(match[2]) > 1:
@@ -114,8 +113,8 @@ def _stage_flow(
     stages, batches = [], []
     for _, name in sorted(staged.items()):
         instances = [
-            (copy, tenant)
-            for copy, tenant in _tenants(plan)
+            (StageInstance(gpu.id, item.profile, item.start), tenant)
+            for gpu, item, tenant in tenants_on(plan.gpus)
             if (tenant.model, tenant.variant, tenant.stage) == (model.name, model.variant, name)
         ]
         rate = sum(tenant.throughput_rps for _, tenant in instances)
@@ -134,12 +133,3 @@ def _carried_bytes_per_s(rps: float, variant: Variant | None, cut: int, batch: f
     if variant is None or cut >= len(variant.cut_bytes) or not batch:
         return None
     return rps * (variant.cut_bytes[cut] / batch + bytes_per_request(variant, cut))
-
-
-def _tenants(plan: PlanOutcome) -> list[tuple[StageInstance, Tenant]]:
-    return [
-        (StageInstance(gpu.id, item.profile, item.start), tenant)
-        for gpu in plan.gpus
-        for item in gpu.slices
-        for tenant in item.tenants
-    ]

@@ -1,4 +1,4 @@
-"""Throughput against latency: the pipelines of one request that no other beats in both."""
+"""Throughput against latency: the Pareto-optimal pipelines of a request."""
 
 from torchsplit_core.placement.frontier.frontier import frontier
 from torchsplit_core.placement.frontier.verification import frontier_violations, verify_frontier

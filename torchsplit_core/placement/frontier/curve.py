@@ -1,8 +1,8 @@
-"""Which thresholds to ask, and what their answers say of the whole curve.
+"""The order of thresholds on the Pareto curve, and what the results prove of it.
 
-The answer at a threshold is the least latency of the pipelines that reach it. Its plan has a throughput of its own,
-often a higher one: between the two no other threshold need be asked. An interval of candidate values between two
-answers is closed once it is empty, or once the lower end's bound leaves nothing to gain on the upper end's plan.
+The result at a threshold is the least latency of the pipelines that reach it. The throughput of its plan is often
+higher; no threshold between the two need be searched. An interval of candidate values between two results is closed
+once it is empty, or once the lower end's bound leaves no gain on the upper end's plan.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torchsplit_core.placement.latency.pipeline_plan import (
 from torchsplit_core.placement.search.clock import SearchClock
 
 SPREAD = 8
-"""Answers that are spread over the curve before every other one is to close an interval. Chosen, not measured."""
+"""Results spread over the curve before every second one must close an interval. Chosen, not measured."""
 
 Query = Callable[[float, PipelinePlan | None], MinLatency]
 Tell = Callable[["Curve"], None]
@@ -34,22 +34,22 @@ TellPoints = Callable[[tuple["CurvePoint", ...]], None]
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """A plan of the curve, and the least latency that a pipeline of at least its throughput can have."""
+    """A plan of the curve, and the least latency of pipelines with at least its throughput."""
 
     plan: PipelinePlan
     bound_s: float
 
     @property
     def proven(self) -> bool:
-        """Whether no pipeline of this throughput is faster."""
+        """Whether no pipeline of this throughput has a lower latency."""
         return self.plan.latency_s <= self.bound_s * (1 + PROVEN)
 
 
 @dataclass(frozen=True)
 class FrontierResult:
-    """points: by rising throughput. throughput_bound: no pipeline has more; infinite where nothing is known, 0 where
-    it is proven that there is no pipeline. top_proven: the last point has that throughput. closed: every point is
-    proven, and none is missing between the first and the last."""
+    """points: by ascending throughput. throughput_bound: no pipeline has more; infinite if unknown, 0 if provably no
+    pipeline exists. top_proven: the last point reaches the bound. closed: every point is proven, and none is missing
+    between the first and the last."""
 
     points: tuple[CurvePoint, ...]
     throughput_bound: float
@@ -65,7 +65,7 @@ class FrontierResult:
 
 @dataclass(frozen=True)
 class _ThresholdResult:
-    """What is known at the candidate with the number `low`; its plan reaches the one with the number `high`."""
+    """The result at candidate `low`; its plan reaches candidate `high` (both indices)."""
 
     low: int
     high: int
@@ -73,7 +73,7 @@ class _ThresholdResult:
 
 
 class Curve:
-    """The answers so far. `values`: all throughputs that a pipeline can have, ascending."""
+    """The results so far. `values`: all possible throughputs of a pipeline, ascending."""
 
     def __init__(self, values: np.ndarray) -> None:
         self._values = values
@@ -81,11 +81,11 @@ class Curve:
         self._plans: list[PipelinePlan] = []
 
     def add_plan(self, plan: PipelinePlan) -> None:
-        """Keep a plan that was found in another way."""
+        """Add a plan found by other means."""
         self._plans.append(plan)
 
     def query(self, low: int, minimize: Query) -> MinLatency:
-        """Ask at the candidate with this number, and keep the answer with the best plan known for it."""
+        """Search at the candidate of this index, and store the result with the best plan known for it."""
         threshold = float(self._values[low])
         least = minimize(threshold, self.best_at(threshold))
         if least.plan is not None:
@@ -107,7 +107,7 @@ class Curve:
         return best
 
     def next_threshold(self) -> int | None:
-        """The candidate to ask at next: in the largest open interval, its middle or its first; None where none is."""
+        """The next candidate: in the largest open interval, its middle or its first; None if all are closed."""
         best, index = 0.0, None
         top, quickest = self._values[-1], 0.0
         # The first value of an interval closes it, or has the next point of the curve.
@@ -131,11 +131,11 @@ class Curve:
         return index
 
     def points(self) -> tuple[CurvePoint, ...]:
-        """The plans that no other beats, by rising throughput, each with its bound."""
+        """The nondominated plans by ascending throughput, each with its bound."""
         return tuple(CurvePoint(plan, self._bound_s(plan)) for plan in nondominated(self._plans))
 
     def is_complete(self) -> bool:
-        """Whether no pipeline is missing between the lowest and the highest answer."""
+        """Whether no pipeline is missing between the lowest and the highest result."""
         return self.next_threshold() is None and all(result.least.proven for result in self._results)
 
     def _bound_s(self, plan: PipelinePlan) -> float:
@@ -148,7 +148,7 @@ class Curve:
 
 
 def close_intervals(curve: Curve, minimize: Query, clock: SearchClock, most: float, tell: Tell) -> None:
-    """Ask until every interval is closed, there are `most` points, or the time is over."""
+    """Search until every interval is closed, there are `most` points, or time is over."""
     while not clock.over() and len(curve.points()) < most:
         index = curve.next_threshold()
         if index is None:

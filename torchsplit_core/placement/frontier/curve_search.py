@@ -1,4 +1,4 @@
-"""The curve of one instance: its ends first, then what lies between, as far as the time goes."""
+"""The Pareto curve of one instance: its ends first, then points between them until time is over."""
 
 from __future__ import annotations
 
@@ -24,20 +24,19 @@ from torchsplit_core.placement.search.clock import SearchClock
 from torchsplit_core.placement.search.segment_table import SegmentTable, build_table, candidate_values
 
 TOP_SHARE = 0.4
-"""Of the time, at most, for the highest throughput. Chosen, not measured."""
+"""Most of the time for the highest throughput. Chosen, not measured."""
 
 TABLE_SHARE = 0.3
-"""Of what is then left, at most, for the throughput of every segment. Chosen, not measured."""
+"""Most of the remaining time for the throughputs of all segments. Chosen, not measured."""
 
 LEAST_TABLE_S = 0.2
-"""For it, however little is left: without it nothing is known of the latency. Chosen, not
-measured."""
+"""Least seconds for them: without the table nothing is known of the latency. Chosen, not measured."""
 
 MOST_POINTS = 40
-"""Of a curve whose every answer takes its time. Chosen, not measured."""
+"""Points of a curve whose every result takes a program. Chosen, not measured."""
 
 QUICK_WORK, WORK_PER_S = 1e6, 3e7
-"""Elementary steps of a sweep over all states that need no program before it, and those of a second, at least."""
+"""Elementary steps up to which the dynamic program replaces integer programs, and its least steps per second."""
 
 
 def trace_frontier(
@@ -48,7 +47,7 @@ def trace_frontier(
     tell: TellPoints | None = None,
     tell_top: Callable[[float, float], None] | None = None,
 ) -> FrontierResult:
-    """The pipelines that no other beats in throughput and latency. tell: called with the points when they grow.
+    """The nondominated pipelines in throughput and latency. tell: called with the points when they grow.
 
     tell_top: called with the highest throughput so far and its bound, before there are points.
     """
@@ -83,7 +82,7 @@ def trace_frontier(
 def _make_query(
     instance: ProblemInstance, costs: PassCosts, table: SegmentTable, clock: SearchClock
 ) -> tuple[Query, float]:
-    """What answers at a threshold, and how many points there are to be at most."""
+    """The function that searches at a threshold, and the most points."""
     dynamic_program = build_dynamic_program(instance, costs)
     if dynamic_program is not None and dynamic_program.work <= QUICK_WORK:
         return dynamic_program.min_latency, inf

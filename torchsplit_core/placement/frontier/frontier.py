@@ -31,9 +31,9 @@ from torchsplit_core.values.status import SolveStatus
 
 
 def frontier(request: PlacementRequest, *, progress: Progress = ignore_progress) -> PlacementFrontier:
-    """The pipelines that no other beats in throughput and latency, verified; `max_replicas` is not read.
+    """The nondominated pipelines in throughput and latency, verified; ignores `max_replicas`.
 
-    Raises InputFault for a request that makes no sense, or that asks for the literal program.
+    Raises InputFault for an invalid request, or one for the literal program.
     """
     begun = time.perf_counter()
     validate(request)
@@ -89,7 +89,7 @@ def frontier(request: PlacementRequest, *, progress: Progress = ignore_progress)
 
 
 def pass_costs(request: PlacementRequest) -> PassCosts:
-    """The tokens of a pass, and what a link's value is in tokens/s."""
+    """The tokens of a pass, and tokens/s of a link value of 1."""
     return PassCosts(float(tokens_per_pass(request)), link_tokens_per_s(request, 1.0))
 
 
@@ -110,7 +110,7 @@ def _frontier_point(model: SegmentModel, instance: ProblemInstance, point: Curve
 def _status_and_message(
     model: SegmentModel, instance: ProblemInstance, traced: FrontierResult
 ) -> tuple[SolveStatus, str]:
-    """The status, and what is to be said of it."""
+    """The status, and the message to go with it."""
     if not traced.points:
         if traced.top_proven:
             return "infeasible", explain_infeasibility(model, instance)
@@ -131,7 +131,7 @@ def _status_and_message(
 
 
 def _bound(traced: FrontierResult) -> float | None:
-    """The bound of the throughput, the very figure of the last point where that is proven."""
+    """The bound of the throughput; exactly the last point's figure if that is proven."""
     if traced.points and traced.top_proven:
         return traced.points[-1].plan.throughput
     if traced.top_proven or not math.isfinite(traced.throughput_bound):

@@ -1,8 +1,9 @@
-"""Throughput against latency where sequences under way limit a pipeline as a whole.
+"""Throughput against latency if sequences in flight limit a pipeline as a whole.
 
-The answer at a threshold is the least latency of the pipelines that are worth it. What a pipeline is worth is no value
-of a segment or a link here, but any number; so what lies between an answer's worth and the next threshold asked is
-open until it is no wider than a step, or the two are as quick. With all closed and proven the curve is complete.
+The result at a threshold is the least latency of the pipelines that reach it. A pipeline's throughput is any number
+here, not a value of a segment or link; so the interval between a result's throughput and the next threshold stays open
+until it is narrower than a step, or both have the same latency. With all intervals closed and proven the curve is
+complete.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ from torchsplit_core.placement.model.instance import InFlightLimit, ProblemInsta
 from torchsplit_core.placement.search.clock import SearchClock
 
 TOP_SHARE = 0.4
-"""Of the time, at most, for the highest throughput. Chosen, not measured."""
+"""Most of the time for the highest throughput. Chosen, not measured."""
 
 MOST_ANSWERS, SPREAD = 60, 8
-"""Thresholds asked, and how many before every other one is to close what is open. Chosen, not measured."""
+"""Most thresholds, and how many before every second one must close an interval. Chosen, not measured."""
 
 
 @dataclass(frozen=True, order=True)
 class _ThresholdResult:
-    """At this threshold: the best plan known, and what no pipeline worth it is faster than."""
+    """At a threshold: the best plan known, and a bound of the latency of pipelines that reach it."""
 
     threshold: float
     plan: PipelinePlan
@@ -54,7 +55,7 @@ def trace_in_flight(
     tell: TellPoints | None,
     tell_top: Callable[[float, float], None] | None,
 ) -> FrontierResult:
-    """The pipelines that no other beats in throughput and latency, as `trace_frontier` has it."""
+    """The nondominated pipelines in throughput and latency, as for `trace_frontier`."""
     clock = SearchClock.start(time_limit_s)
     costs = PassCosts(flight.tokens, flight.link_tokens)
     every = enumerate_pareto_front(instance, costs)
@@ -85,14 +86,14 @@ def trace_in_flight(
 
 
 class _ThresholdResults:
-    """The answers so far, by rising threshold, and every plan met."""
+    """The results so far by ascending threshold, and every plan seen."""
 
     def __init__(self, top: PipelinePlan, least: InFlightMinLatency) -> None:
         self.results: list[_ThresholdResult] = []
         self._plans, self._least, self._top = [top], least, top
 
     def query(self, threshold: float) -> None:
-        """Ask for the least latency at a threshold that the top plan reaches."""
+        """Search for the least latency at a threshold that the top plan reaches."""
         minimum: MinLatency = self._least.min_latency(threshold)
         if minimum.plan is not None:
             self._plans.append(minimum.plan)
@@ -107,7 +108,7 @@ class _ThresholdResults:
         )
 
     def next_threshold(self) -> float | None:
-        """The threshold to ask at next: in the widest of what is open, its middle or its start."""
+        """The next threshold: in the widest open interval, its middle or its start."""
         size, chosen = 0.0, None
         quickest_s = 0.0
         start = len(self.results) >= SPREAD and len(self.results) % 2 == 1
@@ -123,7 +124,7 @@ class _ThresholdResults:
         return chosen
 
     def points(self) -> tuple[CurvePoint, ...]:
-        """The plans that no other beats, by rising throughput, each with its bound."""
+        """The nondominated plans by ascending throughput, each with its bound."""
         return tuple(
             CurvePoint(
                 plan,

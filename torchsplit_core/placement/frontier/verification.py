@@ -1,4 +1,4 @@
-"""A curve rechecked from the request alone: every point as an outcome is, their order, what they are said to prove."""
+"""Verifies a curve from the request alone: every point like an outcome, their order, and their proofs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torchsplit_core.values import InternalFault, PlacementFrontier, PlacementOu
 
 
 def verify_frontier(request: PlacementRequest, curve: PlacementFrontier) -> None:
-    """Raise InternalFault with the first thing in which the curve breaks the request or the contract."""
+    """Raise InternalFault for the first thing in which the curve breaks the request or the contract."""
     for fault in frontier_violations(request, curve):
         raise InternalFault(f"The curve fails its check: {fault}")
 
 
 def frontier_violations(request: PlacementRequest, curve: PlacementFrontier) -> Iterator[str]:
-    """Everything that is wrong with the curve, in words; nothing for a sound one."""
+    """Everything that is wrong with the curve, in words."""
     points, bound = curve.points, curve.throughput_bound
     if bool(points) != (curve.status in ("optimal", "feasible")):
         yield f"status {curve.status} with {len(points)} points"

@@ -1,8 +1,8 @@
-"""Quick pipelines over a network that is no tree: the most promising ones are extended segment by segment. No proof.
+"""Quick pipelines in a network that is no tree, by beam search: no proof.
 
-A pipeline so far is judged by the least that a whole one of it could take, by the prices of the linear packing
-program without a network: λ a layer, π_κ a GPU of kind κ, with λ · layers − Σ π_κ · (GPUs of kind κ) ≤ seconds for
-every segment. What a segment takes above its price, and a hop above the fastest link, is lost for good.
+A partial pipeline is rated by a lower bound of its completions at the prices of the linear packing program without a
+network: λ a layer, π_κ a GPU of kind κ, with λ · layers − Σ π_κ · (GPUs of kind κ) ≤ seconds for every segment. The
+excess of a segment over its price, and of a hop over the fastest link, is lost for good.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from torchsplit_core.solver.highs import INF
 from torchsplit_core.solver.row_program import RowProgram
 
 _BRANCHES, _LAST, _SETS = 10, 3, 4
-"""How a state goes on: with so many segments that lose least, with so many that hold all layers that are left, and each
-of them on so many sets of GPUs. Chosen, not measured."""
+"""Extensions of a state: by so many segments with the least loss, by so many that hold all remaining layers, and each
+of these on so many sets of GPUs. Chosen, not measured."""
 
 
 @dataclass(frozen=True)
 class _State:
-    """done: layers held. free: (gpus,) not in use. reach: (gpus,) the least link from the last segment's GPUs, 0 for
-    those in use or too slow. lost_s: what is lost for good."""
+    """done: layers so far. free: (gpus,) unused. reach: (gpus,) the least link from the last segment's GPUs, 0 for used
+    ones and links below the threshold. lost_s: the loss so far."""
 
     done: int
     free: np.ndarray
@@ -72,7 +72,7 @@ class LatencyBeamSearch:
         self._extra_s = extra_s[order]
 
     def find(self, width: int) -> Segments:
-        """The quickest pipeline met with `width` states a step; empty where none was."""
+        """The fastest pipeline found with `width` states a step; empty if none was."""
         size = len(self._gpus)
         states = [_State(0, np.ones(size, dtype=bool), self._links.max(axis=1, initial=0.0), 0.0, ())]
         best: _State | None = None
@@ -90,7 +90,7 @@ class LatencyBeamSearch:
                     key = (child.done, child.free.tobytes(), child.segments[-1][1])
                     if key not in longer or child.lost_s < longer[key].lost_s:
                         longer[key] = child
-            # The next hop is lost too, as far as it is known.
+            # The known part of the next hop's loss counts too.
             ahead = {
                 key: child_state.lost_s + float(self._costs.link_s(child_state.reach.max()))
                 for key, child_state in longer.items()
@@ -113,8 +113,8 @@ class LatencyBeamSearch:
         return children
 
     def _sets(self, multiset: tuple[int, ...], able: np.ndarray, reach: np.ndarray) -> list[list[int]]:
-        """Some sets of able GPUs of these kinds: one begun by each of the best reached, then those as well reached,
-        near it in the order of the fleet."""
+        """Some sets of able GPUs of these kinds: each starts with one of the best reached GPUs, then takes equally
+        reached ones near it in the order of the fleet."""
         first = np.flatnonzero(able & (self._kinds == multiset[0]))
         first = first[np.argsort(-reach[first], kind="stable")][:_SETS]
         sets = []
@@ -140,7 +140,7 @@ class LatencyBeamSearch:
         return _State(state.done + count, free, reach, lost_s, (*state.segments, (count, gpus)))
 
     def _lost_s(self, seconds: np.ndarray) -> np.ndarray:
-        """What each segment takes above its price."""
+        """The excess of each segment over its price."""
         fleet = np.bincount(self._kinds, minlength=self._need.shape[1])
         program = RowProgram()
         program.add_columns([-float(self._instance.layers), *fleet.tolist()], [INF] * (len(fleet) + 1))

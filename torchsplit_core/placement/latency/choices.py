@@ -1,4 +1,4 @@
-"""What segments can be at a threshold when their time counts: (multiset of kinds, layer counts, seconds)."""
+"""Possible segments at a threshold with their times: (multiset of kinds, layer counts, seconds)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torchsplit_core.placement.latency.pipeline_plan import PassCosts
 from torchsplit_core.placement.search.segment_table import SegmentTable
 
 STRAIGHT = 1e-12
-"""Seconds that differ from a straight line over the layers by no more than this, relatively, lie on it."""
+"""Relative deviation up to which times lie on a straight line over the layers."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Segments of one multiset (a row of the table) with low to high layers.
+    """Segments of one multiset (a row of the table) with `low` to `high` layers.
 
-    They take the largest of fixed_s + layer_s · layers over `lines`, so n of them with y layers together take no less
-    than the largest of fixed_s · n + layer_s · y, and that where y is dealt evenly.
+    A segment takes the largest of fixed_s + layer_s · layers over `lines`, so n segments with y layers together take at
+    least the largest of fixed_s · n + layer_s · y, with equality if y is distributed evenly.
     """
 
     multiset: int
@@ -29,10 +29,10 @@ class Choice:
 
 
 class Choices:
-    """Every segment of a table that no smaller set of its GPUs does in as little time.
+    """Every segment of a table that no subset of its GPUs matches in time.
 
-    GPUs can be taken away from a segment without the loss of a link, so a pipeline with a segment that is left out
-    here has another beside it that is no slower.
+    GPUs can be removed from a segment without losing a link, so for a pipeline with an omitted segment there is another
+    that is no slower.
     """
 
     def __init__(self, table: SegmentTable, costs: PassCosts) -> None:
@@ -47,7 +47,7 @@ class Choices:
         self._useful = self.seconds < quickest
 
     def at(self, threshold: float) -> tuple[Choice, ...]:
-        """The segments that reach the threshold; a run of layer counts is one choice where its times bend upward."""
+        """The segments that reach the threshold; a run of layer counts with convex times is one choice."""
         able = self._useful & (self.table.values >= threshold)
         return tuple(
             choice
@@ -72,7 +72,7 @@ class Choices:
 
 
 def _runs(able: np.ndarray) -> list[tuple[int, int]]:
-    """First and last layer count of each run that is able."""
+    """First and last layer count of each run of feasible counts."""
     steps = np.diff(np.concatenate([[False], able, [False]]).astype(np.int8))
     return list(
         zip((np.flatnonzero(steps == 1) + 1).tolist(), np.flatnonzero(steps == -1).tolist(), strict=True)

@@ -1,8 +1,8 @@
-"""The least latency at a threshold, exactly: every pipeline by the GPUs it has used, where these are few vectors.
+"""The exact least latency at a threshold by dynamic programming over the GPUs used, if their vectors are few.
 
-GPUs of one kind that no link tells apart make a class. A state is (layers held so far, how many GPUs of each class
-are used, the last segment's multiset of classes); its cost is the least time of a pipeline so far. Every state is
-reached from those with fewer layers, so one sweep over the layers settles all.
+GPUs of one kind with equal links form a class. A state is (layers so far, GPUs used of each class, the last segment's
+multiset of classes); its cost is the least time of such a partial pipeline. Every state is reached from states with
+fewer layers, so one sweep over the layers computes all.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from torchsplit_core.placement.model.symmetry_classes import (
 )
 
 MOST_PATTERNS = 3_000
-"""The links from each to each then take 72 MB. Chosen, not measured."""
+"""The matrix of links between patterns then takes 72 MB. Chosen, not measured."""
 
 MOST_STATES = 20_000_000
 """States of 8 bytes each: 160 MB. Chosen, not measured."""
@@ -38,7 +38,7 @@ class _Patterns:
     """Segments by the classes of their GPUs. counts: (patterns, classes). size: GPUs of each.
 
     value: (patterns, layers), column c - 1 the throughput with c layers. link: (patterns, patterns), from row to
-    column, 0 where no GPU sets of the two can follow each other.
+    column, 0 if no disjoint GPU sets of the two are linked.
     """
 
     counts: np.ndarray
@@ -67,8 +67,7 @@ class LatencyDynamicProgram:
         self._link_s = costs.link_s(patterns.link)
 
     def min_latency(self, threshold: float, known: PipelinePlan | None = None) -> MinLatency:
-        """The least latency of the pipelines that reach the threshold, with the fewest GPUs among them; what is known
-        does not help."""
+        """The least latency of the pipelines that reach the threshold, with the fewest GPUs; ignores `known`."""
         layers, patterns = self._instance.layers, self._patterns
         segment_s = np.where(patterns.value >= threshold, self._segment_s, np.inf)
         link_s = np.where(patterns.link >= threshold, self._link_s, np.inf)
@@ -99,7 +98,7 @@ class LatencyDynamicProgram:
         return MinLatency(plan, min(least, plan.latency_s))
 
     def _backtrack(self, cost: np.ndarray, segment_s: np.ndarray, link_s: np.ndarray) -> Segments:
-        """The pipeline behind the least cost, from its end to its start; of equal ones that of the fewest GPUs."""
+        """The pipeline of least cost, read from its end; of equal ones the one with the fewest GPUs."""
         done = self._instance.layers
         rows, lasts = np.nonzero(cost[done] <= cost[done].min() * (1 + SAME))
         end = np.lexsort((lasts, rows, self._used[rows]))[0]
@@ -117,7 +116,7 @@ class LatencyDynamicProgram:
             done, row, pattern = done - int(counts[index]), before, last
 
     def _assign_gpus(self, steps: list[tuple[int, int]]) -> Segments:
-        """GPUs of the classes in ascending order."""
+        """Assign GPUs of each class in ascending order."""
         left = [list(members) for members in self._classes.members]
         segments = []
         for count, pattern in steps:
@@ -130,13 +129,13 @@ class LatencyDynamicProgram:
 
     @property
     def work(self) -> float:
-        """Elementary steps of a sweep, at most."""
+        """Most elementary steps of a sweep."""
         width, layers = len(self._patterns.size), self._instance.layers
         return float(layers * sum(len(rows) for rows in self._rows) * (width + layers / 2))
 
 
 def build_dynamic_program(instance: ProblemInstance, costs: PassCosts) -> LatencyDynamicProgram | None:
-    """The sweep of an instance; None where it has too many states."""
+    """The dynamic program of an instance; None if it has too many states."""
     classes = symmetry_classes(instance, MOST_VECTORS)
     if classes is None:
         return None

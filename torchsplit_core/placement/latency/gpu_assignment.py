@@ -1,4 +1,4 @@
-"""GPUs for the segments of a latency program, and their order: those of a component behind each other."""
+"""GPUs for the segments of a latency program, in an order that keeps each domain's segments together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Segment = tuple[int, tuple[int, ...]]
 
 
 class _FreeGpus:
-    """The GPUs of a component that are not in use, and what stands where."""
+    """The unused GPUs of a domain, and its assigned segments."""
 
     def __init__(self, root: NetworkDomain, kinds: tuple[int, ...]) -> None:
         self.used: set[int] = set()
@@ -30,7 +30,7 @@ class _FreeGpus:
             self._link_parents(part)
 
     def assign_segment(self, domain: NetworkDomain, wanted: tuple[int, ...], layers: int) -> bool:
-        """Put a segment on free GPUs of these kinds; False where the component has too few."""
+        """Assign a segment to free GPUs of these kinds; False if the domain has too few."""
         gpus: list[int] = []
         for kind in dict.fromkeys(wanted):
             able = [gpu for gpu in domain.gpus if gpu not in self.used and self._kinds[gpu] == kind]
@@ -45,7 +45,7 @@ class _FreeGpus:
         return True
 
     def distance(self, domain: NetworkDomain) -> tuple[int, int]:
-        """How many components from this one up have no segment yet, and how many GPUs are free: less is better."""
+        """Sort key, smaller first: how many domains from this one up have no segment yet, and its free GPUs."""
         steps, at = 0, domain
         while id(at) not in self.opened and id(at) in self._parent:
             steps, at = steps + 1, self._parent[id(at)]
@@ -58,10 +58,10 @@ def assign_gpus(
     multisets: Sequence[tuple[int, ...]],
     kinds: tuple[int, ...],
 ) -> Segments:
-    """Segments in pipeline order within this component; empty where its parts have no room for them."""
+    """Segments of this domain in pipeline order; empty if its parts have no room for them."""
     free, inside = _FreeGpus(root, kinds), set(root.gpus)
     wanted = [(group, layers) for group in chosen for layers in group.layers]
-    # Large segments first, in the finest components first.
+    # Large segments first, in the smallest domains first.
     wanted.sort(
         key=lambda each: (each[0].domain_class.level, -len(multisets[each[0].multiset]), each[0].multiset)
     )
@@ -83,7 +83,7 @@ def _segments_in_order(domain: NetworkDomain, free: _FreeGpus) -> list[_Segment]
 
 
 def first_of_kinds(wanted: tuple[int, ...], kinds: tuple[int, ...]) -> tuple[int, ...]:
-    """The first GPUs of these kinds, whatever links they have."""
+    """The first GPUs of these kinds, regardless of links."""
     gpus: list[int] = []
     for kind in dict.fromkeys(wanted):
         gpus += np.flatnonzero(np.array(kinds) == kind)[: wanted.count(kind)].tolist()

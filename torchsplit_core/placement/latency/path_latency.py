@@ -1,17 +1,17 @@
-"""The least latency within a component at a threshold by the trail program, where links are arbitrary.
+"""The least latency within a component at a threshold by the path program, for arbitrary links.
 
-Layers y_p of pattern p and the seconds z_p of its segments are added to the trail program, and its cost is seconds:
+Layers y_p of pattern p and the seconds z_p of its segments are added to the path program, and its cost is seconds:
 
 | row | formula |
 |---|---|
-| seconds[p,i] | z_p ≥ α_i visits_p + β_i y_p for each line i of the choice of p, where it has several |
+| seconds[p,i] | z_p ≥ α_i visits_p + β_i y_p for each line i of the choice of p, if it has several |
 | least[p] | y_p ≥ low_p · visits_p |
 | most[p] | y_p ≤ high_p · visits_p |
 | layers | Σ_p y_p = M |
 | minimise | Σ_p z_p + Σ passes from h to q · (P / the fastest link from any pattern of h to q) |
 
-Where every gate is that of one pattern of single GPUs, the seconds of a pass are the hop's own; elsewhere the program
-is a lower bound.
+If every gate belongs to a single pattern of single GPUs, the seconds of a pass are exact; otherwise the program is a
+lower bound.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from torchsplit_core.placement.search.segment_table import Items, SegmentTable
 from torchsplit_core.solver.highs import INF
 
 MOST_ARCS = 20_000
-"""A tenth of those of the search (patterns.py): seconds as costs make a harder program. Chosen, not measured."""
+"""A tenth of those of search/patterns.py: seconds as costs make a harder program. Chosen, not measured."""
 
 
 @dataclass(frozen=True)
 class PathMinLatency:
-    """segments: the best pipeline met, empty where none was. bound_s: no pipeline of the component takes less."""
+    """segments: the best pipeline found, or empty. bound_s: no pipeline of the component takes less."""
 
     segments: Segments
     bound_s: float
@@ -54,7 +54,7 @@ def min_path_latency(
     beaten_s: float,
     clock: SearchClock,
 ) -> PathMinLatency | None:
-    """The least latency of a component's pipelines of less than `beaten_s`; None where the program is too large."""
+    """The least latency of a component's pipelines below `beaten_s`; None if the program is too large."""
     rows = np.array([choice.multiset for choice in choices], dtype=np.int64)
     counts = table.counts[rows]
     low, high = (np.array([getattr(choice, name) for choice in choices]) for name in ("low", "high"))
@@ -73,7 +73,7 @@ def min_path_latency(
 
 
 def _gpu_classes(instance: ProblemInstance, component: Component) -> GpuClasses:
-    """The classes of the component, but for those whose links are all fast enough and yet differ: they are apart."""
+    """The classes of the component; GPUs whose links are all fast enough but differ are in separate classes."""
     links = instance.links
     groups: list[tuple[int, ...]] = []
     for members in gpu_classes(component, instance.kinds).members:
@@ -93,7 +93,7 @@ def _gpu_classes(instance: ProblemInstance, component: Component) -> GpuClasses:
 
 
 def _split_gates(patterns: SegmentPatterns, to_class: np.ndarray) -> SegmentPatterns:
-    """The same patterns with gates of one speed: those that lead to the same patterns over other links are apart."""
+    """The same patterns with gates of one speed: gates to the same patterns over other links are separate."""
     gates: dict[tuple[int, bytes], int] = {}
     old: list[int] = []
     gate_of = []
@@ -110,7 +110,7 @@ def _split_gates(patterns: SegmentPatterns, to_class: np.ndarray) -> SegmentPatt
 
 
 def _best_links(instance: ProblemInstance, merged: GpuClasses, patterns: SegmentPatterns) -> np.ndarray:
-    """(patterns, classes): the least link from the pattern's GPUs to one of the class, at best."""
+    """(patterns, classes): the best link to the class from a GPU class of the pattern, least over these."""
     fastest = np.array(
         [
             [instance.links[np.ix_(source, target)].max() for target in merged.members]
@@ -121,7 +121,7 @@ def _best_links(instance: ProblemInstance, merged: GpuClasses, patterns: Segment
 
 
 def _hop_seconds(costs: PassCosts, patterns: SegmentPatterns, to_class: np.ndarray) -> np.ndarray:
-    """Of every arc, the least seconds of a hop from a pattern of its gate to its pattern."""
+    """For every arc, the least seconds of a hop from a pattern of its gate to its pattern."""
     best = np.zeros((patterns.gates, to_class.shape[1]))
     np.maximum.at(best, patterns.gate_of, to_class)
     pattern_classes = [np.flatnonzero(count) for count in patterns.counts]
@@ -134,7 +134,7 @@ def _hop_seconds(costs: PassCosts, patterns: SegmentPatterns, to_class: np.ndarr
 
 
 class _LatencyPathProgram(PathProgram):
-    """The trail program with seconds as its cost."""
+    """The path program with seconds as its cost."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ class _LatencyPathProgram(PathProgram):
         )
 
     def minimize(self, clock: SearchClock) -> PathMinLatency:
-        """Solve, cutting off pieces, until the solution is a trail or the time is over."""
+        """Solve, with subtour cuts, until the solution is a trail or time is over."""
         bound_s = 0.0
         if not self._add_relaxation_cuts(clock):
             return PathMinLatency((), self._beaten_s)
@@ -197,7 +197,7 @@ class _LatencyPathProgram(PathProgram):
         return super()._read(values[: self._layer])
 
     def _with_layers(self, steps: Sequence[tuple[int, tuple[int, ...]]], layers: np.ndarray) -> Segments:
-        """The layers of a choice in equal parts for its segments, which is never slower."""
+        """Distribute the layers of a choice evenly over its segments, which is never slower."""
         held = np.bincount(self._patterns.item, weights=layers).astype(np.int64)
         times = np.bincount([item for item, _ in steps], minlength=len(held))
         segments = []

@@ -1,4 +1,4 @@
-"""What a pass of the batch costs, and a pipeline with its throughput and the seconds of a pass."""
+"""The costs of a pass of the batch, and a pipeline with its throughput and latency."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import numpy as np
 from torchsplit_core.placement.model.instance import ProblemInstance, Segments, evaluate_pipeline
 
 SAME = 1e-9
-"""Latencies closer than this, relatively, are one: sums of the same times in another order."""
+"""Relative difference up to which latencies are equal: sums of the same times in another order."""
 
 PROVEN = 1e-6
-"""A latency that is no more than this above its bound, relatively, is proven."""
+"""A latency at most this much above its bound, relatively, is proven."""
 
 
 @dataclass(frozen=True)
 class PassCosts:
-    """tokens: those that a pass makes. link_tokens: tokens/s of a link with the value 1 in units of the instance."""
+    """tokens: those of a pass. link_tokens: tokens/s of a link value of 1 in the instance's units."""
 
     tokens: float
     link_tokens: float
@@ -50,22 +50,22 @@ class PipelinePlan:
 
 @dataclass(frozen=True)
 class MinLatency:
-    """The least latency at a threshold. plan: the best found, if any; bound_s: no pipeline whose every segment and
-    link reaches the threshold takes less, infinite where there is none."""
+    """The least latency at a threshold. plan: the best found, if any; bound_s: a lower bound for pipelines whose every
+    segment and link reaches the threshold, infinite if there are none."""
 
     plan: PipelinePlan | None
     bound_s: float
 
     @property
     def proven(self) -> bool:
-        """Whether the plan's latency is the least, or that there is no plan."""
+        """Whether the plan's latency is the least, or no plan exists."""
         if self.plan is None:
             return math.isinf(self.bound_s)
         return self.plan.latency_s <= self.bound_s * (1 + PROVEN)
 
 
 def evaluate_plan(instance: ProblemInstance, costs: PassCosts, segments: Segments) -> PipelinePlan | None:
-    """The pipeline with its figures, reckoned from the instance alone; None where it breaks a rule."""
+    """The pipeline with its figures, computed from the instance alone; None if it breaks a rule."""
     pipeline_figures = evaluate_pipeline(instance, segments)
     if pipeline_figures is None:
         return None
@@ -77,7 +77,7 @@ def evaluate_plan(instance: ProblemInstance, costs: PassCosts, segments: Segment
 
 
 def is_better(plan: PipelinePlan, other: PipelinePlan | None) -> bool:
-    """Whether `plan` takes less time than the other, or as much with a higher throughput, or fewer GPUs."""
+    """Whether `plan` is faster than the other, or as fast with a higher throughput, or fewer GPUs."""
     if other is None or plan.latency_s < other.latency_s * (1 - SAME):
         return True
     if plan.latency_s > other.latency_s * (1 + SAME):
@@ -86,7 +86,7 @@ def is_better(plan: PipelinePlan, other: PipelinePlan | None) -> bool:
 
 
 def nondominated(plans: Iterable[PipelinePlan]) -> list[PipelinePlan]:
-    """The plans that no other beats in throughput and latency, by rising throughput."""
+    """The nondominated plans in throughput and latency, by ascending throughput."""
     front: list[PipelinePlan] = []
     for plan in sorted(
         plans, key=lambda candidate: (-candidate.throughput, candidate.latency_s, candidate.gpus)
@@ -94,6 +94,6 @@ def nondominated(plans: Iterable[PipelinePlan]) -> list[PipelinePlan]:
         if not front or plan.latency_s < front[-1].latency_s * (1 - SAME):
             front.append(plan)
         elif plan.throughput == front[-1].throughput and is_better(plan, front[-1]):
-            # As quick, but for the order of its sum, with fewer GPUs.
+            # Equally fast up to the order of the sum, with fewer GPUs.
             front[-1] = plan
     return front[::-1]

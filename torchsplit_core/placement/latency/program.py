@@ -1,25 +1,25 @@
-"""The least latency of segments drawn from one component, with the least that the network's tiers make of their hops.
+"""The least latency of segments within one domain, with a lower bound of the hops by the network's levels.
 
-n_a whole: segments of choice a in a component of sort S, y_a whole: their layers, z_a their seconds; u_S whole:
-components of sort S with a segment inside. count_aκ: GPUs of kind κ in a, fleet_Sκ: in one component.
+n_a integer: segments of choice a in a domain of class S, y_a integer: their layers, z_a their seconds; u_S integer:
+domains of class S with a segment inside. count_aκ: GPUs of kind κ in a, fleet_Sκ: in one domain.
 
 | row | formula |
 |---|---|
-| seconds[a,i] | z_a ≥ α_i n_a + β_i y_a for each line i of choice a, where it has several |
+| seconds[a,i] | z_a ≥ α_i n_a + β_i y_a for each line i of choice a, if it has several |
 | layers | Σ_a y_a = M |
 | least[a] | y_a ≥ low_a n_a |
 | most[a] | y_a ≤ high_a n_a |
-| level[j] | Σ u_S over the sorts of level j + Σ n_a of those that span components of level j ≥ 1 |
+| level[j] | Σ u_S over the classes of level j + Σ n_a of those that span domains of level j ≥ 1 |
 | gpus[S] | Σ_{a within S} count_aκ n_a ≤ fleet_Sκ u_S for each kind κ |
 | sets[S,k] | Σ_{a within S} ⌊count_aκ / k⌋ n_a ≤ ⌊fleet_Sκ / k⌋ u_S for each k that does not divide fleet_Sκ |
-| inside[S] | u_S ≤ (how many S one T has) · u_T for each sort T that has parts of sort S; one component in all |
-| segments | least ≤ Σ n_a ≤ most, where their number is limited |
+| inside[S] | u_S ≤ (how many S one T has) · u_T for each class T with parts of class S; one domain in all |
+| segments | least ≤ Σ n_a ≤ most, if their number is limited |
 | minimise | Σ_a z_a + hops |
 
-Hops: a pipeline of k segments has k - 1, none over a faster link than the fastest. Cut it where a hop leaves every
-component of level j: each piece of several segments lies in one of them, and so does a piece of a single segment, or
-that segment spans several. So at least (components of level j with a segment) + (segments that span several) - 1 hops
-are over links slower than W_j. In a network of nested tiers the least can be reached; elsewhere it is a lower bound.
+Hops: a pipeline of k segments has k - 1, none faster than the fastest link. Cut it where a hop leaves every domain of
+level j: a piece of several segments lies in one domain, and so does a piece of a single segment, unless that segment
+spans several. So at least (domains of level j with a segment) + (segments that span several) - 1 hops are over links
+slower than W_j. In a network of nested levels the minimum is attained; elsewhere it is a lower bound.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from torchsplit_core.solver.highs import INF
 
 @dataclass(frozen=True)
 class ChosenSegments:
-    """Segments of one multiset (a row of the table) with so many layers each, within components of one sort."""
+    """Segments of one multiset (a row of the table) with so many layers each, within domains of one class."""
 
     domain_class: DomainClass
     multiset: int
@@ -46,8 +46,7 @@ class ChosenSegments:
 
 @dataclass(frozen=True)
 class ProgramSolution:
-    """chosen: the best segments found, empty where there are none. bound_s: nothing takes less; infinite: proven that
-    there is nothing at all."""
+    """chosen: the best segments found, or empty. bound_s: a lower bound; infinite if provably nothing exists."""
 
     chosen: tuple[ChosenSegments, ...]
     bound_s: float
@@ -55,14 +54,14 @@ class ProgramSolution:
 
 @dataclass(frozen=True)
 class HopCosts:
-    """Seconds of a hop over the fastest link, and how much more each level adds that it leaves, from the finest."""
+    """Seconds of a hop over the fastest link, and the extra of each level that it leaves, from the finest."""
 
     fastest_s: float
     more_s: tuple[float, ...]
 
 
 class LatencyProgram(SecondsProgram):
-    """The program of one component; `counts`: (multisets, kinds) of the table."""
+    """The program of one domain; `counts`: (multisets, kinds) of the table."""
 
     def __init__(
         self,
@@ -90,7 +89,7 @@ class LatencyProgram(SecondsProgram):
                 )
             for choice in choices:
                 gpus_needed = counts[choice.multiset]
-                # A single GPU spans nothing: it has its place in the finest level.
+                # A single GPU spans nothing and belongs to the finest level.
                 if (gpus_needed > domain_class.fleet).any() or (
                     domain_class.level > 0 and sizes[choice.multiset] == 1
                 ):
@@ -147,7 +146,7 @@ class LatencyProgram(SecondsProgram):
         amounts: np.ndarray,
         fleet: int,
     ) -> None:
-        """The GPUs of one kind; and of those in sets of k, where k does not divide their number."""
+        """Rows for the GPUs of one kind, and for sets of k GPUs if k does not divide their number."""
         for size in range(1, int(amounts.max()) + 1):
             if size > 1 and fleet % size == 0:
                 continue
@@ -159,10 +158,10 @@ class LatencyProgram(SecondsProgram):
                 self.add_row(-INF, 0, [*taken, self._used[id(domain_class)]], [*sets_used, -(fleet // size)])
 
     def minimize(self, seconds: float, beaten_s: float) -> ProgramSolution:
-        """Solve within `seconds`, for less than `beaten_s`: the bound is no higher than that."""
+        """Solve within `seconds` for less than `beaten_s`; the bound is at most that."""
         if not self._entries:
             return ProgramSolution((), float("inf"))
-        # One segment fewer than counted has a hop behind it, and one component of each level is for nothing.
+        # k segments have k - 1 hops, and the first domain of each level is free.
         constant = self._hops.fastest_s + sum(self._hops.more_s)
         beaten_s *= 1 - NEARLY
         result = self.solve_to_gap(seconds, (beaten_s + constant) / self._unit_s)
@@ -181,7 +180,7 @@ class LatencyProgram(SecondsProgram):
 
 
 def _count_classes(root: DomainClass) -> dict[int, int]:
-    """How many components of each sort the root has in all."""
+    """How many domains of each class the root has in all."""
     counts = {id(root): 1}
     for domain_class in root.with_descendants:
         for part in domain_class.parts:

@@ -1,4 +1,4 @@
-"""The least latency at a threshold for any fleet: a bound by integer programs, a plan from their segments."""
+"""The least latency at a threshold on any fleet: a bound by integer programs, and a plan from their segments."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from torchsplit_core.placement.search.network import Component
 from torchsplit_core.placement.search.segment_table import SegmentTable
 
 WIDTHS = (2, 12)
-"""States a step of a walk, the quick one first. Chosen, not measured."""
+"""States a step of the beam searches, the quick one first. Chosen, not measured."""
 
 PART = 0.2
-"""Of the time that is left, at most, for one threshold. Chosen, not measured."""
+"""Most of the remaining time for one threshold. Chosen, not measured."""
 
 
 @dataclass
 class _ThresholdState:
-    """A threshold under way. clock: the time for it. best: the quickest plan so far."""
+    """A threshold in progress. clock: its time. best: the fastest plan so far."""
 
     threshold: float
     choices: tuple[Choice, ...]
@@ -45,7 +45,7 @@ class _ThresholdState:
 
     @property
     def beaten_s(self) -> float:
-        """The latency of the best so far."""
+        """The latency of the best plan so far."""
         return self.best.latency_s if self.best is not None else float("inf")
 
 
@@ -62,13 +62,13 @@ class LatencyPrograms:
         self._kinds = np.array(instance.kinds, dtype=np.int64)
 
     def within(self, least: int, most: int) -> LatencyPrograms:
-        """The same for pipelines of so many segments."""
+        """The same, restricted to pipelines of `least` to `most` segments."""
         other = copy(self)
         other._instance = self._instance.with_segment_range(least, most)
         return other
 
     def min_latency(self, threshold: float, known: PipelinePlan | None = None) -> MinLatency:
-        """The quickest plan found that reaches the threshold, and a bound for all that do. known: one that does."""
+        """The fastest plan found that reaches the threshold, and a bound for all that do. known: such a plan."""
         instance, part = self._instance, self._clock.part(self._clock.left_s() * PART)
         best = self._single_segment(threshold)
         if known is not None and is_better(known, best):
@@ -96,13 +96,13 @@ class LatencyPrograms:
                 )
         bound_s = min([state.beaten_s, *bounds])
         minimum = MinLatency(state.best, bound_s)
-        # A bound that is met within the tolerance of a proof is the latency itself.
+        # A bound met within the tolerance of a proof is the latency itself.
         return (
             MinLatency(minimum.plan, minimum.plan.latency_s) if minimum.plan and minimum.proven else minimum
         )
 
     def _search_domain(self, state: _ThresholdState, domain: NetworkDomain, bound_s: float) -> float:
-        """Look for a better plan in a component where the tiers gave none as good as their bound; the bound then."""
+        """Search for a plan in a domain where the levels gave none as good as their bound; returns the new bound."""
         beam = LatencyBeamSearch(
             self._instance, self._costs, self._table, state.choices, domain.gpus, state.threshold, state.clock
         )
@@ -130,7 +130,7 @@ class LatencyPrograms:
             state.best = plan
 
     def _single_segment(self, threshold: float) -> PipelinePlan | None:
-        """The quickest single segment: it needs no link."""
+        """The fastest single segment, which needs no link."""
         values = self._table.values[:, -1]
         able = np.flatnonzero(values >= threshold)
         if not len(able):
@@ -148,6 +148,6 @@ class LatencyPrograms:
         return HopCosts(float(seconds[0]), tuple(np.diff(seconds).tolist()))
 
     def _floor_s(self, threshold: float) -> float:
-        """Less than any pipeline takes: the layers, each as in the segment that is quickest by the layer."""
+        """A lower bound for all pipelines: each layer as in the segment that is fastest per layer."""
         able = self._table.values >= threshold
         return float(self._layer_s[able].min(initial=np.inf)) * self._instance.layers * (1 - SAME)

@@ -1,4 +1,4 @@
-"""Integer programs in seconds to a gap of 10^-7, solved by HiGHS: one thread, a fixed seed."""
+"""Integer programs in seconds to a gap of 10^-7, solved by HiGHS with one thread and a fixed seed."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from torchsplit_core.solver.highs import INF, run
 from torchsplit_core.solver.row_program import MIN_TIME_LIMIT_S, RowProgram
 
 GAP = 1e-7
-"""Relative, of the solver's own bound; PROVEN is ten times as much."""
+"""Relative gap of the solver's own bound; PROVEN is ten times as much."""
 
 NEARLY = 5e-7
-"""What is not this much quicker than the best known, relatively, is not looked for."""
+"""Improvements smaller than this, relatively, are not searched."""
 
 SCALE = 1000.0
-"""What the best latency known is in the units of a program: HiGHS's tolerances are absolute."""
+"""The best known latency in units of a program: HiGHS's tolerances are absolute."""
 
 
 @dataclass(frozen=True)
 class SolveResult:
-    """values: the best solution in whole numbers; empty where none was found. bound: no solution costs less."""
+    """values: the best integer solution, or empty. bound: no solution costs less."""
 
     values: np.ndarray
     bound: float
@@ -32,7 +32,7 @@ class SecondsProgram(RowProgram):
     """A program whose cost is seconds in some unit."""
 
     def solve_to_gap(self, seconds: float, most: float) -> SolveResult:
-        """Solve within `seconds`; what costs more than `most` is not looked for, and the bound no higher than that.
+        """Solve within `seconds` for a cost of at most `most`, which also limits the bound.
 
         Raises Refused.
         """
@@ -47,7 +47,7 @@ class SecondsProgram(RowProgram):
         return SolveResult(np.rint(highs.getSolution().col_value).astype(np.int64), bound)
 
     def add_cost(self, choice: Choice, segments: int, layers: int, unit_s: float) -> None:
-        """Let the seconds of a choice count: its columns are those of how many segments, and of their layers."""
+        """Add the seconds of a choice to the cost; its columns count its segments and their layers."""
         if len(choice.lines) == 1:
             ((fixed_s, layer_s),) = choice.lines
             self.cost[segments] += fixed_s / unit_s

@@ -1,8 +1,8 @@
-"""The network as a tree: GPUs joined by the fastest links, these joined by slower ones, and so on.
+"""The network as a tree of domains: GPUs joined by the fastest links, these joined by slower ones, and so on.
 
-Level j has the components of the graph of links ≥ W_j, directions ignored, with W_1 > W_2 > …; each lies within one
-of the next level. A hop from one segment to the next that is not within a component of level j is over a link slower
-than W_j. Components that are alike (as many GPUs of each kind, made of like components) are counted, not told apart.
+The domains of level j are the components of the graph of links ≥ W_j, directions ignored, with W_1 > W_2 > …; each lies
+within one of the next level. A hop that leaves a domain of level j uses a link slower than W_j. Domains that are alike
+(as many GPUs of each kind, made of like domains) form a class and are counted.
 
             all GPUs                level 3, links ≥ 60
         pod 0       pod 1           level 2, links ≥ 250
@@ -19,13 +19,13 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 
 MOST_LEVELS = 6
-"""Levels of components at most, spread evenly over all where there are more: each makes columns of every choice in
-every sort of component. Chosen, not measured."""
+"""Most levels, spread evenly over all if there are more: each adds columns of every choice in every domain class.
+Chosen, not measured."""
 
 
 @dataclass(frozen=True)
 class NetworkDomain:
-    """One component. gpus: ascending; parts: the components of the level below, by their first GPU."""
+    """One domain. gpus: ascending; parts: the domains of the level below, by their first GPU."""
 
     level: int
     gpus: tuple[int, ...]
@@ -34,8 +34,8 @@ class NetworkDomain:
 
 @dataclass(frozen=True)
 class DomainClass:
-    """Components that are alike and lie within components that are alike. sites: all of them, and `count` of them in
-    each component above. fleet: (kinds,), GPUs of each kind in one. parts: what one of them is made of."""
+    """Domains that are alike and lie within domains that are alike. sites: all of them, with `count` in each domain
+    above. fleet: (kinds,), GPUs of each kind in one. parts: the classes inside one."""
 
     level: int
     domains: tuple[NetworkDomain, ...]
@@ -45,15 +45,15 @@ class DomainClass:
 
     @cached_property
     def with_descendants(self) -> tuple[DomainClass, ...]:
-        """This sort, and all within it."""
+        """This class, and all within it."""
         return (self, *(inner for part in self.parts for inner in part.with_descendants))
 
 
 @dataclass(frozen=True)
 class Tiers:
-    """What the links of an instance make of its GPUs. levels: W_1 > W_2 > …; labels: of each level, of every GPU.
+    """The levels of an instance's links. levels: W_1 > W_2 > …; labels: of each level, the domain of every GPU.
 
-    below: of each level, the largest link value that is less. fastest: the largest of all; 0 without links.
+    below: of each level, the largest smaller link value. fastest: the largest of all; 0 without links.
     """
 
     levels: tuple[float, ...]
@@ -63,13 +63,13 @@ class Tiers:
 
 
 def build_tiers(links: np.ndarray) -> Tiers:
-    """The levels at which components grow together, some of them where these are many."""
+    """The levels at which domains merge, a selection if there are many."""
     joined = np.maximum(links, links.T)
     np.fill_diagonal(joined, 0.0)
     values = np.unique(joined[joined > 0])
     if not len(values):
         return Tiers((), (), (), 0.0)
-    # The fastest links have the least rank, so a tree of least ranks has the links that join components.
+    # The fastest links have the least rank, so a minimum spanning tree has the links that join domains.
     rank = np.where(joined > 0, len(values) - np.searchsorted(values, joined), 0)
     tree = minimum_spanning_tree(csr_matrix(rank))
     merges = values[len(values) - np.unique(tree.data.astype(np.int64))]
@@ -87,8 +87,8 @@ def build_tiers(links: np.ndarray) -> Tiers:
 def domain_classes_at(
     tiers: Tiers, links: np.ndarray, kinds: np.ndarray, threshold: float
 ) -> tuple[tuple[DomainClass, ...], tuple[int, ...]]:
-    """The components under links ≥ threshold, those alike once, and the numbers of the levels that lie below them."""
-    # Where no slower link reaches the threshold, a level's components are those of the threshold itself.
+    """The domain classes under links ≥ threshold, and the indices of the levels below them."""
+    # If no slower link reaches the threshold, a level's domains are those of the threshold itself.
     faster = tuple(number for number, slower in enumerate(tiers.below) if slower >= threshold)
     joined = np.maximum(links, links.T) >= threshold
     labels = [*(tiers.labels[number] for number in faster), _labels(joined)]
@@ -112,7 +112,7 @@ def _domains_at(labels: list[np.ndarray], level: int, gpus: tuple[int, ...]) -> 
 
 
 def _domain_classes(domains: tuple[NetworkDomain, ...], kinds: np.ndarray) -> tuple[DomainClass, ...]:
-    """The sorts of some components of one level."""
+    """The classes of some domains of one level."""
     groups: dict[object, list[NetworkDomain]] = {}
     for domain in domains:
         groups.setdefault(_key(domain, kinds), []).append(domain)
@@ -130,6 +130,6 @@ def _domain_class(domains: tuple[NetworkDomain, ...], count: int, kinds: np.ndar
 
 
 def _key(domain: NetworkDomain, kinds: np.ndarray) -> object:
-    """Equal for components that are alike."""
+    """Equal for domains that are alike."""
     kind_counts = tuple(np.bincount(kinds[list(domain.gpus)]).tolist())
     return kind_counts, tuple(sorted((_key(part, kinds) for part in domain.parts), key=repr))

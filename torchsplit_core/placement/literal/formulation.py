@@ -1,8 +1,8 @@
-"""The published formulation as it stands, in Pyomo: the reference, and the answer to "show me the model".
+"""The published formulation unchanged, in Pyomo: the reference, and the answer to "show me the model".
 
-An allocation a is a segment of layers on particular GPUs that memory permits; a connection (a, b) joins an
-allocation to one that begins with the next layer, on other GPUs and over a link that is not 0. v are their
-throughputs, known beforehand; M is the largest v[a], which no plan passes. Same table: docs/internals/formulations.md
+An allocation a is a segment of layers on particular GPUs that memory permits; a connection (a, b) joins it to an
+allocation that begins with the next layer, on other GPUs and over a link above 0. v are their throughputs, computed
+beforehand; M is the largest v[a], which no plan exceeds. docs/internals/formulations.md has the same table.
 
 | family | formula | function |
 |---|---|---|
@@ -19,8 +19,8 @@ throughputs, known beforehand; M is the largest v[a], which no plan passes. Same
 | end_to_end_allocation | t ≤ τ[a] + M · (1 − z[a]) | add_throughputs |
 | end_to_end_connection | t ≤ ρ[a,b] + M · (1 − e[a,b]) | add_throughputs |
 
-maximise t; z, e ∈ {0, 1}; τ, ρ, t ≥ 0. Nothing is added that the text has not: no symmetry broken, no
-dominated allocation dropped.
+maximise t; z, e ∈ {0, 1}; τ, ρ, t ≥ 0. Nothing is added to the text: no symmetry broken, no dominated allocation
+dropped.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from torchsplit_core.solver.pyomo_model import pyo
 from torchsplit_core.values import InputFault
 
 MOST_ALLOCATIONS, MOST_CONNECTIONS = 200_000, 1_000_000
-"""Larger programs are refused before they are built: Pyomo would need many GiB for them."""
+"""Larger programs are refused before they are built: Pyomo would need many GiB."""
 
 
 class BuildTimeout(Exception):
-    """The deadline passed while the program was built."""
+    """The deadline passed while the program was being built."""
 
 
 class NoFeasibleAllocation(Exception):
@@ -69,7 +69,7 @@ class Connection:
 
 @dataclass(frozen=True)
 class LiteralProgram:
-    """The Pyomo model with what its indices stand for. `variables` counts all of z, e, τ, ρ and t."""
+    """The Pyomo model with the meaning of its indices. `variables` counts all of z, e, τ, ρ and t."""
 
     model: Any
     layers: int
@@ -82,7 +82,7 @@ class LiteralProgram:
 
 
 def list_allocations(instance: ProblemInstance) -> tuple[Allocation, ...]:
-    """Every segment on every set of GPUs that holds it. Raises InputFault where they are too many to build."""
+    """Every segment on every set of GPUs that holds it. Raises InputFault if there are too many to build."""
     gpus = len(instance.kinds)
     check_size(instance)
     allocations = []
@@ -105,7 +105,7 @@ def check_size(instance: ProblemInstance) -> None:
     """Raise InputFault with the size of a program that is too large, before anything is built."""
     size = literal_size(instance)
     if size is not None:
-        # Links of 0 only make it smaller; what is left then shows as it is built.
+        # Links of 0 only make it smaller, which shows when it is built.
         if size.allocations > MOST_ALLOCATIONS or (size.exact and size.connections > MOST_CONNECTIONS):
             raise _too_large(size.describe())
         return
@@ -152,8 +152,8 @@ def _too_large(what: str) -> InputFault:
 def build_program(instance: ProblemInstance, deadline: float = math.inf) -> LiteralProgram:
     """The whole program.
 
-    Raises InputFault where it is too large, OutOfTime past `deadline` (perf_counter), and NothingFits without a
-    single allocation; with one, every layer is in some, because a segment's place does not matter to its GPUs.
+    Raises InputFault if it is too large, BuildTimeout past `deadline` (perf_counter), and NoFeasibleAllocation without
+    any allocation. With one, every layer is in some, because a segment's position does not matter to its GPUs.
     """
     allocations = list_allocations(instance)
     if not allocations:
@@ -209,7 +209,7 @@ def add_connectivity(built: LiteralProgram) -> None:
 
 
 def add_throughputs(built: LiteralProgram) -> None:
-    """What is chosen carries its value, and the whole no more than the least of it."""
+    """What is chosen has its throughput, and the pipeline at most the least of them."""
     model = built.model
     value = [a.throughput for a in built.allocations]
     link = {(c.source, c.target): c.throughput for c in built.connections}

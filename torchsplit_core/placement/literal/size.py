@@ -1,7 +1,7 @@
-"""How large the literal program of a request is, counted without listing its allocations: before it is built.
+"""The size of a request's literal program, counted without listing its allocations.
 
-GPUs of one kind are equal to a segment, so sets are counted by their multisets of kinds: a multiset m stands for
-Π_κ C(n_κ, m_κ) sets, and two that are to be disjoint for Π_κ C(n_κ, m_κ) · C(n_κ − m_κ, m'_κ) pairs.
+GPUs of one kind are equal to a segment, so sets are counted by their multisets of kinds: a multiset m stands for Π_κ
+C(n_κ, m_κ) sets, and two disjoint ones for Π_κ C(n_κ, m_κ) · C(n_κ − m_κ, m'_κ) pairs.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from torchsplit_core.placement.search.clock import SearchClock
 from torchsplit_core.placement.search.segment_table import build_table, count_multisets
 
 MOST_MULTISETS = 2_000
-"""Of kinds: their pairs then take 32 MB. Chosen, not measured."""
+"""Most multisets of kinds: their pairs then take 32 MB. Chosen, not measured."""
 
 
 @dataclass(frozen=True)
 class LiteralSize:
-    """Of the published program. connections: exactly where every GPU has a link to every other, else at most."""
+    """Size of the published program. connections: exact if every GPU has a link to every other, else an upper bound."""
 
     allocations: int
     connections: int
@@ -33,7 +33,7 @@ class LiteralSize:
         return 2 * self.allocations + 2 * self.connections + 1
 
     def describe(self) -> str:
-        """In words, for people."""
+        """In words."""
         at_most = "" if self.exact else "at most "
         return (
             f"{self.allocations:,} allocations, {at_most}{self.connections:,} connections and "
@@ -42,7 +42,7 @@ class LiteralSize:
 
 
 def literal_size(instance: ProblemInstance) -> LiteralSize | None:
-    """The size of the program; None where there are too many sorts of segments to count."""
+    """The size of the program; None if there are too many multisets to count."""
     if count_multisets(instance) > MOST_MULTISETS:
         return None
     table = build_table(instance, SearchClock.start(float("inf")))
@@ -54,7 +54,7 @@ def literal_size(instance: ProblemInstance) -> LiteralSize | None:
     ways = np.array([_count_sets(choose, row) for row in table.counts.tolist()])
     places = layers - np.arange(1, layers + 1) + 1
     allocations = float(ways @ (fits @ places))
-    # Two lengths one after the other have as many places as layers are left, and one.
+    # Two consecutive lengths have one more position than there are layers left.
     lengths = np.arange(1, layers + 1)
     room = np.maximum(0, layers - lengths[:, None] - lengths + 1).astype(np.float64)
     pairs = fits.astype(np.float64) @ room @ fits.T

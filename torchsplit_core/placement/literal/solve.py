@@ -1,7 +1,4 @@
-"""The literal program solved: what comes back is read as whole numbers.
-
-Its value is reckoned from the allocations and connections themselves.
-"""
+"""Solves the literal program, and computes its value from the allocations and connections chosen."""
 
 from __future__ import annotations
 
@@ -20,11 +17,11 @@ from torchsplit_core.solver.pyomo_model import ModelSolution, solve
 from torchsplit_core.values import InputFault, InternalFault
 
 EQUAL = 1e-6
-"""Value and bound that are closer, relatively, are one, as the contract has it."""
+"""Value and bound within this relative distance are equal, as in the contract."""
 
 
 def solve_literal(instance: ProblemInstance, *, time_limit_s: float) -> SearchResult:
-    """Build the literal program and solve it within the time. Raises InputFault where it is too large to build.
+    """Build the literal program and solve it within the time. Raises InputFault if it is too large to build.
 
     Statistics: allocations, connections, variables, build_s, solve_s.
     """
@@ -71,7 +68,7 @@ def _since(begun: float) -> float:
 def _read_segments(
     built: LiteralProgram, solution: ModelSolution
 ) -> tuple[float, tuple[tuple[int, tuple[int, ...]], ...]]:
-    """The chosen segments in pipeline order and the least of their and their links' throughputs."""
+    """The chosen segments in pipeline order, and the least of their and their links' throughputs."""
     choice = built.model.z
     chosen = [index for index in choice if solution.values.get(id(choice[index]), 0.0) > 0.5]
     chosen.sort(key=lambda index: built.allocations[index].start)

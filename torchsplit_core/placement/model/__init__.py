@@ -1,1 +1,1 @@
-"""What a segment costs: speed, memory, latency, batches."""
+"""Throughput, memory and latency of segments, and the division of a batch."""

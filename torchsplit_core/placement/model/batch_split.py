@@ -1,8 +1,8 @@
-"""The batch divided among the GPUs of a segment so that the slowest of them is done first.
+"""The batch divided among the GPUs of a segment so that the slowest of them finishes first.
 
-A part b_g takes b_g / rate_g(b_g). At a limit of time each GPU has a set of parts that it manages, a few
-intervals; the batch can be divided exactly when it lies in the sum of these sets. The sets grow with the limit,
-so the least limit is found by halving.
+A part b_g takes b_g / rate_g(b_g). Within a time limit each GPU has a set of feasible parts, a few intervals; the batch
+can be divided exactly if it lies in the sum of these sets. The sets grow with the limit, so bisection finds the least
+limit.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from torchsplit_core.placement.model.speed import Intervals, Speed
 
 PRECISION = 1e-13
-"""Relative width at which halving ends: the throughput is then right to about as much."""
+"""Relative width at which bisection ends, which is about the error of the throughput."""
 
 
 def proportional_parts(
@@ -21,7 +21,7 @@ def proportional_parts(
 ) -> tuple[float, ...] | None:
     """Real parts above 0 that add up to the batch, part g at most most[g], of least max_g part_g / rate_g(part_g).
 
-    None where the GPUs cannot take the batch. Proven by intervals, so rates need not be monotone.
+    None if the GPUs cannot take the batch. Proven by intervals, so rates need not be monotone.
     """
     most = [min(limit, batch) for limit in most]
     if min(most) <= 0 or sum(most) < batch:
@@ -34,11 +34,11 @@ def proportional_parts(
 def _single_interval_split(
     speeds: Sequence[Speed], most: Sequence[float], batch: float, layers: int, time: float
 ) -> tuple[float, ...] | None:
-    """The usual case, a hundred times faster: what each GPU manages begins at 0, and the sums have no jump.
+    """The usual case, a hundred times faster: each GPU's feasible parts begin at 0, and the sums have no jump.
 
-    `time` is enough for the batch. None where it is not that case.
+    `time` is enough for the batch. None in other cases.
     """
-    # Loaded where it is used: equal parts do without it, and start twice as fast.
+    # Imported late: equal parts do without it, and start twice as fast.
     from scipy.optimize import brentq
 
     groups = Counter(zip(speeds, most, strict=True))
@@ -74,13 +74,13 @@ def _single_interval_split(
 
 
 class _SeveralIntervals(Exception):
-    """What a GPU manages is not one interval that begins at 0."""
+    """A GPU's feasible parts are not one interval that begins at 0."""
 
 
 def _by_halving(
     speeds: Sequence[Speed], most: Sequence[float], batch: float, layers: int, start: tuple[float, ...]
 ) -> tuple[float, ...]:
-    """The general case. `start`: parts that are possible."""
+    """The general case by bisection. `start`: feasible parts."""
     high = _time(speeds, start, layers)
     low = high / 2
     while _sums(speeds, most, batch, layers, low):
@@ -92,7 +92,7 @@ def _by_halving(
         else:
             low = middle
     sums = _sums(speeds, most, batch, layers, high)
-    # The start stands at the very edge of its own limit, where rounding may refuse it.
+    # The start lies on the edge of its own limit, and rounding may exclude it.
     return _divide(sums, batch) if sums else start
 
 
@@ -101,13 +101,13 @@ def _time(speeds: Sequence[Speed], parts: Sequence[float], layers: int) -> float
 
 
 Sums = list[tuple[Intervals, Intervals]]
-"""For each GPU in turn: the parts it manages, and what the GPUs up to it manage together."""
+"""For each GPU in turn: its feasible parts, and the sums of those of the GPUs up to it."""
 
 
 def _sums(
     speeds: Sequence[Speed], most: Sequence[float], batch: float, layers: int, limit: float
 ) -> Sums | None:
-    """Every GPU's parts within the limit and their sums; None where these leave the batch out."""
+    """Every GPU's feasible parts within the limit and their sums; None if these exclude the batch."""
     sums: Sums = []
     together: Intervals = ((0.0, 0.0),)
     known: dict[tuple[int, float], Intervals] = {}
@@ -121,7 +121,7 @@ def _sums(
             )
         together = _interval_sum(together, known[key])
         sums.append((known[key], together))
-    # The lower ends count as open: a part is above 0.
+    # Lower ends count as open: a part is above 0.
     return sums if any(low < batch <= high for low, high in together) else None
 
 
@@ -137,12 +137,12 @@ def _interval_sum(first: Intervals, second: Intervals) -> Intervals:
 
 
 def _divide(sums: Sums, batch: float) -> tuple[float, ...]:
-    """Parts out of the sets that add up to the batch: each at the same share of its interval's width."""
+    """Parts in the sets that add up to the batch: each at the same share of its interval's width."""
     parts: list[float] = []
     left = batch
     for index in range(len(sums) - 1, 0, -1):
         pairs = [(interval, before) for interval in sums[index][0] for before in sums[index - 1][1]]
-        # The pair in whose middle it lies best: rounding may carry what is left just over an end.
+        # The pair that has it nearest to the middle: rounding may carry the rest just over an end.
         interval, before = max(pairs, key=lambda p: min(left - p[0][0] - p[1][0], p[0][1] + p[1][1] - left))
         least, width = interval[0] + before[0], interval[1] - interval[0] + before[1] - before[0]
         share = min(1.0, max(0.0, (left - least) / width)) if width > 0 else 1.0

@@ -1,7 +1,7 @@
-"""The kernel of a placement: what the exact search is given, and what it gives back.
+"""The core of a placement problem: the input and output of the exact search.
 
-No file format, no model of a GPU, no unit of memory in here: a segment's throughput is a function of the kinds
-of its GPUs and of its layer count, a link's a number, both in one unit of throughput.
+No file format, no model of a GPU, no unit of memory: a segment's throughput is a function of its GPUs' kinds and its
+layer count, a link's a number, both in one unit of throughput.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import numpy as np
 Segments = tuple[tuple[int, tuple[int, ...]], ...]
 """(layer count, GPU indices ascending), in pipeline order."""
 SegmentValue = Callable[[tuple[int, ...], int], float]
-"""The throughput of a segment by its kinds, ascending, and its layer count; 0.0 where it is forbidden."""
+"""The throughput of a segment by its kinds, ascending, and its layer count; 0.0 if it is forbidden."""
 BatchShares = Callable[[float, int], np.ndarray]
 
 
 @dataclass(frozen=True)
 class InFlightLimit:
-    """What limits a pipeline as a whole: the sequences under way in it, by their memory and by the time of a pass.
+    """The limit of a pipeline as a whole by its sequences in flight: their memory, and the time of a pass.
 
-    tokens: those of a pass (P). link_tokens: tokens/s of a link with the value 1. sequences: how many are under way;
-    None: P for each segment. at(k): value and shares, as in Instance, of segments of a pipeline of k segments; a value
-    never rises with k. A pipeline makes at most (sequences under way) / (seconds of a pass) tokens/s.
+    tokens: those of a pass (P). link_tokens: tokens/s of a link value of 1. sequences: in flight; None: P for each
+    segment. at(k): value and shares, as in ProblemInstance, of segments of a pipeline of k segments; a value never
+    rises with k. A pipeline gives at most (sequences in flight) / (seconds of a pass) tokens/s.
     """
 
     tokens: float
@@ -35,7 +35,7 @@ class InFlightLimit:
     for_segments: Callable[[int], tuple[SegmentValue, BatchShares | None]]
 
     def under_way(self, segments: int) -> float:
-        """Sequences under way in a pipeline of so many segments."""
+        """Sequences in flight in a pipeline of so many segments."""
         return segments * self.tokens if self.sequences is None else self.sequences
 
 
@@ -43,19 +43,19 @@ class InFlightLimit:
 class ProblemInstance:
     """One placement problem.
 
-    layers: how many there are (M). kinds[g]: the kind of GPU g (GPUs of one kind are alike in every respect but
-    their links). links: float64 (N, N), the value of a link from GPU i to GPU j in units of throughput (0: no
-    link; the diagonal is not read). max_gpus: the most GPUs of a segment. value(kinds, count): the throughput of a
-    segment of `count` layers on a multiset of kinds, given ascending; 0.0 where memory or a rule forbids it. It is
-    pure and deterministic, and need not be monotone in `count`.
+    layers: their number (M). kinds[g]: the kind of GPU g (GPUs of one kind differ in nothing but links). links: float64
+    (N, N), the value of a link from GPU i to GPU j in units of throughput (0: no link; the diagonal is ignored).
+    max_gpus: the most GPUs of a segment. value(kinds, count): the throughput of a segment of `count` layers on a
+    multiset of kinds, given ascending; 0.0 if memory or a rule forbids it. It is pure and deterministic, and need not
+    be monotone in `count`.
 
-    shares(t, size), where given: float64 (kinds, M), the most of a batch, as a share of it, that a GPU of each kind
-    takes on in a segment of `size` GPUs and 1 … M layers that is to reach t; 0 where it must not take part. A segment
-    that reaches t has no GPU of share 0, and its shares sum to 1 or more. Where kinds are of several groups, those of
-    a segment are of one. Both tell what large segments cannot reach without a look at every multiset of kinds.
+    shares(t, size), if given: float64 (kinds, M), the largest share of a batch that a GPU of each kind can take in a
+    segment of `size` GPUs and 1 … M layers that reaches t; 0 if it must not take part. A segment that reaches t has no
+    GPU of share 0, and its shares sum to 1 or more. If kinds are of several groups, those of a segment are of one. This
+    bounds large segments without listing their multisets.
 
-    counts: the least and the most segments of a pipeline; None: any number. flight: what else limits a pipeline; its
-    `value` and `shares` are then those of a pipeline of one segment, which no pipeline passes.
+    counts: the least and the most segments of a pipeline; None: any number. flight: the limit of a pipeline as a whole;
+    `value` and `shares` are then those of a pipeline of one segment, which no pipeline exceeds.
     """
 
     layers: int
@@ -73,8 +73,10 @@ class ProblemInstance:
         return self.counts is None or self.counts[0] <= segments <= self.counts[1]
 
     def with_segment_range(self, least: int, most: int) -> ProblemInstance:
-        """The instance of pipelines of `least` to `most` segments with nothing that limits them as a whole: none of
-        these pipelines is worth more than it is in there, and one of `least` segments keeps the rules of memory."""
+        """The instance of pipelines of `least` to `most` segments without the limit of the whole.
+
+        There no such pipeline has a lower throughput, and one of `least` segments keeps the memory limits.
+        """
         counts = None if (least, most) == (1, self.max_segments()) else (least, most)
         if self.flight is None:
             return replace(self, counts=counts)
@@ -88,11 +90,11 @@ class ProblemInstance:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search found.
+    """The result of a search.
 
-    segments: in pipeline order, each (layer count, GPU indices ascending). value: the least of the segments'
-    throughputs and of the links between neighbours. bound: no plan is better. proven: value equals bound.
-    No segments: none was found; none exists only where this is proven, with bound 0.
+    segments: in pipeline order, each (layer count, GPU indices ascending). value: the least throughput of segments and
+    links between neighbours. bound: no plan is better. proven: value equals bound. Without segments none was found; if
+    proven, with bound 0, none exists.
     """
 
     value: float
@@ -104,8 +106,8 @@ class SearchResult:
 
 @dataclass(frozen=True)
 class PipelineFigures:
-    """What a pipeline is worth. segments, links: the throughput of each, in pipeline order. pass_s: seconds of a pass
-    where sequences under way limit it, else None. value: of the whole."""
+    """Throughputs of a pipeline. segments, links: of each, in pipeline order. pass_s: seconds of a pass if sequences in
+    flight limit it, else None. value: of the whole."""
 
     segments: tuple[float, ...]
     links: tuple[float, ...]
@@ -114,7 +116,7 @@ class PipelineFigures:
 
 
 def evaluate_pipeline(instance: ProblemInstance, segments: Segments) -> PipelineFigures | None:
-    """The figures of a pipeline, reckoned from the instance alone; None where it breaks a rule."""
+    """The figures of a pipeline, computed from the instance alone; None if it breaks a rule."""
     gpus = [gpu for _, chosen in segments for gpu in chosen]
     if len(set(gpus)) != len(gpus) or sum(count for count, _ in segments) != instance.layers:
         return None

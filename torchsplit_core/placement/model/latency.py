@@ -1,4 +1,4 @@
-"""Seconds that one pass of the batch takes through a pipeline, from its first segment to the end of its last."""
+"""Seconds of one pass of the batch through a pipeline, from its first segment to the end of its last."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torchsplit_core.values import PlacedLink, PlacedSegment, PlacementRequest
 
 
 def tokens_per_pass(request: PlacementRequest) -> int:
-    """Tokens that a pass makes: in decode one a sequence, else those of all sequences."""
+    """Tokens of a pass: in decode one a sequence, else those of all sequences."""
     model = request.model
     return model.batch_size * (1 if is_decode(request) else model.sequence_length)
 
@@ -24,9 +24,9 @@ def link_tokens_per_s(request: PlacementRequest, value: float) -> float:
 def latency_s(
     request: PlacementRequest, segments: Iterable[PlacedSegment], links: Iterable[PlacedLink]
 ) -> float:
-    """Seconds of a pass: every segment and link once, none overlapping another.
+    """Seconds of a pass: every segment and link once, without overlap.
 
-    In decode this is the time per token of a sequence, in prefill the time to its first token.
+    In decode the time per token of a sequence, in prefill the time to its first token.
     """
     per_token = [1.0 / part.throughput for part in segments]
     per_token += [1.0 / link_tokens_per_s(request, link.throughput) for link in links]

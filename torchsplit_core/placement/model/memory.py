@@ -9,25 +9,25 @@ from torchsplit_core.values import PlacementRequest, RooflineThroughput
 from torchsplit_core.values.units import GIB
 
 ACTIVATION_OVERHEAD = 1.15
-"""What is kept beside the activations themselves (the published formulation's figure)."""
+"""Memory of activations including overhead, as a factor (the published formulation's figure)."""
 
 
 def is_decode(request: PlacementRequest) -> bool:
-    """Whether keys and values of sequences under way stay in memory: only a roofline tells the phases apart."""
+    """Whether keys and values of sequences in flight stay in memory: only a roofline request has phases."""
     return isinstance(request.throughput, RooflineThroughput) and request.throughput.phase == "decode"
 
 
 def in_flight(request: PlacementRequest, segments: int) -> int:
-    """Sequences under way in a pipeline of so many segments: as asked, else a batch for each segment."""
+    """Sequences in flight in a pipeline of so many segments: as requested, else a batch for each segment."""
     requested = request.model.sequences_in_flight
     return segments * request.model.batch_size if requested is None else requested
 
 
 def sequence_gib(request: PlacementRequest, layers: float, segments: int = 1) -> float:
-    """GiB that a sequence of the batch adds on a GPU with these layers: its activations, in decode with the keys and
-    values of the sequences under way, as many for each of the batch.
+    """GiB that a sequence of the batch adds on a GPU with these layers.
 
-    layers: a part of one counts where several GPUs hold it together. segments: of the pipeline.
+    Its activations; in decode also its part of the keys and values of the sequences in flight. layers: a fraction if
+    several GPUs share a layer. segments: of the pipeline.
     """
     model = request.model
     tokens, key_value_cache_gib = model.sequence_length, 0.0
@@ -46,12 +46,12 @@ def needed_gib(request: PlacementRequest, layers: float, part: float, segments: 
 
 
 def largest_part(request: PlacementRequest, layers: int, memory_gib: float, segments: int = 1) -> float:
-    """The most sequences of the batch that fit beside the layers' weights; 0 or less where not even these fit."""
+    """The most sequences of the batch that fit beside the layers' weights; 0 or less if not even these fit."""
     return (memory_gib - layers * request.model.layer_weight_gib) / sequence_gib(request, layers, segments)
 
 
 def missing_memory(request: PlacementRequest) -> str | None:
-    """Why no set of GPUs of a permitted size holds a single layer, in words; None where one does."""
+    """Why no set of GPUs of a permitted size holds a single layer, in words; None if one does."""
     gpus = sorted(request.gpus, key=lambda gpu: (gpu.type, -gpu.memory_gib))
     pools = [list(pool) for _, pool in groupby(gpus, key=lambda gpu: gpu.type)]
     if not request.same_type_segments:
@@ -60,7 +60,7 @@ def missing_memory(request: PlacementRequest) -> str | None:
     largest = min(request.max_gpus_per_segment, len(gpus))
     for pool in pools:
         for count in range(1, min(largest, len(pool)) + 1):
-            # Those with the most memory: where these do not hold a layer, no others do.
+            # Those with the most memory: if these cannot hold a layer, no others can.
             chosen = pool[:count]
             if request.split == "proportional" and count > 1:
                 parts = [largest_part(request, 1, gpu.memory_gib) for gpu in chosen]
@@ -84,6 +84,6 @@ def missing_memory(request: PlacementRequest) -> str | None:
 
 
 def _share(request: PlacementRequest, layers: int, gpus: int) -> tuple[float, float]:
-    """Layers and sequences of the batch that each of the GPUs of a segment has, not in proportion."""
+    """Layers and sequences of the batch on each GPU of a segment, unless parts are proportional."""
     batch = float(request.model.batch_size)
     return (layers / gpus, batch) if request.split == "tensor" else (layers, batch / gpus)

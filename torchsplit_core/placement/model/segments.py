@@ -1,4 +1,4 @@
-"""What a segment is worth on a multiset of GPU kinds, and the request as the instance that a search reads."""
+"""The throughput of a segment on a multiset of GPU kinds, and the request as a search's instance."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torchsplit_core.values import PlacementRequest
 from torchsplit_core.values.units import GIB
 
 ROUNDING = 1e-10
-"""Relative width of a throughput that is not told apart; parts are divided to a thousandth of it."""
+"""Relative width within which throughputs are equal; parts are a thousand times more exact."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class BatchDivision:
 
 
 class SegmentModel:
-    """Segments of one request by (kinds ascending, layer count), of a pipeline of so many segments.
+    """Segments of one request by (kinds ascending, layer count), in a pipeline of so many segments.
 
-    GPUs of one kind have one type and memory, and where layers are cut among GPUs the same links to all others.
+    GPUs of one kind have one type and memory, and, if layers are cut among GPUs, equal links to all others.
     """
 
     def __init__(self, request: PlacementRequest) -> None:
@@ -70,12 +70,12 @@ class SegmentModel:
         return self._of_segments[segments]
 
     def value(self, kinds: tuple[int, ...], layers: int) -> float:
-        """Tokens/s; 0 where memory or the rule of one type forbids the segment."""
+        """Tokens/s; 0 if memory or the rule of one type forbids the segment."""
         division = self.division(kinds, layers)
         return division.throughput if division else 0.0
 
     def shares(self, threshold: float, size: int) -> np.ndarray:
-        """What `Instance.shares` wants: 1 / size where parts are equal, else the longest part within the time."""
+        """See `ProblemInstance.shares`: 1 / size for equal parts, else the largest part within the time."""
         if self.request.split == "proportional" and size > 1:
             if self._within is None or self._within[0] != threshold:
                 self._within = (threshold, self._largest_shares(threshold))
@@ -92,7 +92,7 @@ class SegmentModel:
         """(kinds, M): the largest part of the batch, as a share of it, within time and memory."""
         request = self.request
         batch = float(request.model.batch_size)
-        # What rounding may take from a throughput must not refute it.
+        # Rounding of a throughput must not refute it.
         limit = request.communication_efficiency * batch / threshold * (1 + ROUNDING)
         shares = np.zeros((len(self.types), request.model.layers))
         for kind, speed in enumerate(self.speeds):
@@ -104,7 +104,7 @@ class SegmentModel:
         return shares
 
     def division(self, kinds: tuple[int, ...], layers: int) -> BatchDivision | None:
-        """How the batch is divided and what comes of it; None where the segment is forbidden."""
+        """The division of the batch and its throughput; None if the segment is forbidden."""
         key = (kinds, layers)
         if key not in self._known:
             self._known[key] = self._divide(kinds, layers)
@@ -137,7 +137,7 @@ class SegmentModel:
         return BatchDivision(least * factor, (part,) * count)
 
     def _tensor_division(self, kinds: tuple[int, ...], layers: int) -> BatchDivision | None:
-        """Every layer cut among the GPUs; a link of 0 between two of them forbids it."""
+        """Every layer cut among the GPUs; forbidden if two of them have no link."""
         batch, count = float(self.request.model.batch_size), len(kinds)
         needed = needed_gib(self.request, layers / count, batch, self.segments)
         if any(needed > self.memory_gib[kind] for kind in kinds):
@@ -153,8 +153,8 @@ class SegmentModel:
 
 
 def _exchange_classes(request: PlacementRequest) -> tuple[int, ...]:
-    """Of each GPU, its class of GPUs that can be exchanged without a change of any link; all 0 where layers are not
-    cut among GPUs: only then does the worth of a segment hang on the links among its own."""
+    """The class of exchangeable GPUs of each GPU; all 0 unless layers are cut among GPUs: only then does a segment's
+    throughput depend on the links among its own."""
     if request.split != "tensor":
         return (0,) * len(request.gpus)
     links = np.array(request.bandwidth_gib_per_s, dtype=np.float64)
@@ -190,7 +190,7 @@ def _links_of_kinds(request: PlacementRequest, kinds: tuple[int, ...]) -> dict[t
 
 
 def link_values(request: PlacementRequest) -> np.ndarray:
-    """float64 (N, N): what a link carries, in tokens/s, or in transfers/s with the units `seed_literal`."""
+    """float64 (N, N): capacity of each link in tokens/s, or in transfers/s with the units `seed_literal`."""
     model = request.model
     tokens = model.batch_size * model.sequence_length
     transfer_gib = tokens * model.hidden_size * model.bytes_per_element / GIB
@@ -199,7 +199,7 @@ def link_values(request: PlacementRequest) -> np.ndarray:
 
 
 def build_instance(model: SegmentModel) -> ProblemInstance:
-    """The request behind the segments as a search reads it."""
+    """The request as an instance for a search."""
     request = model.request
     return ProblemInstance(
         layers=request.model.layers,
@@ -214,7 +214,7 @@ def build_instance(model: SegmentModel) -> ProblemInstance:
 
 
 def _batch_shares(model: SegmentModel) -> BatchShares | None:
-    """None where layers are cut: a segment's worth is then no matter of its GPUs one by one."""
+    """None if layers are cut: a segment's throughput then does not depend on its GPUs one by one."""
     return None if model.request.split == "tensor" else model.shares
 
 

@@ -1,8 +1,8 @@
-"""How fast one GPU is: tokens/s for so many layers and a part of the batch, by each of the three models.
+"""Speed of one GPU: tokens/s for a number of layers and a part of the batch, by each of three models.
 
-A part of b sequences takes b / rate(b): a time, up to the tokens of a sequence. `parts_within` turns it round:
-the parts that take at most that long. They need not be one interval, because a table, or a linear model whose
-constant is negative, may be slower for a part than for a larger one.
+A part of b sequences takes b / rate(b): a time, up to the tokens of a sequence. `parts_within` is its inverse: the
+parts that take at most a time. They may be several intervals, because a table, or a linear model with a negative
+constant, may be slower for a part than for a larger one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from torchsplit_core.values import (
 from torchsplit_core.values.units import GB, GIB
 
 Intervals = tuple[tuple[float, float], ...]
-"""Ascending and disjoint; both ends belong to it, but for 0."""
+"""Ascending and disjoint; closed, but without 0."""
 
 COMPUTE_EFFICIENCY = 0.62
 """Share of the peak FLOP/s: the matrix products of the measured A100 library (profiling/roofline.py, fitted)."""
@@ -45,7 +45,7 @@ class Speed(Protocol):
         """Tokens/s with a part of `batch` > 0 sequences."""
 
     def parts_within(self, limit: float, layers: int) -> Intervals:
-        """The parts b > 0 with b / rate(b, layers) ≤ limit, where limit > 0."""
+        """The parts b > 0 with b / rate(b, layers) ≤ limit, for limit > 0."""
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,8 @@ class LinearSpeed:
 class RooflineSpeed:
     """A step takes the longer of its arithmetic and its memory traffic; both grow in proportion to the part.
 
-    Figures of one layer: `flops`, `kept_bytes` (keys and values) and `state_bytes` (the hidden state, which is read
-    and written) for one sequence of the part, `fixed_bytes` (weights) whatever the part. `tokens`: those that a
-    sequence brings in a step.
+    Figures of one layer: `flops`, `kept_bytes` (keys and values) and `state_bytes` (the hidden state, read and written)
+    for one sequence of the part, `fixed_bytes` (weights) for any part. `tokens`: those of a sequence in a step.
     """
 
     flops_per_s: float
@@ -103,7 +102,7 @@ class RooflineSpeed:
         return batch * self.tokens / (layers * max(arithmetic, traffic))
 
     def shared_layer_s(self, batch: float, gpus: int) -> float:
-        """Seconds of a layer cut among so many GPUs: weights, keys and products, but not the hidden state."""
+        """Seconds of a layer cut among so many GPUs; all but the hidden state is divided."""
         arithmetic = self.flops * batch / gpus / self.flops_per_s
         cut_bytes = (self.fixed_bytes + self.kept_bytes * batch) / gpus
         return max(arithmetic, (cut_bytes + 2.0 * self.state_bytes * batch) / self.bytes_per_s)
@@ -119,8 +118,8 @@ class RooflineSpeed:
 class TableSpeed:
     """Times b / rate at the measured batches × layers, linear between them in both.
 
-    Below the smallest batch or layer count the time of the smallest, above the largest in proportion:
-    several of the largest in turn.
+    Below the smallest batch or layer count the time of the smallest; above the largest in proportion, as for several of
+    the largest in turn.
     """
 
     batches: tuple[float, ...]
@@ -168,7 +167,7 @@ def _interpolate(
 
 
 def _merge_intervals(pieces: list[tuple[float, float]]) -> Intervals:
-    """Pieces in ascending order, those that touch made one."""
+    """Merge ascending pieces that touch."""
     merged: list[tuple[float, float]] = []
     for start, end in pieces:
         if merged and start <= merged[-1][1]:
@@ -179,7 +178,7 @@ def _merge_intervals(pieces: list[tuple[float, float]]) -> Intervals:
 
 
 def speeds_by_type(request: PlacementRequest) -> Mapping[str, Speed]:
-    """The speed of every GPU type of the fleet. Raises InputFault for a type that the model does not know."""
+    """The speed of every GPU type of the fleet. Raises InputFault for a type that the model does not have."""
     types = dict.fromkeys(gpu.type for gpu in request.gpus)
     spec = request.throughput
     if isinstance(spec, LinearThroughput):
@@ -232,10 +231,10 @@ def _roofline_speed(spec: RooflineThroughput, name: str, model: PlacementModel) 
 
 
 def tensor_rate(gpus: Sequence[RooflineSpeed], batch: float, layers: int, link_gib_per_s: float) -> float:
-    """Tokens/s of layers that GPUs have cut among them, each with the whole batch.
+    """Tokens/s of layers cut among GPUs, each with the whole batch.
 
-    A layer takes as long as its slowest GPU and two all-reduces of the batch's hidden state; on a ring each sends
-    2(n − 1)/n of it over the slowest link among the GPUs (Patarasuk and Yuan, 2009).
+    A layer takes the time of its slowest GPU and two all-reduces of the batch's hidden state; on a ring each GPU sends
+    2(n − 1)/n of it over the slowest link among them (Patarasuk and Yuan, 2009).
     """
     count = len(gpus)
     slowest = max(gpu.shared_layer_s(batch, count) for gpu in gpus)

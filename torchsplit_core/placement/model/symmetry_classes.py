@@ -1,8 +1,8 @@
-"""GPUs that no link tells apart at any threshold, and groups of such classes that can be exchanged as a whole.
+"""Classes of GPUs with equal links, and groups of such classes that can be exchanged as a whole.
 
-Exchanging two GPUs of one kind that have equal links to and from all others, and equal links to each other, leaves
-the instance as it is. Such exchanges can be combined, so this makes classes, and any GPUs of a class can stand for
-any others. Two classes are exchangeable where the same holds for the classes as wholes, as for nodes of one sort.
+Exchanging two GPUs of one kind with equal links to and from all others, and to each other, leaves the instance
+unchanged. Such exchanges compose, so they form classes whose GPUs can stand for each other. Two classes are
+exchangeable if the same holds for them as wholes, as for equal nodes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from torchsplit_core.placement.model.instance import ProblemInstance
 
 MOST_VECTORS = 100_000
-"""How many GPUs to take of each class: more such vectors are not looked at as a whole. Chosen, not measured."""
+"""Most vectors of how many GPUs to take of each class for a search over all of them. Chosen, not measured."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class SymmetryClasses:
 
 
 def symmetry_classes(instance: ProblemInstance, most: int) -> SymmetryClasses | None:
-    """The classes; None where the vectors of how many GPUs to take of each are more than `most`."""
+    """The classes; None if there are more than `most` vectors of how many GPUs to take of each."""
     groups: list[list[int]] = []
     vectors = 1
     for gpu in range(len(instance.kinds)):
@@ -72,7 +72,7 @@ def symmetry_classes(instance: ProblemInstance, most: int) -> SymmetryClasses | 
 
 
 def are_interchangeable(links: np.ndarray, sorts: Sequence[object], first: int, second: int) -> bool:
-    """Whether exchanging the two, which are of one sort, leaves all links as they are."""
+    """Whether exchanging the two, which are of one sort, leaves all links unchanged."""
     if sorts[first] != sorts[second] or links[first, second] != links[second, first]:
         return False
     rest = np.ones(len(links), dtype=bool)

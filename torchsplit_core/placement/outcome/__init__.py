@@ -1,1 +1,1 @@
-"""The answer: the pipeline, why there is none, the check without a solver."""
+"""Outcomes: pipelines, infeasibility, verification without a solver."""

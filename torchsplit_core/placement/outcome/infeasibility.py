@@ -12,11 +12,11 @@ from torchsplit_core.placement.model.memory import is_decode
 from torchsplit_core.placement.model.segments import SegmentModel
 
 EXPLAINING_S = 5.0
-"""Most seconds for telling why no placement exists; the proof that none does stands by then."""
+"""Most seconds for explaining why no placement exists, after that is proven."""
 
 
 def explain_infeasibility(model: SegmentModel, instance: ProblemInstance) -> str:
-    """Why there is no placement: links that are missing, or memory."""
+    """Why there is no placement: missing links, or memory."""
     layers = instance.layers
     free = replace(instance, links=np.full_like(instance.links, 1e30))
     unlinked_result = best_pipeline(free, time_limit_s=EXPLAINING_S)

@@ -1,4 +1,4 @@
-"""What a search found as segments and links with their figures."""
+"""Segments and links with their figures, from the result of a search."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torchsplit_core.values import PlacedLink, PlacedSegment
 
 @dataclass(frozen=True)
 class PlacedPipeline:
-    """A pipeline with its figures, see PlacementOutcome."""
+    """A pipeline with its figures; see PlacementOutcome."""
 
     throughput: float
     latency_s: float
@@ -27,7 +27,7 @@ class PlacedPipeline:
 
 
 def build_pipeline(model: SegmentModel, instance: ProblemInstance, chosen: Segments) -> PlacedPipeline:
-    """The pipeline that is given as (layer count, GPU indices ascending) in its order."""
+    """Build a pipeline from its (layer count, GPU indices ascending) in order."""
     request = model.request
     segments: list[PlacedSegment] = []
     start = 1
@@ -49,7 +49,7 @@ def build_pipeline(model: SegmentModel, instance: ProblemInstance, chosen: Segme
 def _placed_segment(
     model: SegmentModel, start: int, count: int, gpus: tuple[int, ...], segments: int
 ) -> PlacedSegment:
-    """The segment with its figures; parts go to GPUs of their kind in the order of the fleet."""
+    """The segment with its figures; parts are assigned to GPUs of their kind in the order of the fleet."""
     request = model.request
     by_kind = sorted(gpus, key=lambda gpu: (model.kinds[gpu], gpu))
     division = model.division(tuple(model.kinds[gpu] for gpu in by_kind), count)

@@ -1,7 +1,7 @@
-"""An outcome rechecked from the request alone: no solver, no instance, none of their numbers.
+"""Verifies an outcome from the request alone: no solver, no instance, none of their numbers.
 
-It shares with the search only the speed of a single GPU; memory, division of the batch, segments and links are
-reckoned here once more, from the rules as docs/file-formats.md has them.
+It shares with the search only the speed of a single GPU; memory, division of the batch, segments and links are computed
+again here, from the rules of docs/file-formats.md.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ PROVEN = 1e-6
 
 
 def verify(request: PlacementRequest, outcome: PlacementOutcome) -> None:
-    """Raise InternalFault with the first thing in which the outcome breaks the request or the contract."""
+    """Raise InternalFault for the first thing in which the outcome breaks the request or the contract."""
     for fault in violations(request, outcome):
         raise InternalFault(f"The placement fails its check: {fault}")
 
 
 def violations(request: PlacementRequest, outcome: PlacementOutcome) -> Iterator[str]:
-    """Everything that is wrong with the outcome, in words; nothing for a sound one."""
+    """Everything that is wrong with the outcome, in words."""
     if outcome.units != request.units:
         yield f"its units are {outcome.units}, not {request.units}"
     if outcome.basis != ("measured" if isinstance(request.throughput, TableThroughput) else "estimated"):
@@ -67,7 +67,7 @@ def violations(request: PlacementRequest, outcome: PlacementOutcome) -> Iterator
 def _check_replicas(
     request: PlacementRequest, outcome: PlacementOutcome, speed: Mapping[str, Speed]
 ) -> tuple[list[str], float | None]:
-    """What is wrong with the pipelines, each alone and together; the sum of their throughputs if all are sound."""
+    """What is wrong with the pipelines, each alone and together; the sum of their throughputs if all are valid."""
     faults: list[str] = []
     values: list[float] = []
     used: set[GpuId] = set()
@@ -111,15 +111,15 @@ def _check_replicas(
 def _check_pipeline(
     request: PlacementRequest, claimed: PlacementOutcome | PlacedReplica, speed: Mapping[str, Speed]
 ) -> tuple[list[str], float | None]:
-    """What is wrong with one pipeline, and its throughput; None where its shape gives none."""
+    """What is wrong with one pipeline, and its throughput; None if its shape gives none."""
     segments, links = claimed.segments, claimed.links
     faults = list(_shape_faults(request, segments, links))
     if faults:
-        # What follows looks up GPUs and their parts: it needs a sound pipeline.
+        # The checks below look up GPUs and their parts, so the pipeline must be valid.
         return faults, None
     values = []
     for number, segment in enumerate(segments):
-        value = _tokens_per_s(request, segment, speed)
+        value = _rate(request, segment, _parts(segment), speed)
         values.append(value)
         segment_faults = _segment_faults(request, segment, value, speed, len(segments))
         faults += [f"segment {number}: {fault}" for fault in segment_faults]
@@ -140,7 +140,7 @@ def _check_pipeline(
     under_way = _under_way(request, len(segments)) if _decodes(request) else None
     if claimed.sequences_in_flight != under_way:
         faults.append(f"{under_way} sequences are in flight, not {claimed.sequences_in_flight}")
-    # A pass makes a token of every sequence that is under way, and no more.
+    # A pass gives at most one token of every sequence in flight.
     return faults, min(values) if under_way is None else min(*values, under_way / pass_s)
 
 
@@ -149,7 +149,7 @@ def _decodes(request: PlacementRequest) -> bool:
 
 
 def _under_way(request: PlacementRequest, segments: int) -> int:
-    """Sequences in flight: those asked for, else a batch for every segment."""
+    """Sequences in flight: those requested, else a batch for every segment."""
     return request.model.sequences_in_flight or segments * request.model.batch_size
 
 
@@ -233,7 +233,7 @@ def _equal_parts_faults(
     speed: Mapping[str, Speed],
     segments: int,
 ) -> Iterator[str]:
-    """The best parts are the search's to prove; equal ones at least must not beat them."""
+    """The search must prove the best parts; here equal ones must not beat them."""
     of = {gpu.id: gpu for gpu in request.gpus}
     count = len(segment.gpu_ids)
     part = request.model.batch_size / count
@@ -260,10 +260,6 @@ def _memory_gib(request: PlacementRequest, segment: PlacedSegment, part: float, 
     return layers * model.layer_weight_gib + elements * model.bytes_per_element / GIB
 
 
-def _tokens_per_s(request: PlacementRequest, segment: PlacedSegment, speed: Mapping[str, Speed]) -> float:
-    return _rate(request, segment, _parts(segment), speed)
-
-
 def _rate(
     request: PlacementRequest,
     segment: PlacedSegment,
@@ -285,7 +281,7 @@ def _rate(
 
 
 def _tensor_rate(request: PlacementRequest, segment: PlacedSegment, speed: Mapping[str, Speed]) -> float:
-    """Tokens/s of layers cut among the GPUs: the slowest one's time, and two all-reduces a layer on top."""
+    """Tokens/s of layers cut among the GPUs: the slowest one's time, plus two all-reduces a layer."""
     index_of = {gpu.id: number for number, gpu in enumerate(request.gpus)}
     places = [index_of[gpu_id] for gpu_id in segment.gpu_ids]
     count, model = len(places), request.model
@@ -319,7 +315,7 @@ def _link(request: PlacementRequest, first: PlacedSegment, second: PlacedSegment
 
 
 def _pass_s(request: PlacementRequest, segments: list[float], links: list[float]) -> float:
-    """Seconds of a pass of the batch through everything in turn; links are in the units of the request."""
+    """Seconds of a pass of the batch through all segments and links in turn; links are in the request's units."""
     batch_tokens = request.model.batch_size * request.model.sequence_length
     tokens = request.model.batch_size if _decodes(request) else batch_tokens
     scale = batch_tokens if request.units == "seed_literal" else 1

@@ -1,10 +1,10 @@
 """A bound on the sum of many pipelines from the GPUs of the fleet, its components, and the number of pipelines.
 
-Let a GPU of kind κ be priced at π_κ. A segment of c layers on a multiset a of value v(a, c) costs π · a for c layers,
-so at threshold t a layer costs at least λ(t) = min π · a / c over all (a, c) with v(a, c) >= t, and a pipeline of value
-t at least M · λ(t). With the surplus σ = max_t (t - M · λ(t)), at least 0, a pipeline is worth at most what it costs
-and σ, and R of them at most Σ π_κ · GPUs of κ + R · σ. Any prices give a bound; the best are a linear program, whose
-rows are made where they are broken. Only values of segments and the ends of bands (dual_prices.py) count for t.
+Let a GPU of kind κ have price π_κ. A segment of c layers on a multiset a of value v(a, c) costs π · a for c layers, so
+at threshold t a layer costs at least λ(t) = min π · a / c over all (a, c) with v(a, c) >= t, and a pipeline of value t
+at least M · λ(t). With the surplus σ = max_t (t - M · λ(t)), at least 0, a pipeline's value is at most its cost plus σ,
+and that of R pipelines at most Σ π_κ · GPUs of κ + R · σ. Any prices give a bound; the best are from a linear program
+whose rows are generated when violated. Only values of segments and the ends of bands (dual_prices.py) matter for t.
 """
 
 from __future__ import annotations
@@ -21,18 +21,17 @@ from torchsplit_core.solver.highs import INF
 from torchsplit_core.solver.row_program import RowProgram
 
 _ROUNDS = 60
-"""Linear programs at most, each with the rows of one threshold more; the bound holds after any. Chosen, not
-measured."""
+"""Most linear programs, each with the rows of one more threshold; the bound holds after any. Chosen, not measured."""
 
 _PRECISION = 1e-7
-"""In best single pipelines: a surplus that is no more than this above what the program pays ends the rounds."""
+"""In best single pipelines: the rounds end when the surplus exceeds the program's by no more than this."""
 
 
 @dataclass(frozen=True)
 class CapacityBound:
     """bound: no set of pipelines has a larger sum. prices: of a GPU of each kind. surplus: σ at these prices.
 
-    thresholds: values of pipelines that set the prices, falling.
+    thresholds: values of pipelines that determine the prices, descending.
     """
 
     bound: float
@@ -46,7 +45,7 @@ def capacity_bound(
 ) -> CapacityBound:
     """The least bound by prices for at most `most` pipelines, none above `best`.
 
-    Without a complete table, that of prices 0.
+    Without a complete table, the bound at prices 0.
     """
     fleet = np.bincount(np.array(instance.kinds), minlength=table.counts.shape[1])
     kinds, unit = len(fleet), best / instance.layers
@@ -79,7 +78,7 @@ def capacity_bound(
 
 
 def _add_threshold_rows(program: RowProgram, items: Items, value: float, layers: int, kinds: int) -> None:
-    """The rows of one threshold: what a layer costs at it, λ, and that a pipeline of it costs what it is worth."""
+    """The rows of one threshold: the cost λ of a layer at it, and that a pipeline of it costs its value."""
     layer = program.add_columns([0.0], [INF])
     program.add_row(value, INF, [kinds, layer], [1.0, float(layers)])
     for counts, high in zip(items.counts, items.high, strict=True):

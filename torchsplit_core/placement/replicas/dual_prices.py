@@ -1,7 +1,7 @@
-"""What segments are worth and cost at prices of the GPUs, in bands of value: which GPUs can take part in each.
+"""Values and costs of segments at prices of the GPUs, in bands of value: which GPUs can take part in each.
 
 A pipeline of a value above l with several segments lies within one component of the links above l. A component whose
-GPUs cannot hold all layers there, divided as finely as one likes, has no pipeline of such a value.
+GPUs cannot hold all layers there, even with divisible segments, has no pipeline of such a value.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ from torchsplit_core.placement.search.network import components
 from torchsplit_core.placement.search.segment_table import Items, SegmentTable, items_at
 
 _BANDS = 12
-"""Intervals of link values that are told apart, spread evenly over all; fewer make a weaker bound. Chosen, not
-measured."""
+"""Bands of link values, spread evenly over all; fewer make a weaker bound. Chosen, not measured."""
 
 
 @dataclass(frozen=True)
 class _ValueBand:
-    """Values above `low`. able: the multisets (bool) that a segment of such a pipeline can be.
+    """Values above `low`. able: the multisets (bool) of possible segments of such a pipeline.
 
-    size, count: multisets and layer counts of segments that reach `low`, by falling value; worth: of a pipeline that
-    has them, none above the band.
+    size, count: multisets and layer counts of segments that reach `low`, by descending value; worth: the value of a
+    pipeline that has them, none above the band.
     """
 
     low: float
@@ -53,7 +52,7 @@ class DualPrices:
         ]
 
     def surplus(self, prices_by_kind: np.ndarray) -> tuple[float, float]:
-        """What a pipeline is worth beyond its GPUs at most, below 0 where all cost more; and the value of that one."""
+        """The largest value of a pipeline minus the cost of its GPUs (negative if all cost more), and its value."""
         best, value = -np.inf, 0.0
         for band in self._bands:
             if len(band.worth):
@@ -65,7 +64,7 @@ class DualPrices:
         return best, value
 
     def items(self, threshold: float) -> Items:
-        """What segments of a pipeline that reaches the threshold can be."""
+        """The possible segments of a pipeline that reaches the threshold."""
         items = items_at(self._table, threshold, len(self._table.multisets))
         band = max(
             (candidate for candidate in self._bands if candidate.low < threshold),

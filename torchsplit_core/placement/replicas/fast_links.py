@@ -1,10 +1,10 @@
-"""Fleets that fall into components of faster links: each divided exactly, with a bound for pipelines across them.
+"""Fleets with components of faster links: each divided exactly, with a bound for pipelines across them.
 
-Let no link between two components be above L. A pipeline of a higher value lies within one component, or is one
-segment. Price the GPUs as in capacity.py: pipelines across components are worth what their GPUs cost and a surplus
-at most. In a component the best division counts what its pipelines are worth beyond what their GPUs cost. For k
-pipelines across components the fleet's price, the best sum of these, and k surpluses, bound the whole at any prices,
-the surplus below 0 where prices are high; the largest bound over k holds.
+Let no link between two components exceed L. A pipeline of a higher value lies within one component, or is one segment.
+Price the GPUs as in capacity_bound: a pipeline across components has at most the value of its GPUs' cost plus a
+surplus. In a component the best division counts the value of its pipelines minus their GPUs' cost. For k pipelines
+across components, the fleet's price plus the best sum of these plus k surpluses (negative at high prices) bounds the
+whole at any prices; the largest bound over k holds.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from torchsplit_core.placement.search.network import components
 from torchsplit_core.placement.search.segment_table import SegmentTable
 
 _VECTORS, _PAIRS = 20_000, 1_500_000
-"""The largest lattice of one component (division_lattice.py): a fifth and a quarter of what a whole fleet may have.
-Chosen, not measured."""
+"""The largest lattice of one component (partition_lattice.py): a fifth and a quarter of a whole fleet's. Chosen, not
+measured."""
 
 _SHARES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0, 4.0, 6.0)
-"""Multiples of the prices at which pipelines across components have no surplus. Many pipelines across components are
-bounded best by low prices, few by high ones, at which each of them is worth less than it costs."""
+"""Multiples of the prices at which pipelines across components have no surplus. Low prices bound many pipelines across
+components best, high ones few: there each costs more than its value."""
 
 _SINGLE_S = 2.0
 """Seconds for the best single pipeline of a component. Chosen, not measured."""
@@ -50,7 +50,7 @@ class _FastComponent:
 
 
 class FastLinkComponents:
-    """The components of a fleet under its faster links, and what is known of each."""
+    """The components of a fleet under its faster links, and the results for each."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class FastLinkComponents:
         best: float,
         clock: SearchClock,
     ) -> None:
-        """level: the fastest value of a pipeline across components."""
+        """level: the largest value of a pipeline across components."""
         self._instance, self._most = instance, most
         self._dual = DualPrices(instance, table, level, clock)
         self._prices = capacity_bound(instance, table, most, level, clock).prices
@@ -76,9 +76,9 @@ class FastLinkComponents:
             self._components.append(_FastComponent(gpus, known[key]))
 
     def bound(self) -> tuple[float, list[tuple[FleetPartitioner, list[int]]]]:
-        """A bound on the whole, and what is to be searched to lower it.
+        """A bound on the whole, and the searches that can lower it.
 
-        For each number of pipelines across components the prices are those of the least bound; the number is the one of
+        The prices are those of the least bound for each number of pipelines across components; the number is that of
         the largest.
         """
         bounds = np.full((len(_SHARES), self._most + 1), np.inf)
@@ -112,7 +112,7 @@ class FastLinkComponents:
         return float(bounds[row, count]), unknown
 
     def best_known(self) -> tuple[Segments, ...]:
-        """The best pipelines within components that are known."""
+        """The best known pipelines within components."""
         sums = [component.partitioner.known_sums(self._limit(component)) for component in self._components]
         by_count, choices = _combine_sums(sums, self._most)
         counts = _backtrack_counts(choices, int(np.argmax(by_count)))
@@ -127,9 +127,9 @@ class FastLinkComponents:
 
 
 def find_link_level(instance: ProblemInstance, table: SegmentTable, best: float) -> float | None:
-    """The lowest value at which all components are small enough to be divided exactly, and some has several GPUs.
+    """The lowest level at which all components can be divided exactly, and some component has several GPUs.
 
-    None where that is not below `best`, the highest value of a pipeline.
+    None if it is not below `best`, the highest value of a pipeline.
     """
     off = ~np.eye(len(instance.kinds), dtype=bool)
     several = table.counts.sum(axis=1) > 1
@@ -177,7 +177,7 @@ def _component_partitioner(
 
 
 def _combine_sums(sums: list[np.ndarray], most: int) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The best sum for 0 to `most` pipelines in all, and after each component how many of them it has."""
+    """The best sum for 0 to `most` pipelines in all, and how many of them each component has."""
     total, choices = np.zeros(1), []
     for component_sums in sums:
         size = min(most + 1, len(total) + len(component_sums) - 1)

@@ -1,8 +1,8 @@
-"""The best set of pipelines, proven, where the classes of GPUs are few: what is not needed is never searched.
+"""The proven best set of pipelines if the classes of GPUs are few, by searching only what is needed.
 
-For every vector of GPUs a lower and an upper bound of the best single pipeline within it are known. The best division
-by the upper bounds bounds the sum, that by the lower ones is a set of pipelines. The parts of the former that are not
-exactly known are searched, which tightens the bounds of other vectors too, until both sums meet.
+Every vector of GPUs has a lower and an upper bound of its best single pipeline. The best division by the upper bounds
+bounds the sum; that by the lower ones is a set of pipelines. The inexact parts of the former are searched, which
+tightens the bounds of other vectors too, until both sums meet.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ Tell = Callable[[float, float], None]
 class _ClassPipeline:
     """A pipeline by classes: (layer count, position of each GPU's class) for each segment.
 
-    Positions are those of a representative, whose counts this pipeline's are.
+    Positions are those of the representative with this pipeline's counts.
     """
 
     steps: tuple[tuple[int, tuple[int, ...]], ...]
 
 
 class FleetPartitioner:
-    """Lower and upper bounds, and the pipelines behind the lower ones, by the number of a vector in the lattice."""
+    """Lower and upper bounds, and the pipelines of the lower ones, by the index of a vector in the lattice."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class FleetPartitioner:
         self._tries = np.zeros(size, dtype=np.int64)
 
     def initialize(self, single: SearchResult) -> None:
-        """Make the first upper bounds. `single`: what is known of the best pipeline on the whole fleet."""
+        """Compute the first upper bounds. `single`: the result for the best pipeline on the whole fleet."""
         lattice = self._lattice
         self._upper = upper_bounds(
             self._instance, self._table, self._classes, lattice.vectors, single.bound, self._clock
@@ -83,7 +83,7 @@ class FleetPartitioner:
             self.resolve(unknown)
 
     def best_known(self, most: int) -> tuple[float, tuple[Segments, ...]]:
-        """The best division by the lower bounds: its sum and its pipelines."""
+        """The sum and the pipelines of the best division by the lower bounds."""
         value, shares = self._lattice.best_partition(self._lower, most)
         free = [list(members) for members in self._classes.members]
         pipelines = [
@@ -99,9 +99,9 @@ class FleetPartitioner:
         return value, tuple(pipelines)
 
     def unresolved_parts(self, most: int, prices: np.ndarray | None = None) -> tuple[float, list[int]]:
-        """The best division by the upper bounds: its sum, and which of its parts are not exactly known, largest first.
+        """The sum of the best division by the upper bounds, and its parts that are not exact, largest first.
 
-        prices: of a GPU of each kind, which a part then has to pay.
+        prices: of a GPU of each kind, subtracted from a part's value.
         """
         self._clock.count("divisions")
         bound, shares = self._lattice.best_partition(self._net_values(prices), most)
@@ -109,15 +109,15 @@ class FleetPartitioner:
         return bound, [index for index in indices if self._lower[index] < self._upper[index]]
 
     def bound_sums(self, most: int, prices: np.ndarray) -> np.ndarray:
-        """What `unresolved_parts` has for 0 to `most` pipelines."""
+        """The sums of `unresolved_parts` for 0 to `most` pipelines."""
         return self._lattice.best_sums(self._net_values(prices), most)
 
     def known_sums(self, most: int) -> np.ndarray:
-        """What `best_known` has for 0 to `most` pipelines."""
+        """The sums of `best_known` for 0 to `most` pipelines."""
         return self._lattice.best_sums(self._lower, most)
 
     def resolve(self, unknown: list[int]) -> None:
-        """Search the parts that are not exactly known."""
+        """Search the parts that are not exact."""
         for index in unknown:
             if self._lower[index] < self._upper[index] and not self._clock.over():
                 self._search_part(index)
@@ -129,7 +129,7 @@ class FleetPartitioner:
         return worth
 
     def _search_part(self, index: int) -> None:
-        """The best pipeline within a vector, in a part of the time that grows with each try."""
+        """Search the best pipeline within a vector, for a part of the time that grows with each try."""
         vector = self._lattice.vectors[index]
         gpus = [
             gpu

@@ -1,7 +1,7 @@
-"""Many pipelines soon, by greedy removal: at a threshold one cheap pipeline after the other, then at lower ones.
+"""Greedy removal finds many pipelines soon: at a threshold one cheap pipeline after the other, then at lower ones.
 
-Cheap is by prices of the kinds, such as those of the capacity's bound: what is scarce is dear. Equal prices ask for
-the fewest GPUs.
+Cheap is by prices of the kinds, such as those of the capacity bound, which are high for scarce kinds. With equal prices
+the fewest GPUs are cheapest.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ from torchsplit_core.placement.search.packing import pack
 from torchsplit_core.placement.search.segment_table import Items, SegmentTable, items_at
 
 _TRY_S = 0.25
-"""Seconds for one pipeline in one component: what is harder is left to the next threshold. Chosen, not measured."""
+"""Seconds for a pipeline in a component: harder ones are left to the next threshold. Chosen, not measured."""
 
 _SCALE = 100
-"""Prices are rounded to so many parts of the highest one, because a packing counts in whole numbers. Chosen, not
-measured."""
+"""Prices are rounded to this fraction of the highest, because a packing needs whole numbers. Chosen, not measured."""
 
 
 class GreedyRemoval:
-    """Takes pipelines off a fleet. Equal parts of the fleet are looked at once."""
+    """Removes pipelines from a fleet. Equal parts of the fleet are examined once."""
 
     def __init__(
         self, instance: ProblemInstance, table: SegmentTable, prices: np.ndarray, clock: SearchClock
@@ -42,7 +41,7 @@ class GreedyRemoval:
         self._known: dict[tuple[float, tuple[int, ...], bytes], Segments] = {}
 
     def remove(self, thresholds: Sequence[float], most: int, taken: Sequence[int] = ()) -> list[Segments]:
-        """At most `most` disjoint pipelines; `thresholds` in the order in which they are tried. taken: GPUs in use."""
+        """At most `most` disjoint pipelines; `thresholds` in the order of trials. taken: GPUs in use."""
         free = np.setdiff1d(np.arange(len(self._instance.kinds)), np.array(taken, dtype=np.int64))
         pipelines: list[Segments] = []
         for threshold in thresholds:
@@ -69,7 +68,7 @@ class GreedyRemoval:
         return pipelines
 
     def _cheapest(self, threshold: float, gpus: np.ndarray) -> Segments:
-        """A cheap pipeline that reaches the threshold, by numbers of the whole fleet; () where none was met."""
+        """A cheap pipeline that reaches the threshold, by indices of the whole fleet; () if none was found."""
         gpu_indices = gpus.tolist()
         part = sub_instance(self._instance, gpu_indices)
         key = (threshold, part.kinds, part.links.tobytes())
@@ -82,12 +81,12 @@ class GreedyRemoval:
     def _pack_pipeline(
         self, part: ProblemInstance, table: SegmentTable, threshold: float, clock: SearchClock
     ) -> Segments:
-        """A pipeline with the items of the cheapest packing of a component, or one that a walk meets."""
+        """A pipeline with the items of the cheapest packing of a component, or one found by beam search."""
         items = items_at(table, threshold, part.max_gpus)
         kinds = np.array(part.kinds)
         able = items.counts.sum(axis=0) > 0
         weighed = replace(items, sizes=items.counts @ self._weights)
-        # No GPU adds more layers than its part of the best item it stands in.
+        # A GPU adds at most its share of the layers of the best item with it.
         most = (np.where(items.counts > 0, (items.high / items.sizes)[:, None], 0.0)).max(axis=0, initial=0.0)
         for component in components(part.links, np.flatnonzero(able[kinds]), threshold):
             fleet = np.bincount(kinds[component.gpus], minlength=table.counts.shape[1])
@@ -103,7 +102,7 @@ class GreedyRemoval:
             if steps is not None:
                 segments = assign_layers(table, items, steps, part.layers)
                 known = evaluate_pipeline(part, segments)
-                # Sequences under way may keep the whole below what each of its parts reaches.
+                # Sequences in flight may limit the whole below each of its parts.
                 if known is not None and min([*known.segments, *known.links]) >= threshold:
                     return segments
         return ()
@@ -112,7 +111,7 @@ class GreedyRemoval:
 def _beam_search_steps(
     component: Component, items: Items, chosen: tuple[int, ...], part: ProblemInstance, clock: SearchClock
 ) -> Steps | None:
-    """A pipeline through a component: of the items chosen if a narrow walk meets one, else of any."""
+    """A pipeline through a component: of the chosen items if a narrow beam search finds one, else of any."""
     used = np.unique(np.array(chosen))
     for width in WIDTHS:
         steps = BeamSearch(component, part, items.only(used), clock).find(width)
@@ -128,7 +127,7 @@ def _beam_search_steps(
 def _assign_gpus(
     table: SegmentTable, items: Items, chosen: tuple[int, ...], component: Component, kinds: tuple[int, ...]
 ) -> Steps:
-    """GPUs for items, lowest first: any will do where all are linked."""
+    """GPUs for items, lowest first: any will do if all are linked."""
     left: dict[int, list[int]] = {}
     for gpu in component.gpus.tolist()[::-1]:
         left.setdefault(kinds[gpu], []).append(gpu)

@@ -1,4 +1,4 @@
-"""Large fleets: pipelines taken off at falling thresholds, then some of them made anew, while time is left."""
+"""Large fleets: greedy removal at descending thresholds, then rebuilding some pipelines while time is left."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ _STEPS, _LOWEST = 16, 0.08
 """Thresholds for a whole fleet, down to this share of the best. Chosen, not measured."""
 
 _NEAR, _HIGHER, _LOWER = 4, 1.5, 0.7
-"""Thresholds for pipelines made anew, from so many times the best of them down to so many times the least. Chosen, not
-measured."""
+"""Thresholds for rebuilt pipelines: how many, and their range in multiples of the best and the least of them. Chosen,
+not measured."""
 
 _SMALL_VECTORS, _SMALL_PAIRS = 3_000, 100_000
-"""The largest lattice by which pipelines are made anew exactly: about 1 ms for each look at all its pairs
-(division_lattice.py). Chosen, not measured."""
+"""The largest lattice for exact rebuilding: about 1 ms for each pass over all its pairs (partition_lattice.py). Chosen,
+not measured."""
 
 _FIRST = 0.6
-"""Share of the time for the next best pipeline, while others are to follow. Chosen, not measured."""
+"""Share of the time for the next best pipeline, while others follow. Chosen, not measured."""
 
 _TRY_S = 0.5
-"""Seconds for making pipelines anew once. Chosen, not measured."""
+"""Seconds for rebuilding pipelines once. Chosen, not measured."""
 
 _ANEW = (1, 2, 2, 3)
-"""How many pipelines are made anew together: drawn from these, so most often two. Chosen, not measured."""
+"""How many pipelines are rebuilt together: drawn from these, so mostly two. Chosen, not measured."""
 
 _LEFT = 64
-"""Unused GPUs that pipelines made anew may draw on, those of the fastest links first. Chosen, not measured."""
+"""Unused GPUs for rebuilt pipelines, those with the fastest links first. Chosen, not measured."""
 
 PipelineSet = tuple[float, tuple[Segments, ...]]
 """A sum and its pipelines, the fastest first."""
@@ -55,13 +55,13 @@ Tell = Callable[[PipelineSet], None]
 def decreasing_thresholds(
     preferred: Iterable[float], highest: float, lowest: float, steps: int
 ) -> list[float]:
-    """Thresholds of a greedy removal: those wanted up to the highest, and a falling series, from the highest down."""
+    """Thresholds of a greedy removal: the preferred ones up to the highest, and a series, in descending order."""
     series = np.geomspace(highest, lowest, steps).tolist()
     return sorted({*series, *(threshold for threshold in preferred if threshold <= highest)}, reverse=True)
 
 
 def fleet_thresholds(limit: CapacityBound, best: float) -> list[float]:
-    """Thresholds for a whole fleet whose best single pipeline has this value at most."""
+    """Thresholds for a whole fleet whose best single pipeline has at most this value."""
     return decreasing_thresholds(limit.thresholds, best, _LOWEST * best, _STEPS)
 
 
@@ -74,7 +74,7 @@ def greedy_construction(
     clock: SearchClock,
     tell: Tell,
 ) -> PipelineSet:
-    """The best of greedy removals from each of the falling thresholds down, by prices and by the number of GPUs."""
+    """The best of greedy removals from each of the descending thresholds, by prices and by the number of GPUs."""
     best_set: PipelineSet = (0.0, ())
     removals = [GreedyRemoval(instance, table, prices, clock)]
     if len(set(prices.tolist())) > 1:
@@ -95,7 +95,7 @@ def greedy_construction(
 def successive_best(
     instance: ProblemInstance, first: Segments, most: int, clock: SearchClock, tell: Tell
 ) -> PipelineSet:
-    """The best pipeline of the fleet, then of what it leaves, and so on: it needs no table of all segments."""
+    """The best pipeline of the fleet, then of the rest, and so on: it needs no table of all segments."""
     pipelines = [first] if first else []
     pipeline_set = sum_and_order(instance, pipelines)
     while len(pipelines) < most and not clock.over():
@@ -112,7 +112,7 @@ def successive_best(
 
 
 def _coarse_to_fine(count: int) -> list[int]:
-    """0 to count - 1, those first that lie far from the ones before: every other one of ever finer steps."""
+    """0 to count - 1 from coarse to fine: every second one of ever finer steps."""
     order: dict[int, None] = {}
     step = 1 << max(count - 1, 0).bit_length()
     while step:
@@ -122,7 +122,7 @@ def _coarse_to_fine(count: int) -> list[int]:
 
 
 class LargeNeighbourhoodSearch:
-    """Makes a few pipelines anew on their own GPUs and unused ones; keeps what has a larger sum."""
+    """Rebuilds a few pipelines on their own GPUs and unused ones; keeps a larger sum."""
 
     def __init__(
         self, instance: ProblemInstance, table: SegmentTable, most: int, best: float, clock: SearchClock
@@ -133,7 +133,7 @@ class LargeNeighbourhoodSearch:
         self._rng = np.random.default_rng(0)
 
     def step(self, incumbent: PipelineSet) -> PipelineSet:
-        """One try; what was given where it is no better."""
+        """One try; returns `incumbent` if it is no better."""
         pipelines = incumbent[1]
         chosen = self._choose_neighbourhood(pipelines)
         unchanged = [pipeline for index, pipeline in enumerate(pipelines) if index not in chosen]
@@ -158,7 +158,7 @@ class LargeNeighbourhoodSearch:
         return better if better[0] > incumbent[0] * (1 + EQUAL) else incumbent
 
     def _choose_neighbourhood(self, pipelines: tuple[Segments, ...]) -> list[int]:
-        """One pipeline at random and others that its GPUs have fast links to, or any."""
+        """One random pipeline, and others to which its GPUs have fast links, or any."""
         count = min(len(pipelines), int(self._rng.choice(_ANEW)))
         if not count:
             return []
@@ -169,9 +169,7 @@ class LargeNeighbourhoodSearch:
             pipeline_gpus = [gpu for _, gpus in pipelines[first] for gpu in gpus]
             joined = self._instance.links[pipeline_gpus].mean(axis=0)
             others.sort(
-                key=lambda index: (
-                    -float(np.mean([joined[gpus].mean() for _, gpus in _with_index_lists(pipelines[index])]))
-                )
+                key=lambda index: -float(np.mean([joined[list(gpus)].mean() for _, gpus in pipelines[index]]))
             )
         return [first, *others[: count - 1]]
 
@@ -196,10 +194,6 @@ class LargeNeighbourhoodSearch:
         highest = min(best, _HIGHER * max(worths))
         levels = decreasing_thresholds([*limit.thresholds, *worths], highest, _LOWER * min(worths), _NEAR)
         return greedy_construction(part, table, limit.prices, levels, most, clock, _ignore_pipeline_set)[1]
-
-
-def _with_index_lists(segments: Segments) -> list[tuple[int, list[int]]]:
-    return [(count, list(gpus)) for count, gpus in segments]
 
 
 def _ignore_progress(value: float, bound: float) -> None:

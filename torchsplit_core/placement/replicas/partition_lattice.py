@@ -1,8 +1,8 @@
-"""How many GPUs of each class a pipeline may use: the vectors of these counts, and how best to divide the fleet.
+"""How many GPUs of each class a pipeline may use: the vectors of these counts, and the best division of the fleet.
 
-Vectors that only an exchange of classes tells apart are one: the representative has its counts descending within
-every group of exchangeable classes. One vector can be exchanged into a part of another exactly where its
-representative is at most the other's, entry by entry.
+Vectors that differ only by an exchange of classes are one: their representative has descending counts within every
+group of exchangeable classes. A vector can be exchanged into a part of another exactly if its representative is at most
+the other's, entry by entry.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ import numpy as np
 from torchsplit_core.placement.model.symmetry_classes import SymmetryClasses
 
 MOST_PAIRS = 6_000_000
-"""(Vector, part of it) pairs that one look at all divisions goes through: some 50 ms each time."""
+"""(Vector, part of it) pairs in one pass over all divisions: some 50 ms each time."""
 
 _ROUNDING = 1e-12
-"""Relative: a sum that is larger by no more is the same sum in another order, and fewer pipelines are preferred."""
+"""Relative: sums that differ by no more are equal up to order, and fewer pipelines are preferred."""
 
 
 @dataclass(frozen=True)
 class FleetPart:
-    """What one pipeline may use: a representative by its index, and its classes: entry p stands for classes[p]."""
+    """The GPUs of one pipeline: a representative by its index, and its classes: entry p stands for classes[p]."""
 
     index: int
     classes: tuple[int, ...]
 
 
 class PartitionLattice:
-    """The representatives, and for each the parts it can be divided into.
+    """The representatives, and the parts into which each can be divided.
 
     vectors: (vectors, classes), representatives, the whole fleet last.
     """
@@ -50,7 +50,7 @@ class PartitionLattice:
         self._rests = np.zeros(0, dtype=np.int64)
 
     def pairs(self) -> int:
-        """How many pairs `best_partition` will look at, at most."""
+        """Most pairs that `best_partition` examines."""
         return int((self.vectors + 1).prod(axis=1).sum())
 
     def below(self, vector: np.ndarray) -> np.ndarray:
@@ -72,7 +72,7 @@ class PartitionLattice:
         return np.lexsort((-vector, self._group))
 
     def list_parts(self, able: np.ndarray) -> None:
-        """List for each representative its parts that are able to hold a pipeline (bool by index)."""
+        """List for each representative its parts that can hold a pipeline (able: bool by index)."""
         strides = self._strides.tolist()
         owners, sizes, parts, used, rests = [], [], [], [], []
         for owner, (vector, flat) in enumerate(
@@ -97,24 +97,24 @@ class PartitionLattice:
             self._parts, self._used, self._rests = map(np.concatenate, (parts, used, rests))
 
     def best_partition(self, worth: np.ndarray, most: int) -> tuple[float, tuple[FleetPart, ...]]:
-        """The division of the fleet into at most `most` parts of the largest sum of `worth` (by index)."""
+        """The division of the fleet into at most `most` parts with the largest sum of `worth` (by index)."""
         totals = self._totals(worth, most)
         return float(totals[-1][-1]), self._read_parts(worth, totals)
 
     def best_sums(self, worth: np.ndarray, most: int) -> np.ndarray:
-        """The largest sum of `worth` by the most parts that are allowed, 0 to `most`."""
+        """The largest sum of `worth` with at most 0 to `most` parts."""
         best = [float(total[-1]) for total in self._totals(worth, most)]
         return np.array(best + best[-1:] * (most + 1 - len(best)))
 
     def _totals(self, worth: np.ndarray, most: int) -> list[np.ndarray]:
-        """The largest sums by index, for 0, 1, … parts at most, until another part adds nothing."""
+        """The largest sums by index, for at most 0, 1, … parts, until another part adds nothing."""
         totals = [np.zeros(len(self.vectors))]
         while len(totals) <= most and len(self._owners):
             sums = worth[self._parts] + totals[-1][self._rests]
             before = totals[-1][self._owners]
             best = np.maximum.reduceat(sums, self._starts[:-1])
             total = totals[-1].copy()
-            # One part more is worth it only beyond rounding: of equal sums, the fewest pipelines.
+            # Another part must gain more than rounding: of equal sums, the fewest pipelines.
             total[self._owners] = np.where(best > before * (1 + _ROUNDING), best, before)
             if (total == totals[-1]).all():
                 break
@@ -122,7 +122,7 @@ class PartitionLattice:
         return totals
 
     def _read_parts(self, worth: np.ndarray, totals: list[np.ndarray]) -> tuple[FleetPart, ...]:
-        """The division behind the last total, read from the whole fleet downwards."""
+        """The division of the last total, read from the whole fleet downwards."""
         at, classes = len(self.vectors) - 1, np.arange(len(self._group))
         parts = []
         for before, total in zip(totals[-2::-1], totals[:0:-1], strict=True):
@@ -139,7 +139,7 @@ class PartitionLattice:
         return tuple(parts)
 
     def _representatives(self, vectors: np.ndarray) -> np.ndarray:
-        """Counts descending within each group of exchangeable classes; groups are runs of columns."""
+        """Sort counts in descending order within each group of exchangeable classes; groups are runs of columns."""
         representatives = vectors.copy()
         for group in range(int(self._group[-1]) + 1):
             columns = np.flatnonzero(self._group == group)

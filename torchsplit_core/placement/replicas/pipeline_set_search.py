@@ -1,4 +1,4 @@
-"""The largest sum of throughputs of several pipelines: exact where the classes of GPUs are few, else with a bound."""
+"""The largest sum of throughputs of several pipelines: exact if the classes of GPUs are few, else with a bound."""
 
 from __future__ import annotations
 
@@ -25,25 +25,24 @@ from torchsplit_core.placement.search.clock import SearchClock
 from torchsplit_core.placement.search.segment_table import SegmentTable, build_table, count_multisets
 
 _SINGLE = 0.2
-"""Share of the time for the best single pipeline, which every bound begins with. Chosen, not measured."""
+"""Share of the time for the best single pipeline, with which every bound begins. Chosen, not measured."""
 
 _TABLE, _MOST_MULTISETS, _SOME_MULTISETS = 0.2, 20_000, 1_000
-"""Share of what is left for a table, and up to how many multisets of kinds it is tried whole, else a part of it.
+"""Share of the rest for a table, up to how many multisets of kinds a whole one is tried, and the size of a partial one.
 Chosen, not measured."""
 
 _FAST_LINKS = 0.3
-"""Share of what is left for components of faster links, where the fleet has such. Chosen, not measured."""
+"""Share of the rest for components of faster links, if the fleet has any. Chosen, not measured."""
 
 _GREEDY, _FEW = 0.7, 6
-"""Share of what is left for one best pipeline after the other, where the best leaves room for few more, or segments are
-too many for a table. Chosen, not measured."""
+"""Share of the rest for one best pipeline after the other, if the best leaves room for so few more, or segments are too
+many for a table. Chosen, not measured."""
 
 _CONSTRUCT = 0.5
-"""Share of what is left then for greedy removal on the whole fleet; the rest is for making pipelines anew. Chosen, not
-measured."""
+"""Share of the rest for greedy removal on the whole fleet; then pipelines are rebuilt. Chosen, not measured."""
 
 _PAIRS_A_SECOND = 400_000
-"""Of a lattice that is looked at whole: listing them and looking at them then take about half the time."""
+"""Pairs of a lattice per second of the limit: listing and examining them then takes about half the time."""
 
 Tell = Callable[[float, float], None]
 
@@ -59,9 +58,8 @@ def search_pipelines(
 ) -> PipelineSetResult:
     """At most `most` disjoint pipelines of the largest sum, with its bound.
 
-    progress: called with (value, bound), of which each only improves. warm_start: a pipeline of a similar instance,
-    tried first. lattice_pairs: the effort up to which the fleet's divisions are looked at as a whole
-    (division_lattice.py).
+    progress: called with (value, bound), which only improve. warm_start: a pipeline of a similar instance, tried first.
+    lattice_pairs: the size up to which all divisions of the fleet are examined (partition_lattice.py).
     """
     clock = SearchClock.start(time_limit_s)
     most = min(most, len(instance.kinds))
@@ -89,7 +87,7 @@ def search_pipelines(
 
 
 def _table(instance: ProblemInstance, clock: SearchClock) -> SegmentTable | None:
-    """Every segment's worth; where that are too many those of the fewest GPUs; None without time for any."""
+    """Every segment's throughput; if too many, those of the fewest GPUs; None without time for any."""
     table = None
     if count_multisets(instance) <= _MOST_MULTISETS:
         table = build_table(instance, clock.part(_TABLE * clock.left_s()))
@@ -104,7 +102,7 @@ def _search_large_fleet(
     clock: SearchClock,
     tell: Tell,
 ) -> PipelineSetResult:
-    """Large fleets: the bound by prices, and the best set of pipelines that the time allows."""
+    """Large fleets: the bound by prices, and the best set of pipelines within the time."""
     best = single.bound
     if table.complete:
         best = min(best, float(table.values.max(initial=0.0)))
@@ -160,7 +158,7 @@ def _complete_components(
     most: int,
     clock: SearchClock,
 ) -> PipelineSet:
-    """Pipelines within components of faster links, and others on the GPUs that these leave."""
+    """Pipelines within components of faster links, and others on the remaining GPUs."""
     taken = [gpu for pipeline in inside for _, gpus in pipeline for gpu in gpus]
     removal = GreedyRemoval(instance, table, limit.prices, clock)
     rest = removal.remove(fleet_thresholds(limit, best), most - len(inside), taken)

@@ -1,4 +1,4 @@
-"""Several pipelines at once: what a search for them gives back, and a part of the fleet as an instance of its own."""
+"""Several pipelines at once: the result of a search, and a part of the fleet as an instance."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from torchsplit_core.placement.search.segment_table import SegmentTable
 from torchsplit_core.values import InternalFault
 
 EQUAL = 1e-9
-"""Sums closer than this, relatively, are equal: they are added up in different orders."""
+"""Relative distance within which sums are equal: they are added in different orders."""
 
 
 @dataclass(frozen=True)
 class PipelineSetResult:
     """Disjoint pipelines, each of all layers, the fastest first.
 
-    value: the sum of their throughputs. bound: no permitted set of pipelines has a larger sum. proven: value is
-    bound. No pipelines: none was found; none exists only where this is proven, with bound 0.
+    value: the sum of their throughputs. bound: no permitted set of pipelines has a larger sum. proven: value equals
+    bound. Without pipelines none was found; if proven, with bound 0, none exists.
     """
 
     value: float
@@ -35,9 +35,9 @@ class PipelineSetResult:
 def sum_and_order(
     instance: ProblemInstance, pipelines: Iterable[Segments]
 ) -> tuple[float, tuple[Segments, ...]]:
-    """The sum of the throughputs, reckoned from the instance, and the pipelines with the fastest first.
+    """The sum of the throughputs, computed from the instance, and the pipelines with the fastest first.
 
-    Raises InternalFault where one breaks a rule or two share a GPU.
+    Raises InternalFault if one breaks a rule or two share a GPU.
     """
     valued = [(pipeline_throughput(instance, pipeline), pipeline) for pipeline in pipelines]
     gpus = [gpu for _, pipeline in valued for _, chosen in pipeline for gpu in chosen]
@@ -48,7 +48,7 @@ def sum_and_order(
 
 
 def sub_instance(instance: ProblemInstance, gpus: Sequence[int]) -> ProblemInstance:
-    """The instance with these GPUs alone, numbered in the order given."""
+    """The instance with only these GPUs, numbered in the given order."""
     chosen = list(gpus)
     return replace(
         instance,
@@ -59,7 +59,7 @@ def sub_instance(instance: ProblemInstance, gpus: Sequence[int]) -> ProblemInsta
 
 
 def restrict_table(table: SegmentTable, part: ProblemInstance) -> SegmentTable:
-    """The rows of the whole fleet's table that a part of it has the GPUs for."""
+    """The rows of the whole fleet's table for which a part of it has the GPUs."""
     fleet = np.bincount(np.array(part.kinds), minlength=table.counts.shape[1])
     fits = np.flatnonzero((table.counts <= fleet).all(axis=1))
     multisets = tuple(table.multisets[row] for row in fits.tolist())
@@ -67,7 +67,7 @@ def restrict_table(table: SegmentTable, part: ProblemInstance) -> SegmentTable:
 
 
 def to_fleet_indices(segments: Segments, gpus: Sequence[int]) -> Segments:
-    """Segments of a part of the fleet with the GPUs' numbers in the whole fleet."""
+    """Segments of a part of the fleet with the GPUs' indices in the whole fleet."""
     return tuple((count, tuple(sorted(gpus[index] for index in chosen))) for count, chosen in segments)
 
 

@@ -1,8 +1,8 @@
-"""What no single pipeline on so many GPUs of each class passes, before anything is searched.
+"""Upper bounds of single pipelines by their GPUs of each class, before any search.
 
-At a threshold t let prices π of the kinds cover every item: what an item's GPUs cost is at least the layers it
-holds. Then no packing of a fleet holds more layers than its GPUs cost in all, and a fleet that costs less than M
-layers has no pipeline of value t. A pipeline of two segments or more lies within one component of the links >= t.
+At a threshold t let prices π of the kinds cover every item: an item's GPUs cost at least the layers it holds. Then no
+packing of a fleet holds more layers than its GPUs cost in all, and a fleet that costs less than M layers has no
+pipeline of value t. A pipeline of several segments lies within one component of the links >= t.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from torchsplit_core.solver.highs import INF
 from torchsplit_core.solver.row_program import RowProgram
 
 MOST_THRESHOLDS = 256
-"""Thresholds that are looked at, spread evenly over all; fewer make weaker bounds. Chosen, not measured."""
+"""Most thresholds, spread evenly over all; fewer make weaker bounds. Chosen, not measured."""
 
 SLACK = 1e-6
-"""In layers: what costs this much less than all of them is not refuted, since prices are rounded."""
+"""In layers: a fleet that costs this much less than all of them is not refuted, since prices are rounded."""
 
 
 def upper_bounds(
@@ -34,13 +34,13 @@ def upper_bounds(
 ) -> np.ndarray:
     """float64, one a vector (GPUs of each class): no pipeline within it has a higher throughput.
 
-    best: what no pipeline of the whole fleet passes. Thresholds that time leaves out only make it weaker; a table that
-    is not complete tells nothing.
+    best: no pipeline of the whole fleet exceeds it. Thresholds that time leaves out only weaken the bounds; an
+    incomplete table gives none.
     """
     if not table.complete:
         return np.full(len(vectors), best)
     values = candidate_values(instance, table)
-    # What limits a pipeline as a whole may hold it below all of its parts: the next value above tells who has none.
+    # The limit of the whole may keep a pipeline below all its parts: the next higher value decides who has none.
     values = values[: int(np.searchsorted(values, best, "right")) + (instance.flight is not None)]
     bounds = np.full(len(vectors), best)
     if not len(values):
@@ -89,7 +89,7 @@ def _infeasible_vectors(
 
 
 def cover_prices(items: Items, fleet: np.ndarray, layers: int, clock: SearchClock) -> np.ndarray:
-    """The layers that a GPU of each kind adds at most, the least in all for this fleet (GPUs of each kind)."""
+    """The most layers that a GPU of each kind adds, the least in all for this fleet (GPUs of each kind)."""
     present = np.flatnonzero(fleet)
     fits = (items.counts <= fleet).all(axis=1)
     counts, high = items.counts[fits], items.high[fits]
@@ -107,7 +107,7 @@ def cover_prices(items: Items, fleet: np.ndarray, layers: int, clock: SearchCloc
         program.add_row(float(most), INF, using, row[using])
     solution = program.solve(clock.left_s(), integer=False)
     layer_prices[present] = solution.values if solution.status == "optimal" else float(layers)
-    # Rounding of the solver may leave an item a little dearer than its price.
+    # Rounding of the solver may leave an item slightly above its price.
     short = (high / np.maximum(counts @ layer_prices, 1e-300)).max(initial=1.0)
     priced: np.ndarray = layer_prices * max(1.0, short)
     return priced

@@ -1,1 +1,1 @@
-"""What is asked: decoders, fleets, divisions, checks."""
+"""Placement requests: decoders, fleets, divisions, validation."""

@@ -1,4 +1,4 @@
-"""A placement request from what people have: a config.json or a model's name, nodes or a matrix."""
+"""A placement request from a config.json or a model's name, and from nodes or a matrix."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torchsplit_core.values.placement import Split
 from torchsplit_core.values.units import GB, GIB
 
 NETWORK_GIB_PER_S = 12.5 * GB / GIB
-"""100 Gbit/s between nodes until the user says otherwise."""
+"""100 Gbit/s between nodes by default."""
 
 
 def build_request(
@@ -35,7 +35,7 @@ def build_request(
 ) -> PlacementRequest:
     """A roofline request for a decoder (path of a config.json, or a name) on nodes such as `2x8xH100-SXM5-80GB`.
 
-    `matrix` is the path of a CSV with GB/s from each GPU to each other, in place of the tiers. Raises InputFault.
+    `matrix`: the path of a CSV with GB/s from each GPU to each other, instead of tiers. Raises InputFault.
     """
     nodes = parse_nodes(fleet)
     if matrix is None:

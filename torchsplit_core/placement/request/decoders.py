@@ -1,7 +1,7 @@
 """A decoder's sizes from a Hugging Face config.json, and those of published ones by name.
 
-A layer of these families has query, key, value and output products, a gated feed-forward of three products (for each
-expert, with a router before them), and two norms. Embeddings and the head lie outside the layers and are not counted.
+A layer of these families has query, key, value and output products, a gated feed-forward network of three products (for
+each expert, after a router), and two norms. Embeddings and the head are outside the layers and not counted.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from torchsplit_core.values import InputFault, PlacementModel, quoted, suggestio
 from torchsplit_core.values.units import GIB
 
 FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "qwen3")
-"""model_type of the families whose layers are as above."""
+"""model_type of the families with such layers."""
 
 LARGEST_CONFIG = 2**20
 """Characters; published ones have a few thousand."""
 
 BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
-"""Of an element, by the name a config.json has for its type."""
+"""Bytes of an element, by the type's name in a config.json."""
 
 
 def decoder_names() -> tuple[str, ...]:
-    """The published decoders that are known by name."""
+    """Names of the published decoders."""
     return tuple(_published())
 
 
 def decoder(name: str, *, sequence_length: int, batch_size: int) -> PlacementModel:
-    """A published decoder. Raises InputFault with the known names for any other."""
+    """A published decoder. Raises InputFault for an unknown name, with the known ones."""
     if name not in _published():
         raise InputFault("", f"unknown decoder {quoted(name)}", suggestion(name, decoder_names(), "decoders"))
     return of_config(_published()[name], name, sequence_length=sequence_length, batch_size=batch_size)
 
 
 def read_config(text: str, origin: str, *, sequence_length: int, batch_size: int) -> PlacementModel:
-    """The decoder of a config.json. Raises InputFault where it is none, or of another family."""
+    """The decoder of a config.json. Raises InputFault if it is none, or of another family."""
     if len(text) > LARGEST_CONFIG:
         raise InputFault(
             origin,
@@ -55,7 +55,7 @@ def read_config(text: str, origin: str, *, sequence_length: int, batch_size: int
 def of_config(
     config: Mapping[str, Any], origin: str, *, sequence_length: int, batch_size: int
 ) -> PlacementModel:
-    """The decoder of these sizes. ffn_size counts the experts that one token passes."""
+    """The decoder of these sizes. ffn_size counts the experts that a token passes."""
     family = config.get("model_type")
     if family not in FAMILIES:
         raise InputFault(
@@ -88,7 +88,7 @@ def of_config(
 
 
 def layer_parameters(config: Mapping[str, Any], origin: str) -> tuple[int, int]:
-    """Parameters of one layer, and those that one token passes."""
+    """Parameters of one layer, and how many of them a token passes."""
     hidden, ffn = _size(config, "hidden_size", origin), _size(config, "intermediate_size", origin)
     heads, head = _size(config, "num_attention_heads", origin), _head(config, origin)
     keys = _size(config, "num_key_value_heads", origin, heads) * head
@@ -97,7 +97,7 @@ def layer_parameters(config: Mapping[str, Any], origin: str) -> tuple[int, int]:
         # Its query, key and value products have a bias.
         attention += heads * head + 2 * keys
     if config["model_type"] == "qwen3":
-        # It normalises queries and keys by head.
+        # It normalises queries and keys per head.
         attention += 2 * head
     rest = attention + 2 * hidden
     experts = _experts(config, origin)
@@ -113,7 +113,7 @@ def _experts(config: Mapping[str, Any], origin: str) -> int:
 
 
 def _head(config: Mapping[str, Any], origin: str) -> int:
-    """Width of one head: its own field where it has one, else the hidden size divided."""
+    """Width of one head: its own field if given, else the hidden size divided by the heads."""
     heads = _size(config, "num_attention_heads", origin)
     return _size(config, "head_dim", origin, _size(config, "hidden_size", origin) // heads)
 

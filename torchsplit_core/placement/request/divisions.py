@@ -1,4 +1,4 @@
-"""The other ways to divide a model: one GPU a segment, parts of the batch, every layer cut."""
+"""Other ways to divide a model: one GPU a segment, parts of the batch, every layer cut."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from torchsplit_core.values import PlacementRequest, RooflineThroughput
 
 
 def division_requests(request: PlacementRequest) -> tuple[tuple[str, PlacementRequest], ...]:
-    """Each division by its name, on the same fleet and by the same rules otherwise; the exact search for all.
+    """Each division by name, on the same fleet with the same other rules, by the exact search.
 
-    Parts of the batch where it has a sequence for each GPU, cut layers where speeds are a roofline's.
+    Parts of the batch if it has a sequence for each GPU, cut layers if speeds are a roofline's.
     """
     exact = replace(request, solver=replace(request.solver, method="exact"))
     most = request.max_gpus_per_segment

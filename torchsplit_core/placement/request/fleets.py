@@ -1,4 +1,4 @@
-"""A fleet as nodes of equal GPUs with tiers of links, or with a matrix of one's own."""
+"""A fleet as nodes of equal GPUs, with tiers of links or a given matrix."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torchsplit_core.values import InputFault, PlacementGpu, PlacementRequest, q
 from torchsplit_core.values.units import GB, GIB
 
 MOST_ENTRIES = (MAX_GPUS + 2) ** 2
-"""Delimiters and line ends of the largest matrix, with both ends of a line counted."""
+"""Delimiters and line ends of the largest matrix, including both ends of a line."""
 
 Matrix = tuple[tuple[float, ...], ...]
 
@@ -55,7 +55,7 @@ def _check_gpu_count(where: str, total: int) -> None:
 
 
 def list_gpus(fleet: tuple[Nodes, ...]) -> tuple[PlacementGpu, ...]:
-    """Every GPU as nodeN/gpuM, with the memory of the catalogue. Raises InputFault where that is not sourced."""
+    """Every GPU as nodeN/gpuM, with the memory of the catalogue. Raises InputFault if that is not sourced."""
     gpus = []
     for node, nodes in enumerate(_expand_nodes(fleet)):
         memory = peaks(nodes.type).memory_gib
@@ -74,8 +74,8 @@ def tiered_links(
 ) -> Matrix:
     """GiB/s from each GPU to each other, in the order of `list_gpus`.
 
-    Within a node one direction of NVLink, where the type has none of PCIe, or `inside_gib_per_s`; across nodes the
-    network. The catalogue's figures are GB/s of both directions together.
+    Within a node one direction of NVLink, else of PCIe, or `inside_gib_per_s`; across nodes the network. The
+    catalogue's figures are GB/s of both directions together.
     """
     rows: list[tuple[float, ...]] = []
     nodes = list(_expand_nodes(fleet))
@@ -100,7 +100,7 @@ def with_nodes(
     inside_gib_per_s: float,
     network_gib_per_s: float,
 ) -> PlacementRequest:
-    """The request with more nodes behind its fleet; links to all that was there are the network's, both ways.
+    """The request with more nodes after its fleet; their links to the earlier GPUs are the network's, both ways.
 
     Raises InputFault for a fleet that would be too large.
     """
@@ -124,7 +124,7 @@ def with_nodes(
 
 
 def intra_node_gib_per_s(name: str) -> float | None:
-    """GiB/s between two GPUs of a node by the catalogue; None where it has neither NVLink nor PCIe."""
+    """GiB/s between two GPUs of a node by the catalogue; None if it has neither NVLink nor PCIe."""
     peak = peaks(name)
     both = peak.nvlink_gb_per_s or peak.pcie_gb_per_s
     return None if both is None else both / 2 * (GB / GIB)
@@ -133,7 +133,7 @@ def intra_node_gib_per_s(name: str) -> float | None:
 def matrix_of_csv(text: str, origin: str) -> Matrix:
     """GiB/s from a matrix of GB/s (10^9 bytes), a row a line, without headings.
 
-    Raises InputFault with the place of what is no number.
+    Raises InputFault with the position of an entry that is no number.
     """
     if text.count(",") + text.count("\n") + text.count("\r") > MOST_ENTRIES:
         raise InputFault(

@@ -1,4 +1,4 @@
-"""What a placement request must keep to before anything is computed; each breach is an InputFault."""
+"""Validation of a placement request before anything is computed; every breach is an InputFault."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MAX_LAYERS = 10_000
 
 
 def validate(request: PlacementRequest) -> None:
-    """Raise InputFault at the first thing wrong with the request; GPU types are looked up where speeds are made."""
+    """Raise InputFault for the first thing wrong with the request; unknown GPU types are found with the speeds."""
     _model(request)
     _fleet(request)
     _matrix(request.bandwidth_gib_per_s, len(request.gpus))
@@ -55,7 +55,7 @@ def validate(request: PlacementRequest) -> None:
 
 
 def _literal(request: PlacementRequest) -> None:
-    """What the published program does not know."""
+    """What the published program does not support."""
     if request.solver.method != "literal":
         return
     lacks, remedy = "", "Use exact."

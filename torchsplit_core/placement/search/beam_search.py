@@ -1,9 +1,9 @@
-"""Pipelines found by extending the most promising ones, segment by segment: quick, and no proof.
+"""Quick pipelines by beam search, segment by segment: no proof.
 
-A state is a pipeline so far. It is worth what it could still reach: the layers it holds, and for
-every GPU left that kind's price (the dual of the linear packing program: no packing of a fleet
-holds more layers than the sum of its prices). States that could not reach all layers are dropped;
-of the others a fixed number goes on, those with the largest reach and then the most followers.
+A state is a partial pipeline. It is rated by the layers that it could still reach: those it holds, plus for every free
+GPU that kind's price (the dual of the linear packing program: no packing of a fleet holds more layers than the sum of
+its prices). States that cannot reach all layers are dropped; of the others a fixed number is kept, by reach and then by
+followers.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from torchsplit_core.solver.highs import INF
 from torchsplit_core.solver.row_program import RowProgram
 
 WIDTHS = (3, 40)
-"""States that go on at each step of a walk: few first, enough for most fleets in nodes, then many. In
-benchmarks/placement_constants.py 160 instead of 40 take 1.9 times as long on one of five fleets; without the 3 nothing
-is different, to its noise of a third."""
+"""States kept at each step: few first, which is enough for most fleets of nodes, then many. In
+benchmarks/placement_constants.py 160 instead of 40 take 1.9 times as long on one of five fleets; leaving out the 3
+makes no difference beyond the noise (a third)."""
 
 _BRANCHES, _CLASSES = 3, 64
-"""Sets that go on with each further GPU of a segment, and symmetry classes whose first GPU may be taken. In
-benchmarks/placement_constants.py 1 to 12 and 16 to 256 are no different, to its noise of a third."""
+"""Sets kept with each further GPU of a segment, and symmetry classes from which the first GPU may be taken. In
+benchmarks/placement_constants.py 1 to 12 and 16 to 256 make no difference beyond the noise (a third)."""
 
 _FOLLOWERS, _MOST_FOLLOWERS = 0.5, 8
-"""Layers of reach that a free GPU behind the last segment is worth in the ranking of states, and how many count. In
-benchmarks/placement_constants.py 0 to 2 layers are no different, to its noise of a third."""
+"""Layers that a free GPU linked to the last segment adds to a state's rating, and how many such GPUs count. In
+benchmarks/placement_constants.py 0 to 2 layers make no difference beyond the noise (a third)."""
 
 
 @dataclass(frozen=True)
 class _State:
-    """low, high: layers held so far. free: unused GPUs as bits. gate: GPUs that every last GPU has a link to."""
+    """low, high: layers so far. free: unused GPUs as bits. gate: GPUs to which every last GPU has a link."""
 
     low: int
     high: int
@@ -50,7 +50,7 @@ class _State:
 
 
 class BeamSearch:
-    """The walks through one component at one threshold."""
+    """Beam searches through one component at one threshold."""
 
     def __init__(
         self, component: Component, instance: ProblemInstance, items: Items, clock: SearchClock
@@ -76,7 +76,7 @@ class BeamSearch:
         self._order = np.lexsort((items.sizes, -gain)).tolist()
 
     def find(self, width: int) -> Steps | None:
-        """A pipeline of all layers, keeping `width` states a step; None where none was met."""
+        """A pipeline of all layers, with `width` states kept a step; None if none was found."""
         size = len(self._component.gpus)
         every = (1 << size) - 1
         reach = float(sum(self._prices[kind] * mask.bit_count() for kind, mask in enumerate(self._of_kind)))
@@ -120,7 +120,7 @@ class BeamSearch:
     ) -> Iterator[tuple[tuple[int, ...], int, int]]:
         """Some sets of GPUs of the wanted kinds among the able ones: (GPUs, their common gate, what stays free).
 
-        The first GPU can be any, the next ones are those that keep the gate largest.
+        The first GPU may be any; the next ones keep the gate largest.
         """
         for first in self._first_of(able, wanted[0]):
             sets: list[tuple[tuple[int, ...], int, int]] = [
@@ -138,7 +138,7 @@ class BeamSearch:
             yield from sets
 
     def _first_of(self, able: int, kind: int) -> list[int]:
-        """The first able GPU of each symmetry class of this kind, of some classes where there are many."""
+        """The first able GPU of each symmetry class of this kind, of some classes if there are many."""
         class_masks = [mask & able for mask in self._classes_of[kind] if mask & able]
         return [(mask & -mask).bit_length() - 1 for mask in class_masks[:_CLASSES]]
 
@@ -152,7 +152,7 @@ class BeamSearch:
         return steps[::-1]
 
     def _dual_prices(self, fleet: np.ndarray) -> np.ndarray:
-        """What a GPU of each kind adds to the layers a packing can hold, at most: the dual program."""
+        """The most layers that a GPU of each kind adds to a packing: the dual program."""
         program = RowProgram()
         program.add_columns(fleet.tolist(), [float(self._layers)] * len(fleet))
         for counts, high in zip(self._items.counts, self._items.high, strict=True):

@@ -1,4 +1,4 @@
-"""The time of a search, and what it counted."""
+"""The time limit and counters of a search."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import time
 from dataclasses import dataclass, field
 
 TRY_PART, LEAST_TRY_S = 0.05, 0.5
-"""What one try of a search gets: this share of the time, and seconds it gets at least. Where a try that decided nothing
-is repeated, it gets four times as much. In benchmarks/placement_constants.py a
-quarter and four times of either are no different, to its noise of a third."""
+"""Share of the time and least seconds of one try. An undecided try is repeated with four times as much. In
+benchmarks/placement_constants.py a quarter and four times of either make no difference beyond the noise (a third)."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +36,9 @@ class SearchClock:
         return max(0.0, self.limit_s - self.passed_s())
 
     def part(self, seconds: float) -> SearchClock:
-        """A clock that ends after `seconds`, or with this one where that is sooner; it shares the counters."""
+        """A clock that ends after `seconds`, or with this one if that is sooner; it shares the counters."""
         return SearchClock(time.monotonic(), min(seconds, self.left_s()), self.counts)
 
     def over(self) -> bool:
-        """Whether the time has ended."""
+        """Whether the time is over."""
         return self.left_s() <= 0.0

@@ -1,8 +1,8 @@
-"""Small instances: every pipeline, cut short where it cannot be better. Below the cost of one integer program.
+"""Small instances: every pipeline, with pruning. Cheaper than one integer program.
 
-Depth first, the segments of highest throughput first. A pipeline of `done` layers is dropped when neither its own
-value nor reach(rest) is above the best so far: reach is the value of the best way to hold the rest if every GPU were
-free and every link fast. A second pass, at the best value, looks for the fewest GPUs.
+Depth first, the segments of highest throughput first. A pipeline of `done` layers is pruned when its own value or
+reach(rest) is not above the best so far: reach is the best value for the rest if every GPU were free and every link
+fast. A second pass, at the best value, finds the fewest GPUs.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from torchsplit_core.placement.model.instance import ProblemInstance, SearchResu
 from torchsplit_core.placement.search.layer_assignment import pipeline_throughput
 
 MOST_MOVES = 600
-"""Segments (GPU sets × layer counts) of an instance that is small."""
+"""Most segments (GPU sets × layer counts) of a small instance."""
 
 MOST_STEPS = 200_000
-"""Moves looked at before the look is given up: some tens of milliseconds."""
+"""Most moves before the search is given up: some tens of milliseconds."""
 
 Move = tuple[float, int, int]
 """A segment's throughput, its layer count, and the index of its GPU set."""
 
 
 def search_exhaustively(instance: ProblemInstance) -> SearchResult | None:
-    """The proven best, of the fewest GPUs; None where the instance is not small, or the look took too many steps."""
+    """The proven best, with the fewest GPUs; None if the instance is not small or takes too many steps."""
     gpus = len(instance.kinds)
     sets = sum(comb(gpus, size) for size in range(1, instance.max_gpus + 1))
     if sets * instance.layers > MOST_MOVES:
@@ -45,7 +45,7 @@ def search_exhaustively(instance: ProblemInstance) -> SearchResult | None:
 
 
 class _TooManySteps(Exception):
-    """More steps than a look at all is worth."""
+    """The search takes more steps than it is worth."""
 
 
 @dataclass
@@ -89,7 +89,7 @@ class _Enumeration:
             self.reach.append(max(min(top[c], self.reach[rest - c]) for c in range(1, rest + 1)))
 
     def maximize_throughput(self) -> None:
-        """Raise `best` and `chosen` to the highest throughput there is."""
+        """Raise `best` and `chosen` to the highest throughput."""
         self._extend_better(self.instance.layers, -1, 0, float("inf"), ())
 
     def _extend_better(
@@ -113,7 +113,7 @@ class _Enumeration:
                 self.best, self.chosen = whole, (*chosen, (count, index))
 
     def minimize_gpus(self) -> None:
-        """Of the pipelines of the best value one of the fewest GPUs."""
+        """Of the pipelines of the best value, one with the fewest GPUs."""
         self.moves = [move for move in self.moves if move[0] >= self.best]
         self.moves.sort(key=lambda move: (len(self.sets[move[2]]), -move[1], move[2]))
         self._extend_smaller(self.instance.layers, -1, 0, 0, ())
@@ -125,7 +125,7 @@ class _Enumeration:
             self._count_step()
             left, gpus = rest - count, taken + len(self.sets[index])
             if gpus + (left > 0) >= self._gpus():
-                # The moves come by the size of their sets, but one that ends the pipeline needs no other.
+                # Moves are sorted by the size of their sets, but one that ends the pipeline needs no other.
                 if gpus >= self._gpus():
                     return
                 continue
@@ -139,7 +139,7 @@ class _Enumeration:
                 self.chosen = (*chosen, (count, index))
 
     def _throughput(self, chosen: tuple[tuple[int, int], ...], reached: float) -> float:
-        """What a whole pipeline is worth whose segments and links reach this."""
+        """The throughput of a whole pipeline whose segments and links reach this."""
         if self.instance.flight is None:
             return reached
         return pipeline_throughput(self.instance, tuple((count, self.sets[index]) for count, index in chosen))

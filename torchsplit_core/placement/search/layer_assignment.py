@@ -1,4 +1,4 @@
-"""From items on GPUs in pipeline order to segments with layer counts, and what they are worth."""
+"""From items on GPUs in pipeline order to segments with layer counts, and their throughput."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Steps = Sequence[tuple[int, tuple[int, ...]]]
 
 
 def pipeline_throughput(instance: ProblemInstance, segments: Segments) -> float:
-    """The throughput of a pipeline, reckoned from the instance alone; 0.0 where it breaks a rule."""
+    """The throughput of a pipeline, computed from the instance alone; 0.0 if it breaks a rule."""
     evaluated = evaluate_pipeline(instance, segments)
     return evaluated.value if evaluated is not None else 0.0
 
 
 def assign_layers(table: SegmentTable, items: Items, steps: Steps, layers: int) -> Segments:
-    """Give every segment layers of its interval, one more each time to the one that stays fastest."""
+    """Give every segment layers of its interval, each next one to the segment that stays fastest."""
     counts = distribute_layers(
         [(int(items.low[item]), int(items.high[item])) for item, _ in steps],
         lambda index, count: float(table.values[items.multiset[steps[index][0]], count - 1]),
@@ -31,9 +31,9 @@ def assign_layers(table: SegmentTable, items: Items, steps: Steps, layers: int) 
 def distribute_layers(
     intervals: Sequence[tuple[int, int]], value: Callable[[int, int], float], layers: int
 ) -> tuple[int, ...]:
-    """Layer counts within the intervals that add up to `layers`, a sum the intervals allow.
+    """Layer counts within the intervals that add up to `layers`, which the intervals allow.
 
-    value(index, count): what the segment of this index is worth with so many layers.
+    value(index, count): the throughput of the segment of this index with so many layers.
     """
     counts = [low for low, _ in intervals]
     heap: list[tuple[float, int]] = []

@@ -1,4 +1,4 @@
-"""The links that are fast enough at a threshold: components, and GPUs that no link tells apart."""
+"""Fast links at a threshold: components, and symmetry classes of GPUs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Component:
-    """GPUs joined by fast links, in whichever direction. complete: every one is linked with every other.
+    """GPUs joined by fast links in either direction. complete: every one is linked with every other.
 
     gpus: ascending. links: (gpus, gpus) fast or not, the diagonal true.
     """
@@ -21,10 +21,10 @@ class Component:
 
 @dataclass(frozen=True)
 class GpuClasses:
-    """Symmetry classes of a component: GPUs of one kind with equal links, that a plan can exchange for each other.
+    """Symmetry classes of a component: exchangeable GPUs, of one kind and with equal links.
 
-    members: GPUs ascending, one tuple a class. kinds: of each class. links: (classes, classes), the diagonal
-    telling whether the members of a class are linked with each other.
+    members: GPUs ascending, one tuple a class. kinds: of each class. links: (classes, classes); the diagonal: whether
+    the members of a class are linked with each other.
     """
 
     members: tuple[tuple[int, ...], ...]
@@ -57,7 +57,7 @@ def components(links: np.ndarray, usable: np.ndarray, threshold: float) -> list[
 
 
 def gpu_classes(component: Component, kinds: tuple[int, ...]) -> GpuClasses:
-    """Merge GPUs that can be exchanged. GPUs i and j can where exchanging them leaves the graph as it is: rows and
+    """Merge exchangeable GPUs. GPUs i and j are exchangeable if swapping them leaves the graph unchanged: rows and
     columns are equal with the diagonal true (then they are linked with each other) or with it false (then not)."""
     size = len(component.gpus)
     owner = [-1] * size

@@ -1,13 +1,13 @@
-"""Can segments drawn from a fleet hold all layers, were every link fast enough?
+"""Can segments from a fleet hold all layers if every link is fast enough?
 
-n_a whole, how often item a is used:
+n_a integer, how often item a is used:
 
 | row | formula |
 |---|---|
 | gpus[κ] | Σ_a (GPUs of kind κ in a) · n_a ≤ GPUs of kind κ |
 | layers_least | Σ_a low_a · n_a ≤ M |
 | layers_most | Σ_a high_a · n_a ≥ M |
-| segments | least ≤ Σ_a n_a ≤ most, where their number is limited |
+| segments | least ≤ Σ_a n_a ≤ most, if their number is limited |
 | minimise | Σ_a (GPUs of a) · n_a |
 """
 
@@ -26,7 +26,7 @@ from torchsplit_core.values.status import SearchVerdict
 
 @dataclass(frozen=True)
 class Packing:
-    """chosen: items, one entry a segment. gpus: how many it takes. status none: there is no packing."""
+    """chosen: items, one entry a segment. gpus: their number. status none: there is no packing."""
 
     status: SearchVerdict
     chosen: tuple[int, ...] = ()
@@ -34,7 +34,7 @@ class Packing:
 
 
 def can_hold(items: Items, chosen: tuple[int, ...], layers: int) -> bool:
-    """Whether layer counts of these items can add up to `layers`: any sum between the extremes can be met."""
+    """Whether layer counts of these items can add up to `layers`: any sum between the extremes is possible."""
     picked = list(chosen)
     return bool(items.low[picked].sum() <= layers <= items.high[picked].sum())
 
@@ -86,7 +86,7 @@ def pack(
 
 
 def greedy_items(items: Items, usable: np.ndarray, fleet: np.ndarray, layers: int) -> tuple[int, ...]:
-    """Items for all layers, most layers a GPU first; empty where that does not hold them all."""
+    """Items for all layers, most layers a GPU first; empty if they do not hold all."""
     order = usable[np.lexsort((usable, items.sizes[usable], -items.high[usable] / items.sizes[usable]))]
     left, low, high, chosen = fleet.copy(), 0, 0, []
     for item in order.tolist():

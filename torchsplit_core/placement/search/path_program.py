@@ -1,10 +1,9 @@
 """A pipeline through a component as an Euler trail: the integer program, and the trail read from it.
 
-A pipeline visits patterns; from each it passes the pattern's gate to the next. How often each
-arc is passed makes a trail exactly where the flow is balanced but for one start and one end,
-and connected. Balance is in the program; a solution in pieces gets a cut for each piece that
-the start does not reach, and the program is solved again. Cuts that the linear relaxation
-breaks are added first.
+A pipeline visits patterns; from each it passes the pattern's gate to the next. The passes of arcs form a trail exactly
+if the flow is balanced but for one start and one end, and connected. Balance is in the program; for a disconnected
+solution each piece that the start does not reach gets a subtour cut, and the program is solved again. Cuts that the
+linear relaxation violates are added first.
 
 | row | formula |
 |---|---|
@@ -15,7 +14,7 @@ breaks are added first.
 | gpus[c] | Σ_p count_pc · visits_p ≤ members of c |
 | layers_least | Σ_p low_p · visits_p ≤ M |
 | layers_most | Σ_p high_p · visits_p ≥ M |
-| segments | least ≤ Σ_p visits_p ≤ most, where their number is limited |
+| segments | least ≤ Σ_p visits_p ≤ most, if their number is limited |
 | reached[W,c] | Σ_{p in W} count_pc · visits_p ≤ members of c · (starts in W + passes and visits that lead into W) |
 | minimise | Σ_p (GPUs of p) · visits_p |
 """
@@ -36,22 +35,22 @@ from torchsplit_core.solver.row_program import RowProgram
 from torchsplit_core.values.status import SearchVerdict
 
 _ROUNDS = 4
-"""Linear relaxations at most that are searched for cuts before the program is solved in whole numbers. In
-benchmarks/placement_constants.py none take 1.4 times as long on one of five fleets, 16 are no different, to its noise
-of a third."""
+"""Most linear relaxations that are searched for cuts before the integer program is solved. In
+benchmarks/placement_constants.py none take 1.4 times as long on one of five fleets; 16 make no difference beyond the
+noise (a third)."""
 
 _ROUNDS_PART = 0.5
-"""Of the time that is left, for them. Chosen, not measured."""
+"""Part of the remaining time for them. Chosen, not measured."""
 
 _TINY = 1e-7
-"""Visits and passes of a relaxation below this are none: HiGHS's own tolerance of linear programs."""
+"""Smaller visits and passes of a relaxation count as 0: HiGHS's own tolerance of linear programs."""
 
 
 @dataclass(frozen=True)
 class PathSolution:
-    """steps: (item, GPUs) in pipeline order. none: proven that there is no pipeline in this component.
+    """steps: (item, GPUs) in pipeline order. none: provably no pipeline in this component.
 
-    gpus: with status found, no pipeline of the component uses fewer, where fewest were asked for.
+    gpus: with status found, no pipeline of the component uses fewer, if the fewest were requested.
     """
 
     status: SearchVerdict
@@ -60,7 +59,7 @@ class PathSolution:
 
 @dataclass(frozen=True)
 class Flow:
-    """One solution in whole numbers: visits and starts of the patterns, ends of the gates, passes of the arcs."""
+    """One integer solution: visits and starts of the patterns, ends of the gates, passes of the arcs."""
 
     visits: np.ndarray
     starts: np.ndarray
@@ -69,7 +68,7 @@ class Flow:
 
 
 class PathProgram:
-    """The program of one component at one threshold, built in `program`, which is empty (None: one of its own)."""
+    """The program of one component at one threshold, built in the empty `program` (None: a new one)."""
 
     def __init__(
         self,
@@ -109,7 +108,7 @@ class PathProgram:
             program.add_row(*segments, self._visit + every, np.ones(count))
 
     def solve(self, clock: SearchClock, *, fewest: bool) -> PathSolution:
-        """Solve, cutting off pieces, until the solution is a trail; `fewest`: with the fewest GPUs, proven."""
+        """Solve, with subtour cuts, until the solution is a trail; `fewest`: with the fewest GPUs, proven."""
         if not self._add_relaxation_cuts(clock):
             return PathSolution("none")
         while not clock.over():
@@ -181,7 +180,7 @@ class PathProgram:
         return pieces
 
     def _add_relaxation_cuts(self, clock: SearchClock) -> bool:
-        """Cuts that the linear relaxation breaks, while it breaks any; False where it has no solution then."""
+        """Add cuts that the linear relaxation violates, until there are none; False if it becomes infeasible."""
         part = clock.part(_ROUNDS_PART * clock.left_s())
         for _ in range(_ROUNDS):
             if part.over():
@@ -203,9 +202,11 @@ class PathProgram:
     def _add_subtour_cut(
         self, patterns: np.ndarray, gates: np.ndarray, visited: np.ndarray, cut_classes: np.ndarray
     ) -> None:
-        """No GPU of the classes `cut_classes` is used in W but from outside. W is what is given, the unvisited
-        patterns of its classes, and the gates that only these lead to: nothing that is added is visited in the
-        solution, so that the solution breaks the cut."""
+        """Uses of the classes `cut_classes` within W need a way in from outside.
+
+        W is extended by the unvisited patterns of its classes, and by the gates that only lead to these: nothing added
+        is visited in the solution, so the solution violates the cut.
+        """
         counts, gate_of = self._patterns.counts, self._patterns.gate_of
         arc_gates, arc_patterns = self._patterns.arcs
         inside = ~counts[:, ~counts[patterns].any(axis=0)].any(axis=1) & ~visited
@@ -227,7 +228,7 @@ class PathProgram:
             self._program.add_row(-INF, 0, columns, signs)
 
     def _euler_path(self, flow: Flow) -> tuple[tuple[int, tuple[int, ...]], ...]:
-        """The trail (Hierholzer), with GPUs of the classes handed out in ascending order."""
+        """The trail (Hierholzer), with GPUs of the classes assigned in ascending order."""
         gates, patterns_in = self._patterns.arcs
         leaving: dict[int, list[int]] = {}
         for arc in np.flatnonzero(flow.passes)[::-1].tolist():

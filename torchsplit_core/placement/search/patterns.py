@@ -12,16 +12,16 @@ from torchsplit_core.placement.search.network import GpuClasses
 from torchsplit_core.placement.search.segment_table import Items
 
 MOST_PATTERNS, MOST_ARCS = 6_000, 200_000
-"""Larger trail programs are not made; an arc is a column of a program. In
-benchmarks/placement_constants.py a quarter and four times of either are no different, to its noise of a third."""
+"""Larger path programs are not built; an arc is a column of a program. In benchmarks/placement_constants.py a quarter
+and four times of either make no difference beyond the noise (a third)."""
 
 
 @dataclass(frozen=True)
 class SegmentPatterns:
-    """counts: (patterns, classes), GPUs of each class. item: of each pattern. gate_of: the gate behind a pattern.
+    """counts: (patterns, classes), GPUs of each class. item: of each pattern. gate_of: the gate of a pattern.
 
-    A gate is a set of classes, all those that every GPU of a pattern has a fast link to: patterns with one gate
-    have the same followers. arcs: (gate, pattern) columns, the patterns whose classes all lie in the gate.
+    A gate is a set of classes, all those to which every GPU of a pattern has a fast link: patterns with one gate have
+    the same followers. arcs: (gate, pattern) columns, the patterns whose classes all lie in the gate.
     """
 
     counts: np.ndarray
@@ -32,7 +32,7 @@ class SegmentPatterns:
 
 
 def build_patterns(classes: GpuClasses, items: Items) -> SegmentPatterns | None:
-    """All patterns of these items that some segment can follow or precede; None where there are too many."""
+    """All patterns of these items that some segment can follow or precede; None if there are too many."""
     width = len(classes.kinds)
     segments = list(islice(_list_segments(classes, items), MOST_PATTERNS + 1))
     gates: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""Every throughput a segment can have, and at a threshold what each multiset of kinds sustains."""
+"""Throughputs of all segments, and what each multiset of kinds sustains at a threshold."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from torchsplit_core.placement.search.clock import SearchClock
 
 @dataclass(frozen=True)
 class SegmentTable:
-    """multisets: kinds ascending, smallest first. counts: (multisets, kinds) how often each kind stands in it.
-    values: (multisets, layers), column c - 1 the throughput of a segment of c layers. complete: no multiset is left
-    out; otherwise what the table does not allow is not refuted."""
+    """multisets: kinds ascending, smallest first. counts: (multisets, kinds) how often each has a kind. values:
+    (multisets, layers), column c - 1 the throughput of a segment of c layers. complete: no multiset is left out; an
+    incomplete table refutes nothing."""
 
     multisets: tuple[tuple[int, ...], ...]
     counts: np.ndarray
@@ -26,7 +26,7 @@ class SegmentTable:
 
 @dataclass(frozen=True)
 class Items:
-    """What segments can be at a threshold: (multiset, interval of layer counts it sustains), one a row.
+    """Possible segments at a threshold: (multiset, interval of layer counts it sustains), one a row.
 
     multiset: rows of the table. counts: (items, kinds). sizes: GPUs. low, high: first and last layer count.
     """
@@ -38,7 +38,7 @@ class Items:
     high: np.ndarray
 
     def only(self, indices: np.ndarray) -> Items:
-        """These items alone, in this order."""
+        """Only these items, in this order."""
         columns = (self.multiset, self.counts, self.sizes, self.low, self.high)
         return Items(*(column[indices] for column in columns))
 
@@ -46,10 +46,10 @@ class Items:
 def build_table(
     instance: ProblemInstance, clock: SearchClock, *, part: int | None = None
 ) -> SegmentTable | None:
-    """Ask for every throughput once; None where the time ends first.
+    """Compute every throughput once; None if time ends first.
 
-    part: instead, as many multisets as the time allows and at most so many, those of the fewest GPUs; None where
-    there is no time for the first.
+    part: a partial table with at most so many multisets, those of the fewest GPUs, as time allows; None without time
+    for the first.
     """
     fleet = np.bincount(np.array(instance.kinds, dtype=np.int64))
     multisets: list[tuple[int, ...]] = []
@@ -74,7 +74,7 @@ def build_table(
 
 
 def _multisets(fleet: np.ndarray, largest: int) -> Iterator[tuple[int, ...]]:
-    """Multisets of kinds that the fleet has, smallest first."""
+    """Multisets of kinds in the fleet, smallest first."""
     present = np.flatnonzero(fleet).tolist()
     for size in range(1, largest + 1):
         for multiset in combinations_with_replacement(present, size):
@@ -91,7 +91,7 @@ def count_multisets(instance: ProblemInstance) -> int:
 
 
 def candidate_values(instance: ProblemInstance, table: SegmentTable) -> np.ndarray:
-    """All values that the optimum can have, ascending and distinct: throughputs of segments and links above 0."""
+    """All possible values of the optimum, ascending and distinct: throughputs of segments and links above 0."""
     links = instance.links[~np.eye(len(instance.kinds), dtype=bool)]
     both = np.unique(np.concatenate([np.unique(table.values), np.unique(links)]))
     best: float = table.values.max(initial=0.0)
@@ -99,10 +99,10 @@ def candidate_values(instance: ProblemInstance, table: SegmentTable) -> np.ndarr
 
 
 def items_at(table: SegmentTable, threshold: float, most: int) -> Items:
-    """The segments of at most `most` GPUs worth a look at a threshold.
+    """The undominated segments of at most `most` GPUs at a threshold.
 
-    An item is left out where another needs a part of its GPUs alone and sustains all its layer counts: taking
-    GPUs away from a set keeps every link it needs.
+    An item is left out if another sustains all its layer counts on a part of its GPUs: removing GPUs from a set keeps
+    every link it needs.
     """
     enough = np.zeros((len(table.multisets), table.values.shape[1] + 2), dtype=np.int8)
     enough[:, 1:-1] = table.values >= threshold

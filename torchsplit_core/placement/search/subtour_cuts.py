@@ -1,4 +1,4 @@
-"""What the start of a fractional solution does not reach, by least cuts."""
+"""Sets that the start of a fractional solution does not reach, by minimum cuts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 from torchsplit_core.placement.search.patterns import SegmentPatterns
 
 _SCALE = 1_000_000
-"""Units of a flow of 1: SciPy's maximum flow has whole numbers of 32 bits."""
+"""Units of a flow of 1: SciPy's maximum flow uses 32-bit integers."""
 
 _SLACK = 0.01
-"""A set is unreached where this much of what it uses of a class, in classes, does not arrive: smaller cuts change a
-relaxation little. In benchmarks/placement_constants.py 0.0025 and 0.04 are no different, to its noise of a third."""
+"""A set is unreached if this much of its use of a class, in classes, does not arrive: smaller cuts change a relaxation
+little. In benchmarks/placement_constants.py 0.0025 and 0.04 make no difference beyond the noise (a third)."""
 
 
 def violated_cuts(
@@ -21,9 +21,9 @@ def violated_cuts(
 ) -> list[tuple[np.ndarray, np.ndarray, int]]:
     """(patterns, gates, class) of sets that use more of the class's GPUs than what leads into them allows.
 
-    The share of a class's GPUs in use must be able to flow from the start to the patterns that use
-    it, through the passes of the solution; where less than that arrives, the far side of a least
-    cut is returned, each set once. visits, starts and passes may be fractional; sizes: GPUs of each class.
+    The share of a class's GPUs in use must be able to flow from the start to the patterns that use it, through the
+    passes of the solution; if less arrives, the far side of a minimum cut is returned, each set once. visits, starts
+    and passes may be fractional; sizes: GPUs of each class.
     """
     count, gates = len(visits), patterns.gates
     used = np.flatnonzero(visits)

@@ -43,7 +43,7 @@ class ThresholdProblem:
         self._packings: dict[tuple[bool, tuple[int, ...]], Packing] = {}
 
     def relaxation_status(self) -> SearchVerdict:
-        """Whether a pipeline exists were all links inside a component fast enough; none is a proof."""
+        """Whether a pipeline exists if all links inside a component are fast enough; none is a proof."""
         if self.single_segment() is not None:
             return "found"
         unknown = False
@@ -55,7 +55,7 @@ class ThresholdProblem:
         return "unknown" if unknown else "none"
 
     def single_segment(self) -> Segments | None:
-        """One segment of all layers, with the fewest GPUs: it needs no link."""
+        """One segment of all layers with the fewest GPUs, which needs no link."""
         layers = self._instance.layers
         able = np.flatnonzero((self.items.low <= layers) & (self.items.high >= layers))
         if not len(able) or not self._instance.allows(1):
@@ -80,7 +80,7 @@ class ThresholdProblem:
         return self._packings[key]
 
     def solve_easy(self) -> Decision:
-        """A pipeline of this threshold where one segment or one complete component is enough."""
+        """A pipeline of this threshold if one segment or one complete component suffices."""
         alone = self.single_segment()
         if alone is not None:
             return self._check(alone)
@@ -104,8 +104,8 @@ class ThresholdProblem:
         return Decision("unknown" if undecided else "none")
 
     def minimize_gpus(self, known: Segments) -> Decision:
-        """A pipeline of this threshold with the fewest GPUs; unknown, with the best there is, where that could not
-        be proven. `known`: a pipeline of this threshold, to fall back on."""
+        """A pipeline of this threshold with the fewest GPUs; unknown, with the best one found, if that is not proven.
+        `known`: a pipeline of this threshold, as a fallback."""
         alone = self.single_segment()
         best = self._check(alone) if alone is not None else Decision("none")
         least_open = None
@@ -128,7 +128,7 @@ class ThresholdProblem:
         return Decision("found" if proven else "unknown", best.segments)
 
     def _minimize_gpus_in(self, component: Component, packing: Packing) -> Decision:
-        """No pipeline has fewer GPUs than the packing: one of its own items, if any is met, is the answer."""
+        """No pipeline has fewer GPUs than the packing, so one with as many, of the packing's items, is optimal."""
         if packing.status == "found" and not component.complete:
             used = np.unique(np.array(packing.chosen))
             steps = self._beam_search(component, self.items.only(used), self._clock)
@@ -160,7 +160,7 @@ class ThresholdProblem:
         return Decision(trail.status)
 
     def _beam_search(self, component: Component, items: Items, clock: SearchClock) -> Steps | None:
-        """A pipeline of these items: with few states at a time first, which is enough for most fleets in nodes."""
+        """A pipeline of these items: with few states first, which is enough for most fleets of nodes."""
         walker = BeamSearch(component, self._instance, items, clock)
         for width in WIDTHS:
             clock.count("walks")
@@ -173,12 +173,12 @@ class ThresholdProblem:
         return self._check(assign_layers(self._table, self.items, steps, self._instance.layers))
 
     def _check(self, segments: Segments) -> Decision:
-        """A pipeline is believed only after it was reckoned from the instance."""
+        """Accept a pipeline only after it was evaluated on the instance."""
         reached = pipeline_throughput(self._instance, segments) >= self._value
         return Decision("found", segments) if reached else Decision("unknown")
 
     def _assign_gpus(self, chosen: tuple[int, ...], gpus: np.ndarray) -> Steps:
-        """GPUs for items, lowest first: any will do where all are linked."""
+        """GPUs for items, lowest first: any will do if all are linked."""
         left: dict[int, list[int]] = {}
         for gpu in gpus.tolist()[::-1]:
             left.setdefault(self._instance.kinds[gpu], []).append(gpu)

@@ -20,23 +20,22 @@ from torchsplit_core.placement.search.threshold_problem import ThresholdProblem
 from torchsplit_core.values import InternalFault
 
 _ENOUGH = 8
-"""Thresholds between the value and the lowest undecided one are few where they are less than one in so many of the open
-ones: then the undecided get more time first. In benchmarks/placement_constants.py 2 and 32 are no different, to its
-noise of a third."""
+"""If less than one in so many of the open thresholds is between the value and the lowest undecided one, the undecided
+get more time first. In benchmarks/placement_constants.py 2 and 32 make no difference beyond the noise (a third)."""
 
 _REST, _SHORT_S = 0.9, 0.4
-"""Of segments of several GPUs, but for the largest: share of the time that each size leaves to the next, and seconds of
-a try. In benchmarks/placement_constants.py 0.6 to 0.975 and 0.1 to 1.6 s are no different, to its noise of a third."""
+"""For segments of several GPUs, but the largest size: share of the time left to the next size, and seconds of a try. In
+benchmarks/placement_constants.py 0.6 to 0.975 and 0.1 to 1.6 s make no difference beyond the noise (a third)."""
 
 _WIDE = 20_000
-"""Throughputs (multisets of kinds × layer counts) from which the search begins with covers, without a table: they have
-"five types, 16 and 64" of benchmarks/placement_search.py proven within 1.3 s. The number is chosen, not measured."""
+"""Throughputs (multisets of kinds × layer counts) above which the search begins with covers, without a table: they
+prove "five types, 16 and 64" of benchmarks/placement_search.py within 1.3 s. Chosen, not measured."""
 
 _FEW_MULTISETS, _MOST_MULTISETS = 100, 2_000
-"""Multisets of the small table and of the large one that covers fall back on. Chosen, not measured."""
+"""Multisets of the small and the large table on which covers fall back. Chosen, not measured."""
 
 _WIDE_PART, _SMALL_PART, _TABLE_PART = 0.3, 0.2, 0.5
-"""Shares of the time that is left: for covers, a small table, a large one. Chosen, not measured."""
+"""Shares of the remaining time: for covers, a small table, a large one. Chosen, not measured."""
 
 Progress = Callable[[float, float], None]
 
@@ -50,8 +49,8 @@ def search_thresholds(
 ) -> SearchResult:
     """The pipeline of the highest throughput, and of the fewest GPUs among these.
 
-    progress: called with (value, bound) whenever one of them improves. warm_start: what was found for a similar
-    instance; its pipeline is tried first. The same instance gives the same outcome whenever it is proven.
+    progress: called with (value, bound) whenever one of them improves. warm_start: the result of a similar instance,
+    whose pipeline is tried first. Proven results are deterministic.
     """
     assert instance.flight is None, "thresholds know nothing of a pipeline as a whole: best_pipeline does"
     clock = SearchClock.start(time_limit_s)
@@ -77,15 +76,15 @@ def search_thresholds(
 def _search_large_segments(
     instance: ProblemInstance, clock: SearchClock, tell: Progress, known: Segments
 ) -> BoundedPipeline:
-    """By covers first, which need no table. Where links bind: a small table for a pipeline soon, walks with covers,
-    a large table; and covers again where that is not whole."""
+    """By covers first, which need no table. If links bind: a small table for an early pipeline, beam searches with
+    covers, a large table; and covers again if that is incomplete."""
     large_search = LargeSegmentSearch(instance, tell)
     result = large_search.run(clock.part(_WIDE_PART * clock.left_s()), known, walks=False)
     few = count_multisets(instance) <= _MOST_MULTISETS
     if result.proven():
         if result.fewest or not result.segments or not few:
             return result
-        # Where links bind, covers do not prove the fewest GPUs.
+        # If links bind, covers do not prove the fewest GPUs.
         table = build_table(instance, clock.part(_SMALL_PART * clock.left_s()))
         return (
             _ThresholdSearch(instance, table, clock, tell, result.bound).run(result.segments)
@@ -111,7 +110,7 @@ def _fits_instance(instance: ProblemInstance, warm_start: SearchResult) -> bool:
 
 
 def _ignore_progress(value: float, bound: float) -> None:
-    """Nobody listens."""
+    """Report to nobody."""
 
 
 class _ThresholdSearch:
@@ -154,7 +153,7 @@ class _ThresholdSearch:
         return ThresholdProblem(self._instance, self._table, float(self._values[index]), most, self._clock)
 
     def _relaxed_bound(self, most: int) -> int:
-        """The first index that packings refute which look at no link inside a component."""
+        """The first index that packings refute, ignoring links inside a component."""
         low, high = self._low, self._high
         while low + 1 < high and not self._clock.over():
             middle = (low + high) // 2
@@ -167,10 +166,10 @@ class _ThresholdSearch:
     def _close_interval(self, most: int) -> None:
         """Close the interval with segments of at most `most` GPUs, each try in a part of the time.
 
-        Small segments come first, 1, 2, 4, …: among few a pipeline is found soon. More than one GPU gets a tenth
-        of the time, and short tries, until all sizes have their turn. Fast links are few near the upper end, and the
-        programs small: from there down in doubling steps until something is found, then by halves, while that is a
-        good part of the interval. What was not decided is tried again with more time.
+        Small segments come first, 1, 2, 4, …: among few a pipeline is found soon. Sizes above one GPU get a tenth of
+        the time, in short tries, until all had their turn. Near the upper end fast links are few and programs small:
+        from there down in doubling steps until something is found, then by bisection, while that is a good part of the
+        interval. Undecided thresholds are tried again with more time.
         """
         last = most == self._instance.max_gpus
         brief = not last and most > 1

@@ -1,4 +1,4 @@
-"""An earlier outcome as the pipeline that a search tries first."""
+"""An earlier outcome as a search's first pipeline."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from torchsplit_core.values import PlacementOutcome, PlacementRequest
 
 
 def warm_start_from(request: PlacementRequest, outcome: PlacementOutcome) -> SearchResult | None:
-    """The outcome's pipeline on the GPUs of the request; None where one of them is gone or the layers are others.
+    """The outcome's pipeline on the GPUs of the request; None if one of them is missing or the layers differ.
 
-    What it is worth now is the search's to reckon.
+    The search computes its value.
     """
     index_of = {gpu.id: index for index, gpu in enumerate(request.gpus)}
     segments = []

@@ -1,1 +1,1 @@
-"""Plans as people make them without a solver, and what the solver gains over them."""
+"""Plans as people make them without a solver, and the gain of the solver's plan over them."""

@@ -1,8 +1,8 @@
-"""What people do without a planner, as plans of the same request: the yardsticks beside a plan.
+"""The baselines: plans of the same request made without a solver, to compare a plan with.
 
-All of them give whole slices to models (allowed with fractional sharing too), never pay a memory
-penalty, run a model uncut where it can run uncut, and leave through the same check as every plan.
-They keep minima, caps, latency limits and hard co-locations; soft ones they do not heed.
+All of them give whole slices to models (with fractional sharing too), never pay a memory penalty, run a model uncut
+if it can run uncut, and are verified like every plan. They keep minima, caps, latency limits and hard co-locations,
+and ignore soft ones.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from torchsplit_core.values import (
 )
 
 MAX_COMBINATIONS = 36
-"""Combinations of uniform layouts tried; with more, each kind of GPU is settled in turn."""
+"""Combinations of uniform layouts that are tried; above, each kind of GPU is settled in turn."""
 
 BaselineName = Literal["whole_gpu", "uniform", "first_fit", "greedy"]
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """One way to do without a planner. `outcome` None: it gives no plan of this request, and `reason` says why."""
+    """`outcome` None: the baseline gives no plan of this request, for `reason`."""
 
     name: BaselineName
     title: str
@@ -73,11 +73,10 @@ def build_baselines(
     deadline: float = float("inf"),
     progress: Progress = ignore_progress,
 ) -> tuple[Baseline, ...]:
-    """Whole GPUs, uniform slices, first fit and greedy best fit; each verified, the same for the same request.
+    """Whole GPUs, uniform slices, first fit and greedy best fit; each verified, and deterministic.
 
-    `plan`, an outcome of the same request, lends its proven bound. After `deadline`
-    (time.perf_counter) what is not done says so. Raises InputFault where the request breaks a
-    rule or `plan` answers another one.
+    `plan`, an outcome of the same request, lends its proven bound. A baseline that is not finished at `deadline`
+    (time.perf_counter) says so. Raises InputFault if the request breaks a rule or `plan` answers another one.
     """
     validate(request)
     builders: tuple[tuple[BaselineName, str, BaselineBuilder], ...] = (
@@ -130,7 +129,7 @@ def _verified_outcome(
 
 
 def _gpu_classes(request: PlanRequest) -> list[tuple[FleetGpu, tuple[str, ...]]]:
-    """Equal GPUs (type, options, cost) with their ids, the cheapest first where cost counts."""
+    """Equal GPUs (type, options, cost) with their ids; under an objective of cost the cheapest first."""
     by_gpu: dict[FleetGpu, list[str]] = {}
     for gpu in list_gpus(request.gpus):
         price = gpu.cost if goal_of(request).by_cost else None
@@ -166,7 +165,7 @@ def _is_allowed(gpu: FleetGpu, layout: tuple[str, ...]) -> bool:
 
 
 def _whole_gpu(request: PlanRequest, deadline: float) -> tuple[GreedyPlacement, str]:
-    """One whole GPU for every stage of every model, in the order of `need`; then the worst served first."""
+    """One whole GPU for every stage of every model, in the order of `need`; further GPUs go to the worst served."""
     groups = []
     for gpu, ids in _gpu_classes(request):
         if gpu.whole:
@@ -217,7 +216,7 @@ def _whole_gpu(request: PlanRequest, deadline: float) -> tuple[GreedyPlacement, 
 
 
 def _uniform(request: PlanRequest, deadline: float) -> tuple[GreedyPlacement, str]:
-    """The best of the layouts of equal slices, each served worst served first."""
+    """The best of the layouts of equal slices, each filled worst served first."""
     kinds = _gpu_classes(request)
     choices = [_uniform_layouts(request, gpu) for gpu, _ in kinds]
     if not any(choices):
@@ -266,14 +265,12 @@ def _uniform(request: PlanRequest, deadline: float) -> tuple[GreedyPlacement, st
 
 
 def _uniform_layouts(request: PlanRequest, gpu: FleetGpu) -> list[tuple[str, ...]]:
-    """As many equal slices as fit, for every profile that a model has a point on and that the GPU may have."""
+    """As many equal slices as fit, for every allowed profile on which a model has a point."""
     kind = gpu_type(gpu.type)
     used = {
         point.profile
         for model in request.models
-        for _, variant in model.allowed_variants
-        for stage in variant.stages
-        for point in stage.points
+        for point in model.allowed_points
         if point.gpu_type == point_type(gpu.type)
     }
     if gpu.whole:
@@ -309,13 +306,13 @@ def _greedy(request: PlanRequest, deadline: float) -> tuple[GreedyPlacement, str
 
 
 def _layout_groups(request: PlanRequest) -> list[LayoutGroup]:
-    """The fleet's GPUs with every layout that they may have. Raises NoPlan for a type with too many."""
+    """The fleet's GPUs with all their allowed layouts. Raises NoBaselinePlan for a type with too many."""
     groups = []
     for gpu, ids in _gpu_classes(request):
         try:
             layouts = allowed_layouts(request, gpu)
         except InputFault as fault:
-            # The planner needs no list of all: most of them never pay.
+            # The planner needs no list of all layouts: most of them are dominated.
             raise NoBaselinePlan(f"{gpu.type}: {fault.problem}.") from fault
         groups.append(LayoutGroup(gpu.type, ids, layouts, gpu.cost, gpu.layouts is not None))
     return groups
@@ -327,7 +324,7 @@ def _placement_rank(request: PlanRequest, greedy: GreedyPlacement) -> tuple[floa
     goal, partial = goal_of(request), greedy.partial
     rates = [greedy.rate(number) for number in range(len(request.models))]
     if goal.fair:
-        # Also of the levels that the objective leaves alone: of equally fair plans the one that serves more.
+        # Levels that the objective ignores count too: of equally fair plans, take the one that serves more.
         return (short, *leximin_values(request, rates))
     used = [gpu for gpu in range(len(partial.names)) if partial.instances[gpu]]
     cost = sum(partial.groups[partial.group_of[gpu]].cost for gpu in used)

@@ -1,13 +1,12 @@
 """Greedy best fit, as published MIG planners do it.
 
-The idea is that of "ParvaGPU: Efficient Spatial GPU Sharing for Large-Scale DNN Inference in Cloud
-Environments" (SC'24), written anew for the planner's requests: for each model the slice with the
-most requests/s per compute slice within its latency limit, as many of these segments as its
-demand needs and one fitting segment for the rest; segments placed first fit, the largest first.
+After "ParvaGPU: Efficient Spatial GPU Sharing for Large-Scale DNN Inference in Cloud Environments" (SC'24), written
+anew for the planner's requests: a model's segment is the slice with the most requests/s per compute slice within the
+latency limit; it gets as many as its demand needs and one fitting segment for the rest; segments are placed first
+fit, the largest first.
 
-What that paper does not need, because its fleet has no end: where the segments do not all fit,
-every demand is scaled down by one factor, found by halving; and what is left over goes to the
-worst served models.
+The paper's fleet is unlimited. For a limited one, if the segments do not all fit, bisection finds one factor that
+scales all demands down; the slices left over go to the worst served models.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ from torchsplit_core.planning.request.objective import goal_of, unit_rps
 from torchsplit_core.values import PlanRequest
 
 BISECTION_STEPS = 10
-"""Steps of the search for the factor: a thousandth of the demands."""
+"""Bisection steps for the factor: to a thousandth of the demands."""
 
 
 def best_fit(request: PlanRequest, start: Callable[[], GreedyPlacement], deadline: float) -> GreedyPlacement:
     """The fleet after all three steps; `start` gives an empty one. An objective of cost asks for minima only.
 
-    Where not even one segment a model fits, the worst-served step is all. Raises NoPlan after
-    `deadline` (time.perf_counter).
+    If not even one segment a model fits, models are only served worst first. Raises NoBaselinePlan after `deadline`
+    (time.perf_counter).
     """
     greedy = start()
     if not _place_segments(request, greedy, 1.0):
         low, high, greedy = 0.0, 1.0, start()
-        # With an objective of cost the minima are the demands, and they do not scale.
+        # With an objective of cost the minima are the demands and are not scaled.
         for _ in range(0 if goal_of(request).by_cost else BISECTION_STEPS):
             if time.perf_counter() > deadline:
                 raise NoBaselinePlan("No time was left to scale the demands to the fleet.")
@@ -48,10 +47,10 @@ def best_fit(request: PlanRequest, start: Callable[[], GreedyPlacement], deadlin
 
 
 def _place_segments(request: PlanRequest, greedy: GreedyPlacement, factor: float) -> bool:
-    """Segments for the demands times the factor; False where one of them finds no room."""
+    """Place segments for the demands times the factor; False if one of them has no room."""
     targets = target_rates(request, greedy, factor)
     for model, target_rps in targets.items():
-        # Models that must stand together do not fit one by one: they come first, GPU by GPU.
+        # Co-located models do not fit one by one: they come first, GPU by GPU.
         while greedy.blocks.is_bound(model) and greedy.rate(model) < target_rps * (1 - RATE_SLACK):
             if not greedy.add_instance(model):
                 return False
@@ -76,7 +75,7 @@ def _place_segments(request: PlanRequest, greedy: GreedyPlacement, factor: float
 
 
 def target_rates(request: PlanRequest, greedy: GreedyPlacement, factor: float) -> dict[int, float]:
-    """Requests/s that each model which is to be served is owed, by its number: its demand times the factor."""
+    """Requests/s to provide, by model index, for each model to be served: its demand times the factor."""
     targets: dict[int, float] = {}
     for number, spec in enumerate(request.models):
         if greedy.is_to_be_served(number):
@@ -88,7 +87,7 @@ def target_rates(request: PlanRequest, greedy: GreedyPlacement, factor: float) -
 
 
 def _segments(options: tuple[SliceOption, ...], target_rps: float, most: int) -> list[SliceOption] | None:
-    """The segments that give a stage `target_rps` requests/s; None for more than `most`. Best density stands first."""
+    """Segments that give a stage `target_rps` requests/s; None if it takes more than `most`. Options: densest first."""
     best = options[0]
     count = math.floor(min(target_rps / best.rate_rps * (1 + RATE_SLACK), float(most + 1)))
     rest = target_rps - count * best.rate_rps

@@ -1,9 +1,8 @@
-"""What hard co-locations make of models that each run by one chosen variant: blocks that go to GPUs together.
+"""Hard co-locations among models that each run by one chosen variant: blocks of models that share their GPUs.
 
-A stage of a variant that was not chosen stands nowhere. So a co-location of which all members stand binds
-their models to one block, one of which none stands binds nobody, and of one of which some cannot stand no member
-may: its models are not served. Where stages are tied, the whole block goes to a GPU at once, with every stage of
-its models, which is more than the co-location asks for.
+Stages of other variants do not run. A co-location whose members all run binds their models to one block; one without
+a running member binds nobody; if some of its members cannot run, none may: their models are not served. A block with
+stages in co-locations goes to a GPU whole, with every stage of its models, which is stricter than required.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ Chosen = TypeVar("Chosen")
 
 @dataclass(frozen=True, slots=True)
 class ColocationBlocks:
-    """By model: those bound to it (itself among them), and whether each GPU of theirs has all of their stages."""
+    """By model: the models bound to it (itself included), and whether each of their GPUs has all of their stages."""
 
     partners: tuple[frozenset[int], ...]
     whole_variant: tuple[bool, ...]
 
     def is_bound(self, model: int) -> bool:
-        """Whether instances of the model may not stand just anywhere."""
+        """Whether it restricts the GPUs of the model's instances."""
         return len(self.partners[model]) > 1 or self.whole_variant[model]
 
 
@@ -38,8 +37,8 @@ def settle_variants(
 ) -> tuple[Chosen | None, ...]:
     """The choices with which every hard co-location can be kept; None: the model is not served.
 
-    `choose_again` chooses how a model runs by one variant: it is asked where a co-location names a stage of another one
-    than the model runs by, and only some of its members stand.
+    `choose_again` chooses how a model runs by a given variant; it is called if a co-location names a stage of another
+    variant than the chosen one and only some of its members run.
     """
     settled = list(chosen)
 
@@ -67,7 +66,7 @@ def settle_variants(
 
 
 def build_blocks(request: PlanRequest, variants: Sequence[int | None]) -> ColocationBlocks:
-    """The blocks of models that run by these variants (None: not at all), settled."""
+    """The blocks of models that run by these settled variants (None: not at all)."""
     partners = {index: frozenset((index,)) for index in range(len(request.models))}
     staged: set[int] = set()
     for members in _hard_colocations(request):

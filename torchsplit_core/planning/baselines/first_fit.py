@@ -1,8 +1,7 @@
-"""First fit, as a scheduler without a plan does it: one model after the other, on the first GPU with room.
+"""First fit, as a scheduler without a plan: one model after the other, on the first GPU with room.
 
-Models come in the request's order. Each takes the smallest slice that carries what is left of its demand, else the
-largest there is room for, until it has its demand or no GPU has room. Nobody is moved for those that come later, and
-what is left over stays free.
+Models come in the request's order. Each takes the smallest slice that covers the rest of its demand, else the largest
+with room, until its demand is met or no GPU has room. Placed models are not moved, and spare slices stay free.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from torchsplit_core.values import PlanRequest
 
 
 def first_fit(request: PlanRequest, greedy: GreedyPlacement) -> GreedyPlacement:
-    """The empty fleet filled. Models of a hard co-location go to GPUs together, by the fill's own rule."""
+    """Fill an empty fleet. Models of a hard co-location are placed together, by the rule of `GreedyPlacement`."""
     for model, target_rps in target_rates(request, greedy, 1.0).items():
         while greedy.rate(model) < target_rps * (1 - RATE_SLACK):
             served = (
@@ -36,7 +35,7 @@ def _add_instance(greedy: GreedyPlacement, model: int, target_rps: float) -> boo
     for stage in stages:
         location = _first_room(greedy, model, stage, target_rps - rates[stage])
         if location is None:
-            # Without all of its stages a model serves nobody.
+            # A model without all of its stages serves no requests.
             for gpu in reversed(placed):
                 greedy.partial.undo(gpu)
             greedy.rates[model] = before
@@ -50,7 +49,7 @@ def _add_instance(greedy: GreedyPlacement, model: int, target_rps: float) -> boo
 def _first_room(
     greedy: GreedyPlacement, model: int, stage: int, rest_rps: float
 ) -> tuple[SliceOption, int] | None:
-    """The slice that is taken and its GPU: the first GPU with room for any of the stage's slices."""
+    """The slice to take and its GPU: the first GPU with room for any of the stage's slices."""
     chosen = greedy.chosen[model]
     assert chosen is not None
     enough = [option for option in chosen.stages[stage] if option.rate_rps >= rest_rps * (1 - RATE_SLACK)]

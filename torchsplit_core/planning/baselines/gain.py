@@ -11,14 +11,14 @@ from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import Objective, PlanOutcome
 
 PERCENT_BELOW = 0.02
-"""Ratios closer to 1 are told as a percentage, or three figures would round them to 1."""
+"""Ratios closer to 1 are written as a percentage: three figures would round them to 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """`ratio` above 1: the plan is better by so much; None: not comparable, or only without a ratio.
+    """`ratio` above 1: the plan is better by this factor; None: not comparable, or not by a ratio.
 
-    For a cost it is the other's over the plan's, otherwise the plan's value over the other's.
+    For a cost the other plan's over this plan's, otherwise this plan's value over the other's.
     """
 
     ratio: float | None
@@ -28,7 +28,7 @@ class Gain:
 def gain(plan: PlanOutcome, other: Baseline | PlanOutcome, objective: Objective) -> Gain:
     """The gain of `plan` over a baseline (or another plan) of the same request, whose objective is given.
 
-    Where the worst-served models fare alike, leximin names the first level at which they differ.
+    If the worst-served models get the same, leximin names the first level that differs.
     """
     other_outcome = other.outcome if isinstance(other, Baseline) else other
     if isinstance(other, Baseline) and other_outcome is None:

@@ -1,8 +1,8 @@
-"""Models served on partial layouts one instance at a time, the worst served first: the greedy step of the baselines.
+"""Greedy step of the baselines: instances are added one at a time on partial layouts, for the worst served model.
 
-Every state in between is a plan: a model starts with all stages of its variant at once, and models
-of a hard co-location start on a GPU together and go to a further GPU only together (see blocks). Demands come
-first: while a model is below its `min_throughput_rps`, it is served before all that are not.
+Every intermediate state is a plan: a model starts with all stages of its variant at once, and models of a hard
+co-location start, and extend to another GPU, only together (see colocation_blocks). Models below their
+`min_throughput_rps` are served before all others.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from torchsplit_core.planning.request.objective import goal_of, normalised, serv
 from torchsplit_core.values import PlanModel, PlanRequest, Point, Variant, point_type
 
 RATE_SLACK = 1e-9
-"""Relative slack of "has what it needs"."""
+"""Relative slack when a rate is compared with what a model needs."""
 
 
 class NoBaselinePlan(Exception):
-    """A baseline gives no plan of the request, for the reason it carries."""
+    """A baseline gives no plan of the request; carries the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class SliceOption:
-    """The best point of a stage on the slices of one profile of a group. `cost`: what the slice takes of
-    a GPU (its share of the compute slices; times the cost of the GPU where the objective pays for GPUs).
-    `rate_rps` is what the point gives behind the link."""
+    """The best point of a stage on the slices of one profile of a group. `rate_rps` is limited by the link.
+
+    `cost`: the slice's share of the compute slices, times the cost of the GPU if the objective pays for GPUs.
+    """
 
     group: int
     profile: str
@@ -44,7 +45,7 @@ class SliceOption:
 
     @property
     def density(self) -> float:
-        """Requests/s for the cost; slices of GPUs that cost nothing come first."""
+        """Requests/s per cost; slices of GPUs without cost come first."""
         return self.rate_rps / self.cost if self.cost else self.rate_rps * 1e9
 
 
@@ -59,12 +60,12 @@ class ChosenVariant:
 def choose_variant(
     request: PlanRequest, partial: PartialLayouts, model: PlanModel, *, by_density: bool
 ) -> ChosenVariant | None:
-    """How the model runs: uncut where it can, of equally many stages the variant that has the highest density.
+    """How the model runs: uncut if it can; of variants with equally many stages, by the highest density.
 
-    Only points that fit the memory of their slice. Links are taken as between any of the fleet's nodes,
-    and transfers as long as one largest batch for all stages makes them; each size is tried. The latency
-    limit is divided over the stages so that the least value density of a stage is largest; on each slice
-    the point with the most requests/s within its part counts. Options stand by throughput, or `by_density`.
+    Only points that fit the memory of their slice. Links are assumed to be between any of the fleet's nodes, and
+    transfers to take as long as with one largest batch for all stages; each size is tried. The latency limit is split
+    so that the least density of a stage is largest; on each slice the point with the most requests/s within its part
+    counts. Options are sorted by throughput, or `by_density`.
     """
     best: tuple[tuple[int, float], ChosenVariant] | None = None
     link = link_between(request, {gpu.node for gpu in list_gpus(request.gpus)})
@@ -87,7 +88,7 @@ def _options_within_limit(
     *,
     by_density: bool,
 ) -> Iterator[tuple[tuple[SliceOption, ...], ...]]:
-    """By the largest batch that is allowed, the best options of every stage within the latency limit."""
+    """For each limit of the batch size, the best options of every stage within the latency limit."""
     if not all(options):
         return
     if model.max_latency_ms is None:
@@ -165,7 +166,7 @@ def _best_per_slice(options: Sequence[SliceOption], *, by_density: bool) -> tupl
 
 
 class GreedyPlacement:
-    """Partial layouts while models are served on them."""
+    """Partial layouts during greedy placement."""
 
     def __init__(
         self, request: PlanRequest, partial: PartialLayouts, chosen: Sequence[ChosenVariant | None]
@@ -180,11 +181,11 @@ class GreedyPlacement:
         ]
 
     def rate(self, model: int) -> float:
-        """Requests/s of the model by now."""
+        """Current requests/s of the model."""
         return min(self.rates[model])
 
     def is_to_be_served(self, model: int) -> bool:
-        """Whether it is to be served at all: under a cost only models with a minimum and their partners."""
+        """Whether it is served at all: under a cost only models with a minimum and their co-located models."""
         partners = self.blocks.partners[model]
         if any(self.chosen[partner] is None for partner in partners):
             return False
@@ -193,7 +194,7 @@ class GreedyPlacement:
         return any(self.request.models[partner].min_throughput_rps for partner in partners)
 
     def add_instance(self, model: int) -> bool:
-        """One more instance of its slowest stage, or of every stage at the start; False without room."""
+        """Add an instance of its slowest stage, or of every stage at the start; False without room."""
         if self.blocks.is_bound(model):
             return self._add_colocated(model, self.blocks.partners[model])
         chosen = self.chosen[model]
@@ -212,21 +213,21 @@ class GreedyPlacement:
         return True
 
     def place(self, model: int, stage: int, option: SliceOption, gpu: int) -> None:
-        """One instance on a GPU with room for it."""
+        """Place an instance on a GPU that has room for it."""
         chosen = self.chosen[model]
         assert chosen is not None
         self.partial.place(gpu, option.profile, PlacedInstance(model, chosen.variant, stage, option.point))
         self.rates[model][stage] += option.rate_rps
 
     def serve_worst_first(self) -> None:
-        """Serve the worst served model again and again, until no model can or need be served more."""
+        """Serve the worst served model repeatedly, until no model can or needs to be served more."""
         queue = [(key, model) for model in self._models() if (key := self._priority(model)) is not None]
         heapq.heapify(queue)
         while queue:
             key, model = heapq.heappop(queue)
             now = self._priority(model)
             if now is not None and now > key:
-                # A partner was served with another, or its best slices are gone.
+                # A co-located model was served with another, or its best slices are taken.
                 heapq.heappush(queue, (now, model))
             elif now is not None and self.add_instance(model):
                 after = self._priority(model)
@@ -234,7 +235,7 @@ class GreedyPlacement:
                     heapq.heappush(queue, (after, model))
 
     def shortfalls(self) -> tuple[str, ...]:
-        """Every minimum that is not met, in words."""
+        """Every missed minimum, in words."""
         sentences = []
         for number, spec in enumerate(self.request.models):
             least, rate = spec.min_throughput_rps or 0.0, self.rate(number)
@@ -246,7 +247,7 @@ class GreedyPlacement:
         return [model for model in range(len(self.chosen)) if self.is_to_be_served(model)]
 
     def _priority(self, model: int) -> tuple[float, ...] | None:
-        """Least first: below the minimum, then the objective; None where more would count for nothing."""
+        """Smallest first: below the minimum, then by objective; None if more throughput counts for nothing."""
         spec, rate, chosen = self.request.models[model], self.rate(model), self.chosen[model]
         assert chosen is not None
         rank = placement_order(spec, chosen)
@@ -278,7 +279,7 @@ class GreedyPlacement:
         )
 
     def _place_anywhere(self, model: int, stage: int) -> int | None:
-        """One instance by the most preferred option with room; the GPU it went to, None without room."""
+        """Place an instance by the most preferred option with room; returns its GPU, None without room."""
         chosen = self.chosen[model]
         assert chosen is not None
         for option in chosen.stages[stage]:
@@ -312,7 +313,7 @@ class GreedyPlacement:
         return self._open_gpu(block, further)
 
     def _open_gpu(self, block: frozenset[int], instances: Sequence[tuple[int, int]]) -> bool:
-        """A further GPU for the block, with these (model, stage) on it; False where no GPU has room for all."""
+        """Take another GPU for the block, with these (model, stage) on it; False if no GPU has room for all."""
         for g in range(len(self.partial.groups)):
             options: list[Mapping[str, SliceOption]] = []
             for model, stage in instances:
@@ -334,7 +335,7 @@ class GreedyPlacement:
 
 
 def placement_order(spec: PlanModel, chosen: ChosenVariant) -> tuple[float, ...]:
-    """Who comes first among equals, as a key: fewest kinds of slices, most memory, most demand for its speed."""
+    """Sort key of equally served models: fewest kinds of slices, most memory, most demand for its speed."""
     kinds = min(len(stage) for stage in chosen.stages)
     memory = max((option.point.memory_gib or 0.0) for stage in chosen.stages for option in stage)
     fastest = min(max(option.rate_rps for option in stage) for stage in chosen.stages)

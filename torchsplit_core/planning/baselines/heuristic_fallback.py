@@ -1,4 +1,4 @@
-"""The best plan by a rule, where a search with co-locations has found none, or a worse one."""
+"""The best baseline, if a search with co-locations has no plan or a worse one."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from torchsplit_core.values import PlanOutcome, PlanRequest
 def better_heuristic(
     request: PlanRequest, incumbent: PlanOutcome | None, bound: float | None, deadline: float
 ) -> PlanOutcome | None:
-    """The plan of a rule that is better than `incumbent`, with its bound; None where none is.
+    """The plan of a baseline that is better than `incumbent`, with its bound; None if none is.
 
-    Rules keep hard co-locations by putting the members of a pair on a GPU together. `bound` is a proven one of the
-    first level, None where none is known; `deadline` is of time.perf_counter.
+    `bound`: a proven one of the first level, if known. `deadline` is of time.perf_counter.
     """
-    # Here, since few plans need it.
+    # Imported late: few plans need it.
     from torchsplit_core.planning.baselines.baseline_plans import build_baselines
 
     goal = goal_of(request)

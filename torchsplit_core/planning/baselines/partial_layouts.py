@@ -1,8 +1,7 @@
-"""GPUs filled slice by slice, each kept within a legal layout: what the baselines place models onto.
+"""GPUs filled slice by slice within legal layouts, on which the baselines place models.
 
-A GPU's state is the sorted tuple of the profiles it has so far; it may take one more while the
-result is part of one of its layouts. Equal GPUs in equal states are kept together, so finding the
-first GPU with room does not look at every GPU.
+A GPU's state is the sorted tuple of its profiles; it may take another profile if the result is part of an allowed
+layout. Equal GPUs in equal states are queued together, so finding the first GPU with room does not scan all GPUs.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ GpuState = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class LayoutGroup:
-    """Equal GPUs. `layouts` are what they may have, sorted names; `full` says that a GPU in use has one of
-    them entirely, idle slices too, and not only a part of it."""
+    """Equal GPUs. `layouts`: the allowed ones, as sorted names. `full`: a GPU in use has one of them whole, idle
+    slices included."""
 
     type: str
     gpu_ids: tuple[str, ...]
@@ -36,7 +35,7 @@ class LayoutGroup:
 
 @dataclass(frozen=True, slots=True)
 class PlacedInstance:
-    """One instance of a stage (numbers of the request) by one of its points."""
+    """An instance of a stage by one of its points (indices of the request)."""
 
     model: int
     variant: int
@@ -45,7 +44,7 @@ class PlacedInstance:
 
 
 class PartialLayouts:
-    """The GPUs of all groups, numbered through; first fit is the lowest number."""
+    """The GPUs of all groups, numbered consecutively; first fit is the lowest number."""
 
     def __init__(self, groups: Sequence[LayoutGroup]) -> None:
         self.groups = tuple(groups)
@@ -67,11 +66,11 @@ class PartialLayouts:
         return min(gpus, default=None)
 
     def first_by_state(self, group: int) -> Iterator[tuple[GpuState, int]]:
-        """Every state that occurs in the group, with the first GPU in it."""
+        """Every state in the group, with the first GPU in it."""
         queues = self._queues[group]
         for state in list(queues):
             queue = queues[state]
-            # A GPU that moved on is still in the queue of the state it had.
+            # A GPU whose state changed is still in the queue of its earlier state.
             while queue and self.states[queue[0]] != state:
                 heapq.heappop(queue)
             if queue:
@@ -80,7 +79,7 @@ class PartialLayouts:
                 del queues[state]
 
     def place(self, gpu: int, profile: str, instance: PlacedInstance) -> None:
-        """One more slice on a GPU that has room for it."""
+        """Add a slice to a GPU that has room for it."""
         state = self.extensions[self.group_of[gpu]].extend(self.states[gpu], profile)
         assert state is not None
         self.instances[gpu].append((profile, instance))
@@ -98,7 +97,7 @@ class PartialLayouts:
         heapq.heappush(self._queues[self.group_of[gpu]].setdefault(state, []), gpu)
 
     def assignment(self) -> Assignment:
-        """The filled slices as the planner assigns them, ready for their starts."""
+        """The filled slices as an assignment, without starts."""
         assignment = Assignment([], {}, {})
         for gpu, name in enumerate(self.names):
             if not self.instances[gpu]:
@@ -107,14 +106,14 @@ class PartialLayouts:
             assignment.layouts[name] = _final_layout(self.groups[g], self.states[gpu])
             for profile, instance in self.instances[gpu]:
                 usable = EffectivePoint(instance.point, instance.point.throughput_rps)
-                # Nobody asks which case an instance is of once it has its slice.
+                # The case of an instance is not needed once it has its slice.
                 choice = Choice(0, instance.model, instance.variant, instance.stage, g, profile, usable, 0.0)
                 assignment.slices.append(AssignedSlice(name, g, profile, [(choice, 1.0)]))
         return assignment
 
 
 class LayoutExtensions:
-    """What GPUs of these layouts may have next, remembered state by state."""
+    """Extensions of GPU states within these layouts, cached by state."""
 
     def __init__(self, layouts: Layouts) -> None:
         self._counts = [Counter(layout) for layout in layouts]
@@ -122,7 +121,7 @@ class LayoutExtensions:
         self._fitted: dict[tuple[GpuState, tuple[tuple[str, ...], ...]], tuple[str, ...] | None] = {}
 
     def extend(self, state: GpuState, profile: str) -> GpuState | None:
-        """The state with one more slice; None where no layout has room for it."""
+        """The state with another slice; None if no layout has room for it."""
         key = (state, profile)
         if key not in self._extended:
             larger = tuple(sorted((*state, profile)))
@@ -132,7 +131,7 @@ class LayoutExtensions:
         return self._extended[key]
 
     def fit_all(self, state: GpuState, needs: tuple[tuple[str, ...], ...]) -> tuple[str, ...] | None:
-        """A profile for each need, from its own in order of preference, so that all have room; None: none."""
+        """A profile for each need, chosen from its preferences so that all have room; None: none."""
         if not needs:
             return ()
         key = (state, needs)
@@ -151,7 +150,7 @@ class LayoutExtensions:
 
 @lru_cache(maxsize=64)
 def layout_extensions(layouts: Layouts) -> LayoutExtensions:
-    """One for all groups with these layouts."""
+    """Shared by all groups with these layouts."""
     return LayoutExtensions(layouts)
 
 

@@ -1,1 +1,1 @@
-"""Two plans side by side: what changes, what drains."""
+"""Two plans compared: changes of slices, GPUs and models, and drains."""

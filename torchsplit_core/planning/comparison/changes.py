@@ -1,4 +1,4 @@
-"""What differs between two plans: on slices, on GPUs, for models, and what must be drained."""
+"""Differences of two plans: of slices, GPUs and models, and what must be drained."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torchsplit_core.values import PlannedModel, Tenant
 
 @dataclass(frozen=True, slots=True)
 class SliceChange:
-    """A slice of a pair of GPUs. `leaving` are tenants that end there, `arriving` those that begin,
-    `reshared` those that stay with another share of it (as the new plan has them)."""
+    """A slice of a pair of GPUs. `leaving` tenants end there, `arriving` begin, and `reshared` stay with another
+    share of it (as in the new plan)."""
 
     change: Literal["new", "gone", "kept"]
     profile: str
@@ -24,13 +24,13 @@ class SliceChange:
 
     @property
     def changed(self) -> bool:
-        """Whether anything about it changes."""
+        """Whether anything on it changes."""
         return self.change != "kept" or bool(self.leaving or self.arriving or self.reshared)
 
 
 @dataclass(frozen=True, slots=True)
 class GpuChange:
-    """A GPU under its ids in both plans; None where the other plan has no GPU to match it with."""
+    """A GPU by its ids in both plans; None if the other plan has no GPU to match."""
 
     type: str
     before_id: str | None
@@ -39,16 +39,16 @@ class GpuChange:
 
     @property
     def changed(self) -> bool:
-        """Whether it comes or goes, or any slice of it changes."""
+        """Whether it is added or removed, or any slice of it changes."""
         return None in (self.before_id, self.after_id) or any(item.changed for item in self.slices)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelChange:
-    """What a model gets in both plans; None where a plan has no such model.
+    """What a model gets in both plans; None if a plan has no such model.
 
-    Differences are after − before; `relative` is the throughput's, None from a throughput of 0;
-    `latency_ms` is None where it has none in one of the plans.
+    Differences are after − before; `relative` is the throughput's, None from 0; `latency_ms` is None if one
+    of the plans has none.
     """
 
     name: str
@@ -63,7 +63,7 @@ class ModelChange:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Tenants that must have ended on a slice of the running plan before it can be changed."""
+    """Tenants of a slice of the running plan that must end before it is changed."""
 
     gpu_id: str
     profile: str

@@ -9,7 +9,7 @@ from torchsplit_core.planning.comparison.changes import Drain, GpuChange, ModelC
 from torchsplit_core.values import Tenant, slice_name
 
 MAX_NAMED = 3
-"""GPUs named in a sentence; the rest of them are counted."""
+"""GPUs named in a sentence; the others are counted."""
 
 
 def describe_changes(

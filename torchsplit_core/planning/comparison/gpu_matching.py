@@ -1,9 +1,9 @@
-"""Which GPU of the one plan is which of the other: GPUs of one type can be renumbered at no cost.
+"""Which GPU of one plan is which of the other: GPUs of one type can be renumbered at no cost.
 
-The pairs change the fewest slices (new ones and ones that go), then the fewest tenants on slices
-that stay, then the fewest ids. Both counts are sizes of symmetric differences, so they are a
-metric, and pairing equal GPUs first loses nothing. The rest of a type is an assignment problem,
-solved exactly up to EXACT GPUs; above, every GPU in turn takes the nearest that is left.
+The pairs minimise first the slices that change (added and removed), then the changed tenants on slices that stay, then
+the changed ids. Both counts are sizes of symmetric differences, hence metrics, and pairing equal GPUs first loses
+nothing. The rest of a type is an assignment problem, solved exactly up to EXACT GPUs; above, each GPU in turn takes
+the nearest one left.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from scipy.optimize import linear_sum_assignment
 from torchsplit_core.values import PlannedGpu, PlannedSlice, Tenant
 
 EXACT = 1024
-"""GPUs of a type, after equal ones are paired, up to which the assignment is solved exactly."""
+"""GPUs of a type, without paired equal ones, up to which the assignment is solved exactly."""
 
 TENANT_WEIGHT = 2 * EXACT
-"""Weight of a slice that stays with other tenants: more than the ids of all GPUs together, which count 1."""
+"""Weight of a slice that stays with other tenants: more than all ids together, which count 1 each."""
 
 SLICE_WEIGHT = TENANT_WEIGHT * 16 * EXACT
-"""Weight of a slice that changes: more than all tenants, for no two GPUs have more than 16 slices together."""
+"""Weight of a slice that changes: more than all tenants, since two GPUs have at most 16 slices together."""
 
 GpuPair = tuple[PlannedGpu | None, PlannedGpu | None]
 TenantKey = tuple[str, str, str, int, int]
 
 
 def tenant_key(tenant: Tenant) -> TenantKey:
-    """What a running tenant is: one with another share or rate need not be restarted."""
+    """Identity of a running tenant; another share or rate needs no restart."""
     return (tenant.model, tenant.variant, tenant.stage, tenant.batch_size, tenant.processes)
 
 
@@ -63,7 +63,7 @@ def _slice_key(item: PlannedSlice) -> Hashable:
 def _pair_equal(
     before: Sequence[PlannedGpu], after: Sequence[PlannedGpu], left: Sequence[int], right: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """Pairs of GPUs with the same slices and tenants, those of the same id first."""
+    """Pairs of GPUs with the same slices and tenants, those with the same id first."""
     waiting: dict[Hashable, dict[str, int]] = {}
     for number in right:
         content = frozenset(map(_slice_key, after[number].slices))
@@ -100,7 +100,7 @@ def _pair_nearest(
     names = np.array([after[n].id for n in right], dtype=object)
 
     def distance(rows: slice) -> NDArray[np.float64]:
-        """The weighted symmetric difference, plus one where the ids differ: (rows, right)."""
+        """The weighted symmetric difference, plus 1 if the ids differ: (rows, right)."""
         features = before_features[rows]
         apart = (
             (features @ weight)[:, None]
@@ -111,7 +111,7 @@ def _pair_nearest(
         return np.asarray(apart + (ids[:, None] != names[None, :]), dtype=np.float64)
 
     if max(len(left), len(right)) <= EXACT:
-        # GPUs without a partner lose or gain all they have; paired ones save that.
+        # A GPU without a partner loses or gains all it has; pairing saves that.
         unpaired = (before_features @ weight)[:, None] + (after_features @ weight)[None, :]
         rows, columns = linear_sum_assignment(distance(slice(None)) - unpaired)
         return [(left[row], right[column]) for row, column in zip(rows, columns, strict=True)]

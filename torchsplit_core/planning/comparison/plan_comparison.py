@@ -1,7 +1,7 @@
-"""Two plans side by side: which slices change, which models gain or lose, what must be drained first.
+"""Two plans compared: which slices change, which models gain or lose, what must be drained first.
 
-The plans may answer different requests. GPUs of one type are matched so that the fewest slices
-change (match_gpus.py); a GPU under another id in the new plan is not a change, it is renumbered.
+The plans may answer different requests. GPUs of one type are matched so that the fewest slices change (gpu_matching);
+a GPU with another id in the new plan is renumbered, not changed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torchsplit_core.values import InputFault, PlannedGpu, PlannedModel, Planned
 
 @dataclass(frozen=True, slots=True)
 class PlanComparison:
-    """All GPUs and models of both plans, and the differences in plain sentences (`lines`)."""
+    """All GPUs and models of both plans, and the differences as sentences (`lines`)."""
 
     gpus: tuple[GpuChange, ...]
     models: tuple[ModelChange, ...]
@@ -28,7 +28,7 @@ class PlanComparison:
 
     @property
     def same(self) -> bool:
-        """Whether nothing differs but the numbering of equal GPUs."""
+        """Whether nothing but the numbering of equal GPUs differs."""
         return not any(gpu.changed for gpu in self.gpus) and all(
             model.direction == "same" and not model.latency_ms and not model.normalised
             for model in self.models
@@ -45,7 +45,7 @@ class PlanComparison:
 
 
 def compare(before: PlanOutcome, after: PlanOutcome) -> PlanComparison:
-    """From the plan `before` to the plan `after`. Raises InputFault where one of them is no plan."""
+    """From plan `before` to plan `after`. Raises InputFault if one of the outcomes has no plan."""
     for name, outcome in (("before", before), ("after", after)):
         if outcome.status not in ("optimal", "feasible"):
             raise InputFault(
@@ -103,7 +103,7 @@ def _slice_change(before: PlannedSlice | None, after: PlannedSlice | None) -> Sl
 
 
 def _difference_of(tenants: Sequence[Tenant], others: Sequence[Tenant]) -> tuple[Tenant, ...]:
-    """The tenants that the others have not, counted."""
+    """The tenants that are not among the others, as multisets."""
     counts = Counter(map(tenant_key, others))
     left = []
     for tenant in tenants:

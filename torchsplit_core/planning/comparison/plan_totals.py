@@ -1,4 +1,4 @@
-"""A plan in the few figures by which two are told apart at a glance."""
+"""Summary figures of a plan."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torchsplit_core.values import PlanOutcome
 class PlanTotals:
     """`least` is the smallest normalised throughput T / (weight · demand), `total_rps` the requests/s of all models.
 
-    None for both where the plan serves no model; GPUs used, and slices on them.
+    Both are None if the plan serves no model.
     """
 
     least: float | None
@@ -21,7 +21,7 @@ class PlanTotals:
 
 
 def totals_of(plan: PlanOutcome) -> PlanTotals | None:
-    """The figures of a plan; None for an outcome that is none."""
+    """The figures of a plan; None for an outcome without one."""
     if plan.status not in ("optimal", "feasible"):
         return None
     return PlanTotals(

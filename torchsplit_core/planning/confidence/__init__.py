@@ -1,1 +1,1 @@
-"""How sure a plan is: whether demands hold at the low end of what it rests on, and what to measure next."""
+"""Confidence in a plan: whether demands hold at the low end of its points' intervals, and what to measure next."""

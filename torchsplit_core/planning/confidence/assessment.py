@@ -1,4 +1,4 @@
-"""Whether a plan meets its demands, as planned and at the low end of the intervals it rests on, model by model."""
+"""Whether a plan meets its demands, as planned and at the low end of its points' intervals, model by model."""
 
 from __future__ import annotations
 
@@ -28,11 +28,10 @@ from torchsplit_core.values.profile import Basis
 
 @dataclass(frozen=True, slots=True)
 class ModelConfidence:
-    """What a model is to have and what it gets, all in requests/s.
+    """What a model should get and what it gets, in requests/s.
 
-    `wanted_rps` is its demand, or its minimum where that is more. `throughput_rps` is that of the points as they
-    are, also in a plan made at the low end; `low_rps` and `high_rps` with every instance at that end of its
-    interval, one without an interval as it is.
+    `wanted_rps` is the greater of demand and minimum. `throughput_rps` is by nominal throughputs, also in a plan made
+    at the low end; `low_rps` and `high_rps` take every instance at that end of its interval, if it has one.
     """
 
     name: str
@@ -43,38 +42,38 @@ class ModelConfidence:
 
     @property
     def meets(self) -> bool:
-        """Whether it has what is wanted, as planned."""
+        """Whether it gets what is wanted, as planned."""
         return _suffices(self.throughput_rps, self.wanted_rps)
 
     @property
     def meets_low(self) -> bool:
-        """Whether it has what is wanted even at the low end."""
+        """Whether it gets what is wanted even at the low end."""
         return _suffices(self.low_rps, self.wanted_rps)
 
     @property
     def is_open(self) -> bool:
-        """Whether its interval leaves open if it has what is wanted."""
+        """Whether the wanted rate is inside its interval."""
         return not self.meets_low and _suffices(self.high_rps, self.wanted_rps)
 
     @property
     def share(self) -> float:
-        """What of the wanted it has, as planned."""
+        """The share of the wanted rate that it gets, as planned."""
         return self.throughput_rps / self.wanted_rps
 
     @property
     def low_share(self) -> float:
-        """What of the wanted it has at the low end."""
+        """The share of the wanted rate that it gets at the low end."""
         return self.low_rps / self.wanted_rps
 
 
 @dataclass(frozen=True, slots=True)
 class PlanConfidence:
-    """How sure a plan is. `models` are in the order of the request.
+    """Confidence in a plan. `models` are in the order of the request.
 
     `points` counts those that a plan of the request may use, by basis; `in_use` the different ones in use, and
-    `without_interval` those of them that count as they are because nobody knows their interval. `next_measurement` is
-    None where no model's verdict is open, or nothing that could be measured would change it. `plan_at` is the end of
-    the intervals that the plan was made for.
+    `without_interval` those of them without a known interval, which count with their throughput. `next_measurement` is
+    None if no model's verdict is open or no measurement would change it. `plan_at` is the end of the intervals that the
+    plan was made for.
     """
 
     models: tuple[ModelConfidence, ...]
@@ -86,30 +85,30 @@ class PlanConfidence:
 
     @property
     def meets(self) -> bool:
-        """Whether every model has what is wanted, as planned."""
+        """Whether every model gets what is wanted, as planned."""
         return all(model.meets for model in self.models)
 
     @property
     def meets_low(self) -> bool:
-        """Whether every model has what is wanted even at the low end."""
+        """Whether every model gets what is wanted even at the low end."""
         return all(model.meets_low for model in self.models)
 
     @property
     def low_end(self) -> Literal["yes", "no", "unknown"]:
-        """Whether every model surely has what is wanted at the low end; unknown where figures in use have none."""
+        """Whether every model gets what is wanted at the low end; unknown if a point in use has no interval."""
         if not self.meets_low:
             return "no"
         return "unknown" if self.without_interval else "yes"
 
     @property
     def failing_low(self) -> tuple[ModelConfidence, ...]:
-        """The models that have less than wanted at the low end, the surest to fail first."""
+        """The models that get less than wanted at the low end, smallest share first."""
         failing = [model for model in self.models if not model.meets_low]
         return tuple(sorted(failing, key=lambda model: (model.low_share, model.name)))
 
     @property
     def surest_to_fail(self) -> ModelConfidence:
-        """The model with least of the wanted at the low end; the first by name of equal ones."""
+        """The model with the smallest share of the wanted rate at the low end; ties by name."""
         least = min(model.low_share for model in self.models)
         return min(
             (model for model in self.models if equal(model.low_share, least)), key=lambda model: model.name
@@ -117,15 +116,15 @@ class PlanConfidence:
 
 
 def assess_confidence(request: PlanRequest, plan: PlanOutcome) -> PlanConfidence:
-    """How sure a plan of this request is.
+    """The confidence in a plan of this request.
 
-    Raises InputFault where it answers another request, has no plan, or uses what the request does not have.
+    Raises InputFault if it answers another request, has no plan, or uses what the request does not have.
     """
     if plan.request_sha256 != request_hash(request):
         raise InputFault("plan", "answers another request", "Plan this request, then ask again.")
     if plan.status not in ("optimal", "feasible"):
         raise InputFault("plan", f"has no plan: its search ended {plan.status}", "Choose a solved scenario.")
-    # Points as they are, whichever end the plan was made at: the interval lies around them.
+    # Nominal points, whichever end the plan was made for: intervals are around them.
     nominal = replace(request, solver=replace(request.solver, plan_at="nominal"))
     by_model = model_instances(nominal, plan.gpus)
     models = tuple(_model_confidence(nominal, model) for model in by_model)
@@ -146,7 +145,7 @@ def assess_confidence(request: PlanRequest, plan: PlanOutcome) -> PlanConfidence
 
 
 def wanted_rps(model: PlanModel) -> float:
-    """What the model is to have: its demand, or its minimum where that is more."""
+    """The greater of demand and minimum."""
     return max(model.demand_rps, model.min_throughput_rps or 0.0)
 
 
@@ -158,14 +157,12 @@ def _model_confidence(request: PlanRequest, instances: ModelInstances) -> ModelC
 
 
 def _count_bases(request: PlanRequest) -> Mapping[Basis, int]:
-    """Of the points on GPU types of the fleet: of others no plan of the request can make use."""
+    """Points on GPU types of the fleet by basis; no plan can use others."""
     fleet = {(point_type(entry.type), is_unpartitioned(entry)) for entry in request.gpus}
     return Counter(
         point.basis
         for model in request.models
-        for _, variant in model.allowed_variants
-        for stage in variant.stages
-        for point in stage.points
+        for point in model.allowed_points
         if (point.gpu_type, point.profile == WHOLE_GPU) in fleet
     )
 

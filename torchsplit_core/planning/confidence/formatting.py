@@ -1,4 +1,4 @@
-"""How sure a plan is, in the words that command line, deployment files and pages share."""
+"""Confidence in words, shared by the command line, deployment files and pages."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 
 from torchsplit_core.planning.confidence.assessment import ModelConfidence, PlanConfidence
 from torchsplit_core.planning.confidence.next_measurement import MeasurementAdvice
-from torchsplit_core.values import PlannedModel, PlanOutcome, Tenant
+from torchsplit_core.values import PlannedModel, PlanOutcome, Tenant, tenants_on
 from torchsplit_core.values.profile import Basis
 
 MAX_NAMES = 3
-"""Models that a line of words names one by one."""
+"""Models that a line names; the others are counted."""
 
 
 def format_figure(value: float) -> str:
@@ -20,7 +20,7 @@ def format_figure(value: float) -> str:
 
 
 def format_throughput(rps: float, low: float | None, high: float | None, basis: Basis | None) -> str:
-    """A throughput with what it rests on: "120 requests/s (90 % interval 95 to 140, estimated)"."""
+    """A throughput with interval and basis: "120 requests/s (90 % interval 95 to 140, estimated)"."""
     ends = "interval n/a"
     if low is not None or high is not None:
         ends = f"90 % interval {_format_end(low, rps)} to {_format_end(high, rps)}"
@@ -28,35 +28,33 @@ def format_throughput(rps: float, low: float | None, high: float | None, basis: 
 
 
 def format_models(plan: PlanOutcome) -> dict[str, str]:
-    """What each model gets, by name, with its interval and basis."""
+    """Each model's throughput, by name, with its interval and basis."""
     bounded = bounded_models(plan)
     return {model.name: _format_model(model, model.name in bounded) for model in plan.models}
 
 
 def bounded_models(plan: PlanOutcome) -> frozenset[str]:
-    """The models with an instance whose interval is known: of the others both ends are the throughput itself."""
+    """The models with an instance of known interval; for the others both ends are the throughput itself."""
     return frozenset(
         tenant.model
-        for gpu in plan.gpus
-        for item in gpu.slices
-        for tenant in item.tenants
+        for *_, tenant in tenants_on(plan.gpus)
         if tenant.low_rps is not None or tenant.high_rps is not None
     )
 
 
 def tenant_interval(tenant: Tenant) -> tuple[float | None, float | None]:
-    """The interval of what a tenant gives: its share of its point's. None for an end that nobody knows."""
+    """The interval of a tenant's rate: its share of its point's. None for an unknown end."""
     low = None if tenant.low_rps is None else tenant.share * tenant.low_rps
     return low, None if tenant.high_rps is None else tenant.share * tenant.high_rps
 
 
 def format_tenant(tenant: Tenant) -> str:
-    """What a tenant gives, with its interval and basis."""
+    """A tenant's rate with its interval and basis."""
     return format_throughput(tenant.throughput_rps, *tenant_interval(tenant), tenant.basis)
 
 
 def format_bases(points: Mapping[Basis, int]) -> str:
-    """What the figures are: "42 of 42 are estimated", "all 42 are measured"."""
+    """The basis of the figures: "42 of 42 are estimated", "all 42 are measured"."""
     total = sum(points.values())
     parts = [
         f"{points[basis]} of {total} are {basis}"
@@ -67,19 +65,19 @@ def format_bases(points: Mapping[Basis, int]) -> str:
 
 
 def format_figures_used(confidence: PlanConfidence) -> str:
-    """What a plan is the best for: "these figures, of which 42 of 42 are estimated"."""
+    """The figures for which a plan is the best: "these figures, of which 42 of 42 are estimated"."""
     ends = "the low ends of " if confidence.plan_at == "low" else ""
     return f"{ends}these figures, of which {format_bases(confidence.point_counts)}"
 
 
 def format_nominal_shortfalls(confidence: PlanConfidence) -> str:
-    """Who gets less than wanted as planned; empty where nobody does."""
+    """Who gets less than wanted as planned; empty if nobody does."""
     less = sorted((m.share, m.name) for m in confidence.models if not m.meets)
     return format_names([f"{name} {format_share(share)}" for share, name in less])
 
 
 def format_low_shortfalls(confidence: PlanConfidence) -> str:
-    """Who gets less than wanted at the low end, or why that is not known; empty where everybody has it."""
+    """Who gets less than wanted at the low end, or why that is unknown; empty if nobody does."""
     failing = format_names([f"{model.name} {format_low_share(model)}" for model in confidence.failing_low])
     if not confidence.without_interval:
         return failing
@@ -94,23 +92,23 @@ def format_low_shortfalls(confidence: PlanConfidence) -> str:
 
 
 def format_names(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
+    """The first names and the number of the others."""
     more = len(names) - MAX_NAMES
     return ", ".join(names[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def format_low_share(model: ModelConfidence) -> str:
-    """What of the wanted a model has at the low end."""
+    """The share of the wanted rate that a model gets at the low end."""
     return "100 %" if model.meets_low and model.low_share < 1 else format_share(model.low_share)
 
 
 def format_share(share: float) -> str:
-    """Rounded down: what fails never reads 100 %, and what is there never 0 %."""
+    """Rounded down, but never to 0 %: a failing share never reads 100 %, and a positive one never 0 %."""
     return "less than 1 %" if 0 < share < 0.01 else f"{math.floor(100 * share)} %"
 
 
 def format_surest_to_fail(confidence: PlanConfidence) -> str:
-    """The model that is the surest to fail, and what it has at the low end."""
+    """The model that is the surest to fail, and its share at the low end."""
     model = confidence.surest_to_fail
     return (
         f"{model.name}: {format_figure(model.low_rps)} of {format_figure(model.wanted_rps)} requests/s at the low end "
@@ -119,7 +117,7 @@ def format_surest_to_fail(confidence: PlanConfidence) -> str:
 
 
 def format_measurement(advice: MeasurementAdvice) -> str:
-    """What to measure, and what that would settle."""
+    """What to measure, and what it would settle."""
     plural = "process" if advice.processes == 1 else "processes"
     settles = (
         f"settles {format_figure(advice.settles_rps)} requests/s of what is missing at the low end"

@@ -1,9 +1,9 @@
-"""Which one measurement would settle most of what a plan leaves open.
+"""The one measurement that settles most of what a plan leaves open.
 
-A point in use that was measured would have its throughput and no interval to speak of. So each is tried so: with
-its throughput alone, what is missing at the low end, Σ max(0, wanted − low) over the models, shrinks by so much. The
-point with which it shrinks most is the one to measure. Where no single point helps, for two stages hold a model
-down alike, the width of the model's interval decides, then the width that the point itself brings in.
+A measured point would have its throughput with a negligible interval. So each point in use is tried with its throughput
+alone; the one that most reduces the shortfall at the low end, Σ max(0, wanted − low) over the models, is the one to
+measure. If no single point helps (two stages limit a model alike), the width of the model's interval decides, then the
+point's own width.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from torchsplit_core.values import PlanRequest, Point
 from torchsplit_core.values.profile import Basis
 
 MAX_RELATIVE_WIDTH = 0.1
-"""Relative width of an interval above which a measured point is worth measuring again: 5 % either way."""
+"""Relative interval width above which a measured point is worth measuring again: 5 % either way."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasurementAdvice:
-    """A point in use, its interval in requests/s, and by how much what is missing at the low end would shrink."""
+    """A point in use, its interval in requests/s, and by how much it would reduce the shortfall at the low end."""
 
     model: str
     variant: str
@@ -39,13 +39,13 @@ class MeasurementAdvice:
 def most_informative_measurement(
     request: PlanRequest, still_open: Sequence[ModelInstances], wanted_rps: Mapping[str, float]
 ) -> MeasurementAdvice | None:
-    """The measurement that settles most of these models' verdicts; None where nothing in use is worth measuring."""
+    """The measurement that settles most of these models' verdicts; None if no point in use is worth measuring."""
     rated = [
         rated_point
         for instances in still_open
         for rated_point in _rate_points(request, instances, wanted_rps[instances.model.name])
     ]
-    # Rates are rounded to what tells them apart, so that equal ones go by name on every machine.
+    # Rounded, so that equal rates are ordered by name on every machine.
     return (
         min(rated, key=lambda entry: (*(-float(f"{rate:.9g}") for rate in entry[0]), _point_key(entry[1])))[1]
         if rated
@@ -56,7 +56,7 @@ def most_informative_measurement(
 def _rate_points(
     request: PlanRequest, instances: ModelInstances, wanted: float
 ) -> list[tuple[tuple[float, float, float], MeasurementAdvice]]:
-    """Every point of a model worth measuring, with what it settles: of the missing, of the width, of its own."""
+    """Every point of a model worth measuring, with the reductions of the shortfall and the width, and its own width."""
     if instances.variant is None:
         return []
     before = _interval_ends(request, instances)
@@ -87,7 +87,7 @@ def _rate_points(
 
 
 def _is_worth_measuring(point: Point) -> bool:
-    """Whether there is something to find out: it has an interval, and was not measured or is wide."""
+    """Whether it has an interval and is either not measured or wide."""
     low, high = _interval(point)
     return high > low and (
         point.basis != "measured" or high - low > MAX_RELATIVE_WIDTH * point.throughput_rps

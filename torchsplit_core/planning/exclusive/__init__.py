@@ -1,1 +1,1 @@
-"""One tenant a slice: the exact plan."""
+"""The exact plan with one tenant a slice."""

@@ -1,8 +1,8 @@
-"""A plan made without co-locations and without a spare GPU, dealt out so that it keeps both.
+"""Assigns a plan made without co-locations and spare capacity to GPUs so that it keeps both.
 
-Equal GPUs leave it open which of them has which instance. Where the instances and layouts of the
-plan can be dealt out with every pair on the same GPUs, and so that no GPU holds what a minimum cannot
-spare, nothing of it is lost, and its proofs hold: what bounds the plans without these bounds those with them.
+Equal GPUs are interchangeable. If instances and layouts can be distributed so that co-located members share GPUs and no
+GPU holds what a minimum cannot spare, nothing is lost and the proofs hold: a bound of plans without these constraints
+bounds those with them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torchsplit_core.solver.pyomo_model import pyo
 
 @dataclass(frozen=True)
 class ColocatedAssignment:
-    """The assignment, and the bytes of soft co-locations torn apart (the least for these instances)."""
+    """The assignment, and the bytes of soft co-locations that it separates (the least for these instances)."""
 
     assignment: Assignment
     separations: float
@@ -28,9 +28,9 @@ class ColocatedAssignment:
 def assign_colocated(
     formulation: Formulation, free: Problem, pattern_solution: PatternSolution, seconds: float
 ) -> ColocatedAssignment | None:
-    """Deal the counts of the `free` problem out on a formulation that keeps more; None where none was found in time.
+    """Distribute the counts of the `free` problem by a stricter formulation; None if no way was found in time.
 
-    Adds families dealt_layouts and dealt_instances to the model, so it is used for nothing else.
+    Adds constraints dealt_layouts and dealt_instances to the model, which serves nothing else afterwards.
     """
     model, problem = formulation.model, formulation.problem
     free_group = {gpu: g for g, group in enumerate(free.groups) for gpu in group.gpu_ids}
@@ -56,7 +56,7 @@ def assign_colocated(
     for number, use in enumerate(formulation.slice_uses):
         uses.setdefault(_equivalence_key(use.choice, free_groups[use.choice.group]), []).append(number)
     if not amounts.keys() <= uses.keys() or not layout_counts.keys() <= columns.keys():
-        # An instance stands on a slice where its model cannot be with its partners.
+        # An instance is on a slice where its model cannot be with its co-located members.
         return None
     for use_key, equal_uses in uses.items():
         model.dealt_instances.add(sum(model.x[use] for use in equal_uses) == amounts.get(use_key, 0))
@@ -71,7 +71,7 @@ def assign_colocated(
 
 
 def _equivalence_key(choice: Choice, group: int) -> tuple[object, ...]:
-    """What a choice is among equal GPUs, told apart or counted together."""
+    """What identifies a choice among equal GPUs, numbered or counted."""
     return group, choice.case, choice.stage, choice.profile, choice.point
 
 

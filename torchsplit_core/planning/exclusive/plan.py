@@ -1,4 +1,4 @@
-"""Whole slices: patterns where they apply, the program of formulation.py elsewhere, the better of both."""
+"""Plans of whole slices: by patterns if they apply, else by the program of `formulation`; the better of both."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 from torchsplit_core.planning.exclusive.colocated_assignment import assign_colocated
 from torchsplit_core.planning.formulation.build import build
 from torchsplit_core.planning.formulation.leximin import LevelsResult
-from torchsplit_core.planning.formulation.objectives import find_any_plan, solve_objective
+from torchsplit_core.planning.formulation.model import Formulation
+from torchsplit_core.planning.formulation.objectives import find_any_plan, first_level_value, solve_objective
+from torchsplit_core.planning.formulation.solution import read_solution
 from torchsplit_core.planning.outcome.assignment import (
     Assignment,
-    assign_instances,
     assign_integer,
     build_planned_gpus,
 )
@@ -28,24 +29,25 @@ from torchsplit_core.planning.request.objective import (
 )
 from torchsplit_core.planning.timing import OutOfTime, Stopwatch, build_deadline, partial_deadline
 from torchsplit_core.planning.tolerance import TOLERANCE, equal
+from torchsplit_core.solver.pyomo_model import ModelSolution
 from torchsplit_core.values import InternalFault, PlanRequest, Progress
 
 FALLBACK_S = 1.0
-"""Most seconds beyond the limit to find any plan at all, where the search has found none."""
+"""Most seconds beyond the limit to find any plan at all, if the search found none."""
 
 RELAXED_SHARE = 0.4
-"""Part of the time for the plan without co-locations and penalties: the bound, and often the plan."""
+"""Part of the time for the plan without co-locations and penalties: its bound holds, and often the plan too."""
 
 MAX_CHOICES = 20_000
-"""Choices up to which the program is searched where a plan is there already."""
+"""Choices up to which the program is searched although a plan is known."""
 
 COLOCATED_SHARE = 0.3
-"""Part of what is then left for dealing that plan out."""
+"""Part of the remaining time for assigning that plan to GPUs with the co-locations."""
 
 
 @dataclass
 class ExclusiveResult:
-    """The best whole-slice plan as an assignment, or none: `levels` says how it ended and what is proven."""
+    """The best whole-slice plan as an assignment, or none; `levels` has the status and what is proven."""
 
     problem: Problem
     levels: LevelsResult
@@ -56,7 +58,7 @@ class ExclusiveResult:
 def plan_exclusive(problem: Problem, deadline: float, progress: Progress) -> ExclusiveResult:
     """The best whole-slice plan of a problem found before the deadline (time.perf_counter).
 
-    `found.seconds` has the time of every search on the way, also of those whose plan was not taken.
+    `levels.seconds` includes searches whose plan was not taken.
     """
     watch = Stopwatch()
     best = _solve(problem, deadline, progress, watch)
@@ -70,20 +72,20 @@ def _solve(problem: Problem, deadline: float, progress: Progress, watch: Stopwat
     if pattern_solution is not None:
         best = ExclusiveResult(problem, _levels_of_patterns(pattern_solution), details={"method": "patterns"})
         if pattern_solution.status in ("optimal", "feasible"):
-            best.assignment = _assign_solution(problem, pattern_solution)
+            best.assignment = pattern_solution.assign(problem)
         return best
-    # What follows writes programs.
+    # From here on programs are written.
     deadline += watch.load_solver()
     value_bound = float("inf")
     from_patterns: ExclusiveResult | None = None
     if goal_of(problem.request).fair:
-        relaxed_solution = _solve_relaxed(problem.request, deadline, progress, watch)
+        relaxed_solution = _solve_relaxed(problem, deadline, progress, watch)
         if relaxed_solution is not None:
             free, relaxed = relaxed_solution
             if relaxed.status == "infeasible":
                 return ExclusiveResult(problem, _levels_of_patterns(relaxed))
             if relaxed.bounds:
-                # A little above, so that rounding never cuts off a plan that reaches the bound.
+                # Slightly above, so that rounding never cuts off a plan that reaches the bound.
                 value_bound = relaxed.bounds[0] * (1 + TOLERANCE)
                 from_patterns = _restore_colocations(
                     problem, free, relaxed, deadline, watch
@@ -97,9 +99,7 @@ def _solve(problem: Problem, deadline: float, progress: Progress, watch: Stopwat
             problem, partial_deadline(deadline, RELAXED_SHARE), progress, watch
         )
     try:
-        formulation = replace(
-            build(problem, "exclusive", until=build_deadline(deadline)), value_bound=value_bound
-        )
+        formulation = replace(_build_reporting(problem, deadline), value_bound=value_bound)
     except OutOfTime:
         if from_patterns is None and not goal_of(problem.request).fair:
             from_patterns = _solve_sum_uncolocated(problem, deadline, progress, watch)
@@ -115,6 +115,20 @@ def _solve(problem: Problem, deadline: float, progress: Progress, watch: Stopwat
     return from_program if from_patterns is None or _is_better(from_program, from_patterns) else from_patterns
 
 
+def _build_reporting(problem: Problem, deadline: float) -> Formulation:
+    """The program, whose solver reports its better solutions on the way. Raises OutOfTime."""
+    formulation = build(problem, "exclusive", until=build_deadline(deadline))
+
+    def report(result: ModelSolution) -> None:
+        solution = read_solution(formulation, result)
+        value = first_level_value(formulation, solution)
+        problem.report(
+            value, lambda: build_planned_gpus(problem.request, assign_integer(formulation, solution))
+        )
+
+    return replace(formulation, on_solution=None if problem.on_incumbent is None else report)
+
+
 def _levels_of_patterns(pattern_solution: PatternSolution) -> LevelsResult:
     return LevelsResult(
         pattern_solution.status, proven=pattern_solution.proven, bounds=list(pattern_solution.bounds)
@@ -122,32 +136,35 @@ def _levels_of_patterns(pattern_solution: PatternSolution) -> LevelsResult:
 
 
 def _solve_relaxed(
-    request: PlanRequest, deadline: float, progress: Progress, watch: Stopwatch
+    constrained: Problem, deadline: float, progress: Progress, watch: Stopwatch
 ) -> tuple[Problem, PatternSolution] | None:
-    """The plan with co-locations, penalties and the loss of a GPU dropped: whatever bounds it bounds the request too.
+    """The plan without co-locations, penalties and the loss of a GPU: its bound holds for the request too.
 
-    None where there is nothing to drop, or patterns do not apply.
+    None if there is nothing to drop, or patterns do not apply.
     """
+    request = constrained.request
     objective = request.objective
     penalty = None if objective.memory_violation_penalty is None else 0.0
     free = replace(objective, memory_violation_penalty=penalty, separation_weight=0.0, survives=0)
     relaxed_request = replace(_with_spare_capacity(request), colocations=(), objective=free)
     if relaxed_request == request:
-        # There was nothing to drop, and patterns have been tried.
+        # Nothing was dropped, and patterns have been tried.
         return None
     until = partial_deadline(deadline, RELAXED_SHARE)
     problem = build_problem(relaxed_request)
+    if _only_soft_colocations(request) and not requires_resilience(request):
+        problem = replace(problem, on_incumbent=constrained.on_incumbent)
     with watch.searching():
         pattern_solution = solve_patterns(problem, until, progress)
     return None if pattern_solution is None else (problem, pattern_solution)
 
 
 def _with_spare_capacity(request: PlanRequest) -> PlanRequest:
-    """What a plan that survives a loss has at least: of n GPUs one has 1/n of a model or more, the rest its minimum."""
+    """The request with raised minima: of n GPUs one has 1/n of a model or more, and the rest must keep its minimum."""
     count = sum(entry.count for entry in request.gpus)
     if not requires_resilience(request) or count == 1:
         return request
-    # A little less, so that rounding never rules a plan out that has just enough.
+    # Slightly less, so that rounding never rules out a plan that has just enough.
     factor = count / (count - 1) * (1 - TOLERANCE)
     return replace(
         request,
@@ -163,12 +180,12 @@ def _with_spare_capacity(request: PlanRequest) -> PlanRequest:
 def _restore_colocations(
     problem: Problem, free: Problem, relaxed: PatternSolution, deadline: float, watch: Stopwatch
 ) -> ExclusiveResult | None:
-    """The plan without ties, dealt out so that it keeps them; None where it cannot be, or pays a penalty."""
+    """The uncolocated plan assigned so that it keeps co-locations; None if that fails or penalties count."""
     request = problem.request
     if has_penalties(request.objective):
         return None
     if not problem.colocated and not requires_resilience(request):
-        # Too many ties to count.
+        # Too many co-locations to count.
         return None
     until = partial_deadline(deadline, COLOCATED_SHARE)
     try:
@@ -180,12 +197,13 @@ def _restore_colocations(
         colocated = assign_colocated(formulation, free, relaxed, seconds)
     if colocated is None:
         return None
-    before, after = _levels(free, _assign_solution(free, relaxed)), _levels(problem, colocated.assignment)
+    before, after = _levels(free, relaxed.assign(free)), _levels(problem, colocated.assignment)
     if not all(map(equal, before, after)):
         raise InternalFault("Dealing a plan out changed what its models get.")
+    problem.report(after[0], lambda: build_planned_gpus(request, colocated.assignment))
     levels_result = _levels_of_patterns(relaxed)
     if colocated.separations > 0 and levels_result.status == "optimal":
-        # The levels are proven, the fewest separations are not: other instances might be torn less.
+        # The levels are proven, the fewest separations are not: other instances might be separated less.
         levels_result.status = "feasible"
     return ExclusiveResult(problem, levels_result, colocated.assignment, {"method": "patterns, dealt out"})
 
@@ -193,7 +211,7 @@ def _restore_colocations(
 def _without_soft_colocations(
     problem: Problem, free: Problem, relaxed: PatternSolution
 ) -> ExclusiveResult | None:
-    """The plan without ties as it stands, where nothing but soft ties was dropped: its levels do not depend on them."""
+    """The uncolocated plan unchanged, if only soft co-locations were dropped: they do not change its levels."""
     request = problem.request
     if (
         has_penalties(request.objective)
@@ -204,21 +222,19 @@ def _without_soft_colocations(
     levels_result = _levels_of_patterns(relaxed)
     levels_result.status = "feasible"
     uncolocated = replace(free, request=request, colocation_index=problem.colocation_index)
-    return ExclusiveResult(
-        uncolocated, levels_result, _assign_solution(free, relaxed), {"method": "patterns"}
-    )
+    return ExclusiveResult(uncolocated, levels_result, relaxed.assign(free), {"method": "patterns"})
 
 
 def _solve_sum_uncolocated(
     problem: Problem, until: float, progress: Progress, watch: Stopwatch
 ) -> ExclusiveResult | None:
-    """The same for a sum: the best plan until then without soft ties that only rank plans, and its bound."""
+    """The same for a sum: the best plan found by `until` without soft co-locations that only rank plans."""
     request = problem.request
     if has_penalties(request.objective) or not _only_soft_colocations(request):
         return None
     free = build_problem(replace(request, colocations=()))
     try:
-        formulation = build(free, "exclusive", until=build_deadline(until))
+        formulation = _build_reporting(replace(free, on_incumbent=problem.on_incumbent), until)
     except OutOfTime:
         return None
     levels_result = solve_objective(formulation, until, progress=progress)
@@ -241,7 +257,7 @@ def _only_soft_colocations(request: PlanRequest) -> bool:
 
 
 def _is_better(from_program: ExclusiveResult, from_patterns: ExclusiveResult) -> bool:
-    """Whether the program's plan beats the dealt one: proven, worth more, or as much with less torn apart."""
+    """Whether the program's plan is better: proven, a higher value, or an equal one with fewer bytes separated."""
     if (
         from_program.levels.status == "optimal"
         or from_program.assignment is None
@@ -262,16 +278,8 @@ def _is_better(from_program: ExclusiveResult, from_patterns: ExclusiveResult) ->
 
 
 def _separated_bytes(problem: Problem, assignment: Assignment) -> float:
-    """The bytes of soft co-locations torn apart."""
+    """The bytes of soft co-locations that are separated."""
     return separated_bytes(problem.request, build_planned_gpus(problem.request, assignment))
-
-
-def _assign_solution(problem: Problem, pattern_solution: PatternSolution) -> Assignment:
-    amounts = [
-        (problem.choices[index], pattern_solution.amounts[index])
-        for index in sorted(pattern_solution.amounts)
-    ]
-    return assign_instances(problem, pattern_solution.layouts, amounts)
 
 
 def _levels(problem: Problem, assignment: Assignment) -> list[float]:

@@ -1,1 +1,1 @@
-"""Why a plan is as it is: what binds, what one more GPU brings, what each step costs."""
+"""Why a plan is as it is: what binds, the effect of one more GPU, the price of each step."""

@@ -1,4 +1,4 @@
-"""A change that an explanation looked at, made: so that what it would bring can be tried."""
+"""Applies a change of an explanation to the request, so that it can be planned."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torchsplit_core.values import ChangeEffect, PlanRequest
 
 
 def apply_effect(request: PlanRequest, change: ChangeEffect) -> PlanRequest | None:
-    """The request with the change; None for one that no single edit of the request makes."""
+    """The request with the change; None if no single edit of the request makes it."""
     if change.what == "gpu":
         return _change_gpu_count(request, change)
     if change.what in ("min_throughput_rps", "max_latency_ms") and change.model is not None:
@@ -27,7 +27,7 @@ def apply_effect(request: PlanRequest, change: ChangeEffect) -> PlanRequest | No
 
 
 def _change_gpu_count(request: PlanRequest, change: ChangeEffect) -> PlanRequest | None:
-    """One GPU more or fewer in the entry that the GPU named stands in."""
+    """One GPU more or fewer in the fleet entry of the named GPU."""
     ids = [gpu.id for gpu in list_gpus(request.gpus)]
     if change.gpu_id not in ids:
         return None

@@ -1,7 +1,7 @@
 """What binds each model: the demands whose removal alone makes the objective provably better.
 
-Removing more never makes a plan worse, so demands are tried together first: where dropping
-all of a group changes nothing, none of them binds, and one question has answered for all.
+Removing more never makes a plan worse, so demands are tried together first: if dropping a whole group changes nothing,
+none of them binds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from torchsplit_core.values.plan.explanation import LimitKind
 def bisect_effects(
     probe: SensitivityProbe, changes: Sequence[Change], *, deep: bool = False
 ) -> list[LevelComparison]:
-    """The effect of each change alone, in the order given: together first, then halves, then one by one."""
+    """The effect of each change alone, in the given order: tried together, then by halves, then one by one."""
     if not changes:
         return []
     if not probe.planner.remaining_s:
@@ -56,8 +56,8 @@ def bisect_effects(
 
 
 def level_ranks(request: PlanRequest, outcome: PlanOutcome) -> dict[str, int]:
-    """Each model's level, from 0: its place among the sorted r, ties in the order of the request; with tiers among
-    those of its tier as long as it is below its demand there."""
+    """Each model's level, from 0: its rank among the sorted r, ties in the order of the request; with tiers, its rank
+    in its tier while it is below its demand there."""
     r = [model.normalised for model in outcome.models]
     penalty = _penalty(outcome)
     by_name: dict[str, int] = {}
@@ -72,7 +72,7 @@ def level_ranks(request: PlanRequest, outcome: PlanOutcome) -> dict[str, int]:
 
 
 def _level_spans(request: PlanRequest) -> list[tuple[TierGroup, range]]:
-    """The rungs whose levels models stand at, each with its levels."""
+    """The tier groups in which a model can have its level, each with its levels."""
     spans, first = [], 0
     all_groups = tier_groups(request.models)
     for tier_group in all_groups if goal_of(request).every_level else all_groups[-1:]:
@@ -82,7 +82,7 @@ def _level_spans(request: PlanRequest) -> list[tuple[TierGroup, range]]:
 
 
 def _penalty(outcome: PlanOutcome) -> float:
-    """The penalty that is taken from every r of a fair objective."""
+    """The penalty subtracted from every r of a fair objective."""
     objective = outcome.objective
     last = reached_levels(objective)[-len(outcome.models) :]
     return objective.sorted_normalised[0] - last[0] if goal_of(objective).every_level else 0.0
@@ -95,7 +95,7 @@ def model_bindings(
     capacity: Sequence[tuple[ChangeEffect, LevelComparison]],
     without: Sequence[tuple[ChangeEffect, LevelComparison]],
 ) -> tuple[ModelBinding, ...]:
-    """One entry a model, in the order of the request; `capacity` has one more GPU of each kind."""
+    """One entry a model, in the order of the request; `capacity` adds one GPU of each kind."""
     rank_of = level_ranks(request, outcome)
     runnable = {case.model for case in build_problem(request).cases}
     by_model = []
@@ -120,7 +120,7 @@ def model_bindings(
 
 
 def _colocated_names(request: PlanRequest, change: ChangeEffect) -> frozenset[str]:
-    """The models of a co-location, by names of theirs or of their stages."""
+    """The models of a co-location, given by names of models or stages."""
     return colocated_models(request.models, Colocation(change.models)) if change.models else frozenset()
 
 
@@ -130,9 +130,9 @@ _BINDS: Mapping[str, bool] = {"better": True, "same": False}
 def _tied_levels(
     request: PlanRequest, outcome: PlanOutcome, before: Levels, name: str, rank_of: Mapping[str, int]
 ) -> range | None:
-    """The levels of the models that are served as well as this one; None where the objective passes it by.
+    """The levels of the models that are served as well as this one; None if the objective ignores it.
 
-    One that ends with the worst served asks for no more than the least r; a sum has one level for all.
+    max_min considers only the least r; a sum has one level for all.
     """
     goal = goal_of(request)
     if not goal.fair:
@@ -155,7 +155,7 @@ def _shared_limit(
     before: Levels,
     tied_levels: range,
 ) -> ModelLimit:
-    """A limit of the whole plan as one of the models at these levels: does any change raise their level?"""
+    """A limit of the whole plan for the models at these levels: does any change raise their level?"""
     raises = [_raises_level(comparison, before, tied_levels) for _, comparison in evidence]
     for raised, (change, _) in zip(raises, evidence, strict=True):
         if raised:
@@ -180,7 +180,7 @@ def _raises_level(comparison: LevelComparison, before: Levels, tied_levels: rang
     after = comparison.after
     if comparison.effect == "open" or after is None or min(after.proven, before.proven) < tied_levels.stop:
         return None
-    # A level before these rises; that the later ones are proven too tells where they go.
+    # An earlier level rises; only if the later ones are proven too is it known where they go.
     return any(
         after.values[level] > before.values[level]
         and not known_equal(after.values[level], before.values[level])

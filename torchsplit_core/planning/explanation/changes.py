@@ -1,4 +1,4 @@
-"""One change of a request at a time: a demand dropped or eased, a GPU more or fewer, a layout forced."""
+"""Single changes of a request: a demand dropped or relaxed, a GPU more or fewer, a layout forced."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ RELAXED_SHARE = 0.1
 """The share by which a minimum is lowered or a latency limit raised."""
 
 LINK_FACTOR = 2.0
-"""By what the link and the network are made faster."""
+"""The factor by which link and network are made faster."""
 
 Apply = Callable[[PlanRequest], PlanRequest]
 
 
 @dataclass(frozen=True)
 class Change:
-    """What is changed in words (`spec`), and how. A change of the fleet changes `gpus` alone."""
+    """A change in words (`spec`), and how to apply it. A change of the fleet changes `gpus` alone."""
 
     spec: ChangeEffect
     apply: Apply
 
 
 def without_demand(request: PlanRequest) -> tuple[Change, ...]:
-    """Every demand and limit that the request puts on a model, each to be dropped alone."""
+    """Every demand and limit that the request sets, each to be dropped alone."""
     changes: list[Change] = []
     for model in request.models:
         if model.min_throughput_rps:
@@ -70,7 +70,7 @@ def without_demand(request: PlanRequest) -> tuple[Change, ...]:
     if request.sharing == "fractional" and request.max_tenants_per_slice is not None:
         spec = ChangeEffect("max_tenants_per_slice", "not_examined", old=float(request.max_tenants_per_slice))
         changes.append(Change(spec, lambda edited: replace(edited, max_tenants_per_slice=None)))
-    # Behind the co-locations, which they reword.
+    # After the co-locations, which they rewrite.
     for model in request.models:
         if link_matters(request, model):
             spec = ChangeEffect("link", "not_examined", old=_slowest_link(request), model=model.name)
@@ -79,7 +79,7 @@ def without_demand(request: PlanRequest) -> tuple[Change, ...]:
 
 
 def relaxed_demand(request: PlanRequest) -> tuple[Change, ...]:
-    """Each minimum lowered and each latency limit raised by a tenth, and the link twice as fast, one at a time."""
+    """Each minimum lowered and each latency limit raised by a tenth, and the link twice as fast, each alone."""
     changes = []
     for model in request.models:
         least, limit = model.min_throughput_rps, model.max_latency_ms
@@ -95,7 +95,7 @@ def relaxed_demand(request: PlanRequest) -> tuple[Change, ...]:
 
 
 def gpu_classes(request: PlanRequest) -> tuple[tuple[FleetGpu, tuple[int, ...]], ...]:
-    """GPUs that are the same to the request, with their indices in the fleet, in the order of appearance."""
+    """GPUs alike to the request, with their indices in the fleet, in order of appearance."""
     by_cost = goal_of(request).by_cost
     by_key: dict[tuple[object, ...], tuple[FleetGpu, list[int]]] = {}
     for index, gpu in enumerate(list_gpus(request.gpus)):
@@ -105,7 +105,7 @@ def gpu_classes(request: PlanRequest) -> tuple[tuple[FleetGpu, tuple[int, ...]],
 
 
 def add_gpu(request: PlanRequest) -> tuple[Change, ...]:
-    """One more GPU like those of each bucket. None where the fleet is as large as a plan takes."""
+    """One more GPU of each class. Empty if the fleet has the most GPUs that a plan takes."""
     classes = gpu_classes(request)
     if sum(len(indices) for _, indices in classes) >= MAX_GPUS:
         return ()
@@ -123,7 +123,7 @@ def add_gpu(request: PlanRequest) -> tuple[Change, ...]:
 
 
 def remove_gpu(request: PlanRequest) -> tuple[tuple[Change, tuple[int, ...]], ...]:
-    """One GPU fewer of each bucket, with the indices of the bucket; not the last GPU of a fleet."""
+    """One GPU fewer of each class, with the indices of the class; never the last GPU of a fleet."""
     classes = gpu_classes(request)
     if sum(len(indices) for _, indices in classes) <= 1:
         return ()
@@ -136,7 +136,7 @@ def remove_gpu(request: PlanRequest) -> tuple[tuple[Change, tuple[int, ...]], ..
 
 
 def force_layout(request: PlanRequest, gpu: FleetGpu, index: int, layout: Sequence[str]) -> Change:
-    """The GPU of this index offered this layout alone."""
+    """The GPU of this index with this layout as its only one."""
     spec = ChangeEffect("layout", "not_examined", gpu_type=gpu.type, gpu_id=gpu.id, layout=tuple(layout))
     entry = gpu.entry((tuple(layout),))
 
@@ -148,7 +148,7 @@ def force_layout(request: PlanRequest, gpu: FleetGpu, index: int, layout: Sequen
 
 
 def only_gpus(request: PlanRequest, indices: Sequence[int]) -> PlanRequest:
-    """The request with these GPUs of its fleet alone, without their ids."""
+    """The request with these GPUs of its fleet only, without their ids."""
     fleet = list_gpus(request.gpus)
     counts: dict[FleetEntry, int] = {}
     for index in indices:
@@ -159,35 +159,29 @@ def only_gpus(request: PlanRequest, indices: Sequence[int]) -> PlanRequest:
 
 
 def memory_matters(request: PlanRequest, model: PlanModel) -> bool:
-    """Whether the memory of the model's points can make any difference to a plan.
+    """Whether the memory of the model's points can affect a plan.
 
-    Alone on a slice that is large enough it makes none; co-tenants' memory adds up.
+    Alone on a slice that is large enough it cannot; with co-tenants memory adds up.
     """
     types = {point_type(entry.type) for entry in request.gpus}
-    for _, variant in model.allowed_variants:
-        for stage in variant.stages:
-            for point in stage.points:
-                if point.gpu_type not in types or not point.memory_gib:
-                    continue
-                size = (
-                    None
-                    if point.gpu_type == CPU
-                    else gpu_type(point.gpu_type).profile(point.profile).memory_gib
-                )
-                if request.sharing == "fractional" or (size is not None and point.memory_gib > size):
-                    return request.objective.memory_violation_penalty != 0
+    for point in model.allowed_points:
+        if point.gpu_type not in types or not point.memory_gib:
+            continue
+        size = None if point.gpu_type == CPU else gpu_type(point.gpu_type).profile(point.profile).memory_gib
+        if request.sharing == "fractional" or (size is not None and point.memory_gib > size):
+            return request.objective.memory_violation_penalty != 0
     return False
 
 
 def link_matters(request: PlanRequest, model: PlanModel) -> bool:
-    """Whether some way to run the model sends bytes over a link of a known speed."""
+    """Whether some variant of the model sends bytes over a link of known speed."""
     if request.link_gb_per_s is None and request.network_gb_per_s is None:
         return False
     return any(any((*v.cut_bytes, *v.cut_bytes_per_request)) for _, v in model.allowed_variants)
 
 
 def _slowest_link(request: PlanRequest) -> float:
-    """GB/s of the slower one of link and network; one of them is given."""
+    """GB/s of the slower of link and network; one of them is given."""
     return min(speed for speed in (request.link_gb_per_s, request.network_gb_per_s) if speed is not None)
 
 
@@ -201,7 +195,7 @@ def _faster_link(changed: PlanRequest) -> PlanRequest:
 
 
 def _without_transfers(name: str) -> Apply:
-    """Cuts of the model that carry nothing; what separations of its stages weigh stays as it was."""
+    """Cuts of the model carry nothing; the bytes of separated stages stay."""
 
     def apply(changed: PlanRequest) -> PlanRequest:
         pairs = tuple(
@@ -213,7 +207,7 @@ def _without_transfers(name: str) -> Apply:
 
 
 def _with_explicit_bytes(request: PlanRequest, item: Colocation) -> tuple[Colocation, ...]:
-    """The co-location with its bytes said where it leaves them to cuts; a routed one step by step, each has its own."""
+    """The co-location with the bytes that its cuts imply; a routed one step by step, as each step has its own."""
     if item.mode == "routed":
         flows = flows_of(replace(request, colocations=(item,)))
         steps = zip(pairwise(item.models), flows, strict=True)

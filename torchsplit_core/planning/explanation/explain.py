@@ -1,7 +1,7 @@
-"""A feasible plan explained: what binds each model, what a change would bring, why no other layout.
+"""A feasible plan explained: what binds each model, the effects of changes, why no other layout.
 
-Every statement is the answer of the planner to a changed request, compared with the plan level
-by level (levels.py). What time does not suffice for is said to be open or not examined.
+Every statement is the planner's answer to a changed request, compared with the plan level by level (outcome/levels).
+What time does not suffice for is marked open or not examined.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ from torchsplit_core.values import (
 )
 
 BUDGET_S = 5.0
-"""Seconds for an explanation, or the request's own time limit where that is less."""
+"""Seconds for an explanation, or the request's own time limit if shorter."""
 
 RESERVE_S = 0.25
-"""Most seconds kept for what follows the last answer."""
+"""Most seconds reserved for what follows the last probe."""
 
 MAX_LAYOUTS = 4
-"""Layouts to try by planning with them, the most valuable first; more of them with the time left over."""
+"""Layouts tried by planning with them, the most valuable first; more if time is left."""
 
 UNSETTLED = ("open", "not_examined")
 
@@ -70,12 +70,10 @@ def explain_plan(
 ) -> PlanExplanation | None:
     """Explain a plan of the request until `deadline` (time.perf_counter; BUDGET_S from now by default).
 
-    `on_outcome` gets every plan of a changed request on the way.
-
-    None for an outcome without a plan: an infeasible one carries its own reasons. Raises
-    InputFault where the outcome answers another request.
+    `on_outcome` gets every plan of a changed request. None for an outcome without a plan: an infeasible one carries its
+    own reasons. Raises InputFault if the outcome answers another request.
     """
-    # Before the workers are forked, which would each import it.
+    # Imported before the workers are forked, which would each import it.
     loading_s = load_pyomo()
     deadline = None if deadline is None else deadline + loading_s
     begun = time.perf_counter()
@@ -89,7 +87,7 @@ def explain_plan(
         return None
     if deadline is None:
         deadline = begun + min(BUDGET_S, request.solver.time_limit_s)
-    # What follows the last answer needs a moment of its own.
+    # What follows the last probe needs time too.
     reserve = min(RESERVE_S, 0.1 * max(0.0, deadline - begun))
     with PlannerProcess(deadline - reserve, on_outcome) as planner:
         effort_s = outcome.statistics.build_s + outcome.statistics.solve_s
@@ -99,7 +97,7 @@ def explain_plan(
 
 @dataclass
 class _ProbeResults:
-    """The answers so far, beside what was asked."""
+    """The results so far."""
 
     probe: SensitivityProbe
     outcome: PlanOutcome
@@ -113,7 +111,7 @@ class _ProbeResults:
 
 
 def _run_probes(probe: SensitivityProbe, outcome: PlanOutcome, progress: Progress) -> _ProbeResults:
-    """Every question in the order of its use to a reader, so that what time leaves out is the least."""
+    """Every probe, the most useful to a reader first, so that what time leaves out matters least."""
     request, rank_of = probe.request, level_ranks(probe.request, outcome)
     relaxation = probe.bound(request)
     if relaxation is not None:
@@ -126,7 +124,7 @@ def _run_probes(probe: SensitivityProbe, outcome: PlanOutcome, progress: Progres
     open_layouts = [item for item in results.layouts if item.open]
     tried_layouts = open_layouts[:MAX_LAYOUTS]
     added, removed, relaxed = add_gpu(request), remove_gpu(request), relaxed_demand(request)
-    # The worst-served models come first: they are asked about most.
+    # The worst-served models come first: readers ask about them most.
     dropped = sorted(without_demand(request), key=lambda change: rank_of.get(change.spec.model or "", 0))
     probe.expected_probes = len(added) + len(removed) + len(dropped) + len(relaxed) + len(tried_layouts) + 1
     progress(0.05, "What one more GPU would bring")
@@ -134,7 +132,7 @@ def _run_probes(probe: SensitivityProbe, outcome: PlanOutcome, progress: Progres
     progress(0.15, "What one GPU fewer would cost")
     for change, members in removed:
         if any(not outcome.gpus[index].used for index in members):
-            # With one of them idle, the plan is a plan of the smaller fleet as it stands.
+            # With one of them idle, the plan is also a plan of the smaller fleet.
             results.gpu_removed.append((change, compare_levels(probe.before, probe.before, relaxes=False)))
         else:
             results.gpu_removed.append((change, probe.effect(change.apply, relaxes=False)))
@@ -156,18 +154,18 @@ def _run_probes(probe: SensitivityProbe, outcome: PlanOutcome, progress: Progres
 
 
 def _probe_relaxed(results: _ProbeResults, relaxed: tuple[Change, ...]) -> None:
-    """Demands eased by a tenth, and a faster link: what changes nothing when dropped changes nothing when eased."""
+    """Demands relaxed by a tenth, and a faster link: a demand without effect when dropped has none when relaxed."""
     probe = results.probe
     effects = {(change.spec.what, change.spec.model): effect for change, effect in results.demand_dropped}
     for change in relaxed:
         dropped = effects.get((change.spec.what, change.spec.model))
-        # Of the link, which all models share, nothing is known from those of single models.
+        # The link is shared by all models: probes of single models do not cover it.
         effect = None if dropped is None else probe.implied_comparison(dropped)
         results.demand_relaxed.append((change, effect or probe.effect(change.apply, relaxes=True)))
 
 
 def _probe_all_levels(results: _ProbeResults) -> None:
-    """All levels, with the time left over, where only the first was planned."""
+    """All levels, in the time left over, if only the first was planned."""
     probe = results.probe
 
     def repeat(entries: list[tuple[Change, LevelComparison]]) -> None:
@@ -196,7 +194,7 @@ def _probe_all_levels(results: _ProbeResults) -> None:
 
 
 def _build_explanation(results: _ProbeResults, begun: float) -> PlanExplanation:
-    """The answers as the explanation's values."""
+    """The explanation from the results."""
     probe, rank_of = results.probe, level_ranks(results.probe.request, results.outcome)
 
     def describe_effect(change: Change, effect: LevelComparison) -> ChangeEffect:
@@ -232,7 +230,7 @@ def _build_explanation(results: _ProbeResults, begun: float) -> PlanExplanation:
 
 
 def _tighten_bound(before: Levels, bound: float, *, negated: bool) -> Levels:
-    """The plan's levels with the relaxation's bound, where the first level is not proven."""
+    """The plan's levels with the relaxation's bound, if the first level is not proven."""
     limit = -bound if negated else bound
     if before.proven or (before.bound is not None and before.bound <= limit):
         return before
@@ -246,7 +244,7 @@ def _try_layout(
     if not probe.negated:
         change = force_layout(probe.request, item.gpu, item.index, item.reason.layout)
         return change, probe.effect(change.apply, relaxes=False)
-    # Fewest GPUs: an idle GPU would take the layout and prove nothing, so only those in use count.
+    # min_gpus: an idle GPU would take the layout and prove nothing, so only GPUs in use count.
     working = [index for index, gpu in enumerate(outcome.gpus) if gpu.used]
     smaller = only_gpus(probe.request, working)
     change = force_layout(smaller, item.gpu, working.index(item.index), item.reason.layout)

@@ -1,4 +1,4 @@
-"""Two plans compared level by level (levels.py): what is proven of the best plans behind them."""
+"""Two plans compared level by level (outcome/levels): what is proven of the best plans before and after a change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torchsplit_core.values.plan.explanation import Effect
 
 @dataclass(frozen=True)
 class LevelComparison:
-    """What is proven of the best plans before and after a change, up to and at `level` (from 0)."""
+    """What is proven of the best plans before and after a change, up to and including `level` (from 0)."""
 
     effect: Effect
     level: int | None = None
@@ -36,11 +36,10 @@ NOT_EXAMINED = LevelComparison("not_examined")
 
 
 def compare_levels(before: Levels, after: Levels | None, *, relaxes: bool) -> LevelComparison:
-    """The effect of a change that only eases the request, or only restricts it.
+    """The effect of a change that either only relaxes the request or only restricts it.
 
-    What is a plan of the harder request is one of the easier, so values of the harder and bounds
-    of the easier hold for both. The levels are compared in their order as far as they are proven
-    equal; the first that differs, or is not settled, is the answer.
+    A plan of the stricter request is a plan of the easier one, so values of the stricter and bounds of the easier hold
+    for both. Levels are compared in order while they are proven equal; the first that differs, or is open, decides.
     """
     if after is None:
         return NOT_EXAMINED
@@ -74,7 +73,7 @@ def compare_levels(before: Levels, after: Levels | None, *, relaxes: bool) -> Le
 def with_comparison(
     change: ChangeEffect, comparison: LevelComparison, before: Levels, shown_level: int, *, negated: bool
 ) -> ChangeEffect:
-    """The change with the figures of its comparison; `shown_level` is the level to show where none differs."""
+    """The change with the figures of its comparison; `shown_level` is shown if no level differs."""
     if comparison.effect == "not_examined":
         return replace(change, effect="not_examined")
     if comparison.effect == "same":
@@ -113,7 +112,7 @@ def _finite(bound: float) -> float | None:
 
 
 def _better_levels(after: Levels, values: tuple[float, ...]) -> Levels:
-    """The levels of the better plan of the two: a plan of the harder request serves the easier too."""
+    """The levels of the better of two plans: a plan of the stricter request serves the easier one too."""
     for level, (old, new) in enumerate(zip(values, after.values, strict=False)):
         if _above(new, old):
             return after

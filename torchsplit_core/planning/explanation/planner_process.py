@@ -1,8 +1,7 @@
-"""Changed requests planned in a child process, which a deadline ends whatever it is doing.
+"""Changed requests planned in a child process that is killed at a deadline.
 
-The planner bounds its search, not the building of a model or what it does after a timeout; an
-explanation must never take longer than it was given, so the process is killed then, and what has
-not been answered stays open.
+The planner limits its search, but not the building of a model or the work after a timeout; an explanation must keep its
+time limit, so the process is killed and its unanswered requests stay open.
 """
 
 from __future__ import annotations
@@ -19,23 +18,23 @@ from torchsplit_core.planning.planner import plan
 from torchsplit_core.values import InternalFault, PlanOutcome, PlanRequest
 
 MIN_QUESTION_S = 0.02
-"""No question is begun with less time than this."""
+"""Least time for which a request is begun."""
 
 OVERRUN_FACTOR, GRACE_S = 2.0, 0.3
-"""A question may take this much longer than its share, and so many seconds more, before it is given up."""
+"""A request is abandoned after its share times this factor plus this many seconds."""
 
 
 OutcomeCallback = Callable[[PlanRequest, PlanOutcome], None]
 
 
 def ignore_outcome(request: PlanRequest, outcome: PlanOutcome) -> None:
-    """For those who want no plan of a changed request."""
+    """Ignore plans of changed requests."""
 
 
 class PlannerProcess:
-    """Answers one changed request after the other until `deadline` (time.perf_counter).
+    """Answers changed requests one by one until `deadline` (time.perf_counter).
 
-    Each verified plan goes to `on_outcome` with the request that it answers.
+    Each verified plan goes to `on_outcome` with its request.
     """
 
     def __init__(self, deadline: float, on_outcome: OutcomeCallback = ignore_outcome) -> None:
@@ -52,15 +51,15 @@ class PlannerProcess:
 
     @property
     def remaining_s(self) -> float:
-        """Seconds until the deadline, 0 where they are too few for a question."""
+        """Seconds until the deadline, 0 if too few for a request."""
         left = self._deadline - time.perf_counter()
         return left if left >= MIN_QUESTION_S else 0.0
 
     def levels(self, request: PlanRequest, seconds: float, *, relaxes: bool) -> Levels | None:
-        """The levels of the best plan found within about `seconds`; None where none was found in time.
+        """The levels of the best plan found within about `seconds`; None if none was found in time.
 
-        A request that `relaxes` one with a plan has a plan too; others are tested first, because
-        the planner would go on to explain why there is none.
+        A request that `relaxes` a feasible one is feasible; others are tested first, because the planner would go on to
+        explain why there is no plan.
         """
         left = self.remaining_s
         if not left:
@@ -72,11 +71,11 @@ class PlannerProcess:
             try:
                 return self._levels(request, self._worker.result())
             except InternalFault:
-                # An unanswered question is reported as open, never as a fault.
+                # An unanswered request is reported as open, never as a fault.
                 return None
             except WorkerEnded:
                 pass
-        # It does more than search, or it died: the next question gets a process of its own.
+        # It is past its search, or it died: the next request gets a new process.
         self._stop()
         return None
 
@@ -93,7 +92,7 @@ class PlannerProcess:
 
 
 def _plan_request(request: PlanRequest, seconds: float, relaxes: bool) -> PlanOutcome | bool | None:
-    """The outcome; False where it is proven that there is no plan, None where neither is known in time."""
+    """The outcome; False if infeasibility is proven, None if neither is known in time."""
     begun = time.perf_counter()
     if not relaxes:
         possible = is_feasible(request, begun + seconds)

@@ -13,7 +13,7 @@ from torchsplit_core.values import PlanOutcome, PriceStep
 def price_steps(
     probe: SensitivityProbe, outcome: PlanOutcome, relaxation: RelaxationBound | None
 ) -> tuple[PriceStep, ...]:
-    """relaxed → (pooled → packed →) plan, with the best of the other way of sharing beside it."""
+    """relaxed → (pooled → packed →) plan, with the best plan of the other sharing mode."""
     request, before = probe.request, probe.before
     sign = -1.0 if probe.negated else 1.0
     base = sign * relaxation.bound if relaxation is not None else None
@@ -39,7 +39,7 @@ def price_steps(
     if request.sharing == "exclusive":
         fractional = probe.first_level(replace(request, sharing="fractional"), relaxes=True)
         if fractional is not None:
-            # Whole slices are shares of 1, so this plan is one with sharing too.
+            # Whole slices are shares of 1, so this plan is also one with sharing.
             value = max(fractional.values[0], before.values[0])
             steps.append(step("shared", value, *_bound_and_proof(fractional, value, base)))
         return (*steps, plan)
@@ -47,7 +47,7 @@ def price_steps(
     pooled, packed = details.get("pooled_value"), details.get("packed_value")
     pooled_is_bound = details.get("pooled") == "optimal" or details.get("method") == "pooled"
     if isinstance(pooled, int | float) and pooled_is_bound:
-        # It may be the bound of a later level, where the first ones are at their caps.
+        # It may bound a later level, if the first ones are at their caps.
         limit = sign * pooled if base is None else min(sign * pooled, base)
         steps.append(step("pooled", None, limit, True))
     if isinstance(packed, int | float):

@@ -1,4 +1,4 @@
-"""Questions to the planner about one plan: each changed request is answered once, in a share of the time left."""
+"""Probes of one plan: each changed request is planned once, in a share of the time left."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from torchsplit_core.planning.request.objective import first_level_objective, go
 from torchsplit_core.values import PlanRequest
 
 MIN_SHARE_S = 0.4
-"""A question gets as much, even if a later one then gets none: a few answers are worth more than many open."""
+"""Least share of a probe, even if a later one gets none: a few answers are worth more than many open ones."""
 
 MAX_FAILURES = 2
-"""So many questions in a row without any level proven in time, and the others get bounds alone."""
+"""After this many probes in a row without a level proven in time, the others get bounds alone."""
 
 MAX_BOUND_S = 0.5
 """Most seconds for a bound by linear relaxation; it takes milliseconds."""
@@ -28,11 +28,10 @@ MAX_BOUND_S = 0.5
 
 @dataclass
 class SensitivityProbe:
-    """The plan's request, its levels, and what every change to it is compared with.
+    """The plan's request and levels, with which every change is compared.
 
-    `expected_probes` counts the questions still to come: each gets its share of what is left. With
-    `thorough` False only the objective's first level is planned, because the whole leximin
-    would not be proven in that share.
+    `expected_probes` counts the probes still to come: each gets its share of the time left. `thorough` False plans only
+    the objective's first level, because the whole leximin would not be proven in that share.
     """
 
     request: PlanRequest
@@ -49,14 +48,14 @@ class SensitivityProbe:
         return goal_of(self.request).minimised
 
     def bound(self, request: PlanRequest) -> RelaxationBound | None:
-        """The linear relaxation of a request, where there is time for it."""
+        """The linear relaxation of a request, if there is time for it."""
         left = self.planner.remaining_s
         return relaxation_bound(request, min(MAX_BOUND_S, left)) if left else None
 
     def effect(self, apply: Apply, *, relaxes: bool, deep: bool = False) -> LevelComparison:
-        """What a change does, that only eases the request or only restricts it.
+        """The effect of a change that either only relaxes the request or only restricts it.
 
-        `deep` plans every level whatever it takes, for a second look with the time left over.
+        `deep` plans every level whatever it takes, for a second look in the time left over.
         """
         if not self.planner.remaining_s:
             return NOT_EXAMINED
@@ -82,11 +81,11 @@ class SensitivityProbe:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the planner is no longer asked, because it does not answer in the shares there are."""
+        """Whether the planner is no longer asked, because it does not answer within its shares of the time."""
         return self._failures >= MAX_FAILURES
 
     def is_first_level_only(self, comparison: LevelComparison) -> bool:
-        """Whether a second look at all levels could tell more than this one, of the first level, does."""
+        """Whether planning all levels could tell more than this comparison of the first level."""
         partial = comparison.after is not None and len(comparison.after.values) < len(self.before.values)
         return (
             partial
@@ -95,10 +94,10 @@ class SensitivityProbe:
         )
 
     def implied_comparison(self, comparison: LevelComparison) -> LevelComparison | None:
-        """What the effect of dropping much says of dropping or easing less; None where that must be asked.
+        """What the effect of a full change implies for a smaller one; None if that must be planned.
 
-        Nothing gained with more is nothing gained with less. Where only the first level was
-        planned and is the same, asking for less would tell no more than that either.
+        If the full change gains nothing, neither does the smaller one. If only the first level was planned and stays
+        the same, planning the smaller one would tell no more.
         """
         if comparison.effect == "same":
             return comparison
@@ -107,7 +106,7 @@ class SensitivityProbe:
         return None
 
     def first_level(self, request: PlanRequest, *, relaxes: bool) -> Levels | None:
-        """The first level of any other request."""
+        """The first level of another request."""
         return self.planner.levels(
             _first_level_request(without_tie_breaks(request)), self._time_share_s(), relaxes=relaxes
         )
@@ -120,19 +119,19 @@ class SensitivityProbe:
     def _with_relaxation_bound(
         self, changed: PlanRequest, levels: Levels | None, *, relaxes: bool
     ) -> Levels | None:
-        """With the relaxation's bound of the first level where that is tighter, or where nothing else is known."""
+        """The levels with the relaxation's bound of the first, if that is tighter or nothing else is known."""
         relaxation = self.bound(changed)
         if relaxation is None or (levels is None and not relaxes):
             return levels
         limit = -relaxation.bound if self.negated else relaxation.bound
         if levels is None:
-            # The plan itself is one of the easier request too.
+            # The plan itself is also one of the easier request.
             return Levels(self.before.values[:1], bound=limit)
         return replace(levels, bound=limit if levels.bound is None else min(limit, levels.bound))
 
 
 def without_tie_breaks(request: PlanRequest) -> PlanRequest:
-    """Without the soft co-locations that only break ties: they change no level and cost much time."""
+    """Without soft co-locations that only break ties: they change no level and take much time."""
     if request.objective.separation_weight > 0:
         return request
     return replace(request, colocations=tuple(item for item in request.colocations if item.mode == "hard"))

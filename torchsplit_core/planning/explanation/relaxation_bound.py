@@ -1,17 +1,16 @@
-"""A bound of the objective's first level in milliseconds, at any scale: GPUs and slices in any fractions.
+"""A bound of the objective's first level in milliseconds at any scale, with GPUs and slices divisible.
 
-The linear relaxation gives prices; the bound is then reckoned from the prices alone (weak
-duality), so it holds whatever the solver's tolerances did. With λ[c,s] ≥ 0 the price of a
-request/s of stage s of case c (a variant that can run), p[m] = min over m's cases of Σ_s λ[c,s],
-and V[g] the most that a layout of a GPU of group g is worth (each slice at its dearest use):
+The linear relaxation gives prices; the bound is computed from the prices alone (weak duality), so it holds
+regardless of the solver's tolerances. With λ[c,s] ≥ 0 the price of a request/s of stage s of case c (a variant that
+can run), p[m] = min over m's cases of Σ_s λ[c,s], and V[g] the largest value of a layout of a GPU of group g (each
+slice at its dearest use):
 
     Σ_m p[m]·T[m] ≤ Σ_g GPUs[g]·V[g].
 
-For a fair objective, min r ≤ Σ α[m]·r[m] with Σ α = 1 (with tiers over the models of the highest, where no
-more than 1 counts); a capped model counts α·cap beyond its
-price, a minimum T ≥ least takes (p − α)·least off. A sum of throughputs is the same with the
-models' gains for α. A cost is the same with α = 0, and V[g] pays for the GPU first:
-cost ≥ Σ p[m]·least[m] − Σ_g GPUs[g]·max(0, V[g] − cost[g]).
+For a fair objective, min r ≤ Σ α[m]·r[m] with Σ α = 1 (with tiers: over the models of the highest tier, where
+throughput above the demand does not count); a capped model counts α·cap above its price, a minimum T ≥ least subtracts
+(p − α)·least. A sum of throughputs is the same with the models' gains for α. A cost is the same with α = 0, and V[g]
+pays for the GPU first: cost ≥ Σ p[m]·least[m] − Σ_g GPUs[g]·max(0, V[g] − cost[g]).
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ StagePrices = Mapping[tuple[int, int], float]
 
 @dataclass(frozen=True)
 class RelaxationBound:
-    """The bound (a least cost where the objective is a cost), and the prices that prove it."""
+    """The bound (a lower one if the objective is a cost), and the prices that prove it."""
 
     bound: float
     prices: StagePrices
 
 
 def relaxation_bound(request: PlanRequest, seconds: float) -> RelaxationBound | None:
-    """The relaxation of a valid request; None where the linear program is not solved in time."""
+    """The relaxation of a valid request; None if the linear program is not solved in time."""
     problem = build_problem(request)
     solved = _solve_relaxation(problem, seconds)
     if solved is None:
@@ -48,7 +47,7 @@ def relaxation_bound(request: PlanRequest, seconds: float) -> RelaxationBound | 
 
 
 def layout_value(counts: Mapping[str, int], highest_priced: Mapping[str, float]) -> float:
-    """What a layout is worth, each slice at its dearest use."""
+    """The value of a layout, each slice at its dearest use."""
     return sum(count * highest_priced.get(name, 0.0) for name, count in counts.items())
 
 
@@ -80,7 +79,7 @@ def _bound(problem: Problem, prices: StagePrices, weights: Sequence[float]) -> f
         least = (spec.min_throughput_rps or 0.0) / units[index]
         weight = weights[index]
         if not cases:
-            # There is no throughput to price: a minimum would be infeasible.
+            # No throughput to price: a minimum would be infeasible.
             continue
         if price >= weight:
             total -= (price - weight) * least

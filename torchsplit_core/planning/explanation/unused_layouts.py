@@ -1,4 +1,4 @@
-"""Why not another layout: without use, matched slice by slice by a better one, or tried on one GPU."""
+"""Why not another layout: no use, matched slice by slice by a better one, or tried on one GPU."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Layout = tuple[str, ...]
 
 @dataclass(frozen=True)
 class UnusedLayout:
-    """A layout that no GPU of its kind has: a reason that needs no planning, or the worth by which to try it."""
+    """A layout that no GPU of its kind has: the reason, or, if only planning can tell, its value."""
 
     reason: LayoutReason
     gpu: FleetGpu
@@ -32,18 +32,18 @@ class UnusedLayout:
 
     @property
     def open(self) -> bool:
-        """Whether only planning with it can tell."""
+        """Whether only planning with it decides."""
         return self.reason.reason == "not_examined"
 
 
 def unused_layouts(
     request: PlanRequest, outcome: PlanOutcome, relaxation: RelaxationBound | None
 ) -> list[UnusedLayout]:
-    """Every candidate layout that no GPU of a kind in use has; those to be tried by falling worth."""
+    """Every candidate layout that no GPU of a kind in use has; those to be tried by decreasing value."""
     unused: list[UnusedLayout] = []
     for gpu, indices in gpu_classes(request):
         working = [index for index in indices if outcome.gpus[index].used]
-        # Cores are divided as one likes: thousands of layouts of a host, each as good a reason as the next.
+        # Cores can be divided freely: a host has thousands of layouts with the same reason.
         if working and gpu_type(gpu.type).divided != "cores":
             used = {tuple(sorted(item.profile for item in outcome.gpus[index].slices)) for index in working}
             unused += _class_layouts(request, gpu, working[-1], used, relaxation)
@@ -77,7 +77,7 @@ def _class_layouts(
         if not reduced[layout]:
             unused.append(UnusedLayout(LayoutReason(gpu.type, gpu.id, layout, "no_use"), gpu, index, 0.0))
             continue
-        # The layouts in use come first: that one of them beats it says the most.
+        # Layouts in use come first: being dominated by one of them is the best reason.
         reason = dominated_by(layout, [*layouts_in_use, *layouts])
         value = values(reduced[layout])
         unused.append(
@@ -92,12 +92,12 @@ def _slice_uses(
     layouts: Sequence[Layout],
     relaxation: RelaxationBound | None,
 ) -> tuple[dict[str, list[CasePoint]], set[int], dict[str, float], Callable[[Layout], float]]:
-    """Who can use which slice, and what a layout is worth at the relaxation's prices.
+    """Who can use which slice, and the value of a layout at the relaxation's prices.
 
-    Each layout is offered by a GPU of its own, so that none is dropped for another.
+    Each layout is offered by a GPU of its own, so that dominance drops none.
     """
     entries = [gpu.entry((layout,)) for layout in layouts]
-    # The fleet itself stands beside them: a stage of a variant may run nowhere else.
+    # The fleet itself is included: a stage of a variant may run nowhere else.
     problem = build_problem(replace(request, gpus=(*entries, *request.gpus)))
     useful: dict[str, list[CasePoint]] = {}
     for choice in problem.choices:

@@ -1,1 +1,1 @@
-"""The literal integer program and its levels."""
+"""The exact mixed-integer program, and its objective level by level."""

@@ -8,8 +8,8 @@ is a profile of a group, or one slice of it where slices are told apart (`concre
 |---|---|---|
 | layout_choice | Σ_l y[g,l] ≤ GPUs of g | add_layouts |
 | slice_capacity | Σ_u∈pool x[u] ≤ Σ_l slices(l, pool) · y[g,l] | add_capacity |
-| home_capacity | Σ_u∈(g,l,p) x[u] ≤ slices(l, p) · y[g,l], co-located u only | add_homes |
-| home_presence | Σ_u∈(n,g,l) x[u] ≥ y[g,l] for every n present with l that no stage present implies | add_homes |
+| home_capacity | Σ_u∈(g,l,p) x[u] ≤ slices(l, p) · y[g,l], co-located u only | add_assignment_links |
+| home_presence | Σ_u∈(n,g,l) x[u] ≥ y[g,l] for n present with l, implied by no stage | add_assignment_links |
 | twin_order | Σ_l l·y[g,l] ≥ Σ_l l·y[g+1,l] for swappable GPUs | add_layouts |
 | one_variant | Σ_c∈m w[c] ≤ 1 | add_variants |
 | variant_use | x[u] ≤ X · w[c] | add_variants |
@@ -36,7 +36,7 @@ is a profile of a group, or one slice of it where slices are told apart (`concre
 | kept_there | κ[f,g] ≤ what the GPU has of the first member, and of the second, over R | add_flows |
 | leaving | φ[f] ≥ 1 − Σ_g κ[f,g] | add_flows |
 
-The levels of leximin stand in leximin.py, the other objectives in objectives.py.
+leximin.py has the levels of leximin, objectives.py the other objectives.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def build(
 ) -> Formulation:
     """Everything but the objective. `without_minima` leaves min_throughput_rps out.
 
-    Raises OutOfTime where it is not built `until` then (time.perf_counter).
+    Raises OutOfTime if it is not built by `until` (time.perf_counter).
     """
     begun = time.perf_counter()
     model = pyo.ConcreteModel()
@@ -73,7 +73,7 @@ def build(
         domain=pyo.NonNegativeIntegers if mode == "exclusive" else pyo.NonNegativeReals,
         bounds=lambda _, number: (0, upper_bounds[number]),
     )
-    # Where a presence is demanded the members of a hard pair that cannot run still count: they stand nowhere.
+    # Members of a hard pair that cannot run count too if presence matters: they are on no GPU.
     presence = sorted(problem.colocation_index.members - problem.colocated)
     formulation = Formulation(problem, mode, model, uses, stage_uses, tuple(presence), build_deadline=until)
     formulation.check_deadline()
@@ -88,7 +88,7 @@ def build(
     if mode == "concrete":
         constraints.add_tenants(formulation, pools)
     if presence and mode != "pooled":
-        # Pooled shares cannot say who stands where; without co-location the relaxation only grows.
+        # Pooled shares have no GPU; dropping co-location only enlarges the relaxation.
         constraints.add_colocation(formulation, upper_bounds)
     if problem.colocation_index.flows and mode != "pooled" and not problem.elastic:
         add_flows(formulation)

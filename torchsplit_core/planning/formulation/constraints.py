@@ -1,4 +1,4 @@
-"""The constraint families of the formulation, one function each; formulation.py lists their formulas."""
+"""The constraint families of the formulation, one function each; build.py lists their formulas."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torchsplit_core.planning.request.objective import requires_resilience
 from torchsplit_core.solver.pyomo_model import pyo
 
 MIN_SHARE = 1e-4
-"""Least share of a tenant whose presence a co-location demands: without it, "present" would mean nothing."""
+"""Least share of a tenant whose presence a co-location requires: with less, "present" would mean nothing."""
 
 
 def add_layouts(formulation: Formulation) -> None:
@@ -35,7 +35,7 @@ def add_layouts(formulation: Formulation) -> None:
 
 
 def add_capacity(formulation: Formulation, pools: Pools) -> None:
-    """slice_capacity: no more uses of a pool than the layouts give slices."""
+    """slice_capacity: a pool has no more uses than the layouts give it slices."""
     model = formulation.model
     model.slice_capacity = pyo.ConstraintList()
     for (g, profile, slot), members in pools.items():
@@ -50,7 +50,7 @@ def add_capacity(formulation: Formulation, pools: Pools) -> None:
 
 
 def add_assignment_links(formulation: Formulation) -> None:
-    """home_capacity and home_presence: members of co-locations stand where the layout says they are present."""
+    """home_capacity and home_presence: co-located members are where their layout has them present."""
     model, problem = formulation.model, formulation.problem
     model.home_capacity = pyo.ConstraintList()
     model.home_presence = pyo.ConstraintList()
@@ -76,7 +76,7 @@ def add_assignment_links(formulation: Formulation) -> None:
 
 
 def add_variants(formulation: Formulation, upper_bounds: Sequence[int]) -> None:
-    """one_variant, variant_use, every_stage: all stages of one variant, or nothing."""
+    """one_variant, variant_use, every_stage: all stages of one variant, or none."""
     model, cases = formulation.model, formulation.problem.cases
     case_models = [case.model for case in cases]
     chosen = [
@@ -96,7 +96,7 @@ def add_variants(formulation: Formulation, upper_bounds: Sequence[int]) -> None:
         for stage in range(cases[number].stages):
             members = formulation.stage_uses.get((number, stage), [])
             if not members:
-                # A stage whose points stand on slices that no kept layout offers: the variant cannot run.
+                # No kept layout offers slices for this stage: the variant cannot run.
                 model.w[number].fix(0)
                 continue
             formulation.check_deadline()
@@ -109,7 +109,7 @@ def add_variants(formulation: Formulation, upper_bounds: Sequence[int]) -> None:
 
 
 def add_latency(formulation: Formulation, upper_bounds: Sequence[int]) -> None:
-    """latency_level, latency_use, latency_limit: the longest latencies in use keep the limit together."""
+    """latency_level, latency_use, latency_limit: the longest latencies in use together keep the limit."""
     model, request = formulation.model, formulation.problem.request
     model.latency_level = pyo.ConstraintList()
     model.latency_use = pyo.ConstraintList()
@@ -141,14 +141,14 @@ def add_latency(formulation: Formulation, upper_bounds: Sequence[int]) -> None:
                 model.latency_use.add(model.x[use] - upper_bounds[use] * enough[latency] <= 0)
         room: Any = case.budget_ms / limit
         if formulation.problem.elastic_latency:
-            # A negative budget (the transfer alone is too long) must bind only the chosen variant.
+            # A negative budget (the transfer alone is too long) may bind only if the variant is chosen.
             loose = max(0.0, -room)
             room = room + loose * (1 - model.w[number]) + model.longer[case.model]
         model.latency_limit.add(longest_latency(formulation, number) / limit - room <= 0)
 
 
 def latency_levels(formulation: Formulation, number: int, stage: int) -> list[float]:
-    """The different latencies of a stage's points, ascending."""
+    """The distinct latencies of a stage's points, ascending."""
     return sorted(
         {
             formulation.slice_uses[use].choice.point.latency_ms
@@ -167,7 +167,7 @@ def longest_latency(formulation: Formulation, number: int) -> Any:
 
 
 def add_tenants(formulation: Formulation, pools: Pools) -> None:
-    """share_present, share_latency, slice_memory, slice_alone, slice_tenants: what one slice can hold."""
+    """share_present, share_latency, slice_memory, slice_alone, slice_tenants: what a slice can hold."""
     model, problem = formulation.model, formulation.problem
     request = problem.request
     model.share_present = pyo.ConstraintList()
@@ -188,7 +188,7 @@ def add_tenants(formulation: Formulation, pools: Pools) -> None:
         needed = longest_latency(formulation, number) / case.budget_ms
         for use in members:
             formulation.check_deadline()
-            # At least the share its own latency needs (tighter without δ), and the share Λ needs.
+            # At least the share for its own latency (tighter without δ), and the share that Λ needs.
             min_share = formulation.slice_uses[use].choice.point.latency_ms / case.budget_ms
             model.share_latency.add(model.x[use] - min_share * model.b[use] >= 0)
             model.share_latency.add(model.x[use] - needed + (1 - model.b[use]) >= 0)
@@ -213,7 +213,7 @@ def add_tenants(formulation: Formulation, pools: Pools) -> None:
 
 
 def add_colocation(formulation: Formulation, upper_bounds: Sequence[int]) -> None:
-    """presence, hard_colocation, separation: who stands on which GPU."""
+    """presence, hard_colocation, separation: which members are on which GPU."""
     model, problem = formulation.model, formulation.problem
     groups = range(len(problem.groups))
     model.a = pyo.Var(formulation.presence, groups, domain=pyo.Binary)
@@ -230,7 +230,7 @@ def add_colocation(formulation: Formulation, upper_bounds: Sequence[int]) -> Non
     uses = model.b if formulation.mode == "concrete" else model.x
     for member in formulation.presence:
         for g in groups:
-            # The indicator must also force use, or a co-location is met by indicators alone.
+            # The indicator must also force use, or indicators alone would satisfy a co-location.
             present = sum(uses[number] for number in members.get((member, g), []))
             model.presence_down.add(present - model.a[member, g] >= 0)
     model.hard_colocation = pyo.ConstraintList()
@@ -250,7 +250,7 @@ def add_colocation(formulation: Formulation, upper_bounds: Sequence[int]) -> Non
 
 
 def add_minimum(formulation: Formulation) -> None:
-    """min_throughput, and e[m] (the share of the minimum given up) where the problem is elastic."""
+    """min_throughput, with e[m] (the share of the minimum that is given up) if the problem is elastic."""
     model, request = formulation.model, formulation.problem.request
     demanded = [i for i, spec in enumerate(request.models) if spec.min_throughput_rps]
     model.min_throughput = pyo.ConstraintList()
@@ -262,7 +262,7 @@ def add_minimum(formulation: Formulation) -> None:
         assert least is not None
         rate = formulation.rate(index, least, f"minimum_{index}")
         if isinstance(rate, int | float):
-            # No use at all: the row would have no variable, so an empty sum says it instead.
+            # Without any use the row would have no variable, so an empty sum states it.
             nothing = pyo.Var(bounds=(0, 0))
             model.add_component(f"nothing_{index}", nothing)
             rate = nothing
@@ -270,7 +270,7 @@ def add_minimum(formulation: Formulation) -> None:
 
 
 def add_survival(formulation: Formulation) -> None:
-    """survival: the minima once more, without what stands on any one GPU. GPUs have a group each then."""
+    """survival: the minima once more, without the instances of any one GPU; each GPU is a group."""
     model, request = formulation.model, formulation.problem.request
     if not requires_resilience(request):
         return
@@ -279,10 +279,10 @@ def add_survival(formulation: Formulation) -> None:
         if spec.min_throughput_rps:
             rate = formulation.rate_after_loss(index, spec.min_throughput_rps, f"minimum_after_loss_{index}")
             if not isinstance(rate, int | float):
-                # Without any use min_throughput says already that there is no plan.
+                # Without any use min_throughput already makes the program infeasible.
                 model.survival.add(rate - _required_part(formulation, index) >= 0)
 
 
 def _required_part(formulation: Formulation, index: int) -> Any:
-    """The part of a model's minimum that must be kept."""
+    """The part of a model's minimum that must be met."""
     return 1 - formulation.model.given_up[index] if formulation.problem.elastic else 1.0

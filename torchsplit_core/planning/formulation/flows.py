@@ -1,7 +1,7 @@
-"""Requests that stay on their GPU: what routed co-locations add to the program (stage_there, kept_there, leaving).
+"""Rows of routed co-locations for requests that stay on their GPU (stage_there, kept_there, leaving).
 
-What stays of a flow on a GPU is the lesser of what its two members can do there. Their sum is pushed up only where it
-lowers what leaves, so "at most either" says "the lesser of both". Each GPU is a group of its own.
+The part of a flow that stays on a GPU is the lesser of its two members' rates there. It is maximised only where it
+lowers the traffic, so "at most either" means "the lesser of both". Each GPU is a group.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torchsplit_core.solver.pyomo_model import pyo
 
 
 def add_flows(formulation: Formulation) -> None:
-    """φ[f], the share of a flow's requests that leaves their GPU, and κ[f,g], the share that stays on one."""
+    """φ[f], the share of a flow's requests that leaves its GPU, and κ[f,g], the share that stays on a GPU."""
     model, flows = formulation.model, formulation.problem.colocation_index.flows
     sides = [
         tuple(
@@ -39,7 +39,7 @@ def add_flows(formulation: Formulation) -> None:
 def _member_rates(
     formulation: Formulation, member: ColocationMember, scale: float, name: str
 ) -> dict[int, Any]:
-    """By GPU, what it has of a member over `scale`: of its stage, or of the slowest stage of its model."""
+    """By GPU, the rate of a member over `scale`: of its stage, or of the slowest stage of its model."""
     by_group: dict[int, Any] = {}
     for number, case in enumerate(formulation.problem.cases):
         sums = []
@@ -60,7 +60,7 @@ def _member_rates(
 
 
 def _slowest_stage(formulation: Formulation, sums: list[dict[int, Any]], name: str) -> dict[int, Any]:
-    """o[c,g]: at most what each of the stages has on the GPU."""
+    """o[c,g]: at most the rate of each stage on the GPU."""
     everywhere = sorted(set.intersection(*map(set, sums)))
     least, rows = pyo.Var(everywhere, domain=pyo.NonNegativeReals), pyo.ConstraintList()
     formulation.model.add_component(f"o_{name}", least)

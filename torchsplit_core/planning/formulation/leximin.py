@@ -1,14 +1,12 @@
 """leximin on a formulation, level by level.
 
-Maximised lexicographically, for k = 1 … N, is the sum of the k smallest r:
-θ_k = k·t_k − Σ_m d_mk with d_mk ≥ t_k − r_m and d ≥ 0 (families level_deficit and
-level_floor). Locking the bottleneck model instead is wrong with whole slices: which model is
-the bottleneck is itself a choice. max_min is its first level. A penalty P (see
-Formulation.penalty) is taken from every r alike, so level k maximises θ_k − k·P.
+For k = 1 … N, the sum of the k smallest r is maximised lexicographically: θ_k = k·t_k − Σ_m d_mk with d_mk ≥ t_k − r_m
+and d ≥ 0 (families level_deficit and level_floor). Fixing the bottleneck model instead is wrong with whole slices:
+which model is the bottleneck is itself a choice. max_min is the first level. A penalty P (Formulation.penalty) is
+subtracted from every r alike, so level k maximises θ_k − k·P.
 
-Where models have tiers, the levels of each tier come first, the highest tier before the others: the same
-over its models m alone with t_k ≤ 1, so that what is above their demand counts for nothing. There P stands in
-d_mk ≥ t_k − r_m + P.
+With tiers, the levels of each tier come first, the highest tier first: the same over its models m alone with t_k ≤ 1,
+so that throughput above their demand does not count. There P is in d_mk ≥ t_k − r_m + P.
 """
 
 from __future__ import annotations
@@ -33,22 +31,21 @@ from torchsplit_core.values import Progress
 from torchsplit_core.values.status import SolveStatus
 
 FLOOR_SLACK = 1e-10
-"""Relative slack of an earlier stage's value when the next is solved: room for rounding only.
+"""Relative slack of an earlier level's value when the next is solved, for rounding only.
 
-More would be spent: with shares, a model whose requests are cheap gains a thousandfold what a
-dear one gives up.
+More would be used up: with shares, a model whose requests are cheap gains a thousandfold what an expensive one loses.
 """
 
 RELAXED_SLACK = 1e-5
-"""And where the solver then calls the next stage infeasible, which the plan at hand disproves."""
+"""The slack if the solver then calls the next level infeasible, which the incumbent disproves."""
 
 FIRST_INCUMBENT_S = 2.0
-"""Seconds that level 1 gets of a short limit, so that a fair plan is found before it is refined."""
+"""Seconds of a short limit for level 1, so that a fair plan exists before it is refined."""
 
 
 @dataclass
 class LevelsResult:
-    """What a search knows so far. `bounds` has a proven bound of each level that was bounded."""
+    """State of a search. `bounds` has a proven bound of each level that was bounded."""
 
     status: SolveStatus = "timeout"
     best: Solution | None = None
@@ -69,7 +66,7 @@ def solve_levels(formulation: Formulation, levels: int, deadline: float, progres
         before = level_positions(formulation.problem.request.models)[k - 1][1] - 1
         ceiling = ceilings[k - 1]
         if levels_result.best is not None and time.perf_counter() > deadline:
-            # Out of time: the ceilings still bound the levels that were never searched.
+            # Out of time: the ceilings still bound the levels that were not searched.
             levels_result.bounds += ceilings[k - 1 :]
             break
         progress((k - 1) / levels, f"Fair share {k} of {levels}")
@@ -81,7 +78,7 @@ def solve_levels(formulation: Formulation, levels: int, deadline: float, progres
             and not penalised
             and incumbent_values[k - 1] >= ceiling * (1 - TOLERANCE)
         ):
-            # No plan can pass the ceiling of this level, so it is proven as it stands.
+            # No plan exceeds the ceiling of this level, so it is proven.
             levels_result.bounds.append(max(ceiling, incumbent_values[k - 1]))
             if levels_result.proven == k - 1:
                 levels_result.proven = k
@@ -96,7 +93,7 @@ def solve_levels(formulation: Formulation, levels: int, deadline: float, progres
         )
         levels_result.seconds += solution.seconds
         if solution.status == "infeasible" and levels_result.best is not None:
-            # The plan at hand meets every floor, so that is the solver's rounding: once more with room.
+            # The incumbent meets every floor, so this is the solver's rounding: try again with slack.
             _relax_floors(model, k)
             solution = formulation.solve(deadline - time.perf_counter())
             levels_result.seconds += solution.seconds
@@ -113,10 +110,10 @@ def solve_levels(formulation: Formulation, levels: int, deadline: float, progres
             smaller, theta = sum(values[k - 1 - before : k - 1]), solution.bound * scale
             reached_sum = smaller + values[k - 1]
             if theta < reached_sum - TOLERANCE * max(scale, abs(reached_sum)):
-                # A bound below what is reached is none, and what the solver calls proven is not.
+                # A bound below the reached value is wrong, and so is the solver's claim of optimality.
                 proven = False
             else:
-                # θ_k's bound less the smaller values before it: exact only where those are proven.
+                # θ_k's bound minus the smaller values before it: exact only if those are proven.
                 bound = min(bound, theta - smaller)
         bound = max(bound, values[k - 1])
         levels_result.bounds.append(bound)
@@ -131,19 +128,19 @@ def solve_levels(formulation: Formulation, levels: int, deadline: float, progres
 
 
 def solution_levels(formulation: Formulation, solution: Solution | None) -> list[float]:
-    """The sorted r less the penalty, tier by tier where there are some: what leximin compares."""
+    """The sorted r minus the penalty, tier by tier if there are tiers: what leximin compares."""
     assert solution is not None
     return leximin_values(formulation.problem.request, solution.rates, penalty_of(formulation, solution))
 
 
 def level_ceilings(formulation: Formulation) -> list[float]:
-    """For each level a value that no plan can pass."""
+    """For each level a value that no plan exceeds."""
     ceilings = leximin_values(formulation.problem.request, upper_rates(formulation))
     return [min(ceilings[0], formulation.value_bound), *ceilings[1:]]
 
 
 def upper_rates(formulation: Formulation) -> list[float]:
-    """For each model a throughput no plan can pass: the whole fleet for it alone, stage limits ignored."""
+    """For each model a throughput that no plan exceeds: with the whole fleet to itself, ignoring stage limits."""
     problem = formulation.problem
     best_rates: dict[tuple[int, int, str], float] = {}
     for choice in problem.choices:
@@ -166,7 +163,7 @@ def upper_rates(formulation: Formulation) -> list[float]:
 
 
 def _add_level(formulation: Formulation, k: int, scale: float) -> Any:
-    """Add θ / scale of level k and its objective; `scale` is no less than the level can be."""
+    """Add θ / scale of level k and its objective; `scale` is an upper bound of the level."""
     block, request = formulation.model.level[k], formulation.problem.request
     tier_group, position = level_positions(request.models)[k - 1]
     capped, penalty = tier_group.cap < float("inf"), 0.0
@@ -179,7 +176,7 @@ def _add_level(formulation: Formulation, k: int, scale: float) -> Any:
         spec = request.models[index]
         unit = scale * unit_rps(spec)
         if capped and has_penalties(request.objective):
-            # What is above the scale pays penalties, so no rate may be cut.
+            # Throughput above the scale pays penalties, so no rate may be cut.
             rate = formulation.rate(index, unit, f"tier{k}_{index}") - penalty
         else:
             rate = formulation.rate(index, unit, f"level{k}_{index}")
@@ -191,18 +188,18 @@ def _add_level(formulation: Formulation, k: int, scale: float) -> Any:
 
 
 def fix_level(formulation: Formulation, k: int, best: Solution | None, scale: float) -> None:
-    """Later levels must not lose what level k has reached."""
+    """Keep the value of level k in later levels."""
     _add_floor(formulation, k, solution_levels(formulation, best), scale)
 
 
 def fix_levels(formulation: Formulation, values: Sequence[float]) -> None:
-    """Every level held at the values of a plan, the worst served first, for what ranks plans of equal levels."""
+    """Fix every level at a plan's values, the worst served first, before plans of equal levels are ranked."""
     formulation.model.level = pyo.Block(range(1, len(values) + 1))
     ceilings = level_ceilings(formulation)
     penalised = has_penalties(formulation.problem.request.objective)
     for k, value in enumerate(values, start=1):
         formulation.check_deadline()
-        # Of a plan with these levels the k smallest are no more than the k-th: what is above it counts as that.
+        # In a plan with these levels the k smallest are at most the k-th: more than that counts as the k-th.
         scale = ceilings[k - 1] if penalised else value
         if scale > 0:
             _add_level(formulation, k, scale)
@@ -229,10 +226,10 @@ def _relax_floors(model: Any, k: int) -> None:
 def _accept_solution(
     formulation: Formulation, levels_result: LevelsResult, result: ModelSolution, k: int
 ) -> bool:
-    """Take the answer where it is no worse than what is there; say whether level k is proven.
+    """Take the solution if it is no worse than the incumbent; whether level k is proven.
 
-    A stage that comes back worse than what is there, or with a bound below what is reached, is a
-    fault of the solver: the better plan stays and the level is not called proven.
+    A solution worse than the incumbent, or with a bound below the reached value, is a fault of the solver: the
+    incumbent stays and the level is not proven.
     """
     proven = result.status == "optimal"
     if result.status in ("optimal", "feasible"):
@@ -250,7 +247,7 @@ def _accept_solution(
 
 
 def no_worse(new: list[float], old: list[float], positions: Sequence[tuple[TierGroup, int]]) -> bool:
-    """Whether the sums of the smallest of these levels are all kept (within tolerance), judged in their order."""
+    """Whether no sum of the smallest levels is lower (within tolerance); the first difference decides."""
     for level, (_, position) in enumerate(positions, start=1):
         before, after = sum(old[level - position : level]), sum(new[level - position : level])
         if not equal(before, after):
@@ -259,10 +256,10 @@ def no_worse(new: list[float], old: list[float], positions: Sequence[tuple[TierG
 
 
 def _time_slice_s(deadline: float, levels_left: int, *, have_plan: bool) -> float:
-    """The first levels get the larger part of what is left: later ones often follow from them."""
+    """Seconds for the next level: the first levels get more of the rest, since later ones often follow from them."""
     left = deadline - time.perf_counter()
     if levels_left == 1:
         return left
     share = left * max(0.25, 1.0 / levels_left)
-    # Without any plan yet, a quarter of a short limit may end before the solver's first incumbent.
+    # Without a plan yet, a quarter of a short limit may end before the solver's first incumbent.
     return share if have_plan else max(share, min(0.75 * left, FIRST_INCUMBENT_S))

@@ -1,6 +1,5 @@
-"""The planner's program as it is handed around: the Pyomo model, and what its columns stand for.
-
-build.py builds it; constraints.py adds its rows.
+"""The planner's program: the Pyomo model and the meaning of its columns. build.py makes it, with rows of
+constraints.py.
 """
 
 from __future__ import annotations
@@ -11,23 +10,23 @@ from typing import Any, Literal
 from torchsplit_core.planning.problem.build import Choice, Problem
 from torchsplit_core.planning.request.objective import has_penalties
 from torchsplit_core.planning.timing import MIN_BUILD_S, check_deadline
-from torchsplit_core.solver.pyomo_model import ModelSolution, pyo, solve
+from torchsplit_core.solver.pyomo_model import ModelSolution, OnSolution, pyo, solve
 
 Mode = Literal["exclusive", "pooled", "concrete"]
-"""exclusive: whole slices; pooled: shares pooled over slices (a relaxation); concrete: shares slice by slice."""
+"""exclusive: whole slices; pooled: shares summed over equal slices (a relaxation); concrete: shares per slice."""
 
 Pools = dict[tuple[int, str, int | None], list[int]]
-"""Uses by (group, profile, slot): those that share a capacity."""
+"""Uses by (group, profile, slot) that share a capacity."""
 
 MAX_RATE = 1e7
-"""Largest rate of a share in units of the level: a model that needs less than 1e-7 of a slice gets that."""
+"""Largest rate of a share in units of the level: a model that needs less than 1e-7 of a slice gets 1e-7."""
 
 
 @dataclass(frozen=True, slots=True)
 class SliceUse:
-    """A choice on its pool; `slot` numbers the slices of the profile on one GPU, None where pooled.
+    """A choice on its pool; `slot` numbers the slices of the profile on one GPU, None if pooled.
 
-    `layout` is the one layout of the group on whose GPUs a member of co-locations stands, None for any.
+    `layout`: the only layout of the group with which a co-located member may be on a GPU; None for any.
     """
 
     choice: Choice
@@ -37,11 +36,11 @@ class SliceUse:
 
 @dataclass(frozen=True)
 class Formulation:
-    """The Pyomo model with what is needed to read an answer from it.
+    """The Pyomo model with what is needed to read its solution.
 
-    `presence` are the members of co-locations whose presence is asked GPU by GPU. `value_bound` is a level that no
-    plan's worst-served model can pass, where one is known beforehand. `build_deadline` (time.perf_counter) is when
-    building has to end, `build_s` what it took.
+    `presence`: co-located members whose presence is modelled per GPU. `value_bound`: a known upper bound of the
+    worst-served model's level. `build_deadline` (time.perf_counter) ends building, `build_s` is its duration.
+    `on_solution` gets the solver's improving solutions during the solve.
     """
 
     problem: Problem
@@ -53,26 +52,28 @@ class Formulation:
     value_bound: float = float("inf")
     build_deadline: float = float("inf")
     build_s: float = 0.0
+    on_solution: OnSolution = None
 
     def check_deadline(self) -> None:
-        """Look at the clock while building. Raises OutOfTime."""
+        """Raises OutOfTime after `build_deadline`."""
         check_deadline(self.build_deadline)
 
     def solve(self, seconds: float) -> ModelSolution:
-        """Solve the model within `seconds`; nothing is known where handing it over would take longer than that.
+        """Solve the model within `seconds`; without a result if passing it to the solver would take longer.
 
-        Handing it over takes about as long as building it, and nothing can interrupt it.
+        That takes about as long as building it and cannot be interrupted.
         """
         if self.build_s > max(MIN_BUILD_S, seconds):
             return ModelSolution("unknown", None, None, {}, 0.0)
-        return solve(self.model, seconds, fine=has_penalties(self.problem.request.objective))
+        fine = has_penalties(self.problem.request.objective)
+        return solve(self.model, seconds, fine=fine, on_solution=self.on_solution)
 
     def rate(self, index: int, scale: float, name: str) -> Any:
-        """Throughput of a model that counts, divided by `scale`, as an expression to be pushed up.
+        """Counted throughput of a model divided by `scale`, as an expression to be maximised.
 
-        Families stage_rate and demand_cap. Where nothing above the scale counts (`name` starts
-        with "level" or "minimum") a rate is cut: to 1 for whole instances, which changes nothing,
-        and to MOST_RATE for shares. It keeps huge and tiny magnitudes out of one row.
+        Families stage_rate and demand_cap. If nothing above the scale counts (`name` starts with "level" or "minimum"),
+        a rate is cut: to 1 for whole instances, which changes nothing, and to MAX_RATE for shares, to keep huge and
+        tiny magnitudes out of one row.
         """
         model, request = self.model, self.problem.request
         parts = []
@@ -102,10 +103,10 @@ class Formulation:
         return counted
 
     def rate_after_loss(self, index: int, scale: float, name: str) -> Any:
-        """Throughput of a model divided by `scale` with the instances of the GPU gone that takes most of it.
+        """Throughput of a model divided by `scale`, without the instances of the GPU that has most of it.
 
-        Families worst_loss and after_loss. A model runs one case, so the least over all GPUs of the least over its
-        stages is the least over its stages of all that stands there less the most that stands on one GPU.
+        Families worst_loss and after_loss. A model runs one case, so its minimum over GPUs of the minimum over stages
+        is the minimum over stages of the stage's total minus its largest rate on one GPU.
         """
         model = self.model
         parts = []
@@ -134,7 +135,7 @@ class Formulation:
         return sum(parts)
 
     def stage_terms(self, case: int, stage: int, scale: float, name: str) -> dict[int, Any]:
-        """What each use of a stage gives, divided by `scale`; see `rate` for where it is cut."""
+        """The rate of each use of a stage, divided by `scale`; `rate` says when it is cut."""
         cut = float("inf")
         if name.startswith(("level", "minimum", "flow")):
             cut = 1.0 if self.mode == "exclusive" else MAX_RATE
@@ -145,7 +146,7 @@ class Formulation:
         }
 
     def _use_term(self, use: int, rate: float, scale: float, name: str) -> Any:
-        """What a use gives: its rate times its amount, and no more than the link lets one instance have (link_rate)."""
+        """Rate times amount, limited to what the link allows an instance (link_rate)."""
         model, cap = self.model, self.slice_uses[use].choice.cap_rps / scale
         if self.mode != "concrete" or cap >= rate:
             return rate * model.x[use]
@@ -155,7 +156,7 @@ class Formulation:
         return part
 
     def penalty(self) -> Any:
-        """γ · GiB beyond the slices + separation_weight · what is apart: what objectives pay (0 where neither)."""
+        """γ · GiB beyond the slices + separation_weight · separated traffic: what objectives pay (0 without both)."""
         objective = self.problem.request.objective
         total: Any = 0.0
         if objective.memory_violation_penalty:
@@ -173,14 +174,14 @@ class Formulation:
         return total
 
     def separated_traffic(self) -> Any:
-        """Bytes of soft co-locations torn apart and bytes/s of routed ones that leave their GPU."""
+        """Bytes of separated soft co-locations and bytes/s of routed ones that leave their GPU."""
         flows = self.problem.colocation_index.flows
         if not hasattr(self.model, "phi"):
             return self.separations()
         return self.separations() + sum(flow.bytes_per_s * self.model.phi[f] for f, flow in enumerate(flows))
 
     def separations(self) -> Any:
-        """Σ over soft co-locations and GPUs of bytes_per_request where some but not all of the members stand."""
+        """Σ bytes_per_request over the soft co-locations and the GPUs that have some but not all of the members."""
         colocation_index = self.problem.colocation_index
         if self.mode == "pooled":
             return 0.0

@@ -36,7 +36,7 @@ from torchsplit_core.solver.pyomo_model import ModelSolution, pyo
 from torchsplit_core.values import Progress, ignore_progress
 
 POLISH_S = 5.0
-"""Most seconds for the linear programs that follow a search with shares; they take milliseconds."""
+"""Most seconds for the linear programs after a search with shares; they take milliseconds."""
 
 
 def solve_objective(
@@ -46,10 +46,10 @@ def solve_objective(
     progress: Progress = ignore_progress,
     level_one_only: bool = False,
 ) -> LevelsResult:
-    """Run the request's objective until proven or until `deadline` (time.perf_counter).
+    """Solve for the request's objective until proven or until `deadline` (time.perf_counter).
 
-    `level_one_only` spends all the time of a leximin on its first level, the others follow for the
-    tenants found there: more of a plan, less of a proof.
+    `level_one_only` spends all the time of a leximin on its first level; the other levels are then raised for the
+    tenants of that plan: a better plan with less proof.
     """
     goal = goal_of(formulation.problem.request)
     if goal.fair:
@@ -67,7 +67,7 @@ def solve_objective(
 
 
 def find_any_plan(formulation: Formulation, seconds: float) -> LevelsResult:
-    """Some plan that meets every demand, for when the objective has found none in its time."""
+    """Any plan that meets every demand, if the objective found none in its time."""
     model = formulation.model
     model.anything = pyo.Var(bounds=(0, 0))
     model.any_objective = pyo.Objective(expr=model.anything)
@@ -90,7 +90,7 @@ def find_any_plan(formulation: Formulation, seconds: float) -> LevelsResult:
 
 
 def _reoptimise_shares(formulation: Formulation, levels_result: LevelsResult, deadline: float) -> None:
-    """Best shares for the whole numbers found: linear programs, so without the gap of a MIP stage."""
+    """The best shares for the integer variables found: linear programs, so without the gap of a MIP level."""
     assert levels_result.best is not None
     try:
         fixed = build(formulation.problem, formulation.mode, until=build_deadline(deadline))
@@ -100,7 +100,7 @@ def _reoptimise_shares(formulation: Formulation, levels_result: LevelsResult, de
         for key, var in getattr(fixed.model, name).items() if hasattr(fixed.model, name) else ():
             value = levels_result.best.values.get(id(getattr(formulation.model, name)[key]))
             if value is not None:
-                # Pinned by bounds, not fixed: a fixed variable would be missing from the answer.
+                # Bounded, not fixed: a fixed variable would be missing from the solution.
                 var.domain = pyo.Reals
                 var.setlb(round(value))
                 var.setub(round(value))
@@ -153,7 +153,7 @@ def _solve_sum(formulation: Formulation, deadline: float, progress: Progress) ->
 
 
 def _scale(formulation: Formulation) -> float:
-    """The unit in which a sum is searched, so that its figures are near 1: no less than any gain, or any GPU's cost."""
+    """The unit of a sum, so that its figures are near 1: the largest gain, or the largest cost of a GPU."""
     request, goal = formulation.problem.request, goal_of(formulation.problem.request)
     if goal.by_cost:
         return max(1.0, *(group.cost for group in formulation.problem.groups))
@@ -164,7 +164,7 @@ def _scale(formulation: Formulation) -> float:
 
 
 def _sum_expression(formulation: Formulation, scale: float) -> Any:
-    """The sum with its penalties, as an expression in units of `scale`."""
+    """The sum with its penalties, in units of `scale`."""
     request, goal = formulation.problem.request, goal_of(formulation.problem.request)
     penalty = formulation.penalty() if has_penalties(request.objective) else 0.0
     if goal.by_cost:
@@ -186,14 +186,14 @@ def first_level_value(formulation: Formulation, solution: Solution) -> float:
 
 
 def used_cost(formulation: Formulation, solution: Solution) -> float:
-    """Cost of the GPUs that have a layout."""
+    """Cost of the GPUs in use."""
     return sum(formulation.problem.groups[g].cost * count for (g, _), count in solution.layouts.items())
 
 
 def minimize_traffic(formulation: Formulation, levels: Sequence[float], deadline: float) -> ModelSolution:
-    """Among plans of these levels of the objective, one with the fewest bytes apart, and a bound of them.
+    """Among plans with these levels, the one with the fewest bytes of separated traffic, and a bound of them.
 
-    Both in units of `traffic_unit`. The model is used for nothing else. Raises OutOfTime.
+    Both in units of `traffic_unit`. The model serves nothing else afterwards. Raises OutOfTime.
     """
     model, goal = formulation.model, goal_of(formulation.problem.request)
     if goal.fair:
@@ -208,7 +208,7 @@ def minimize_traffic(formulation: Formulation, levels: Sequence[float], deadline
 
 
 def traffic_unit(formulation: Formulation) -> float:
-    """The largest bytes that a co-location counts for, so that the objective's figures stay near 1."""
+    """The largest bytes of any co-location, so that the objective's figures stay near 1."""
     colocation_index = formulation.problem.colocation_index
     return max(
         [
@@ -220,7 +220,7 @@ def traffic_unit(formulation: Formulation) -> float:
 
 
 def _fix_sum(formulation: Formulation, total: Any, reached: float, scale: float) -> None:
-    """reached: the sum, in units of `scale`, stays what it is."""
+    """reached: the sum keeps its value, in units of `scale`."""
     room = abs(reached) * FLOOR_SLACK
     minimised = goal_of(formulation.problem.request).minimised
     floor = total <= (reached + room) / scale if minimised else total >= (reached - room) / scale
@@ -230,7 +230,7 @@ def _fix_sum(formulation: Formulation, total: Any, reached: float, scale: float)
 def _minimize_separations(
     formulation: Formulation, levels_result: LevelsResult, deadline: float, progress: Progress
 ) -> None:
-    """Among plans of equal objective the fewest separations of soft co-locations (weight 0 only)."""
+    """Among plans of equal objective the fewest separations of soft co-locations (only for weight 0)."""
     request = formulation.problem.request
     soft = formulation.problem.colocation_index.soft
     if not soft or request.objective.separation_weight > 0 or levels_result.best is None:
@@ -261,7 +261,7 @@ def _minimize_separations(
 
 
 def _with_variable(model: Any, expression: Any) -> Any:
-    """An objective needs a variable, also where nothing can be won."""
+    """Pyomo's objective needs a variable, even if nothing can be gained."""
     if isinstance(expression, int | float):
         model.nothing_to_win = pyo.Var(bounds=(0, 0))
         return expression + model.nothing_to_win

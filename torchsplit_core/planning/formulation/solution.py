@@ -1,4 +1,4 @@
-"""A solver's answer as whole numbers, and what it is worth, reckoned without the solver."""
+"""A solver's solution as whole numbers, and its value computed without the solver."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torchsplit_core.planning.request.colocation_index import ColocationMember
 from torchsplit_core.solver.pyomo_model import ModelSolution
 
 NEGLIGIBLE_SHARE = 1e-7
-"""A share below this is none."""
+"""Smaller shares count as none."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Solution:
 
 
 def read_solution(formulation: Formulation, result: ModelSolution) -> Solution:
-    """Round what is whole and reckon every model's throughput from the points themselves."""
+    """Round the integer variables and compute every model's throughput from its points."""
     model = formulation.model
     layouts = {}
     for key in model.y:
@@ -47,7 +47,7 @@ def read_solution(formulation: Formulation, result: ModelSolution) -> Solution:
 
 
 def rates_of(formulation: Formulation, amounts: Mapping[int, float]) -> tuple[float, ...]:
-    """Throughput of each model: over its variants in use, the least stage of each."""
+    """Throughput of each model: the slowest stage of each variant in use, summed."""
     rates = [0.0] * len(formulation.problem.request.models)
     for number, case in enumerate(formulation.problem.cases):
         least = min(
@@ -62,14 +62,14 @@ def rates_of(formulation: Formulation, amounts: Mapping[int, float]) -> tuple[fl
 
 
 def _rate(formulation: Formulation, use: int, amount: float) -> float:
-    """The requests/s of a use: one that is an instance has no more than its link lets it have, a pool of them may."""
+    """The requests/s of a use: an instance is limited by its link, a pool is not."""
     choice = formulation.slice_uses[use].choice
     rate = amount * choice.rate_rps
     return min(rate, choice.cap_rps) if formulation.mode == "concrete" else rate
 
 
 def penalty_of(formulation: Formulation, solution: Solution) -> float:
-    """What the objective pays in this solution (see Formulation.penalty), from the whole numbers."""
+    """What the objective pays in this solution (Formulation.penalty), from the whole numbers."""
     objective = formulation.problem.request.objective
     total = 0.0
     if objective.memory_violation_penalty:
@@ -80,14 +80,14 @@ def penalty_of(formulation: Formulation, solution: Solution) -> float:
 
 
 def traffic_of(formulation: Formulation, solution: Solution) -> float:
-    """Bytes of soft co-locations torn apart and bytes/s of routed ones that leave their GPU."""
+    """Bytes of separated soft co-locations and bytes/s of routed ones that leave their GPU."""
     return separations_of(formulation, solution) + (
         0.0 if formulation.mode == "pooled" else _cross_gpu_bytes(formulation, solution)
     )
 
 
 def _cross_gpu_bytes(formulation: Formulation, solution: Solution) -> float:
-    """Bytes/s that routed co-locations send between GPUs; each GPU is a group of its own."""
+    """Bytes/s that routed co-locations send between GPUs; each GPU is a group."""
     total = 0.0
     for flow in formulation.problem.colocation_index.flows:
         first, second = (_member_rates(formulation, member, solution) for member in (flow.first, flow.second))
@@ -115,7 +115,7 @@ def _member_rates(formulation: Formulation, member: ColocationMember, solution: 
 
 
 def separations_of(formulation: Formulation, solution: Solution) -> float:
-    """Σ bytes_per_request over the GPUs where a soft co-location is torn apart."""
+    """Σ bytes_per_request over the GPUs on which a soft co-location is separated."""
     if formulation.mode == "pooled":
         return 0.0
     colocation_index = formulation.problem.colocation_index

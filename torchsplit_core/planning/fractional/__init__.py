@@ -1,1 +1,1 @@
-"""Several tenants a slice: the exact plan."""
+"""Plans with several tenants a slice."""

@@ -1,10 +1,10 @@
-"""Plans with shared slices from fills (fills.py), decided a few at a time.
+"""Diving: plans with shared slices, fixed a few slice patterns at a time.
 
-The linear program of fill_program.py says how many slices of each fill would serve best; its prices say which further
-fills would serve better, until none would. Then the layouts are made whole, and the fills whose number is largest are
-decided, those of at least one slice first; the program is solved again for what is still missing. The tenants found
-get their fairest shares (pack.py). Where something is missing in the end, the fills met on the way go into one program
-in whole numbers (fill_search.py). What comes out is a plan or nothing: it proves nothing.
+The linear program (restricted_master) says how many slices of each pattern serve best; its prices generate patterns
+until none improves it. Then layouts are made whole, and the patterns with the largest numbers are fixed, those of at
+least one slice first; the program is solved again for what is missing. Packing gives the tenants found their fairest
+shares. If something is still missing, the patterns seen go into one integer program (pattern_selection). The result is
+a plan or nothing, without a bound.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from torchsplit_core.planning.problem.build import Problem
 from torchsplit_core.planning.timing import partial_deadline
 
 MISSING_TOLERANCE = 1e-6
-"""Parts of all models together that may be missing before a dive is given up."""
+"""Missing parts of all models together above which a dive is abandoned."""
 
 MAX_NEW_PATTERNS = 8
-"""Fills of one pool that are added at most for one set of prices."""
+"""Most patterns of a pool that are added at one set of prices."""
 
 PRICING_ROUNDS, LATER_PRICING_ROUNDS = 40, 3
-"""Times that fills are looked for before the layouts are whole, and after each decision."""
+"""Pricing rounds before the layouts are whole, and after each decision."""
 
 DIVE_SHARE = 0.5
-"""Part of the time after which a dive is given up for the program in whole numbers."""
+"""Part of the time after which a dive is abandoned for the integer program."""
 
 DEMAND_MARGINS = (0.0, 0.03, 0.06, 0.1)
-"""Parts by which more is wanted when layouts are chosen, one dive after the other: rounding leaves something over."""
+"""Margins on the demands when layouts are chosen, one dive after the other, since rounding loses something."""
 
 MIN_REDUCED_COST = 1e-6
-"""Worth above its price that makes a fill worth adding."""
+"""Least value above its price for which a pattern is added."""
 
 
 def is_divable(problem: Problem) -> bool:
-    """Whether everything that the request asks of a slice is heeded here: no ties, no survival, no penalties."""
+    """Whether diving covers what the request asks of a slice: no co-locations, survival or penalties."""
     request = problem.request
     constrained = (
         request.colocations or request.objective.survives or request.objective.memory_violation_penalty
@@ -62,10 +62,10 @@ def plan_by_diving(
     until: float,
     pattern_pool: dict[PlacedPattern, None],
 ) -> Assignment | None:
-    """Slices that give every model in `targets` its requests/s for at most this cost; None where none were found.
+    """Slices that give every model in `targets` its requests/s for at most this cost; None if none were found.
 
-    Only where `is_divable` says so. `until` is of time.perf_counter. The fills met on the way are added to
-    `pattern_pool`: another try begins with them.
+    Requires `is_divable`. `until` is of time.perf_counter. Patterns seen are added to `pattern_pool`, with which the
+    next dive begins.
     """
     if not targets or not targets.keys() <= {case.model for case in problem.cases}:
         return None
@@ -90,7 +90,7 @@ def plan_by_diving(
 
 
 class _Dive:
-    """One try: what stands, the fills that are known, and how many slices of which are decided."""
+    """One dive: the partial plan, the known patterns, and the slices that are fixed."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class _Dive:
         self.decided: Counter[PlacedPattern] = Counter()
 
     def choose_layouts(self) -> Layouts | None:
-        """Whole layouts on which the most of what is wanted can be had at the least cost; None where it cannot."""
+        """Whole layouts that serve most of the targets at the least cost; None if they cannot."""
         solution = self._generate_columns(None, PRICING_ROUNDS)
         if solution is None or solution.missing > MISSING_TOLERANCE:
             return None
@@ -117,7 +117,7 @@ class _Dive:
         )
 
     def run(self, layouts: Layouts) -> Assignment | None:
-        """Slices of these layouts with tenants and the shares of their fills; None where something is missing."""
+        """Slices of these layouts with tenants and their patterns' shares; None if something is missing."""
         while self.partial_plan.is_incomplete():
             solution = self._generate_columns(layouts, LATER_PRICING_ROUNDS)
             if solution is None or solution.missing > MISSING_TOLERANCE:
@@ -140,7 +140,7 @@ class _Dive:
         )
 
     def _generate_columns(self, layouts: Layouts | None, rounds: int) -> MasterSolution | None:
-        """The program's answer with the fills that its prices ask for; None where there is none, or no time."""
+        """Solve with the patterns that the prices generate; None if there is no solution or no time."""
         solution = None
         for _ in range(rounds):
             solution = self._restricted_master(layouts).solve() if time.perf_counter() < self.until else None
@@ -153,7 +153,7 @@ class _Dive:
         return solution
 
     def _improving_patterns(self, solution: MasterSolution) -> Iterator[PlacedPattern]:
-        """Fills that are worth more than their slice costs."""
+        """Patterns worth more than their slice costs."""
         for key, pool in self.slice_classes.items():
             least = self.partial_plan.least_shares[pool.choices]
             candidates = price_slice_patterns(
@@ -166,7 +166,7 @@ class _Dive:
                     yield PlacedPattern(key, slice_pattern)
 
     def _fix_pattern(self, solution: MasterSolution) -> None:
-        """The whole slices of the fill that most have, or one of it."""
+        """Fix the whole slices of the most used pattern, or one slice of it."""
         placed = max(solution.counts, key=lambda candidate: solution.counts[candidate])
         times = max(1, int(solution.counts[placed] + MISSING_TOLERANCE))
         self.partial_plan.commit(placed.pattern, times)
@@ -174,7 +174,7 @@ class _Dive:
 
 
 def _assign_patterns(problem: Problem, layouts: Layouts, patterns: Mapping[PlacedPattern, int]) -> Assignment:
-    """The fills on slices of these layouts."""
+    """The patterns on slices of these layouts."""
     assignment = assign_layouts(problem, layouts)
     free: dict[ClassKey, list[AssignedSlice]] = {}
     for slice_ in assignment.slices:

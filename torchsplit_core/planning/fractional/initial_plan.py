@@ -1,4 +1,4 @@
-"""The quick fractional plan: pooled shares on slices, or whole slices with second tenants, whichever is fairer."""
+"""The quick fractional plan: pooled shares packed on slices, or whole slices with second tenants; the fairer one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchsplit_core.planning.fractional.second_tenants import (
     as_fractional,
     second_tenant_models,
 )
-from torchsplit_core.planning.outcome.assignment import Assignment, assign_instances
+from torchsplit_core.planning.outcome.assignment import Assignment, build_planned_gpus
 from torchsplit_core.planning.outcome.build import build_plan_outcome, build_planned_models, keeps_minima
 from torchsplit_core.planning.patterns import solve_patterns
 from torchsplit_core.planning.problem.build import Problem
@@ -23,13 +23,13 @@ from torchsplit_core.planning.tolerance import TOLERANCE
 from torchsplit_core.values import PlanOutcome, Progress
 
 GOOD_GAP = 1e-3
-"""Relative distance from the pooled bound at which a packed plan is not improved by whole slices."""
+"""Relative distance from the pooled bound up to which whole slices are not tried beside a packed plan."""
 
 SECOND_TENANTS_S = 0.2
-"""Seconds that must be left for whole slices to be tried beside a packed plan."""
+"""Least remaining seconds for trying whole slices beside a packed plan."""
 
 HOLD_BACK_SHARES = (0.0, 0.01, 0.02, 0.04)
-"""Parts by which models that can be second tenants hold back, one after the other."""
+"""Parts by which models that can be second tenants are held back, one after the other."""
 
 
 def initial_plan(
@@ -40,32 +40,35 @@ def initial_plan(
     deadline: float,
     progress: Progress,
 ) -> PlanOutcome | None:
-    """The better of the pooled shares, packed, and whole slices with second tenants; None where there is neither.
+    """The fairer of the packed pooled shares and whole slices with second tenants; None if there is neither.
 
-    `exclusive` gives the problem with whole slices; `watch` has the time of the shares already.
+    `exclusive` gives the problem with whole slices; `watch` already has the time of the shares.
     """
     details: dict[str, str | int | float] = {"method": "pooled", "pooled_value": shares.bound}
     amounts = [(problem.choices[number], part) for number, part in sorted(shares.amounts.items())]
+    candidates: list[tuple[list[float], Assignment]] = []
+
+    def add(name: str, assignment: Assignment | None) -> None:
+        values = _sorted_levels(problem, assignment)
+        if assignment is not None and values is not None:
+            candidates.append((values, assignment))
+            details[name] = max(values[0], float(details.get(name, 0.0)))
+            problem.report(values[0], lambda: build_planned_gpus(problem.request, assignment))
+
     with watch.searching():
-        assignments = [pack_shares(problem, shares.layouts, amounts)]
-    packed = _sorted_levels(problem, assignments[0])
-    good = packed is not None and packed[min(shares.level, len(packed) - 1)] >= shares.bound * (1 - GOOD_GAP)
-    if packed is None or (not good and deadline - time.perf_counter() > SECOND_TENANTS_S):
-        assignments += _with_second_tenants(
-            problem, exclusive(), shares, watch, partial_deadline(deadline, 0.5), progress
-        )
-    candidates = [
-        (values, assignment)
-        for assignment in assignments
-        if (values := _sorted_levels(problem, assignment)) is not None
-    ]
+        packed = pack_shares(problem, shares.layouts, amounts)
+    add("packed_value", packed)
+    good = any(
+        values[min(shares.level, len(values) - 1)] >= shares.bound * (1 - GOOD_GAP)
+        for values, _ in candidates
+    )
+    if not candidates or (not good and deadline - time.perf_counter() > SECOND_TENANTS_S):
+        until = partial_deadline(deadline, 0.5)
+        for with_second in _with_second_tenants(problem, exclusive(), shares, watch, until, progress):
+            add("guests_value", with_second)
     if not candidates:
         return None
-    for values, assignment in candidates:
-        name = "packed_value" if assignment is assignments[0] else "guests_value"
-        details[name] = max(values[0], float(details.get(name, 0.0)))
     values, assignment = max(candidates, key=lambda item: item[0])
-    assert assignment is not None
     count = level_count(problem.request)
     caps = sorted(
         1.0 / spec.weight if spec.cap_at_demand else float("inf") for spec in problem.request.models
@@ -89,7 +92,7 @@ def initial_plan(
 
 
 def _sorted_levels(problem: Problem, assignment: Assignment | None) -> list[float] | None:
-    """The sorted levels of an assignment; None where there is none, or it misses a minimum behind its link."""
+    """The sorted levels of an assignment; None without one, or if it misses a minimum behind its link."""
     models = () if assignment is None else build_planned_models(problem, assignment)
     return sorted(m.normalised for m in models) if models and keeps_minima(problem, models) else None
 
@@ -104,8 +107,8 @@ def _with_second_tenants(
 ) -> Iterator[Assignment | None]:
     """Whole slices, counted by patterns, with second tenants on them.
 
-    Models that fit beside others are asked to hold back a little more each time: what whole
-    slices then give to those that must be alone, second tenants get back in fractions.
+    Models that fit beside others are held back a little more each time: whole slices then give more to models that must
+    be alone, and second tenants get it back in fractions.
     """
     request = exclusive.request
     first_level_problem = replace(
@@ -121,11 +124,7 @@ def _with_second_tenants(
                 first_level_problem, until, progress, dict.fromkeys(flexible, 1 - part)
             )
         if pattern_solution is not None and pattern_solution.status in ("optimal", "feasible"):
-            amounts = [
-                (first_level_problem.choices[index], count)
-                for index, count in sorted(pattern_solution.amounts.items())
-            ]
-            assignment = assign_instances(first_level_problem, pattern_solution.layouts, amounts)
+            assignment = pattern_solution.assign(first_level_problem)
             with watch.searching():
                 fractional = as_fractional(problem, assignment)
                 with_second = (

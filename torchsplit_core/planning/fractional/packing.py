@@ -1,12 +1,10 @@
-"""Pooled shares onto concrete slices, in a chain, and then as fair as those tenants can be.
+"""Pooled shares packed on concrete slices in a chain, then made as fair as the tenants allow.
 
-Whole slices first. What is left of each model is strung together: a slice is filled up, and a
-remainder that does not fit goes on in the next slice, so most slices have two tenants and every
-model can give to or take from its neighbours. On each slice the next tenant is the one with the
-most memory that still fits, which puts small models between large ones; those with the largest least
-share come first of all. Without limits that tie a slice together nothing is lost; with them the
-linear program of share_program.py spreads the loss over all models of the chain. The caller
-compares what comes out with the bound.
+Whole slices first. The rest of each model is chained: a slice is filled up, and a remainder that does not fit continues
+on the next slice, so most slices have two tenants and every model can exchange share with its neighbours. The next
+tenant of a slice is the one with the most memory that still fits, which puts small models between large ones; tenants
+with the largest least share come before all. Without limits within a slice nothing is lost; with them share_program
+spreads the loss over all models of the chain. The caller compares the result with the bound.
 """
 
 from __future__ import annotations
@@ -25,12 +23,12 @@ SHARE_TOLERANCE = 1e-9
 """Shares closer than this are equal."""
 
 SHRINK_FACTORS = (0.0, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.25)
-"""Parts by which all shares are reduced in turn until every model finds its place."""
+"""Parts by which all shares are reduced in turn until every model has room."""
 
 
 @dataclass
 class _PendingShare:
-    """What is left of a choice to be assigned, and the least share of any piece."""
+    """The unassigned share of a choice, and the least share of any piece."""
 
     choice: Choice
     amount: float
@@ -40,9 +38,9 @@ class _PendingShare:
 def pack_shares(
     problem: Problem, layouts: Mapping[tuple[int, int], int], amounts: Sequence[tuple[Choice, float]]
 ) -> Assignment | None:
-    """Put pooled shares on slices; None where a model loses a stage, or its minimum, on the way.
+    """Assign pooled shares to slices; None if a model loses a stage or its minimum.
 
-    Memory, least shares under latency limits and the most tenants of a slice are kept to.
+    Keeps memory, least shares under latency limits, and the most tenants of a slice.
     """
     least = least_shares(problem, [choice for choice, _ in amounts])
     assignment = None
@@ -54,7 +52,7 @@ def pack_shares(
 
 
 def equalise_shares(problem: Problem, assignment: Assignment) -> Assignment | None:
-    """The same tenants with their fairest shares; None where there are none that meet the minima."""
+    """The same tenants with their fairest shares; None if no shares meet the minima."""
     tenancies = [
         (number, choice) for number, slice_ in enumerate(assignment.slices) for choice, _ in slice_.tenants
     ]
@@ -100,7 +98,7 @@ def equalise_shares(problem: Problem, assignment: Assignment) -> Assignment | No
 
 
 def least_shares(problem: Problem, used: Sequence[Choice]) -> Mapping[int, float]:
-    """For each case in use Λ / (limit − transfer), Λ over the points in use."""
+    """Λ / (limit − transfer) for each case in use, with Λ over the points in use."""
     longest: dict[tuple[int, int], float] = {}
     for choice in used:
         key = (choice.case, choice.stage)
@@ -120,7 +118,7 @@ def _assign_all(
     least: Mapping[int, float],
     scale: float,
 ) -> bool:
-    """Put every pool's items on slices; False where some find none (the others are assigned all the same)."""
+    """Assign every pool's items to slices; False if some do not fit (the others are assigned all the same)."""
     by_class: dict[tuple[int, str], list[_PendingShare]] = {}
     for choice, amount in amounts:
         floor = least.get(choice.case, 0.0)
@@ -144,7 +142,7 @@ def _assign_all(
 
 
 def _chain_shares(problem: Problem, slices: Sequence[AssignedSlice], items: list[_PendingShare]) -> bool:
-    """String the items through the slices; whether all found their place."""
+    """Chain the items through the slices; whether all fit."""
     carried: _PendingShare | None = None
     for slice_ in slices:
         if carried is not None:
@@ -170,7 +168,7 @@ def _chain_shares(problem: Problem, slices: Sequence[AssignedSlice], items: list
 
 
 def _fits(problem: Problem, slice_: AssignedSlice, item: _PendingShare) -> bool:
-    """Whether free share, memory and the most tenants allow the item on this slice."""
+    """Whether free share, memory and the number of tenants allow the item on this slice."""
     request, choice = problem.request, item.choice
     if slice_.free_share + SHARE_TOLERANCE < item.least_share:
         return False
@@ -180,6 +178,6 @@ def _fits(problem: Problem, slice_: AssignedSlice, item: _PendingShare) -> bool:
         return False
     limit = problem.slice_memory_gib(slice_.group, slice_.profile)
     if request.objective.memory_violation_penalty is not None:
-        # Excess costs a penalty: leave that weighing to the exact model.
+        # Excess memory costs a penalty, which the exact model weighs.
         limit = max(limit, choice.memory_gib)
     return sum(other.memory_gib for other, _ in slice_.tenants) + choice.memory_gib <= limit + SHARE_TOLERANCE

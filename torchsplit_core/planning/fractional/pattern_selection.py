@@ -1,8 +1,8 @@
-"""Which fills the slices have, and with which shares, as one program in whole numbers over the fills that are known.
+"""An integer program over the known slice patterns: which pattern each slice has, and with which shares.
 
 | row | formula |
 |---|---|
-| fleet[g], cost, pool[p], model[m] | as in fill_program.py, with whole n[f] and y[l] |
+| fleet[g], cost, pool[p], model[m] | as in restricted_master.py, with whole n[f] and y[l] |
 | room[f] | Σ_{u∈f} x[f,u] ≤ n[f] |
 | least[f,u] | x[f,u] ≥ latency(u) / limit · n[f] and x[f,u] ≥ Σ_s Λ[c,s] / limit − (1 − n[f]) |
 | longest[f,u] | Λ[c,s] ≥ latency(u) · n[f] |
@@ -10,8 +10,9 @@
 | chosen[f,u] | x[f,u] ≤ most · w[c], where the model has several cases |
 | stage[c,s] | Σ rate(u) · x[f,u] − w[c] ≥ 0 |
 
-A fill of several tenants is on one slice at most (n[f] ≤ 1), its shares x free; one of a single tenant has all of each
-of its slices, and z[f] says whether there is any: n[f] ≤ most · z[f], Λ[c,s] ≥ latency · z[f].
+n[f] slices have pattern f. One of several tenants is on one slice at most (n[f] ≤ 1), its shares x free; one of a
+single tenant has all of each of its slices, and z[f] says whether there is any: n[f] ≤ most · z[f], Λ[c,s] ≥ latency ·
+z[f].
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from torchsplit_core.solver.row_program import RowProgram
 
 
 class PatternSelectionProgram:
-    """The program for what is `targets`, with fills by their tenants; shares are found anew."""
+    """The program for `targets`, with patterns by their tenants; shares are found anew."""
 
     def __init__(
         self, problem: Problem, targets: Mapping[int, float], placed: Iterable[PlacedPattern], max_cost: float
@@ -57,7 +58,7 @@ class PatternSelectionProgram:
         self._add_model_rows()
 
     def solve(self, seconds: float) -> tuple[dict[tuple[int, int], int], dict[PlacedPattern, int]] | None:
-        """Layouts, and fills with the slices that have them; None where none were found in so many seconds."""
+        """Layouts, and the number of slices by pattern; None if none were found within `seconds`."""
         result = self.program.solve(seconds, first=True)
         if result.status not in ("optimal", "feasible"):
             return None
@@ -73,7 +74,7 @@ class PatternSelectionProgram:
         return tuple((number, float(values[column]) / times) for number, column in columns.items())
 
     def _add_cases(self) -> None:
-        """w[c], and Λ[c,s] in units of what is left of the limit."""
+        """w[c], and Λ[c,s] in units of the remaining limit."""
         self.case_columns: dict[int, int] = {}
         self.longest: dict[tuple[int, int], int] = {}
         for case, stage in self.partial_plan.stages:
@@ -85,7 +86,7 @@ class PatternSelectionProgram:
                 self.longest[case, stage] = column
 
     def _relative_latency(self, choice: Choice) -> float | None:
-        """In units of what is left of the limit; None without one."""
+        """In units of the remaining limit; None without a limit."""
         budget = self.problem.cases[choice.case].budget_ms
         return None if budget is None else choice.point.latency_ms / budget
 
@@ -144,7 +145,7 @@ class PatternSelectionProgram:
                 self._add_case_rows(case, alone=len(cases) == 1)
 
     def _add_case_rows(self, case: int, *, alone: bool) -> None:
-        """Its longest latencies keep the limit together; where it is not chosen it has no tenants."""
+        """Its longest latencies together keep the limit; a case that is not chosen has no tenants."""
         longest = [column for key, column in self.longest.items() if key[0] == case]
         if longest:
             self.program.add_row(-INF, 1.0, longest, [1.0] * len(longest))

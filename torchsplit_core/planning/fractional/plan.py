@@ -1,13 +1,12 @@
 """Fractional sharing: pooled shares for the bound, concrete slices for the plan.
 
-0. Quick: the pooled linear program of pooled.py, packed: a plan and its bound in milliseconds.
-1. Pooled: shares of equal slices are added up; a relaxation, so its values bound
-   every plan, and with whole layout counts it is small.
-2. Packed: the pooled shares on concrete slices. Where nothing is lost, that is the optimum.
+0. Quick: the pooled linear program (relaxation.py), packed: a plan and its bound in milliseconds.
+1. Pooled: shares of equal slices are summed, a relaxation whose values bound every plan; small even with whole layouts.
+2. Packed: the pooled shares on concrete slices. If nothing is lost, that is the optimum.
 3. Exclusive: whole slices, as another plan to start from.
-4. Filled: slices filled with tenants so that every model has what it must have on fewer GPUs, or a higher level.
-5. Concrete: the exact model, slice by slice; where it is too large, with the layouts of the
-   best plan so far held fixed, which gives a plan and no proof.
+4. Diving: patterns of tenants that reach the targets with fewer GPUs, or a higher level.
+5. Concrete: the exact model, slice by slice; if too large, with the layouts of the best plan fixed, which gives a plan
+   without proof.
 """
 
 from __future__ import annotations
@@ -41,33 +40,33 @@ from torchsplit_core.values import FleetEntry, PlannedGpu, PlanOutcome, PlanRequ
 from torchsplit_core.values.status import SolveStatus
 
 SEARCH_S = 1.0
-"""Seconds that must be left for the slower steps to follow the linear program's plan."""
+"""Least remaining seconds for the slower steps after the linear program's plan."""
 
 MAX_EXACT_TENANCIES = 3000
 """Tenancies (binaries) up to which the concrete model is searched with free layouts."""
 
 DIVE_SHARE = 0.3
-"""Part of the time that is left for one try to fill slices so that everybody has what is wished."""
+"""Part of the remaining time for one dive to the targets."""
 
 MAX_FIXED_TENANCIES = 12000
-"""And with fixed layouts."""
+"""The same with fixed layouts."""
 
 
 @dataclass
 class FractionalResult:
-    """What came of the steps: a plan, or why there is none."""
+    """The result of the steps: a plan, or why there is none."""
 
     status: SolveStatus
     outcome: PlanOutcome | None
     details: dict[str, str | int | float]
     bound: float | None = None
-    """Of the first level; None where none is proven."""
+    """Of the first level; None if none is proven."""
 
 
 def plan_fractional(
     problem: Problem, watch: Stopwatch, deadline: float, progress: Progress
 ) -> FractionalResult:
-    """The best fractional plan found before the deadline, with an honest bound; `watch` gets the searches' time."""
+    """The best fractional plan found before the deadline, with a proven bound; `watch` adds the searches' time."""
 
     @cache
     def exclusive() -> Problem:
@@ -81,7 +80,7 @@ def plan_fractional(
     deadline += watch.load_solver()
     value_bound = float("inf")
     if shares is not None and shares.level == 0:
-        # A little above, so that rounding never cuts off a plan that reaches the bound.
+        # Slightly above, so that rounding never cuts off a plan that reaches the bound.
         value_bound = shares.bound * (1 + TOLERANCE)
     try:
         formulation = replace(
@@ -109,7 +108,7 @@ def plan_fractional(
 
 @dataclass
 class _SearchSteps:
-    """The steps after the pooled search, and the plans they have found so far."""
+    """The steps after the pooled search, and the plans found so far."""
 
     formulation: Formulation
     relaxation: LevelsResult
@@ -123,11 +122,11 @@ class _SearchSteps:
 
     @property
     def request(self) -> PlanRequest:
-        """What is asked."""
+        """The request."""
         return self.formulation.problem.request
 
     def run(self) -> FractionalResult:
-        """Each step in turn, until one has the optimum."""
+        """Run each step until one reaches the optimum."""
         if self._pack_relaxation() or self._plan_exclusive():
             return self._result()
         if self._dive():
@@ -151,16 +150,18 @@ class _SearchSteps:
     def _add_plan(
         self, step: str, problem: Problem, assignment: Assignment, levels_result: LevelsResult
     ) -> bool:
-        """One more plan; whether it is the optimum."""
+        """Add a plan; whether it is the optimum."""
         plan = _proven_outcome(
             problem, assignment, self.relaxation, levels_result, self.watch.statistics(self.details)
         )
         self.plans.append(plan)
-        self.details[f"{step}_value"] = reached_levels(plan.objective)[0]
+        value = reached_levels(plan.objective)[0]
+        self.details[f"{step}_value"] = value
+        self.formulation.problem.report(value, lambda: plan.gpus)
         return plan.status == "optimal"
 
     def _pack_relaxation(self) -> bool:
-        """The pooled shares on concrete slices."""
+        """Pack the pooled shares on concrete slices."""
         best, problem = self.relaxation.best, self.formulation.problem
         if best is None or self.request.colocations:
             return False
@@ -176,7 +177,7 @@ class _SearchSteps:
         return self._add_plan("packed", problem, assignment, LevelsResult())
 
     def _plan_exclusive(self) -> bool:
-        """Whole slices are shares of 1, so the exclusive optimum is a plan here too, and often a good one."""
+        """Whole slices are shares of 1, so the exclusive optimum is also a plan here, and often a good one."""
         until = partial_deadline(self.deadline, 0.35)
         exclusive_result = plan_exclusive(
             self.exclusive(), until, lambda a, b: self.progress(0.3 + 0.3 * a, b)
@@ -192,9 +193,9 @@ class _SearchSteps:
         )
 
     def _dive(self) -> bool:
-        """Slices filled for what must be had: the fewest GPUs between bound and plan, or the highest level.
+        """Dive to the targets: the fewest GPUs between bound and plan, or the highest level.
 
-        Those at the bound first: what it says can often be had, and nothing better can.
+        Targets at the bound come first: they can often be reached, and nothing is better.
         """
         problem, share = self.formulation.problem, DIVE_SHARE
         if not is_divable(problem):
@@ -215,7 +216,7 @@ class _SearchSteps:
         return False
 
     def _solve_fixed_layouts(self) -> None:
-        """The layouts of each plan so far, held fixed, with the few points that matter most."""
+        """Fix the layouts of each plan so far, and search with the few most important points."""
         for incumbent in self.plans[-2:]:
             few = _reduce_points(self._fixed_problem(incumbent))
             until = partial_deadline(self.deadline, 0.35)
@@ -230,7 +231,7 @@ class _SearchSteps:
                 self._add_plan("local", few, assign_shares(model, local.best), LevelsResult())
 
     def _model(self, problem: Problem, until: float) -> Formulation | None:
-        """The concrete program, searched until then; None where it is too large, or there is a plan and no time."""
+        """The concrete program, searched until then; None if it is too large, or time ran out with a plan known."""
         if tenancy_count(problem) > MAX_FIXED_TENANCIES or (self.plans and time.perf_counter() > until):
             return None
         try:
@@ -240,7 +241,7 @@ class _SearchSteps:
         return replace(formulation, value_bound=self.formulation.value_bound)
 
     def _solve_exact(self) -> bool:
-        """The exact model; whether it proves that there is no plan."""
+        """Search the exact model; whether it proves that there is no plan."""
         problem, free = self._exact_problem()
         model = None if problem is None else self._model(problem, self.deadline)
         if problem is None or model is None:
@@ -252,17 +253,17 @@ class _SearchSteps:
         self.watch.searched_s += concrete.seconds
         self.details["concrete"] = concrete.status
         if not free:
-            # A proof under fixed layouts says nothing about other layouts.
+            # A proof with fixed layouts says nothing about other layouts.
             concrete.proven, concrete.bounds = 0, []
         if concrete.best is not None:
             self._add_plan("concrete", problem, assign_shares(model, concrete.best), concrete)
         if concrete.bounds and concrete.proven == 0:
-            # What bounds the exact model bounds the other plans as well.
+            # A bound of the exact model bounds the other plans too.
             self.plans[:] = [_with_bound(item, concrete.bounds[0]) for item in self.plans]
         return concrete.status == "infeasible" and free
 
     def _exact_problem(self) -> tuple[Problem | None, bool]:
-        """Slice by slice, and whether layouts are free; None where even fixed ones are too many."""
+        """The problem per slice, and whether layouts are free; None if even fixed ones have too many tenancies."""
         size = tenancy_count(self.formulation.problem)
         if size <= MAX_EXACT_TENANCIES or (not self.plans and size <= MAX_FIXED_TENANCIES):
             return build_problem(self.request, per_gpu=True), True
@@ -272,7 +273,7 @@ class _SearchSteps:
         return (fixed, False) if tenancy_count(fixed) <= MAX_FIXED_TENANCIES else (None, False)
 
     def _fixed_problem(self, incumbent: PlanOutcome) -> Problem:
-        """The problem slice by slice with the layouts of a plan held fixed; its unused GPUs stay free."""
+        """The problem per slice with the layouts of a plan fixed; its unused GPUs stay free."""
         fleet = _fixed_fleet(self.request, incumbent.gpus)
         if fleet not in self.fixed_problems:
             self.fixed_problems[fleet] = with_fixed_layouts(self.request, incumbent.gpus)
@@ -280,9 +281,9 @@ class _SearchSteps:
 
 
 def with_fixed_layouts(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Problem:
-    """The problem slice by slice with the layouts of these GPUs held fixed; those not in use stay free."""
+    """The problem per slice with the layouts of these GPUs fixed; unused ones stay free."""
     fixed = build_problem(replace(request, gpus=_fixed_fleet(request, gpus)), per_gpu=True)
-    # The plan answers the request as it was asked, not the one with fixed layouts.
+    # The plan answers the original request, not the one with fixed layouts.
     return replace(fixed, request=request)
 
 
@@ -295,7 +296,7 @@ def _fixed_fleet(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[Flee
 
 
 def _with_bound(outcome: PlanOutcome, bound: float | None) -> PlanOutcome:
-    """The outcome with a tighter bound of its first level, where none of its levels is proven."""
+    """The outcome with a tighter bound of its first level, if none of its levels is proven."""
     objective = outcome.objective
     known = objective.bound
     if objective.proven_levels or bound is None or objective.value is None:
@@ -307,7 +308,7 @@ def _with_bound(outcome: PlanOutcome, bound: float | None) -> PlanOutcome:
 
 
 def _reduce_points(problem: Problem) -> Problem:
-    """At most two points for each stage and slice: the most throughput, and the most at a third of the limit."""
+    """At most two points a stage and slice: the most throughput, and the most within a third of the limit."""
     best: dict[tuple[int, int, int, str, bool], Choice] = {}
     for choice in problem.choices:
         budget = problem.cases[choice.case].budget_ms
@@ -321,7 +322,7 @@ def _reduce_points(problem: Problem) -> Problem:
 
 
 def tenancy_count(problem: Problem) -> int:
-    """Tenancies that the concrete program of these GPUs has, each GPU by itself."""
+    """Tenancies of the concrete program of these GPUs, each GPU separately."""
     groups = problem.groups
     most = [_most_slices(layouts) for layouts in (group.layouts for group in groups)]
     return sum(
@@ -331,7 +332,7 @@ def tenancy_count(problem: Problem) -> int:
 
 
 def _most_slices(layouts: Iterable[CandidateLayout]) -> Counter[str]:
-    """By profile, the most useful slices of it that one layout has."""
+    """By profile, the most useful slices of it in one layout."""
     most: Counter[str] = Counter()
     for layout in layouts:
         most |= Counter(layout.usable_counts)
@@ -345,7 +346,7 @@ def _proven_outcome(
     levels_result: LevelsResult,
     statistics: PlanStatistics,
 ) -> PlanOutcome:
-    """The outcome of an assignment, proven as far as the search's own proof or the pooled bounds reach."""
+    """The outcome of an assignment, proven as far as the search or the pooled bounds prove it."""
     first = build_plan_outcome(
         problem, assignment, proven=0, tie_break_proven=False, bounds=[], statistics=statistics
     )
@@ -356,11 +357,11 @@ def _proven_outcome(
         settled = levels_result.status == "optimal"
     else:
         bounds, proven = list(relaxation.bounds), matched
-        # Level `matched` is bounded by the pooled search given that all before it are equal.
+        # The pooled search bounds level `matched` given that all before it are equal.
         if levels_result.bounds and matched == 0:
             known = [bound for bound in (levels_result.bounds[0], *bounds[:1]) if bound is not None]
             bounds = [goal.tightest_bound(*known) if known else None]
-        # The pooled relaxation knows nothing of co-location, so it cannot settle that tie-break.
+        # The pooled relaxation ignores co-location, so it cannot settle that tie-break.
         settled = not any(item.mode == "soft" for item in problem.request.colocations)
     return build_plan_outcome(
         problem, assignment, proven=proven, tie_break_proven=settled, bounds=bounds, statistics=statistics
@@ -368,7 +369,7 @@ def _proven_outcome(
 
 
 def _matched_levels(goal: Goal, levels: Sequence[float], relaxation: LevelsResult) -> int:
-    """How many levels of the plan, from the first on, reach a pooled value that is proven."""
+    """How many first levels of the plan reach a proven pooled value."""
     count = 0
     for value, best in zip(levels[: relaxation.proven], relaxation.values, strict=False):
         if not equal(value, best) and goal.better((best,), (value,)):
@@ -378,7 +379,7 @@ def _matched_levels(goal: Goal, levels: Sequence[float], relaxation: LevelsResul
 
 
 def _compare(first: PlanOutcome, second: PlanOutcome) -> int:
-    """Above 0 where the first plan is better; of plans of equal value the one with more proven."""
+    """Above 0 if the first plan is better; of plans of equal value, the one with more proven."""
     goal = goal_of(first.objective)
     for first_value, second_value in zip(
         reached_levels(first.objective), reached_levels(second.objective), strict=True

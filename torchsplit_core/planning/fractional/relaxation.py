@@ -1,10 +1,9 @@
-"""Shares of pooled slices: the quick bound and the quick plan of `fractional`.
+"""Shares of pooled slices: the quick bound and the quick plan of fractional sharing.
 
-Slices of one profile of equal GPUs are one pool, and a model may use any part of it. That
-relaxes what a single slice can hold (memory of co-tenants, least shares, most tenants), so its
-value bounds every plan; where nothing ties a slice together the pooled shares can be packed
-without loss. First the layouts are real (a bound of every level together), then whole, then
-held while the levels rise (share_program.py).
+Slices of one profile of equal GPUs are a pool of which a model may use any part. That relaxes the limits of a single
+slice (memory of co-tenants, least shares, most tenants), so its value bounds every plan; if nothing limits a slice,
+pooled shares pack without loss. Layouts are continuous first (a bound of every level together), then whole, then fixed
+while the levels rise (share_program.py).
 """
 
 from __future__ import annotations
@@ -23,24 +22,24 @@ from torchsplit_core.planning.request.objective import goal_of, has_tiers, requi
 from torchsplit_core.solver.highs import INF, run, set_integrality
 
 LEVEL_SCALE = 1000.0
-"""The level at which the worst-served model is kept in the program (see ShareProgram)."""
+"""The level to which the worst-served model is scaled in the program (see ShareProgram)."""
 
 MINIMA_SLACK = 1e-6
-"""Relative easing of the minima, so that a proof does not rest on the solver's tolerance."""
+"""Relative relaxation of the minima, so that a proof does not rest on the solver's tolerance."""
 
 NEGLIGIBLE_PART = 1e-6
-"""Part of a slice that is not worth one."""
+"""Smaller parts of a slice are not used."""
 
 MIN_LEVEL = 1e-9
-"""Least level that is still told from 0."""
+"""Smaller levels count as 0."""
 
 
 @dataclass(frozen=True)
 class AggregatedShares:
     """GPUs by (group, layout), shares by choice (its index), and bounds of the sorted levels.
 
-    `level` (from 0) is the first level that no cap settles; `bound` bounds it, and `prices` are
-    the models' prices there with the sum they weigh to at most, for the levels after it.
+    `level` (from 0) is the first level that no cap settles; `bound` bounds it. `prices` are the models' prices there,
+    with the upper bound of their weighted sum, for later levels.
     """
 
     layouts: Mapping[tuple[int, int], int]
@@ -51,10 +50,10 @@ class AggregatedShares:
     weighted_total: float
 
     def bound_after(self, level: int, reached: float) -> float:
-        """A bound of a later level, where every model has at least `reached`.
+        """A bound of a later level, if every model has at least `reached`.
 
-        Σ prices·r ≤ weighed holds in every plan whose first levels are at their caps; the models
-        below the level may be the dearest.
+        Σ prices·r ≤ weighed holds in every plan whose first levels are at their caps; the models below the level may be
+        the dearest.
         """
         below = float(np.sort(self.prices)[::-1][: level - self.level].sum())
         rest = float(self.prices.sum()) - below
@@ -62,7 +61,7 @@ class AggregatedShares:
 
 
 def aggregate_shares(problem: Problem, deadline: float) -> AggregatedShares | None:
-    """The fairest pooled shares; None where it does not apply, or none were found in time."""
+    """The fairest pooled shares; None if the relaxation does not apply or finds none in time."""
     request = problem.request
     if not goal_of(request).fair or request.colocations or requires_resilience(request):
         return None
@@ -123,7 +122,7 @@ def _solve_shares(
 
 
 def relaxation_meets_minima(problem: Problem) -> bool:
-    """False where not even pooled shares of divisible layouts can meet every minimum: a proof."""
+    """False if not even pooled shares of divisible layouts meet every minimum: a proof."""
     capacity = fleet_capacity(problem)
     demanded = {index for index, spec in enumerate(problem.request.models) if spec.min_throughput_rps}
     if not demanded <= {case.model for case in problem.cases}:
@@ -155,7 +154,7 @@ def _best_uses(problem: Problem, capacity: FleetCapacity) -> list[tuple[int, int
 
 
 def _prices(program: ShareProgram, rising: NDArray[np.bool_]) -> tuple[NDArray[np.float64], float]:
-    """Prices π of the rising models and a number that Σ π·r never passes (linear programming duality)."""
+    """Prices π of the rising models and an upper bound of Σ π·r (linear programming duality)."""
     prices = np.where(rising, program.prices(), 0.0)
     total = float(prices.sum())
     return (prices / total, program.value(program.t)) if total > 0 else (prices, float("inf"))
@@ -178,9 +177,9 @@ def _fix_layouts(program: ShareProgram) -> list[int]:
 
 
 def _round_latency_limited(problem: Problem, program: ShareProgram) -> NDArray[np.float64]:
-    """The shares, those of models under a latency limit rounded up to whole slices and the others evened out.
+    """The shares; those of models under a latency limit rounded up to whole slices, the others evened out.
 
-    A fraction of a slice would have to be a large one for them: it could not be packed.
+    A latency limit requires large shares of a slice: fractions could not be packed.
     """
     amounts = program.amounts()
     limited = [
@@ -198,7 +197,7 @@ def _round_latency_limited(problem: Problem, program: ShareProgram) -> NDArray[n
 
 
 def _fix_cases(program: ShareProgram, case_rates: NDArray[np.float64]) -> None:
-    """Of each model the variant that carries most; the others give nothing from here on."""
+    """Choose for each model the variant with the highest rate; the others get nothing from here on."""
     best: dict[int, int] = {}
     for number, model in enumerate(program.owners):
         if model not in best or case_rates[number] > case_rates[best[model]]:

@@ -1,4 +1,4 @@
-"""How many slices have which fill: the linear program behind `diving`, its answer and its prices.
+"""The restricted master of diving: how many slices have which pattern, and the prices.
 
 | row | formula |
 |---|---|
@@ -9,7 +9,7 @@
 | model[m] | Σ_c w[c] + short[m] ≥ 1 |
 | minimise | Σ cost·y + Σ room·n + much · Σ short |
 
-n[f] slices have fill f (fills.py), y[l] GPUs layout l, w[c] the model runs case c.
+n[f] slices have pattern f (slice_patterns.py), y[l] GPUs layout l, w[c] the model runs case c.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from torchsplit_core.solver.highs import INF, run
 from torchsplit_core.solver.row_program import RowProgram
 
 MISSING_COST = 1e3
-"""What a model that has nothing costs, in units of the dearest GPU."""
+"""Cost of a model that gets nothing, in units of the dearest GPU."""
 
 SLICE_COST = 1e-3
-"""What a slice of the size of a GPU costs beside it, in the same units, so that slices which may be spared are."""
+"""Cost of a slice as large as a GPU, in the same units, so that slices are saved."""
 
 ClassKey = tuple[int, str]
 """Group and profile of equal slices."""
@@ -40,7 +40,7 @@ Layouts = Mapping[tuple[int, int], int]
 
 @dataclass(frozen=True, slots=True)
 class PlacedPattern:
-    """A fill on the slices of a pool."""
+    """A slice pattern on the slices of a pool."""
 
     slice_class: ClassKey
     pattern: SlicePattern
@@ -48,7 +48,7 @@ class PlacedPattern:
 
 @dataclass(frozen=True, slots=True)
 class MasterSolution:
-    """Slices by fill, parts of models that are missing in all, and what a slice and a whole stage are worth."""
+    """Slices by pattern, missing parts of all models, and the value of a slice and of a whole stage."""
 
     counts: dict[PlacedPattern, float]
     missing: float
@@ -76,7 +76,7 @@ def add_layout_columns(
 def slices_per_column(
     problem: Problem, key: ClassKey, layouts: Mapping[tuple[int, int], int]
 ) -> dict[int, float]:
-    """By column of a layout how many slices of a pool it has."""
+    """By column of a layout its number of slices of a pool."""
     group_layouts = problem.groups[key[0]].layouts
     return {
         layouts[key[0], number]: float(layout.usable_counts.get(key[1], 0))
@@ -85,7 +85,7 @@ def slices_per_column(
 
 
 class RestrictedMaster:
-    """The program for some fills and what stands already; with `fixed_layouts` the layouts are these."""
+    """The program for some patterns and a partial plan, with `fixed_layouts` if given."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class RestrictedMaster:
         self._add_model_rows()
 
     def solve(self) -> MasterSolution | None:
-        """Its optimum; None where there is none."""
+        """The optimum; None if there is none."""
         highs = self.program.load(whole=False)
         if run(highs) != "optimal":
             return None
@@ -124,7 +124,7 @@ class RestrictedMaster:
         )
 
     def whole_layouts(self, seconds: float) -> dict[tuple[int, int], int] | None:
-        """The layouts of its best answer with whole layouts found in so many seconds; None where there is none."""
+        """The best whole layouts found within `seconds`; None if there are none."""
         columns = set(range(len(self.program.cost)))
         self.program.continuous = columns - set(self.layouts.values())
         result = self.program.solve(seconds)

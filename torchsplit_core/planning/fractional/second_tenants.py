@@ -1,9 +1,8 @@
-"""Whole-slice plans loosened by second tenants: a second tenant on a slice takes what its owner can spare.
+"""Whole-slice plans improved by second tenants, which use what a slice's owner can spare.
 
-An owner with a fraction of a slice more than it needs lends it to a second tenant whose memory fits
-beside it, and every second tenant is somewhere an owner itself, so surplus travels to the models that
-are worst off. Which second tenant may use which slice is chosen by the pooled prices; how much, by the
-linear program of share_program.py.
+An owner with more of a slice than it needs lends the rest to a second tenant whose memory fits beside it; every second
+tenant owns slices elsewhere, so surplus moves to the worst-served models. The pooled prices choose the second tenants,
+and share_program their shares.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from torchsplit_core.planning.problem.build import Choice, Problem
 from torchsplit_core.planning.request.objective import unit_rps
 
 MIN_SHARED_RATE = 0.7
-"""Part of its best throughput that a model must reach beside others to hold back for those that cannot."""
+"""Part of its best throughput that a model must reach beside others to be held back for models that cannot."""
 
 
 def add_second_tenants(
     problem: Problem, assignment: Assignment, prices: NDArray[np.float64]
 ) -> Assignment | None:
-    """The assignment with at most one second tenant a slice and its fairest shares; None where a minimum is missed.
+    """The assignment with at most one second tenant a slice and its fairest shares; None if a minimum is missed.
 
-    `prices` weigh the models' levels. Models under a latency limit are no second tenants: a small share
-    would break it.
+    `prices` weigh the models' levels. Models under a latency limit are not second tenants: a small share would break
+    it.
     """
     most = problem.request.max_tenants_per_slice
     if most is not None and most < 2:
@@ -56,9 +55,9 @@ def add_second_tenants(
 
 
 def as_fractional(problem: Problem, assignment: Assignment) -> Assignment | None:
-    """An assignment of whole slices in the cases and choices of `problem`; None where no case of it holds a model's.
+    """An assignment of whole slices with the cases and choices of `problem`; None if no case contains a model's.
 
-    With whole slices other cases are told apart than with shares.
+    Whole slices distinguish other cases than shares do.
     """
     by_key: dict[tuple[object, ...], dict[int, Choice]] = {}
     for choice in problem.choices:
@@ -89,12 +88,12 @@ def _choice_key(choice: Choice) -> tuple[object, ...]:
 
 
 def second_tenant_models(problem: Problem) -> set[int]:
-    """Models that lose little where they need no more than half of a slice's memory, and have no limit."""
+    """Models without a latency limit that lose little when they use at most half of a slice's memory."""
     best: dict[int, float] = {}
     best_beside: dict[int, float] = {}
     for choice in problem.choices:
         group = problem.groups[choice.group]
-        # What a GPU cut into such slices alone would give.
+        # The rate of a GPU divided into such slices alone.
         count = max(layout.usable_counts.get(choice.profile, 0) for layout in group.layouts)
         rate = choice.rate_rps * count
         best[choice.model] = max(best.get(choice.model, 0.0), rate)
@@ -112,7 +111,7 @@ def _second_tenants(
     room: float,
     prices: NDArray[np.float64],
 ) -> list[Choice]:
-    """The second tenants that fit, one choice a model and stage, by what a whole slice would be worth to them."""
+    """The second tenants that fit, one choice a model and stage, by the value of a whole slice to them."""
     best_by_stage: dict[tuple[int, int], tuple[float, Choice]] = {}
     for choice in choices:
         key = (choice.model, choice.stage)

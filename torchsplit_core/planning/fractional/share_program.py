@@ -1,16 +1,16 @@
-"""Continuous shares, made as fair as they can be: a linear program whose levels rise one after the other.
+"""Continuous shares made as fair as possible: a linear program whose levels are raised one after the other.
 
 | row | formula |
 |---|---|
 | pool[p] | Σ_u∈p x[u] − Σ_c slices[p,c]·y[c] ≤ slots[p] |
 | fleet[g] | Σ_{c∈g} y[c] ≤ GPUs[g] |
 | stage[c,s] | v[c] − Σ_u∈(c,s) rate(u)/unit(m)·x[u] ≤ 0 |
-| served[m] | Σ_c∈m v[c] ≥ the level the model is held at |
+| served[m] | Σ_c∈m v[c] ≥ the fixed level of the model |
 | rising[m] | Σ_c∈m v[c] − t ≥ 0 while the model still rises, t maximised |
 
-With continuous shares a model that has a price cannot rise in any best plan, so it may be held
-where it is; with whole slices that would be wrong (see leximin.py). Models of a higher tier rise
-first, up to their demand, and then all from there.
+With continuous shares a model that has a price cannot rise in any best plan, so it may be held at its level; with whole
+slices that would be wrong (see formulation/leximin). Models of a higher tier rise first, up to their demand, and then
+all models.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ PRICE_TOLERANCE = 1e-9
 """Price above which a model cannot rise without another one falling."""
 
 MAX_COEFFICIENT, MIN_COEFFICIENT = 1e12, 1e-8
-"""Coefficients beyond which HiGHS refuses a matrix, or takes an entry for 0 (its limits are 1e15 and 1e-9)."""
+"""Coefficients beyond which HiGHS rejects a matrix or drops an entry (its limits are 1e15 and 1e-9)."""
 
 RELATIVE_GAP = 1e-7
-"""Relative gap at which whole layouts count as the best."""
+"""Relative gap at which whole layouts count as optimal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One x[u]: which case and stage it serves from which pool, at what rate, `least` to `most` of it."""
+    """One x[u]: its case and stage, its pool, its rate, and its bounds `least` and `most`."""
 
     case: int
     stage: int
@@ -53,15 +53,15 @@ class Share:
 
 
 class OutOfScale(Exception):
-    """Rates so far apart that HiGHS would not take the program: another method has to do."""
+    """Rates so far apart that HiGHS would reject the program: another method is needed."""
 
 
 class ShareProgram:
-    """The program for some shares; `owners[c]` is the model of case c, `slots[p]` what a pool has of itself.
+    """The program for some shares; `owners[c]` is the model of case c, `slots[p]` the fixed slices of a pool.
 
-    With a `capacity` its layouts add slices to the pools, which are then those of the supply.
-    Raises OutOfScale. Levels are in units of `unit`: HiGHS keeps rows to 10⁻⁶, so levels of some hundreds keep
-    enough digits (with levels near 1 its bound of a mixed-integer program was met 5·10⁻⁶ too low).
+    With a `capacity`, its layouts add slices to its pools. Raises OutOfScale. Levels are in units of `unit`: HiGHS
+    keeps rows to 10⁻⁶, so levels of some hundreds keep enough digits (with levels near 1 its bound of a mixed-integer
+    program was 5·10⁻⁶ too low).
     """
 
     def __init__(
@@ -86,10 +86,10 @@ class ShareProgram:
         self.highs = self._build_program()
 
     def raise_levels(self, *, stop_at_price: bool = False) -> tuple[Vector, Flags] | None:
-        """Raise all models together, holding those at their cap and those that are stuck.
+        """Raise all models together, holding those at their cap and those that cannot rise.
 
-        Returns the levels held and who still rises, with `stop_at_price` before the first is
-        stuck; None where the minima cannot be met.
+        Returns the held levels and the models still rising (`stop_at_price`: before the first cannot rise); None if the
+        minima cannot be met.
         """
         floors, rising = self.floors.copy(), np.ones(len(self.units), dtype=bool)
         for tier_group in self.tier_groups:
@@ -101,9 +101,7 @@ class ShareProgram:
         return floors, rising
 
     def _raise_group(self, floors: Vector, rising: Flags, caps: Vector, *, stop_at_price: bool) -> bool:
-        """Raise those that are `rising` until the last is held, or as `raise_levels` says; False where there is no
-        plan.
-        """
+        """Raise the `rising` models until the last is held, or to the first price; False if there is no plan."""
         while True:
             self.set_floors(floors, rising)
             if run(self.highs) != "optimal":
@@ -119,7 +117,7 @@ class ShareProgram:
             elif stop_at_price:
                 return True
             elif not stuck.any():
-                # Degenerate prices tell of nobody: all keep what they have.
+                # Degenerate prices identify no model: all keep their level.
                 floors[rising] = np.maximum(floors[rising], level * (1 - 1e-10))
                 return True
             else:
@@ -127,11 +125,11 @@ class ShareProgram:
                 rising &= ~stuck
 
     def set_floors(self, floors: Vector, rising: Flags) -> None:
-        """Hold every model at its level; those rising have t as another lower bound."""
+        """Hold every model at its level; for those rising t is another lower bound."""
         for model in range(len(self.units)):
             self.highs.changeRowBounds(self.served_at + model, float(floors[model]), INF)
             self.highs.changeRowBounds(self.rising_at + model, 0.0 if rising[model] else -INF, INF)
-        # Without a model that rises nothing bounds t.
+        # Without a rising model nothing bounds t.
         self.highs.changeColBounds(self.t, 0.0, INF if rising.any() else 0.0)
 
     def value(self, column: int) -> float:
@@ -143,7 +141,7 @@ class ShareProgram:
         return np.array(self.highs.getSolution().col_value[: len(self.shares)])
 
     def prices(self) -> Vector:
-        """What a level of 1 more of each rising model would cost the others."""
+        """The cost to the others of raising each rising model's level by 1."""
         rows = np.array(self.highs.getSolution().row_dual)
         duals: Vector = np.abs(rows[self.rising_at : self.rising_at + len(self.units)])
         return duals

@@ -1,8 +1,8 @@
-"""What one slice can hold: tenants with shares, found for prices of what each stage still needs.
+"""Slice patterns, generated at prices of what each stage still needs.
 
-A *fill* is a set of tenants of one slice with their shares, at most one of each stage. Of two tenants of a stage on
-one slice the one that gives more could take the other's share, so nothing is lost. What a fill gives to a stage
-counts up to what the stage still wants: beyond that a share is better given to somebody else.
+A *pattern* is a set of tenants of one slice with their shares, at most one of each stage: of two tenants of a stage on
+one slice, the one with the higher rate could take the other's share. What a pattern gives to a stage counts up to what
+the stage still needs; more is better given to another stage.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SHARE_TOLERANCE = 1e-9
 """Shares and parts closer than this are equal."""
 
 MAX_SEEDS = 16
-"""Tenants that a slice is filled around, one after the other, for one set of prices."""
+"""Tenants around which a slice is filled, one after the other, at one set of prices."""
 
 SlicePattern = tuple[tuple[int, float], ...]
 """(choice, share) pairs, in the order of the choices."""
@@ -29,7 +29,7 @@ SlicePattern = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class SliceClass:
-    """The choices of equal slices as arrays; `rates` are parts of what their model is to have from a whole slice."""
+    """The choices of equal slices as arrays; `rates` of a whole slice are parts of their model's target."""
 
     choices: NDArray[np.int64]
     stages: NDArray[np.int64]
@@ -40,11 +40,11 @@ class SliceClass:
 
 
 class PartialPlan:
-    """What has been decided: by stage the part that is still wanted, by case the longest latencies and least share.
+    """The fixed part of a plan: the missing part by stage, the longest latencies and least share by case.
 
-    `wanted` are requests/s by model; the others take no part. Least shares under latency limits are those of the
-    longest latencies of the tenants that are there, of stages without a tenant of the quickest. `stages` are the
-    rows that arrays over stages have.
+    `targets`: requests/s by model; other models are ignored. Least shares under latency limits follow from the longest
+    latencies of the assigned tenants, for stages without one from its quickest. `stages` are the rows of arrays over
+    stages.
     """
 
     def __init__(self, problem: Problem, targets: Mapping[int, float]) -> None:
@@ -71,7 +71,7 @@ class PartialPlan:
         self._update_least_shares()
 
     def slice_classes(self) -> dict[tuple[int, str], SliceClass]:
-        """The choices of the wanted models by the slices they stand on."""
+        """The choices of the wanted models by slice class."""
         members: dict[tuple[int, str], list[int]] = {}
         for number, choice in enumerate(self.problem.choices):
             if self.row_of[number] >= 0 and choice.rate_rps > 0:
@@ -90,7 +90,7 @@ class PartialPlan:
         return classes
 
     def is_incomplete(self) -> bool:
-        """Whether a model runs no case yet, or a stage of its case still misses something."""
+        """Whether a model runs no case yet, or a stage of its case is still short."""
         running = set(self.chosen_cases.values())
         pairs = zip(self.stages, self.missing, strict=True)
         return len(self.chosen_cases) < len(self.targets) or any(
@@ -98,11 +98,11 @@ class PartialPlan:
         )
 
     def admits(self, pattern: SlicePattern) -> bool:
-        """Whether all its tenants may still stand there with these shares."""
+        """Whether all its tenants are still allowed with these shares."""
         return all(share >= self.least_shares[number] - SHARE_TOLERANCE for number, share in pattern)
 
     def contributions(self, pattern: SlicePattern) -> dict[int, float]:
-        """By row of `stages` the part that a fill adds of what is still missing."""
+        """By row of `stages`, how much of the missing part a pattern adds."""
         return {
             (row := int(self.row_of[number])): min(
                 float(self.missing[row]), share * float(self.rates[number])
@@ -111,7 +111,7 @@ class PartialPlan:
         }
 
     def commit(self, pattern: SlicePattern, times: int) -> None:
-        """Decide for so many slices with this fill."""
+        """Fix this many slices with this pattern."""
         for number, share in pattern:
             choice, row = self.problem.choices[number], self.row_of[number]
             self.chosen_cases[choice.model] = choice.case
@@ -125,11 +125,11 @@ class PartialPlan:
         self._update_least_shares()
 
     def _update_least_shares(self) -> None:
-        """The least share of every choice, infinite where it may not stand."""
+        """The least share of every choice, infinite if it is not allowed."""
         total = np.bincount(self._case_of_row, self._longest, len(self.problem.cases))
         longest = self._longest[self.row_of]
         with np.errstate(invalid="ignore"):
-            # A stage without a choice leaves its case no share at all.
+            # A stage without a choice excludes its case.
             share = (total[self._cases] - longest + np.maximum(longest, self._latency)) / self._budgets
         fits = self._open & (share <= self._least_share[self._cases] + SHARE_TOLERANCE)
         self.least_shares: Vector = np.where(fits, share, np.inf)
@@ -138,9 +138,9 @@ class PartialPlan:
 def price_slice_patterns(
     slice_class: SliceClass, least: Vector, missing: Vector, prices: Vector, most: int
 ) -> Iterator[SlicePattern]:
-    """Fills that are worth much at these prices of a whole stage, the dearest first; each around another tenant.
+    """Patterns of high value at these prices of a whole stage, the best first, each around another tenant.
 
-    A slice is filled greedily by worth per share, and once more by worth per share and memory together.
+    A slice is filled greedily by value per share, and again by value per share and memory together.
     """
     worth = prices[slice_class.stages]
     wanted = missing[slice_class.stages]
@@ -179,7 +179,7 @@ def _seeds(slice_class: SliceClass, value: Vector) -> Sequence[int]:
 
 @dataclass(frozen=True, slots=True)
 class _PricingProblem:
-    """Arrays over the choices of a pool: least and largest sensible share, what is wanted, what it is worth."""
+    """Arrays over the choices of a pool: least share, largest useful share, missing part, and value."""
 
     slice_class: SliceClass
     least: Vector
@@ -194,7 +194,7 @@ class _PricingProblem:
         return values
 
     def fill_around(self, seed: int, memory_weight: float) -> tuple[float, SlicePattern]:
-        """A slice filled around this tenant; its worth."""
+        """Fill a slice around this tenant; returns its value too."""
         slice_class = self.slice_class
         shares = {seed: float(self.full[seed])}
         free = 1.0 - shares[seed]

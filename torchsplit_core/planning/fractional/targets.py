@@ -1,4 +1,4 @@
-"""What is wished of filled slices, one wish after the other: requests/s by model, and what they may cost."""
+"""Targets of diving, one after the other: requests/s by model, and the most that the GPUs may cost."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from torchsplit_core.planning.tolerance import TOLERANCE
 from torchsplit_core.values import PlanOutcome
 
 LEVEL_STEPS = (0.02, 0.1, 0.25, 0.5)
-"""Parts of the way from the bound of the lowest level down to the best plan, at which a level is wished."""
+"""Positions between the bound of the lowest level and the best plan at which a level is tried."""
 
 Target = tuple[Mapping[int, float], float]
-"""Requests/s by model (its number), and the most that the GPUs may cost."""
+"""Requests/s by model index, and the most that the GPUs may cost."""
 
 
 def targets(problem: Problem, bounds: Sequence[float | None], best: PlanOutcome | None) -> Iterator[Target]:
-    """Better than the best plan yet, the boldest first; none for a sum of throughputs, with tiers, or without a
-    bound."""
+    """Targets better than the best plan, the highest first; none for a sum, with tiers, or without a bound."""
     goal = goal_of(problem.request)
     bound = bounds[0] if bounds else None
     fleet_cost = sum(group.cost * len(group.gpu_ids) for group in problem.groups)
@@ -36,7 +35,7 @@ def targets(problem: Problem, bounds: Sequence[float | None], best: PlanOutcome 
 
 
 def _cost_targets(problem: Problem, bound: float, reached: float) -> Iterator[Target]:
-    """The minima, at costs from the bound on, a GPU dearer each time."""
+    """The minima at increasing costs from the bound, a GPU more each time."""
     minima = {
         number: spec.min_throughput_rps
         for number, spec in enumerate(problem.request.models)
@@ -50,7 +49,7 @@ def _cost_targets(problem: Problem, bound: float, reached: float) -> Iterator[Ta
 
 
 def _level_rates(problem: Problem, level: float) -> dict[int, float]:
-    """What puts every model at this level, and no less than its minimum."""
+    """The rates that put every model at this level, and no lower than its minimum."""
     rates = {}
     for number, spec in enumerate(problem.request.models):
         rate = level * unit_rps(spec)

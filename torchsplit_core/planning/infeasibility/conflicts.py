@@ -1,9 +1,8 @@
-"""Why a request is infeasible: minimal sets of demands in conflict, and the least relaxation that mends it.
+"""Why a request is infeasible: minimal sets of demands in conflict.
 
-A set is found by deletion: drop one demand after another and keep it dropped while what is
-left stays infeasible. What remains is infeasible, and feasible without any one of its own,
-because fewer demands never make a request harder. Every step is an exact test; where one runs
-out of time, no set is named rather than one that might not be minimal.
+Deletion filter: drop one demand after another, and keep it dropped while the rest stays infeasible. The rest is
+infeasible, but feasible without any one of its demands, because fewer demands never make a request harder. Every step
+is an exact test; if one runs out of time, no set is reported rather than one that might not be minimal.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from torchsplit_core.planning.request.objective import requires_resilience
 from torchsplit_core.values import Conflict, Demand, PlanModel, PlanRequest
 
 MAX_CONFLICTS = 5
-"""Conflicts to name; each further one shares no demand with those before it."""
+"""Conflicts to report; each shares no demand with those before it."""
 
 
 def list_demands(request: PlanRequest) -> tuple[Demand, ...]:
-    """Every demand that can stand in the way: co-locations first, then latencies, then minima.
+    """Every demand that can be in a conflict: co-locations first, then latencies, then minima.
 
-    Deletion keeps what comes late, so a conflict is told in throughputs where it can be.
+    Deletion keeps late demands, so conflicts consist of throughputs where possible.
     """
     pairs = [Demand("colocation", models=item.models) for item in request.colocations if item.mode == "hard"]
     latencies = [Demand("max_latency_ms", m.name) for m in request.models if m.max_latency_ms is not None]
@@ -32,7 +31,7 @@ def list_demands(request: PlanRequest) -> tuple[Demand, ...]:
 
 
 def with_demands(request: PlanRequest, demands: Sequence[Demand]) -> PlanRequest:
-    """The request with these demands only. Soft co-locations, which forbid nothing, are dropped too."""
+    """The request with these demands only. Drops soft co-locations too, which forbid nothing."""
     demand_set = set(demands)
     return replace(
         request,
@@ -57,7 +56,7 @@ def with_demands(request: PlanRequest, demands: Sequence[Demand]) -> PlanRequest
 
 
 def find_conflicts(request: PlanRequest, deadline: float) -> tuple[Conflict, ...]:
-    """Minimal conflicts of an infeasible request, none where the time does not suffice to prove one."""
+    """Minimal conflicts of an infeasible request; none if time does not suffice to prove one."""
     minimal_sets: list[Conflict] = []
     left = list_demands(request)
     while left and len(minimal_sets) < MAX_CONFLICTS:
@@ -74,9 +73,9 @@ def find_conflicts(request: PlanRequest, deadline: float) -> tuple[Conflict, ...
 def _minimal_conflict(
     request: PlanRequest, demands: Sequence[Demand], deadline: float
 ) -> tuple[Demand, ...] | None:
-    """A minimal infeasible part of infeasible `demands`; None where a test was cut off."""
+    """A minimal infeasible subset of infeasible `demands`; None if time ran out."""
     core = list(demands)
-    # Whole models at a time first: most demands have no part in a conflict.
+    # Whole models at a time first: most demands are in no conflict.
     for name in [model.name for model in request.models]:
         fewer = [demand for demand in core if demand.model != name]
         if len(fewer) in (0, len(core)) or time.perf_counter() > deadline:

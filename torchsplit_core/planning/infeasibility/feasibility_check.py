@@ -1,4 +1,4 @@
-"""Whether any plan meets the demands of a request: the exact test behind every explanation."""
+"""Whether any plan meets the demands of a request: the exact test behind conflicts and probes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from torchsplit_core.values import Objective, PlanRequest
 
 
 def is_feasible(request: PlanRequest, deadline: float) -> bool | None:
-    """True or False where it is proven, None where time ran out. Objectives play no part."""
+    """True or False if proven, None if time ran out. Ignores the objective."""
     if not any(model.min_throughput_rps for model in request.models):
-        # With no minimum the empty plan meets every limit and every co-location.
+        # Without a minimum the empty plan meets every limit and co-location.
         return True
     known = _quick_feasibility(request, deadline)
     if known is not None:
@@ -39,7 +39,7 @@ def is_feasible(request: PlanRequest, deadline: float) -> bool | None:
 
 
 def _quick_feasibility(request: PlanRequest, deadline: float) -> bool | None:
-    """What patterns and pooled shares know, which keep no co-location and lose no GPU: a "no" holds all the same."""
+    """By patterns and pooled shares, which ignore co-locations and the loss of a GPU: a proven "no" still holds."""
     tied = any(item.mode == "hard" for item in request.colocations) or requires_resilience(request)
     penalty = None if request.objective.memory_violation_penalty is None else 0.0
     free = replace(request, colocations=(), objective=Objective(memory_violation_penalty=penalty))

@@ -1,4 +1,4 @@
-"""What an outcome says of the reasons why there is no plan, where the time did not suffice to settle them."""
+"""Notes of an infeasible outcome on reasons that time did not suffice to settle."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ SMALLER = "A smaller change of the demands may exist: the search for the smalles
 
 
 def unsettled_notes(outcome: PlanOutcome) -> tuple[str, ...]:
-    """Those of these notes that an infeasible outcome has: a longer search may settle them."""
+    """Those of these notes that an infeasible outcome has; a longer search may settle them."""
     return tuple(note for note in outcome.warnings if note in (NO_CONFLICT, NO_RELAXATION, SMALLER))

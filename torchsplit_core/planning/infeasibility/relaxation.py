@@ -1,8 +1,7 @@
-"""The least relaxation: numeric changes, least in the sum of relative changes, that make a request feasible.
+"""The least relaxation: the changes of figures, least in the sum of relative changes, that make a request feasible.
 
-Minima may be given up by a share e[m] of themselves, latency limits may grow by a share f[m];
-the sum of all e and f is minimised over the exact formulation (families min_throughput and
-latency_limit with their slacks).
+Minima may be lowered by a share e[m], latency limits raised by a share f[m]; the sum of all e and f is minimised over
+the exact formulation (families min_throughput and latency_limit with their slacks).
 """
 
 from __future__ import annotations
@@ -27,26 +26,26 @@ from torchsplit_core.solver.pyomo_model import pyo, solve
 from torchsplit_core.values import PlannedModel, PlanRequest, Relaxation
 
 NEGLIGIBLE_CHANGE = 1e-7
-"""A relative change below this is none."""
+"""Smaller relative changes count as none."""
 
 SIGNIFICANT_DIGITS = 10
-"""Significant digits of a relaxed figure, rounded to the easier side."""
+"""Significant digits of a relaxed figure, rounded to the side that is easier to meet."""
 
 
 @dataclass(frozen=True)
 class LeastRelaxation:
-    """The changes, and notes where they are not proven to be the least."""
+    """The changes, and notes if they are not proven to be the least."""
 
     changes: tuple[Relaxation, ...] | None
     notes: tuple[str, ...] = ()
 
 
 def least_relaxation(request: PlanRequest, deadline: float) -> LeastRelaxation:
-    """The least relaxation of an infeasible request; changes None where none is found in time."""
+    """The least relaxation of an infeasible request; changes None if none is found in time."""
     relaxations: list[tuple[float, tuple[Relaxation, ...], bool]] = []
     steps: list[tuple[Mode, bool]] = [("exclusive", True)]
     if request.sharing == "fractional":
-        # A share's latency is 1/share: with limits that give way too it is no longer linear.
+        # A share's latency is 1/share: with relaxed limits it is no longer linear.
         steps = [("exclusive", True), ("concrete", False)]
     for mode, with_latency in steps:
         relaxation = _solve_relaxation(request, mode, with_latency, deadline)
@@ -98,7 +97,7 @@ def _solve_relaxation(
 def _shortfall_changes(
     request: PlanRequest, planned: Sequence[PlannedModel], rates: Sequence[float]
 ) -> tuple[Relaxation, ...]:
-    """What each model falls short of, read off the plan itself; `rates` are the requests/s that its minima count."""
+    """Each model's shortfall in the plan; `rates` are the requests/s that count for its minimum."""
     changes = []
     for spec, model, rate in zip(request.models, planned, rates, strict=True):
         least, limit = spec.min_throughput_rps, spec.max_latency_ms
@@ -116,11 +115,11 @@ def _shortfall_changes(
 
 
 def _round(value: float, rounding: Callable[[float], int]) -> float:
-    """To DIGITS significant digits, down for a minimum and up for a limit."""
+    """To SIGNIFICANT_DIGITS, down for a minimum and up for a limit."""
     if value == 0:
         return 0.0
     scale = 10.0 ** (SIGNIFICANT_DIGITS - 1 - math.floor(math.log10(abs(value))))
-    # A whole figure that is off by rounding alone stays whole.
+    # A whole number that is off by rounding alone stays whole.
     if abs(round(value * scale) - value * scale) < 1e-3:
         return round(value * scale) / scale
     return rounding(value * scale) / scale

@@ -1,5 +1,4 @@
-"""Changes that make an infeasible request possible, each to be shown by a plan: the least relaxation, more GPUs of a
-type, every minimum scaled down alike."""
+"""Repairs of an infeasible request, each proven by a plan: relaxed figures, more GPUs, or scaled minima."""
 
 from __future__ import annotations
 
@@ -13,19 +12,19 @@ from torchsplit_core.planning.request.objective import max_min_objective
 from torchsplit_core.values import PlanOutcome, PlanRequest
 
 MAX_ADDED_GPUS = 4
-"""GPUs of a type that are added at most."""
+"""Most GPUs of a type that are added."""
 SCALE_DIGITS = 3
-"""Digits after the point of a scale, rounded down."""
+"""Decimals of a scale, rounded down."""
 
 PlanLookup = Callable[[PlanRequest], PlanOutcome | None]
-"""The best known answer of a request."""
+"""The best known outcome of a request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """A change that makes the request possible, with the changed request and a verified plan of it.
+    """A change that makes the request feasible, with the changed request and a verified plan of it.
 
-    `gpu_type` and `added_gpus` are of a change of the fleet, `scale` is that of the minima.
+    `gpu_type` and `added_gpus` describe a change of the fleet, `scale` that of the minima.
     """
 
     kind: Literal["relaxation", "gpus", "scale"]
@@ -37,7 +36,7 @@ class Repair:
 
 
 def find_repairs(request: PlanRequest, outcome: PlanOutcome, lookup: PlanLookup) -> tuple[Repair, ...]:
-    """The ways out of an infeasible request of which a plan is known, the least change of figures first."""
+    """The repairs of an infeasible request with a known plan, the smallest change of figures first."""
     repairs: list[Repair] = []
     if outcome.least_relaxation:
         relaxed = with_relaxation(request, outcome.least_relaxation)
@@ -59,11 +58,13 @@ def find_repairs(request: PlanRequest, outcome: PlanOutcome, lookup: PlanLookup)
 
 
 def repair_requests(request: PlanRequest, outcome: PlanOutcome, lookup: PlanLookup) -> Iterator[PlanRequest]:
-    """Requests to be answered one after the other, so that `find_repairs` has its plans; what the answers before make
-    needless is not asked. `outcome` says why there is no plan."""
+    """Requests to plan one after the other for `find_repairs`; skips those that earlier outcomes make needless.
+
+    `outcome` says why there is no plan.
+    """
     if outcome.least_relaxation:
         yield with_relaxation(request, outcome.least_relaxation)
-    # Of each type the entry that comes first.
+    # The first fleet entry of each type.
     for kind in dict.fromkeys(entry.type for entry in request.gpus):
         index = next(number for number, entry in enumerate(request.gpus) if entry.type == kind)
         for extra in range(1, MAX_ADDED_GPUS + 1):
@@ -81,7 +82,7 @@ def repair_requests(request: PlanRequest, outcome: PlanOutcome, lookup: PlanLook
 
 
 def scale_request(request: PlanRequest) -> PlanRequest | None:
-    """The request whose best value is the largest scale at which its minima can be met; None without minima."""
+    """The request whose best value is the largest scale at which its minima are feasible; None without minima."""
     if not any(model.min_throughput_rps for model in request.models):
         return None
     models = tuple(
@@ -98,14 +99,14 @@ def scale_request(request: PlanRequest) -> PlanRequest | None:
     )
     names = {model.name for model in models}
     if len(models) < len(request.models):
-        # A model that is owed nothing may get nothing; what it shares a GPU with is then free as well.
+        # A model without a minimum may get nothing; its co-locations then bind nobody.
         pairs = tuple(pair for pair in request.colocations if names.issuperset(pair.models))
         request = replace(request, colocations=pairs)
     return replace(request, models=models, objective=max_min_objective(request.objective))
 
 
 def with_scaled_minima(request: PlanRequest, scale: float) -> PlanRequest:
-    """The request with every minimum times `scale`, to six digits, rounded down."""
+    """The request with every minimum times `scale`, rounded down to six digits."""
     return replace(
         request,
         models=tuple(
@@ -118,7 +119,7 @@ def with_scaled_minima(request: PlanRequest, scale: float) -> PlanRequest:
 
 
 def _feasible_scale(request: PlanRequest, lookup: PlanLookup) -> float | None:
-    """The largest scale that is known to be possible, below 1."""
+    """The largest scale below 1 that is known to be feasible."""
     scale_problem = scale_request(request)
     outcome = None if scale_problem is None else lookup(scale_problem)
     if outcome is None or outcome.objective.value is None:

@@ -1,1 +1,1 @@
-"""Plans by hand: evaluated, moved, tried."""
+"""Manual plans: evaluation, moves, what-if plans."""

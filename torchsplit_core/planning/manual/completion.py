@@ -1,4 +1,4 @@
-"""What a person left open, chosen: the variant of every model, and the point of every tenant."""
+"""Completes a manual plan: chooses the variant of every model and the point of every tenant that are left open."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from torchsplit_core.values.errors import quoted, suggestion
 def instances_by_model(
     request: PlanRequest, instances: Sequence[ManualInstance]
 ) -> list[tuple[PlanModel, list[ManualInstance]]]:
-    """The models that have a tenant, with their instances."""
+    """The models with a tenant, with their instances."""
     by_name: dict[str, list[ManualInstance]] = {}
     for instance in instances:
         by_name.setdefault(instance.manual_tenant.model, []).append(instance)
@@ -34,8 +34,10 @@ def instances_by_model(
 
 
 def choose_variants(request: PlanRequest, instances: Sequence[ManualInstance]) -> list[PlanFault]:
-    """Set the variant and stage of every instance: what is named, else the allowed variant with the fewest
-    stages among those that have every stage named. The instances at fault stay without."""
+    """Set the variant and stage of every instance; faulty ones get none.
+
+    Unless named, the variant is the allowed one with the fewest stages that has every named stage.
+    """
     faults: list[PlanFault] = []
     for model, model_instances in instances_by_model(request, instances):
         known = [variant.name for variant in model.variants]
@@ -115,10 +117,10 @@ def _choose_stage(instance: ManualInstance, variant: Variant) -> PlanFault | Non
 
 
 def choose_points(request: PlanRequest, instances: Sequence[ManualInstance]) -> list[PlanFault]:
-    """Set the point of every instance that has a stage: what is named, else the one with the most requests/s.
+    """Set the point of every instance that has a stage: the named one, else the one with the most requests/s.
 
-    A latency limit is divided over the stages so that the slowest stage is as fast as can be;
-    where no points keep it, the quickest stand. A instance without any point is a fault.
+    A latency limit is split over the stages so that the slowest stage is as fast as possible; if no points keep it, the
+    quickest are chosen. An instance without any point is a fault.
     """
     faults: list[PlanFault] = []
     for model, model_instances in instances_by_model(
@@ -156,7 +158,7 @@ def choose_points(request: PlanRequest, instances: Sequence[ManualInstance]) -> 
 
 @dataclass(frozen=True, slots=True)
 class _PointLimits:
-    """The longest latency of each stage, the largest batch of all, and the link between the instances."""
+    """The longest latency of each stage, the largest batch, and the link between the instances."""
 
     latency_ms: Mapping[str, float]
     batch: float
@@ -164,7 +166,7 @@ class _PointLimits:
 
 
 def _limited_rps(request: PlanRequest, instance: ManualInstance, limits: _PointLimits, point: Point) -> float:
-    """The requests/s of an instance with this point, behind its link."""
+    """The requests/s of an instance at this point, behind its link."""
     assert instance.variant is not None and instance.stage is not None
     stage = instance.variant.stages.index(instance.stage)
     full = instance.share * planned_rps(request, point)
@@ -172,7 +174,7 @@ def _limited_rps(request: PlanRequest, instance: ManualInstance, limits: _PointL
 
 
 def _candidate_points(request: PlanRequest, instance: ManualInstance) -> tuple[list[Point], PlanFault | None]:
-    """The points a instance may use, or why there are none."""
+    """The points that an instance may use, or why there are none."""
     assert instance.stage is not None
     kind, tenant = point_type(instance.gpu.type), instance.manual_tenant
     on_slice = [
@@ -217,9 +219,9 @@ _Items = list[tuple[ManualInstance, list[Point]]]
 
 
 def _point_limits(request: PlanRequest, model: PlanModel, choices: _Items) -> _PointLimits | None:
-    """What the points must keep to; None where the limit cannot be kept.
+    """The limits of the points; None if the latency limit cannot be kept.
 
-    Transfers take as long as the largest batch makes them: each size is tried for it.
+    Transfers are timed with the largest batch; each size is tried for it.
     """
     by_stage: dict[str, _Items] = {}
     for instance, points in choices:
@@ -231,7 +233,7 @@ def _point_limits(request: PlanRequest, model: PlanModel, choices: _Items) -> _P
         return free
     variant = choices[0][0].variant
     assert variant is not None
-    # A share s takes 1/s times as long, and the least share must do for the longest point of every stage.
+    # A share s takes 1/s times as long, and the least share must keep the longest point of every stage.
     least = min(instance.share for instance, _ in choices)
     sizes = {point.batch_size for _, points in choices for point in points}
     best: tuple[float, _PointLimits] | None = None
@@ -253,7 +255,7 @@ def _point_limits(request: PlanRequest, model: PlanModel, choices: _Items) -> _P
 
 
 def _latency_steps(request: PlanRequest, limits: _PointLimits, items: _Items) -> list[tuple[float, float]]:
-    """For every latency a stage may take, its requests/s with it."""
+    """For every latency a stage may have, its requests/s."""
     steps = []
     latencies = {p.latency_ms for _, points in items for p in points if p.batch_size <= limits.batch}
     for latency in sorted(latencies):

@@ -1,9 +1,8 @@
-"""A plan made by hand: every fault at once, and what it gives, by the rules of every other plan.
+"""Evaluates a manual plan: all faults at once, and its figures by the rules of every plan.
 
-A person says which slices a GPU has and which model runs on them; what is left open is chosen:
-the variant from the stages named, else the one with the fewest stages; equal shares of what is
-left of a slice; and for every tenant the point with the most requests/s, so that the model's
-latency limit is kept and its slowest stage is as fast as can be.
+A person chooses the slices of a GPU and the models on them. The rest is chosen: the variant with the named stages, else
+with the fewest; equal shares of a slice's rest; for every tenant the point with the most requests/s with which the
+model's latency limit is kept and its slowest stage is as fast as possible.
 """
 
 from __future__ import annotations
@@ -39,9 +38,10 @@ __all__ = ["ManualGpu", "ManualOutcome", "ManualSlice", "ManualTenant", "evaluat
 
 @dataclass(frozen=True, slots=True)
 class ManualOutcome:
-    """`outcome` is the verified plan, None where there are `faults`. `models` and `objective` are what it
-    gives, also where a demand is broken; empty and None where slices or tenants cannot be as they are.
-    `notes` tell what is legal but worth knowing."""
+    """`outcome` is the verified plan, None if there are `faults`. `notes`: legal but worth knowing.
+
+    `models` and `objective` are computed even if a demand is missed; empty and None for impossible slices.
+    """
 
     faults: tuple[PlanFault, ...]
     notes: tuple[str, ...]
@@ -51,7 +51,7 @@ class ManualOutcome:
 
 
 def from_plan(outcome: PlanOutcome) -> tuple[ManualGpu, ...]:
-    """A plan as if made by hand, everything named, ready to be edited."""
+    """A plan as a manual plan with everything named, ready to be edited."""
     return tuple(
         ManualGpu(
             gpu.id,
@@ -75,10 +75,10 @@ def _manual_tenant(tenant: Tenant) -> ManualTenant:
 def evaluate(
     request: PlanRequest, gpus: Sequence[ManualGpu], plan: PlanOutcome | None = None
 ) -> ManualOutcome:
-    """What the GPUs named give, those not named being unused. `plan` of the same request lends its bound.
+    """Evaluate these GPUs; the others are unused. `plan` of the same request lends its bound.
 
-    Raises InputFault where the request breaks a rule or `plan` answers another one; everything
-    wrong with the GPUs themselves is among the faults.
+    Raises InputFault if the request breaks a rule or `plan` answers another one; everything wrong with the GPUs is
+    among the faults.
     """
     begun = time.perf_counter()
     validate(request)
@@ -117,7 +117,7 @@ def evaluate(
     if faults:
         return ManualOutcome((*faults, *broken), notes, (), None, None)
     planned = _whole_fleet(fleet.values(), planned_gpus)
-    # What breaks a demand is no plan of the request, so no bound of one speaks of it.
+    # GPUs that miss a demand are no plan of the request, so its bounds do not apply.
     statistics = PlanStatistics(time.perf_counter() - begun, 0.0, 0.0, "none")
     outcome = unproven_outcome(request, planned, statistics, None if broken else plan)
     if broken:
@@ -141,7 +141,7 @@ def _gpu_faults(gpus: Sequence[ManualGpu], fleet: Mapping[str, FleetGpu]) -> Ite
 
 
 def _instances(request: PlanRequest, fleet_gpu: FleetGpu, item: ManualSlice) -> list[ManualInstance]:
-    """Instances of the tenants that are models of the request, shares divided."""
+    """Instances of the tenants that are models of the request, with their shares."""
     known = {model.name for model in request.models}
     tenants = [tenant for tenant in item.tenants if tenant.model in known]
     free = 1.0 - sum(tenant.share for tenant in tenants if tenant.share is not None)
@@ -169,7 +169,7 @@ def _to_planned_gpu(
     manual_gpu: ManualGpu,
     by_slice: Sequence[Sequence[ManualInstance]],
 ) -> PlannedGpu:
-    """The GPU as it was asked for, with what was chosen by now."""
+    """The GPU as requested, with the choices made so far."""
     slices = tuple(
         PlannedSlice(
             item.profile, item.start, tuple(instance.tenant(request) for instance in slice_instances)
@@ -180,7 +180,7 @@ def _to_planned_gpu(
 
 
 def _whole_fleet(fleet: Iterable[FleetGpu], planned_gpus: Sequence[PlannedGpu]) -> tuple[PlannedGpu, ...]:
-    """The whole fleet: slices in the order of their slots, none on a GPU that has no tenant."""
+    """The whole fleet: slices in the order of their slots; GPUs without a tenant have none."""
     used = {gpu.id: gpu for gpu in planned_gpus if gpu.used}
     return tuple(
         replace(used[gpu.id], slices=tuple(sorted(used[gpu.id].slices, key=lambda item: item.start)))

@@ -1,6 +1,6 @@
-"""Moves of a plan by hand: what may stand at a place of a GPU, and the GPUs after one change there.
+"""Moves in a manual plan: which slices are possible at a place of a GPU, and the GPUs after a change there.
 
-A place is a slice, or a run of memory slots without one; both are named by their first slot.
+A place is a slice or a free run of memory slots, named by its first slot.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ def slice_at(gpu: ManualGpu, start: int) -> ManualSlice | None:
 
 
 def placements_at(fleet_gpu: FleetGpu, gpu: ManualGpu, start: int) -> tuple[tuple[str, int], ...]:
-    """Every (profile, first slot) that may take the place of the slice, or fill the gap, that holds slot `start`.
+    """Every (profile, first slot) that may replace the slice, or fill the gap, with slot `start`. Largest first.
 
-    It takes at least one slot of the place and stands legally beside all other slices of the GPU; where the
-    GPU is offered layouts, the whole is part of one of them. Largest first.
+    It takes at least one slot of the place and is legal beside all other slices of the GPU; if the GPU has allowed
+    layouts, all its slices together are part of one.
     """
     kind = gpu_type(fleet_gpu.type)
     known = (kind.whole,) if fleet_gpu.whole and kind.whole is not None else kind.profiles
     sizes = {profile.name: profile.memory_slices for profile in known}
     old = slice_at(gpu, start)
     others = [PlacedProfile(item.profile, item.start) for item in gpu.slices if item is not old]
-    # A slice of an unknown profile is a fault of its own and covers its first slot alone.
+    # A slice of an unknown profile is reported as a fault and covers its first slot only.
     covered = {slot for item in others for slot in range(item.start, item.start + sizes.get(item.profile, 1))}
     if old is not None:
         slots = set(range(start, start + sizes.get(old.profile, 1)))
@@ -54,15 +54,12 @@ def placements_at(fleet_gpu: FleetGpu, gpu: ManualGpu, start: int) -> tuple[tupl
 
 
 def models_with_points(request: PlanRequest, gpu: str, profile: str) -> tuple[str, ...]:
-    """Names of the models that have a point on this GPU type and profile, in the order of the request."""
+    """The models with a point on this GPU type and profile, in the order of the request."""
     return tuple(
         model.name
         for model in request.models
         if any(
-            point.gpu_type == point_type(gpu) and point.profile == profile
-            for _, variant in model.allowed_variants
-            for stage in variant.stages
-            for point in stage.points
+            point.gpu_type == point_type(gpu) and point.profile == profile for point in model.allowed_points
         )
     )
 
@@ -70,9 +67,9 @@ def models_with_points(request: PlanRequest, gpu: str, profile: str) -> tuple[st
 def replace_slice(
     gpus: Sequence[ManualGpu], ids: Collection[str], start: int, new: ManualSlice | None
 ) -> tuple[ManualGpu, ...]:
-    """The GPUs with the slice that begins at `start` replaced by `new` (dropped where None) on each of `ids`.
+    """The GPUs with the slice at `start` replaced by `new` (None: removed) on each of `ids`.
 
-    A GPU of `ids` that is not among them yet is added at the end.
+    A GPU of `ids` that is missing is added at the end.
     """
     known = {gpu.id for gpu in gpus}
     all_gpus = (*gpus, *(ManualGpu(name) for name in ids if name not in known))

@@ -1,4 +1,4 @@
-"""The vocabulary of plans by hand: what a person puts where."""
+"""The values of manual plans."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torchsplit_core.values import PlanFault, PlanRequest, Point, Stage, Tenant,
 
 @dataclass(frozen=True, slots=True)
 class ManualTenant:
-    """A model on a slice; None for what is to be chosen."""
+    """A model on a slice; None: to be chosen."""
 
     model: str
     variant: str | None = None
@@ -23,7 +23,7 @@ class ManualTenant:
 
 @dataclass(frozen=True, slots=True)
 class ManualSlice:
-    """A slice at its first memory slot, with those who use it."""
+    """A slice by its first memory slot, with its tenants."""
 
     profile: str
     start: int
@@ -32,7 +32,7 @@ class ManualSlice:
 
 @dataclass(frozen=True, slots=True)
 class ManualGpu:
-    """A GPU of the fleet, by its id, as a person wants it."""
+    """A GPU of the fleet by its id, as the person sets it."""
 
     id: str
     slices: tuple[ManualSlice, ...] = ()
@@ -40,7 +40,7 @@ class ManualGpu:
 
 @dataclass
 class ManualInstance:
-    """A tenant on its way to a point: what was asked for, and what was chosen by now."""
+    """A tenant during completion: what was requested, and what has been chosen so far."""
 
     gpu: FleetGpu
     profile: str
@@ -58,7 +58,7 @@ class ManualInstance:
         )
 
     def tenant(self, request: PlanRequest) -> Tenant:
-        """The tenant as a plan has it; before it has a point, its model and its share alone."""
+        """The tenant as in a plan; without a point, only its model and share."""
         if self.variant is None or self.stage is None or self.point is None:
             return Tenant(self.manual_tenant.model, "", "", self.share, 0, 0, 0.0, None)
         return Tenant(

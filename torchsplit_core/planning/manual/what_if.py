@@ -1,6 +1,6 @@
-"""A plan for a request that was just edited: a short search, or a plan of a similar request where that is better.
+"""A plan of an edited request: a short search, or a plan of a similar request if that is better.
 
-A weight that moves leaves every slice possible. A short search may come back with much less than what is known.
+After a changed weight every earlier plan is still feasible, and a short search may find a much worse one.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from torchsplit_core.planning.request.validate import check_minima
 from torchsplit_core.values import PlannedGpu, PlanOutcome, PlanRequest
 
 MAX_QUICK_GAP = 0.01
-"""A gap of the short search beyond which known plans are looked at; each costs as much as a check."""
+"""Gap of the short search above which known plans are tried; each costs as much as a verification."""
 
 
 def plan_with_starts(request: PlanRequest, starts: Sequence[PlanOutcome], seconds: float) -> PlanOutcome:
-    """A verified plan of the request after so many seconds of search at most; `starts` are plans of similar requests.
+    """A verified plan of the request after at most `seconds` of search; `starts` are plans of similar requests.
 
-    Why there is none is not looked into: that may take seconds, and the outcome has notes which say so. Raises
-    InputFault where the request breaks a rule.
+    If there is no plan, the reasons, which may take seconds, are not searched; the outcome's notes say so. Raises
+    InputFault if the request breaks a rule.
     """
     check_minima(request)
     limit = min(seconds, request.solver.time_limit_s)
@@ -36,7 +36,7 @@ def plan_with_starts(request: PlanRequest, starts: Sequence[PlanOutcome], second
         return replace(best, warnings=(*best.warnings, NO_RELAXATION, NO_CONFLICT))
     if best.status == "optimal":
         limited = any(model.max_response_ms is not None for model in request.models)
-        # It counts no waiting: the best of the plans that keep a limit of the response may be another one.
+        # Queues are ignored here: with response limits another plan may be the best.
         return replace(best, status="feasible") if limited else best
     gap = best.objective.gap
     if best.status == "feasible" and gap is not None and gap <= MAX_QUICK_GAP:
@@ -50,7 +50,7 @@ def plan_with_starts(request: PlanRequest, starts: Sequence[PlanOutcome], second
 
 
 def better_start(request: PlanRequest, best: PlanOutcome, start: PlanOutcome) -> PlanOutcome:
-    """What stands, or a plan of a similar request where it is possible here and better; it takes over the bound."""
+    """`best`, or `start` if it is feasible for this request and better; it takes over the bound."""
     if not start.gpus:
         return best
     bound_source = best if best.status == "feasible" else None
@@ -64,20 +64,20 @@ def better_start(request: PlanRequest, best: PlanOutcome, start: PlanOutcome) ->
 
 
 def _may_be_better(request: PlanRequest, start: PlanOutcome, best: PlanOutcome) -> bool:
-    """Whether a plan of a similar request could be better here: by what it reaches there, which it does not exceed."""
+    """Whether `start` could be better here: judged by its value there, which it does not exceed here."""
     most = {model.name: max(model.throughput_rps, model.high_rps or 0.0) for model in start.models}
     reaches = objective_levels(request, [most.get(model.name, 0.0) for model in request.models], 0.0, 0.0)
     return goal_of(request).better(reaches, level_values(request, best.gpus, best.models))
 
 
 def is_better(request: PlanRequest, candidate: PlanOutcome, reference: PlanOutcome) -> bool:
-    """Whether one plan of the request is better than another, by the objective, level by level."""
+    """Whether a plan of the request is better than another, by the objective, level by level."""
     levels = [level_values(request, outcome.gpus, outcome.models) for outcome in (candidate, reference)]
     return goal_of(request).better(*levels)
 
 
 def with_bound(request: PlanRequest, outcome: PlanOutcome, bound: float | None) -> PlanOutcome:
-    """The plan with a bound of its first level that another search has proven, where that says more."""
+    """The plan with another search's proven bound of its first level, if that is tighter."""
     goal, objective = goal_of(request), outcome.objective
     if bound is None or objective.value is None or objective.proven_levels:
         return outcome

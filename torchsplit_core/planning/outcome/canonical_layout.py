@@ -15,9 +15,9 @@ from functools import cache
 
 from torchsplit_core.hardware import gpu_type, place_layout
 from torchsplit_core.planning.outcome.figures import planned_models_of
+from torchsplit_core.planning.outcome.instances import PointKey, point_key, point_table
 from torchsplit_core.planning.request.allowed_layouts import allowed_layouts
 from torchsplit_core.planning.request.fleet import FleetGpu, list_gpus
-from torchsplit_core.planning.request.point_keys import PointKey, keyed_tenants, point_table
 from torchsplit_core.values import (
     GpuType,
     InternalFault,
@@ -65,7 +65,7 @@ def _canonical_slices(
         return planned.slices
     busy = [item for item in planned.slices if item.tenants]
     current = tuple(sorted(item.profile for item in planned.slices))
-    moves = [_equivalent_slices(request, planned, item, points) for item in busy]
+    moves = [_equivalent_slices(kind, item, points) for item in busy]
     for layout in sorted(allowed_layouts(request, fleet_gpu), key=lambda names: canonical_rank(kind, names)):
         if canonical_rank(kind, layout) >= canonical_rank(kind, current):
             break
@@ -79,18 +79,14 @@ def _canonical_slices(
     return planned.slices
 
 
-def _equivalent_slices(
-    request: PlanRequest, planned: PlannedGpu, item: PlannedSlice, points: Points
-) -> dict[str, PlannedSlice]:
+def _equivalent_slices(kind: GpuType, item: PlannedSlice, points: Points) -> dict[str, PlannedSlice]:
     """The slice with its tenants on every profile that serves them as before, its own first."""
-    kind = gpu_type(planned.type)
-    alone = replace(planned, slices=(item,))
     by_profile = {item.profile: item}
     for profile in kind.profiles:
         tenants = []
-        for tenant, key in keyed_tenants([alone]):
-            old, new = points[key], points.get((*key[:4], profile.name, *key[5:]))
-            if new is None or not _is_equivalent(new, old):
+        for tenant in item.tenants:
+            new = points.get(point_key(kind.name, profile.name, tenant))
+            if new is None or not _is_equivalent(new, points[point_key(kind.name, item.profile, tenant)]):
                 break
             tenants.append(replace(tenant, memory_gib=new.memory_gib))
         else:

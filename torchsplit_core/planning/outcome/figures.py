@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.outcome.cost import with_costs
+from torchsplit_core.planning.outcome.instances import point_key, point_table
 from torchsplit_core.planning.outcome.warnings import plan_warnings
 from torchsplit_core.planning.problem.effective_rate import planned_rps
 from torchsplit_core.planning.problem.transfers import (
@@ -31,7 +32,6 @@ from torchsplit_core.planning.request.objective import (
     normalised,
     objective_levels,
 )
-from torchsplit_core.planning.request.point_keys import keyed_tenants, point_table
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import (
     InputFault,
@@ -44,6 +44,7 @@ from torchsplit_core.values import (
     Point,
     RoutedBytes,
     Variant,
+    tenants_on,
 )
 from torchsplit_core.values.profile import BASES
 
@@ -134,17 +135,17 @@ def model_instances(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[M
     points = point_table(request)
     nodes = {gpu.id: gpu.node for gpu in list_gpus(request.gpus)}
     instances: dict[tuple[str, str], dict[str, list[RunningInstance]]] = {}
-    for gpu in gpus:
-        for tenant, key in keyed_tenants([gpu]):
-            if key not in points or gpu.id not in nodes:
-                raise InputFault(
-                    f"plan, GPU {gpu.id}",
-                    f"runs {tenant.model} {tenant.stage} on a GPU or point that the request does not have",
-                    "Pass the request that the plan answers.",
-                )
-            instances.setdefault((tenant.model, tenant.variant), {}).setdefault(tenant.stage, []).append(
-                RunningInstance(tenant.share, points[key], nodes[gpu.id], gpu.id)
+    for gpu, item, tenant in tenants_on(gpus):
+        point = points.get(point_key(gpu.type, item.profile, tenant))
+        if point is None or gpu.id not in nodes:
+            raise InputFault(
+                f"plan, GPU {gpu.id}",
+                f"runs {tenant.model} {tenant.stage} on a GPU or point that the request does not have",
+                "Pass the request that the plan answers.",
             )
+        instances.setdefault((tenant.model, tenant.variant), {}).setdefault(tenant.stage, []).append(
+            RunningInstance(tenant.share, point, nodes[gpu.id], gpu.id)
+        )
     by_model = []
     for spec in request.models:
         variant = next((item for item in spec.variants if (spec.name, item.name) in instances), None)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.planning.request.fleet import list_gpus
-from torchsplit_core.values import PlannedGpu, PlanRequest, Variant
+from torchsplit_core.values import PlannedGpu, PlanRequest, Variant, tenants_on
 from torchsplit_core.values.units import GB, GIB
 
 
@@ -29,13 +29,7 @@ def _response_limits(request: PlanRequest) -> Iterator[str]:
 
 def _unknown_memory(gpus: Sequence[PlannedGpu]) -> Iterator[str]:
     """Every model with an instance whose memory nobody has told."""
-    names = dict.fromkeys(
-        tenant.model
-        for gpu in gpus
-        for item in gpu.slices
-        for tenant in item.tenants
-        if tenant.memory_gib is None
-    )
+    names = dict.fromkeys(tenant.model for *_, tenant in tenants_on(gpus) if tenant.memory_gib is None)
     for name in names:
         yield f"{name}: the memory of a point in use is unknown; it is taken to fit, alone on its slice."
 
@@ -56,11 +50,9 @@ def _large_batches(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Iterator
             beside = (variant.stages[cut].name, variant.stages[cut + 1].name)
             small = [
                 (size, item.profile)
-                for gpu in gpus
-                for item in gpu.slices
-                if any(
-                    (t.model, t.variant) == (name, variant.name) and t.stage in beside for t in item.tenants
-                )
+                for gpu, item, t in tenants_on(gpus)
+                if (t.model, t.variant) == (name, variant.name)
+                and t.stage in beside
                 and (size := gpu_type(gpu.type).profile(item.profile).memory_gib) is not None
                 and fixed > size * GIB
             ]
@@ -74,7 +66,7 @@ def _large_batches(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Iterator
 
 def _running(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> list[tuple[str, Variant]]:
     """The models that are served, with the variant that each runs by."""
-    used = {(tenant.model, tenant.variant) for gpu in gpus for item in gpu.slices for tenant in item.tenants}
+    used = {(tenant.model, tenant.variant) for *_, tenant in tenants_on(gpus)}
     return [
         (model.name, variant)
         for model in request.models

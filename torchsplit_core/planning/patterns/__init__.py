@@ -1,4 +1,4 @@
-"""Whole slices by patterns: exact and fast where equal GPUs can be counted together."""
+"""Plans of whole slices by patterns: exact and fast if equal GPUs can be counted together."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the fleet can offer, as vectors: slices by pool, layouts as columns, GPUs by group.
+"""The fleet as vectors: slices by pool, layouts as columns, GPUs by group.
 
-A pool is one profile of one group of equal GPUs. Prices are per slice of a pool; under them a
-GPU is worth what its dearest layout is worth.
+A pool is one profile of one group of equal GPUs. Prices are per slice of a pool; at them a GPU is worth its dearest
+layout.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class FleetCapacity:
-    """`slices[pool, column]` slices of the pool on one GPU with the column's layout."""
+    """`slices[pool, column]`: slices of the pool on a GPU with the column's layout."""
 
     pools: tuple[tuple[int, str], ...]
     columns: tuple[tuple[int, int], ...]
@@ -29,7 +29,7 @@ class FleetCapacity:
     max_slices: Counts
 
     def worth(self, prices: Vector) -> float:
-        """What the whole fleet is worth at these prices: no plan uses slices worth more."""
+        """The value of the whole fleet at these prices, an upper bound of the slices of any plan."""
         value = prices @ self.slices
         return float(
             sum(
@@ -41,7 +41,7 @@ class FleetCapacity:
 
 
 def fleet_capacity(problem: Problem) -> FleetCapacity:
-    """The supply of a problem whose equal GPUs are counted together."""
+    """The capacity of a problem whose equal GPUs are counted together."""
     columns = [(g, number) for g, group in enumerate(problem.groups) for number in range(len(group.layouts))]
     pools = list(
         dict.fromkeys(

@@ -1,16 +1,15 @@
-"""Whether every model can reach its level at once: by prices (no), or by a choice of patterns (yes).
+"""Whether every model can reach its level at once: "no" by prices, or "yes" by a choice of patterns.
 
-A question is a rising list of levels; the first holds for every model, below the i-th at most
-`allowed[i]` of its models may stay. Prices π answer "no" by arithmetic alone: where the cheapest
-patterns of all models together cost more than the whole fleet is worth, no plan exists. The
-prices come from the master's linear program by column generation. "Yes" is a choice of
-patterns; where all patterns that any plan could use were in the master, "none" is a proof too.
+A problem is an ascending list of levels; the first holds for every model, and at most `allowed[i]` models may be below
+the i-th. Prices π prove "no" by arithmetic: if the cheapest patterns of all models together cost more than the whole
+fleet is worth, no plan exists. The prices come from the master's linear program by column generation. "Yes" is a choice
+of patterns; if the master has all patterns that any plan could use, its "none" is a proof too.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -23,28 +22,28 @@ from torchsplit_core.planning.patterns.pricing import Pattern, PricedPatterns, p
 from torchsplit_core.values.status import SearchVerdict
 
 PROOF_MARGIN = 1e-7
-"""Relative excess over the fleet's worth at which prices prove a "no"."""
+"""Relative excess over the fleet's value at which prices prove a "no"."""
 
 PRICE_FLOOR = 1e-4
-"""Least price of a slice in units of the dearest: a slice that costs nothing has endless covers."""
+"""Least price of a slice in units of the dearest: a free slice would have endless covers."""
 
 MIN_MASTER_S = 0.5
-"""Seconds at least that the master gets for whole numbers without a proof."""
+"""Least seconds of the master for an integer solution without a proof."""
 
 MOST_ROUNDS = 60
 NEW_PER_MODEL = 4
-"""Patterns a model gets in one round of column generation."""
+"""Patterns added for a model in a round of column generation."""
 
 MOST_PER_MODEL = 400
-"""Patterns of one model and class in a master whose "none" is to be a proof."""
+"""Patterns of a model and class in a master whose "none" must be a proof."""
 
 
 @dataclass(frozen=True)
 class LevelDemand:
-    """What the models want: `units[m]` requests/s for a level of 1, and their minima.
+    """The models' demands: `units[m]` requests/s for a level of 1, and their minima.
 
-    More than `caps[m]` does not count, and more than `ceilings[m]` no plan can give. `tiers[m]` is served up to a level
-    of 1 before lower ones.
+    More than `caps[m]` does not count, and no plan gives more than `ceilings[m]`. `tiers[m]` is served up to a level of
+    1 before lower ones.
     """
 
     units: Vector
@@ -54,19 +53,19 @@ class LevelDemand:
     tiers: NDArray[np.int_]
 
     def required_rps(self, model: int, level: float) -> float:
-        """Requests/s that the model must have to stand at the level."""
+        """Requests/s that the model needs for the level."""
         return max(float(self.minima[model]), level * float(self.units[model]))
 
     def priority(self, model: int, level: float) -> tuple[int, float]:
-        """Least first: whose turn it is to be served better, a model that stands at this level."""
+        """Sort key, smallest first, of the model to serve better next, if it is at this level."""
         return (1 if level >= 1 else -int(self.tiers[model]), level)
 
 
 @dataclass(frozen=True)
 class FeasibilityProblem:
-    """Levels, never falling, and for each but the first how many models may stay below it, of which it speaks.
+    """Ascending levels, and for each but the first how many of its models may be below it.
 
-    `among[i]` are those models (by number); empty: all levels speak of all models.
+    `subsets[i]` are the models of a level (indices); empty: every level applies to all models.
     """
 
     levels: tuple[float, ...]
@@ -76,7 +75,7 @@ class FeasibilityProblem:
 
 @dataclass(frozen=True)
 class PatternPlan:
-    """A pattern for every model and GPUs by layout column."""
+    """A pattern for every model, and GPUs by layout column."""
 
     patterns: tuple[Pattern, ...]
     layouts: np.ndarray
@@ -84,9 +83,9 @@ class PatternPlan:
 
 @dataclass
 class Decision:
-    """Whether there is a plan: "none" is proven, "unknown" says that neither a plan nor a proof was found.
+    """Whether there is a plan. "none" is proven; "unknown": neither a plan nor a proof was found.
 
-    `zeta`: the part of the fleet that the linear program needs, where it was solved.
+    `zeta`: the part of the fleet that the linear program needs, if it was solved.
     """
 
     verdict: SearchVerdict
@@ -96,29 +95,30 @@ class Decision:
 
 @dataclass
 class PatternSearch:
-    """The patterns known so far and the last prices, shared by all questions about one problem."""
+    """The known patterns and the last prices, shared by all feasibility problems of one request.
+
+    `on_better` gets each better plan with its first level.
+    """
 
     capacity: FleetCapacity
     options: Sequence[ModelOptions]
     demand: LevelDemand
     prices: Vector
     pool: list[dict[tuple[int, bytes], Pattern]] = field(default_factory=list)
+    on_better: Callable[[float, PatternPlan], None] = lambda level, plan: None
 
     def __post_init__(self) -> None:
         self.pool = [{} for _ in self.options]
 
     def fleet_share(self, problem: FeasibilityProblem, deadline: float) -> float | None:
-        """The part of the fleet that the linear program needs; None where prices prove that there is none.
-
-        Not a number where time ran out first.
-        """
+        """The part of the fleet that the linear program needs; None: provably no plan; NaN: time ran out."""
         if self._is_blocked(problem):
             return None
         duals = self._generate_columns(problem, deadline)
         return duals if duals is None else duals.zeta
 
     def decide(self, problem: FeasibilityProblem, deadline: float, *, prove: bool) -> Decision:
-        """Answer the question; without `prove` only with the patterns that the prices brought up."""
+        """Decide the problem; without `prove` only with the patterns that the prices generated."""
         if self._is_blocked(problem):
             return Decision("none")
         duals = self._generate_columns(problem, deadline)
@@ -128,7 +128,7 @@ class PatternSearch:
             return Decision("unknown")
         until = deadline
         if not prove:
-            # A plan that is there is mostly found at once.
+            # A feasible plan is mostly found at once.
             until = min(
                 deadline, time.perf_counter() + max(MIN_MASTER_S, 0.1 * (deadline - time.perf_counter()))
             )
@@ -143,7 +143,7 @@ class PatternSearch:
         return Decision("unknown") if decision.verdict == "none" and not complete else decision
 
     def least_level(self) -> float:
-        """No model that runs at all stands below this level (infinite where none can run)."""
+        """A lower bound of the level of any model that runs (infinite if none can run)."""
         least = float("inf")
         for model, model_options in enumerate(self.options):
             for option in model_options.options:
@@ -152,7 +152,7 @@ class PatternSearch:
         return min([least, *(float(cap) for cap in self.demand.caps)])
 
     def linear_costs(self) -> Vector:
-        """What a level of 1 costs each model at least, at the last prices and with divisible slices."""
+        """The least cost of a level of 1 for each model, at the last prices and with divisible slices."""
         cheapest = [
             float(model_options.unit_costs(self.prices).min(initial=np.inf)) for model_options in self.options
         ]
@@ -169,7 +169,7 @@ class PatternSearch:
         return False
 
     def _subset_flags(self, problem: FeasibilityProblem) -> Flags:
-        """For each level but the first, of which models it speaks."""
+        """For each level but the first, the models to which it applies."""
         flags = np.zeros((len(problem.allowed), len(self.options)), dtype=np.bool_)
         if not problem.subsets:
             flags[:] = True
@@ -178,7 +178,7 @@ class PatternSearch:
         return flags
 
     def _level_penalties(self, problem: FeasibilityProblem, below: Vector) -> NDArray[np.float64]:
-        """By model and level reached, what the levels beyond it that speak of the model fine it."""
+        """By model and level reached, the penalties of the levels above it that apply to the model."""
         weights = self._subset_flags(problem).T * below
         penalties = np.zeros((len(self.options), len(below) + 1))
         penalties[:, :-1] = np.cumsum(weights[:, ::-1], axis=1)[:, ::-1]
@@ -190,7 +190,7 @@ class PatternSearch:
         )
 
     def _reachable_levels(self, problem: FeasibilityProblem, model: int) -> Iterator[tuple[int, float]]:
-        """The levels that speak of the model and that it can reach, with their numbers."""
+        """The levels that apply to the model and that it can reach, with their indices."""
         for number, level in enumerate(problem.levels):
             applies = not number or not problem.subsets or model in problem.subsets[number - 1]
             if applies and self._reachable(model, level):
@@ -199,7 +199,7 @@ class PatternSearch:
     def _price_model(
         self, model: int, problem: FeasibilityProblem, prices: Vector, penalties: Vector, keep: int = 1
     ) -> tuple[float, list[PricedPatterns]]:
-        """The least cost of the model (a lower bound) with its `penalties`, and its offers by level."""
+        """The least cost of the model (a lower bound) with its `penalties`, and its patterns by level."""
         least = float("inf")
         priced = []
         for number, level in self._reachable_levels(problem, model):
@@ -215,9 +215,9 @@ class PatternSearch:
         return least, priced
 
     def _generate_columns(self, problem: FeasibilityProblem, deadline: float) -> Duals | None:
-        """Prices from column generation; None where they prove that no plan exists.
+        """Prices by column generation; None if they prove that no plan exists.
 
-        ζ is not a number where time ran out before the linear program was solved.
+        ζ is NaN if time ran out before the linear program was solved.
         """
         below = np.zeros(len(problem.allowed))
         excess = self._pricing_round(problem, self.prices, below, None, deadline)
@@ -242,10 +242,10 @@ class PatternSearch:
     def _pricing_round(
         self, problem: FeasibilityProblem, prices: Vector, below: Vector, duals: Duals | None, deadline: float
     ) -> float:
-        """Take in the cheapest patterns of every model.
+        """Add the cheapest patterns of every model.
 
-        Returns by how much they cost more than the fleet is worth, relative to it: above 0 no
-        plan exists. Not a number where time ran out.
+        Returns by how much they cost more than the fleet is worth, relative to it: above 0 no plan exists. NaN if time
+        ran out.
         """
         total = -float(below @ np.array(problem.allowed, dtype=float)) if len(below) else 0.0
         penalties = self._level_penalties(problem, below)
@@ -266,7 +266,7 @@ class PatternSearch:
         self.pool[model].setdefault((pattern.option, pattern.stages.tobytes()), pattern)
 
     def _reached_level(self, model: int, pattern: Pattern, problem: FeasibilityProblem) -> int:
-        """The highest level the pattern reaches; -1 where not even the first."""
+        """The highest level that the pattern reaches; -1 if not even the first."""
         reached = -1
         for number, level in enumerate(problem.levels):
             if self._reachable(model, level) and pattern.rate >= self.demand.required_rps(model, level) * (
@@ -286,7 +286,7 @@ class PatternSearch:
     def _columns(
         self, problem: FeasibilityProblem, duals: Duals, most: int = 40
     ) -> list[tuple[Column, Pattern]]:
-        """The known patterns that are cheapest at these prices, at most `most` a model."""
+        """The cheapest known patterns at these prices, at most `most` a model."""
         columns: list[tuple[Column, Pattern]] = []
         penalties = self._level_penalties(problem, duals.below)
         for model, patterns in enumerate(self.pool):
@@ -303,9 +303,9 @@ class PatternSearch:
     def _all_columns(
         self, problem: FeasibilityProblem, duals: Duals, deadline: float
     ) -> tuple[list[tuple[Column, Pattern]], bool] | None:
-        """Every pattern that some plan could use, by reduced cost: the slack is what the prices leave.
+        """Every pattern that some plan could use, within the slack that the prices leave.
 
-        Also whether really all are there; None where time ran out.
+        Also whether these are all; None if time ran out.
         """
         prices, below = self.prices, duals.below
         worth = self.capacity.worth(prices)
@@ -321,7 +321,7 @@ class PatternSearch:
             if time.perf_counter() > deadline:
                 return None
             for number, level in self._reachable_levels(problem, model):
-                # What may be spent on this class: the least cost and the slack, less the fine for its class.
+                # The budget of this class: the least cost and the slack, minus the penalty of its class.
                 within = least + slack - float(penalties[model, number])
                 demand = self.demand.required_rps(model, level)
                 priced_patterns = price_patterns(

@@ -1,4 +1,4 @@
-"""What a plan leaves idle goes to the models that are worst off."""
+"""Idle slices of a plan go to the worst-served models."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def use_idle_slices(
     plan: PatternPlan,
     prices: Vector,
 ) -> PatternPlan:
-    """The plan with its idle slices, and the slices of idle GPUs, given to the worst-served models."""
+    """The plan with its idle slices, and those of idle GPUs, given to the worst-served models."""
     layouts = _assign_all_gpus(capacity, plan.layouts, prices)
     idle = capacity.slices @ layouts
     for pattern in plan.patterns:
@@ -65,7 +65,7 @@ def use_idle_slices(
 
 
 def _assign_all_gpus(capacity: FleetCapacity, layouts: Counts, prices: Vector) -> Counts:
-    """Every GPU with a layout: those without one take the layout that is worth most."""
+    """A layout for every GPU: those without one take the one of highest value."""
     layouts = layouts.copy()
     worth = prices @ capacity.slices
     for group, count in enumerate(capacity.gpus):
@@ -78,7 +78,7 @@ def _assign_all_gpus(capacity: FleetCapacity, layouts: Counts, prices: Vector) -
 def _start_model(
     options: Sequence[ModelOption], idle: Counts, model: int, stages: list[Counts], chosen: list[int]
 ) -> bool:
-    """Seat one instance of every stage of the first option that fits; False where none does."""
+    """Place an instance of every stage of the first option that fits; False if none does."""
     for number, option in enumerate(options):
         left = idle.copy()
         new_stages = np.zeros((len(option.stages), len(idle)), dtype=np.int64)

@@ -1,9 +1,8 @@
 """Cheapest ways to reach a throughput with whole slices: an integer covering knapsack, enumerated.
 
-Under prices π the least cost of a request/s is λ = min π_i / rate_i. A cover x with
-Σ rate·x ≥ demand costs λ·demand + Σ (π_i − λ·rate_i)·x_i + λ·overshoot: the two last terms are its
-waste. Every cover whose waste is at most a given amount is found, item by item; as bulk goes
-the item that wastes nothing, whose count follows from the rest.
+At prices π the least cost of a request/s is λ = min π_i / rate_i. A cover x with Σ rate·x ≥ demand costs λ·demand + Σ
+(π_i − λ·rate_i)·x_i + λ·overshoot; the last two terms are its waste. Every cover within a given waste is enumerated,
+item by item; the bulk item is one without waste per slice, whose count follows from the rest.
 """
 
 from __future__ import annotations
@@ -15,29 +14,28 @@ import numpy as np
 from torchsplit_core.planning.patterns.capacity import Counts, Vector
 
 DEMAND_SLACK = 1e-9
-"""Relative slack with which a demand counts as met: sums of decimal figures that meet it exactly."""
+"""Relative slack with which a demand counts as met, for sums of decimals that meet it exactly."""
 
 MOST_PARTIAL = 60_000
-"""Partial covers held at once; where there would be more, the waste allowed is halved."""
+"""Partial covers held at once; above, the allowed waste is halved."""
 
 MOST_HALVINGS = 12
-"""Halvings of the waste before the enumeration settles for a few slices of each profile."""
+"""Halvings of the waste before the enumeration is limited to a few slices of each profile."""
 
 FALLBACK_COUNT = 3
 
 DOMINANCE_THRESHOLD = 64
-"""Partial covers from which on those that others beat are looked for."""
+"""Number of partial covers from which on dominated ones are removed."""
 
 FIRST_WASTE_SHARE = 16
-"""The search of the cheapest cover begins with this part of what the bulk alone would waste."""
+"""The search of the cheapest cover begins with this part of the waste of the bulk alone."""
 
 
 @dataclass(frozen=True)
 class CoverSet:
     """Minimal covers, cheapest first: `counts[i]` slices by pool at `costs[i]`.
 
-    Every minimal cover that costs at most `complete` is among them, so the cheapest of all
-    costs min(costs[0], complete) at least.
+    Every minimal cover that costs at most `complete` is included, so min(costs[0], complete) bounds the cheapest.
     """
 
     costs: Vector
@@ -46,7 +44,7 @@ class CoverSet:
 
     @property
     def least(self) -> float:
-        """A lower bound of the cost of any cover; its exact cost where one was found."""
+        """A lower bound of the cost of any cover; exact if a cover was found."""
         return min(float(self.costs[0]), self.complete_below) if len(self.costs) else self.complete_below
 
 
@@ -61,8 +59,8 @@ def enumerate_minimal_covers(
 ) -> CoverSet:
     """Minimal covers of `demand` (requests/s) within `waste` of the linear cost.
 
-    rates: requests/s of one slice by pool, 0 where the model cannot use it; prices: above 0;
-    most: slices of each pool in the fleet. `cheapest` asks for the cheapest one and some others.
+    rates: requests/s of one slice by pool, 0 if the model cannot use it; prices: above 0; most: slices of each pool in
+    the fleet. `cheapest_only`: the cheapest cover and some others.
     """
     width = len(rates)
     if demand <= 0:
@@ -74,7 +72,7 @@ def enumerate_minimal_covers(
     knapsack = CoveringKnapsack(rates[items], prices[items], most[items], need)
     if not cheapest_only:
         return knapsack.enumerate_covers(waste, items, width)
-    # The first waste with any cover at all proves its cheapest; small wastes are quick to try.
+    # The first waste with any cover proves its cheapest; small wastes are quick to try.
     allowed = min(waste, knapsack.bulk_waste / FIRST_WASTE_SHARE)
     while True:
         cover_set = knapsack.enumerate_covers(allowed, items, width, cheapest_only=True)
@@ -88,7 +86,7 @@ def enumerate_minimal_covers(
 
 
 class CoveringKnapsack:
-    """The slices on sale for one demand."""
+    """The available slices for one demand."""
 
     def __init__(self, rate: Vector, price: Vector, most: Counts, need: float) -> None:
         per_unit = price / rate
@@ -106,7 +104,7 @@ class CoveringKnapsack:
     ) -> CoverSet:
         """Every minimal cover within the waste, or within as much of it as can be enumerated.
 
-        `cheapest` is content with the cheapest one and some others.
+        `cheapest_only`: the cheapest cover and some others.
         """
         allowed = waste * (1 + 1e-9) + 1e-12
         partial = self._partial_covers(allowed, cheapest_only=cheapest_only)
@@ -116,7 +114,7 @@ class CoveringKnapsack:
             partial = self._partial_covers(allowed, cheapest_only=cheapest_only)
         complete = self.linear_cost + allowed
         if partial is None:
-            # Too many profiles are equally good at these prices: a few of each, the linear cost as bound.
+            # Too many profiles are equally good at these prices: a few of each, with the linear cost as bound.
             allowed, complete = max(waste, self.bulk_waste) * (1 + 1e-9), self.linear_cost
             partial = self._partial_covers(allowed, cheapest_only=cheapest_only, each_most=FALLBACK_COUNT)
         assert partial is not None
@@ -138,10 +136,10 @@ class CoveringKnapsack:
     def _partial_covers(
         self, allowed: float, *, cheapest_only: bool = False, each_most: int | None = None
     ) -> tuple[Vector, Vector, Counts] | None:
-        """Every choice of counts but the bulk's within the waste; None where there are too many.
+        """Every choice of counts, but the bulk's, within the waste; None if there are too many.
 
-        `cheapest` drops choices that another one beats in cost and throughput. With `each_most`,
-        at most so many of each profile, and of the choices those that waste least.
+        `cheapest_only` drops dominated choices (in cost and throughput). `each_most`: at most so many of each profile,
+        and of the choices those with the least waste.
         """
         rate, extra = self.rate, self.extra_price
         wasted, reached = np.zeros(1), np.zeros(1)

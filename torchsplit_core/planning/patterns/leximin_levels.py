@@ -1,9 +1,8 @@
-"""leximin with whole slices, level by level, as questions to `decide`.
+"""leximin with whole slices, level by level, by feasibility problems.
 
-Level k is the largest v for which some plan keeps the levels before it and leaves at most k − 1
-models below v. The levels before are kept as they are: at most i − 1 models below level i.
-Only finitely many values exist, so the answer "no" just above a plan's value proves it.
-The levels of a tier are kept and raised in the same way among its models alone, up to their demand.
+Level k is the largest v for which some plan keeps the levels before it and leaves at most k − 1 models below v. Earlier
+levels are kept: at most i − 1 models below level i. Values are finitely many, so "no" just above a plan's value proves
+it. The levels of a tier are kept and raised in the same way among its models alone, up to their demand.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ MIN_FIRST_PLAN_S, MIN_BOUND_S = 2.0, 0.2
 """Seconds that the first plan and its bound may take beyond a limit that is too short for them."""
 
 BOUND_SHARE, MAX_BOUND_RESERVE_S = 0.15, 1.5
-"""Part of the time, and most seconds, kept for a bound of the first level that is not proven."""
+"""Part of the time, and most seconds, reserved for a bound of the first unproven level."""
 
 MAX_BOUND_STEPS = 16
-"""Questions to the prices alone, level by level."""
+"""Tests by prices alone, level by level."""
 
 LEVEL_TOLERANCE = 1e-9
-"""Relative distance of levels that are one threshold."""
+"""Levels within this relative distance share a threshold."""
 
 
 @dataclass
 class LevelResult:
-    """The plan, its levels (sorted by rung), a proven bound of each, and how many are proven from the first on."""
+    """The plan, its levels (sorted by tier group), their proven bounds, and how many first levels are proven."""
 
     tier_groups: Sequence[TierGroup]
     plan: PatternPlan | None = None
@@ -55,7 +54,7 @@ class LevelResult:
     infeasible: bool = False
 
     def levels_at(self, values: Iterable[float]) -> list[float]:
-        """The levels of models that stand at these values."""
+        """The levels of models at these values."""
         by_model = [float(value) for value in values]
         return [
             level
@@ -71,10 +70,10 @@ def raise_levels(
     deadline: float,
     progress: Callable[[float], None] = lambda part: None,
 ) -> LevelResult:
-    """Raise the levels 1 … `count` of these rungs one after the other until all are proven or time is up."""
+    """Raise the levels 1 … `count` of these tier groups one after the other until all are proven or time is up."""
     level_result = LevelResult(tier_groups)
     ceilings = level_result.levels_at(search.demand.ceilings)
-    # Some plan is there in milliseconds; it is worth waiting for where the limit is shorter.
+    # A first plan takes milliseconds, which a shorter limit must allow.
     first = search.decide(
         FeasibilityProblem((0.0,)), max(deadline, time.perf_counter() + MIN_FIRST_PLAN_S), prove=True
     )
@@ -89,7 +88,7 @@ def raise_levels(
         if time.perf_counter() > until:
             level_result.bounds += ceilings[k:count]
             break
-        # The first levels get the larger part of what is left: they matter most.
+        # The first levels get more of the remaining time: they matter most.
         part = max(0.5, 1.0 / (count - k))
         bound = _raise_level(search, level_result, k, ceilings[k], partial_deadline(until, part))
         level_result.bounds.append(max(bound, level_result.levels[k]))
@@ -102,7 +101,7 @@ def raise_levels(
 def _bound_open_level(
     search: PatternSearch, level_result: LevelResult, ceilings: list[float], deadline: float
 ) -> None:
-    """A bound of the first level that is not proven, where time ran out before the search had one."""
+    """A bound of the first unproven level, if time ran out before the search had one."""
     k = level_result.proven
     if (
         k >= len(level_result.bounds)
@@ -118,9 +117,9 @@ def _bound_open_level(
 
 
 def _linear_bound(search: PatternSearch, levels: list[float], k: int) -> float:
-    """How high level k can be at the last prices with divisible slices, the levels before it kept.
+    """The highest level k at the last prices with divisible slices, with the levels before it kept.
 
-    The k models below it are at best the dearest, the very dearest at the lowest level.
+    At best the k models below it are the dearest, the very dearest at the lowest level.
     """
     costs = search.linear_costs()
     dearest = np.sort(costs)[::-1]
@@ -133,9 +132,9 @@ def _linear_bound(search: PatternSearch, levels: list[float], k: int) -> float:
 def _raise_level(
     search: PatternSearch, level_result: LevelResult, k: int, ceiling: float, deadline: float
 ) -> float:
-    """Raise level k (from 0) as far as it goes; return a proven bound of it."""
+    """Raise level k (from 0) as far as possible; returns a proven bound of it."""
     if level_result.levels[k] <= 0 < ceiling:
-        # Whatever is above 0 at all is at least this: one question settles it.
+        # Any level above 0 is at least this: one test settles it.
         least = min(search.least_level(), ceiling)
         decision = search.decide(_level_problem(level_result, k, least), deadline, prove=True)
         if decision.verdict != "found":
@@ -150,7 +149,7 @@ def _raise_level(
         low = level_result.levels[k]
         if high <= low * (1 + 2 * PROOF_STEP):
             return high
-        # While plans are found without a full proof the search goes on; the proof just above the plan ends it.
+        # While plans without a full proof are found the search goes on; the proof just above the plan ends it.
         quick = unreached > low * (1 + PROOF_WIDTH)
         if not quick:
             trial = low * (1 + PROOF_STEP)
@@ -165,7 +164,7 @@ def _raise_level(
         else:
             unreached, bracketed = trial, True
         low = level_result.levels[k]
-        # The part of the fleet that is needed grows about as the level does.
+        # The needed part of the fleet grows about as the level does.
         reach = trial / decision.zeta if decision.zeta > 0 else unreached
         if reach <= low * (1 + PROOF_WIDTH):
             # Even divisible slices hardly reach higher: time for the proof.
@@ -184,7 +183,7 @@ def _raise_level(
 def _price_bound(
     search: PatternSearch, level_result: LevelResult, k: int, ceiling: float, deadline: float
 ) -> float:
-    """A level that prices alone prove to be out of reach; the ceiling where time ran out first."""
+    """A level that prices alone prove unreachable; the ceiling if time ran out first."""
     trial = level_result.levels[k] * (1 + PROOF_WIDTH)
     high = ceiling
     for _ in range(MAX_BOUND_STEPS):
@@ -201,7 +200,7 @@ def _price_bound(
 
 
 def _level_problem(level_result: LevelResult, k: int, trial: float) -> FeasibilityProblem:
-    """Levels 0 … k − 1 kept, and level k at `trial`: of its rung, as many models below it as levels stand before it."""
+    """Levels 0 … k − 1 kept, and level k at `trial`, with as many models of its tier group below as earlier levels."""
     thresholds: list[tuple[float, int, tuple[int, ...]]] = []
     first = 0
     for tier_group in level_result.tier_groups:
@@ -217,19 +216,20 @@ def _level_problem(level_result: LevelResult, k: int, trial: float) -> Feasibili
         return FeasibilityProblem(
             tuple(level for level, _, _ in thresholds), tuple(allowed for _, allowed, _ in thresholds[1:])
         )
-    # A level that speaks of all models comes first: it holds whatever tiers do.
+    # A level of all models comes first: it holds whatever tiers do.
     thresholds.sort(key=lambda item: item[0])
     levels, allowed, subsets = zip(*thresholds, strict=True)
     return FeasibilityProblem((0.0, *levels), allowed, subsets)
 
 
 def _accept_plan(search: PatternSearch, level_result: LevelResult, decision: Decision, k: int) -> None:
-    """The answer's plan, filled up, where it is better from level k on."""
+    """Take the decision's plan, with idle slices used, if it is better from level k on."""
     assert decision.plan is not None
     plan = use_idle_slices(search.capacity, search.options, search.demand, decision.plan, search.prices)
     levels = level_result.levels_at(_model_levels(search, plan))
     if level_result.plan is None or levels[k:] > level_result.levels[k:]:
         level_result.plan, level_result.levels = plan, levels
+        search.on_better(levels[0], plan)
 
 
 def _model_levels(search: PatternSearch, plan: PatternPlan) -> list[float]:

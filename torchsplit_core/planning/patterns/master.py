@@ -5,10 +5,10 @@
 | one_pattern[m] | Σ_j λ[m,j] = 1 |
 | pool[p] | Σ_mj usage[m,j,p]·λ[m,j] ≤ Σ_c slices[p,c]·y[c] |
 | fleet[g] | Σ_{c∈g} y[c] ≤ GPUs[g]·ζ |
-| below[i] | Σ of λ[m,j] below threshold i, m among the models it is of, ≤ the models allowed below it |
+| below[i] | Σ of λ[m,j] below threshold i, m among the models it applies to, ≤ the models allowed below it |
 
-It goes to HiGHS as a matrix, not through Pyomo: it is solved hundreds of times a second and its
-columns come one by one. All data but ζ's column are whole numbers.
+HiGHS gets it as a matrix, not through Pyomo: it is solved hundreds of times a second, and columns are added one by one.
+All coefficients but ζ's are whole numbers.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from torchsplit_core.solver.highs import INF, csc_from_entries, load_program, ru
 from torchsplit_core.values import InternalFault
 
 MISSING_COST = 100.0
-"""Cost of a model without a pattern in the linear program, in fleets: it drives the prices up instead."""
+"""Cost of a model without a pattern in the linear program, in fleets; it raises the prices."""
 
 Flags = NDArray[np.bool_]
 
 Column = tuple[int, int, Counts]
-"""Model, class (how many thresholds beyond the first it reaches), slices by pool."""
+"""Model, class (how many thresholds after the first it reaches), slices by pool."""
 
 
 @dataclass(frozen=True)
 class Duals:
-    """ζ of the linear program, prices by pool, and what a model below each threshold costs."""
+    """ζ of the linear program, prices by pool, and the cost of a model below each threshold."""
 
     zeta: float
     prices: Vector
@@ -45,7 +45,7 @@ class Duals:
 
 @dataclass(frozen=True)
 class IntegerSolution:
-    """The column chosen for every model, and the GPUs by layout column."""
+    """The chosen column of every model, and GPUs by layout column."""
 
     columns: tuple[int, ...]
     layouts: Counts
@@ -54,9 +54,9 @@ class IntegerSolution:
 def solve_relaxation(
     capacity: FleetCapacity, subsets: Flags, columns: Sequence[Column], allowed: Sequence[int]
 ) -> Duals:
-    """Solve the linear program over these columns; a model whose columns do not suffice pays MISSING.
+    """Solve the linear program over these columns; a model without enough columns pays MISSING_COST.
 
-    `among[i, m]`: whether threshold i speaks of model m.
+    `subsets[i, m]`: whether threshold i applies to model m.
     """
     models = subsets.shape[1]
     highs = _build_program(capacity, subsets, columns, allowed, whole=False)
@@ -75,7 +75,7 @@ def solve_relaxation(
 def solve_integer(
     capacity: FleetCapacity, subsets: Flags, columns: Sequence[Column], allowed: Sequence[int], seconds: float
 ) -> IntegerSolution | Literal["none", "unknown"]:
-    """One column a model on the whole fleet; "none" where HiGHS proves that these columns have no such choice."""
+    """One column a model on the whole fleet; "none" if HiGHS proves that these columns have no such choice."""
     models = subsets.shape[1]
     highs = _build_program(capacity, subsets, columns, allowed, whole=True)
     status = run(highs, max(seconds, 0.02), first=True)
@@ -98,7 +98,7 @@ def solve_integer(
 def _is_consistent(
     capacity: FleetCapacity, columns: Sequence[Column], chosen: Sequence[int], layouts: Counts
 ) -> bool:
-    """The rounded answer rechecked in whole numbers."""
+    """Whether the rounded solution holds in whole numbers."""
     if min(chosen) < 0:
         return False
     used = sum((columns[number][2] for number in chosen), np.zeros(len(capacity.pools), dtype=np.int64))
@@ -132,7 +132,7 @@ def _build_program(
         under = np.flatnonzero((reached <= number) & subsets[number][owner])
         parts.append((np.full(len(under), models + pools + groups + number), under, np.ones(len(under))))
     if not whole:
-        # One column more for each model, at the end: it stands for a pattern at the highest level.
+        # An extra column for each model, at the end: it stands for a pattern at the highest level.
         parts.append((np.arange(models), width + np.arange(models), np.ones(models)))
     row, col, value = (np.concatenate([part[i] for part in parts]) for i in range(3))
     matrix = csc_from_entries(value, row, col, (rows, width if whole else width + models))

@@ -1,4 +1,4 @@
-"""Every way a model can run, as stages with requests/s by pool: what the patterns are made of."""
+"""Every way a model can run, as stages with requests/s by pool, from which patterns are made."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torchsplit_core.planning.problem.build import Choice, Problem
 from torchsplit_core.planning.problem.latency_cases import VariantCase
 
 MOST_COMBINATIONS = 50_000
-"""Combinations of longest latencies that are looked at for one variant of several stages."""
+"""Combinations of longest latencies that are examined for a variant of several stages."""
 
 MOST_OPTIONS = 1500
 """Options of one model."""
@@ -22,7 +22,7 @@ MOST_OPTIONS = 1500
 
 @dataclass(frozen=True)
 class StageOption:
-    """Requests/s of one slice by pool (0: unusable), and the choice (its place) that gives it (-1: none)."""
+    """Requests/s of one slice by pool (0: unusable), and the index of the choice that gives it (-1: none)."""
 
     rates: Vector
     choices: tuple[int, ...]
@@ -30,19 +30,19 @@ class StageOption:
 
 @dataclass(frozen=True)
 class ModelOption:
-    """One way to run a model: all its stages are needed at the full throughput."""
+    """One way to run a model; the full throughput needs all its stages."""
 
     stages: tuple[StageOption, ...]
 
 
 class ModelOptions:
-    """The options of one model, with their linear costs at a glance."""
+    """The options of one model, with arrays of their linear costs."""
 
     def __init__(self, options: Sequence[ModelOption]) -> None:
         self.options = tuple(options)
         depth = max((len(option.stages) for option in options), default=0)
         width = len(options[0].stages[0].rates) if options else 0
-        # A stage that an option has not got costs nothing: 0 requests' worth of every slice.
+        # A missing stage costs nothing: its slices have infinite rates.
         inverse = np.zeros((len(options), depth, width))
         for number, option in enumerate(options):
             for stage, stage_option in enumerate(option.stages):
@@ -51,14 +51,14 @@ class ModelOptions:
         self._inverse = inverse
 
     def unit_costs(self, prices: Vector) -> Vector:
-        """For each option the cost of one request/s at these prices (all above 0), slices divisible."""
+        """For each option the cost of a request/s at these prices (all above 0), with divisible slices."""
         if not self.options:
             return np.zeros(0)
         return (self._inverse * prices).min(axis=2).sum(axis=1)  # type: ignore[no-any-return]
 
 
 def build_options(problem: Problem, capacity: FleetCapacity) -> tuple[ModelOptions, ...] | None:
-    """The options of every model; None where a model has too many combinations of latencies."""
+    """The options of every model; None if a model has too many combinations of latencies."""
     by_model: list[list[ModelOption]] = [[] for _ in problem.request.models]
     by_stage: dict[tuple[int, int], list[int]] = {}
     for number, choice in enumerate(problem.choices):
@@ -84,7 +84,7 @@ def build_options(problem: Problem, capacity: FleetCapacity) -> tuple[ModelOptio
 def _latency_limits(
     choices: Sequence[Choice], case: VariantCase, stages: Sequence[Sequence[int]]
 ) -> list[tuple[float, ...]] | None:
-    """The longest latency allowed in each stage, for every combination that no other one contains."""
+    """The longest latencies of the stages, for every combination that no other contains."""
     if not case.has_latency_levels or case.budget_ms is None:
         return [(float("inf"),) * case.stages]
     levels = [sorted({choices[number].point.latency_ms for number in stage}) for stage in stages]
@@ -92,7 +92,7 @@ def _latency_limits(
         return []
     if np.prod([float(len(level)) for level in levels[:-1]]) > MOST_COMBINATIONS:
         return None
-    # The last stage takes the longest latency that the others leave; the first stages rise together.
+    # The last stage takes the longest latency that the others leave; the earlier stages rise together.
     best: dict[float, list[tuple[float, ...]]] = {}
     for first in product(*levels[:-1]):
         index = bisect_right(levels[-1], case.budget_ms - sum(first)) - 1
@@ -125,7 +125,7 @@ def _stage_option(
 
 
 def _distinct_options(options: list[ModelOption]) -> list[ModelOption]:
-    """Options that differ in what they can do, in their first order."""
+    """Options that differ in their capabilities, in their original order."""
     seen: set[tuple[bytes, ...]] = set()
     distinct = []
     for option in options:

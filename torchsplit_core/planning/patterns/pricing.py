@@ -23,9 +23,9 @@ class Pattern:
 
 @dataclass(frozen=True)
 class PricedPatterns:
-    """Patterns of one model with their costs, cheapest first; all that cost less than `complete` are there.
+    """Patterns of one model with their costs, cheapest first; all that cost less than `complete` are included.
 
-    `cut` says that some were left out for their number, so that even at `complete` some are missing.
+    `cut`: some were left out because there are too many, so even at `complete` some are missing.
     """
 
     costs: Vector
@@ -48,10 +48,9 @@ def price_patterns(
     max_cost: float | None = None,
     keep: int,
 ) -> PricedPatterns:
-    """Up to `keep` cheapest patterns that reach `demand`; all up to cost `max_cost` where that is given.
+    """Up to `keep` cheapest patterns that reach `demand`; all up to cost `max_cost` if given.
 
-    `complete` tells how far the list is complete: below `max_cost` where the enumeration or
-    `keep` cut it short.
+    `complete` is below `max_cost` if the enumeration or `keep` left patterns out.
     """
     width = len(prices)
     if demand <= 0:
@@ -74,7 +73,7 @@ def price_patterns(
         complete, cut = min(complete, known), cut or short
         priced += [(float(cost), number, stages) for cost, stages in zip(costs, counts, strict=True)]
         if max_cost is None and len(costs):
-            # A first pattern is known: other options matter only where they can beat it.
+            # With a first pattern known, other options matter only if they can beat it.
             limit = min(limit, float(costs[0]))
     priced.sort(key=lambda item: item[0])
     if len(priced) > keep:
@@ -85,22 +84,22 @@ def price_patterns(
 
 
 def build_pattern(option: ModelOption, number: int, stages: Counts) -> Pattern:
-    """The pattern of an option (with its number) that has these slices by stage and pool."""
+    """The pattern of an option (with its index) that has these slices by stage and pool."""
     rate = min(float(offer.rates @ stage) for offer, stage in zip(option.stages, stages, strict=True))
     return Pattern(number, stages, stages.sum(axis=0), rate)
 
 
 def _join_stages(parts: list[CoverSet], keep: int) -> tuple[Vector, Counts, float, bool]:
-    """Costs, counts by (cover, stage, pool) and completeness of the cheapest covers of all stages together.
+    """Costs, counts by (cover, stage, pool) and completeness of the cheapest joint covers of all stages.
 
-    Also whether some were left out for their number.
+    Also whether some were left out because there are too many.
     """
     least = sum(part.least for part in parts)
     complete = min(part.complete_below - part.least for part in parts) + least
     costs, counts = parts[0].costs, parts[0].counts[:, None, :]
     cut = False
     for part in parts[1:]:
-        # Both are sorted: the keep cheapest sums are among the keep cheapest of either.
+        # Both are sorted: the `keep` cheapest sums are among the `keep` cheapest of either.
         cut = cut or max(len(costs), len(part.costs)) > keep
         costs, complete = _cheapest_costs(costs, keep, complete, least)
         right, complete = _cheapest_costs(part.costs, keep, complete, least)
@@ -116,7 +115,7 @@ def _join_stages(parts: list[CoverSet], keep: int) -> tuple[Vector, Counts, floa
 
 
 def _cheapest_costs(costs: Vector, keep: int, complete: float, least: float) -> tuple[Vector, float]:
-    """The `keep` cheapest, and how far the sums with the others' cheapest stay complete without the rest."""
+    """The `keep` cheapest, and the cost up to which sums with the others' cheapest stay complete."""
     if len(costs) <= keep:
         return costs, complete
     return costs[:keep], min(complete, float(costs[keep] - costs[0]) + least)

@@ -1,17 +1,17 @@
-"""Exclusive fair plans by patterns: from a problem to whole counts with their proofs.
+"""Exclusive fair plans by patterns: from a problem to integer counts with their proofs.
 
-It applies where equal GPUs are counted together and the objective pays for nothing but
-throughput; elsewhere the program of formulation.py decides.
+Applies if equal GPUs are counted together and the objective pays for nothing but throughput; otherwise the program of
+`formulation` decides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from torchsplit_core.planning.outcome.assignment import Assignment, assign_instances, build_planned_gpus
 from torchsplit_core.planning.patterns.capacity import FleetCapacity, Vector, fleet_capacity
 from torchsplit_core.planning.patterns.feasibility import (
     FeasibilityProblem,
@@ -19,7 +19,7 @@ from torchsplit_core.planning.patterns.feasibility import (
     PatternPlan,
     PatternSearch,
 )
-from torchsplit_core.planning.patterns.leximin_levels import LevelResult, raise_levels
+from torchsplit_core.planning.patterns.leximin_levels import raise_levels
 from torchsplit_core.planning.patterns.options import ModelOption, ModelOptions, build_options
 from torchsplit_core.planning.problem.build import Problem
 from torchsplit_core.planning.request.objective import (
@@ -37,8 +37,8 @@ from torchsplit_core.values.status import SolveStatus
 class PatternSolution:
     """GPUs by (group, layout) and instances by choice (its index in the problem), with what is proven.
 
-    `profiles` has the whole layout behind every (group, layout) in use.
-    `bounds` has a proven bound of each level, `proven` counts levels from the first on.
+    `profiles`: the whole layout of every (group, layout) in use. `bounds`: a proven bound of each level. `proven`: the
+    number of first levels that are proven.
     """
 
     status: SolveStatus
@@ -48,13 +48,18 @@ class PatternSolution:
     bounds: tuple[float, ...] = ()
     proven: int = 0
 
+    def assign(self, problem: Problem) -> Assignment:
+        """The instances on slices of the problem's GPUs."""
+        amounts = [(problem.choices[index], count) for index, count in sorted(self.amounts.items())]
+        return assign_instances(problem, self.layouts, amounts)
+
 
 def solve_patterns(
     problem: Problem, deadline: float, progress: Progress, weight_factors: Mapping[int, float] | None = None
 ) -> PatternSolution | None:
-    """The fairest whole-slice plan found before `deadline`; None where patterns do not apply.
+    """The fairest whole-slice plan found before `deadline`; None if patterns do not apply.
 
-    `weight_factors` multiplies what a level of 1 asks of a model (by its index); bounds then speak of those levels.
+    `weight_factors` multiplies the requests/s that a level of 1 needs of a model (by index), also in the bounds.
     """
     request = problem.request
     if not goal_of(request).fair:
@@ -62,6 +67,9 @@ def solve_patterns(
     search = _build_search(problem, weight_factors or {})
     if search is None:
         return None
+    search.on_better = lambda level, plan: problem.report(
+        level, lambda: build_planned_gpus(request, _to_solution(problem, search, plan).assign(problem))
+    )
     count = level_count(request)
     level_result = raise_levels(
         search,
@@ -74,12 +82,13 @@ def solve_patterns(
         return PatternSolution("infeasible")
     if level_result.plan is None:
         return PatternSolution("timeout")
-    status: Literal["optimal", "feasible"] = "optimal" if level_result.proven == count else "feasible"
-    return _to_solution(problem, search, level_result, level_result.plan, status)
+    bounds, proven = tuple(level_result.bounds), level_result.proven
+    counts = _to_solution(problem, search, level_result.plan)
+    return replace(counts, status="optimal" if proven == count else "feasible", bounds=bounds, proven=proven)
 
 
 def patterns_meet_minima(problem: Problem, deadline: float) -> bool | None:
-    """Whether whole slices can meet every minimum; None where that is not known in time or patterns do not apply."""
+    """Whether whole slices can meet every minimum; None if unknown in time or patterns do not apply."""
     search = _build_search(problem, {})
     if search is None:
         return None
@@ -88,9 +97,9 @@ def patterns_meet_minima(problem: Problem, deadline: float) -> bool | None:
 
 
 def _build_search(problem: Problem, weight_factors: Mapping[int, float]) -> PatternSearch | None:
-    """The search for a problem; None where GPUs must be told apart or the objective pays for memory.
+    """The search for a problem; None if GPUs are told apart or the objective pays for memory.
 
-    Patterns count slices of equal GPUs together: they do not know what is lost with one.
+    Patterns count slices of equal GPUs together, so they do not know what the loss of a GPU takes.
     """
     request = problem.request
     gamma = request.objective.memory_violation_penalty
@@ -127,17 +136,11 @@ def _level_demand(
 
 
 def _whole_fleet_rps(capacity: FleetCapacity, option: ModelOption) -> float:
-    """No less than what the option gives with the whole fleet to itself, in each stage."""
+    """An upper bound of the option's rate with the whole fleet to itself, in each stage."""
     return min(capacity.worth(offer.rates) for offer in option.stages)
 
 
-def _to_solution(
-    problem: Problem,
-    search: PatternSearch,
-    level_result: LevelResult,
-    plan: PatternPlan,
-    status: Literal["optimal", "feasible"],
-) -> PatternSolution:
+def _to_solution(problem: Problem, search: PatternSearch, plan: PatternPlan) -> PatternSolution:
     amounts: dict[int, int] = {}
     for model, pattern in enumerate(plan.patterns):
         for stage, counts in enumerate(pattern.stages):
@@ -147,6 +150,4 @@ def _to_solution(
                 amounts[choice] = amounts.get(choice, 0) + int(counts[pool])
     layouts = {search.capacity.columns[c]: int(plan.layouts[c]) for c in np.flatnonzero(plan.layouts)}
     profiles = {key: problem.groups[key[0]].layouts[key[1]].profiles for key in layouts}
-    return PatternSolution(
-        status, layouts, profiles, amounts, tuple(level_result.bounds), level_result.proven
-    )
+    return PatternSolution("feasible", layouts, profiles, amounts)

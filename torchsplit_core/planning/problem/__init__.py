@@ -1,1 +1,1 @@
-"""A request prepared: options of every model, what is dominated, who must meet."""
+"""The prepared request: options of every model, dominance, co-location sets."""

@@ -1,14 +1,13 @@
 """From the request to what a formulation needs: GPU groups, candidate layouts, admissible points.
 
-Everything dropped here is dropped by proof: a point that breaks a limit whatever else is
-chosen, or one that another point of the same profile matches or beats in every respect that
-counts; a layout whose every slice has a partner of its own, at least as good for every
-model, in another layout.
+Everything dropped here is dropped by proof: a point that breaks a limit in every plan, or that another point of the
+same profile matches or beats in everything that counts; a layout whose every slice can be paired with a slice of
+another layout that is at least as good for every model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from torchsplit_core.hardware import gpu_type, plain_profiles, unsourced_profiles
@@ -22,18 +21,18 @@ from torchsplit_core.planning.request.colocation_index import ColocationIndex, i
 from torchsplit_core.planning.request.coverage import figure_warnings
 from torchsplit_core.planning.request.fleet import FleetGpu, list_gpus
 from torchsplit_core.planning.request.objective import goal_of, requires_resilience
-from torchsplit_core.values import CPU, InputFault, PlanRequest, Point, point_type
+from torchsplit_core.values import CPU, InputFault, PlannedGpu, PlanRequest, Point, point_type
 
 MAX_COMPARED_LAYOUTS = 400
-"""Layouts of a GPU up to which each is compared with each; MIG allows fewer than 100."""
+"""Layouts of a GPU up to which all pairs are compared; MIG allows fewer than 100."""
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateLayout:
-    """A candidate layout: how many of each useful profile, and all its profile names.
+    """A candidate layout: the number of each useful profile, and all its profile names.
 
-    `present` holds the members of co-locations that stand on a GPU with it, each at least once,
-    and no others of them do; None where presence is not told apart by layout.
+    `present`: the co-located members on a GPU with it, each at least once, and no others; None if layouts do not
+    distinguish presence.
     """
 
     usable_counts: Mapping[str, int]
@@ -43,9 +42,9 @@ class CandidateLayout:
 
 @dataclass(frozen=True, slots=True)
 class GpuGroup:
-    """GPUs that are the same to the planner. `layouts` pairs useful slices with the whole layout.
+    """GPUs that are equal to the planner. `layouts` pairs useful slices with the whole layout.
 
-    `twin_of` is the group before it with the same GPUs (they could be swapped), None otherwise.
+    `twin_of`: the previous group with the same GPUs (they could be swapped), else None.
     """
 
     type: str
@@ -57,9 +56,9 @@ class GpuGroup:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One point that one stage of a case (its place among the problem's) may use on one profile's slices of one group.
+    """A point that a stage of a case (by its index in the problem) may use on slices of one profile and group.
 
-    `excess_gib` is what it needs beyond the slice.
+    `excess_gib`: what it needs beyond the slice.
     """
 
     case: int
@@ -78,33 +77,32 @@ class Choice:
 
     @property
     def rate_rps(self) -> float:
-        """Requests/s that a whole slice counts for."""
+        """Counted requests/s of a whole slice."""
         return self.effective.rate_rps
 
     @property
     def cap_rps(self) -> float:
-        """Most requests/s of one instance, whatever its share."""
+        """Most requests/s of one instance at any share."""
         return self.effective.cap_rps
 
     @property
     def memory_gib(self) -> float:
-        """GiB; 0 where it is unknown, and the instance then has its slice to itself."""
+        """GiB; 0 if unknown, and the instance then has its slice to itself."""
         return self.point.memory_gib or 0.0
 
     @property
     def needs_own_slice(self) -> bool:
-        """Whether nothing may stand beside it, since its memory is unknown."""
+        """Whether it can have no co-tenant, because its memory is unknown."""
         return self.point.memory_gib is None
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """The request, ready to be formulated.
+    """The request, prepared for formulation.
 
-    `colocation_index` are the request's co-locations, and `colocated` their members where layouts say who is present
-    (see CandidateLayout), else none.
-    `exact`: every way to run every model is among the cases (see cases.MOST_CAPS). `capacity_gib` is by the
-    gpu_type of points and their profile.
+    `colocation_index` has the request's co-locations, `colocated` their members if layouts say who is present (see
+    CandidateLayout), else none. `exact`: the cases include every way to run every model (see latency_cases.MAX_CAPS).
+    `capacity_gib` is by the gpu_type of points and their profile. `on_incumbent`: see `report`.
     """
 
     request: PlanRequest
@@ -118,18 +116,24 @@ class Problem:
     colocation_index: ColocationIndex = field(default_factory=ColocationIndex)
     colocated: frozenset[int] = frozenset()
     complete: bool = True
+    on_incumbent: Callable[[float, Callable[[], tuple[PlannedGpu, ...]]], None] | None = None
+
+    def report(self, value: float, gpus: Callable[[], tuple[PlannedGpu, ...]]) -> None:
+        """A search has come to a plan of this `value` at the first level; `gpus` makes it where it is wanted."""
+        if self.on_incumbent is not None:
+            self.on_incumbent(value, gpus)
 
     def colocation_members(self, choice: Choice) -> frozenset[int]:
-        """The members of co-locations that an instance of this choice puts on its GPU."""
+        """The co-located members that an instance of this choice puts on its GPU."""
         return self.colocation_index.members_at(choice.model, choice.variant, choice.stage)
 
     def slice_memory_gib(self, group: int, profile: str) -> float:
-        """The memory of a slice; infinite where it is not known."""
+        """The memory of a slice; infinite if unknown."""
         return self.capacity_gib[point_type(self.groups[group].type), profile]
 
 
 def check_admissible(request: PlanRequest) -> None:
-    """Raise InputFault where no model has a point that it may run on any GPU of the fleet, which says why of each."""
+    """Raise InputFault if no model has an admissible point on any GPU of the fleet; it gives each model's reason."""
     problem = build_problem(request)
     if problem.choices:
         return
@@ -146,19 +150,18 @@ def build_problem(
 ) -> Problem:
     """Expand a valid request.
 
-    `per_gpu` gives each GPU a group of its own (concrete slices need it); otherwise equal GPUs
-    are counted together, unless the loss of one must be survived. With whole slices a co-location
-    splits every layout by the members that are present, and only where there would be too many of
-    these, or where requests flow between members, every GPU stands alone. For the least relaxation
-    `elastic` lets minima be given up, and
-    `elastic_latency` lets limits grow, so it keeps points that only a limit forbids.
+    `per_gpu` gives each GPU its own group (concrete slices need it); otherwise equal GPUs are counted together, unless
+    the loss of one must be survived. With whole slices, co-location splits every layout by the members present; only if
+    there are too many such sets, or requests flow between members, does every GPU get its own group. For the least
+    relaxation, `elastic` allows lower minima, and `elastic_latency` higher limits, so it keeps points that only a limit
+    forbids.
     """
     gpus = list_gpus(request.gpus)
     warnings = [*figure_warnings(request), *_profile_warnings(gpus)]
     if request.objective.survives and not requires_resilience(request):
         warnings.append("No model has a minimum, so a plan that survives the loss of a GPU is any plan.")
     colocation_index = index_colocations(request)
-    # What stands on one GPU must be known: it is what is lost with it.
+    # What runs on each GPU must be known, as it is lost with it.
     per_gpu = per_gpu or requires_resilience(request) or (bool(colocation_index.flows) and not elastic)
     present_sets: Sequence[frozenset[int]] | None = None
     if request.colocations and request.sharing == "exclusive" and not per_gpu:
@@ -224,7 +227,7 @@ def _all_cases(
     *,
     elastic_latency: bool,
 ) -> tuple[list[CasePoints], list[str], bool]:
-    """The cases of all models on this fleet, what was left out, and whether they are all that there are."""
+    """The cases of all models on this fleet, notes on what was left out, and whether these are all cases."""
     nodes = tuple(dict.fromkeys(gpu.node for gpu in gpus))
     cases: list[CasePoints] = []
     notes: list[str] = []
@@ -238,7 +241,7 @@ def _all_cases(
 
 
 def _slice_memories(request: PlanRequest, gpus: Sequence[FleetGpu]) -> dict[tuple[str, str], float]:
-    """GiB by the gpu_type of points and their profile, of every profile that some layout offers."""
+    """GiB by the gpu_type of points and their profile, for every profile in some layout."""
     distinct = {replace(gpu, id="", node=None) for gpu in gpus}
     offered = {(gpu.type, name) for gpu in distinct for name in allowed_profiles(request, gpu)}
     return {(point_type(kind), name): _slice_memory_gib(kind, name) for kind, name in offered}
@@ -247,7 +250,7 @@ def _slice_memories(request: PlanRequest, gpus: Sequence[FleetGpu]) -> dict[tupl
 def _gpu_classes(
     gpus: Sequence[FleetGpu], *, by_cost: bool, by_node: bool
 ) -> list[tuple[FleetGpu, tuple[str, ...]]]:
-    """Equal GPUs together, in the order of their first appearance."""
+    """Equal GPUs grouped, in order of first appearance."""
     by_key: dict[tuple[object, ...], list[FleetGpu]] = {}
     for gpu in gpus:
         key = (gpu.type, gpu.layouts, gpu.cost if by_cost else None, gpu.node if by_node else None)
@@ -258,7 +261,7 @@ def _gpu_classes(
 def _usable_points(
     cases: Sequence[CasePoints], gpu: FleetGpu
 ) -> dict[str, list[tuple[int, int, EffectivePoint]]]:
-    """By profile what may run on such a GPU: case, stage, point."""
+    """By profile, what may run on such a GPU: case, stage, point."""
     by_profile: dict[str, list[tuple[int, int, EffectivePoint]]] = {}
     kind = point_type(gpu.type)
     for number, item in enumerate(cases):
@@ -321,11 +324,11 @@ def _candidate_layouts(
     for profiles in offered:
         names = tuple(name for name in profiles if name in useful)
         counts = {name: names.count(name) for name in dict.fromkeys(names)}
-        # Of layouts equal in their useful slices the one with the fewest idle slices stands for all.
+        # Of layouts with equal useful slices, the one with the fewest idle slices represents all.
         if names and (names not in by_usable or len(profiles) < len(by_usable[names].profiles)):
             by_usable[names] = CandidateLayout(counts, profiles)
     if divided or len(by_usable) > MAX_COMPARED_LAYOUTS:
-        # Sizes that never pay have left a host's divisions already: comparing thousands would find no more.
+        # A host's dominated sizes are already left out: comparing thousands of layouts would find no more.
         return tuple(by_usable.values())
     sizes = {name: size for (kind, name), size in capacity.items() if kind == point_type(gpu.type)}
     undominated = drop_dominated_layouts(list(by_usable), useful, request, sizes, latency_limited)

@@ -1,7 +1,7 @@
-"""Which members of co-locations can stand on one GPU together, and how to deal them out.
+"""Sets of co-located members that can share a GPU, and their distribution over equal GPUs.
 
-A GPU's presence is the set of these members (models, or stages of theirs) that have a slice on it. Counting GPUs
-by layout and presence instead of naming them is exact: see `distribute_members`.
+A GPU's presence is the set of members (models, or stages of models) that have a slice on it. Counting GPUs by layout
+and presence instead of naming them is exact: see `distribute_members`.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from itertools import combinations
 from torchsplit_core.planning.request.colocation_index import ColocationIndex
 
 MAX_MEMBERS_PER_GPU = 8
-"""No layout of the catalogue has more slices, so no more members can need one."""
+"""No layout of the catalogue has more slices, so no presence has more members."""
 
 MAX_SETS = 256
-"""Presences beyond which every GPU is told apart instead."""
+"""Number of sets above which every GPU is modelled separately instead."""
 
 
 def colocation_sets(colocation_index: ColocationIndex) -> tuple[frozenset[int], ...] | None:
     """Every set of members that the hard co-locations allow on one GPU; None: too many.
 
-    A model that is a member is there wherever a stage of it is.
+    A member that is a model is present wherever a stage of it is.
     """
     together: dict[int, frozenset[int]] = {
         number: frozenset((number,)) for number in sorted(colocation_index.members)
@@ -48,7 +48,7 @@ def colocation_sets(colocation_index: ColocationIndex) -> tuple[frozenset[int], 
 def _closure(
     colocation_index: ColocationIndex, together: Mapping[int, frozenset[int]], present: frozenset[int]
 ) -> frozenset[int]:
-    """These with the models of their stages, and with whom those must stand."""
+    """The members with the models of their stages, and all that must be with those."""
     while True:
         larger = present.union(*(together[number] for number in colocation_index.implied_models(present)))
         if larger == present:
@@ -61,11 +61,10 @@ def distribute_members(
 ) -> list[dict[int, str]]:
     """For each of `gpus` equal GPUs a slice profile for every member, from the members' counts by profile.
 
-    Every member has at least `gpus` instances, none of which is another's too, and a profile no more than
-    `slices` times `gpus` of them together. One representative a member and GPU always exists: members and
-    profiles with `gpus` instances of each member form a bipartite multigraph, and such a graph has an edge
-    colouring that spreads the edges at every node evenly over the colours, which are the GPUs
-    (de Werra, 1971).
+    Every member has at least `gpus` instances, shared with no other member, and a profile has at most `slices` times
+    `gpus` of them in all. An instance of each member on every GPU always exists: members and profiles, with `gpus`
+    instances of each member as edges, form a bipartite multigraph, which has an edge colouring that spreads the edges
+    at every node evenly over the colours, here the GPUs (de Werra, 1971).
     """
     left: dict[int, dict[str, int]] = {}
     for model, profile_counts in counts.items():
@@ -90,7 +89,7 @@ def _pick_profiles(
     slices: Mapping[str, int],
     rest: int,
 ) -> dict[int, str] | None:
-    """A profile for each model within `room`, so that what is left still fits `rest` more GPUs."""
+    """A profile for each model within `room`, so that the rest still fits `rest` more GPUs."""
     if not models:
         return (
             {}
@@ -111,10 +110,10 @@ def _pick_profiles(
 def _spare_slices(
     left: Mapping[int, Mapping[str, int]], slices: Mapping[str, int], rest: int
 ) -> dict[str, int]:
-    """How much room a profile may have left on this GPU, so that the other GPUs take what remains."""
+    """How many slices of a profile may stay free on this GPU so that the other GPUs take the rest."""
     spare = {}
     for profile, most in slices.items():
         total = sum(profile_counts.get(profile, 0) for profile_counts in left.values())
-        # This GPU takes most − room of them; the others take `rest` · most at most.
+        # This GPU takes most − room of them; the others take at most `rest` · most.
         spare[profile] = most - max(0, total - rest * most)
     return spare

@@ -1,10 +1,10 @@
 """Numbers of cores that are worth a slice of a host.
 
-Two instances on 2 cores each mostly serve more than one on 4, so most sizes never pay: one is left out where each of
-its points could be as many instances of a smaller size as its cores have room for, that together serve no less,
-take no longer and stand nowhere else. Whatever plan has such a slice is no worse with those in its place. Where
-co-tenants share memory or its excess has a price, an instance also takes no more of its slice's than before: all
-tenants of the slice fit into each of those then, and exceed them together by no more.
+Two instances on 2 cores each mostly serve more than one on 4, so most sizes are dominated: a size is left out if each
+of its points could be replaced by instances of a smaller size on the same cores that together serve no less, take no
+longer and are on no other node. Any plan with such a slice can be changed to one that is no worse. If co-tenants share
+memory, or excess memory has a price, an instance must also take no larger part of its slice's memory: then all tenants
+of the slice fit each of the smaller ones and exceed them together by no more.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from torchsplit_core.planning.problem.dominance import CasePoint
 def undominated_core_sizes(
     useful: Mapping[str, Sequence[CasePoint]], latency_limited: Set[int], *, by_memory: bool
 ) -> tuple[int, ...]:
-    """The numbers of cores, ascending, that divisions are made of.
+    """The numbers of cores, ascending, into which a host is divided.
 
-    `latency_limited`: the cases whose latency limit can bind. `by_memory`: the slices' memory is known, and shared
-    or priced.
+    `latency_limited`: the cases whose latency limit can bind. `by_memory`: the slices' memory is known, and shared or
+    priced.
     """
     by_size = {cores: items for name, items in useful.items() if (cores := profile_cores(name)) is not None}
     sizes: list[int] = []
@@ -38,7 +38,7 @@ def _dominates(
     latency_limited: Set[int],
     by_memory: bool,
 ) -> bool:
-    """Whether slices of the smaller size in the place of one of `size` serve every use of that."""
+    """Whether slices of the smaller size can replace one of `size` for its every use."""
     times = size // smaller
     return all(
         any(

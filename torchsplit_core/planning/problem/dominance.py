@@ -1,7 +1,7 @@
-"""Points and layouts that others match or beat, dropped before the solver sees them.
+"""Drops dominated points and layouts before the solver sees them.
 
-Not to be confused with the dominance of graph nodes: here a thing dominates another when
-swapping the other for it never makes a plan worse.
+Unlike dominance of graph nodes: here a point or layout dominates another if replacing the other by it never makes a
+plan worse.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def pareto_points(
 ) -> list[EffectivePoint]:
     """For every slice profile the points that no other point of it matches in all that counts.
 
-    Throughput counts always, and what the link lets an instance have; latency where the limit can bind
-    (`by_latency`); memory where co-tenants share it or where its excess costs a penalty.
+    Throughput always counts, and what the link allows an instance; latency if the limit can bind (`by_latency`); memory
+    if co-tenants share it or its excess costs a penalty.
     """
     undominated: list[EffectivePoint] = []
     by_slice: dict[tuple[str, str], list[EffectivePoint]] = {}
@@ -34,7 +34,7 @@ def pareto_points(
         by_slice.setdefault((effective.point.gpu_type, effective.point.profile), []).append(effective)
     for key, slice_points in by_slice.items():
         size = capacity[key]
-        # Of equal points the quicker, then the smaller one stands first, so it is the one kept.
+        # Of equal points the quicker, then the smaller comes first and is kept.
         order = sorted(slice_points, key=_sort_key)
         front: list[EffectivePoint] = []
         for effective in order:
@@ -65,14 +65,14 @@ def drop_dominated_layouts(
     sizes: Mapping[str, float],
     by_latency: Set[int],
 ) -> list[tuple[str, ...]]:
-    """Leave out layouts whose slices can all be exchanged for slices at least as good in another.
+    """Drop layouts whose slices can all be exchanged for slices at least as good in another layout.
 
-    `by_latency` holds the cases whose latency limit can bind.
+    `by_latency`: the cases whose latency limit can bind.
     """
     better = profile_dominance(layouts, useful, request, sizes, by_latency)
     order = sorted(layouts, key=lambda layout: (-len(layout), layout))
     alive = dict.fromkeys(order)
-    # Of two that match each other the first goes: the one of more different profiles, then of more memory.
+    # Of two that match each other, the first is dropped: the one with more distinct profiles, then more memory.
     for layout in sorted(order, key=lambda names: _irregularity(names, sizes), reverse=True):
         for other in alive:
             if other != layout and _layout_dominates(layout, other, better):
@@ -92,7 +92,7 @@ def profile_dominance(
     sizes: Mapping[str, float],
     by_latency: Set[int],
 ) -> dict[tuple[str, str], bool]:
-    """For each (worse, good) of the layouts' profiles whether a good slice serves every use of a worse one."""
+    """For each (worse, good) pair of the layouts' profiles, whether a good slice serves every use of a worse one."""
     names = sorted({name for layout in layouts for name in layout})
     return {
         (worse, good): worse == good or _profile_dominates(good, worse, useful, request, sizes, by_latency)
@@ -104,10 +104,10 @@ def profile_dominance(
 def match_slices(
     layout: Sequence[str], other: Sequence[str], better: Mapping[tuple[str, str], bool]
 ) -> tuple[tuple[str, str], ...] | None:
-    """Each slice of `layout` beside a slice of its own in `other` that is at least as good; None where none is.
+    """Pairs each slice of `layout` with a slice of `other` that is at least as good; None if that is impossible.
 
-    A bipartite matching by augmenting paths over at most eight slices. Slices the two have in
-    common are not paired off first: that can miss a matching.
+    A bipartite matching by augmenting paths over at most eight slices. Pairing common slices first could miss a
+    matching.
     """
     match_of: dict[int, int] = {}
 
@@ -146,7 +146,7 @@ def _point_dominates(
 
 
 def _shared_gib(effective: EffectivePoint) -> float:
-    """What a point takes from co-tenants: all there is where its memory is unknown."""
+    """GiB that a point takes from co-tenants; infinite if its memory is unknown."""
     return float("inf") if effective.point.memory_gib is None else effective.point.memory_gib
 
 
@@ -176,7 +176,7 @@ def _profile_dominates(
 def _layout_dominates(
     layout: Sequence[str], other: Sequence[str], better: Mapping[tuple[str, str], bool]
 ) -> bool:
-    """Whether each slice of `layout` finds a slice of its own in `other`, which is another layout."""
+    """Whether each slice of `layout` can be paired with one of `other`, which is another layout."""
     if len(layout) > len(other) or Counter(layout) == Counter(other):
         return False
     return match_slices(layout, other, better) is not None

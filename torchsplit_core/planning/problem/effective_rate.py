@@ -1,4 +1,4 @@
-"""A point as a case may use it: what of its throughput counts there."""
+"""The counted throughput of a point in a case."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ UNBOUNDED = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class EffectivePoint:
-    """A point with the requests/s that a whole slice of it counts for, and the most that one instance may have.
+    """A point with the counted requests/s of a whole slice, and the most of one instance.
 
-    The link limits an instance, whatever its share. With whole slices the two are one: `rate_rps` is the
-    lesser, and nothing is left for `cap_rps` to bind.
+    The link limits an instance at any share. With whole slices `rate_rps` is already the lesser, and `cap_rps` never
+    binds.
     """
 
     point: Point
@@ -24,7 +24,7 @@ class EffectivePoint:
 
 
 def planned_rps(request: PlanRequest, point: Point) -> float:
-    """The throughput of a point that the request plans with: as it is, or its lower end."""
+    """The throughput of a point by which the request is planned: nominal, or its lower end."""
     if request.solver.plan_at == "low" and point.low_rps is not None:
         return point.low_rps
     return point.throughput_rps

@@ -1,10 +1,9 @@
-"""The cases of a model: every way to run a variant with transfers that take a known time.
+"""The cases of a model: every way to run a variant with transfers of known duration.
 
-A transfer takes as long as the largest batch in use at its two stages makes it, and a link is faster
-inside a node than between nodes. So a variant whose batches and nodes matter becomes several cases:
-in one the batches around each cut are at most so large, and all instances stand on one node or
-anywhere. Each has one transfer time, and a model runs one case. A case that another one contains
-is left out; everything else that is dropped here breaks a limit whatever else is chosen.
+A transfer takes as long as with the largest batch in use at its two stages, and a link is faster inside a node than
+between nodes. So a variant whose batches and nodes matter becomes several cases: a case limits the batches around each
+cut, with all instances on one node or anywhere. Each has one transfer time, and a model runs one case. A case that
+another contains is left out; everything else dropped here breaks a limit in every plan.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from torchsplit_core.planning.request.coverage import has_figures
 from torchsplit_core.values import PlanModel, PlanRequest, Point, Variant
 
 LATENCY_SLACK = 1e-9
-"""Relative slack of latency limits, for sums of decimal figures that meet a limit exactly."""
+"""Relative slack of latency limits, for sums of decimals that meet a limit exactly."""
 
 MAX_CAPS = 512
-"""Combinations of largest batches, cut by cut, that are told apart; beyond these one batch size caps all cuts."""
+"""Combinations of largest batches by cut that are distinguished; above, one batch size caps all cuts."""
 
 Capacity = Mapping[tuple[str, str], float]
 """GiB by (GPU type, profile)."""
@@ -31,10 +30,10 @@ Capacity = Mapping[tuple[str, str], float]
 
 @dataclass(frozen=True, slots=True)
 class VariantCase:
-    """A way to run a variant: what is left of the latency limit for its stages, and where it may stand.
+    """A way to run a variant: the latency budget left for its stages, and where it may run.
 
-    `has_latency_levels` says that its points can together break the limit, so the choice must be kept in step.
-    `anywhere`: its instances may stand on every node; else only on `node`.
+    `has_latency_levels`: its points can together break the limit, so their latencies must be constrained jointly.
+    `anywhere`: its instances may run on every node; else only on `node`.
     """
 
     model: int
@@ -46,13 +45,13 @@ class VariantCase:
     anywhere: bool = True
 
     def allows_node(self, node: str | None) -> bool:
-        """Whether instances may stand on this node."""
+        """Whether instances may run on this node."""
         return self.anywhere or self.node == node
 
 
 @dataclass(frozen=True, slots=True)
 class CasePoints:
-    """A case with the points of its stages that are worth keeping."""
+    """A case with the undominated points of its stages."""
 
     case: VariantCase
     stages: tuple[tuple[EffectivePoint, ...], ...]
@@ -60,7 +59,7 @@ class CasePoints:
 
 @dataclass(frozen=True, slots=True)
 class CaseSet:
-    """The cases of a model, sentences on what was left out, and whether these are all cases that there are."""
+    """The cases of a model, notes on what was left out, and whether these are all cases."""
 
     cases: tuple[CasePoints, ...]
     notes: tuple[str, ...]
@@ -69,7 +68,7 @@ class CaseSet:
 
 @dataclass(frozen=True, slots=True)
 class _LinkScope:
-    """Where the instances of a variant stand, and the link that they then share."""
+    """Where the instances of a variant run, and the link that they then share."""
 
     link_gb_per_s: float | None
     node: str | None = None
@@ -104,7 +103,7 @@ def admissible_cases(
                     variant_cases.append(case)
         cases += [_prune(request, case, capacity) for case in variant_cases]
     notes = list(_excluded_notes(model, too_large, exact))
-    # Who has no figures for the fleet at all is told of by `coverage`.
+    # `coverage` reports models without any figures for the fleet.
     if not cases and has_figures(request, model):
         notes.append(_inadmissible_note(model, offered, too_large))
     return CaseSet(tuple(cases), tuple(notes), exact)
@@ -150,7 +149,7 @@ def _fitting_points(
 
 
 def _link_scopes(request: PlanRequest, variant: Variant, nodes: Sequence[str | None]) -> list[_LinkScope]:
-    """Anywhere first, then each node alone where its link is faster."""
+    """Anywhere first, then each node alone if its link is faster."""
     inside, across = link_between(request, nodes[:1]), link_between(request, nodes)
     carries = any(variant.cut_bytes) or any(variant.cut_bytes_per_request)
     if inside == across or not carries:
@@ -192,7 +191,7 @@ def _build_case(
     *,
     elastic: bool,
 ) -> CasePoints | None:
-    """The case with these caps there; None where no points of it keep the limit."""
+    """The case with these caps on this scope; None if no points of it keep the limit."""
     model = request.models[index]
     variant = model.variants[number]
     around = (float("inf"), *caps, float("inf"))
@@ -210,7 +209,7 @@ def _build_case(
         if not elastic and not _drop_too_slow(stages, budget):
             return None
         longest = sum(max(point.latency_ms for point in points) for points in stages)
-        # With sharing, a shorter latency also buys a smaller share: the limit always counts.
+        # With sharing, a shorter latency also allows a smaller share: the limit always counts.
         has_latency_levels = elastic or longest > budget or request.sharing == "fractional"
     effective_points = tuple(
         tuple(effective_point(request, variant, stage, point, scope.link_gb_per_s) for point in points)
@@ -221,7 +220,7 @@ def _build_case(
 
 
 def _drop_too_slow(stages: list[list[Point]], budget: float) -> bool:
-    """Drop points that break the budget even beside the quickest points of the other stages."""
+    """Drop points that break the budget even with the quickest points of the other stages."""
     quickest = [min(point.latency_ms for point in points) for points in stages]
     total = sum(quickest)
     for number, points in enumerate(stages):
@@ -231,10 +230,10 @@ def _drop_too_slow(stages: list[list[Point]], budget: float) -> bool:
 
 
 def _dominates(wide: CasePoints, narrow: CasePoints) -> bool:
-    """Whether whatever the narrow case allows the wide one allows too, with throughputs no less."""
+    """Whether the wide case allows everything that the narrow one does, at no lower throughputs."""
     if not wide.case.anywhere and wide.case.node != narrow.case.node:
         return False
-    # Budgets are given for both or for neither: they are of one model.
+    # Both have budgets or neither has: they are of one model.
     if wide.case.has_latency_levels and (narrow.case.budget_ms or 0.0) > (wide.case.budget_ms or 0.0):
         return False
     for wide_points, narrow_points in zip(wide.stages, narrow.stages, strict=True):

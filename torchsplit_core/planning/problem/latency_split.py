@@ -1,19 +1,18 @@
-"""A latency limit divided over the stages of a variant, exactly, for the largest least stage."""
+"""An exact split of a latency limit over the stages of a variant that maximises the least stage's value."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 LatencyStep = tuple[float, float]
-"""(longest latency allowed in ms, what the stage is worth with it)."""
+"""(longest latency allowed in ms, value of the stage with it)."""
 
 
 def split_limit(budget_ms: float, stages: Sequence[Sequence[LatencyStep]]) -> tuple[float, ...] | None:
-    """For each stage the longest latency allowed, in all at most `budget_ms`; None where none fits.
+    """For each stage the longest latency allowed, in all at most `budget_ms`; None if nothing fits.
 
-    The limits maximise the smallest worth over the stages: a value v can be reached where the
-    least latencies at which every stage is worth v add up to the budget at most, so the values
-    that occur are searched by halves. What is left of the budget goes to the first stages that
+    Maximises the smallest value over the stages: v is reachable if the least latencies at which every stage is worth v
+    add up to at most the budget, so bisection searches the values. The rest of the budget goes to the first stages that
     can use it.
     """
     fronts = [_pareto_front(steps) for steps in stages]
@@ -44,7 +43,7 @@ def split_limit(budget_ms: float, stages: Sequence[Sequence[LatencyStep]]) -> tu
 
 
 def _pareto_front(steps: Sequence[LatencyStep]) -> list[LatencyStep]:
-    """The steps by latency, each worth more than all before it."""
+    """The steps by latency, each of higher value than all before it."""
     front: list[LatencyStep] = []
     for latency, worth in sorted(steps, key=lambda step: (step[0], -step[1])):
         if not front or worth > front[-1][1]:

@@ -1,1 +1,1 @@
-"""What is asked: requests built, checked, hashed."""
+"""Plan requests: built, edited, validated, hashed."""

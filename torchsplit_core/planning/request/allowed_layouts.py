@@ -1,7 +1,7 @@
 """The layouts that a GPU of a fleet may take, as profile names.
 
-The cores of a host can be divided in far too many ways to list: only divisions into the numbers of cores that
-some point uses are, as many of them as the host has room for. What is left idle needs no slice, so no plan is lost.
+A host's cores can be divided in too many ways to list. Listed are only divisions into numbers of cores that some point
+uses, as many as the host has room for. Idle cores need no slice, so no plan is lost.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from torchsplit_core.planning.request.fleet import FleetGpu, Layouts
 from torchsplit_core.values import CPU, InputFault, PlanRequest
 
 MAX_DIVISIONS = 10_000
-"""Divisions of a host's cores that are planned with; 128 cores for 1, 2, 4 and 8 at a time have 6,545."""
+"""Most divisions of a host's cores in a plan; 128 cores in ones, twos, fours and eights have 6,545."""
 
 
 def allowed_layouts(request: PlanRequest, gpu: FleetGpu) -> Layouts:
-    """The layouts that it is offered, else every largest legal one. Raises InputFault for a host with too many."""
+    """The layouts given for the GPU, else every maximal legal one. Raises InputFault for a host with too many."""
     if gpu.layouts is not None:
         return gpu.layouts
     kind = gpu_type(gpu.type)
@@ -28,7 +28,7 @@ def allowed_layouts(request: PlanRequest, gpu: FleetGpu) -> Layouts:
 
 
 def allowed_profiles(request: PlanRequest, gpu: FleetGpu) -> frozenset[str]:
-    """The profiles of those layouts, without listing what a host's cores can be divided into."""
+    """The profiles of those layouts, without listing a host's divisions."""
     kind = gpu_type(gpu.type)
     if gpu.layouts is None and kind.divided == "cores":
         return frozenset(f"{size}c" for size in cores_in_use(request) if size <= kind.memory_slices)
@@ -40,9 +40,7 @@ def cores_in_use(request: PlanRequest) -> tuple[int, ...]:
     core_counts = {
         profile_cores(point.profile)
         for model in request.models
-        for _, variant in model.allowed_variants
-        for stage in variant.stages
-        for point in stage.points
+        for point in model.allowed_points
         if point.gpu_type == CPU
     }
     return tuple(sorted(count for count in core_counts if count is not None))
@@ -50,9 +48,9 @@ def cores_in_use(request: PlanRequest) -> tuple[int, ...]:
 
 @cache
 def core_divisions(kind: str, sizes: tuple[int, ...]) -> Layouts:
-    """Every way to take these numbers of cores of a host until none of them fits any more, as sorted profile names.
+    """Every maximal way to divide a host's cores into these numbers of cores, as sorted profile names.
 
-    Raises InputFault where there are more than MOST_DIVISIONS.
+    Raises InputFault for more than MAX_DIVISIONS.
     """
     cores = gpu_type(kind).memory_slices
     sizes = tuple(size for size in sizes if size <= cores)
@@ -73,7 +71,7 @@ def core_divisions(kind: str, sizes: tuple[int, ...]) -> Layouts:
 
 
 def _core_fillings(cores: int, sizes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """How many of each size (descending), so that what is left is less than the smallest."""
+    """How many of each size (descending), with a rest smaller than the smallest size."""
     first, rest = sizes[0], sizes[1:]
     if not rest:
         yield (cores // first,)

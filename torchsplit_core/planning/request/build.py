@@ -1,12 +1,13 @@
 """From profiles (and partition candidates) to a plan request.
 
-Rows of the fleet's slices become points, with their intervals: of its MIG profiles, its whole GPUs, the cores of
-its hosts. A candidate becomes a variant, its stages' points as `stage_rows` has them: estimated, unless the
-profile has rows of the stage itself.
+Rows on the fleet's slices (MIG profiles, whole GPUs, cores of hosts) become points with their intervals. A candidate
+becomes a variant; `stage_rows` gives the points of its stages, estimated unless the profile has rows of the stage
+itself.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
@@ -43,13 +44,14 @@ from torchsplit_core.values.names import free_name
 from torchsplit_core.values.profile import BASES
 
 _SliceKeys = set[tuple[str, str | None]]
-"""gpu_type and profile of rows; None for a whole GPU."""
+"""gpu_type and profile of rows; None: a whole GPU."""
 
 
 def model_name(profile: Profile) -> str:
-    """The model's name: the profile's own, else a short one of its source.
+    """The model's name: the profile's, else a short form of its source.
 
-    `sample:bert@large` → `bert`, `import:bert` → `bert`, `recommender.py:Client` → `recommender`.
+    `sample:bert@large` → `bert`, `import:bert` → `bert`, `recommender.py:Client` → `recommender`, and a run's
+    `runs/digits@step-440` → `digits`.
     """
     if profile.name:
         return profile.name
@@ -58,6 +60,8 @@ def model_name(profile: Profile) -> str:
         return source.removeprefix("import:") or "model"
     if source.startswith(("sample:", "library:")):
         return source.partition(":")[2].partition("@")[0]
+    if match := re.fullmatch(r"(?:.*[/:])?([^/:]+)@step-\d+", source):
+        return match[1]
     path, _, _ = source.rpartition(":")
     return PurePath(path if path.endswith(".py") else source).stem or "model"
 
@@ -88,12 +92,13 @@ def build_request(
 ) -> PlanRequest:
     """One model a profile, with every point that the fleet's slices allow.
 
-    Of a profile with several sequence lengths the rows of one are taken: `sequence_length`, else the first row's;
-    a profile without lengths is taken as it is. Mappings are by model name: `names`, else `model_names`. Without
-    `link_gb_per_s` that of the candidates holds. With cores in the fleet the request has what the front costs, where a
-    profile tells it. `cap_at_demand` names models, `forbidden` (model, variant).
+    Of a profile with several sequence lengths the rows of one are taken: `sequence_length`, else the first row's.
+    Mappings are by model name: `names`, else `model_names`. `link_gb_per_s` defaults to that of the candidates. With
+    cores in the fleet, the request has the front's costs if a profile has them. `cap_at_demand` names models,
+    `forbidden` (model, variant).
+
     Raises InputFault for a name that is no model or variant, a candidate that belongs to no profile, a row whose
-    throughput is outside its interval, a sequence length that a profile has not got, or no profile at all.
+    throughput is outside its interval, a sequence length that a profile does not have, or no profile at all.
     """
     if not profiles:
         raise InputFault("profiles", "are missing, so the request has no model", "Pass a profile file.")
@@ -169,7 +174,7 @@ def build_request(
 
 
 def _select_length(profiles: Sequence[Profile], length: int | None) -> tuple[Profile, ...]:
-    """Each profile with the rows of that sequence length, or of its first. InputFault where one has not got it."""
+    """Each profile with the rows of that sequence length, or of its first. Raises InputFault if it has none."""
     if length is None:
         return tuple(map(at_first_length, profiles))
     lengths = [
@@ -194,7 +199,7 @@ def _select_length(profiles: Sequence[Profile], length: int | None) -> tuple[Pro
 def _forbid_variants(
     models: Sequence[PlanModel], forbidden: Collection[tuple[str, str]]
 ) -> tuple[PlanModel, ...]:
-    """The models with these variants kept, and not allowed."""
+    """The models with these variants marked as not allowed."""
     known = [(model.name, variant.name) for model in models for variant in model.variants]
     for pair in forbidden:
         if pair not in known:
@@ -216,9 +221,9 @@ def _forbid_variants(
 
 
 def model_names(profiles: Sequence[Profile], taken: Collection[str] = ()) -> list[str]:
-    """The name of each profile's model in a request that has those `taken`.
+    """The name of each profile's model in a request that already has the names `taken`.
 
-    Models of one file are told apart by what it calls them, `nets-Small` and `nets-Large`; a second `bert` is `bert-2`.
+    Models of one file get the file's name and their own, `nets-Small` and `nets-Large`; a second `bert` is `bert-2`.
     """
     short = [model_name(profile) for profile in profiles]
     names: list[str] = []
@@ -231,7 +236,7 @@ def model_names(profiles: Sequence[Profile], taken: Collection[str] = ()) -> lis
 
 
 def _link_of(candidates: Sequence[PartitionOutcome]) -> float | None:
-    """The link that candidates were found for, of several the slowest; None where nobody gave one."""
+    """The slowest link for which candidates were found; None if none has one."""
     links = (outcome.devices.link_gb_per_s for outcome in candidates if outcome.devices)
     return min(filter(None, links), default=None)
 
@@ -239,7 +244,7 @@ def _link_of(candidates: Sequence[PartitionOutcome]) -> float | None:
 def _match_candidates(
     candidates: Sequence[PartitionOutcome], profiles: Sequence[Profile]
 ) -> list[list[PartitionCandidate]]:
-    """The candidates of each profile: by architecture hash, else by source, else by node ids."""
+    """The candidates of each profile: matched by architecture hash, else by source, else by node ids."""
     matches: list[list[PartitionCandidate]] = [[] for _ in profiles]
     for outcome in candidates:
         for index, profile in enumerate(profiles):
@@ -275,7 +280,7 @@ def _match_candidates(
 def _variants(
     profile: Profile, candidates: Sequence[PartitionCandidate], slices: _SliceKeys
 ) -> tuple[Variant, ...]:
-    """The whole model first, then one variant a candidate of at least two stages; equal stages make one."""
+    """The whole model first, then a variant for each candidate of at least two stages; equal cuts are merged."""
     whole = _rows(profile, "whole", slices)
     variants = [Variant(name="whole", stages=(Stage("whole", points_of(whole)),))]
     distinct: dict[tuple[frozenset[str], ...], PartitionCandidate] = {}
@@ -302,10 +307,10 @@ def _variants(
 
 
 def cut_bytes_of(candidate: PartitionCandidate) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """`cut_bytes` and `cut_bytes_per_request` of the variant that a candidate becomes.
+    """`cut_bytes` and `cut_bytes_per_request` of the variant of a candidate.
 
-    A candidate that does not say what grows with the batch (no graph stood behind it, or an older version
-    found it) carries the bytes of the traced batch whatever the batch.
+    A candidate without bytes that grow with the batch (from no graph, or an older version) sends the bytes of the
+    traced batch at every batch size.
     """
     if len(candidate.cut_bytes_per_request) != len(candidate.cut_bytes):
         return tuple(map(float, candidate.cut_bytes)), ()
@@ -314,7 +319,7 @@ def cut_bytes_of(candidate: PartitionCandidate) -> tuple[tuple[float, ...], tupl
 
 
 def _merge_rows(measured: Sequence[ProfileRow], estimated: Sequence[ProfileRow]) -> list[ProfileRow]:
-    """The profile's rows of a stage itself, and what is estimated of it elsewhere."""
+    """The profile's own rows of a stage, and the estimated ones for its other keys."""
     known = {_key(row) for row in measured}
     return [*measured, *(row for row in estimated if _key(row) not in known)]
 
@@ -324,7 +329,7 @@ def _key(row: ProfileRow) -> tuple[str, str | None, int, int]:
 
 
 def _slices_of(gpus: Sequence[FleetEntry]) -> _SliceKeys:
-    """What rows of a profile may stand on in this fleet."""
+    """The slices of this fleet that rows of a profile may be on."""
     slices: set[tuple[str, str | None]] = set()
     for entry in gpus:
         kind = gpu_type(entry.type)
@@ -338,7 +343,7 @@ def _slices_of(gpus: Sequence[FleetEntry]) -> _SliceKeys:
 def _rows(profile: Profile, stage: str, slices: _SliceKeys) -> list[ProfileRow]:
     """Rows of a stage on the fleet's slices, one a key: measured before emulated before estimated.
 
-    A number of SMs that is no slice of the catalogue (`sm:20`) is nothing to plan with.
+    Skips a number of SMs that is no slice of the catalogue (`sm:20`).
     """
     best: dict[tuple[str, str | None, int, int], ProfileRow] = {}
     for row in profile.rows:
@@ -353,7 +358,7 @@ def _rows(profile: Profile, stage: str, slices: _SliceKeys) -> list[ProfileRow]:
 
 
 def _check_interval(profile: Profile, row: ProfileRow) -> None:
-    """Refused, as tables refuse it, not clamped: nobody knows which of the figures is the wrong one."""
+    """Reject a row outside its interval, as tables do, instead of clamping: it is unknown which figure is wrong."""
     low = row.throughput_rps if row.low_rps is None else row.low_rps
     high = row.throughput_rps if row.high_rps is None else row.high_rps
     if not low <= row.throughput_rps <= high:
@@ -366,14 +371,14 @@ def _check_interval(profile: Profile, row: ProfileRow) -> None:
 
 
 def _instance_memory_gib(row: ProfileRow) -> float | None:
-    """GiB that an instance takes: on a host each of its processes holds what one was measured to hold."""
+    """GiB of an instance; on a host, the measured memory of each of its processes."""
     if row.memory_gib is None or row.gpu_type != "CPU":
         return row.memory_gib
     return row.memory_gib * row.processes
 
 
 def points_of(rows: Sequence[ProfileRow]) -> tuple[Point, ...]:
-    """Rows of a profile as points of a stage."""
+    """Points of a stage from rows of a profile."""
     return tuple(
         Point(
             gpu_type=row.gpu_type,

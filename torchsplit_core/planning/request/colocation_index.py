@@ -1,12 +1,10 @@
-"""Who a co-location ties together: models, and stages of their variants.
+"""The members of co-locations by number: models, and stages of their variants.
 
-A member of `colocations[].models` is a model by its name, or a stage of one of its variants:
-`MODEL/VARIANT.STAGE`, or `MODEL/STAGE` where no other variant of the model has a stage of that name. It stands
-on every GPU where an instance of the model, or of that stage, does. Members have numbers: a model its index in
-the request, and stages those behind all models.
+A member of `colocations[].models` is a model by name, or a stage of one of its variants: `MODEL/VARIANT.STAGE`, or
+`MODEL/STAGE` if no other variant of the model has a stage of that name. It is present on every GPU with an instance of
+the model, or of that stage. A model's number is its index in the request; stages are numbered after all models.
 
-Routed co-locations ask where requests flow, not who is present: they are `MemberFlow`s, between members that follow one
-another in a list.
+Routed co-locations concern traffic, not presence: they are `MemberFlow`s between consecutive members of a list.
 """
 
 from __future__ import annotations
@@ -21,24 +19,24 @@ from torchsplit_core.values.errors import quoted, suggestion
 
 @dataclass(frozen=True, slots=True)
 class ColocationMember:
-    """A model by its index in the request; or one stage of one of its variants, by theirs in it."""
+    """A model by its index in the request; or a stage of a variant, by their indices."""
 
     model: int
     variant: int | None = None
     stage: int | None = None
 
     def matches(self, model: int, variant: int, stage: int) -> bool:
-        """Whether an instance of this stage puts the member on its GPU."""
+        """Whether an instance of this stage makes the member present on its GPU."""
         return self.model == model and self.variant in (None, variant) and self.stage in (None, stage)
 
     def stages_of(self, model: int, variant: int, stages: int) -> tuple[int, ...]:
-        """Of a variant's stages those whose slowest is what the member serves; none where it does not run this way."""
+        """The stages of a variant whose slowest gives the member's rate; none if the member is not in it."""
         return tuple(stage for stage in range(stages) if self.matches(model, variant, stage))
 
 
 @dataclass(frozen=True, slots=True)
 class IndexedColocation:
-    """A co-location by the numbers of its members, and the bytes that each GPU where it is torn counts for."""
+    """A co-location by its members' numbers, and the bytes of each GPU on which it is separated."""
 
     members: tuple[int, ...]
     hard: bool
@@ -47,9 +45,9 @@ class IndexedColocation:
 
 @dataclass(frozen=True, slots=True)
 class MemberFlow:
-    """Two members that follow one another in a routed co-location, and what a request carries from one to the other.
+    """Two consecutive members of a routed co-location, and the bytes that a request carries between them.
 
-    `rate_rps` of them come each second: the lesser of the two models' demands.
+    `rate_rps` requests come each second: the lesser of the two models' demands.
     """
 
     first: ColocationMember
@@ -59,19 +57,19 @@ class MemberFlow:
 
     @property
     def bytes_per_s(self) -> float:
-        """What is sent where nothing can stay on its GPU."""
+        """Bytes/s if no request stays on its GPU."""
         return self.bytes_per_request * self.rate_rps
 
     def cross_gpu_bytes(self, kept_rps: float) -> float:
-        """Bytes/s that leave where so many requests/s can stay on their GPU."""
+        """Bytes/s between GPUs if this many requests/s can stay on their GPU."""
         return self.bytes_per_request * max(0.0, self.rate_rps - kept_rps)
 
 
 @dataclass(frozen=True, slots=True)
 class ColocationIndex:
-    """All co-locations of a request. `stages` has the numbers of stages (model, variant, stage) that are members.
+    """All co-locations of a request. `stages` numbers the stages (model, variant, stage) that are members.
 
-    `flows` are the routed ones; all else is about the hard and soft.
+    `flows` are the routed ones; everything else is of the hard and soft ones.
     """
 
     colocations: tuple[IndexedColocation, ...] = ()
@@ -86,7 +84,7 @@ class ColocationIndex:
 
     @property
     def soft(self) -> tuple[IndexedColocation, ...]:
-        """Those that cost something where they are torn."""
+        """Those whose separation costs something."""
         return tuple(
             colocation
             for colocation in self.colocations
@@ -94,26 +92,26 @@ class ColocationIndex:
         )
 
     def members_at(self, model: int, variant: int, stage: int) -> frozenset[int]:
-        """The members that an instance of a stage puts on its GPU."""
+        """The members that an instance of a stage makes present on its GPU."""
         members = {model} & self.models
         stage_member = (self.stages or {}).get((model, variant, stage))
         return frozenset(members if stage_member is None else {*members, stage_member})
 
     def most_specific(self, model: int, variant: int, stage: int) -> int | None:
-        """Of these the one that says most: the stage before its model; None where there is none."""
+        """The most specific of them: the stage before its model; None if there is none."""
         return max(self.members_at(model, variant, stage), default=None)
 
     def implied_models(self, present: frozenset[int]) -> frozenset[int]:
-        """The models that stand wherever stages among the present do, as far as they are members."""
+        """The members that are models of stages among the present."""
         stages = self.stages or {}
         return frozenset(key[0] for key, number in stages.items() if number in present) & self.models
 
     def minimal_members(self, present: frozenset[int]) -> frozenset[int]:
-        """The members that need an instance of their own for all of these to be present."""
+        """The members that need their own instance for all of these to be present."""
         return present - self.implied_models(present)
 
     def separated_bytes(self, present: frozenset[int]) -> float:
-        """Bytes per request of the soft co-locations that a GPU with these members tears apart."""
+        """Bytes per request of the soft co-locations that are separated on a GPU with these members."""
         return sum(
             colocation.bytes_per_request
             for colocation in self.colocations
@@ -123,7 +121,7 @@ class ColocationIndex:
 
 
 def index_colocations(request: PlanRequest) -> ColocationIndex:
-    """The co-locations of a request. Raises InputFault where a name is not that of one member."""
+    """The co-locations of a request. Raises InputFault for a name that is not that of exactly one member."""
     numbers: dict[ColocationMember, int] = {}
     stages: dict[tuple[int, int, int], int] = {}
     indexed = []
@@ -149,7 +147,7 @@ def index_colocations(request: PlanRequest) -> ColocationIndex:
 
 
 def flows_of(request: PlanRequest) -> tuple[MemberFlow, ...]:
-    """What the routed co-locations carry. Raises InputFault for a name that is none, or bytes that nobody says."""
+    """Flows of the routed co-locations. Raises InputFault for an unknown name, or unknown bytes."""
     flows = []
     for index, item in enumerate(request.colocations):
         if item.mode != "routed":
@@ -170,17 +168,17 @@ def flows_of(request: PlanRequest) -> tuple[MemberFlow, ...]:
 
 
 def members_of(models: Sequence[PlanModel], item: Colocation, where: str) -> tuple[ColocationMember, ...]:
-    """The members of a co-location, in its order. Raises InputFault where a name is not that of one member."""
+    """The members of a co-location, in order. Raises InputFault for a name that is not that of exactly one member."""
     return tuple(_find_member(models, name, where) for name in item.models)
 
 
 def colocated_models(models: Sequence[PlanModel], item: Colocation) -> frozenset[str]:
-    """The names of the models that a co-location is about. Raises InputFault as `members_of` does."""
+    """The names of a co-location's models. Raises InputFault as `members_of` does."""
     return frozenset(models[member.model].name for member in members_of(models, item, "colocations"))
 
 
 def member_names(models: Sequence[PlanModel]) -> tuple[str, ...]:
-    """Everything that a co-location may name: the models, then stages of variants with several, each by one name."""
+    """All names for co-locations: the models, then stages of variants with several stages, each by one name."""
     names = [model.name for model in models]
     for model in models:
         cut = [variant for variant in model.variants if len(variant.stages) > 1]
@@ -194,7 +192,7 @@ def member_names(models: Sequence[PlanModel]) -> tuple[str, ...]:
 
 
 def all_member_names(models: Sequence[PlanModel]) -> tuple[str, ...]:
-    """Every way to name a member, of a stage both; one that names several stages is refused where it is used."""
+    """Every way to name a member, both ways for stages; ambiguous names are rejected when used."""
     names = [model.name for model in models]
     for model in models:
         for variant in model.variants:
@@ -206,9 +204,9 @@ def all_member_names(models: Sequence[PlanModel]) -> tuple[str, ...]:
 def separation_bytes(
     models: Sequence[PlanModel], item: Colocation, members: Sequence[ColocationMember]
 ) -> float:
-    """Bytes per request that a separation weighs: those given, else what two neighbouring stages hand on.
+    """Bytes per request of a separation: those given, else those between two neighbouring stages.
 
-    The latter are what a request adds across their cut; where no request adds any, the bytes of a batch.
+    The latter are the bytes that a request adds across their cut; if it adds none, the bytes of a batch.
     """
     if item.bytes_per_request > 0 or len(members) != 2:
         return item.bytes_per_request
@@ -219,7 +217,7 @@ def separation_bytes(
 def _request_bytes_between(
     models: Sequence[PlanModel], first: ColocationMember, second: ColocationMember
 ) -> float:
-    """Bytes that a request adds across the cut between two neighbouring stages; 0 for any other two."""
+    """Bytes that a request adds across the cut between two neighbouring stages; 0 for other members."""
     cut = _cut_between(models, first, second)
     return 0.0 if cut is None else _request_bytes_at(*cut)
 
@@ -231,7 +229,7 @@ def _request_bytes_at(variant: Variant, cut: int) -> float:
 def _cut_between(
     models: Sequence[PlanModel], first: ColocationMember, second: ColocationMember
 ) -> tuple[Variant, int] | None:
-    """The cut between two neighbouring stages of one variant; None for any other two."""
+    """The cut between two neighbouring stages of a variant; None for other members."""
     if (first.model, first.variant) != (second.model, second.variant) or first.variant is None:
         return None
     if first.stage is None or second.stage is None or abs(first.stage - second.stage) != 1:
@@ -240,7 +238,7 @@ def _cut_between(
 
 
 def _find_member(models: Sequence[PlanModel], name: str, where: str) -> ColocationMember:
-    """The member of a name: a model's own name first, then a stage behind a model's name and "/"."""
+    """The member of a name: a model's name first, then a stage after a model's name and "/"."""
     for index, model in enumerate(models):
         if model.name == name:
             return ColocationMember(index)

@@ -1,4 +1,4 @@
-"""Which models have figures for which GPUs of a fleet: without a point on a GPU type a model cannot be put there."""
+"""Which models have points on which GPU types of a fleet; without one a model cannot run on the type."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torchsplit_core.planning.request.fleet import is_unpartitioned
 from torchsplit_core.values import CPU, WHOLE_GPU, FleetEntry, InputFault, PlanModel, PlanRequest, point_type
 
 _GpuKind = tuple[str, bool]
-"""The gpu_type of points, and whether they are of the whole GPU."""
+"""The gpu_type of points, and whether they are on the whole GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class UncoveredGpuType:
-    """A GPU type of the fleet, and the models without a point on it, of `total` that are asked for.
+    """A GPU type of the fleet, and the models without a point on it, of `total` in the request.
 
-    `whole`: it could be cut and is left whole, which points of its slices say nothing of.
+    `whole`: MIG is off, so points of its slices do not apply.
     """
 
     gpu_type: str
@@ -27,22 +27,22 @@ class UncoveredGpuType:
 
     @property
     def unusable(self) -> bool:
-        """Whether no model at all can be put on it."""
+        """Whether no model can run on it."""
         return len(self.models) == self.total
 
     @property
     def name(self) -> str:
-        """As fleets and `estimate --to` write it: `A100-80GB:whole`."""
+        """As in fleets and `estimate --to`: `A100-80GB:whole`."""
         return f"{self.gpu_type}:whole" if self.whole else self.gpu_type
 
     @property
     def estimable(self) -> bool:
-        """Whether there are peaks to estimate it by; cores have none."""
+        """Whether the catalogue has peaks to estimate with; cores have none."""
         return self.gpu_type in peak_names() and gpu_type(self.gpu_type).divided != "cores"
 
 
 def uncovered_gpu_types(request: PlanRequest) -> tuple[UncoveredGpuType, ...]:
-    """The GPU types for which some model has no point in any way to run that is allowed; in the fleet's order."""
+    """The GPU types on which some model has no point in any allowed variant, in the fleet's order."""
     known = {model.name: _gpu_kinds(model) for model in request.models}
     gaps = []
     for kind, whole in dict.fromkeys((entry.type, is_unpartitioned(entry)) for entry in request.gpus):
@@ -58,14 +58,14 @@ def models_without_figures(request: PlanRequest) -> tuple[str, ...]:
 
 
 def has_figures(request: PlanRequest, model: PlanModel) -> bool:
-    """Whether it has a point on some GPU type of the fleet, in a way to run that is allowed."""
+    """Whether the model has a point on some GPU type of the fleet in an allowed variant."""
     return not _gpu_kinds(model).isdisjoint(_gpu_kind(entry) for entry in request.gpus)
 
 
 def check_figures(request: PlanRequest) -> None:
-    """Raise InputFault where no model can run on any GPU of the fleet, since nobody has figures for its types.
+    """Raise InputFault if no model has a point on any GPU type of the fleet.
 
-    Apart from `validate`: a request on its way, or derived from one, may have none yet.
+    Separate from `validate`: a request that is being built or derived may have none yet.
     """
     if len(models_without_figures(request)) < len(request.models):
         return
@@ -77,7 +77,7 @@ def check_figures(request: PlanRequest) -> None:
 
 
 def figure_warnings(request: PlanRequest) -> tuple[str, ...]:
-    """First the GPU types of the fleet that nobody has figures for, then the models that have some for none of it."""
+    """First the GPU types of the fleet without figures, then the models with figures for none of them."""
     unusable = tuple(gap for gap in uncovered_gpu_types(request) if gap.unusable)
     names = ", ".join(gap.name for gap in unusable)
     idle = (
@@ -103,7 +103,7 @@ def _known_types_text(request: PlanRequest) -> str:
 
 
 def _remedy(request: PlanRequest, missing: Sequence[UncoveredGpuType]) -> str:
-    """The one command that brings the figures, where they can be estimated; else what has to be measured."""
+    """The command that brings the figures if they can be estimated; else what to measure."""
     estimable = [gap.name for gap in missing if gap.estimable]
     if estimable and any(kind != CPU for model in request.models for kind, _ in _gpu_kinds(model)):
         to = ",".join(dict.fromkeys(estimable))
@@ -119,9 +119,4 @@ def _gpu_kind(entry: FleetEntry) -> _GpuKind:
 
 
 def _gpu_kinds(model: PlanModel) -> frozenset[_GpuKind]:
-    return frozenset(
-        (point.gpu_type, point.profile == WHOLE_GPU)
-        for _, variant in model.allowed_variants
-        for stage in variant.stages
-        for point in stage.points
-    )
+    return frozenset((point.gpu_type, point.profile == WHOLE_GPU) for point in model.allowed_points)

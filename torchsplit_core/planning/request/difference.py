@@ -1,4 +1,4 @@
-"""What two requests differ in, each difference with its old and its new value as people say them."""
+"""The differences of two requests, each with its old and new value as text."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from torchsplit_core.values.simulation.arrivals_text import arrivals_text
 
 RequestPart = Literal["fleet", "models", "links", "pairs", "objective"]
 NOT_GIVEN = "none"
-"""What is said of a value that is not given."""
+"""The text of a missing value."""
 
 MOST_LISTED = 6
-"""Variants named in a change; of more, only those that come and go."""
+"""Variants named in a change; above, only the added and removed ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestChange:
     """One difference: the part of the request, what it is about, and both values as text.
 
-    `old` is empty for what is new, `new` for what is gone.
+    `old` is empty for something added, `new` for something removed.
     """
 
     part: RequestPart
@@ -33,7 +33,7 @@ class RequestChange:
 
     @property
     def description(self) -> str:
-        """As in "demand of bert 46 → 57.5"."""
+        """For example "demand of bert 46 → 57.5"."""
         if not self.old:
             return f"{self.what} added" + (f": {self.new}" if self.new != self.what else "")
         if not self.new:
@@ -42,9 +42,9 @@ class RequestChange:
 
 
 def difference(before: PlanRequest, after: PlanRequest) -> tuple[RequestChange, ...]:
-    """From the request `before` to the request `after`: fleet first, then models, links, pairs, the objective.
+    """From request `before` to request `after`: fleet first, then models, links, pairs, the objective.
 
-    Points are figures, not wishes: of them it says alone that they are others.
+    Of points it reports only that they differ.
     """
     return (
         *_fleet(before.gpus, after.gpus),
@@ -64,9 +64,9 @@ def describe_changes(before: PlanRequest, after: PlanRequest) -> tuple[str, ...]
 
 def _fleet(before: Sequence[FleetEntry], after: Sequence[FleetEntry]) -> Iterator[RequestChange]:
     if [entry.type for entry in before] == [entry.type for entry in after]:
-        # Row by row: one that was turned to whole GPUs is the same row.
+        # Row by row: a row changed to whole GPUs is the same row.
         mig_changed = [
-            number for number, pair in enumerate(zip(before, after, strict=True)) if _mig_differs(*pair)
+            number for number, (was, now) in enumerate(zip(before, after, strict=True)) if was.mig != now.mig
         ]
         for number in mig_changed:
             row = f" (row {number + 1})" if len(before) > 1 else ""
@@ -87,7 +87,7 @@ def _fleet(before: Sequence[FleetEntry], after: Sequence[FleetEntry]) -> Iterato
         if was.count != now.count:
             yield RequestChange("fleet", name, str(was.count), str(now.count))
         for field, label in (("id", "id"), ("node", "node"), ("cost", "price")):
-            # A row of several has no id of its own: that follows from its count.
+            # A row with several GPUs has no id: losing it follows from its count.
             if field != "id" or was.count == now.count:
                 yield from _field_change("fleet", f"{label} of {name}", was, now, (field,))
         layouts = [format_layouts(entry.layouts) or "all" for entry in (was, now)]
@@ -95,12 +95,8 @@ def _fleet(before: Sequence[FleetEntry], after: Sequence[FleetEntry]) -> Iterato
             yield RequestChange("fleet", f"layouts of {name}", *layouts)
 
 
-def _mig_differs(was: FleetEntry, now: FleetEntry) -> bool:
-    return was.mig != now.mig
-
-
 def _index_entries(entries: Sequence[FleetEntry]) -> dict[tuple[str, bool, int], FleetEntry]:
-    """Entries by type, whether they know MIG, and their number among those alike."""
+    """Entries by type, whether MIG is on, and their index among equal ones."""
     indexed: dict[tuple[str, bool, int], FleetEntry] = {}
     for entry in entries:
         number = sum(key[:2] == (entry.type, entry.mig) for key in indexed)
@@ -166,7 +162,7 @@ def _variants(name: str, was: PlanModel, now: PlanModel) -> Iterator[RequestChan
 
 
 def _format_lists(before: list[str], after: list[str]) -> tuple[str, str]:
-    """Both lists, or where they are long how many there are, and which of them the other has not."""
+    """Both lists; or, if they are long, their lengths and what the other lacks."""
     if len(before) + len(after) <= MOST_LISTED:
         return ", ".join(before) or NOT_GIVEN, ", ".join(after) or NOT_GIVEN
     return _format_extra(before, after), _format_extra(after, before)
@@ -179,8 +175,7 @@ def _format_extra(names: list[str], other: list[str]) -> str:
 
 
 def _points(model: PlanModel) -> str:
-    count = sum(len(stage.points) for variant in model.variants for stage in variant.stages)
-    return f"{count} points"
+    return f"{len(model.points)} points"
 
 
 def _pairs(before: Sequence[Colocation], after: Sequence[Colocation]) -> Iterator[RequestChange]:
@@ -215,7 +210,7 @@ def _objective(before: PlanRequest, after: PlanRequest) -> Iterator[RequestChang
 def _field_change(
     part: RequestPart, what: str, before: Any, after: Any, fields: Sequence[str], unit: str = ""
 ) -> Iterator[RequestChange]:
-    """The change of one field, which lies as deep as `fields` says; none where it is the same."""
+    """The change of a field, nested as `fields` says; none if it is unchanged."""
     for field in fields:
         before, after = getattr(before, field), getattr(after, field)
     if before != after:

@@ -1,4 +1,4 @@
-"""A request changed: models added, allowed, cut, measured anew, a demand relaxed."""
+"""Edits of a request: models added, variants allowed, cuts offered, points measured, demands relaxed."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ DEFAULT_DEMAND_RPS = 100.0
 
 
 def profiles_by_model(profiles: Sequence[Profile]) -> dict[str, Profile]:
-    """Each profile under the model name that a request of all of them uses."""
+    """Each profile by the model name that a request of all of them uses."""
     return dict(zip(model_names(profiles), profiles, strict=True))
 
 
 def is_model_of(model: PlanModel, profile: Profile) -> bool:
-    """Whether a request's model is the profile's: by its source, and by name where the request says none.
+    """Whether a request's model is the profile's: by source, or by name if the request has no source.
 
-    Models of one short name may be others: the measured library's bert is not the sample of that name.
+    Models with the same short name may differ: the measured library's bert is not the sample of that name.
     """
     return model.source == profile.source if model.source else model.name == model_name(profile)
 
 
 def profiles_of(request: PlanRequest, profiles: Sequence[Profile]) -> dict[str, Profile]:
-    """By the names of a request's models the profile that each is of, the first where several are."""
+    """The profile of each of the request's models, by name; the first if several match."""
     pairs = (
         (model, next((candidate for candidate in profiles if is_model_of(model, candidate)), None))
         for model in request.models
@@ -48,29 +48,8 @@ def profiles_of(request: PlanRequest, profiles: Sequence[Profile]) -> dict[str, 
     return {model.name: profile for model, profile in pairs if profile is not None}
 
 
-def models_with_choice(request: PlanRequest) -> tuple[PlanModel, ...]:
-    """The models with more than one variant: those that have a choice of what to allow."""
-    return tuple(model for model in request.models if len(model.variants) > 1)
-
-
-def with_allowed_variants(request: PlanRequest, allowed: Mapping[str, Sequence[str]]) -> PlanRequest:
-    """The request with these variants of each model named allowed, and no others of it; all of them stay."""
-    return replace(
-        request,
-        models=tuple(
-            replace(
-                model,
-                variants=tuple(replace(v, allowed=v.name in allowed[model.name]) for v in model.variants),
-            )
-            if model.name in allowed
-            else model
-            for model in request.models
-        ),
-    )
-
-
 def with_models(request: PlanRequest, names: Sequence[str], profiles: Mapping[str, Profile]) -> PlanRequest:
-    """More models of the workspace's profiles, each asking for a demand until the user says otherwise."""
+    """Adds models of the workspace's profiles with the default demand."""
     if not names:
         return request
     added = build_request(
@@ -83,7 +62,7 @@ def with_models(request: PlanRequest, names: Sequence[str], profiles: Mapping[st
 
 
 def new_request(names: Sequence[str], profiles: Mapping[str, Profile], kind: str, count: int) -> PlanRequest:
-    """A request for these models on `count` GPUs of one type. Raises InputFault where no model is named."""
+    """A request for these models on `count` GPUs of one type. Raises InputFault without models."""
     fleet = (FleetEntry(type=kind, count=count),)
     return build_request(
         [profiles[name] for name in names],
@@ -96,15 +75,10 @@ def new_request(names: Sequence[str], profiles: Mapping[str, Profile], kind: str
 def with_points(
     request: PlanRequest, profiles: Mapping[str, Profile], partitions: Sequence[PartitionOutcome]
 ) -> PlanRequest:
-    """Points for GPU types (or whole GPUs) that are new in the fleet, from the models' profiles (`profiles_of`)."""
+    """Adds points for GPU types (or whole GPUs) that are new in the fleet, from the models' `profiles_of`."""
     models, added = [], False
     for model in request.models:
-        covered = {
-            (p.gpu_type, p.profile == WHOLE_GPU)
-            for variant in model.variants
-            for stage in variant.stages
-            for p in stage.points
-        }
+        covered = {(point.gpu_type, point.profile == WHOLE_GPU) for point in model.points}
         distinct_entries = dict.fromkeys(
             FleetEntry(type=entry.type, mig=not is_unpartitioned(entry)) for entry in request.gpus
         )
@@ -123,7 +97,7 @@ def with_points(
 
 
 def with_stages(request: PlanRequest, change: Callable[[PlanModel, Variant, Stage], Stage]) -> PlanRequest:
-    """Every stage of every variant of every model as `change` gives it back."""
+    """The request with `change` applied to every stage of every variant of every model."""
     models = tuple(
         replace(
             model,
@@ -138,10 +112,9 @@ def with_stages(request: PlanRequest, change: Callable[[PlanModel, Variant, Stag
 
 
 def with_cuts(request: PlanRequest, profile: Profile, outcome: PartitionOutcome) -> PlanRequest:
-    """Offer a model's cuts to the planner, in place of those offered before; a model not served yet is added, by
-    another name where one that is served has its own. A request without a link gets the one that the cuts are for.
+    """Offer a model's cuts to the planner in place of earlier ones; cuts that were forbidden stay forbidden.
 
-    A cut that was offered before and forbidden stays forbidden.
+    A missing model is added, under another name if its name is taken. A request without a link gets that of the cuts.
     """
     names = model_names([profile], {model.name for model in request.models})
     demands = dict.fromkeys(names, DEFAULT_DEMAND_RPS)
@@ -176,11 +149,11 @@ def with_relaxation(request: PlanRequest, changes: Sequence[Relaxation]) -> Plan
 
 
 def with_more_gpus(request: PlanRequest, index: int, extra: int) -> PlanRequest | None:
-    """The request with so many GPUs more like those of the entry at a place; None beyond what a plan takes."""
+    """The request with `extra` GPUs like those of the entry at `index`; None if a plan cannot have so many."""
     if sum(entry.count for entry in request.gpus) + extra > MAX_GPUS:
         return None
     gpus, entry = list(request.gpus), request.gpus[index]
-    # An entry with an id of its own is one GPU: those like it are another entry.
+    # An entry with an id is a single GPU: more of them need another entry.
     if entry.id is None:
         gpus[index] = replace(entry, count=entry.count + extra)
     else:
@@ -189,7 +162,7 @@ def with_more_gpus(request: PlanRequest, index: int, extra: int) -> PlanRequest 
 
 
 def with_demands_as_minima(request: PlanRequest) -> PlanRequest:
-    """The request with its demand as the minimum of every model that has none."""
+    """The request with each model's demand as its minimum, if it has none."""
     models = (
         model if model.min_throughput_rps else replace(model, min_throughput_rps=model.demand_rps)
         for model in request.models
@@ -198,7 +171,7 @@ def with_demands_as_minima(request: PlanRequest) -> PlanRequest:
 
 
 def with_response_limits(request: PlanRequest) -> PlanRequest:
-    """The request with its service-time limit also as the limit of the response, of every model without one."""
+    """The request with each model's service-time limit as its response limit, if it has none."""
     models = (
         model if model.max_response_ms is not None else replace(model, max_response_ms=model.max_latency_ms)
         for model in request.models
@@ -207,7 +180,7 @@ def with_response_limits(request: PlanRequest) -> PlanRequest:
 
 
 def validated_request(request: PlanRequest) -> PlanRequest:
-    """The request itself. Raises InputFault where the planner would refuse it, so that nothing is stored."""
+    """The request itself. Raises InputFault if the planner would reject it, so that it is not stored."""
     validate(request)
     check_minima(request)
     return request
@@ -221,7 +194,7 @@ def is_partition_of(outcome: PartitionOutcome, profile: Profile) -> bool:
 
 
 def _cut_key(variant: Variant) -> tuple[object, ...]:
-    """What makes two variants the same cut."""
+    """Identity of a variant's cut."""
     names = tuple(stage.name for stage in variant.stages)
     return variant.name, variant.cut_bytes, variant.cut_bytes_per_request, names
 

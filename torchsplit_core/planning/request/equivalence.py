@@ -1,5 +1,4 @@
-"""When two requests ask the same: the same models and terms on equal GPUs, whatever these are called, in whatever order
-they stand, and however long the search may take."""
+"""Equivalence of requests: the same models and terms on equal GPUs, whatever their names, order and time limit."""
 
 from __future__ import annotations
 
@@ -15,10 +14,10 @@ from torchsplit_core.values import FleetEntry, PlanRequest, SolverOptions
 
 
 def equivalence_hash(request: PlanRequest) -> str:
-    """SHA-256 (hex) that equal questions share, asked with this catalogue. Its fleet must be sound (`validate`)."""
+    """SHA-256 (hex) shared by equivalent requests with this catalogue. The fleet must be valid (`validate`)."""
     entries: list[FleetEntry] = []
     for gpu in ordered_gpus(request):
-        # No price and a price of 1 are the same question.
+        # No price is equivalent to a price of 1.
         entry = replace(gpu.entry(), cost=gpu.cost)
         if entries and replace(entries[-1], count=1) == entry:
             entries[-1] = replace(entry, count=entries[-1].count + 1)
@@ -31,18 +30,18 @@ def equivalence_hash(request: PlanRequest) -> str:
 
 @lru_cache(maxsize=1)
 def _catalogue_hash() -> str:
-    """The fingerprint of the GPU catalogue: with other layouts there another plan may be best."""
+    """Fingerprint of the GPU catalogue: with other layouts another plan may be best."""
     data = resources.files("torchsplit_core.hardware").joinpath("data", "mig_profiles.json").read_bytes()
     return hashlib.sha256(data).hexdigest()
 
 
 def first_level_hash(request: PlanRequest) -> str:
-    """That of the same request with the first level of its objective alone, which bounds this one's first level."""
+    """The hash of the same request with only the first level of its objective, which bounds this one's."""
     return equivalence_hash(replace(request, objective=first_level_objective(request.objective)))
 
 
 def ordered_gpus(request: PlanRequest) -> list[FleetGpu]:
-    """Its GPUs in an order in which equal fleets are the same but for the ids."""
+    """The GPUs in canonical order: equal fleets differ only in their ids."""
     return sorted(list_gpus(request.gpus), key=_sort_key)
 
 

@@ -1,4 +1,4 @@
-"""The fleet GPU by GPU: ids, offered layouts, costs."""
+"""The fleet GPU by GPU: ids, given layouts, costs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torchsplit_core.values import WHOLE_GPU, FleetEntry, point_type
 Layouts = tuple[tuple[str, ...], ...]
 
 UNPARTITIONED: Layouts = ((WHOLE_GPU,),)
-"""The layouts of a GPU that is left whole: the one slice that it is."""
+"""The layouts of a GPU that is left whole: itself as the only slice."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetGpu:
     """One GPU of the fleet.
 
-    `layouts` None means every legal layout of the plain profiles, WHOLE that it is left whole.
+    `layouts`: None for every legal layout of the plain profiles, UNPARTITIONED if it is left whole.
     """
 
     id: str
@@ -30,7 +30,7 @@ class FleetGpu:
 
     @property
     def cost(self) -> float:
-        """What the fewest GPUs pay for it: its price, 1 where it has none."""
+        """The cost under min_gpus: its price, 1 without one."""
         return objective_cost(self.price)
 
     @property
@@ -39,26 +39,26 @@ class FleetGpu:
         return self.layouts == UNPARTITIONED
 
     def entry(self, layouts: Layouts | None = None, *, id: str | None = None) -> FleetEntry:
-        """This GPU as an entry of a request, with other layouts where they are given; without its id unless named."""
+        """This GPU as an entry of a request, with other layouts if given, and without its id unless given."""
         if self.whole:
             return FleetEntry(self.type, id, cost=self.price, node=self.node, mig=False)
         return FleetEntry(self.type, id, 1, layouts or self.layouts, self.price, self.node)
 
 
 def objective_cost(price: float | None) -> float:
-    """What the fewest GPUs pay for a GPU of this price."""
+    """The cost of a GPU of this price under min_gpus."""
     return 1.0 if price is None else price
 
 
 def is_unpartitioned(entry: FleetEntry) -> bool:
-    """Whether GPUs of the entry are left whole: they know no MIG, or are not to use it."""
+    """Whether GPUs of the entry are left whole: without MIG, or with MIG off."""
     return entry.type in without_mig() or (not entry.mig and entry.type in catalogue())
 
 
 def list_gpus(entries: Iterable[FleetEntry]) -> tuple[FleetGpu, ...]:
     """Every GPU in the order of the request; those without an id become gpu0, gpu1, … (hosts cpu0, cpu1, …).
 
-    A number already taken by a given id is passed over.
+    Skips numbers that a given id has taken.
     """
     taken = {entry.id for entry in entries if entry.id is not None}
     gpus: list[FleetGpu] = []

@@ -4,9 +4,9 @@
     entry   = [COUNTx]TYPE[:whole] or ID=TYPE[:whole], then any of @cost=N, @node=NAME, @layouts=LAYOUT/LAYOUT/…
     layout  = [COUNTx]PROFILE+[COUNTx]PROFILE+…
 
-`2xA100-80GB,1xA30-24GB:whole,1xCPU-16c` (`:whole` leaves a GPU whole, MIG off; `CPU-16c.64gib` tells memory), or
-`node0/gpu0=A100-80GB@cost=2@node=a@layouts=7x1g.10gb/3g.40gb+4g.40gb`.
-Ids and nodes with a comma, an equals sign or an @ cannot be written so; request files and tables take them.
+`2xA100-80GB,1xA30-24GB:whole,1xCPU-16c` (`:whole` leaves a GPU whole, MIG off; `CPU-16c.64gib` has 64 GiB), or
+`node0/gpu0=A100-80GB@cost=2@node=a@layouts=7x1g.10gb/3g.40gb+4g.40gb`. Ids and nodes with a comma, an equals sign or an
+@ cannot be written this way; request files and tables take them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OPTIONS = ("cost", "node", "layouts")
 
 
 def parse_fleet(text: str, where: str = "--gpus") -> tuple[FleetEntry, ...]:
-    """The fleet's entries. Raises InputFault for what is no entry, an unknown type, count or option."""
+    """The fleet's entries. Raises InputFault for a malformed entry, or an unknown type, count or option."""
     entries = tuple(_entry(part, where) for part in filter(None, (item.strip() for item in text.split(","))))
     if not entries:
         raise InputFault(where, f"{quoted(text)} names no GPU", "Give at least one, for example 1xA100-80GB.")
@@ -37,7 +37,7 @@ def parse_fleet(text: str, where: str = "--gpus") -> tuple[FleetEntry, ...]:
 
 
 def parse_layouts(text: str, where: str) -> Layouts | None:
-    """The layouts offered, None (every legal one) for an empty text. Raises InputFault for what is no layout."""
+    """The given layouts; None (every legal one) for an empty text. Raises InputFault for a malformed layout."""
     if not text.strip():
         return None
     return tuple(_layout(part.strip(), where) for part in text.split("/"))
@@ -113,7 +113,7 @@ def _cost(text: str, where: str) -> float:
 
 
 def _layout(text: str, where: str) -> tuple[str, ...]:
-    """One layout's profiles. A plus joins two where a digit follows: in `1g.10gb+me` it is of the name."""
+    """A layout's profiles. A plus is a separator before a digit only: in `1g.10gb+me` it belongs to the name."""
     names: list[str] = []
     for item in re.split(r"\+(?=\s*\d)", text):
         match = re.fullmatch(r"(?:(\d{1,2})x)?(\d+[a-z]\S*)", item.strip())

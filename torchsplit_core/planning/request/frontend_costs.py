@@ -1,4 +1,4 @@
-"""What the front costs, from the profiles of a request: it was measured where their slices of cores were."""
+"""Costs of the front, from profiles: they are measured together with slices of cores."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from torchsplit_core.values import FleetEntry, PlanRequest, Profile, point_type
 from torchsplit_core.values.plan.front import FrontCosts
 
 COSTS_KEY, BYTES_KEY = "front", "bytes_per_request"
-"""Where a profile's environment has them: a device's, and the model's own."""
+"""Keys of the front's costs in a device's environment, and of the bytes in the profile's."""
 
 
 def with_frontend_costs(request: PlanRequest, profiles: Mapping[str, Profile]) -> PlanRequest:
-    """The request with the front's costs and its models' bytes, where the fleet has cores and a profile tells them.
+    """The request with the front's costs and its models' bytes, if the fleet has cores and a profile has them.
 
-    `profiles` are by the name of the model. Of several hosts the slowest front counts; a request that has costs keeps
-    them.
+    `profiles` are by model name. Of several hosts the slowest front counts; costs of the request are not replaced.
     """
     if request.front is not None or not any(map(_is_host, request.gpus)):
         return request

@@ -1,4 +1,4 @@
-"""The fingerprint of a request: it ties an outcome to the question it answers."""
+"""The fingerprint of a request, which ties an outcome to its request."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _LATER_DEFAULTS: dict[Any, dict[str, Any]] = {
     SolverOptions: {"plan_at": "nominal"},
     PlanRequest: {"network_gb_per_s": None, "front": None},
 }
-"""Fields younger than the contract: left out at their default, so that older requests keep their fingerprint."""
+"""Fields that later versions added: omitted at their default, so that older requests keep their fingerprint."""
 
 
 @lru_cache(maxsize=8)
@@ -46,13 +46,13 @@ def request_hash(request: PlanRequest) -> str:
 
     Whole numbers are written as floats so that 1 and 1.0 in a file are the same request.
     """
-    # No price plans like a price of 1, and was written so before prices could be left out.
+    # No price plans like a price of 1, which earlier versions wrote.
     gpus = tuple(replace(entry, cost=objective_cost(entry.cost)) for entry in request.gpus)
     return hashlib.sha256(_canonical_text(replace(request, gpus=gpus)).encode("utf-8")).hexdigest()
 
 
 def _canonical_text(value: Any) -> str:
-    """Canonical JSON. Variants hold nearly all of a request, and an edit leaves most as they were: theirs is kept."""
+    """Canonical JSON. Variants are cached: they are nearly all of a request, and an edit changes few of them."""
     if isinstance(value, Variant):
         return _variant_text(value)
     if isinstance(value, list | tuple):

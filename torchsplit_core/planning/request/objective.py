@@ -1,9 +1,9 @@
-"""What an objective is, told once: everything but the check of a plan asks here what kind of one it serves.
+"""The properties of objectives, for all of the planner but the verification, which has its own.
 
-An objective is one of three sorts. *levels*: the sorted r of the models, r being the requests/s that count
-over weight · demand. *throughput*: the requests/s that count, each times the model's gain. *cost*: that of
-the GPUs in use; models are then owed their minima alone. Penalties make any of them worse. An objective of
-a sort that is here already is one more row of GOALS.
+An objective is one of three kinds. *levels*: the sorted r of the models, r being the counted requests/s over weight ·
+demand. *throughput*: the counted requests/s, each times the model's gain. *cost*: that of the GPUs in use, with each
+model served its minimum. Penalties worsen any of them. A further objective of one of these kinds is one more row of
+GOALS.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Literal
 from torchsplit_core.values import Objective, ObjectiveKind, ObjectiveValue, PlanModel, PlanRequest
 
 Trend = Literal["rises", "falls", "stays"]
-"""How the best value goes as a figure of the request grows: it never falls, never rises, or neither."""
+"""How the best value changes as a figure of the request grows: it never falls, never rises, or neither."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One objective. `minimised`: less is better; `every_level`: with the worst served done it goes on to the next.
+    """One objective. `minimised`: less is better; `every_level`: it continues after the worst served model.
 
-    `gain` is what a request/s that counts is worth to a sum of throughputs. `by_weight`, `by_demand` and
-    `by_uncapped_demand` tell how the best value goes with a model's weight and demand (without a cap at it).
-    `label` names the value to people, `short` the objective.
+    `gain`: the value of a counted request/s in a sum of throughputs. `by_weight`, `by_demand` and `by_uncapped_demand`:
+    the trend of the best value in a model's weight and demand (without a cap at it). `label` is the display name of the
+    value, `short` of the objective.
     """
 
     family: Literal["levels", "throughput", "cost"]
@@ -39,28 +39,28 @@ class Goal:
 
     @property
     def fair(self) -> bool:
-        """Whether its levels are the models', the worst served first."""
+        """Whether its levels are the models' r, the worst served first."""
         return self.family == "levels"
 
     @property
     def by_cost(self) -> bool:
-        """Whether GPUs are paid for, so that equal ones of another cost differ and only minima are owed."""
+        """Whether GPUs cost, so that equal ones of another cost differ and only minima count."""
         return self.family == "cost"
 
     def better(self, values_a: Sequence[float], values_b: Sequence[float]) -> bool:
-        """Whether the values of one plan, level by level, are better than those of another."""
+        """Whether a plan with `values_a`, level by level, is better than one with `values_b`."""
         return tuple(values_a) < tuple(values_b) if self.minimised else tuple(values_a) > tuple(values_b)
 
     def clamp_bound(self, bound: float, value: float) -> float:
-        """The bound where the value keeps it, else the value: what is reached bounds itself, up to rounding."""
+        """The bound, or the value if that is beyond it by rounding."""
         return min(bound, value) if self.minimised else max(bound, value)
 
     def tightest_bound(self, *bounds: float) -> float:
-        """The bound that says most."""
+        """The tightest of the bounds."""
         return max(bounds) if self.minimised else min(bounds)
 
     def gap(self, value: float, bound: float) -> float:
-        """How far a value is from a bound, as the contract has it; 0 where it is beyond."""
+        """Distance of a value from a bound, as in the contract; 0 if it is beyond."""
         distance, base = (value - bound, value) if self.minimised else (bound - value, bound)
         return max(0.0, distance / abs(base)) if base else 0.0
 
@@ -87,22 +87,22 @@ GOALS: Mapping[str, Goal] = {
     ),
     "min_gpus": Goal("cost", "GPUs (or cost)", "fewest GPUs", minimised=True),
 }
-"""The objectives of the contract, in the order in which they are offered."""
+"""The objectives of the contract, in display order."""
 
 _FIRST_LEVEL: dict[ObjectiveKind, ObjectiveKind] = {"leximin": "max_min"}
 
 
 def goal_of(source: PlanRequest | Objective | ObjectiveValue) -> Goal:
-    """What the objective of a request, or of a plan, is. Raises KeyError for a kind that no contract has."""
+    """The goal of a request or plan. Raises KeyError for an unknown kind."""
     objective = source.objective if isinstance(source, PlanRequest) else source
     return GOALS[objective.kind]
 
 
 def models_without_minimum(request: PlanRequest) -> tuple[str, ...]:
-    """The models that fewest GPUs owe nothing, so that it may leave them out; none under another objective."""
+    """The models that min_gpus may leave unserved; none under another objective."""
     if request.objective.kind not in GOALS or not goal_of(request).by_cost:
         return ()
-    # What arrives must be served where its response time is limited.
+    # With a response limit everything that arrives must be served.
     return tuple(
         model.name
         for model in request.models
@@ -111,22 +111,21 @@ def models_without_minimum(request: PlanRequest) -> tuple[str, ...]:
 
 
 def has_no_minimum(request: PlanRequest) -> bool:
-    """Whether no model is owed anything, so that the fewest GPUs is none."""
+    """Whether no model has a minimum, so that min_gpus needs no GPU."""
     free = models_without_minimum(request)
     return bool(free) and len(free) == len(request.models)
 
 
 @dataclass(frozen=True, slots=True)
 class TierGroup:
-    """Models (by number) whose sorted r are levels, one after the other; an r counts up to `cap`."""
+    """Models (by index) whose sorted r are consecutive levels; an r counts up to `cap`."""
 
     models: tuple[int, ...]
     cap: float = float("inf")
 
 
 def tier_groups(models: Sequence[PlanModel]) -> tuple[TierGroup, ...]:
-    """What the levels of a fair objective are of: all models, and before that those of each tier up to their demand,
-    the highest tier first, where tiers differ."""
+    """The groups of a fair objective's levels: if tiers differ, first each tier up to its demand; then all models."""
     tiers = sorted({model.tier for model in models}, reverse=True)
     all_models = TierGroup(tuple(range(len(models))))
     if len(tiers) < 2:
@@ -136,44 +135,44 @@ def tier_groups(models: Sequence[PlanModel]) -> tuple[TierGroup, ...]:
 
 
 def has_tiers(request: PlanRequest) -> bool:
-    """Whether models have different tiers and the objective heeds them."""
+    """Whether models have different tiers and the objective uses them."""
     return goal_of(request).fair and len({model.tier for model in request.models}) > 1
 
 
 def level_positions(models: Sequence[PlanModel]) -> tuple[tuple[TierGroup, int], ...]:
-    """For each level of leximin its rung, and its place there from 1 on."""
+    """For each level of leximin its tier group, and its position there from 1 on."""
     return tuple(
         (tier_group, k) for tier_group in tier_groups(models) for k in range(1, len(tier_group.models) + 1)
     )
 
 
 def level_count(request: PlanRequest) -> int:
-    """How many levels the request's objective has."""
+    """Number of levels of the request's objective."""
     return len(level_positions(request.models)) if goal_of(request).every_level else 1
 
 
 def service_priority(spec: PlanModel, r: float) -> tuple[int, float]:
-    """Least first: whose turn it is to be served better, a model of this r; the highest tier below its demand."""
+    """Sort key of the model to serve better next, smallest first: the highest tier below its demand, then r."""
     return (1 if r >= 1 else -spec.tier, r)
 
 
 def first_level_objective(objective: Objective) -> Objective:
-    """The objective with its first level alone."""
+    """The objective with its first level only."""
     return replace(objective, kind=_FIRST_LEVEL.get(objective.kind, objective.kind))
 
 
 def max_min_objective(objective: Objective) -> Objective:
-    """The objective with the worst served model's r in the place of its value; penalties stay."""
+    """The objective replaced by max_min; penalties stay."""
     return replace(objective, kind="max_min")
 
 
 def has_penalties(objective: Objective) -> bool:
-    """Whether it pays for memory or separations, so that its value is not that of its sort alone."""
+    """Whether it pays for memory or separations, so that its value is not the plain one of its kind."""
     return bool(objective.memory_violation_penalty) or objective.separation_weight > 0
 
 
 def capped_rate(spec: PlanModel, rate: float) -> float:
-    """The requests/s that count."""
+    """The counted requests/s."""
     return min(rate, spec.demand_rps) if spec.cap_at_demand else rate
 
 
@@ -183,13 +182,15 @@ def unit_rps(spec: PlanModel) -> float:
 
 
 def normalised(spec: PlanModel, rate: float) -> float:
-    """r: the requests/s that count, over weight · demand."""
+    """r: the counted requests/s over weight · demand."""
     return capped_rate(spec, rate) / unit_rps(spec)
 
 
 def leximin_values(request: PlanRequest, rates: Sequence[float], penalty: float = 0.0) -> list[float]:
-    """The value of every level of leximin, whatever the objective: r less the penalties paid, the worst served first,
-    rung by rung; `rates` are requests/s in the order of the request."""
+    """The value of every level of leximin under any objective: ascending r minus penalties, by tier group.
+
+    `rates` are requests/s in the order of the request.
+    """
     r = [normalised(spec, rate) - penalty for spec, rate in zip(request.models, rates, strict=True)]
     return [
         value
@@ -201,7 +202,7 @@ def leximin_values(request: PlanRequest, rates: Sequence[float], penalty: float 
 def objective_levels(
     request: PlanRequest, rates: Sequence[float], cost: float, penalty: float
 ) -> list[float]:
-    """The value of every level: of the models' requests/s, the cost of the GPUs in use, the penalties paid."""
+    """The value of every level, from the models' requests/s, the cost of the GPUs in use, and the penalties."""
     goal = goal_of(request)
     if goal.by_cost:
         return [cost + penalty]
@@ -212,13 +213,13 @@ def objective_levels(
 
 
 def requires_resilience(request: PlanRequest) -> bool:
-    """Whether losing a GPU matters: the request survives it, and some model has a minimum to keep."""
+    """Whether the plan must survive the loss of a GPU and some model has a minimum."""
     return request.objective.survives > 0 and any(spec.min_throughput_rps for spec in request.models)
 
 
 def first_bound(objective: ObjectiveValue) -> float | None:
-    """What a plan proves of the first level of every plan; None where it proves nothing of it."""
-    # A bound speaks of the first level that is not proven; a proven first level is its own bound.
+    """A proven bound of the first level of every plan; None if the outcome has none."""
+    # `bound` is of the first level that is not proven; a proven first level is its own bound.
     return reached_levels(objective)[0] if objective.proven_levels else objective.bound
 
 
@@ -230,8 +231,11 @@ def build_objective_value(
     bound: float | None = None,
     proven: int = 0,
 ) -> ObjectiveValue:
-    """What a plan with these `levels` and r by model reaches, with a proven `bound` of the first level that is not
-    among the `proven` ones, at least what is reached there; where all are proven the value bounds itself."""
+    """The values of a plan with these `levels` and r by model.
+
+    `bound` is of the first level after the `proven` ones, at least the value reached there; if all are proven the value
+    bounds itself.
+    """
     goal = goal_of(request)
     several = goal.every_level and has_tiers(request)
     value = levels[-len(request.models)] if several else levels[0]
@@ -248,19 +252,18 @@ def build_objective_value(
 
 
 def tier_level_count(objective: ObjectiveValue) -> int:
-    """How many of a plan's levels are those of tiers, which come before the ones of all models."""
+    """How many of a plan's levels are those of tiers, which precede those of all models."""
     return max(0, len(objective.levels) - len(objective.sorted_normalised))
 
 
 def reached_levels(objective: ObjectiveValue) -> tuple[float, ...]:
-    """The value of every level of a plan, read off its outcome; none where it is no plan, the first alone where the
-    outcome does not say the others."""
+    """The value of every level of a plan; none without a plan, only the first if the outcome has no others."""
     if objective.value is None:
         return ()
     if objective.levels:
         return objective.levels
     if not goal_of(objective).every_level or not objective.sorted_normalised:
         return (objective.value,)
-    # A penalty is taken from every level alike.
+    # A penalty is subtracted from every level alike.
     penalty = objective.sorted_normalised[0] - objective.value
     return tuple(level - penalty for level in objective.sorted_normalised)

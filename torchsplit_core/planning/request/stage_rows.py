@@ -1,21 +1,20 @@
-"""What a profile says of each stage of a candidate, as rows of the profile contract.
+"""Rows of each stage of a candidate, estimated from the model's profile.
 
     time of a stage at b   = time of the whole model at b · the stage's share of it at b
     memory of a stage at b = its weights + its share of the activations · activations of the whole model at b + context
 
-Time: the shares are those of the nodes, timed at b or at the timed batch size nearest in ratio; they add up to
-1 at every b. A stage keeps the slowness of a small batch in proportion: that a kernel costs the same to start
-whichever slice it runs on is in the rows of the whole model. Transfers are the planner's (`cut_bytes`).
+Time: the shares are those of the nodes, timed at b or at the timed batch size nearest in ratio; they add up to 1 at
+every b. A stage keeps the inefficiency of a small batch in proportion: the rows of the whole model already include that
+a kernel launch costs the same on every slice. Transfers are added by the planner (`cut_bytes`).
 
-Memory: the weights are there at every batch size, the context (CUDA's) once for each stage. Activations
-(with what an operation needs while it runs) grow from batch to batch as those of the whole model do; a stage's
-share of them is its peak without its weights over the whole model's, both at the traced batch. Assumed where a
-profile does not say it: a row without its parts has the weights that another row of the model has (else the sum
-of the stages'), and the context of another row on the same GPU type, else of any GPU (none where no row has
-one). A candidate that does not tell its weights apart has all of its peak at every batch size, and more where
-activations are above those of the traced batch (for which the whole model's weights count too where no row tells
-them: rather too much). So memory never falls below a stage's weights, nor with a
-larger batch where the whole model's does not. A row of unknown memory stays unknown.
+Memory: every batch size has the weights, and every stage the context (CUDA's). Activations (with what an operation
+needs while it runs) grow with the batch as those of the whole model do; a stage's share of them is its peak without
+weights over the whole model's, both at the traced batch. Defaults for a profile without these parts: the weights of
+another row of the model (else the sum of the stages'), and the context of another row on the same GPU type, else on any
+GPU (else none). A candidate without separate weights has its whole peak at every batch size, and more if activations
+exceed those of the traced batch (which includes the whole model's weights if no row has them: an overestimate). So
+memory never falls below a stage's weights, nor as the batch grows unless the whole model's does. A row of unknown
+memory stays unknown.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from torchsplit_core.values import MemoryParts, PartitionCandidate, Profile, Pro
 from torchsplit_core.values.units import GIB
 
 MIN_SHARE = 1e-6
-"""A stage's smallest share of the time; keeps a stage of free nodes from infinite throughput."""
+"""A stage's smallest share of the time; prevents infinite throughput of a stage of free nodes."""
 
 _CPU = "CPU"
 
@@ -35,9 +34,9 @@ _CPU = "CPU"
 def stage_rows(
     profile: Profile, rows: Sequence[ProfileRow], candidate: PartitionCandidate, names: Sequence[str]
 ) -> tuple[tuple[ProfileRow, ...], ...]:
-    """Rows for each stage, in the stages' order, under the `names` of the stages; basis estimated.
+    """Rows for each stage, in the stages' order, with the `names` of the stages; basis estimated.
 
-    `rows` are rows of the whole model; each gives one row a stage. The interval of its throughput is carried over.
+    `rows` are of the whole model; each gives one row a stage. The interval of its throughput is carried over.
     """
     memory = _stage_memory(profile, candidate)
     shares: dict[int, tuple[float, ...]] = {}
@@ -71,7 +70,7 @@ def _scale_row(row: ProfileRow, name: str, time_share: float, parts: MemoryParts
 class _StageMemory:
     """Figures in GiB. `weights` and `traced` (activations) of each stage, `whole_*` of the whole model.
 
-    `whole_traced` is 0 where the profile does not say it; `weights_known` whether the candidate tells weights apart.
+    `whole_traced` is 0 if the profile does not have it; `weights_known`: the candidate has separate weights.
     """
 
     weights: tuple[float, ...]
@@ -83,7 +82,7 @@ class _StageMemory:
     any_context: float
 
     def parts(self, row: ProfileRow, stage: int) -> MemoryParts | None:
-        """The memory of a stage where the whole model takes that of the row; None where that is unknown."""
+        """The memory of a stage if the whole model takes that of the row; None if unknown."""
         if row.memory_gib is None:
             return None
         measured = row.memory_parts_gib

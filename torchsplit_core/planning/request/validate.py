@@ -1,4 +1,4 @@
-"""What a plan request must keep to before anything is computed; each breach is an InputFault."""
+"""Validation of a plan request before anything is computed; every breach is an InputFault."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from torchsplit_core.values.limits import MOST_TIER, check_name, check_number, c
 from torchsplit_core.values.plan.front import FrontCosts
 
 MAX_GPUS = 4096
-"""Largest fleet one plan lists GPU by GPU."""
+"""Largest fleet of a plan."""
 
 
 def validate(request: PlanRequest) -> None:
-    """Raise InputFault at the first thing wrong with the request; return when nothing is."""
+    """Raise InputFault for the first thing wrong with the request."""
     if not request.gpus:
         raise InputFault("gpus", "is empty", "Add a GPU, for example 1xA100-80GB.")
     if not request.models:
@@ -59,9 +59,9 @@ def validate(request: PlanRequest) -> None:
 
 
 def check_minima(request: PlanRequest) -> None:
-    """Raise InputFault where the fewest GPUs are asked for and no model is owed anything.
+    """Raise InputFault if the objective is min_gpus and no model has a minimum.
 
-    Apart from `validate`: a request on its way, or derived from one, may owe nothing yet.
+    Separate from `validate`: a request that is being built or derived may have none yet.
     """
     if has_no_minimum(request):
         raise InputFault(
@@ -150,7 +150,7 @@ def _known_gpu_type(where: str, name: str) -> GpuType:
 
 
 def _check_memory_of_cores(entries: Iterable[FleetEntry]) -> None:
-    """Points are of a number of cores, whatever the host: what fits on one has to fit on all."""
+    """Points are on a number of cores of any host, so what fits one host must fit all."""
     hosts = {entry.type: gpu_type(entry.type) for entry in entries if entry.type.startswith(f"{CPU}-")}
     sizes = {name: kind.profiles[0].memory_gib for name, kind in hosts.items()}
     distinct = {None if size is None else round(size, 6) for size in sizes.values()}
@@ -199,7 +199,7 @@ def _check_model(model: PlanModel) -> None:
 
 
 def _check_tiers(request: PlanRequest) -> None:
-    """Whether the objective heeds the tiers, where they differ."""
+    """Tiers that differ need an objective that uses them."""
     tiers = sorted({model.tier for model in request.models})
     if len(tiers) > 1 and not goal_of(request).fair:
         raise InputFault(
@@ -309,7 +309,7 @@ def _check_colocations(request: PlanRequest) -> None:
                 f"{quoted(list(item.models))} are not two or more different models, or stages of theirs",
                 "Name at least two, each once.",
             )
-    # What a routed one carries has to be known.
+    # The bytes of a routed one must be known.
     flows_of(request)
 
 

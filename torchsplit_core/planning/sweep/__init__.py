@@ -1,1 +1,1 @@
-"""One parameter of a request over a range."""
+"""Sweeps: one parameter of a request over a range."""

@@ -1,8 +1,8 @@
-"""One parameter of a request over a range: the requests behind a curve, and what their plans say together.
+"""A sweep of one parameter: the requests of a curve, and what their plans prove together.
 
-Between two neighbouring values nothing is claimed but what is monotone: a plan for fewer GPUs, or for a
-stricter minimum, is one for more GPUs or a looser minimum too, and no plan serves a larger demand (or
-weight) to a larger part. So a bound of one point can hold at another; values are never interpolated.
+Nothing is claimed between two neighbouring values but what is monotone: a plan for fewer GPUs, or a stricter minimum,
+is also a plan for more GPUs or a looser minimum, and no plan serves a larger share of a larger demand (or weight). So a
+bound of one point can hold at another; values are never interpolated.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from torchsplit_core.values.status import SolveStatus
 Parameter = Literal["gpus", "weight", "demand", "min_throughput"]
 PARAMETERS: tuple[Parameter, ...] = get_args(Parameter)
 MAX_VALUES = 64
-"""Points of one curve; each is a plan of its own."""
+"""Most points of a curve; each is a plan."""
 _FIELD = {"weight": "weight", "demand": "demand_rps", "min_throughput": "min_throughput_rps"}
 
 
 @dataclass(frozen=True, slots=True)
 class SweepRequest:
-    """What varies: the number of GPUs of type `target`, or one demand of model `target`, over ascending values.
+    """The parameter: the number of GPUs of type `target`, or a demand of model `target`, over ascending values.
 
-    Units: GPUs; weights have none; demand and min_throughput are requests per second. Raises InputFault for
-    anything but 1 to 64 finite, ascending values of 0 or more (whole ones for GPUs).
+    Units: GPUs; weights have none; demand and min_throughput are requests per second. Raises InputFault for anything
+    but 1 to 64 finite, ascending values of 0 or more (whole ones for GPUs).
     """
 
     parameter: Parameter
@@ -74,13 +74,12 @@ class SweepRequest:
 
 @dataclass(frozen=True, slots=True)
 class SweepPoint:
-    """One value and its plan in figures; None where there is no plan, or no bound.
+    """One value and its plan in figures; None if there is no plan, or no bound.
 
-    `objective` and `bound` are of the request's objective at its first level; `bound_from` is the value whose
-    bound holds here by monotony where that is the tighter one (for an infeasible point: the value that
-    proves it). `least` is the smallest normalised throughput; `least_as_asked` the same by the weights and
-    demands of the request that was swept, so that points of a demand or a weight compare. `better_at` is a
-    value whose plan also stands here and reaches more than was found.
+    `objective` and `bound` are of the first level of the request's objective; `bound_from` is the value whose bound
+    holds here by monotonicity, if tighter (for an infeasible point: the value that proves it). `least` is the smallest
+    normalised throughput; `least_as_asked` the same by the weights and demands of the swept request, so that points of
+    a demand or weight compare. `better_at` is a value whose plan also holds here and is better than the plan found.
     """
 
     value: float
@@ -105,7 +104,7 @@ class SweepPoint:
 def spread_values(parameter: Parameter, start: float, stop: float, steps: int) -> tuple[float, ...]:
     """`steps` evenly spread values from `start` to `stop`, to six figures; whole and distinct for GPUs.
 
-    Raises InputFault for bounds that are no numbers, the wrong way round, and steps out of 1 to 64.
+    Raises InputFault for bounds that are no numbers or not ascending, and for steps outside 1 to 64.
     """
     where = f"sweep of {parameter}"
     for value in (start, stop):
@@ -123,7 +122,7 @@ def spread_values(parameter: Parameter, start: float, stop: float, steps: int) -
 
 
 def sweep_requests(request: PlanRequest, sweep: SweepRequest) -> tuple[tuple[float, PlanRequest], ...]:
-    """The request at every value. Raises InputFault for a target it does not have, and a value it refuses."""
+    """The request at every value. Raises InputFault for a target it does not have, or an invalid value."""
     requests = tuple((value, request_at(request, sweep, value)) for value in sweep.values)
     for _, changed in requests:
         validate(changed)
@@ -151,7 +150,7 @@ def request_at(request: PlanRequest, sweep: SweepRequest, value: float) -> PlanR
 
 
 def present_value(request: PlanRequest, parameter: Parameter, target: str) -> float | None:
-    """What the request itself has; None for a minimum that is not asked. Raises InputFault for no such model."""
+    """The request's own value; None for a missing minimum. Raises InputFault for an unknown model."""
     if parameter == "gpus":
         return float(sum(entry.count for entry in request.gpus if entry.type == target))
     for model in request.models:
@@ -166,7 +165,7 @@ def present_value(request: PlanRequest, parameter: Parameter, target: str) -> fl
 
 
 def visiting_order(count: int) -> tuple[int, ...]:
-    """Every position once, ends first and then the middle of what is open: the shape of a curve shows early."""
+    """Every position once: both ends, then the middle of each open interval, so that a curve shows its shape early."""
     positions = dict.fromkeys((0, count - 1)) if count else {}
     gaps = [(0, count - 1)]
     while gaps:
@@ -181,13 +180,13 @@ def visiting_order(count: int) -> tuple[int, ...]:
 def sweep_points(
     request: PlanRequest, sweep: SweepRequest, outcomes: Mapping[float, PlanOutcome]
 ) -> tuple[SweepPoint, ...]:
-    """The points that are solved so far, ascending, each with the tightest bound that any of them proves."""
+    """The points solved so far, ascending, each with the tightest bound that any of them proves."""
     points = [_sweep_point(request, value, outcomes[value]) for value in sweep.values if value in outcomes]
     upward, downward = _monotone(request, sweep)
     maximised = not goal_of(request).minimised
     tight = []
     for point in points:
-        # `above` and `below`: points whose best value is proven to be no less, no more than here.
+        # `above` and `below`: points whose best value is proven to be no lower, no higher than here.
         above = [o for o in points if o is not point and (upward, downward)[o.value < point.value]]
         below = [o for o in points if o is not point and (downward, upward)[o.value < point.value]]
         better, worse = (above, below) if maximised else (below, above)
@@ -196,7 +195,7 @@ def sweep_points(
 
 
 def undominated_points(points: Sequence[SweepPoint]) -> tuple[SweepPoint, ...]:
-    """Of the plans, those that no other beats in GPUs used and in the worst-served model; fewest GPUs first."""
+    """The plans that no other beats in GPUs used and the worst-served model's r; fewest GPUs first."""
     plans = [point for point in points if point.gpus_used is not None and point.least_as_asked is not None]
     plans.sort(key=lambda point: (point.gpus_used or 0, -(point.least_as_asked or 0.0), point.value))
     front: list[SweepPoint] = []
@@ -215,7 +214,7 @@ def least_served(request: PlanRequest, outcome: PlanOutcome) -> float | None:
 
 
 def describe_point(point: SweepPoint) -> str:
-    """Why there is no plan, or what is to be said of the one there is; empty for nothing."""
+    """Why there is no plan, or a remark on the plan; empty for none."""
     if point.status == "infeasible":
         if point.bound_from is not None:
             return f"impossible, as it is at {point.bound_from:g} already"
@@ -256,7 +255,7 @@ def _sweep_point(request: PlanRequest, value: float, outcome: PlanOutcome) -> Sw
 def _with_others_bounds(
     point: SweepPoint, better: Sequence[SweepPoint], worse: Sequence[SweepPoint], maximised: bool
 ) -> SweepPoint:
-    """With what the others prove. `better`: their best is no worse than the best here; `worse`: no better."""
+    """The point with what others prove. `better`: their best value is no worse than here; `worse`: no better."""
     if point.status == "timeout":
         proof = next((o for o in better if o.status == "infeasible"), None)
         return replace(point, status="infeasible", bound_from=proof.value) if proof else point
@@ -267,7 +266,7 @@ def _with_others_bounds(
     bound, origin = min(bounds, default=(math.inf, 0.0))
     slack = TOLERANCE * abs(point.objective)
     if bound < math.inf and (point.bound is None or bound < sign * point.bound - slack):
-        # What is reached is a bound's least possible value, up to rounding.
+        # The value reached limits the bound, up to rounding.
         tight_bound = sign * max(bound, sign * point.objective)
         point = replace(point, bound=tight_bound, bound_from=origin, gap=_gap(point.objective, tight_bound))
     values = [(sign * o.objective, o.value) for o in worse if o.objective is not None]
@@ -298,7 +297,7 @@ def _monotone(request: PlanRequest, sweep: SweepRequest) -> tuple[bool, bool]:
 
 
 def _fleet_with_count(request: PlanRequest, kind: str, count: int) -> tuple[FleetEntry, ...]:
-    """The fleet with `count` GPUs of a type: its entries in their order, the last one drawn out."""
+    """The fleet with `count` GPUs of a type: its entries in order, the last one extended."""
     gpu_type(kind)
     if count > MAX_GPUS:
         raise InputFault(
@@ -306,11 +305,7 @@ def _fleet_with_count(request: PlanRequest, kind: str, count: int) -> tuple[Flee
         )
     entries_of_type = [entry for entry in request.gpus if entry.type == kind]
     if not entries_of_type and not any(
-        point.gpu_type == point_type(kind)
-        for model in request.models
-        for _, variant in model.allowed_variants
-        for stage in variant.stages
-        for point in stage.points
+        point.gpu_type == point_type(kind) for model in request.models for point in model.allowed_points
     ):
         raise InputFault(
             "sweep of gpus",

@@ -1,6 +1,6 @@
-"""Many requests planned side by side in processes of their own, each for a limited time.
+"""Many requests planned in parallel processes, each with a time limit.
 
-A process that hangs or dies costs its point and no other; all of them end with the process that asked.
+A process that hangs or dies costs only its point; all of them end with the calling process.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from torchsplit_core.values import PlanOutcome, PlanRequest, PlanStatistics
 
 WORKERS = 2
 MIN_POINT_S = 0.5
-"""No point gets less than this: below, building the model takes it all."""
+"""Least seconds of a point: with less, building the model takes it all."""
 OVERRUN_FACTOR, GRACE_S = 3.0, 30.0
-"""Searching, explaining and checking may take this many times the limit and so many seconds; then it hangs."""
+"""A process hangs if it takes longer than the limit times this factor plus this many seconds."""
 OutcomeCallback = Callable[[int, PlanOutcome], None]
 
 
@@ -34,7 +34,7 @@ class _BusyWorker:
 def point_time_limit_s(
     request: PlanRequest, time_limit_s: float, count: int, workers: int = WORKERS
 ) -> float:
-    """The seconds one of `count` points may search for where the whole sweep may take `time_limit_s`."""
+    """Search seconds of each of `count` points if the whole sweep may take `time_limit_s`."""
     return min(request.solver.time_limit_s, max(MIN_POINT_S, time_limit_s * workers / max(1, count)))
 
 
@@ -43,9 +43,8 @@ def plan_all(
 ) -> None:
     """Plan every request within about `limit_s` seconds, `workers` at a time; `on_outcome` gets (position, outcome).
 
-    Outcomes answer the requests as given, whatever their own time limit. Where a process hangs or dies, its
-    point is a timeout with a warning. Raises InternalFault where a plan fails its check. Whatever ends this
-    call ends the processes.
+    Outcomes answer the requests with their own time limits. A process that hangs or dies makes its point a timeout with
+    a warning. Raises InternalFault if a plan fails its verification. The processes end with this call.
     """
     left = list(enumerate(requests))[::-1]
     busy: list[_BusyWorker] = []
@@ -77,7 +76,7 @@ def plan_all(
 def _receive_outcome(
     worker: ForkedWorker[PlanOutcome], request: PlanRequest, idle: list[ForkedWorker[PlanOutcome]]
 ) -> PlanOutcome:
-    """The worker's answer; it is free again. One that hangs or died is ended."""
+    """The worker's outcome, after which it is idle. A worker that hangs or died is ended."""
     cause = "did not end in time"
     if worker.poll():
         try:

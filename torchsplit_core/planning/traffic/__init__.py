@@ -1,1 +1,1 @@
-"""Routed co-locations: among plans of equal objective, one that sends the fewest bytes/s between GPUs."""
+"""Routed co-locations: among plans of equal objective, the one that sends the fewest bytes/s between GPUs."""

@@ -1,9 +1,9 @@
-"""The fewest bytes apart among plans that are as good as one that is known.
+"""The fewest separated bytes among plans as good as a known one.
 
-A routed co-location ranks plans of equal objective only. So the request is planned without co-locations that rank,
-by whatever proves its objective quickest, and that plan is the first here. Slices change their tenants where fewer
-bytes then leave a GPU; then one program, GPU by GPU, holds every level of the objective and minimises the bytes. What
-it proves bounds every plan of these levels; the best of the three is the plan, so none sends more than the first.
+A routed co-location only ranks plans of equal objective. So the request is planned without ranking co-locations, by the
+quickest method, and that plan is the start. Slices then exchange tenants if fewer bytes leave a GPU; then a program,
+with a group per GPU, fixes every level of the objective and minimises the bytes. Its bound holds for every plan of
+these levels; the result is the best of the three plans, so it never sends more than the first.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ from torchsplit_core.planning.traffic.pairwise_exchange import exchange_tenants
 from torchsplit_core.values import PlannedGpu, PlanOutcome, PlanRequest, RoutedBytes
 
 MAX_CHOICES = 20_000
-"""Choices up to which whole slices are searched GPU by GPU."""
+"""Choices up to which the program with a group per GPU is solved."""
 
 EXCHANGE_PART = 0.2
-"""Most of the time that tenants have to change places; the program has the rest."""
+"""Most of the time for exchanging tenants; the program gets the rest."""
 
 
 @dataclass(frozen=True)
 class _TrafficResult:
-    """GPUs (None: none better) and a bound of the bytes apart, proven of all plans of the levels held."""
+    """GPUs (None: none better) and a proven bound of the separated bytes of all plans with these levels."""
 
     gpus: tuple[PlannedGpu, ...] | None = None
     bound: float = 0.0
 
 
 def ranks_by_traffic(request: PlanRequest) -> bool:
-    """Whether routed co-locations rank plans of equal objective, and are not paid for in it."""
+    """Whether routed co-locations rank plans of equal objective without being part of it."""
     return request.objective.separation_weight == 0 and any(
         colocation.mode == "routed" for colocation in request.colocations
     )
@@ -73,9 +73,9 @@ def without_soft_colocations(request: PlanRequest) -> PlanRequest:
 def minimize_cross_gpu_traffic(
     request: PlanRequest, incumbent: PlanOutcome, deadline: float, watch: Stopwatch
 ) -> PlanOutcome:
-    """The outcome of `request`, of a plan no worse than `incumbent` (of the request without ranks), not verified yet.
+    """The outcome of `request`, no worse than `incumbent` (of the request without ranking), not verified yet.
 
-    `routed` has what it sends and a bound; the status is optimal only where both are one, and `incumbent` is that.
+    `routed` has the bytes and their bound; the status is optimal only if these are equal and `incumbent` is optimal.
     """
     with watch.searching():
         best = exchange_tenants(request, incumbent.gpus, partial_deadline(deadline, EXCHANGE_PART))
@@ -83,7 +83,7 @@ def minimize_cross_gpu_traffic(
     if apart > _rounding_bytes(request):
         result = _solve_program(request, incumbent, deadline, watch)
         bound = result.bound
-        # Of equal plans the program's: it does not hang on how far the exchanges came.
+        # Of equal plans take the program's: it does not depend on how far the exchanges came.
         if result.gpus is not None and separation_traffic(request, result.gpus) <= apart:
             best = result.gpus
     return _build_outcome(request, incumbent, best, bound)
@@ -92,11 +92,11 @@ def minimize_cross_gpu_traffic(
 def _solve_program(
     request: PlanRequest, incumbent: PlanOutcome, deadline: float, watch: Stopwatch
 ) -> _TrafficResult:
-    """What the program finds and proves; nothing where it is too large or not built in time."""
+    """The program's result; empty if it is too large or not built in time."""
     problem = build_problem(request, per_gpu=True)
     fractional, free = request.sharing == "fractional", True
     if fractional and tenancy_count(problem) > MAX_EXACT_TENANCIES:
-        # A proof under fixed layouts says nothing about other layouts.
+        # A proof with fixed layouts says nothing about other layouts.
         problem, free = with_fixed_layouts(request, incumbent.gpus), False
     if tenancy_count(problem) > MAX_FIXED_TENANCIES if fractional else len(problem.choices) > MAX_CHOICES:
         return _TrafficResult()
@@ -120,7 +120,7 @@ def _solve_program(
 
 
 def _keeps_levels(problem: Problem, levels: Sequence[float], gpus: tuple[PlannedGpu, ...]) -> bool:
-    """Whether these GPUs reach the levels and the minima: a solver's rounding may miss them by a little."""
+    """Whether these GPUs reach the levels and minima, which the solver's rounding may slightly miss."""
     request = problem.request
     models = planned_models_of(request, gpus)
     reached = zip(level_values(request, gpus, models), levels, strict=True)
@@ -163,5 +163,5 @@ def _build_outcome(
 
 
 def _rounding_bytes(request: PlanRequest) -> float:
-    """Bytes that are none: what is left of a demand is a difference, so its rounding is that of the demand."""
+    """Smaller amounts of bytes are none: the rest of a demand is a difference and has the demand's rounding error."""
     return TOLERANCE * sum(flow.bytes_per_s for flow in index_colocations(request).flows)

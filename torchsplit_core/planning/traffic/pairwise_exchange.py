@@ -1,8 +1,7 @@
-"""Tenants change places between equal slices while that lowers the bytes apart.
+"""Exchanges tenants between equal slices while that lowers the separated bytes.
 
-A slice's tenants serve on another slice of that profile, GPU type and node just as before, so no model gets more or
-less; only who stands beside whom changes. Members of hard co-locations stay where they are. First improvements are
-taken until none is left: it proves nothing.
+Tenants serve the same on another slice of the same profile, GPU type and node, so no model's throughput changes.
+Members of hard co-locations stay. A local search by first improvement, without a bound.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.values import PlannedGpu, PlannedSlice, PlanRequest
 
 SliceAddress = tuple[int, int]
-"""A GPU and one of its slices, by their places."""
+"""Indices of a GPU and of its slice."""
 
 
 def exchange_tenants(
@@ -44,7 +43,7 @@ def exchange_tenants(
 def _exchangeable_slices(
     request: PlanRequest, gpus: tuple[PlannedGpu, ...]
 ) -> Iterator[tuple[SliceAddress, SliceAddress]]:
-    """Equal slices of two GPUs, both with tenants, so that no GPU falls out of use."""
+    """Pairs of equal slices on two GPUs, both with tenants, so that no GPU becomes unused."""
     nodes = [gpu.node for gpu in list_gpus(request.gpus)]
     bound_models = {
         name

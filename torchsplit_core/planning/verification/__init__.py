@@ -1,1 +1,1 @@
-"""A plan checked from its request alone, without the solver."""
+"""Verification of a plan from its request alone, without the solver."""

@@ -1,4 +1,4 @@
-"""What every part of the recheck needs: its tolerance, the point of a tenant, and a figure claimed wrongly."""
+"""Shared by every part of the verification: tolerance, point of a tenant, fault of a false figure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Literal
 from torchsplit_core.values import PlanFault, PlanModel, PlanRequest, Point, Tenant, point_type
 
 TOLERANCE = 1e-6
-"""Relative tolerance of sums and limits. Not the planner's own: one that it widens must not widen the check."""
+"""Relative tolerance of sums and limits, separate from the planner's so that widening that does not weaken this."""
 
 REPLAN = "Plan the request again."
-"""What mends a figure that is not that of its slices: nobody can but the planner."""
+"""The remedy for a figure that its slices do not give: only the planner can correct it."""
 
 
 def same(first: float, second: float) -> bool:
@@ -19,7 +19,7 @@ def same(first: float, second: float) -> bool:
 
 
 def find_point(model: PlanModel, kind: str, profile: str, tenant: Tenant) -> Point | None:
-    """The model's point that a tenant on a slice of this GPU type and profile uses; None where there is none."""
+    """The model's point that a tenant on a slice of this GPU type and profile uses; None if there is none."""
     key = (point_type(kind), profile, tenant.batch_size, tenant.processes)
     for variant in model.variants:
         for stage in variant.stages:
@@ -34,7 +34,7 @@ def find_point(model: PlanModel, kind: str, profile: str, tenant: Tenant) -> Poi
 def throughput(
     request: PlanRequest, point: Point, end: Literal["low_rps", "high_rps"] | None = None
 ) -> float:
-    """The requests/s of a point that the request plans with, or at an end of its interval where that is known."""
+    """The requests/s of a point by which the request is planned, or at an end of its interval if known."""
     ends = {"low_rps": point.low_rps, "high_rps": point.high_rps, None: None}
     known = ends[end]
     if known is not None:
@@ -44,5 +44,5 @@ def throughput(
 
 
 def false_claim(problem: str, model: str | None = None, gpu: str | None = None) -> PlanFault:
-    """A plan that says of itself what is not so."""
+    """A fault of an outcome that says something false about its plan."""
     return PlanFault(gpu, None, model, problem, REPLAN)

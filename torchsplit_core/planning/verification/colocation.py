@@ -1,6 +1,6 @@
-"""Who of a co-location stands on a GPU, and what its separation weighs, from names alone.
+"""Members of a co-location on a GPU, and the bytes of its separation, from names alone.
 
-A name is a model's, or a stage's as `MODEL/STAGE` or `MODEL/VARIANT.STAGE`; a valid request has no other.
+A name is a model's, or a stage's as `MODEL/STAGE` or `MODEL/VARIANT.STAGE`; a valid request has no others.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ def members_on_gpu(request: PlanRequest, pair: Colocation, gpu: PlannedGpu) -> s
 
 
 def separation_weight_bytes(request: PlanRequest, pair: Colocation) -> float:
-    """Bytes per request of one GPU that tears the co-location apart: given, or those between two stages in a row."""
+    """Bytes per request on a GPU that separates the co-location: given, or those between two consecutive stages."""
     if pair.bytes_per_request or len(pair.models) != 2:
         return pair.bytes_per_request
     return _bytes_between(request, *pair.models)
 
 
 def routed_steps(request: PlanRequest, pair: Colocation) -> Iterator[tuple[str, str, float]]:
-    """The members of a routed co-location that follow one another, and the bytes a request carries between them."""
+    """Consecutive members of a routed co-location, and the bytes that a request carries between them."""
     for first, second in pairwise(pair.models):
         yield first, second, pair.bytes_per_request or _bytes_between(request, first, second)
 
 
 def _bytes_between(request: PlanRequest, first: str, second: str) -> float:
-    """What neighbouring stages hand on; 0 for any other members."""
+    """Bytes between neighbouring stages; 0 for other members."""
     if {model.name for model in request.models} & {first, second}:
         return 0.0
     for model in request.models:
@@ -54,6 +54,6 @@ def stage_names(model: str, variant: str, stage: str) -> set[str]:
 
 
 def _cut_bytes(variant: Variant, cut: int) -> float:
-    """What a request adds across a cut; where none adds anything, what a batch carries."""
+    """Bytes that a request adds across a cut; if it adds none, those of a batch."""
     each = dict(enumerate(variant.cut_bytes_per_request)).get(cut, 0.0)
     return each if each > 0 else variant.cut_bytes[cut]

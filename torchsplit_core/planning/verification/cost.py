@@ -1,4 +1,4 @@
-"""What an outcome says of money, rechecked from the prices of the request."""
+"""Verifies the costs of an outcome from the prices of the request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torchsplit_core.values import PlanFault, PlanOutcome, PlanRequest
 
 
 def check_costs(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFault]:
-    """Faults in the costs that the outcome tells; one that tells none is sound, as older ones do."""
+    """Faults in the outcome's costs; no costs, as in older outcomes, are valid."""
     claimed, per_million = outcome.cost_per_hour, outcome.cost_per_million_requests
     if claimed is None:
         if per_million is not None:

@@ -1,4 +1,4 @@
-"""What a plan says of the bytes/s that routed co-locations send between GPUs, from names alone."""
+"""Verifies the bytes/s that routed co-locations send between GPUs, from names alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sent_between_gpus(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float
 
 
 def _max_bytes(request: PlanRequest) -> float:
-    """Bytes/s where every request leaves its GPU."""
+    """Bytes/s if every request leaves its GPU."""
     return sum(
         carried * min(_demand(request, name) for name in (first, second))
         for pair in request.colocations
@@ -35,7 +35,7 @@ def _max_bytes(request: PlanRequest) -> float:
 
 
 def flow_faults(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFault]:
-    """Faults in the outcome's bytes/s, their bound and gap, and in a proof that leaves them open."""
+    """Faults in the outcome's bytes/s, their bound and gap, and in a status optimal that leaves them open."""
     claimed = outcome.objective.routed
     if claimed is None or all(pair.mode != "routed" for pair in request.colocations):
         if claimed is not None or any(pair.mode == "routed" for pair in request.colocations):
@@ -43,7 +43,7 @@ def flow_faults(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFaul
                 "says what routed co-locations send where there are none, or nothing where there are some"
             )
         return
-    # What is left of a demand is a difference: its rounding is that of the demand.
+    # The rest of a demand is a difference and has the demand's rounding error.
     slack = TOLERANCE * _max_bytes(request)
     true = sent_between_gpus(request, outcome.gpus)
     if abs(claimed.bytes_per_s - true) > slack:

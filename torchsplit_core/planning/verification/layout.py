@@ -1,4 +1,4 @@
-"""The first part of the recheck: what is wrong with the slices of a GPU, every fault with its remedy."""
+"""First part of the verification: faults in the slices of a GPU, each with its remedy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Placed = tuple[int, SliceProfile]
 
 
 def layout_faults(fleet_gpu: FleetGpu, slices: Sequence[PlannedSlice]) -> Iterator[PlanFault]:
-    """Faults of the slices against the catalogue and the layouts this GPU is offered; tenants play no part."""
+    """Faults of the slices against the catalogue and the GPU's allowed layouts; ignores tenants."""
     gpu = gpu_type(fleet_gpu.type)
     known = {profile.name: profile for profile in _profiles(fleet_gpu, gpu)}
     for item in slices:
@@ -43,7 +43,7 @@ def layout_faults(fleet_gpu: FleetGpu, slices: Sequence[PlannedSlice]) -> Iterat
 
 
 def _profiles(fleet_gpu: FleetGpu, gpu: GpuType) -> tuple[SliceProfile, ...]:
-    """What its slices may be: the whole of a GPU that is left whole, else what MIG, or its cores, make of it."""
+    """The possible profiles of its slices: the whole GPU if left whole, else those of MIG or of its cores."""
     return (gpu.whole,) if fleet_gpu.whole and gpu.whole is not None else gpu.profiles
 
 

@@ -1,4 +1,4 @@
-"""The second part of the recheck: what each model gets, its demands, and co-location."""
+"""Second part of the verification: each model's figures, demands, and co-location."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from torchsplit_core.values import (
 from torchsplit_core.values.units import GB
 
 _BASES = ("measured", "emulated", "estimated")
-"""Surest first."""
+"""Most certain first."""
 
 
 @dataclass(frozen=True, slots=True)
 class _CheckedInstance:
-    """A tenant where it stands, with its point."""
+    """A tenant with its GPU and its point."""
 
     gpu: str
     node: str | None
@@ -56,7 +56,7 @@ class _CheckedInstance:
 def demand_faults(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Iterator[PlanFault]:
     """The demands that slices and tenants break: memory, stages, limits, minima, co-location.
 
-    Every tenant has a point of the request and a share above 0.
+    Requires a point of the request and a share above 0 of every tenant.
     """
     yield from _memory_faults(request, gpus)
     instances = _instances_by_model(request, gpus)
@@ -73,7 +73,7 @@ def demand_faults(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Iterator[
 
 
 def check_models(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFault]:
-    """Whether the models' figures are what their instances give; each runs one variant at most."""
+    """Faults in the models' figures; each model runs at most one variant."""
     if [model.name for model in request.models] != [model.name for model in outcome.models]:
         yield false_claim("its models are not those of the request, in their order")
         return
@@ -146,7 +146,7 @@ def _model_faults(
 def _latency_faults(
     transfer: float, limit: float, stages: Sequence[Sequence[_CheckedInstance]]
 ) -> Iterator[PlanFault]:
-    """A broken limit at the tenants that make their stage as slow as it is; or a share too small for it."""
+    """A broken limit at the slowest tenants of a stage, or a share too small for the limit."""
     slowest = [max(instance.slowed_ms for instance in stage) for stage in stages]
     longest = sum(max(instance.latency_ms for instance in stage) for stage in stages)
     least = min(instance.tenant.share for stage in stages for instance in stage)
@@ -171,7 +171,7 @@ def _latency_faults(
 def _failure_faults(
     request: PlanRequest, instances: Mapping[str, Sequence[_CheckedInstance]]
 ) -> Iterator[PlanFault]:
-    """The minima that do not hold with the instances of one GPU gone, where the request survives that."""
+    """Minima that fail without the instances of some GPU, if the plan must survive that."""
     for spec in request.models:
         least, model_instances = spec.min_throughput_rps, instances[spec.name]
         if not request.objective.survives or not least:
@@ -186,7 +186,7 @@ def _failure_faults(
 
 
 def member_rates(request: PlanRequest, name: str, gpus: Iterable[PlannedGpu]) -> dict[str, float]:
-    """By GPU, the requests/s of a member of a co-location: of the stage of that name, or of the model's slowest."""
+    """By GPU, the requests/s of a co-location's member: of the stage of that name, or of the model's slowest."""
     instances = _instances_by_model(request, gpus)
     for spec in request.models:
         model_instances = instances[spec.name]
@@ -248,7 +248,7 @@ def _figure_faults(
             rate * _bytes_across_cuts(request, variants, instances),
         ),
     ):
-        # Plans of earlier versions say nothing of their ends and bytes.
+        # Plans of earlier versions have no ends and bytes.
         if claim is not None and not same(claim, true):
             yield false_claim(f"claims the {name} {claim}, and it is {true}", spec.name)
     weakest = max((instance.point.basis for instance in instances), key=_BASES.index, default=None)
@@ -260,7 +260,7 @@ def _figure_faults(
 
 
 def _response_faults(spec: PlanModel, planned: PlannedModel) -> Iterator[PlanFault]:
-    """Simulated figures that contradict the limit; whether they are what a simulation tells is checked by one."""
+    """Simulated figures that contradict the limit; only a simulation can verify the figures themselves."""
     claimed, limit = planned.response_ms, spec.max_response_ms
     if claimed is None:
         return
@@ -274,7 +274,7 @@ def _response_faults(spec: PlanModel, planned: PlannedModel) -> Iterator[PlanFau
 
 
 def _running(spec: PlanModel, instances: Sequence[_CheckedInstance]) -> list[Variant]:
-    """The variant that the instances run; none where there are none."""
+    """The variant that the instances run; none without instances."""
     names = {instance.tenant.variant for instance in instances}
     return [variant for variant in spec.variants if variant.name in names]
 
@@ -294,9 +294,9 @@ def _rate(
     *,
     link: float | None = None,
 ) -> float:
-    """The requests/s of the slowest stage, 0 where one has no instance; with every point at one end of its interval.
+    """The requests/s of the slowest stage, 0 if one has no instance; optionally at one end of every point's interval.
 
-    `link`: that of more instances than are left, where some are lost.
+    `link`: the link before the loss, if some instances are lost.
     """
     for variant in _running(spec, instances):
         link = _link_bytes_per_ms(request, instances) if link is None else link
@@ -324,7 +324,7 @@ def _stage_rates(
 
 
 def _bytes_of_request(variant: Variant, stage: str, batch: int) -> float:
-    """Bytes that a request brings into a stage and takes out of it, in a batch of this size."""
+    """Bytes of a request into and out of a stage, in a batch of this size."""
     total = 0.0
     for cut in range(len(variant.cut_bytes)):
         if stage in (variant.stages[cut].name, variant.stages[cut + 1].name):
@@ -336,8 +336,8 @@ def _bytes_of_request(variant: Variant, stage: str, batch: int) -> float:
 def _bytes_across_cuts(
     request: PlanRequest, variants: Sequence[Variant], instances: Sequence[_CheckedInstance]
 ) -> float:
-    """Bytes of one request across all cuts; a batch's fixed ones are shared by the requests that a batch before
-    the cut has on the average, every instance at work as much as it can be."""
+    """Bytes of one request across all cuts. A batch's fixed bytes are shared by the mean batch of the stage before the
+    cut, with every instance fully used."""
     total = 0.0
     for variant in variants:
         for cut, fixed in enumerate(variant.cut_bytes):
@@ -353,7 +353,7 @@ def _bytes_across_cuts(
 
 
 def _link_bytes_per_ms(request: PlanRequest, instances: Sequence[_CheckedInstance]) -> float | None:
-    """What the slowest link between the instances of a variant carries; None where transfers take no time."""
+    """Bytes/ms of the slowest link between the instances of a variant; None if transfers take no time."""
     links = [request.link_gb_per_s]
     if len({instance.node for instance in instances}) > 1:
         links.append(request.network_gb_per_s)
@@ -362,7 +362,7 @@ def _link_bytes_per_ms(request: PlanRequest, instances: Sequence[_CheckedInstanc
 
 
 def _transfer_ms(request: PlanRequest, variant: Variant, instances: Sequence[_CheckedInstance]) -> float:
-    """Of a batch across all cuts, at each as large as the largest in use on either side."""
+    """Milliseconds of a batch across all cuts, at each with the largest batch in use on either side."""
     link = _link_bytes_per_ms(request, instances)
     if link is None:
         return 0.0

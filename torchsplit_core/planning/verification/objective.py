@@ -1,4 +1,4 @@
-"""The last part of the recheck: the objective's value, bound, gap and status."""
+"""Last part of the verification: the objective's value, bound, gap and status."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchsplit_core.values import PlanFault, PlannedGpu, PlanOutcome, PlanReque
 
 
 def check_objective(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFault]:
-    """Faults in what the outcome says of its objective."""
+    """Faults in the outcome's objective."""
     objective, kind = outcome.objective, request.objective.kind
     if objective.kind != kind:
         yield false_claim(f"has the objective {objective.kind}, and the request asks for {kind}")
@@ -47,7 +47,7 @@ def check_objective(request: PlanRequest, outcome: PlanOutcome) -> Iterator[Plan
         if objective.gap is not None or objective.proven_levels == levels:
             yield false_claim("claims a gap or a proof without a bound")
         return
-    # The first level that is not proven is the one the bound speaks of; the first where all are.
+    # `bound` is of the first level that is not proven, or of the first level if all are proven.
     reached = objective.value
     if objective.proven_levels < levels:
         reached = values[objective.proven_levels]
@@ -62,8 +62,7 @@ def check_objective(request: PlanRequest, outcome: PlanOutcome) -> Iterator[Plan
 
 
 def _penalty(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float:
-    """γ · GiB beyond the slices + separation_weight · (bytes of soft co-locations torn apart, GPU by GPU, + bytes/s of
-    routed ones)."""
+    """γ · GiB beyond the slices + separation_weight · (separated soft bytes, GPU by GPU, + routed bytes/s)."""
     gamma, weight = request.objective.memory_violation_penalty, request.objective.separation_weight
     total = weight * sent_between_gpus(request, gpus) if weight > 0 else 0.0
     for gpu in gpus:
@@ -82,7 +81,7 @@ def _penalty(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float:
 def _level_values(
     request: PlanRequest, outcome: PlanOutcome, ranked: list[float], penalty: float
 ) -> list[float]:
-    """What the objective has at each of its levels (max_min: the first of these), penalties paid."""
+    """The objective's value at each of its levels (max_min: the first), minus penalties."""
     kind = request.objective.kind
     if kind == "min_gpus":
         costs = {gpu.id: gpu.cost for gpu in list_gpus(request.gpus)}

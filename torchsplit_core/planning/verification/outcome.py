@@ -1,7 +1,7 @@
-"""An outcome rechecked from the request alone: no solver, no formulation, none of their data.
+"""Verifies an outcome from its request alone: no solver, no formulation, none of their data.
 
-It shares with the planner only the catalogue, the list of the fleet's GPUs and the request's hash. What is
-wrong comes as values: a plan made by hand shows them all, `verify` raises the first.
+It shares with the planner only the catalogue, the list of the fleet's GPUs and the request's hash. Faults are values:
+manual plans show them all, `verify` raises the first.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ __all__ = ["demand_faults", "slice_faults", "verify", "violations"]
 
 
 def verify(request: PlanRequest, outcome: PlanOutcome) -> None:
-    """Raise InternalFault with the first thing in which the outcome breaks the request or the contract."""
+    """Raise InternalFault for the first thing in which the outcome breaks the request or the contract."""
     for fault in violations(request, outcome):
         raise InternalFault(f"The plan fails its check: {fault}")
 
 
 def violations(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFault]:
-    """Everything that is wrong with the outcome; nothing for a sound one."""
+    """Everything that is wrong with the outcome."""
     if outcome.request_sha256 != request_hash(request):
         yield false_claim("answers another request: its request_sha256 is not that of this one")
         return
@@ -69,7 +69,7 @@ def violations(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFault
         faults = tuple(check())
         yield from faults
         if faults:
-            # What follows looks up points and sums over slices: it needs all before it to be sound.
+            # The checks below look up points and sum over slices, so everything above must be valid.
             return
 
 
@@ -89,9 +89,9 @@ def _use_faults(gpus: Iterable[PlannedGpu]) -> Iterator[PlanFault]:
 
 
 def slice_faults(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[PlanFault]:
-    """What cannot be as it is, GPU by GPU: its slices, and the shares and number of their tenants.
+    """Impossible slices, and impossible shares and numbers of their tenants, GPU by GPU.
 
-    The GPUs are some of the fleet's, by their ids; tenants need no point yet, only a share.
+    The GPUs are some of the fleet's, by id; tenants need a share, but no point yet.
     """
     fleet = {gpu.id: gpu for gpu in list_gpus(request.gpus)}
     # Large fleets repeat a few layouts.
@@ -138,7 +138,7 @@ def _sharing_faults(request: PlanRequest, gpu: str, item: PlannedSlice) -> Itera
 
 
 def _point_faults(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Iterator[PlanFault]:
-    """Whether every tenant uses a point of the request, and gives and needs what that says."""
+    """Tenants without a point of the request, or with figures that the point does not give."""
     models = {model.name: model for model in request.models}
     for gpu in gpus:
         for item in gpu.slices:

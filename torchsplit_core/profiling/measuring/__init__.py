@@ -1,1 +1,1 @@
-"""Points measured on a device, in a child process of their own."""
+"""Points measured on a device, in a child process."""

@@ -1,8 +1,8 @@
-"""The device as the measuring child sees it: which torch device, which limits, what it says of itself.
+"""The device in the measuring child: its torch device, limits and facts.
 
-A process that may not make MIG slices can still have a number of SMs: a green context (torch 2.10 or later,
-beta) holds all its work to them. Memory is capped to the slice's; bandwidth and cache are not, so what is
-bound by memory comes out too fast there. Everything here but the processor is untested on hardware.
+A process that may not create MIG slices can still be limited to a number of SMs by a green context (torch 2.10 or
+later, beta). Its memory is capped to the slice's; bandwidth and cache are not, so memory-bound models come out too
+fast. Everything here but the processor is untested on hardware.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from torchsplit_core.values.units import GIB
 RESOURCE_SM = 1
 """CU_DEV_RESOURCE_TYPE_SM of the CUDA driver API (cuda.h)."""
 RESOURCE_BYTES, SM_COUNT_OFFSET = 512, 96
-"""CUdevResource: a type of 4 bytes, 92 of padding, then smCount (cuda.h); room for later versions of it."""
+"""CUdevResource: a type of 4 bytes, 92 of padding, then smCount (cuda.h), with room for later versions."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedDevice:
-    """Where the child measures: the torch device and facts for the profile's environment."""
+    """The torch device of the child, and facts for the profile's environment."""
 
     torch_device: str
     facts: Mapping[str, str | int | float | bool] = field(default_factory=dict)
@@ -37,9 +37,9 @@ class OpenedDevice:
 
 @contextmanager
 def open_device(device: Mapping[str, Any]) -> Iterator[OpenedDevice]:
-    """The device of a `values.Device` as JSON, limits applied while it is open.
+    """The device of a `values.Device` as JSON, with its limits while it is open.
 
-    Raises InputFault, in the words of its cause, where CUDA cannot be used or another process holds the device.
+    Raises InputFault with the cause if CUDA cannot be used or another process occupies the device.
     """
     if device["kind"] == "cpu":
         with _limit_cores(device) as limits:
@@ -62,7 +62,7 @@ def open_device(device: Mapping[str, Any]) -> Iterator[OpenedDevice]:
 
 @contextmanager
 def _limit_cores(device: Mapping[str, Any]) -> Iterator[dict[str, str | int | float | bool]]:
-    """Hold every thread of this process to the first K of its cores, and torch to K threads; undone at the end."""
+    """Limit every thread of this process to the first K of its cores, and torch to K threads; undone at the end."""
     if device["profile"] is None:
         yield {}
         return
@@ -85,14 +85,14 @@ def _limit_cores(device: Mapping[str, Any]) -> Iterator[dict[str, str | int | fl
 
 
 def _set_affinity(cores: Iterable[int]) -> None:
-    """Threads that stand already (torch's pools) are held one by one; a new one has its starter's cores."""
+    """Existing threads (torch's pools) are set one by one; new ones inherit their parent's cores."""
     for task in Path("/proc/self/task").iterdir():
         with suppress(ProcessLookupError):
             os.sched_setaffinity(int(task.name), cores)
 
 
 def _create_cuda_context(device: Mapping[str, Any]) -> None:
-    """Make CUDA's context, which a device in exclusive mode refuses to a second process."""
+    """Create CUDA's context, which a device in exclusive mode refuses to a second process."""
     try:
         torch.cuda.synchronize()
     except RuntimeError as error:
@@ -107,7 +107,7 @@ def _create_cuda_context(device: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _limit_sms(device: Mapping[str, Any]) -> Iterator[dict[str, str | int | float | bool]]:
-    """A green context of that many SMs and a cap on memory; what was asked for and what came."""
+    """A green context of that many SMs and a memory cap; yields what was requested and obtained."""
     from torch.cuda import green_contexts
 
     if not green_contexts.SUPPORTED:
@@ -134,9 +134,9 @@ def _limit_sms(device: Mapping[str, Any]) -> Iterator[dict[str, str | int | floa
 
 
 def sms_of_context(driver: Any = None) -> int | None:
-    """The SMs of this thread's current CUDA context, read back from the driver; None where it does not tell.
+    """The SMs of this thread's current CUDA context, read from the driver; None if it does not report them.
 
-    torch has no call for it: cuCtxGetCurrent and cuCtxGetDevResource of the driver API (CUDA 12.4 or later).
+    torch has no call for this: cuCtxGetCurrent and cuCtxGetDevResource of the driver API (CUDA 12.4 or later).
     """
     try:
         library = driver or ctypes.CDLL("libcuda.so.1")

@@ -1,11 +1,10 @@
-"""What every node of an exported program takes, and where it runs.
+"""Times and devices of every node of an exported program.
 
 `RuntimeAnnotator` walks the graph with a program and times each operation; `DeviceAnnotator`
 propagates devices. Node ids are the names of the exported program, which tracing gives to TorchGraph.
 
-The sum over nodes of times taken per node across runs is not the time of any run. So shares come from
-the least time of each node, and a user multiplies them with an end-to-end time that was measured on its
-own, without instrumentation (`timing.time_runs`).
+The sum of per-node minima across runs is not the time of any run. So shares come from each node's minimum time, and a
+user multiplies them with an end-to-end time that was measured separately, without instrumentation (`timing.time_runs`).
 
 The CUDA path (events, synchronisation, device memory) is untested on hardware.
 """
@@ -30,7 +29,7 @@ from torchsplit_core.values import InternalFault
 
 @dataclass(frozen=True, slots=True)
 class NodeTiming:
-    """One operation over the timed runs, in ms; the bytes of its output at that batch; where it ran."""
+    """One operation's times over the timed runs in ms, the bytes of its output at that batch, and its device."""
 
     id: str
     runs: int
@@ -53,7 +52,7 @@ class RuntimeAnnotator:
             exported = move_to_device_pass(exported, device)
         self._exported = exported
         self.runs_ms: tuple[tuple[float, float], ...] = ()
-        """Of the last `annotate`: each timed run's whole time and the sum of its operations, in ms."""
+        """Of the last `annotate`: each timed run's total time and the sum of its operations, in ms."""
 
     def annotate(
         self,
@@ -64,8 +63,8 @@ class RuntimeAnnotator:
     ) -> tuple[NodeTiming, ...]:
         """Every operation's times on these inputs, in the order of the graph.
 
-        One run to warm up, then at least three, more while `budget_s` seconds are not spent. Where the first
-        run alone takes half the budget, it counts, and one more is enough: such operations are long.
+        One warm-up run, then at least three, and more within `budget_s` seconds. If the first run alone takes half the
+        budget, it counts, and one more is enough: such operations are long.
         """
         inputs = self._graph_inputs(args, kwargs or {})
         program = TimedProgram(self._exported.graph_module, self._device)
@@ -126,7 +125,7 @@ class RuntimeAnnotator:
 def _run(
     program: TimedProgram, inputs: Sequence[Any], seed: int, *, record_outputs: bool = False
 ) -> tuple[float, dict[str, float]]:
-    """One run: its whole time and that of every operation, in ms."""
+    """One run: its total time and that of every operation, in ms."""
     torch.manual_seed(seed)
     begin = time.perf_counter_ns()
     program.run(inputs, record_outputs=record_outputs)
@@ -156,15 +155,8 @@ class DeviceAnnotator:
         return devices
 
 
-def split_inputs(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Example inputs as (args, kwargs), whichever of its two forms a SplitClient returned."""
-    if isinstance(inputs, tuple) and len(inputs) == 2 and isinstance(inputs[1], dict):
-        return tuple(inputs[0]), inputs[1]
-    return tuple(inputs), {}
-
-
 def to_device(values: Any, device: torch.device, dtype: torch.dtype | None = None) -> Any:
-    """The same structure with its tensors on the device, those of floating numbers in the dtype where one is given."""
+    """The same structure with its tensors on the device, floating-point ones in the dtype if given."""
 
     def move(item: Any) -> Any:
         return item.to(device, dtype if item.is_floating_point() else None)

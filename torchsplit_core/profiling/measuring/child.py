@@ -1,16 +1,16 @@
-"""The part of a measurement that executes the model: runs inside a limited child process.
+"""The part of a measurement that executes the model, in a limited child process.
 
-It answers in parts, each a JSON object with one key, as they come, so that what was measured outlives it:
+It reports JSON objects with one key each as results come, so they survive its death:
 
-    graph        the contract's graph, where it was asked for
-    batch_sizes  those of the client, where none were asked for
+    graph        the contract's graph, if requested
+    batch_sizes  those of the client, if none were given
     environment  facts of the device and the software
-    begin        [kind, batch size] of the point that starts: what a child that dies now died of
-    batch        one batch size end to end, again in place of the former where it was looked at again
+    begin        [kind, batch size] of the next point, the culprit if the child dies
+    batch        one batch size end to end; replaced if another round follows
     nodes        every operation's times at one batch size
-    failure      a point that gave no figure: kind, batch size, reason, message
+    failure      a point without figures: kind, batch size, reason, message
 
-A point that fails or does not fit in memory is a failure of that point, not an end.
+A point that fails or does not fit in memory is a failure of that point only.
 """
 
 from __future__ import annotations
@@ -58,23 +58,23 @@ from torchsplit_core.values.profile import NOT_TRIED
 PATIENCE_BUDGETS = 15.0
 """A batch size whose three runs would take more than this many budgets is left out, with a note …"""
 LEAST_PATIENCE_S = 20.0
-"""… but not one whose three runs take less than this: a small budget asks for few runs, not for few sizes."""
+"""… unless its three runs take less than this: a small budget asks for few runs, not for few sizes."""
 SHARE_FOR_GRAPH, SHARE_FOR_BATCHES, SHARE_FOR_NODES = 0.15, 0.6, 0.8
-"""Shares of the progress at which the graph, the end-to-end runs and node times are done; the rest is second looks."""
+"""Shares of the progress after the graph, the end-to-end runs and the node times; the rest is further rounds."""
 BETWEEN_ROUNDS_S = 1.0
-"""Before an unsteady point is looked at again: what disturbed it may be over."""
+"""Pause before an unsteady point is measured again, as the disturbance may end."""
 LEAK_SHARE = 0.05
-"""Memory of the process that grew by more than this share between the first and the last run is told."""
+"""Process memory that grew by more than this share between the first and the last run is reported …"""
 LEAK_BYTES = 64 * 2**20
-"""… and by more than this: allocators keep some pages for themselves."""
+"""… if it also grew by more than this: allocators keep some pages for themselves."""
 
 Message = dict[str, Any]
 
 
 def measure_in_child(arguments: dict[str, Any], progress: Progress) -> Iterator[Message]:
-    """The parts of one model on one device; arguments as `measurement.measure` sends them.
+    """The results of one model on one device; arguments as `measurement.measure` sends them.
 
-    Raises InputFault where the model cannot be built or exported, or the device cannot be used.
+    Raises InputFault if the model cannot be built or exported, or the device cannot be used.
     """
     torch.manual_seed(arguments["seed"])
     progress(0.0, "building the model")
@@ -102,7 +102,7 @@ def measure_in_child(arguments: dict[str, Any], progress: Progress) -> Iterator[
         session = _Session(client, model, opened, arguments, known, progress)
         yield from session.measure_batches()
         if session.batch_medians:
-            # What was exported before it was cast is another program.
+            # A model exported before its cast is another program.
             usable = None if dtype else exported
             yield from session.measure_nodes(lambda: usable or _export(client, model.to("cpu"), arguments))
             yield from session.remeasure()
@@ -110,7 +110,7 @@ def measure_in_child(arguments: dict[str, Any], progress: Progress) -> Iterator[
 
 
 def _client_batch_sizes(client: SplitClient, source: str) -> list[int]:
-    """The batch sizes that the client offers. Raises InputFault where they are no grid that can be measured."""
+    """The batch sizes that the client offers. Raises InputFault if they are no valid grid."""
     try:
         return list(check_batch_sizes(client.batch_sizes))
     except InputFault as fault:
@@ -120,7 +120,7 @@ def _client_batch_sizes(client: SplitClient, source: str) -> list[int]:
 
 @dataclass(slots=True)
 class _BatchMeasurement:
-    """A point that was measured here: what was told of it, and its looks."""
+    """A point measured here: its message and its rounds."""
 
     content: Message
     rounds: list[TimingRound] = field(default_factory=list)
@@ -147,13 +147,13 @@ class _Session:
         self.known_nodes: set[int] = set(known.get("nodes", ()))
         self.too_large: int | None = min(known.get("out_of_memory", ()), default=None)
         self.batch_medians: list[tuple[int, float]] = []
-        """Batch sizes that gave figures, with their median in ms; smallest first."""
+        """Batch sizes with figures, with their median in ms; smallest first."""
         self.measured_batches: dict[int, _BatchMeasurement] = {}
         self.device_lost = False
         """The device failed: nothing more can be measured in this process."""
 
     def measure_batches(self) -> Iterator[Message]:
-        """Every batch size not known yet, smallest first, within its time."""
+        """Measure every unknown batch size, smallest first, within its time."""
         sizes: list[int] = self.arguments["batch_sizes"]
         patience_ms = 1000 * max(PATIENCE_BUDGETS * self.budget_s, LEAST_PATIENCE_S)
         skip_reason: tuple[str, str] | None = None
@@ -181,7 +181,7 @@ class _Session:
             yield message
 
     def _skip_reason(self, batch: int, patience_ms: float) -> tuple[str, str] | None:
-        """Why this batch size need not be tried: reason and words; None where it has to be."""
+        """Why this batch size need not be tried: reason and message; None if it must be."""
         if self.too_large is not None and batch >= self.too_large:
             return "out_of_memory", f"batch {self.too_large} was out of memory"
         if self.batch_medians:
@@ -234,11 +234,11 @@ class _Session:
         )
 
     def _run_guarded(self, kind: str, batch: int, work: Callable[[], Message]) -> Message:
-        """What the work gives, or the failure of this point."""
+        """The result of the work, or the failure of this point."""
         try:
             return work()
         except CompileFault as fault:
-            # What cannot be compiled at any size is said once.
+            # A failure to compile at any size is reported once.
             if not self.batch_medians:
                 raise
             return _failure_message(kind, batch, "failed", str(fault))
@@ -253,7 +253,7 @@ class _Session:
             return _failure_message(kind, batch, "out_of_memory", "Out of memory.")
 
     def remeasure(self) -> Iterator[Message]:
-        """A second look at what was measured here, with all the rest between; more where a point is unsteady."""
+        """A second round of every point, with all the others between; more if a point is unsteady."""
         for number, (batch, measurement) in enumerate(self.measured_batches.items()):
             if self.device_lost:
                 return
@@ -261,13 +261,13 @@ class _Session:
             self.progress(SHARE_FOR_NODES + share, f"timing batch size {batch} again")
             yield {"begin": ["look", batch]}
             message = self._run_guarded("look", batch, partial(self._remeasure_batch, batch, measurement))
-            if "batch" in message:  # else the first look stands
+            if "batch" in message:  # else the first round counts
                 yield message
 
     def _measure_batch(self, batch: int) -> Message:
         args, kwargs = self._device_inputs(batch)
         arguments = self.arguments
-        # What is compiled is compiled anew for every batch size: once, so it is all measured at once.
+        # A compiled model is compiled for every batch size: once, so all its rounds are measured at once.
         blocks = (
             self._block_count if arguments["compile_mode"] else self._block_count - self._block_count // 2
         )
@@ -304,7 +304,7 @@ class _Session:
         return int(self.arguments["repeats"])
 
     def _remeasure_batch(self, batch: int, measurement: _BatchMeasurement) -> Message:
-        """The point with the blocks of another look. One whose runs take more than its time is not run for it."""
+        """The point with the blocks of another round. Skipped if its runs take more than its time."""
         blocks = self._block_count // 2
         is_slow = min(map(min, measurement.rounds[0].blocks)) > 1000 * self.budget_s
         if blocks and not is_slow:
@@ -320,7 +320,7 @@ class _Session:
             return self._time_round(self.model, args, kwargs, blocks, least_runs=blocks)
 
     def _time_round(self, model: Any, args: Any, kwargs: Any, blocks: int, **options: Any) -> TimingRound:
-        """So many blocks of runs, in their share of the point's time."""
+        """A round of this many blocks of runs, in their share of the point's time."""
         arguments = self.arguments
         block_starts_s: list[float] = []
         before = read_cpu_time()
@@ -337,14 +337,14 @@ class _Session:
             block_starts_s=block_starts_s,
             **options,
         )
-        # What a GPU computes waits for no core.
+        # A GPU's computation does not wait for cores.
         stolen_share = (
             read_cpu_time().stolen_share_since(before) if self.opened.torch_device == "cpu" else 0.0
         )
         return TimingRound(runs, stolen_share, tuple(block_starts_s))
 
     def _device_inputs(self, batch: int) -> tuple[Any, Any]:
-        """The client's inputs on the device, cast as the model is."""
+        """The client's inputs on the device, cast like the model."""
         torch.manual_seed(int(self.arguments["seed"]))
         host_inputs = example_arguments(self.client, batch)
         device_inputs: tuple[Any, Any] = to_device(
@@ -353,19 +353,19 @@ class _Session:
         return device_inputs
 
     def _peak(self, model: Any, args: Any, kwargs: Any) -> Message | None:
-        """The measured peak of one more run and its parts, in bytes; None where that run does not fit."""
+        """The measured peak of another run and its parts, in bytes; None if that run does not fit."""
         from torchsplit_core.profiling.measuring.peak_memory import measure_peak
 
         try:
             return asdict(measure_peak(model, args, kwargs))
         except (MemoryError, RuntimeError) as error:
-            # The times were taken: a look at memory that needs some itself must not cost them.
+            # The times are taken; a memory measurement, which needs memory, must not lose them.
             if is_out_of_memory(error):
                 return None
             raise
 
     def _trace(self, model: Any, batch: int, args: Any, kwargs: Any) -> None:
-        """One run under torch.profiler, as a file for chrome://tracing or Perfetto, where it was asked for."""
+        """One run under torch.profiler as a file for chrome://tracing or Perfetto, if requested."""
         folder = self.arguments["torch_trace"]
         if not folder:
             return
@@ -404,7 +404,7 @@ class _Session:
 
 
 def _span_attributes(message: Message) -> dict[str, Any]:
-    """What a point's span says of how it ended."""
+    """Attributes of a point's span: how it ended."""
     if "failure" in message:
         reason = message["failure"]["reason"]
         return {"outcome": {"out_of_memory": "out of memory"}.get(reason, "failed")}
@@ -420,7 +420,7 @@ def _span_attributes(message: Message) -> dict[str, Any]:
 
 
 def _batch_message(measurement: _BatchMeasurement) -> Message:
-    """A point with the figures of all its looks."""
+    """A point with the figures of all its rounds."""
     blocks = undisturbed_blocks(measurement.rounds)
     summary = summarise(blocks)
     return {
@@ -445,30 +445,30 @@ def _failure_message(kind: str, batch: int, reason: str, message: str) -> Messag
 
 
 def _export(client: SplitClient, model: Any, arguments: Mapping[str, Any]) -> Any:
-    """The program as the exporter makes it, with a free batch."""
+    """The program from the exporter, with a free batch."""
     batch = int(arguments["traced_batch"])
     dtype, host = _dtype(arguments), torch.device("cpu")
     args, kwargs = to_device(example_arguments(client, batch), host, dtype)
-    # What differs at another batch size is what follows the batch.
+    # What differs at another batch size follows the batch.
     other = to_device(example_arguments(client, batch + 1), host, dtype)
     with foreign_code("export"):
         return _import_function(arguments["exporter"])(model, args, kwargs, other)
 
 
 def _dtype(arguments: Mapping[str, Any]) -> torch.dtype | None:
-    """The dtype asked for; None for the model's own."""
+    """The requested dtype; None for the model's own."""
     dtype: torch.dtype | None = getattr(torch, arguments["dtype"]) if arguments["dtype"] else None
     return dtype
 
 
 def _import_function(path: str) -> Any:
-    """What "module:function" names; the functions of another room are known by name only."""
+    """The function "module:function"; functions of packages above are known by name only."""
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
 def _used_bytes() -> int:
-    """Memory of this process: pages of the host, or what torch's allocator holds of the GPU."""
+    """Memory of this process: pages of the host, or what torch's allocator holds on the GPU."""
     if torch.cuda.is_initialized():
         return int(torch.cuda.memory_allocated())
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096

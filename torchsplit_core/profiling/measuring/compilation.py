@@ -1,4 +1,4 @@
-"""A model under torch.compile: what it takes, and its faults as one message each."""
+"""A model under torch.compile: its requirements, and its faults as one message each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchsplit_core.isolation import is_out_of_memory
 from torchsplit_core.values import InputFault
 
 COMPILATION_RUNS = 3
-"""Runs of another kind at first: one compiles; with CUDA graphs one warms up and one captures."""
+"""First runs that do not count: one compiles; with CUDA graphs one warms up and one captures."""
 COMPILERS = ("g++", "gcc", "clang++", "clang")
 
 
@@ -24,7 +24,7 @@ class CompileFault(InputFault):
 
 
 def require_compiler(torch_device: str) -> None:
-    """Raises CompileFault where what torch.compile calls is not here: it would say so with pages of its own."""
+    """Raise CompileFault if torch.compile lacks a tool; its own message would be pages long."""
     configured = os.environ.get("CXX") or os.environ.get("CC")
     if not any(shutil.which(name) for name in ((configured,) if configured else COMPILERS)):
         raise CompileFault(
@@ -41,9 +41,9 @@ def require_compiler(torch_device: str) -> None:
 
 
 def compile_model(model: Any, mode: str) -> Any:
-    """The model, compiled for the shapes of its next call alone: what was compiled before is forgotten.
+    """The model, compiled for the shapes of its next call only; earlier compilations are dropped.
 
-    Shapes that are left open cost speed, and after eight of them torch.compile quietly runs a model eagerly.
+    Dynamic shapes cost speed, and after eight shapes torch.compile silently runs a model eagerly.
     """
     torch.compiler.reset()
     return torch.compile(model, mode=mode, dynamic=False)
@@ -51,7 +51,7 @@ def compile_model(model: Any, mode: str) -> Any:
 
 @contextmanager
 def raise_compile_faults(batch: int) -> Iterator[None]:
-    """Faults of torch.compile's own become one CompileFault each; the model's own pass through."""
+    """Turn torch.compile's own faults into one CompileFault each; the model's own pass through."""
     from torch._dynamo.exc import TorchDynamoException
 
     try:
@@ -59,7 +59,7 @@ def raise_compile_faults(batch: int) -> Iterator[None]:
     except TorchDynamoException as error:
         if is_out_of_memory(error):
             raise
-        # The first line says what is wrong; a C++ compiler's whole output may follow.
+        # The first line has the cause; a C++ compiler's whole output may follow.
         first_line = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise CompileFault(
             f"torch.compile at batch {batch}",

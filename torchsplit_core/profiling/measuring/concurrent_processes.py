@@ -1,7 +1,7 @@
-"""Several processes of one model on one device at once: runs inside a limited child, which starts them.
+"""Concurrent processes of one model on one device, started by a limited child.
 
-Every process builds the model for itself and waits where it is warm; all are let go together, and what is counted
-are the runs for which all were at work. The parts told are those of `child`, points alone.
+Every process builds the model and waits when it is warm; all start together, and only runs during which all were
+running count. Messages are those of `child`, points alone.
 """
 
 from __future__ import annotations
@@ -20,18 +20,21 @@ from torchsplit_core.values import InputFault, Progress
 
 Message = dict[str, Any]
 TimedRun = tuple[float, float, float]
-"""Begin and end on the machine's clock in seconds, and the time taken in ms."""
+"""Begin and end on the machine's clock in seconds, and the duration in ms."""
 
 WORKER = "torchsplit_core.profiling.measuring.concurrent_worker"
 
 
 class WorkerDied(Exception):
-    """A process of the crowd ended without an answer."""
+    """A process ended without a reply."""
 
 
 def measure_in_child(arguments: dict[str, Any], progress: Progress) -> Iterator[Message]:
-    """A part for every batch size not known yet, smallest first; arguments as `child.measure_in_child` takes them,
-    with `processes`. Raises InputFault where a process cannot build the model or use the device."""
+    """The results of every unknown batch size, smallest first.
+
+    Arguments as for `child.measure_in_child`, plus `processes`. Raises InputFault if a process cannot build the model
+    or use the device.
+    """
     known = arguments["known"].get(arguments["architecture_hash"], {})
     too_large = min(known.get("out_of_memory", ()), default=None)
     count = int(arguments["processes"])
@@ -62,7 +65,7 @@ def measure_in_child(arguments: dict[str, Any], progress: Progress) -> Iterator[
 
 
 class ConcurrentMeasurement:
-    """So many processes, each with the model on the device; they end with the `with` block."""
+    """Processes that each have the model on the device; they end with the `with` block."""
 
     def __init__(self, count: int, arguments: Mapping[str, Any]) -> None:
         self._arguments = arguments
@@ -93,7 +96,7 @@ class ConcurrentMeasurement:
         self._kill_workers()
 
     def measure_point(self, batch: int) -> Message:
-        """One batch size: all are made ready, then let go together. Raises WorkerDied."""
+        """One batch size: all get ready, then start together. Raises WorkerDied."""
         for response in self._request_all({"batch": batch}):
             if "failure" in response:
                 return _failure_message(batch, *response["failure"])
@@ -105,7 +108,7 @@ class ConcurrentMeasurement:
         return {"batch": _point_content(batch, overlapping_runs(runs), responses)}
 
     def _request_all(self, request: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The question to all, then the answer of each."""
+        """Send a request to all, then read each reply."""
         try:
             for worker in self._workers:
                 assert worker.stdin is not None
@@ -130,9 +133,9 @@ class ConcurrentMeasurement:
 
 
 def overlapping_runs(runs: Sequence[Sequence[TimedRun]]) -> tuple[tuple[float, ...], ...]:
-    """Of each process the times in ms of the runs that lie where all were at work; all of them where it has none.
+    """Times in ms of each process's runs that lie where all were running; all its runs if there are none.
 
-    At the ends some have not begun or are done already, and the others run alone.
+    At the ends some processes have not begun or are already done, so the others run alone.
     """
     begin = max(process_runs[0][0] for process_runs in runs)
     end = min(process_runs[-1][1] for process_runs in runs)
@@ -156,7 +159,7 @@ class Rates:
 
 
 def total_rates(batch: int, statistics: Sequence[RunStatistics]) -> Rates:
-    """Sums over the processes of batch / mean time."""
+    """Sums of batch / mean time over the processes."""
     return Rates(
         sum(1000 * batch / summary.mean_ms for summary in statistics),
         sum(1000 * batch / summary.mean_high_ms for summary in statistics),
@@ -167,7 +170,7 @@ def total_rates(batch: int, statistics: Sequence[RunStatistics]) -> Rates:
 def _point_content(
     batch: int, runs: Sequence[Sequence[float]], responses: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """A point as `child` tells it, with the processes and their rates. The peak is that of the largest one."""
+    """A point in the form of `child`, with the processes and their rates. The peak is that of the largest process."""
     combined = summarise(runs)
     peaks = [response["peak"] for response in responses if response["peak"] is not None]
     return {

@@ -1,7 +1,6 @@
-"""One process of a crowd: builds the model, gets ready for a batch size, runs when it is let go.
+"""One of the concurrent processes: builds the model, gets ready for a batch size, and runs on request.
 
-Questions come as JSON lines on standard input, each is answered by one line. What the model prints goes to
-standard error.
+Requests are JSON lines on standard input; each gets one line in reply. The model's own output goes to standard error.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ from torchsplit_core.profiling.measuring.timing import LEAST_RUNS, all_finite, m
 from torchsplit_core.values import InputFault
 
 WARM_UP_SHARE = 0.25
-"""Share of the time of a point that a process may take to get warm, while the others do."""
+"""Share of a point's time that a process may take to warm up, while the others do."""
 
 
 def main() -> None:
-    """Answer questions until there are no more, or until something in the model cannot go on."""
+    """Reply to requests until there are no more, or until the model cannot continue."""
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     arguments = json.loads(sys.stdin.readline())
@@ -64,7 +63,7 @@ def main() -> None:
 def _serve_requests(
     output: IO[str], model: Any, inputs: Callable[[int], Any], arguments: Mapping[str, Any], device: str
 ) -> None:
-    """Two questions a batch size: be ready, go. A failure answers either."""
+    """Two requests a batch size: get ready, run. Either may get a failure in reply."""
     ready: tuple[Any, Any, Any] | None = None
     batch, finite = 0, True
     for line in sys.stdin:
@@ -93,7 +92,7 @@ def _serve_requests(
 def _warm_up(
     model: Any, args: Any, kwargs: Any, arguments: Mapping[str, Any], device: str
 ) -> tuple[bool, Any]:
-    """Whether the outputs are finite, and what is to be called."""
+    """Whether the outputs are finite, and the callable to run."""
     mode = arguments["compile_mode"]
     callable_model = compile_model(model, mode) if mode else model
     seen: list[bool] = []

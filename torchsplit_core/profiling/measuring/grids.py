@@ -1,4 +1,4 @@
-"""What is measured: batch sizes and sequence lengths, checked."""
+"""Validation of batch sizes and sequence lengths."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_SEQUENCE_LENGTHS = 16
 
 
 def check_batch_sizes(batch_sizes: Sequence[int]) -> tuple[int, ...]:
-    """The grid, ascending, each size once; InputFault for an empty, long, non-positive or huge one."""
+    """The grid, ascending, each size once. Raises InputFault for an empty, long, non-positive or huge one."""
     for size in batch_sizes:
         if not is_count(size, LARGEST_MEASURED_BATCH):
             problem = f"{quoted(size)} is no whole number from 1 to {LARGEST_MEASURED_BATCH:,}"
@@ -25,7 +25,7 @@ def check_batch_sizes(batch_sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 def check_sequence_lengths(lengths: Sequence[int]) -> tuple[int, ...]:
-    """The lengths in their order, each once; InputFault for none, too many, or one out of range."""
+    """The lengths in order, each once. Raises InputFault for none, too many, or one out of range."""
     distinct = dict.fromkeys(lengths)
     for length in distinct:
         if not is_count(length, LARGEST_SEQUENCE_LENGTH):
@@ -36,7 +36,7 @@ def check_sequence_lengths(lengths: Sequence[int]) -> tuple[int, ...]:
 
 
 def is_count(value: object, most: int) -> bool:
-    """Whether it is a whole number from 1 on, at most `most`."""
+    """Whether it is an integer from 1 to `most`."""
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
 
 

@@ -1,6 +1,6 @@
-"""A run with the copies that a server makes: inputs from pinned memory of the host, outputs back to it.
+"""Runs with the copies of a server: inputs from pinned host memory, outputs back to it.
 
-Untested on hardware: it ran with the processor's memory in the place of a GPU's.
+Untested on hardware: tested with the processor's memory instead of a GPU's.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from torch.utils import _pytree as pytree
 
 
 def pinned_like(tensor: torch.Tensor) -> torch.Tensor:
-    """Memory of the host like the tensor's, locked so that a GPU reads and writes it itself."""
+    """Host memory shaped like the tensor, pinned so that a GPU reads and writes it directly."""
     return torch.empty_like(tensor, device="cpu", pin_memory=True)
 
 
 class HostCopies:
-    """The copies around one model's run on inputs that stay where they are on the device.
+    """The copies around one model's runs; the inputs stay at their place on the device.
 
-    The outputs' place on the host is made by the first run, which counts for nothing.
+    The first run, which does not count, allocates the outputs' host memory.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class HostCopies:
         self._outputs: list[torch.Tensor] = []
 
     def run_with_copies(self, run: Callable[[], Any]) -> Any:
-        """What the run returns, its tensors copied to the host in the same stream."""
+        """The result of the run, after copying its tensors to the host in the same stream."""
         for target, source in zip(self._inputs, self._sources, strict=True):
             target.copy_(source, non_blocking=True)
         outcome = run()
@@ -45,5 +45,5 @@ class HostCopies:
 
     @property
     def outputs(self) -> tuple[torch.Tensor, ...]:
-        """The tensors of the last run's outcome on the host, once the device is done."""
+        """The host tensors of the last run's outputs, once the device is done."""
         return tuple(self._outputs)

@@ -1,8 +1,8 @@
-"""Measure a model on one device of this host: end to end over a batch grid, and operation by operation.
+"""Measures a model on one device of this host: end to end over a batch grid, and operation by operation.
 
-The model is foreign code and runs in a limited child process, which tells of every point as it is done. A
-child that hangs or dies costs the point it was at: the next child goes on behind it. Importing this file
-does not load torch.
+The model is foreign code and runs in a limited child process, which reports every point when it is done. A child that
+hangs or dies costs only its current point: the next child continues after it. Importing this module does not load
+torch.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from torchsplit_core.values import Device, InputFault, Progress, ignore_progress
 from torchsplit_core.values.errors import quoted, suggestion
 
 TRACED_BATCH = 2
-"""The batch of a graph that is made while measuring; the same as tracing's."""
+"""The batch of a graph that is traced while measuring; the same as tracing's."""
 MOST_DEATHS = 3
-"""Children that may die before the rest of a grid is left alone."""
+"""Children that may die before the rest of a grid is abandoned."""
 BUILD_S = 600.0
-"""Wall time for building, exporting and moving a model, beside its points."""
+"""Wall time for building, exporting and moving a model, in addition to its points."""
 
 MOST_REPEATS = 100
 MOST_PROCESSES = 16
@@ -64,24 +64,27 @@ def measure(
     progress: Progress = ignore_progress,
     memory_bytes: int | None = None,
 ) -> MeasuredModel:
-    """The graph (made where none is given), rows, node shares, failures and environment of a model on a device.
+    """The graph (traced if none is given), rows, node shares, failures and environment of a model on a device.
 
-    `exporter` and `describer` name functions ("module:function") that the child calls. The first exports a model:
-    (model, args, kwargs, other), other being (args, kwargs) of one row more; it has to export as what traced
-    `graph` did, so that node names agree. The second makes the contract's graph of that: (program, batch).
-    `batch_sizes` None takes those of the model's client.
-    `known` are points of this device and software measured before, of any model: those of this model are
-    taken over, not measured again. `keep` gets each new point as it comes, `on_graph` a new graph.
-    throughput = batch / mean of a run, with its 90 % interval, latency_ms = p95 of the runs. With several
-    `processes` (a graph is needed then) so many run at once: throughputs are added, latency is over all their
-    runs, operations are not timed, and no figure at any batch size is no fault.
-    Raises InputFault for a bad grid or budget, a model that cannot be built or exported, or one that gives no
-    figure at any batch size.
+    throughput = batch / mean of a run, with its 90 % interval; latency_ms = p95 of the runs. With several `processes`,
+    which need a graph, this many run at once: throughputs are added, latency is over all their runs, operations are not
+    timed, and it is not an error if no batch size could be measured.
+
+    Args:
+        exporter: "module:function", called in the child: (model, args, kwargs, other) → program, where other is (args,
+            kwargs) of one row more. It must export as `graph` was exported, so that node names agree.
+        describer: "module:function", called in the child: (program, batch) → the contract's graph.
+        batch_sizes: None takes those of the model's client.
+        known: points measured before on this device and software, of any model; those of this model are reused.
+        keep: gets each new point as it comes; `on_graph` a new graph.
+
+    Raises InputFault for an invalid grid or budget, a model that cannot be built or exported, or one without figures at
+    any batch size.
     """
     settings = settings or MeasurementSettings()
     sizes = None if batch_sizes is None else check_batch_sizes(batch_sizes)
     check_settings(settings, device)
-    # The child has a working directory of its own, so a relative path has to be made absolute here.
+    # The child has its own working directory, so a relative path must be made absolute.
     parsed = parse_source(source, trust=trust)
     known, functions = tuple(known), (exporter, describer)
     log = MeasurementLog(graph, [])
@@ -112,7 +115,7 @@ def measure(
         break
     if (
         log.graph is None
-    ):  # a child that begins a point has told its graph, unless the model's code spoke for it
+    ):  # a child that begins a point has reported its graph, unless the model's code forged the message
         raise InputFault(
             f"profile of {source}",
             "ended without the model's graph",
@@ -143,9 +146,9 @@ def _measure_resident_memory(
     keep: Keep,
     memory_bytes: int | None,
 ) -> None:
-    """To each point that has not got it: what a process that serves the model holds, and that process's looks.
+    """Add to each point without it the memory of a process that serves the model, and that process's rounds.
 
-    Where it ends on the way the points keep the memory of their tensors, and a note says so.
+    If that process dies, the points keep the memory of their tensors, and a note says so.
     """
     missing = {
         point.batch_size: point
@@ -157,7 +160,7 @@ def _measure_resident_memory(
         _, content = part
         point = missing.pop(int(content["batch_size"]))
         added = {"held_bytes": int(content["bytes"]), "held_course": content["course"]}
-        # What is added leaves when the point was measured as it is.
+        # Additions do not change when the point was measured.
         _add_point(log, replace(point, content={**point.content, **added}), keep)
 
     if not missing:
@@ -187,7 +190,7 @@ def _measure_resident_memory(
 
 @dataclass(frozen=True)
 class _MessageReceiver:
-    """What the child tells, point by point, goes into `log`."""
+    """Collects the child's messages, point by point, in `log`."""
 
     log: MeasurementLog
     keep: Keep
@@ -195,7 +198,7 @@ class _MessageReceiver:
     progress: Progress
 
     def advance(self, share: float, text: str) -> None:
-        """A child that is started again does not go back."""
+        """Keep the progress from going back when a child is restarted."""
         self.log.share = max(self.log.share, share)
         self.progress(self.log.share, text)
 
@@ -219,8 +222,10 @@ class _MessageReceiver:
             )
 
     def record_death(self, fault: ChildFault) -> None:
-        """The point that the child died of has failed, unless it was looked at again. Raises the fault where it
-        died before any."""
+        """Mark the point at which the child died as failed, unless an earlier round of it succeeded.
+
+        Raises the fault if the child died before any point.
+        """
         if self.log.current_point is None:
             raise fault
         kind, batch = self.log.current_point
@@ -241,7 +246,7 @@ def _add_point(log: MeasurementLog, point: MeasuredPoint, keep: Keep) -> None:
 
 
 def _add_failure(log: MeasurementLog, content: dict[str, Any], keep: Keep) -> None:
-    """A failure of this measurement; being out of memory is a finding, and kept like a figure."""
+    """Add a failure of this measurement; running out of memory is a result, and kept like a figure."""
     log.current_point = None
     content = content | {"message": printable(str(content["message"]))}
     log.failures.append(content)
@@ -250,7 +255,7 @@ def _add_failure(log: MeasurementLog, content: dict[str, Any], keep: Keep) -> No
 
 
 def _add_known_points(log: MeasurementLog, known: Sequence[MeasuredPoint]) -> None:
-    """Points of this model that were measured before and not again now."""
+    """Points of this model that were measured before and not again."""
     measured = {(point.kind, point.batch_size) for point in log.points}
     for point in known:
         if point.architecture_hash != _architecture_hash(log):
@@ -277,7 +282,7 @@ def _child_arguments(
     log: MeasurementLog,
     known: Sequence[MeasuredPoint],
 ) -> dict[str, Any]:
-    """What the child is told. It learns which points are known of every model: it alone can tell which this is."""
+    """The child's arguments, with known points of every model: only the child can tell which model this is."""
     known_by_hash: dict[str, dict[str, Any]] = {}
     for point in (*known, *log.points):
         entry = known_by_hash.setdefault(
@@ -324,7 +329,7 @@ def _child_arguments(
 
 
 def _limits(device: Device, points: int, settings: MeasurementSettings, memory_bytes: int | None) -> Limits:
-    """Time for building, exporting and every point at its worst; CUDA maps more than it uses."""
+    """Time for building, exporting and every point at worst; CUDA maps more than it uses."""
     wall_s = BUILD_S + (2 * points + 2) * settings.limit_s
     if device.kind != "cpu":
         return Limits(wall_s=wall_s, cpu_s=None, memory_bytes=None, silent_s=settings.limit_s)
@@ -334,21 +339,21 @@ def _limits(device: Device, points: int, settings: MeasurementSettings, memory_b
 
 
 COMPILE_ENVIRONMENT = {
-    # It has one process, and its memory is limited.
+    # The compiler may use only one process, because its memory is limited.
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
-    # Its cache ends with it: headers compiled ahead would cost more than they save.
+    # The cache ends with the child: compiling headers in advance would cost more than it saves.
     "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
 }
 
 
 def _child_environment(device: Device, settings: MeasurementSettings) -> dict[str, str]:
-    """The child sees the one device it measures, and nothing else of the GPUs; it compiles in its own process."""
+    """The child sees only the device it measures, and compiles in its own process."""
     visible = {"CUDA_VISIBLE_DEVICES": device.uuid or ""}
     return visible | (COMPILE_ENVIRONMENT if settings.compile_mode else {})
 
 
 def check_settings(settings: MeasurementSettings, device: Device) -> None:
-    """InputFault for numbers out of range, words that are none, and what only a GPU can do on a processor."""
+    """Raise InputFault for numbers out of range, unknown words, and GPU options on a processor."""
     _check_number("time per point", settings.point_budget_s, 0.01, 600, " s", "2")
     if settings.point_limit_s is not None:
         _check_number("time limit per point", settings.point_limit_s, 1, 86400, " s", "120")
@@ -385,7 +390,7 @@ def _check_number(where: str, number: float, least: float, most: float, unit: st
 
 
 def _check_processes(settings: MeasurementSettings) -> None:
-    """InputFault for numbers of processes that are none, and for what is measured one process at a time."""
+    """Raise InputFault for invalid numbers of processes, and for options that need a single process."""
     for count in settings.processes:
         if not is_count(count, MOST_PROCESSES):
             raise InputFault(
@@ -404,7 +409,7 @@ def _check_processes(settings: MeasurementSettings) -> None:
 
 
 def _check_choices(settings: MeasurementSettings) -> None:
-    """InputFault for a dtype or mode that is none, and for repeats or a seed out of range."""
+    """Raise InputFault for an unknown dtype or mode, and for repeats or a seed out of range."""
     for name, value, words in (
         ("dtype", settings.dtype, get_args(DType)),
         ("compile", settings.compile_mode, get_args(CompileMode)),

@@ -1,4 +1,4 @@
-"""What a child tells while it measures, read in the form that it promised: the model's code shares its process."""
+"""The messages of a measuring child, validated: the model's code shares its process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Peak(AnswerSchema):
 
 _Segment = Annotated[list[NonNegative], Field(min_length=3, max_length=3)]
 _SegmentedRounds = list[Annotated[list[NonNegative | list[_Segment]], Field(min_length=2, max_length=2)]]
-"""As `rounds.segment_rounds` makes it."""
+"""As made by `rounds.segment_rounds`."""
 
 
 class _Resident(AnswerSchema):
@@ -102,9 +102,9 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 
 
 def parse_message(message: dict[str, Any]) -> tuple[str, Any]:
-    """One message, {kind: content}, as its kind and what it says; a graph is made of its contract.
+    """One message, {kind: content}, as its kind and its value; a graph becomes the contract's.
 
-    Raises ValueError, KeyError, TypeError or AttributeError for one of any other form.
+    Raises ValueError, KeyError, TypeError or AttributeError for a malformed one.
     """
     ((kind, content),) = message.items()
     return kind, _READERS[kind](content)

@@ -1,16 +1,16 @@
-"""The measured peak memory of one run of a model, in parts: what torch's allocator handed out, block by block.
+"""The measured peak memory of one run of a model, in parts, from torch's allocator, block by block.
 
-One run under torch's profiler, which is told of every block the allocator of the model's device gives and
-takes back. So the peak is exact in bytes asked for, and each block alive at the peak is known by the
-operation that asked for it:
+One run under torch's profiler, which records every block that the allocator of the model's device gives and takes back.
+So the peak is exact in requested bytes, and each block alive at the peak is attributed to the operation that requested
+it:
 
 - weights: the distinct storages of parameters and buffers;
-- activations: the inputs, and blocks that outlive the operation that asked for them;
-- transient: blocks alive at the peak that are gone when the operation that asked for them is.
+- activations: the inputs, and blocks that outlive the operation that requested them;
+- transient: blocks alive at the peak that are freed within the operation that requested them.
 
-Not seen: memory that never came from torch's allocator (packed matrices of MKL, generated kernels, stacks
-of threads, Python itself), blocks that threads of the model's own ask for, what the allocator rounds up or
-keeps, and on a GPU the context. On a GPU the total is torch.cuda.max_memory_allocated; untested on hardware.
+Not seen: memory outside torch's allocator (packed matrices of MKL, generated kernels, thread stacks, Python itself),
+blocks requested by the model's own threads, rounding and caching of the allocator, and on a GPU the context. On a GPU
+the total is torch.cuda.max_memory_allocated; untested on hardware.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from torch.utils import _pytree as pytree
 
 @dataclass(frozen=True, slots=True)
 class PeakMemory:
-    """Bytes at the moment when most were alive; the three parts add up to `peak_bytes`."""
+    """Bytes at the peak; the three parts add up to `peak_bytes`."""
 
     peak_bytes: int
     weight_bytes: int
@@ -38,7 +38,7 @@ class PeakMemory:
 
 @dataclass(slots=True)
 class _Block:
-    """Memory the allocator gave: `size` bytes, and the outermost operation that was running."""
+    """An allocated block: `size` bytes, and the outermost operation that was running."""
 
     size: int
     operation: Any
@@ -52,8 +52,8 @@ class _Block:
 def measure_peak(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> PeakMemory:
     """The peak of one run of `model(*args, **kwargs)` in inference mode; costs that run and its record.
 
-    The device is that of the weights and inputs: a GPU where one of them is on one, else the CPU. Raises
-    what the model raises.
+    The device is that of the weights and inputs: a GPU if one of them is on one, else the CPU. Raises what the model
+    raises.
     """
     inputs = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     weights = _storages([*model.parameters(), *model.buffers()])
@@ -74,7 +74,7 @@ def measure_peak(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
 
 def _storages(tensors: Sequence[torch.Tensor]) -> dict[tuple[str, int], int]:
-    """Device and address → bytes, each storage once; what has no storage (sparse, meta) has no bytes."""
+    """Device and address → bytes, each storage once; tensors without storage (sparse, meta) have no bytes."""
     return {
         (tensor.device.type, tensor.untyped_storage().data_ptr()): tensor.untyped_storage().nbytes()
         for tensor in tensors
@@ -83,14 +83,14 @@ def _storages(tensors: Sequence[torch.Tensor]) -> dict[tuple[str, int], int]:
 
 
 def _reset_cuda_peak() -> int:
-    """Bytes that are allocated on the GPU before the run, the peak counter set to them."""
+    """Bytes allocated on the GPU before the run, to which the peak counter is reset."""
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     return int(torch.cuda.memory_allocated())
 
 
 def peak_of_run(run: Callable[[], object]) -> int:
-    """The most bytes alive on the processor of those that were allocated while `run` ran."""
+    """The most bytes alive on the processor among those allocated while `run` ran."""
     return _peak_and_blocks(_profile_run(run), "cpu")[0]
 
 
@@ -102,16 +102,16 @@ def _profile_model(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -
 
 def _profile_run(run: Callable[[], object]) -> list[Any]:
     """The profiler's tree of events while `run` ran."""
-    # Kineto writes two lines a session to standard error, where a caller looks for the model's own words.
+    # Kineto writes two lines a session to standard error, where callers look for the model's own output.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     with profile(use_kineto=True, profile_memory=True) as profiler:
-        outcome = run()  # alive until the record ends, as it would be at its caller's
+        outcome = run()  # alive until the record ends, as at its caller's
     del outcome
     return list(profiler.kineto_results.experimental_event_tree())
 
 
 def _peak_and_blocks(roots: list[Any], device: str) -> tuple[int, list[_Block]]:
-    """The most bytes alive of those allocated in the run, and the blocks that were alive then."""
+    """The most bytes alive among those allocated in the run, and the blocks alive then."""
     events = [event for event in _allocations(roots) if event[0].typed[1].device.type == device]
     events.sort(key=lambda event: event[0].start_time_ns)
     alive: dict[int, _Block] = {}
@@ -124,7 +124,7 @@ def _peak_and_blocks(roots: list[Any], device: str) -> tuple[int, list[_Block]]:
             total += size
             if total > peak:
                 peak, at_peak = total, list(alive.values())
-        elif address in alive:  # else it was given before the run
+        elif address in alive:  # else it was allocated before the run
             block = alive.pop(address)
             block.freed_ns = event.start_time_ns
             total -= block.size
@@ -132,14 +132,14 @@ def _peak_and_blocks(roots: list[Any], device: str) -> tuple[int, list[_Block]]:
 
 
 def _allocations(roots: list[Any]) -> Iterator[tuple[Any, Any]]:
-    """Every event of the allocator with the outermost operation it happened in (None between operations)."""
+    """Every event of the allocator with the outermost operation around it (None between operations)."""
     stack = [(root, None) for root in roots]
     while stack:
         event, operation = stack.pop()
         kind = event.typed[0]
         if kind == _EventType.Allocation:
             yield event, operation
-        # "aten::linear" is an operation; a name without a library is a range that somebody marked.
+        # "aten::linear" is an operation; a name without a library is a user-defined range.
         if operation is None and kind == _EventType.TorchOp and "::" in event.name:
             operation = event
         stack += [(child, operation) for child in event.children]

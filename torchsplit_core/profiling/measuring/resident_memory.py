@@ -1,14 +1,13 @@
-"""What a process that serves a model holds, and how fast it is: runs inside a limited child process of its own.
+"""Memory and speed of a process that serves a model, in another limited child process.
 
-The child that measures has exported the model, which leaves a hundred megabytes of a compiler behind; a worker has
-not. So this one does what a worker does: it loads the model and runs batches. Counted are its anonymous pages at
-their peak in a run (Python, torch, generated kernels, packed matrices, weights, values), and those of its supervisor,
-which every confined child has. Pages of files are left out: libtorch's are the same for all processes of a machine, so
-N workers hold N times what is counted, and libraries once, which the kernel can drop and read again
-(`benchmarks/worker_memory.py`).
+The measuring child has exported the model, which leaves a hundred megabytes of a compiler behind; a worker has not. So
+this child works as a worker: it loads the model and runs batches. Its anonymous pages at their peak in a run count
+(Python, torch, generated kernels, packed matrices, weights, values), and those of its supervisor, which every confined
+child has. File pages do not: libtorch's are shared by all processes of a machine, so N workers hold N times this
+figure, and libraries once, which the kernel can drop and read again (`benchmarks/worker_memory.py`).
 
-Its blocks of runs are another look at each point, by another process at another moment. It answers in parts,
-{"held": {batch_size, bytes, course}}, smallest batch first.
+Its blocks of runs are another round of each point, by another process at another time. It reports {"held": {batch_size,
+bytes, course}}, smallest batch first.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ from torchsplit_core.profiling.measuring.timing import time_runs
 from torchsplit_core.values import Progress
 
 ROUND_BLOCKS = 2
-"""Of a look here, as of the second look of the child that measures."""
+"""Blocks of a round here, as of the second round of the measuring child."""
 BUDGET_SHARE = 0.4
-"""Of a point's time, for as many blocks of five."""
+"""Share of a point's time, for as many blocks of five."""
 RESET_PEAK = "5"
-"""proc_pid_clear_refs(5): the peak of the resident set becomes what is resident now."""
+"""proc_pid_clear_refs(5): resets the peak resident set to the current one."""
 
 
 def measure_resident_in_child(arguments: dict[str, Any], progress: Progress) -> Iterator[dict[str, Any]]:
-    """A part for each of `batch_sizes`, which fit; arguments as `measurement` sends them.
+    """A result for each of `batch_sizes`, which fit; arguments as `measurement` sends them.
 
-    Raises InputFault where the model cannot be built or run. Ends early where memory does not suffice for it alone.
+    Raises InputFault if the model cannot be built or run. Ends early if memory does not suffice even for it alone.
     """
     torch.manual_seed(arguments["seed"])
     client = load_client(arguments["source"], arguments["trust"], arguments["sequence_length"])
@@ -74,7 +73,7 @@ def measure_resident_in_child(arguments: dict[str, Any], progress: Progress) -> 
 def _measure_resident(
     model: Any, args: Any, kwargs: Any, arguments: dict[str, Any]
 ) -> tuple[int, TimingRound]:
-    """Bytes at the peak of runs of which the first two count for nothing, and the runs."""
+    """Bytes at the peak of the runs, without the first two, and the runs."""
     with torch.inference_mode():
         for _ in range(2):
             model(*args, **kwargs)
@@ -87,10 +86,10 @@ def _measure_resident(
     )  # fmt: skip
     timing_round = TimingRound(runs, read_cpu_time().stolen_share_since(before), tuple(block_starts_s))
     memory = _process_memory("self")
-    # At the peak: the resident set without what files hold of it now.
+    # At the peak: the resident set without its current file pages.
     peak = memory["VmHWM"] - memory["RssFile"] - memory["RssShmem"] if reset else 0
     supervisor = 0
-    with suppress(OSError):  # a host whose processes do not see each other
+    with suppress(OSError):  # a host that hides processes from each other
         supervisor = _process_memory(str(os.getppid()))["RssAnon"]
     return max(memory["RssAnon"], peak) + supervisor, timing_round
 
@@ -98,7 +97,7 @@ def _measure_resident(
 def _reset_peak() -> bool:
     try:
         Path("/proc/self/clear_refs").write_text(RESET_PEAK)
-    except OSError:  # not allowed here: then its own end of a run has to do, without what the run gave back
+    except OSError:  # not allowed here: use the end of the run, without what the run freed
         return False
     return True
 

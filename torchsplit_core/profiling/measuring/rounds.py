@@ -1,7 +1,7 @@
-"""Whether a point was measured in peace: its looks, each some blocks of runs, and what other work took from them.
+"""Whether a point was measured undisturbed: its rounds, each some blocks of runs, and the time stolen by other work.
 
-Runs next to each other are all off alike. So a point is looked at twice, with the rest of the measurement between,
-and again where its blocks part or the cores were busy. Loads no torch.
+Consecutive runs share their disturbance. So a point has two rounds, with the rest of the measurement between, and more
+if its blocks differ or the cores were busy. Loads no torch.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from statistics import fmean, stdev
 from torchsplit_core.hardware.clock_stability import STEADY_RATIO
 
 MAX_ROUNDS = 4
-"""A point that is unsteady after two looks gets so many in all."""
+"""Most rounds of a point that is unsteady after two."""
 MAX_STOLEN_SHARE = 0.05
-"""Of a look's time: where other work took more, the point is not the model's alone."""
+"""Share of a round's time above which other work disturbed the point."""
 MIN_QUIET_BLOCKS = 3
-"""Where quiet looks have so many blocks, those of busy ones do not count."""
+"""If quiet rounds have this many blocks, those of busy ones do not count."""
 SEGMENT_S = 0.1
-"""A block in pieces so long tells how long a core stays slow, and single interrupts do not show in it."""
+"""Segments of a block this long show how long a core stays slow, and hide single interrupts."""
 NEGLIGIBLE_TICKS = 2
-"""Of stolen time: the kernel counts it in ticks, and so few are no share of a short look."""
+"""Stolen time of this many kernel ticks or fewer is ignored: it is no measure of a short round."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimingRound:
-    """Blocks of runs in ms, and the share of its time in which the process was ready and had no core.
+    """Blocks of runs in ms, and the share of the time in which the process was ready but had no core.
 
-    `block_starts_s`: when each block began, Unix seconds; empty where nobody looked.
+    `block_starts_s`: when each block began, Unix seconds; empty if not recorded.
     """
 
     blocks: tuple[tuple[float, ...], ...]
@@ -43,8 +43,8 @@ class TimingRound:
 
 @dataclass(frozen=True, slots=True)
 class CpuTime:
-    """A moment of the clock in ns; until then this process's threads ran and waited for a core, and other guests of
-    the machine took so many ticks of its cores."""
+    """A time of the clock, and totals until then: ns that this process's threads ran and waited for a core, and the
+    ticks of its cores that other guests of the machine took."""
 
     clock_ns: int
     ran_ns: int
@@ -52,9 +52,9 @@ class CpuTime:
     stolen_ticks: int
 
     def stolen_share_since(self, before: CpuTime) -> float:
-        """The share of the time between that was taken from the process; 0 where Linux does not tell.
+        """The share of the time since that was stolen from the process; 0 if Linux does not report it.
 
-        Time is the clock's, or that of all threads together where it is more: one that waits holds up the others.
+        The time is the clock's, or that of all threads if that is more: a waiting thread delays the others.
         """
         ticks = self.stolen_ticks - before.stolen_ticks
         stolen = ticks * 10**9 // os.sysconf("SC_CLK_TCK") if ticks > NEGLIGIBLE_TICKS else 0
@@ -64,11 +64,11 @@ class CpuTime:
 
 
 def read_cpu_time() -> CpuTime:
-    """Of this process now, over its threads and the cores that it may run on."""
+    """Of this process now, over its threads and its allowed cores."""
     ran = waited = stolen = 0
     with suppress(OSError):
         for task in Path("/proc/self/task").iterdir():
-            with suppress(OSError, ValueError):  # a thread that ended, a kernel that does not count
+            with suppress(OSError, ValueError):  # a thread that ended, a kernel without these counts
                 schedstat = (task / "schedstat").read_text().split()
                 ran, waited = ran + int(schedstat[0]), waited + int(schedstat[1])
     with suppress(OSError):
@@ -81,7 +81,7 @@ def read_cpu_time() -> CpuTime:
 
 
 def undisturbed_blocks(rounds: Sequence[TimingRound]) -> tuple[tuple[float, ...], ...]:
-    """The blocks of the quiet looks, or of all where these have too few."""
+    """The blocks of the quiet rounds, or of all if these have too few."""
     all_blocks = tuple(block for timing_round in rounds for block in timing_round.blocks)
     quiet = tuple(
         block
@@ -96,10 +96,10 @@ SegmentedRounds = list[tuple[float, list[list[float]]]]
 
 
 def segment_rounds(rounds: Sequence[TimingRound]) -> SegmentedRounds:
-    """Of each look the share of its time that was lost, and its pieces as `profiling.pace` takes them.
+    """For each round, its stolen share and its segments for `profiling.pace`.
 
-    A piece of PIECE_S is [when it began (Unix s), mean ms, standard error of the mean's logarithm]; what a run takes is
-    taken to be all that passes between two.
+    A segment of SEGMENT_S is [when it began (Unix s), mean ms, standard error of the mean's logarithm]; runs are
+    assumed to follow each other without gaps.
     """
     segmented: SegmentedRounds = []
     for timing_round in rounds:
@@ -115,7 +115,7 @@ def segment_rounds(rounds: Sequence[TimingRound]) -> SegmentedRounds:
 
 
 def _segments(block_start_s: float, block: Sequence[float]) -> Iterator[list[float]]:
-    """A block in pieces of at least PIECE_S; what is left over at its end belongs to the last."""
+    """A block in segments of at least SEGMENT_S; the rest at its end belongs to the last."""
     start_s, spent, segment = block_start_s, 0.0, []
     segments: list[tuple[float, list[float]]] = []
     for ms in block:
@@ -137,7 +137,7 @@ def _segments(block_start_s: float, block: Sequence[float]) -> Iterator[list[flo
 
 
 def unsteady_reason(rounds: Sequence[TimingRound]) -> str:
-    """Why the point's figures may be another time's; empty where they are steady."""
+    """Why the point's figures may be disturbed; empty if they are steady."""
     blocks = undisturbed_blocks(rounds)
     if len(blocks) == sum(len(timing_round.blocks) for timing_round in rounds):
         stolen_share = max(timing_round.stolen_share for timing_round in rounds)

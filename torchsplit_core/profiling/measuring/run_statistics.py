@@ -1,4 +1,4 @@
-"""Percentiles of repeated runs, and how sure they are. Needs nothing but the standard library."""
+"""Percentiles of repeated runs and their confidence intervals. Needs only the standard library."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torchsplit_core.values import InternalFault, LatencyPercentiles, Percentile
 
 CONFIDENCE = 0.90
 LEAST_BLOCKS = 3
-"""A spread of fewer blocks says nothing."""
+"""The spread of fewer blocks is meaningless."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunStatistics:
-    """The runs of one point: percentiles, and the mean time of a run in ms with an interval that has two ends."""
+    """The runs of one point: percentiles, and the mean time of a run in ms with a two-sided interval."""
 
     latency: LatencyPercentiles
     mean_ms: float
@@ -38,20 +38,20 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 def percentile_ranks(count: int, share: float) -> tuple[int | None, int | None]:
     """Ranks (from 0) of the runs that bound the percentile `share` (above 0, below 1) with 90 % confidence.
 
-    The distribution-free interval of order statistics: the number of runs below the percentile is
-    Binomial(count, share), and each end is wrong in at most 5 % of cases. None where no run is far
-    enough out: 5 runs bound a median, 59 a 95th percentile from above.
+    The distribution-free interval of order statistics: the number of runs below the percentile is Binomial(count,
+    share), and each end is wrong in at most 5 % of cases. None if no run is far enough out: 5 runs bound a median, 59 a
+    95th percentile from above.
     """
     tail = (1 - CONFIDENCE) / 2
     at_most = list(accumulate(_binomial(count, below, share) for below in range(count + 1)))
     low = max((rank for rank in range(count) if at_most[rank] <= tail), default=None)
-    # The run of rank r lies below the percentile where at least r + 1 runs do.
+    # The run of rank r is below the percentile if at least r + 1 runs are.
     high = min((rank for rank in range(count) if 1 - at_most[rank] <= tail), default=None)
     return low, high
 
 
 def _binomial(count: int, hits: int, share: float) -> float:
-    """Its probability, through logarithms: the coefficients of thousands of runs pass the range of a float."""
+    """Its probability, by logarithms: the coefficients of thousands of runs exceed the range of a float."""
     log_ways = lgamma(count + 1) - lgamma(hits + 1) - lgamma(count - hits + 1)
     return exp(log_ways + hits * log(share) + (count - hits) * log1p(-share))
 
@@ -59,10 +59,10 @@ def _binomial(count: int, hits: int, share: float) -> float:
 def summarise(repeats_ms: Sequence[Sequence[float]]) -> RunStatistics:
     """The statistics of one or more blocks of one or more runs each.
 
-    The mean is the median of the blocks' means: what a loop around the model takes a run, in a usual block. A
-    median of runs would be less, for times have their tail towards the slow. Its interval holds that of the runs'
-    median by order statistics (the extremes below five runs), every block's mean, and where one more block's would
-    lie: runs within one may all be off alike.
+    The mean is the median of the blocks' means: the time of a run in a loop around the model, in a usual block. A
+    median of runs would be too low, since times have a slow tail. Its interval includes that of the runs' median by
+    order statistics (the extremes below five runs), every block's mean, and the prediction interval of another block's:
+    runs within a block share their disturbance.
     """
     ordered = sorted(chain.from_iterable(repeats_ms))
     if not ordered:
@@ -84,9 +84,9 @@ def summarise(repeats_ms: Sequence[Sequence[float]]) -> RunStatistics:
 
 
 def next_block_interval(means: Sequence[float]) -> tuple[float, ...]:
-    """Where the mean of one more block lies with 90 %, by the spread of those there are; empty for fewer than three.
+    """The 90 % prediction interval of another block's mean, by the spread of these; empty for fewer than three.
 
-    The prediction interval of a log-normal by Student's t: exp(mean ± t · s · √(1 + 1/n)) of the logarithms.
+    For a log-normal by Student's t: exp(mean ± t · s · √(1 + 1/n)) of the logarithms.
     """
     if len(means) < LEAST_BLOCKS or min(means) <= 0:
         return ()
@@ -96,7 +96,7 @@ def next_block_interval(means: Sequence[float]) -> tuple[float, ...]:
 
 
 def _student_t(degrees_of_freedom: int) -> float:
-    """The 95 % quantile of Student's t to 1 % from two degrees of freedom on (Abramowitz and Stegun, 26.7.5)."""
+    """The 95 % quantile of Student's t, to 1 % from two degrees of freedom on (Abramowitz and Stegun, 26.7.5)."""
     z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
     return (
         z
@@ -107,7 +107,7 @@ def _student_t(degrees_of_freedom: int) -> float:
 
 
 def _with_interval(ordered: Sequence[float], share: float) -> Percentile:
-    """Of few runs even the slowest lies below a 99th percentile in most cases: the value never leaves its interval."""
+    """Of few runs even the slowest is mostly below a 99th percentile: the interval always includes the value."""
     ranks = percentile_ranks(len(ordered), share)
     low, high = (None if rank is None else ordered[rank] for rank in ranks)
     value = percentile(ordered, share)

@@ -1,11 +1,8 @@
-"""An exported program run operation by operation, with the clock read once between two of them.
+"""Runs an exported program operation by operation, reading the clock once between two of them.
 
-An operation's time runs from the end of the one before it to its own end: the call, what hands it its arguments
-(about 1 µs), and giving back the memory of what it was the last to read. torch.fx's own interpreter looks every
-argument up by name and maps nested ones anew in every run, 10 µs an operation, as much as a small one takes; here
-that is done once.
-
-The CUDA path (events, synchronisation) is untested on hardware.
+An operation's time runs from the end of the one before to its own end: the call, passing its arguments (about 1 µs),
+and freeing the values that it was the last to read. torch.fx's own interpreter looks every argument up by name and maps
+nested ones again in every run, 10 µs an operation, as much as a small one takes; here that is done once.
 """
 
 from __future__ import annotations
@@ -36,7 +33,7 @@ class _CallStep:
 
 
 class TimedProgram:
-    """The graph of a program whose inputs are given in the order of its placeholders; values die at their last use.
+    """The graph of a program with inputs in the order of its placeholders; values are freed at their last use.
 
     `bytes` and `devices` of each call's tensors are those of the last `run` with `record_outputs`.
     """
@@ -68,9 +65,7 @@ class TimedProgram:
         )
 
     def run(self, inputs: Sequence[Any], *, record_outputs: bool = False) -> None:
-        """Run it once; `durations_ms` has what each call took. `record_outputs` notes sizes and devices, which costs
-        time.
-        """
+        """Run it once; `durations_ms` has the time of each call. `record_outputs`, slower, notes sizes and devices."""
         values: list[Any] = [None] * self._size
         for index, value in zip(self._inputs, inputs, strict=True):
             values[index] = value
@@ -91,7 +86,7 @@ class TimedProgram:
         self._marks = marks
 
     def durations_ms(self) -> dict[str, float]:
-        """What each call took in the run that has just ended, by node name."""
+        """The time of each call in the last run, by node name."""
         names = [step.name for step in self._steps]
         if self.on_gpu:
             torch.cuda.synchronize()
@@ -113,7 +108,7 @@ class TimedProgram:
 
 
 def _last_uses(nodes: Sequence[torch.fx.Node], index_of: dict[torch.fx.Node, int]) -> list[tuple[int, ...]]:
-    """For each node, by its index, the values that nothing later reads, its own too where nothing does."""
+    """For each node, by its index, the values that nothing later reads, including its own if unused."""
     last = {index_of[node]: index_of[node] for node in nodes}
     for node in nodes:
         for used in node.all_input_nodes:

@@ -1,6 +1,6 @@
-"""How long a model takes end to end: warmed up until it is steady, then run in blocks, without instrumentation.
+"""End-to-end times of a model: warmed up until steady, then run in blocks, without instrumentation.
 
-Nothing is timed but the model: random numbers are seeded between the runs.
+Only the model is timed: random numbers are seeded between the runs.
 
 The CUDA paths (events, graphs) are untested on hardware.
 """
@@ -20,22 +20,22 @@ from torchsplit_core.profiling.measuring.host_copies import HostCopies
 from torchsplit_core.profiling.points import POINT_BUDGET_S, REPEATS
 
 SEED = 0
-"""Random numbers of a model's forward start here before every run, unless the caller says."""
+"""Seed of a model's forward before every run, unless given."""
 LEAST_RUNS = 3
 MOST_RUNS = 300
-"""Enough for an upper bound of a 99th percentile (299 runs, see statistics); of a point, in the usual time."""
+"""Most runs of a point in the usual time: enough for an upper bound of a 99th percentile (299, run_statistics)."""
 BLOCK_S = 0.05
-"""A block of more runs goes on for so long: of a fast model 60 runs are over before the clock has settled."""
+"""Least duration of a block of more runs: 60 runs of a fast model end before the clock has settled."""
 STEADY = 0.1
-"""Warm-up ends when two runs in a row differ by less than this share."""
+"""Warm-up ends if two runs in a row differ by less than this share."""
 WARM_UP_SHARE = 0.25
 """Share of a point's time budget that warm-up may take beyond its first run."""
 PAUSE_SHARE = 0.05
-"""Share of a point's time budget between two blocks, where a run is shorter: blocks in a row are all off alike."""
+"""Share of a point's time budget between two blocks, if a run is shorter: adjacent blocks share their disturbance."""
 SETTLE_S, MOST_SETTLING = 0.005, 100
-"""Behind a pause so long, or so many runs, count for nothing: caches and clock are cold."""
+"""This much time, or this many runs, after a pause does not count: caches and clock are cold."""
 GRAPH_WARM_UPS = 3
-"""Runs on a side stream before a capture, as torch.cuda.graphs asks for."""
+"""Runs on a side stream before a capture, as torch.cuda.graphs requires."""
 
 
 def time_runs(
@@ -56,12 +56,16 @@ def time_runs(
 ) -> tuple[tuple[float, ...], ...]:
     """End-to-end times of the model in ms: one tuple a block, one entry a run, at least `least_runs` in all.
 
-    Eval mode, inference mode, fixed seed. `unsteady` runs at first are of another kind (they compile the model)
-    and count for nothing. With `copies` every run moves its inputs and outputs. Warm-up until two runs agree
-    within a tenth or a quarter of the budget is spent; then `repeats` blocks of runs, with a pause between, while
-    the budget is not spent, `most_runs` at most or for BLOCK_S each. A first run that takes half the budget or more
-    is long against what warm-up could change, and counts as one of them. `look` gets what that run returned,
-    `block_starts_s` when each block began (Unix seconds). With `cuda_graph` the model is captured once and replayed.
+    Eval mode, inference mode, fixed seed. Warm-up lasts until two runs agree within a tenth or a quarter of the budget
+    is spent; then `repeats` blocks of runs follow, with pauses between, within the budget, each of at most `most_runs`
+    or for BLOCK_S. A first run that takes half the budget or more counts as one of them: warm-up changes little of it.
+
+    Args:
+        unsteady: the first runs that do not count, because they compile the model.
+        copies: makes every run move its inputs and outputs.
+        look: gets the output of the first run.
+        block_starts_s: gets when each block began (Unix seconds).
+        cuda_graph: capture the model once and replay it.
     """
     # An exported module refuses eval(): its mode was fixed when it was exported.
     with suppress(NotImplementedError):
@@ -118,7 +122,7 @@ def _pause(run: Callable[[], float], seconds: float) -> None:
 
 
 def most_runs(budget_s: float) -> int:
-    """Of a point: who gives it more than the usual time wants to see more of how the device's speed changes."""
+    """Most runs of a point; more than the usual time shows more of how the device's speed varies."""
     return round(MOST_RUNS * max(1.0, budget_s / POINT_BUDGET_S))
 
 
@@ -129,7 +133,7 @@ def all_finite(outcome: Any) -> bool:
 
 
 def _capture_cuda_graph(run: Callable[[], Any]) -> Callable[[], Any]:
-    """The same work as one CUDA graph, from and to the tensors it has now; a capture allows no seeding."""
+    """The same work as one CUDA graph, from and to its current tensors; a capture allows no seeding."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -157,7 +161,7 @@ def _warm_up(run: Callable[[], float], last: float, budget_s: float) -> None:
 
 
 def time_run(run: Callable[[], Any], device: str, seed: int) -> tuple[Any, float]:
-    """What one run returned, and its time in ms. Random numbers are seeded before the clock is read."""
+    """The result of one run and its time in ms. Random numbers are seeded before the clock is read."""
     _seed(device, seed)
     if device == "cpu":
         begin = time.perf_counter_ns()
@@ -172,7 +176,7 @@ def time_run(run: Callable[[], Any], device: str, seed: int) -> tuple[Any, float
 
 
 def _seed(device: str, seed: int) -> None:
-    """The generators a run may draw from; `torch.manual_seed` asks every backend and takes longer than small models."""
+    """The generators of a run; `torch.manual_seed` seeds every backend and takes longer than small models."""
     torch.default_generator.manual_seed(seed)
     if device != "cpu":
         torch.cuda.manual_seed(seed)

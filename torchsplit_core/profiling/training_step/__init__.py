@@ -1,1 +1,1 @@
-"""Training steps of a model itself: timed on this processor, and their memory tracked without a device."""
+"""Training steps of a model: timed on this processor, and their memory tracked without a device."""

@@ -1,4 +1,4 @@
-"""The child's part: a training step of the model, run for real or on tensors without memory."""
+"""The child's side: a training step of the model, run for real or on fake tensors."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def measure(arguments: dict[str, Any], progress: Progress) -> dict[str, float]:
 
 
 def track(arguments: dict[str, Any], progress: Progress) -> dict[str, int]:
-    """The peak of a step by MemTracker, or FSDPMemTracker over the fake backend, in a confined child."""
+    """The peak of a step by MemTracker, or FSDPMemTracker with the fake backend, in a confined child."""
     client = load_client(arguments["source"], arguments["trust"])
     progress(0.2, "building the model without allocating it")
     shards = arguments["shards"]
-    # The mesh stands outside of the fake tensors: it makes tensors of its own.
+    # The mesh is made outside of the fake mode, because it makes tensors itself.
     mesh = _fake_mesh(shards) if shards > 1 else None
     with FakeTensorMode(allow_non_fake_inputs=True):
         model = open_model(client)
@@ -90,7 +90,7 @@ def loss_of(outputs: Any) -> Tensor:
 
 
 def _resident_bytes(model: nn.Module, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> int:
-    """Bytes that are there before a step: weights, buffers, the optimizer's states, the inputs."""
+    """Bytes before a step: weights, buffers, the optimizer's states, the inputs."""
     states = [dict(state) for state in optimizer.state.values()]
     leaves = [leaf for leaf in pytree.tree_leaves((args, kwargs, states)) if isinstance(leaf, Tensor)]
     return sum(tensor.nbytes for tensor in [*model.parameters(), *model.buffers(), *leaves])
@@ -105,7 +105,7 @@ def _fake_mesh(size: int) -> Any:
 
 
 def _parallelize(model: nn.Module, mesh: Any, arguments: dict[str, Any]) -> None:
-    """Checkpoints around the blocks, then the states over the mesh, block by block."""
+    """Checkpoints around the blocks, then the states sharded over the mesh, block by block."""
     from torch.distributed._composable import checkpoint
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -136,7 +136,7 @@ def _tracked_peak(
     step = _step(model, optimizer, args, kwargs)
     with tracker:
         step()
-        # The first step has no moments yet; of the second the peak is what every later one has.
+        # The first step has no moments yet; the second has the peak of every later one.
         tracker.reset_mod_stats()
         step()
     peaks = tracker.get_tracker_snapshot("peak")

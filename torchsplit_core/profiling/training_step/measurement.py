@@ -1,4 +1,4 @@
-"""A training step of a source, measured on this processor or tracked on tensors without memory, in a child."""
+"""A training step of a source in a child, measured on this processor or tracked on fake tensors."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def measure_step(
     trust: bool = False,
     progress: Progress = ignore_progress,
 ) -> StepMeasurement:
-    """Train that many sequences a step on this processor, in single precision, in a confined child.
+    """Train `batch` sequences a step on this processor, in single precision, in a confined child.
 
-    The loss is the mean square of the outputs. Raises InputFault as `run_limited` does, whose `limits` hold.
+    The loss is the mean square of the outputs. Raises InputFault as `run_limited` does, with these `limits`.
     """
     parsed = parse_source(source, trust=trust)
     result = run_limited(
@@ -72,10 +72,10 @@ def track_peak(
     trust: bool = False,
     progress: Progress = ignore_progress,
 ) -> int:
-    """Bytes at the peak of a device in a training step, by torch's memory trackers on tensors without memory.
+    """Bytes at the peak of a device in a training step, by torch's memory trackers on fake tensors.
 
-    `shards` devices share the states (FSDPMemTracker on the fake backend; 1: MemTracker), `blocks` (modules) are
-    what is gathered, and run again where `recompute`. Raises InputFault where torch cannot.
+    `shards` devices share the states (FSDPMemTracker with the fake backend; 1: MemTracker); `blocks` (modules) are
+    gathered as units, and run again with `recompute`. Raises InputFault if torch cannot do this.
     """
     parsed = parse_source(source, trust=trust)
     result = run_limited(

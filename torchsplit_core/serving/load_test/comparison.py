@@ -20,6 +20,7 @@ from torchsplit_core.values import (
     SimulationRequest,
     Tenant,
     point_type,
+    tenants_on,
 )
 from torchsplit_core.values.serving.measurement import (
     Disagreement,
@@ -192,14 +193,12 @@ def _measured_points(
     from torchsplit_core.latency_slo.simulation_input import server_id
 
     times_by_point: dict[tuple[str, ...], tuple[str, str, Tenant, dict[int, list[float]]]] = {}
-    for gpu in outcome.gpus:
-        for item in gpu.slices:
-            for tenant in item.tenants:
-                kind = point_type(gpu.type)
-                key = (tenant.model, tenant.variant, tenant.stage, kind, item.profile, str(tenant.processes))
-                *_, times = times_by_point.setdefault(key, (kind, item.profile, tenant, {}))
-                for rows, rows_ms in tallies[server_id(gpu, item, tenant)]["compute_ms"].items():
-                    times.setdefault(int(rows), []).extend(rows_ms)
+    for gpu, item, tenant in tenants_on(outcome.gpus):
+        kind = point_type(gpu.type)
+        key = (tenant.model, tenant.variant, tenant.stage, kind, item.profile, str(tenant.processes))
+        *_, times = times_by_point.setdefault(key, (kind, item.profile, tenant, {}))
+        for rows, rows_ms in tallies[server_id(gpu, item, tenant)]["compute_ms"].items():
+            times.setdefault(int(rows), []).extend(rows_ms)
     for kind, profile, tenant, times in times_by_point.values():
         for rows, rows_ms in sorted(times.items()):
             if len(rows_ms) < LEAST_BATCHES:

@@ -14,13 +14,14 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from torchsplit_core.checkpoints.trained_run import METRICS
 from torchsplit_core.training.monitor.discovery import published_endpoint
 from torchsplit_core.training.monitor.gpu_sampler import GPU_FIGURES, read_gpus
 from torchsplit_core.training.monitor.run_reader import RunReader
 from torchsplit_core.training.monitor.run_view import RunView
 from torchsplit_core.training.monitor.tail import JsonTail
 from torchsplit_core.training.periodic import run_periodically
-from torchsplit_core.training.run_folder import METRICS, TENSORBOARD, WATCH
+from torchsplit_core.training.run_folder import TENSORBOARD, WATCH
 from torchsplit_core.values import InputFault, system_reason
 from torchsplit_core.values.strategy.run import Exports
 

@@ -11,12 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from torchsplit_core.training.checkpoints import LATEST
+from torchsplit_core.checkpoints.store import LATEST
+from torchsplit_core.checkpoints.trained_run import EVENTS, METRICS
 from torchsplit_core.training.monitor.gpu_sampler import read_gpus
 from torchsplit_core.training.monitor.launch_record import read_launch
 from torchsplit_core.training.monitor.run_view import Checkpoint, Event, Rank, RunView, State, Steps
 from torchsplit_core.training.monitor.tail import JsonTail
-from torchsplit_core.training.run_folder import EVENTS, LOCK, METRICS, WATCH, RunFolder
+from torchsplit_core.training.run_folder import LOCK, WATCH, RunFolder
 from torchsplit_core.values import InputFault
 
 SILENT_S = 30.0

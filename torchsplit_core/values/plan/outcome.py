@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -60,6 +61,11 @@ class ResponsePercentiles:
     p50: NonNegative
     p95: NonNegative
     p99: NonNegative
+
+
+def tenants_on(gpus: Iterable[PlannedGpu]) -> Iterator[tuple[PlannedGpu, PlannedSlice, Tenant]]:
+    """Every tenant with its GPU and slice, in their order."""
+    return ((gpu, item, tenant) for gpu in gpus for item in gpu.slices for tenant in item.tenants)
 
 
 ResponseBinding = Literal["rate", "fill", "service"]

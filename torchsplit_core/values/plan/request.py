@@ -124,6 +124,21 @@ class PlanModel:
         """The variants that a plan may use, each with its index among all of them."""
         return tuple((index, variant) for index, variant in enumerate(self.variants) if variant.allowed)
 
+    @property
+    def points(self) -> tuple[Point, ...]:
+        """Those of all its stages."""
+        return tuple(point for variant in self.variants for stage in variant.stages for point in stage.points)
+
+    @property
+    def allowed_points(self) -> tuple[Point, ...]:
+        """Those of the variants that a plan may use."""
+        return tuple(
+            point
+            for _, variant in self.allowed_variants
+            for stage in variant.stages
+            for point in stage.points
+        )
+
 
 ColocationMode = Literal["hard", "soft", "routed"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torchsplit_core.values.errors import InputFault, quoted
 from torchsplit_core.values.training import ParallelConfig, TrainingJob
@@ -111,11 +111,15 @@ class ElasticNodes:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """Where a run stands when its command ends. `restarts`: of this command; `loss`: of the last step, None before."""
+    """Where a run stands when its command ends. `restarts`: of this command; `loss`: of the last step, None before.
+
+    `metrics`: the client's figures on its held-out samples, empty where it has none.
+    """
 
     step: int
     loss: float | None
     restarts: int
+    metrics: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""The plans that any work of a workspace has come upon, by the question that each answers."""
+"""Known plans of a workspace, by equivalent request."""

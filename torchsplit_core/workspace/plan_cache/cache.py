@@ -1,8 +1,7 @@
-"""The known plans of a workspace: what explanations, sweeps, searches and drafts have found, by question.
+"""The known plans of a workspace, by request: plans found by explanations, sweeps, searches and drafts.
 
-Two requests that ask the same (`planning.request.question`) share one answer, whatever their GPUs are called. The
-plans are no results: they are not listed among them, and an archive does not have them. The oldest beyond
-`MOST_PLANS` go.
+Equivalent requests (`planning.request.equivalence`) share one plan, whatever their GPUs are called. The plans are no
+results: results and archives do not include them. The oldest beyond `MOST_PLANS` are deleted.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 MOST_PLANS = 400
 MAX_WARM_STARTS = 3
-"""Plans of similar requests that an edit is offered to begin with."""
+"""Most plans of similar requests from which an edit may start."""
 
 
 class PlanCache:
@@ -38,12 +37,12 @@ class PlanCache:
         self.workspace = workspace
 
     def store(self, request: PlanRequest, outcome: PlanOutcome) -> None:
-        """Keep a verified answer of the request, unless a better one is known; a timeout is none."""
+        """Store a verified outcome of the request, unless a better one is known or it is a timeout."""
         from torchsplit_core.latency_slo.incumbent import update_incumbent
 
         if outcome.status == "timeout":
             return
-        # Its search may have had another limit, which is no part of the question.
+        # Its search may have had another time limit, which equivalence ignores.
         outcome = replace(outcome, request_sha256=request_hash(request))
         key = equivalence_hash(request)
         with self.workspace.store.connect(write=True) as database:
@@ -65,20 +64,22 @@ class PlanCache:
             )
 
     def lookup(self, request: PlanRequest) -> PlanOutcome | None:
-        """The best known answer to the request, checked against it; None where none is known."""
+        """The best known outcome of the request, verified against it; None if none is known."""
         with self.workspace.store.connect() as database:
             outcome = self._outcome(database, equivalence_hash(request))
         return None if outcome is None else with_request_ids(request, outcome)
 
     def first_bound(self, request: PlanRequest) -> float | None:
-        """What is proven of the first level of the request's objective by the answer to that level alone."""
+        """The proven bound of the objective's first level, from the outcome for that level alone."""
         with self.workspace.store.connect() as database:
             outcome = self._outcome(database, first_level_hash(request))
         return None if outcome is None else first_bound(outcome.objective)
 
     def warm_starts(self, request: PlanRequest) -> tuple[PlanOutcome, ...]:
-        """Plans of similar requests with the same models, the most promising first; whether one is possible here and
-        what it gives is for its check to say. The first level alone of the same request counts among them."""
+        """Plans of similar requests with the same models, the most promising first, not verified for this request.
+
+        One of them is the plan for the request's first level alone, if known.
+        """
         with self.workspace.store.connect() as database:
             rows = database.execute(
                 "SELECT question, about FROM known_plans WHERE workspace = ? AND family = ? ORDER BY number DESC",
@@ -105,11 +106,11 @@ class PlanCache:
 
 @lru_cache(maxsize=128)
 def _read(content: bytes) -> PlanOutcome:
-    """A stored plan; whoever moves a slider asks for the same ones again and again."""
+    """A stored plan, cached: moving a slider needs the same ones again and again."""
     outcome: PlanOutcome = read_compressed(content)
     return outcome
 
 
 def family(request: PlanRequest) -> str:
-    """What requests with models of the same names share."""
+    """Key shared by requests with models of the same names."""
     return hashlib.sha256(json.dumps(sorted(model.name for model in request.models)).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Which known plan an edited request should begin with: the one that promises most by its own figures."""
+"""Ranks known plans as warm starts of an edited request, by their own figures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PlanSummary:
 
 
 def summarize(request: PlanRequest, outcome: PlanOutcome) -> PlanSummary:
-    """That of a plan, empty where the outcome is none."""
+    """The summary of a plan, empty for an outcome without one."""
     return PlanSummary(
         Counter(gpu.type for gpu in outcome.gpus if gpu.used),
         {model.name: model.throughput_rps for model in outcome.models},
@@ -41,8 +41,10 @@ def summarize(request: PlanRequest, outcome: PlanOutcome) -> PlanSummary:
 
 
 def rank_warm_starts(request: PlanRequest, plans: Mapping[str, PlanSummary]) -> list[str]:
-    """The keys of the plans, the most promising first: those that stand here as they are by what they give, then those
-    that have to lose GPUs or break a limit, by how many GPUs are too many. What is no plan is left out."""
+    """The keys of the plans, the most promising first.
+
+    Feasible ones by value, then those with too many GPUs or a broken limit, by the number of excess GPUs.
+    """
     fleet = Counter(gpu.type for gpu in list_gpus(request.gpus))
     better_first = 1.0 if goal_of(request).minimised else -1.0
 
@@ -60,7 +62,7 @@ def rank_warm_starts(request: PlanRequest, plans: Mapping[str, PlanSummary]) -> 
 
 
 def _violations(request: PlanRequest, plan_summary: PlanSummary) -> list[bool]:
-    """Of each model, whether the plan breaks its minimum or its limit of the service time."""
+    """For each model, whether the plan breaks its minimum or its service-time limit."""
     violated = []
     for model in request.models:
         rate, latency = plan_summary.rates_rps.get(model.name, 0.0), plan_summary.latencies_ms.get(model.name)

@@ -11,7 +11,7 @@ import streamlit as st
 from app.models.profile.measuring import devices as measuring_devices
 from app.models.profile.measuring import grid as measuring_grid
 from app.session import trust
-from app.session.uploads import refuse_untrusted, upload_of
+from app.session.uploads import needs_file, refuse_untrusted, upload_of
 from app.shell import frame, widgets
 from sample_models.registry import SAMPLES
 from torchsplit_core import jobs
@@ -141,7 +141,7 @@ def _trust(workspace: Workspace, chosen: Sequence[str]) -> frozenset[str]:
     files = {
         file.name: file.sha256
         for name in chosen
-        if not name.startswith(SAMPLE) and (file := upload_of(workspace, name))
+        if needs_file(workspace, name) and (file := upload_of(workspace, name))
     }
     if not files:
         return frozenset()
@@ -153,7 +153,7 @@ def _uploads(workspace: Workspace, chosen: Sequence[str], trusted: Container[str
     """The file of each chosen model that is no sample. Raises InputFault where it is gone or must be trusted."""
     files = {}
     for name in chosen:
-        if name.startswith(SAMPLE):
+        if not needs_file(workspace, name):
             continue
         file = upload_of(workspace, name)
         if file is None:

@@ -1,10 +1,10 @@
-"""The least latency of the pipelines that are worth a threshold, where sequences under way limit them as a whole.
+"""The least latency of pipelines that reach a threshold, if sequences in flight limit them as a whole.
 
-Let every segment and link reach t, and let n(k) / (seconds of a pass) reach it, n(k) the sequences under way in a
-pipeline of k segments, whose memory they take. Of the pipelines of low to high segments none is faster than the
-fastest with the memory of n(low), by the programs of the curve with one row more for the number of segments. Where
-that takes longer than n(high) / t there is none. Where the pipeline behind it keeps the rules with the k segments
-that it has, it is the answer; else low … k − 1 and k … high are looked at for themselves, the quickest bound first.
+Let every segment and link reach t, and n(k) / (seconds of a pass) reach it, with n(k) the sequences in flight in a
+pipeline of k segments, which take its memory. No pipeline of low to high segments is faster than the fastest with the
+memory of n(low), found by the curve's programs with one more row for the number of segments. If that takes longer than
+n(high) / t, there is none. If its pipeline keeps the limits with its own number of segments k, it is optimal; else the
+ranges low … k − 1 and k … high are searched separately, the lowest bound first.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from torchsplit_core.placement.search.clock import SearchClock
 from torchsplit_core.placement.search.segment_table import build_table, count_multisets
 
 MOST_VALUES = 1_000_000
-"""Throughputs (multisets of kinds × layer counts) of a table: seconds to make. Chosen, not measured."""
+"""Throughputs (multisets of kinds × layer counts) of a table, which takes seconds. Chosen, not measured."""
 
 Range = tuple[int, int]
 """The least and the most segments of a pipeline."""
 
 
 class InFlightMinLatency:
-    """One instance with sequences under way, ready for any threshold."""
+    """One instance with sequences in flight, ready for any threshold."""
 
     def __init__(self, instance: ProblemInstance, flight: InFlightLimit, clock: SearchClock) -> None:
         self._instance, self._flight, self._clock = instance, flight, clock
@@ -41,7 +41,7 @@ class InFlightMinLatency:
         self._programs: dict[int, LatencyPrograms | None] = {}
 
     def min_latency(self, threshold: float) -> MinLatency:
-        """The quickest pipeline worth the threshold that was found, and a bound for all of them."""
+        """The fastest pipeline found that reaches the threshold, and a bound for all of them."""
         best: PipelinePlan | None = None
         open_s = float("inf")
         heap: list[tuple[float, Range]] = [(0.0, (1, self._instance.max_segments()))]
@@ -66,14 +66,14 @@ class InFlightMinLatency:
                 continue
             parts = list(self._split_range(low, high, minimum))
             if not parts:
-                # One count alone: its quickest pipeline breaks the rules, and so do the others where that is proven.
+                # A single count: its fastest pipeline breaks the limits, and, if proven so, do all others.
                 open_s = open_s if minimum.proven else min(open_s, bound_s)
             for part in parts:
                 heapq.heappush(heap, (bound_s, part))
         return MinLatency(best, min(open_s, best.latency_s if best is not None else open_s))
 
     def _split_range(self, low: int, high: int, minimum: MinLatency) -> Iterator[Range]:
-        """The range in parts without what is refuted: its quickest pipeline breaks the rules with its own segments."""
+        """Split the range without what is refuted: its fastest pipeline breaks the limits with its own segments."""
         if low == high or (self._flight.sequences is not None and not minimum.proven):
             return
         if minimum.plan is None:
@@ -89,8 +89,7 @@ class InFlightMinLatency:
         yield (low + 1, high)
 
     def _programs_for(self, low: int) -> LatencyPrograms | None:
-        """The programs with the memory of a pipeline of `low` segments; None where they are too many, or the time ends
-        first."""
+        """The programs with the memory of a pipeline of `low` segments; None if they are too many or time runs out."""
         key = low if self._flight.sequences is None else 1
         if key not in self._programs:
             plain = self._instance.with_segment_range(key, self._instance.max_segments())

@@ -1,4 +1,4 @@
-"""Small instances: every pipeline, dropped where a whole one is known that is as quick and worth no less."""
+"""Small instances: all pipelines, pruned by known plans that are as fast and have no lower throughput."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from torchsplit_core.placement.search.exhaustive import MOST_MOVES, MOST_STEPS
 
 
 def enumerate_pareto_front(instance: ProblemInstance, costs: PassCosts) -> list[PipelinePlan] | None:
-    """The plans that no other beats in throughput and latency, by rising throughput; None where the instance is not
-    small, or the look took too many steps."""
+    """The nondominated plans by ascending throughput; None if the instance is not small or takes too many steps."""
     gpus = len(instance.kinds)
     sizes = range(1, instance.max_gpus + 1)
     if sum(comb(gpus, size) for size in sizes) * instance.layers > MOST_MOVES:
@@ -33,7 +32,7 @@ def enumerate_pareto_front(instance: ProblemInstance, costs: PassCosts) -> list[
 
 
 class _TooManySteps(Exception):
-    """More steps than a look at all is worth."""
+    """The enumeration takes more steps than it is worth."""
 
 
 class _Enumeration:
@@ -56,7 +55,7 @@ class _Enumeration:
     def extend(
         self, done: int, segments: Segments, used: frozenset[int], seconds: float, value: float
     ) -> None:
-        """Every way to end a pipeline of so many layers; `seconds` and `value` are no worse than its own so far."""
+        """Every completion of a partial pipeline; `seconds` and `value` bound those of its completions."""
         layers = self._instance.layers
         for segment_s, segment_value, count, chosen in self._moves:
             self._steps += 1
@@ -83,7 +82,7 @@ class _Enumeration:
 
 
 def _dominates(plan: PipelinePlan, throughput: float, latency_s: float, gpus: int) -> bool:
-    """Whether a plan is no worse than this throughput and latency, and as good in both only with no more GPUs."""
+    """Whether the plan is no worse than this throughput and latency, and, if equal in both, has no more GPUs."""
     if plan.throughput < throughput or plan.latency_s > latency_s:
         return False
     return (plan.throughput, plan.latency_s) != (throughput, latency_s) or plan.gpus <= gpus

@@ -1,8 +1,8 @@
-"""The best single pipeline of any instance: by the search over thresholds, and what sequences under way leave of it.
+"""The best single pipeline of any instance: by the threshold search, then within the limits of sequences in flight.
 
-Without the limits of the whole no pipeline is worth more, so that optimum is a bound, and where its pipeline keeps
-them the answer. Else the numbers of segments are parted where memory refuses the pipeline found, and then thresholds
-above the best so far are asked for the least latency (least.py), until one just above it is refuted.
+The limits only lower throughputs, so the optimum without them is a bound, and stays optimal if its pipeline keeps
+them. Else the range of segment counts is split if memory rules out the pipeline found, and then thresholds above the
+incumbent are searched for the least latency (min_latency), until one just above it is refuted.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from torchsplit_core.placement.search.exhaustive import search_exhaustively
 from torchsplit_core.placement.search.layer_assignment import pipeline_throughput
 
 STEP = 1e-7
-"""How far above the best, relatively, nothing is to be: a tenth of what is told apart. Chosen, not measured."""
+"""Relative step above the incumbent that must be refuted: a tenth of the tolerance. Chosen, not measured."""
 
 PARTS_SHARE, PART = 0.8, 0.4
-"""Of the time, for the optimum without the limits of the whole, and of what is left of it for one range of segments.
-Chosen, not measured."""
+"""Part of the time for the optimum without these limits, and of the rest of it for one range of segments. Chosen, not
+measured."""
 
 COARSE = 1e-3
-"""Thresholds that were not decided are not told apart more finely, relatively. Chosen, not measured."""
+"""Relative distance below which undecided thresholds are not separated. Chosen, not measured."""
 
 Progress = Callable[[float, float], None]
 
@@ -44,9 +44,9 @@ def best_pipeline(
     progress: Progress | None = None,
     warm_start: SearchResult | None = None,
 ) -> SearchResult:
-    """The pipeline of the highest throughput; of the fewest GPUs among these where nothing limits it as a whole.
+    """The pipeline of highest throughput; with the fewest GPUs among these if nothing limits it as a whole.
 
-    progress and warm_start as in `search`.
+    progress and warm_start as in `search_thresholds`.
     """
     enumerated = search_exhaustively(instance)
     if enumerated is not None:
@@ -60,11 +60,11 @@ def best_pipeline(
 
 
 def _ignore_progress(value: float, bound: float) -> None:
-    """Nobody listens."""
+    """Report to nobody."""
 
 
 class _InFlightSearch:
-    """State: `segments` are worth `value`; no pipeline is worth more than `bound`."""
+    """State: `segments` have throughput `value`; no pipeline exceeds `bound`."""
 
     def __init__(
         self, instance: ProblemInstance, flight: InFlightLimit, clock: SearchClock, tell: Progress
@@ -74,7 +74,7 @@ class _InFlightSearch:
         self._segments: Segments = ()
 
     def run(self, warm_start: SearchResult | None) -> SearchResult:
-        """The outcome, as far as the time goes."""
+        """The result within the time."""
         if warm_start is not None:
             self._update_incumbent(warm_start.segments)
         self._bound_by_ranges(warm_start)
@@ -85,9 +85,9 @@ class _InFlightSearch:
         return SearchResult(self._value, bound, proven, self._segments, dict(self._clock.counts))
 
     def _bound_by_ranges(self, warm_start: SearchResult | None) -> None:
-        """The optimum without the limit by the time of a pass: its bound, the pipelines met on the way."""
+        """The optimum without the limit by the time of a pass: its bound, and the pipelines found on the way."""
         clock = self._clock.part(PARTS_SHARE * self._clock.left_s())
-        # Bounds are negative, so that the highest comes first.
+        # Negated bounds, so that the highest comes first.
         heap: list[tuple[float, Range]] = [(-inf, (1, self._instance.max_segments()))]
         closed = 0.0
         while heap and -heap[0][0] > max(closed, self._value) and not clock.over():
@@ -99,17 +99,17 @@ class _InFlightSearch:
             bound = max(bound, -result.bound)
             count = len(result.segments)
             if count > low and evaluate_pipeline(self._instance, result.segments) is None:
-                # Half way to its count: the memory of the upper part then refuses most that is as long.
+                # Half way to its count: the memory of the upper part then rules out most pipelines of that length.
                 middle = (low + count + 1) // 2
                 heapq.heappush(heap, (bound, (low, middle - 1)))
                 heapq.heappush(heap, (bound, (middle, high)))
             elif result.segments or not result.proven:
-                # What memory allows of this range is found, or its bound is all that is known.
+                # The best of this range within memory is found, or only its bound is known.
                 closed = max(closed, -bound)
             self._tighten_bound(max([closed, self._value, *(-other for other, _ in heap[:1])]))
 
     def _raise_threshold(self) -> None:
-        """Ask for pipelines above the best, and half way to the bound, until the two meet."""
+        """Search for pipelines above the incumbent, and half way to the bound, until the two meet."""
         if self._proven() or not isfinite(self._bound):
             return
         least = InFlightMinLatency(self._instance, self._flight, self._clock)

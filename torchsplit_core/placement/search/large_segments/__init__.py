@@ -1,1 +1,1 @@
-"""The exact search where segments have many GPUs."""
+"""The exact search for segments of many GPUs."""

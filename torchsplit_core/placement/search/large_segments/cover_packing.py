@@ -1,17 +1,17 @@
-"""Can segments drawn from a fleet hold all layers, were every link fast enough? Covers beside fixed multisets.
+"""Can segments from a fleet hold all layers if every link is fast enough? With covers beside fixed multisets.
 
-n_a whole: segments of cover a, y_aκ whole: their GPUs of kind κ, s_aκ: the share of the batch that one takes; n_i
-whole: segments of item i, which has fixed GPUs.
+n_a integer: segments of cover a, y_aκ integer: their GPUs of kind κ, s_aκ: the share of the batch of one; n_i integer:
+segments of item i, which has fixed GPUs.
 
 | row | formula |
 |---|---|
-| sizes_least[a] | Σ_κ y_aκ ≥ least_a · n_a, equal where least_a is most_a |
-| sizes_most[a] | Σ_κ y_aκ ≤ most_a · n_a where it is more than least_a |
-| batch[a] | Σ_κ s_aκ · y_aκ ≥ n_a where the cover is not even, in 1,024ths |
+| sizes_least[a] | Σ_κ y_aκ ≥ least_a · n_a, equal if least_a is most_a |
+| sizes_most[a] | Σ_κ y_aκ ≤ most_a · n_a if it is more than least_a |
+| batch[a] | Σ_κ s_aκ · y_aκ ≥ n_a if the cover is not even, in 1,024ths |
 | gpus[κ] | Σ_a y_aκ + Σ_i (GPUs of kind κ in i) · n_i ≤ GPUs of kind κ |
 | layers_least | Σ low · n ≤ M |
 | layers_most | Σ high · n ≥ M |
-| segments | least ≤ Σ n ≤ most, where their number is limited |
+| segments | least ≤ Σ n ≤ most, if their number is limited |
 | minimise | Σ_aκ y_aκ + Σ_i (GPUs of i) · n_i |
 """
 
@@ -30,7 +30,7 @@ from torchsplit_core.solver.row_program import RowProgram
 from torchsplit_core.values.status import SearchVerdict
 
 _SCALE = 1024.0
-"""A batch in the program's rows: HiGHS's tolerance of 1e-6 is then a billionth of it."""
+"""Units of a batch in the program's rows: HiGHS's tolerance of 1e-6 is then a billionth of it."""
 
 
 GpuSet = tuple[tuple[int, ...], int, int]
@@ -39,7 +39,7 @@ GpuSet = tuple[tuple[int, ...], int, int]
 
 @dataclass(frozen=True)
 class CoverPacking:
-    """chosen: a set for each segment. gpus: how many it takes. status none: there is no packing."""
+    """chosen: a set for each segment. gpus: their number. status none: there is no packing."""
 
     status: SearchVerdict
     chosen: tuple[GpuSet, ...] = ()
@@ -58,8 +58,8 @@ def pack_covers(
 ) -> CoverPacking:
     """Segments within the GPUs of each kind that hold all layers; `fewest`: no packing has fewer GPUs.
 
-    fleet: (kinds,). A packing with covers that are not even need not be one of segments, since the batch is counted
-    for all segments of a cover together. segments: the least and the most of them; None: any number.
+    fleet: (kinds,). A packing with covers that are not even may be no set of segments, since the batch is summed over
+    all segments of a cover. segments: the least and the most of them; None: any number.
     """
     covers, items = _usable(covers, items, fleet, layers)
     if not len(covers.low) + len(items.low):
@@ -88,7 +88,7 @@ def pack_covers(
     if segments is not None:
         program.add_row(*segments, np.arange(len(low)), np.ones(len(low)))
     clock.count("packings")
-    # Without whole numbers most thresholds that are too high fall in a hundredth of the time.
+    # The linear relaxation refutes most thresholds that are too high in a hundredth of the time.
     if program.solve(clock.left_s(), integer=False).status == "infeasible":
         return CoverPacking("none")
     solution = program.solve(clock.left_s(), first=not fewest)
@@ -112,7 +112,7 @@ def pack_covers(
 
 
 def _usable(covers: Covers, items: Items, fleet: np.ndarray, layers: int) -> tuple[Covers, Items]:
-    """What the fleet has GPUs for."""
+    """The covers and items for which the fleet has GPUs."""
     parts = np.where(fleet > 0, covers.shares, 0.0)
     able = (np.minimum(fleet, covers.most[:, None]) * parts).sum(axis=1) >= 1 - ROUNDING
     able &= ((parts > 0) @ fleet >= covers.least) & (covers.low <= layers)
@@ -133,7 +133,7 @@ def concatenate_items(first: Items, second: Items) -> Items:
 
 
 def single_kind_items(covers: Covers, fleet: np.ndarray) -> Items:
-    """Of every cover the sets of a single kind that the fleet has the GPUs for."""
+    """The sets of a single kind in every cover for which the fleet has the GPUs."""
     needed = np.ceil((1 - ROUNDING) / np.where(covers.shares > 0, covers.shares, 1e-9)).astype(np.int64)
     needed = np.maximum(needed, covers.least[:, None])
     cover, kind = np.nonzero((covers.shares > 0) & (needed <= np.minimum(covers.most[:, None], fleet)))
@@ -144,7 +144,7 @@ def single_kind_items(covers: Covers, fleet: np.ndarray) -> Items:
 
 
 def _greedy(covers: Covers, items: Items, fleet: np.ndarray, layers: int) -> tuple[GpuSet, ...]:
-    """Sets for all layers, most layers a GPU first; empty where that does not hold them all."""
+    """Sets for all layers, most layers a GPU first; empty if they do not hold all."""
     both = concatenate_items(items, single_kind_items(covers, fleet))
     chosen = greedy_items(both, np.flatnonzero(both.low <= layers), fleet, layers)
     return tuple((kinds_of(both, item), int(both.low[item]), int(both.high[item])) for item in chosen)
@@ -157,7 +157,7 @@ def kinds_of(items: Items, item: int) -> tuple[int, ...]:
 
 
 def _add_covers(program: RowProgram, covers: Covers, shares: np.ndarray, first: int) -> None:
-    """The rows of sizes and batch; column `index` counts a cover's segments, from `first` on stand its GPUs."""
+    """The rows of sizes and batch; column `index` counts a cover's segments, its GPUs are from `first` on."""
     even = covers.even()
     for index, (least, most) in enumerate(zip(covers.least.tolist(), covers.most.tolist(), strict=True)):
         using = np.flatnonzero(shares[index])
@@ -171,7 +171,7 @@ def _add_covers(program: RowProgram, covers: Covers, shares: np.ndarray, first: 
 
 
 def _distribute_gpus(shares: np.ndarray, taken: np.ndarray, segments: int, most: int) -> list[list[int]]:
-    """The GPUs of a cover for its segments, the largest shares first, each to the segment that has least of a batch."""
+    """A cover's GPUs distributed to its segments, the largest shares first, each to the segment with the least."""
     dealt: list[list[int]] = [[] for _ in range(segments)]
     held = [0.0] * segments
     for index in np.argsort(-shares, kind="stable").tolist():

@@ -1,7 +1,7 @@
-"""Segments of many GPUs: bound and pipelines by covers, without a look at every multiset of kinds.
+"""Segments of many GPUs: bound and pipelines by covers, without listing multisets of kinds.
 
-The bound is the least threshold that cover packings refute. Where one segment or one complete component is enough
-there, the pipeline of the packing is the best; elsewhere walks look for one below.
+The bound is the least threshold that cover packings refute. If one segment or one complete component suffices there,
+the pipeline of the packing is optimal; otherwise beam searches look for one below.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from torchsplit_core.placement.search.layer_assignment import pipeline_throughpu
 from torchsplit_core.values import InternalFault
 
 LEAST, MOST = 1e-100, 1e100
-"""No throughput is lower, but 0, and none is higher."""
+"""All throughputs but 0 are within these limits."""
 
 WIDTH = 1e-8
-"""Relative width at which halving ends."""
+"""Relative width at which bisection ends."""
 
 EQUAL = 5e-7
-"""Value and bound that are closer, relatively, are one: half of what the contract calls equal."""
+"""Value and bound within this relative distance are equal: half of the contract's tolerance."""
 
 _FACTOR = 4.0
 """First step from a threshold to the next while bound or value have no limit yet; each further one is squared. In
-benchmarks/placement_constants.py 2 and 16 are no different, to its noise of a third."""
+benchmarks/placement_constants.py 2 and 16 make no difference beyond the noise (a third)."""
 
 _REFUTED = 2
-"""Refuted thresholds in a row after which the value may be the best, so that what is just above it is tried. In
-benchmarks/placement_constants.py 1 and 8 are no different, to its noise of a third."""
+"""Consecutive refuted thresholds after which the value may be optimal, so that the one just above it is tried. In
+benchmarks/placement_constants.py 1 and 8 make no difference beyond the noise (a third)."""
 
 _SHARE = 0.05
-"""Of the time that is left, for one packing in the first run; four times as much in each further one. In
-benchmarks/placement_constants.py a quarter and four times of it are no different, to its noise of a third."""
+"""Share of the remaining time for one packing in the first run; four times as much in each further one. In
+benchmarks/placement_constants.py a quarter and four times of it make no difference beyond the noise (a third)."""
 
 _FIRST_STEP, _LAST_STEP, _STEP, _HALVES = 1e-5, 1 - 1e-4, 8, 5
-"""How far below the bound, relatively, walks begin and end, and how many times as far the next step is; then how often
-they halve what is between the value and the last threshold that they did not reach. Chosen, not measured."""
+"""Relative distance below the bound at which beam searches begin and end, the factor from one to the next, and the
+bisections between the value and the last missed threshold. Chosen, not measured."""
 
 _WALK_PART = 0.25
-"""Of the time that is left, for the walks at one threshold. Chosen, not measured."""
+"""Share of the remaining time for the beam searches at one threshold. Chosen, not measured."""
 
 
 @dataclass(frozen=True)
 class BoundedPipeline:
-    """value: of the segments. bound: no pipeline is better. fewest: proven, none of this value has fewer GPUs."""
+    """value: of the segments. bound: no pipeline is better. fewest: provably none of this value has fewer GPUs."""
 
     value: float
     bound: float
@@ -57,13 +57,13 @@ class BoundedPipeline:
     fewest: bool = False
 
     def proven(self) -> bool:
-        """Whether the segments are the best there is, or there are none."""
+        """Whether the segments are optimal, or provably none exist."""
         return self.bound <= 0 or self.value >= self.bound * (1 - EQUAL)
 
 
 class LargeSegmentSearch:
-    """State: `value` is reached by `segments`, `bound` and above are refuted, `allowed` packings do not refute, and
-    `low` they did not in the time they had."""
+    """State: `segments` reach `value`, `bound` and above are refuted; packings do not refute `allowed`, and did not
+    refute `low` in their time."""
 
     def __init__(self, instance: ProblemInstance, tell: Callable[[float, float], None]) -> None:
         self._instance, self._clock, self._report = instance, SearchClock.start(0.0), tell
@@ -72,9 +72,9 @@ class LargeSegmentSearch:
         self._share = _SHARE / 4  # run multiplies it
 
     def run(self, clock: SearchClock, known: Segments, *, walks: bool = True) -> BoundedPipeline:
-        """The pipeline and the bound that the time of the clock allows; another run goes on with what was undecided.
+        """The pipeline and the bound within the time of the clock; another run continues with what was undecided.
 
-        known: a pipeline to begin with, or none. walks: look for one also where links bind.
+        known: a pipeline to begin with, or none. walks: search by beams too if links bind.
         """
         self._clock, self._share = clock, min(4 * self._share, 1.0)
         self._low = max(self._value, self._allowed)
@@ -90,7 +90,7 @@ class LargeSegmentSearch:
         return BoundedPipeline(self._value, self._bound, self._segments)
 
     def _bracket(self) -> None:
-        """A threshold that packings do not refute, unless all are refuted, and a higher one that they do."""
+        """Find a threshold that packings do not refute, unless all are refuted, and a higher one that they do."""
         step = _FACTOR
         links = self._instance.links[np.isfinite(self._instance.links) & (self._instance.links > 0)]
         at = self._value or (float(np.median(links)) if len(links) else 1.0)
@@ -105,9 +105,9 @@ class LargeSegmentSearch:
             self._tighten_bound(0.0)
 
     def _bisect(self) -> None:
-        """Close in on the least threshold that packings refute; pipelines that are easy raise the value.
+        """Bisect to the least threshold that packings refute; easily found pipelines raise the value.
 
-        When that goes down again and again, the value may be the best: what is just above it is tried next.
+        After several refuted thresholds in a row, the value may be optimal: the next one is just above it.
         """
         refuted = 0
         while 0 < self._low * (1 + WIDTH) < self._bound < MOST and not self._clock.over():
@@ -117,7 +117,7 @@ class LargeSegmentSearch:
             refuted = 0 if self._low > low else refuted + 1
 
     def _test_threshold(self, threshold: float) -> None:
-        """Refute the threshold, or take it as one that is not refuted."""
+        """Refute the threshold, or record that it is not refuted."""
         at = CoverThreshold(self._instance, threshold, self._clock, self._share)
         status = at.relaxation_status()
         if status == "none":
@@ -129,7 +129,7 @@ class LargeSegmentSearch:
         self._update_incumbent(at.solve_easy())
 
     def _search_downward(self) -> None:
-        """From the bound down in growing steps until a walk finds a pipeline, then a few halves."""
+        """From the bound down in growing steps until a beam search finds a pipeline, then a few bisections."""
         upper, step = self._bound, _FIRST_STEP
         while np.isfinite(upper) and not self._search_at(self._bound * (1 - step)):
             upper = self._bound * (1 - step)
@@ -142,7 +142,7 @@ class LargeSegmentSearch:
                 upper = upper if self._search_at(at) else at
 
     def _search_at(self, threshold: float) -> bool:
-        """Whether a pipeline of the threshold is known, after a look for one."""
+        """Search at the threshold; whether a pipeline of it is known."""
         if self._value < threshold:
             at = CoverThreshold(self._instance, threshold, self._clock, self._share)
             self._update_incumbent(at.solve_easy())

@@ -25,17 +25,17 @@ from torchsplit_core.placement.search.segment_table import Items
 from torchsplit_core.values.status import SearchVerdict
 
 _MOST_ITEMS = 400
-"""Sets of GPUs that a walk may choose from, those of the packing first, then those of the fewest GPUs. Chosen, not
+"""Most sets of GPUs for a beam search, those of the packing first, then those of the fewest GPUs. Chosen, not
 measured."""
 
 _LEAST_S = 0.3
-"""Seconds of one packing, however little time is left. Chosen, not measured."""
+"""Least seconds of one packing. Chosen, not measured."""
 
 
 class CoverThreshold:
     """One threshold of an instance with `shares`: its covers, components and their packings.
 
-    share: of the time that is left, what one packing gets: one that is hard must not take that of all others.
+    share: of the remaining time for one packing, so that a hard one does not take it all.
     """
 
     def __init__(self, instance: ProblemInstance, threshold: float, clock: SearchClock, share: float) -> None:
@@ -53,7 +53,7 @@ class CoverThreshold:
         self._packings: dict[tuple[bool, tuple[int, ...]], CoverPacking] = {}
 
     def relaxation_status(self) -> SearchVerdict:
-        """Whether a pipeline exists were all links inside a component fast enough; none is a proof."""
+        """Whether a pipeline exists if all links inside a component are fast enough; none is a proof."""
         if self._single_segment() is not None:
             return "found"
         packings = [self._packing(component) for component in self.components]
@@ -62,7 +62,7 @@ class CoverThreshold:
         return "unknown" if any(packing.status == "unknown" for packing in packings) else "none"
 
     def solve_easy(self) -> Segments:
-        """A pipeline where one segment or one complete component is enough; empty where none was met."""
+        """A pipeline if one segment or one complete component suffices; empty if none was found."""
         alone = self._single_segment()
         segments = self._with_layers([(alone, np.arange(len(self._kinds)))]) if alone else ()
         for component in self.components:
@@ -71,7 +71,7 @@ class CoverThreshold:
         return segments
 
     def beam_search(self, clock: SearchClock) -> Segments:
-        """A pipeline through a component whose links bind, of the packing's sets and those of one kind."""
+        """A pipeline through a component whose links bind, from the packing's sets and those of one kind."""
         for component in self.components:
             packing = self._packing(component)
             if component.complete or packing.status != "found":
@@ -89,7 +89,7 @@ class CoverThreshold:
         return ()
 
     def minimize_gpus(self) -> tuple[Segments, bool]:
-        """A pipeline of this threshold with the fewest GPUs in complete components, and whether no other has fewer."""
+        """A pipeline of this threshold with the fewest GPUs in complete components, and whether that is proven."""
         best: Segments = ()
         proven = True
         alone = self._single_segment()
@@ -123,7 +123,7 @@ class CoverThreshold:
         return self._packings[key]
 
     def _single_segment(self) -> GpuSet | None:
-        """A set that holds all layers, of the fewest GPUs: those of the largest shares first."""
+        """A set that holds all layers with the fewest GPUs: those of the largest shares first."""
         best: GpuSet | None = None
         if not self._instance.allows(1):
             return best
@@ -156,7 +156,7 @@ class CoverThreshold:
         )
 
     def _with_layers(self, parts: Sequence[tuple[GpuSet, np.ndarray]]) -> Segments:
-        """Layers for sets in pipeline order, each with the GPUs it may take from; empty where that fails."""
+        """Layers for sets in pipeline order, each with the GPUs it may use; empty if that fails."""
         intervals, chosen = [], []
         for gpu_set, able in parts:
             interval = self._interval(gpu_set)
@@ -179,7 +179,7 @@ class CoverThreshold:
         return tuple((count, gpus) for count, (_, gpus) in zip(counts, chosen, strict=True))
 
     def _interval(self, gpu_set: GpuSet) -> tuple[int, int] | None:
-        """The layer counts that this set sustains indeed: from its least on, up to what its value allows."""
+        """The layer counts that this set sustains: from its least on, up to what its value allows."""
         kinds, low, high = gpu_set
         while high >= low and self._instance.value(kinds, high) < self._value * (1 - ROUNDING):
             high -= 1
@@ -196,7 +196,7 @@ class CoverThreshold:
         return list(sets)[:_MOST_ITEMS]
 
     def _items(self, sets: list[GpuSet]) -> Items:
-        """Sets as items; `multiset` is their index, since no table has them."""
+        """Sets as items; `multiset` is their own index, since no table has them."""
         width = self._covers.shares.shape[1]
         counts = np.array([np.bincount(gpu_set[0], minlength=width) for gpu_set in sets], dtype=np.int64)
         intervals = np.array([self._interval(gpu_set) or (1, 0) for gpu_set in sets], dtype=np.int64)

@@ -1,7 +1,7 @@
-"""What segments can be at a threshold, by the shares of a batch that their GPUs take: without every multiset of kinds.
+"""Feasible segments at a threshold, described by the batch shares of their GPUs instead of by multisets of kinds.
 
-A cover stands for all multisets of `least` to `most` GPUs whose shares sum to 1 or more, and for the layer counts
-low … high. Every segment that reaches the threshold is in one. The reverse holds where a kind's share is 1 / size
+A cover stands for all multisets of `least` to `most` GPUs whose shares sum to 1 or more, and for the layer counts low …
+high. Every segment that reaches the threshold is in one. The converse holds exactly if a kind's share is 1 / size
 (equal parts), else nearly.
 """
 
@@ -14,12 +14,12 @@ import numpy as np
 from torchsplit_core.placement.model.instance import ProblemInstance
 
 ROUNDING = 1e-9
-"""Shares that miss 1 by less may be rounded."""
+"""Shares that miss 1 by less are rounding errors."""
 
 
 @dataclass(frozen=True)
 class Covers:
-    """shares: (covers, kinds), at most 1, 0 where a kind takes no part. least, most: GPUs. low, high: layer counts."""
+    """shares: (covers, kinds), at most 1, 0 if excluded. least, most: GPUs. low, high: layer counts."""
 
     shares: np.ndarray
     least: np.ndarray
@@ -28,12 +28,12 @@ class Covers:
     high: np.ndarray
 
     def only(self, indices: np.ndarray) -> Covers:
-        """These covers alone, in this order."""
+        """Only these covers, in this order."""
         columns = (self.shares, self.least, self.most, self.low, self.high)
         return Covers(*(column[indices] for column in columns))
 
     def even(self) -> np.ndarray:
-        """(covers,) whether any `least` GPUs of the kinds that take part are enough."""
+        """(covers,) whether any `least` GPUs of the included kinds suffice."""
         parts = np.where(self.shares > 0, self.shares, 1.0)
         enough: np.ndarray = (parts * self.least[:, None] >= 1 - ROUNDING).all(axis=1)
         enough &= self.least == self.most
@@ -41,7 +41,7 @@ class Covers:
 
 
 def covers_at(instance: ProblemInstance, threshold: float) -> Covers:
-    """The covers of an instance with `shares`, without those that another makes needless."""
+    """The undominated covers of an instance with `shares`."""
     assert instance.shares is not None
     kinds = np.unique(np.array(instance.kinds, dtype=np.int64))
     groups = np.array(instance.groups or [0] * (int(kinds[-1]) + 1))
@@ -73,7 +73,7 @@ def covers_at(instance: ProblemInstance, threshold: float) -> Covers:
 
 
 def _runs(fine: np.ndarray) -> list[tuple[int, int]]:
-    """First and last layer count of every run of counts that are fine; index 0 is that of one layer."""
+    """First and last layer count of every run of counts that are fine; index 0 stands for one layer."""
     steps = np.diff(np.concatenate([[0], fine.astype(np.int8), [0]]))
     return list(
         zip((np.flatnonzero(steps == 1) + 1).tolist(), np.flatnonzero(steps == -1).tolist(), strict=True)
@@ -81,13 +81,13 @@ def _runs(fine: np.ndarray) -> list[tuple[int, int]]:
 
 
 def _without_dominated(covers: Covers) -> Covers:
-    """Without a cover each of whose segments has a part that another cover allows, for at least the same layers."""
+    """Drop a cover if each of its segments contains one that another cover allows, for at least the same layers."""
     even = covers.even()
     keep = np.ones(len(covers.low), dtype=bool)
     for index in range(len(keep)):
         better = (covers.shares >= covers.shares[index]).all(axis=1) & keep
         better &= (covers.low <= covers.low[index]) & (covers.high >= covers.high[index])
-        # A smaller segment is a part of a larger one, but only of equal parts is any such part enough.
+        # A larger segment contains a smaller one, but only with equal parts does any such part suffice.
         alike = (covers.least <= covers.least[index]) & (covers.most >= covers.most[index])
         better &= alike | (even & (covers.most <= covers.least[index]))
         better[index] = False

@@ -1,4 +1,4 @@
-"""The multisets of kinds of a cover that no smaller one makes needless, where these are few."""
+"""The minimal GPU-kind multisets of a cover, if they are few."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from torchsplit_core.placement.search.large_segments.covers import ROUNDING, Cov
 from torchsplit_core.placement.search.segment_table import Items
 
 MOST_SETS = 1_000
-"""Multisets at most for which covers are written out; the others keep a row over their GPUs, which is looser. Every
-pair of sets is compared: in benchmarks/placement_constants.py 4,000 take 2.7 times as long on the one fleet that has
-covers, 250 are no different, to its noise of a third."""
+"""Most multisets into which covers are expanded; the others keep a row over their GPUs, which is looser. Every pair of
+sets is compared: in benchmarks/placement_constants.py 4,000 take 2.7 times as long on the one fleet with covers; 250
+make no difference beyond the noise (a third)."""
 
 _OPEN = 5
-"""Times as many unfinished sets at most while one cover is written out. Chosen, not measured."""
+"""Factor for the unfinished sets while a cover is expanded. Chosen, not measured."""
 
 
 def split_minimal_covers(covers: Covers, fleet: np.ndarray) -> tuple[Items, Covers]:
-    """Items in place of the covers that are not even, and the covers that stay: even ones, and those of too many sets.
+    """Items for the covers that are not even, and the remaining covers: even ones, and those with too many sets.
 
-    fleet: (kinds,), no more GPUs of a kind are taken. An item's `multiset` is its own index: no table has it.
+    fleet: (kinds,), the most GPUs of each kind. An item's `multiset` is its own index: no table has it.
     """
     even = covers.even()
     singles = covers.only(np.flatnonzero(even & (covers.least == 1)))
     stay, tables, figures, count = even.copy(), [], [], 0
     for index in np.flatnonzero(~even).tolist():
-        # A GPU that holds these layers alone needs no other beside it.
+        # A GPU that holds these layers alone needs no other.
         alone = (singles.low <= covers.low[index]) & (singles.high >= covers.high[index])
         shares = np.where((singles.shares[alone] > 0).any(axis=0), 0.0, covers.shares[index])
         minimal = _enumerate_minimal_sets(
@@ -50,10 +50,10 @@ def split_minimal_covers(covers: Covers, fleet: np.ndarray) -> tuple[Items, Cove
 def _enumerate_minimal_sets(
     shares: np.ndarray, fleet: np.ndarray, least: int, most: int, limit: int
 ) -> np.ndarray | None:
-    """(sets, kinds): the multisets whose shares sum to 1, and without their smallest share do not.
+    """(sets, kinds): the multisets whose shares sum to 1, but not without their smallest share.
 
-    Kind by kind, the largest share first, so that each is met once. None where there are more than `limit`, or
-    where fewer GPUs than `least` have the shares.
+    Kind by kind, the largest share first, so that each is generated once. None if there are more than `limit`, or if
+    fewer GPUs than `least` have the shares.
     """
     kinds = np.flatnonzero((shares > 0) & (fleet > 0))
     kinds = kinds[np.argsort(-shares[kinds], kind="stable")]
@@ -85,7 +85,7 @@ def _enumerate_minimal_sets(
 
 
 def _nondominated(counts: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """(sets,) those that hold no other set for at least the same layers; of equal ones the first."""
+    """(sets,) those that contain no other set for at least the same layers; of equal ones the first."""
     better = (counts <= counts[:, None]).all(axis=2) & (low <= low[:, None]) & (high >= high[:, None])
     equal = better & better.T
     needless = (better & ~equal) | np.tril(equal, -1)

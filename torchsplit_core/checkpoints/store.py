@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
+from torchsplit_core.checkpoints.trained_run import complete_steps, step_name
 from torchsplit_core.files import replace_file
 from torchsplit_core.values import InputFault, quoted, system_reason
 from torchsplit_core.values.limits import LARGEST_WHOLE
@@ -47,7 +48,7 @@ class Checkpoints:
 
     def partial_folder(self, step: int) -> Path:
         """Where the checkpoint of that step is written until it is complete."""
-        return self.folder / f".{_name(step)}.partial"
+        return self.folder / f".{step_name(step)}.partial"
 
     def discard_after(self, step: int) -> None:
         """Remove what was begun and not completed, and what is of steps that are done again; LATEST names that step.
@@ -60,13 +61,13 @@ class Checkpoints:
         for path in self.folder.glob(".step-*.partial"):
             shutil.rmtree(path, ignore_errors=True)
         if step:
-            replace_file(self.folder / LATEST, f"{_name(step)}\n")
+            replace_file(self.folder / LATEST, f"{step_name(step)}\n")
 
     def _remove(self, step: int) -> None:
         """Without its name first: one that is half removed is none."""
         shutil.rmtree(self.partial_folder(step), ignore_errors=True)
         with contextlib.suppress(OSError):
-            (self.folder / _name(step)).rename(self.partial_folder(step))
+            (self.folder / step_name(step)).rename(self.partial_folder(step))
         shutil.rmtree(self.partial_folder(step), ignore_errors=True)
 
     def discard_partial(self, step: int) -> None:
@@ -75,7 +76,7 @@ class Checkpoints:
 
     def publish(self, manifest: Manifest) -> Path:
         """Make the written room the newest complete checkpoint, and drop the oldest. Raises OSError."""
-        partial, complete = self.partial_folder(manifest.step), self.folder / _name(manifest.step)
+        partial, complete = self.partial_folder(manifest.step), self.folder / step_name(manifest.step)
         files = {path.name: (path.stat().st_size, _sha256(path)) for path in sorted(partial.iterdir())}
         text = json.dumps({**asdict(manifest), "files": files}, indent=1) + "\n"
         with (partial / MANIFEST).open("w", encoding="utf-8") as stream:
@@ -92,7 +93,7 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """The steps of the checkpoints that have a name, in order."""
-        return sorted(int(path.name[5:]) for path in self.folder.glob("step-*") if path.name[5:].isdigit())
+        return complete_steps(self.folder)
 
     def newest(self, on_damaged: Callable[[str], None]) -> tuple[Path, Manifest] | None:
         """The newest complete checkpoint, None where there is none yet; `on_damaged` hears of each that is damaged.
@@ -101,7 +102,7 @@ class Checkpoints:
         """
         damaged = []
         for step in reversed(self.steps()):
-            path = self.folder / _name(step)
+            path = self.folder / step_name(step)
             try:
                 return path, read_manifest(path)
             except InputFault as fault:
@@ -125,7 +126,7 @@ def read_manifest(path: Path) -> Manifest:
             }
         )
         _check_types(manifest)
-        if path.name != _name(manifest.step):
+        if path.name != step_name(manifest.step):
             raise ValueError("step")
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         reason = system_reason(error) if isinstance(error, OSError) else "it is not the list of the files"
@@ -162,10 +163,6 @@ def _damaged(path: Path, name: str, how: str) -> InputFault:
     return InputFault(
         f"checkpoint {path.name}", f"{name} {how}", "The run goes on from an earlier one, if it has one."
     )
-
-
-def _name(step: int) -> str:
-    return f"step-{step:08d}"
 
 
 def _sha256(path: Path) -> str:

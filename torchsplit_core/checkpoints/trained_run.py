@@ -1,0 +1,169 @@
+"""A step of a training run as a model: `RUN` or `RUN@step-N`, where RUN is a run's folder."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torchsplit_core.values import InputFault, quoted, system_reason
+
+RUN, METRICS, EVENTS, CHECKPOINTS = "run.json", "metrics.jsonl", "events.jsonl", "checkpoints"
+VALIDATION = "validation.json"
+"""Files and folders of a run."""
+MOST_BYTES = 2**20
+"""Of run.json: what a run writes is a thousandth of it."""
+_AT_STEP = re.compile(r"(?P<run>.+)@step-(?P<step>\d{1,12})")
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedStep:
+    """A complete checkpoint of a run. `facts` is what run.json says, `source` the model that the run trained."""
+
+    run: Path
+    step: int
+    source: str
+    facts: dict[str, Any]
+
+    @property
+    def text(self) -> str:
+        """The source as a user writes it, with the absolute path and the step."""
+        return f"{self.run}@step-{self.step}"
+
+    @property
+    def display_name(self) -> str:
+        """As messages name it: without the folder's path."""
+        return f"{self.run.name}@step-{self.step}"
+
+    @property
+    def checkpoint(self) -> Path:
+        """The checkpoint's folder."""
+        return self.run / CHECKPOINTS / step_name(self.step)
+
+    def loss(self) -> float | None:
+        """The training loss of the step; None where its line is not there."""
+        lines = _lines(self.run / METRICS, f'"step": {self.step},')
+        return next((line["loss"] for line in lines if line.get("step") == self.step), None)
+
+    def metrics(self) -> dict[str, float]:
+        """What the client measured on its held-out samples at this step; empty where it measured nothing."""
+        validation = read_validation(self.run)
+        return validation.metrics if validation and validation.step == self.step else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """Means of the client's figures over so many samples that no step trained on."""
+
+    step: int
+    samples: int
+    metrics: dict[str, float]
+
+
+def read_validation(run: Path) -> Validation | None:
+    """The last measurement of a run on held-out samples; None where there is none that can be read."""
+    with suppress(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        record = json.loads((run / VALIDATION).read_text(encoding="utf-8"))
+        metrics = {str(name): float(value) for name, value in record["metrics"].items()}
+        return Validation(int(record["step"]), int(record["samples"]), metrics)
+    return None
+
+
+def is_run_source(source: str) -> bool:
+    """Whether the text names a run: a folder with run.json, or anything at a step."""
+    if _AT_STEP.fullmatch(source):
+        return True
+    try:
+        return (Path(source).expanduser() / RUN).is_file()
+    except (OSError, ValueError, RuntimeError):
+        return False
+
+
+def parse_run_source(source: str) -> TrainedStep:
+    """The step that a text names; of a run alone its newest complete checkpoint. Executes nothing.
+
+    Raises InputFault where there is no such run, where it has no such checkpoint, and for a damaged run.json.
+    """
+    match = _AT_STEP.fullmatch(source)
+    try:
+        run = Path(match["run"] if match else source).expanduser().resolve()
+        there = (run / RUN).is_file()
+    except (OSError, ValueError, RuntimeError):
+        run, there = Path(match["run"] if match else source), False
+    if not there:
+        problem = (
+            "is not a training run: it holds no run.json" if run.is_dir() else "cannot be read: no such run"
+        )
+        raise InputFault(str(run), problem, "Give the folder that torchsplit train -o wrote.")
+    facts = _read_facts(run)
+    steps = complete_steps(run / CHECKPOINTS)
+    if not steps:
+        raise InputFault(
+            run.name, "has no complete checkpoint yet", "Wait for its first one, or let the run finish."
+        )
+    step = int(match["step"]) if match else steps[-1]
+    if step not in steps:
+        raise InputFault(
+            run.name,
+            f"has no checkpoint of step {step}: it holds {_listed(steps)}",
+            f"Use {run.name}@step-{steps[-1]}; train with --keep N to hold more.",
+        )
+    return TrainedStep(run, step, facts["source"], facts)
+
+
+def with_step(source: str) -> str:
+    """The source, of a run with its newest step: what is known of one step is not of a later one.
+
+    Raises InputFault like `parse_run_source`; any other source is returned as it is.
+    """
+    if not is_run_source(source) or _AT_STEP.fullmatch(source):
+        return source
+    return f"{source.rstrip('/')}@step-{parse_run_source(source).step}"
+
+
+def step_name(step: int) -> str:
+    """The name of a complete checkpoint's folder."""
+    return f"step-{step:08d}"
+
+
+def complete_steps(folder: Path) -> list[int]:
+    """The steps of the complete checkpoints in a folder, in order."""
+    return sorted(int(path.name[5:]) for path in folder.glob("step-*") if path.name[5:].isdigit())
+
+
+def _read_facts(run: Path) -> dict[str, Any]:
+    path = run / RUN
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise ValueError
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(facts, dict) or not isinstance(facts.get("source"), str):
+            raise ValueError
+    except (OSError, ValueError, RecursionError) as error:
+        reason = system_reason(error) if isinstance(error, OSError) else "it is not what a run writes"
+        raise InputFault(f"{run.name}: {RUN}", f"cannot be read: {reason}", "Use another run.") from error
+    if ":" not in facts["source"] and not is_run_source(facts["source"]):
+        raise InputFault(
+            run.name,
+            f"was trained by a loop of its own from {quoted(facts['source'])}, which no source builds",
+            "Train it by torchsplit train, whose runs name their source.",
+        )
+    return facts
+
+
+def _lines(path: Path, text: str) -> Iterator[dict[str, Any]]:
+    """The JSON objects among the lines that hold the text: a run may have millions of others."""
+    with suppress(OSError), path.open(encoding="utf-8", errors="replace") as stream:
+        for line in stream:
+            with suppress(ValueError, RecursionError):
+                if text in line and isinstance(record := json.loads(line), dict):
+                    yield record
+
+
+def _listed(steps: list[int]) -> str:
+    *first, last = map(str, steps)
+    return f"steps {', '.join(first)} and {last}" if first else f"step {last}"

@@ -1,0 +1,66 @@
+"""The training runs of a workspace: where each lies, and its steps as models, `run:NAME@step-N`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchsplit_core.checkpoints.trained_run import TrainedStep, is_run_source, parse_run_source
+from torchsplit_core.values import InputFault, quoted
+
+if TYPE_CHECKING:
+    from torchsplit_core.workspace.store import Workspace
+
+RUNS_SETTING = "runs"
+"""The setting that names a workspace's runs, newest last: `{"name", "path"}`, path null for those of its own store."""
+RUN_PREFIX = "run:"
+
+
+def run_paths(workspace: Workspace) -> dict[str, Path]:
+    """The folders of a workspace's runs by their names, newest first."""
+    entries = reversed(workspace.setting(RUNS_SETTING, []))
+    return {
+        entry["name"]: Path(entry["path"]) if entry["path"] else workspace.runs / entry["name"]
+        for entry in entries
+    }
+
+
+def folder_of_run(workspace: Workspace, name: str) -> Path:
+    """The folder of a run. Raises InputFault where the workspace has no such run."""
+    path = run_paths(workspace).get(name)
+    if path is None:
+        raise InputFault("run", f"{quoted(name)} is not in this workspace", "Start it again.")
+    return path
+
+
+def is_own(workspace: Workspace, path: Path) -> bool:
+    """Whether a run was started in this workspace: its folder is the workspace's."""
+    return path.parent == workspace.runs
+
+
+def model_of_step(name: str, step: int) -> str:
+    """The source by which a workspace knows a step of a run."""
+    return f"{RUN_PREFIX}{name}@step-{step}"
+
+
+def trained_step(workspace: Workspace, source: str) -> TrainedStep | None:
+    """The step that a workspace's source names; None for any other source.
+
+    Raises InputFault where the run or its checkpoint is gone.
+    """
+    if not source.startswith(RUN_PREFIX):
+        return None
+    name, _, step = source.removeprefix(RUN_PREFIX).rpartition("@")
+    return parse_run_source(f"{folder_of_run(workspace, name)}@{step}")
+
+
+def untrained_source(workspace: Workspace, source: str) -> str:
+    """What builds the model: of a run, and of one that began with another's weights, the source of the first.
+
+    Raises InputFault like `trained_step`.
+    """
+    step = trained_step(workspace, source)
+    built_by = source if step is None else step.source
+    while is_run_source(built_by):
+        built_by = parse_run_source(built_by).source
+    return built_by
