@@ -30,7 +30,6 @@ COMBINATIONS: dict[str, tuple[ParallelConfig, Precision]] = {
     "context, pipeline": (ParallelConfig(1, 1, 2, 2), "fp32"),
     "expert": (ParallelConfig(4, expert=2), "fp32"),
     "expert, shard zero1": (ParallelConfig(4, expert=2, shard="zero1"), "fp32"),
-    "expert, tensor": (ParallelConfig(2, 2, expert=2), "fp32"),
     "recompute selective": (ParallelConfig(2, recompute="selective"), "fp32"),
     "recompute full": (ParallelConfig(2, recompute="full"), "fp32"),
     "shard fsdp, offload parameters": (ParallelConfig(2, shard="fsdp", offload="parameters"), "fp32"),
