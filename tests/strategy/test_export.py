@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import subprocess
 import sys
@@ -31,6 +32,7 @@ from torchsplit_core.values.training import TrainingJob
 
 GATED = TransformerSizes(4, 32, 4, 2, 64, 100, 16, gated=True)
 PLAIN = replace(GATED, gated=False, tied_embeddings=False)
+MIXTURE = replace(GATED, experts=4, experts_per_token=2)
 ALONE = {"data": 4, "tensor": 1, "pipeline": 1, "context": 1, "micro_batch": 1, "recompute": "none"}
 BERT = TracedBlocks(("encoder.layer.0", "encoder.layer.1"), ("encoder.layer.1",))
 
@@ -59,6 +61,13 @@ def of_source(request: StrategyRequest, source: str = "sample:bert") -> str:
     return script(replace(request, model=SourceSizes(source)), best(request), BERT, trust=True)
 
 
+def within_nodes_of_two(request: StrategyRequest) -> str:
+    """The best candidate with HSDP, which the search has on several nodes alone, for processes of one machine."""
+    written = script(request, replace(best(request), shard="hsdp"))
+    assert 'int(os.environ.get("LOCAL_WORLD_SIZE", 1))' in written
+    return written.replace('int(os.environ.get("LOCAL_WORLD_SIZE", 1))', "2")
+
+
 CASES = {
     "tensor, sequence parallel, selective": lambda: text(
         asked(data=2, tensor=2, sequence_parallel=True, micro_batch=2, shard="none", recompute="selective")
@@ -70,6 +79,28 @@ CASES = {
         asked(PLAIN, "bf16", shard="fsdp", offload="parameters", recompute="full")
     ),
     "optimizer sharded, accumulation": lambda: text(asked(PLAIN, shard="zero1")),
+    "tensor, optimizer sharded": lambda: text(
+        asked(data=2, tensor=2, shard="zero1", sequence_parallel=False)
+    ),
+    "tensor, sharded within nodes of two": lambda: within_nodes_of_two(
+        asked(data=2, tensor=2, shard="fsdp", sequence_parallel=False)
+    ),
+    "context, sharded": lambda: text(asked(data=2, context=2, shard="fsdp", recompute="full")),
+    "context, optimizer sharded": lambda: text(asked(data=2, context=2, shard="zero1")),
+    "context over tensor and sequence parallel": lambda: text(
+        asked(data=1, context=2, tensor=2, sequence_parallel=True, shard="none")
+    ),
+    "context in a pipeline": lambda: text(asked(data=1, context=2, pipeline=2, interleave=1, shard="none")),
+    "experts of every copy": lambda: text(asked(MIXTURE, expert=1, shard="zero1")),
+    "experts over two of four copies": lambda: text(asked(MIXTURE, expert=2, shard="none", micro_batch=2)),
+    "experts sharded over two copies": lambda: text(asked(MIXTURE, expert=2, shard="fsdp", recompute="full")),
+    "experts over all copies, kept between passes": lambda: text(
+        asked(replace(MIXTURE, gated=False), expert=4, shard="zero2")
+    ),
+    "experts and context": lambda: text(asked(MIXTURE, data=2, context=2, expert=2, shard="none")),
+    "experts in a pipeline": lambda: text(
+        asked(MIXTURE, data=2, pipeline=2, interleave=1, expert=2, shard="none")
+    ),
     "a traced model in a pipeline": lambda: of_source(
         asked(data=2, pipeline=2, interleave=1, shard="none", recompute="full")
     ),
@@ -78,14 +109,60 @@ MIXED = ["pipeline of chunks over tensor", "sharded, offloaded, run again, in ha
 """Two that have most of it: stages, tensors and chunks; shards, offload, recomputation and half precision."""
 
 
+COMPILED = [
+    asked(PLAIN, "bf16", shard="fsdp", offload="parameters", recompute="full"),
+    asked(shard="zero1", recompute="selective"),
+    asked(data=2, pipeline=2, interleave=1, shard="none"),
+]
+
+
 @pytest.mark.torch
 @repeated("names", [MIXED, sorted(CASES.keys() - {*MIXED})], ids=["mixed", "others"])
 def test_every_division_has_the_loss_of_one_process(names: list[str], tmp_path: Path) -> None:
+    written = [CASES[name]() for name in names]
+    check_equal_losses([(text, text) for text in written], names, tmp_path)
+
+
+@pytest.mark.torch
+@repeated("requests", [COMPILED[:1], COMPILED[1:]])
+def test_compiled_layers_have_the_loss_of_one_process_that_does_not_compile(
+    requests: list[StrategyRequest], tmp_path: Path
+) -> None:
+    """By the tracers of torch.compile alone, without the compiler behind them, which a GPU has."""
+    pairs = []
+    for request in requests:
+        plain = text(request)
+        compiled = plain.replace("COMPILE = torch.cuda.is_available()", "COMPILE = True")
+        traced = compiled.replace(".compile()", '.compile(backend="aot_eager")')
+        assert plain != compiled != traced
+        pairs.append((plain, traced))
+    check_equal_losses(pairs, [str(request.fix) for request in requests], tmp_path)
+
+
+@pytest.mark.torch
+def test_a_file_runs_without_torchrun(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(text(asked(shard="fsdp", micro_batch=2)))
+    environment = {name: value for name, value in os.environ.items() if name != "RANK"}
+    done = subprocess.run(
+        [sys.executable, str(file), "--steps", "2"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=True,
+    )
+    losses = [float(loss) for loss in re.findall(r"^step \d loss (\S+)$", done.stdout, re.MULTILINE)]
+    assert len(losses) == 2 and losses[1] < losses[0]
+
+
+def check_equal_losses(pairs: list[tuple[str, str]], names: list[str], folder: Path) -> None:
+    """Of each pair the first file on one process and the second on four."""
     runs: list[str] = []
-    for place, make in enumerate(CASES[name] for name in names):
-        file = tmp_path / f"case{place}.py"
-        file.write_text(make())
-        runs += ["1", str(file), "4", str(file)]
+    for place, pair in enumerate(pairs):
+        for processes, content in zip(("1", "4"), pair, strict=True):
+            file = folder / f"case{place}_{processes}.py"
+            file.write_text(content)
+            runs += [processes, str(file)]
     command = [sys.executable, "-m", "tests.support.gloo", "3", *runs]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
     told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
@@ -124,12 +201,11 @@ def test_a_path_with_quotes_ends_no_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "where"),
     [
-        (lambda: text(asked(data=2, context=2)), "candidate.context"),
         (lambda: text(asked(shard="none", offload="optimizer")), "candidate.offload"),
         (lambda: text(asked(precision="fp16")), "candidate.precision"),
         (lambda: text(asked(data=1, tensor=4)), "candidate.tensor"),
-        (lambda: text(asked(data=2, tensor=2, shard="zero1")), "candidate.shard"),
-        (lambda: text(asked(replace(GATED, experts=2))), "candidate.expert"),
+        (lambda: text(asked(MIXTURE, data=2, tensor=2, shard="fsdp")), "candidate.tensor"),
+        (lambda: text(asked(MIXTURE, expert=4, shard="zero1")), "candidate.shard"),
     ],
 )
 def test_what_the_file_would_not_do_is_refused_with_its_reason(make: object, where: str) -> None:

@@ -30,6 +30,11 @@ DIVIDED: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
     "hsdp": (4, {"shard": "hsdp", "micro_batch": 2}, {}),
     "tensor": (2, {"tensor": 2, "micro_batch": 8}, {}),
     "tensor and fsdp": (4, {"tensor": 2, "shard": "fsdp", "micro_batch": 4}, {}),
+    "tensor and uneven ranks, passes of two samples": (
+        4, {"tensor": 2, "micro_batch": 2}, {"shares": (3.0, 1.0)},
+    ),
+    "tensor and zero1": (4, {"tensor": 2, "shard": "zero1", "micro_batch": 4}, {}),
+    "tensor and hsdp": (8, {"tensor": 2, "shard": "hsdp", "micro_batch": 2}, {}),
     "recomputed in part": (1, {"recompute": "selective", "micro_batch": 8}, {}),
 }  # fmt: skip
 
@@ -52,6 +57,21 @@ def test_a_division_has_the_losses_of_one_process(name: str, alone: list[float],
     assert losses(tmp_path / "run") == pytest.approx(alone, abs=EXACT)
 
 
+def test_a_checkpoint_is_read_by_other_divisions(alone: list[float], tmp_path: Path) -> None:
+    """Two steps by each: the states of the optimizer are divided otherwise every time."""
+    source = client_file(tmp_path, samples=44)
+    divisions: list[tuple[int, dict[str, Any]]] = [
+        (4, {"tensor": 2, "shard": "zero1"}),
+        (4, {"tensor": 2, "shard": "hsdp"}),
+        (4, {"tensor": 2}),
+        (1, {}),
+    ]
+    for number, (processes, choices) in enumerate(divisions):
+        plan = strategy(optimizer="adamw", micro_batch=4, **choices)
+        run(source, tmp_path / "run", plan, processes, steps=2 * number + 2, resume=number > 0)
+    assert losses(tmp_path / "run") == pytest.approx(alone, abs=EXACT)
+
+
 @pytest.mark.parametrize(
     ("data", "per_node", "shape"),
     [(8, 4, (2, 4)), (4, 4, (2, 2)), (8, 8, (2, 4)), (5, 5, (1, 5))],
@@ -65,7 +85,7 @@ def test_a_replica_of_hsdp_is_a_node_or_half_of_one(
         parallelize, "init_device_mesh", lambda device, sizes, **names: made.append((sizes, names))
     )
     parallelize.mesh_of(ParallelConfig(data=data, shard="hsdp"), "cpu", per_node)
-    assert made == [(shape, {"mesh_dim_names": ("replica", "shard")})]
+    assert made == [((*shape, 1), {"mesh_dim_names": ("replica", "shard", "tensor")})]
 
 
 def test_shares_follow_the_speed_and_passes_the_memory_while_a_run_goes_on(

@@ -24,10 +24,11 @@ from torchsplit_core.values.strategy.request import (
     StrategyRequest,
     TransformerSizes,
 )
-from torchsplit_core.values.training import TrainingJob
+from torchsplit_core.values.training import ParallelConfig, TrainingJob
 from torchsplit_core.workflow.capabilities import COMBINATIONS, capability_table
 
 pytestmark = pytest.mark.torch
+DECODER = f"{ROOT / 'tests' / 'support' / 'training' / 'decoder.py'}"
 TINY = TransformerSizes(4, 32, 4, 2, 64, 100, 16)
 PLAIN = ModelTraits(kv_heads=2)
 CLOSE = {"bf16": 3e-2}
@@ -61,19 +62,25 @@ def test_every_limit_of_a_plain_decoder_is_a_cell_that_says_no() -> None:
 def test_what_is_said_to_be_trained_is_and_its_checkpoint_goes_on_alone(
     names: list[str], tmp_path: Path
 ) -> None:
-    from tests.support.training.runs import client_file, losses, losses_alone, run
+    from tests.support.training.runs import client_file, losses, run
     from torchsplit_core.values.strategy.run import RunStrategy
 
-    alone = {"fp32": losses_alone(tmp_path / "alone", samples=44, steps=6)}
+    whole = ParallelConfig(micro_batch=8)
+    blocks = client_file(tmp_path, samples=44, blocks=4)
+    alone: dict[str, list[float]] = {}
     for place, name in enumerate(names):
         choices, precision = COMBINATIONS[name]
-        folder = tmp_path / str(place)
-        source = client_file(folder, samples=44, blocks=4)
-        plan = RunStrategy(choices, TrainingJob(8, precision, "adamw"))
-        run(source, folder / "run", plan, choices.devices, steps=4, checkpoint_every=4)
-        whole = RunStrategy(replace(COMBINATIONS["data"][0], data=1), TrainingJob(8, precision, "adamw"))
-        run(source, folder / "run", whole, 1, steps=6, resume=True)
-        assert losses(folder / "run") == pytest.approx(alone["fp32"], abs=CLOSE.get(precision, 1e-5)), name
+        source = blocks
+        if choices.context > 1 or choices.expert > 1:
+            source = f"{DECODER}:{'mixture' if choices.expert > 1 else 'client'}"
+        if source not in alone:
+            plan = RunStrategy(whole, TrainingJob(8, "fp32", "adamw"))
+            run(source, tmp_path / f"alone{place}", plan, 1, steps=6)
+            alone[source] = losses(tmp_path / f"alone{place}")
+        job, folder = TrainingJob(8, precision, "adamw"), tmp_path / str(place)
+        run(source, folder, RunStrategy(choices, job), choices.devices, steps=4, checkpoint_every=4)
+        run(source, folder, RunStrategy(whole, job), 1, steps=6, resume=True)
+        assert losses(folder) == pytest.approx(alone[source], abs=CLOSE.get(precision, 1e-5)), name
 
 
 @repeated("names", [EXPORTED[:2], EXPORTED[2:]], kept=1, ids=["two", "others"])

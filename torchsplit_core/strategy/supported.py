@@ -64,16 +64,26 @@ TRAIN: tuple[Runner, ...] = ("train",)
 EXPORT: tuple[Runner, ...] = ("export",)
 LIMITS = (
     _Limit(
-        "context", RUNNERS, lambda choices, *_: choices.context > 1,
-        "no sequence is divided among devices", "Fix context to 1.",
+        "context", TRAIN, lambda choices, *_: choices.pipeline > 1 and choices.context > 1,
+        "the traced stages of a pipeline have no attention to divide", "Fix context to 1, or pipeline to 1.",
     ),
     _Limit(
-        "expert", RUNNERS, lambda choices, *_: choices.expert > 1,
-        "no experts are divided among devices", "Fix expert to 1.",
+        "expert", TRAIN, lambda choices, *_: choices.expert > 1 and (choices.pipeline > 1 or choices.tensor > 1),
+        "a run does not divide experts beside a pipeline or tensor parallelism",
+        "Fix expert to 1, or pipeline and tensor to 1.",
     ),
     _Limit(
-        "expert", EXPORT, lambda choices, model, _: model.experts > 1 and choices.expert == 1,
-        "the plain decoder of a file has no mixture of experts", "Train a model of yours by `torchsplit train`.",
+        "tensor", EXPORT, lambda choices, model, _: model.experts > 1 and choices.tensor > 1,
+        "the weights of experts are not cut by tensors", "Fix tensor to 1.",
+    ),
+    _Limit(
+        "shard", TRAIN, lambda choices, *_: choices.expert > 1 and choices.shard in ("zero1", "hsdp"),
+        "of divided experts each rank has others", "Fix shard to none, zero2 or fsdp, or expert to 1.",
+    ),
+    _Limit(
+        "shard", EXPORT, lambda choices, *_: choices.expert > 1 and choices.shard == "zero1",
+        "ZeroRedundancyOptimizer takes weights that every copy has, but experts are divided over copies",
+        "Fix shard to fsdp or none, or expert to 1.",
     ),
     _Limit(
         "tensor", RUNNERS, lambda choices, model, _: model.kv_heads % choices.tensor > 0,
@@ -82,20 +92,6 @@ LIMITS = (
     _Limit(
         "tensor", TRAIN, lambda choices, *_: choices.pipeline > 1 and choices.tensor > 1,
         "the traced stages of a pipeline have no modules to cut by tensors", "Fix tensor to 1, or pipeline to 1.",
-    ),
-    _Limit(
-        "tensor", TRAIN,
-        lambda choices, *_: choices.tensor > 1 and choices.data > 1 and choices.shard == "none",
-        "with data {data} shard {shard} does not shard the weights", "Fix shard to fsdp, or data to 1.",
-    ),
-    _Limit(
-        "shard", RUNNERS, lambda choices, *_: choices.shard == "zero1" and choices.tensor > 1,
-        "ZeroRedundancyOptimizer does not divide states beside tensor parallelism",
-        "Fix shard to fsdp or none, or tensor to 1.",
-    ),
-    _Limit(
-        "shard", TRAIN, lambda choices, *_: choices.shard == "hsdp" and choices.tensor > 1,
-        "a run has no replicas beside tensor parallelism", "Fix shard to fsdp or none, or tensor to 1.",
     ),
     _Limit(
         "shard", TRAIN, lambda choices, *_: choices.shard == "hsdp" and choices.pipeline > 1,

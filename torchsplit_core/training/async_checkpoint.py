@@ -125,19 +125,19 @@ def _local_entries(names: Iterable[str], state: dict[str, Any]) -> dict[str, Any
 
 
 def load_checkpoint(
-    path: Path, manifest: Manifest, model: nn.Module, optimizer: torch.optim.Optimizer
+    path: Path, manifest: Manifest, model: nn.Module, optimizer: torch.optim.Optimizer, random_rank: int
 ) -> None:
     """Bring a checkpoint into this process's part of the model and the optimizer.
 
-    Random numbers go on where every rank of the checkpoint has its successor, else from the run's seed and the step.
+    Random numbers go on where every rank of the checkpoint has its successor, else from the run's seed and the step:
+    those of `random_rank`, which all ranks have that compute the same.
     Raises InputFault, before anything of the model has changed, where it does not fit or is more than weights and plain
     values.
     """
     state = state_of(model, optimizer)
-    rank = dist.get_rank()
     same = manifest.world_size == dist.get_world_size()
     if same:
-        state["random"] = {str(rank): _random_state()}
+        state["random"] = {str(random_rank): _random_state()}
     try:
         dcp.load(state, storage_reader=SafeReader(path), planner=SafePlanner())
     except CheckpointException as error:
@@ -156,7 +156,7 @@ def load_checkpoint(
     )
     if same:
         try:
-            _set_random_state(state["random"][str(rank)])
+            _set_random_state(state["random"][str(random_rank)])
         except (ValueError, TypeError) as error:
             raise InputFault(
                 f"checkpoint {path.name}",
@@ -164,7 +164,7 @@ def load_checkpoint(
                 "Remove this checkpoint: the run goes on from an earlier one, if it has one.",
             ) from error
     else:
-        seed_all(manifest.seed + manifest.step, rank)
+        seed_all(manifest.seed + manifest.step, random_rank)
 
 
 def check_model(path: Path, manifest: Manifest, name: str, digest: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -110,12 +111,12 @@ def fit_to_world_size(strategy: RunStrategy, processes: int) -> RunStrategy:
     # The data ranks follow from the processes: what depends on them is checked below.
     _check_runnable(replace(strategy.choices, data=1), strategy.job.precision)
     choices = _reduce_stages(strategy.choices, processes)
+    copy = f"tensor {choices.tensor}" + (f", context {choices.context}" if choices.context > 1 else "")
     replica_size = choices.tensor * choices.pipeline * choices.context
     if processes < 1 or processes % replica_size:
         raise InputFault(
             "--processes",
-            f"is {processes}, not a multiple of the {replica_size} that hold a copy of the model "
-            f"(tensor {choices.tensor})",
+            f"is {processes}, not a multiple of the {replica_size} that hold a copy of the model ({copy})",
             f"Give {replica_size} or a multiple.",
         )
     data = processes // replica_size
@@ -125,7 +126,8 @@ def fit_to_world_size(strategy: RunStrategy, processes: int) -> RunStrategy:
             f"is {processes}: {data} data-parallel ranks for the {strategy.job.global_batch} samples of a step",
             f"Give at most {strategy.job.global_batch * replica_size}.",
         )
-    fitted = replace(choices, data=data)
+    # Ranks that they do not divide would have no experts of their own.
+    fitted = replace(choices, data=data, expert=math.gcd(choices.expert, data * choices.context))
     _check_runnable(fitted, strategy.job.precision)
     same_stages = fitted.pipeline == strategy.choices.pipeline
     return replace(

@@ -11,19 +11,27 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import _CHECKPOINT_PREFIX
 from torch.distributed.device_mesh import DeviceMesh
 from torch.utils.data import DataLoader
 
 from torchsplit_core.checkpoints.store import Checkpoints, Manifest
 from torchsplit_core.training.async_checkpoint import AsyncCheckpointer, model_digest, seed_all
 from torchsplit_core.training.attempts.hang_detection import CHECKPOINT_PHASE, DATA_PHASE
+from torchsplit_core.training.division.context import ContextParallel
+from torchsplit_core.training.division.tensor import (
+    GradientAverage,
+    check_replicated_gradients,
+    divides_sequences,
+)
 from torchsplit_core.training.fitted_strategy import check_options
 from torchsplit_core.training.monitor.control_files import acknowledge, is_requested
 from torchsplit_core.training.monitor.rank_status import RankReporter
@@ -54,8 +62,6 @@ from torchsplit_core.values.training import SHARDED
 if TYPE_CHECKING:
     from torchsplit_core.training.pipeline.engine import PipelineEngine
 
-WRAPPED = "_checkpoint_wrapped_module."
-
 
 class TrainingRun:
     """Iterated over, it gives this process's batches; each is answered by `backward(loss)`, the mean over the batch.
@@ -76,6 +82,8 @@ class TrainingRun:
         *,
         name: str = "",
         tensor_plan: Mapping[str, str] | None = None,
+        context_plan: Mapping[str, Any] | None = None,
+        expert_plan: Sequence[str] | None = None,
         unused_weights: bool = False,
         heartbeat: Callable[[str, int], None] | None = None,
         began_s: float | None = None,
@@ -101,17 +109,33 @@ class TrainingRun:
         self.last_step = self.batches.steps_per_epoch if options.steps is None else options.steps
         self.digest = model_digest(model)
         before = dict(model.named_parameters())
+        self._context: ContextParallel | None = None
         self.pipeline = self._make_pipeline(model.train(), mesh)
         if self.pipeline:
             self.model = model = self.pipeline.model
         else:
             model.to(self.device)
+            if choices.context > 1:
+                self._context = ContextParallel(model, choices, context_plan, self.device)
             if precision == "bf16" and choices.shard not in SHARDED:
                 apply_autocast_bf16(model, self.device.type)
             self.model = parallelize(
-                model, mesh, choices, precision, tensor_plan=tensor_plan, unused_weights=unused_weights
+                model,
+                mesh,
+                choices,
+                precision,
+                tensor_plan=tensor_plan,
+                expert_plan=expert_plan,
+                unused_weights=unused_weights,
             )
-        after = {name_in_model(key.replace(WRAPPED, "")): weight for key, weight in model.named_parameters()}
+        self._average: GradientAverage | None = None
+        dtensors = choices.tensor > 1 or choices.expert > 1
+        if dtensors and mesh.size() > choices.tensor and choices.shard not in SHARDED:
+            self._average = GradientAverage(self.model, mesh)
+        after = {
+            name_in_model(key.replace(_CHECKPOINT_PREFIX, "")): weight
+            for key, weight in model.named_parameters()
+        }
         self.optimizer = rebuild_optimizer(optimizer, before, after, choices, mesh)
         if precision == "tf32":
             torch.set_float32_matmul_precision("high")
@@ -127,10 +151,16 @@ class TrainingRun:
         self._step_samples = self._rank_samples = 0
         self._memory_bytes = 0
         self._checkpoint_requested = False
-        seed_all(options.seed, self.rank)
+        # Ranks of a tensor group drop the same values of what each has whole.
+        random_rank = self.rank - self.rank % choices.tensor
+        seed_all(options.seed, random_rank)
         self._heartbeat(CHECKPOINT_PHASE, 0)
-        resumption = Resumption(folder, self.checkpoints, self.digest, self._facts(), self._notes())
-        self.step = resumption.resume(self.model, local_optimizer(self.optimizer), self._group)
+        resumption = Resumption(
+            folder, self.checkpoints, self.digest, self._facts(), self._notes(tensor_plan)
+        )
+        self.step = resumption.resume(self.model, local_optimizer(self.optimizer), self._group, random_rank)
+        self._tensor_group = mesh["tensor"].get_group() if choices.tensor > 1 else None
+        """Until the first step has shown that its ranks agree."""
         self.checkpointer.newest = self.step or None
         self.reporter = RankReporter(folder.path, self.rank, self.device, self.model, self.step)
         self.repartition = False
@@ -170,17 +200,18 @@ class TrainingRun:
             "torch_version": torch.__version__,
         }
 
-    def _notes(self) -> tuple[str, ...]:
+    def _notes(self, tensor_plan: Mapping[str, str] | None) -> tuple[str, ...]:
         """What the first event says of the division."""
         choices = self.strategy.choices
         if self.pipeline:
             stages = ", ".join(self.pipeline.describe_stages())
             return (f"{choices.pipeline} stages of blocks: {stages}",)
-        if choices.tensor > 1 and choices.sequence_parallel:
-            return (
+        notes: tuple[str, ...] = (self._context.describe(),) if self._context else ()
+        if choices.tensor > 1 and choices.sequence_parallel and not divides_sequences(choices, tensor_plan):
+            notes += (
                 "without sequence parallelism: the results are the same, activations take more than was reckoned",
             )
-        return ()
+        return notes
 
     def train(self, loss_of: Loss) -> None:
         """Train to the last step, or to one at which blocks move (`repartition`).
@@ -220,10 +251,13 @@ class TrainingRun:
                 if isinstance(self.model, nn.parallel.DistributedDataParallel):
                     # What `no_sync` does, which a loop of the user's cannot be put into.
                     self.model.require_backward_grad_sync = micro_batch.last
+                if self._average:
+                    self._average.last = micro_batch.last
                 batch = to_device(micro_batch.batch, self.device)
                 self.reporter.record_phase("data")
                 self._heartbeat("forward pass", self.step)
-                yield batch
+                with self._context.divide(batch) if self._context else nullcontext(batch) as part:
+                    yield part
                 if not self._backward_called:
                     raise InputFault(
                         "the training loop",
@@ -251,12 +285,14 @@ class TrainingRun:
         """
         scalar_loss(loss)
         self._backward_called = True
+        if self._context:
+            self._context.check_attended()
         self.reporter.record_phase("forward")
         self.rebalancer.end_micro_batch(self._micro_batch_samples)
         self._rank_samples += self._micro_batch_samples
         weight = self._micro_batch_samples / self._step_samples
         self._heartbeat("backward pass", self.step)
-        # DDP and FSDP average over ranks.
+        # DDP and FSDP average over ranks: those of a context group have the means of parts of equal length.
         (loss.float() * (weight * self.strategy.choices.data)).backward()
         if self._micro_batch_samples:
             self._loss_sum += float(loss.detach()) * weight
@@ -269,9 +305,16 @@ class TrainingRun:
     def _end_step(self) -> None:
         """The step's gradients are there: what all say of it, and the optimizer."""
         self._heartbeat("sum of the losses", self.step)
+        if self._average:
+            self._average.finish()
+        if self._tensor_group:
+            check_replicated_gradients(self.model, self._tensor_group)
+            self._tensor_group = None
         reports = self._gather_reports()
-        # The ranks of a tensor group have the same samples; of a pipeline's stages only the last knows a loss.
-        self._loss_sum = float(sum(report.loss for report in reports[:: self.strategy.choices.tensor]))
+        # The ranks of a tensor group have the same samples, those of a context group parts of the same; of a pipeline's
+        # stages only the last knows a loss.
+        choices = self.strategy.choices
+        self._loss_sum = float(sum(report.loss for report in reports[:: choices.tensor])) / choices.context
         self._memory_bytes = int(max(report.peak_bytes for report in reports))
         self.reporter.record_phase("agreement")
         self._heartbeat("optimizer", self.step)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,32 +16,48 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
-from torchsplit_core.values import InputFault, quoted, suggestion
+from torchsplit_core.training.division.experts import EXPERT, apply_expert_parallel
+from torchsplit_core.training.division.tensor import (
+    TensorZeroOptimizer,
+    apply_tensor_parallel,
+    local_tensor,
+)
+from torchsplit_core.values import InputFault
 from torchsplit_core.values.training import SHARDED, ParallelConfig, Precision, Recompute
 
-TENSOR_STYLES = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
 MATMULS = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.bmm.default)
 """Products of matrices, of which selective recomputation keeps every second one."""
 
 
 def mesh_of(choices: ParallelConfig, device: str, ranks_per_node: int) -> DeviceMesh:
-    """The ranks as data × tensor, neighbours in tensor groups; for hsdp data is replicas × shards.
+    """The ranks as data × tensor, neighbours in tensor groups; for hsdp as replicas × shards × tensor.
+
+    `data` has the ranks of a context group too, as neighbours: weights and gradients are theirs as those of copies.
+    Where experts are divided, data is copies × the ranks that have the experts among them.
 
     A replica of hsdp is a node; on one node it is half of its ranks, where they can be halved. Of a pipeline they are
     stages × data, neighbours in the data ranks of a stage.
     """
     if choices.pipeline > 1:
         return init_device_mesh(device, (choices.pipeline, choices.data), mesh_dim_names=("pipeline", "data"))
+    copies = choices.data * choices.context
+    if choices.expert > 1:
+        sizes = (copies // choices.expert, choices.expert, choices.tensor)
+        mesh = init_device_mesh(device, sizes, mesh_dim_names=("copy", EXPERT, "tensor"))
+        mesh["copy", EXPERT]._flatten("data")
+        return mesh
     if choices.shard != "hsdp":
-        return init_device_mesh(device, (choices.data, choices.tensor), mesh_dim_names=("data", "tensor"))
-    inside = ranks_per_node if ranks_per_node < choices.data else choices.data // 2
-    inside = inside if inside and choices.data % inside == 0 else choices.data
-    return init_device_mesh(device, (choices.data // inside, inside), mesh_dim_names=("replica", "shard"))
+        return init_device_mesh(device, (copies, choices.tensor), mesh_dim_names=("data", "tensor"))
+    per_node = ranks_per_node // choices.tensor
+    inside = per_node if per_node < copies else copies // 2
+    inside = inside if inside and copies % inside == 0 else copies
+    return init_device_mesh(
+        device, (copies // inside, inside, choices.tensor), mesh_dim_names=("replica", "shard", "tensor")
+    )
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:
@@ -101,32 +117,18 @@ def apply_autocast_bf16(model: nn.Module, device: str) -> None:
     model.forward = half
 
 
-def apply_tensor_parallel(model: nn.Module, mesh: DeviceMesh, plan: Mapping[str, str] | None) -> None:
-    """Cut the modules that the plan names over the tensor ranks.
-
-    Raises InputFault where there is no plan, a style is unknown, or a size cannot be cut.
-    """
-    if not plan:
-        raise InputFault(
-            "the strategy's tensor",
-            f"is {mesh.size()}, but the client has no tensor_plan, which says how its modules are cut",
-            "Give it one, for example {'layers.*.up': 'colwise'}, or fix tensor to 1.",
-        )
-    for name, style in plan.items():
-        if style not in TENSOR_STYLES:
-            raise InputFault(
-                f"tensor_plan[{name!r}]",
-                f"unknown style {quoted(style)}",
-                suggestion(style, TENSOR_STYLES, "styles"),
-            )
-    parallelize_module(model, mesh, {name: TENSOR_STYLES[style]() for name, style in plan.items()})
-
-
 def apply_fsdp(
-    model: nn.Module, mesh: DeviceMesh, choices: ParallelConfig, precision: Precision
+    model: nn.Module,
+    mesh: DeviceMesh,
+    choices: ParallelConfig,
+    precision: Precision,
+    experts: Sequence[nn.Module] = (),
 ) -> nn.Module:
-    """The model with its weights cut over the data ranks (FSDP2), each repeated layer gathered by itself."""
-    inner = mesh if choices.shard == "hsdp" else mesh["data"]
+    """The model with its weights cut over the data ranks (FSDP2), each repeated layer gathered by itself.
+
+    `experts`: modules whose experts are divided; their weights are cut over the ranks that have the same ones.
+    """
+    inner = mesh["replica", "shard"] if choices.shard == "hsdp" else mesh["data"]
     # The passes of a pipeline are in one another: weights stay whole from the first to the last.
     reshard = choices.shard != "zero2" and choices.pipeline == 1
     settings: dict[str, Any] = {"mesh": inner, "reshard_after_forward": reshard}
@@ -136,6 +138,11 @@ def apply_fsdp(
         whole = replace(inside, output_dtype=torch.float32)
     if choices.offload == "parameters":
         settings["offload_policy"] = CPUOffloadPolicy(pin_memory=torch.accelerator.is_available())
+    for module in experts:
+        fully_shard(module, mp_policy=inside, **{**settings, "mesh": mesh["copy"]})
+        # Their gradients have summed those of the rows of all ranks already. Gloo has no sum with a factor in it.
+        module.set_gradient_divide_factor(float(inner.size()))
+        module.set_force_sum_reduction_for_comms(True)
     for block in blocks_of(model):
         fully_shard(block, mp_policy=inside, **settings)
     return fully_shard(model, mp_policy=whole, **settings)
@@ -155,22 +162,28 @@ def parallelize(
     precision: Precision,
     *,
     tensor_plan: Mapping[str, str] | None,
+    expert_plan: Sequence[str] | None,
     unused_weights: bool,
 ) -> nn.Module:
     """The model as the choices have it. Raises InputFault for what does not go together."""
     sharded = choices.shard in SHARDED
-    if sharded and unused_weights:
+    dtensors = choices.expert > 1 or choices.tensor > 1
+    if unused_weights and (sharded or (dtensors and choices.data * choices.context > 1)):
+        name = "shard" if sharded else "tensor" if choices.tensor > 1 else "expert"
         raise InputFault(
-            "the strategy's shard",
-            f"is {choices.shard}, which needs every weight in every step, but this model may leave some out",
-            "Fix shard to none or zero1.",
+            f"the strategy's {name}",
+            f"is {getattr(choices, name)}, which needs every weight in every step, but this model may leave some out",
+            "Fix shard to none or zero1." if sharded else "Fix tensor and expert to 1.",
         )
     if choices.tensor > 1:
-        apply_tensor_parallel(model, mesh["tensor"], tensor_plan)
+        apply_tensor_parallel(model, mesh["tensor"], tensor_plan, choices)
+    experts: list[nn.Module] = []
+    if choices.expert > 1:
+        experts = apply_expert_parallel(model, mesh[EXPERT], expert_plan)
     apply_recompute(model, choices.recompute)
     if sharded:
-        return apply_fsdp(model, mesh, choices, precision)
-    if choices.tensor > 1:
+        return apply_fsdp(model, mesh, choices, precision, experts)
+    if dtensors:
         return model
     return apply_ddp(model, mesh, unused_weights=unused_weights)
 
@@ -201,20 +214,19 @@ def rebuild_optimizer(
             )
         parameter_names = (names[id(weight)] for weight in group["params"])
         group["params"] = [after[name] for name in parameter_names if name in after]
-        if choices.tensor > 1:
+        if choices.tensor > 1 or choices.expert > 1:
             # Its weights lie on several meshes, which one fused operation cannot take.
             group["foreach"] = False
     if choices.shard != "zero1":
         return optimizer
+    zero = TensorZeroOptimizer if choices.tensor > 1 else ZeroRedundancyOptimizer
     accepted = inspect.signature(type(optimizer)).parameters
     defaults = {name: value for name, value in optimizer.defaults.items() if name in accepted}
     groups = [
         {name: value for name, value in group.items() if name in ("params", *defaults)}
         for group in optimizer.param_groups
     ]
-    return ZeroRedundancyOptimizer(
-        groups, optimizer_class=type(optimizer), process_group=mesh["data"].get_group(), **defaults
-    )
+    return zero(groups, optimizer_class=type(optimizer), process_group=mesh["data"].get_group(), **defaults)
 
 
 def local_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
@@ -224,16 +236,12 @@ def local_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
 
 def data_rank(choices: ParallelConfig, rank: int) -> int:
     """Which of the data-parallel ranks has this one's samples, as `mesh_of` has it."""
-    return rank % choices.data if choices.pipeline > 1 else rank // choices.tensor
+    return rank % choices.data if choices.pipeline > 1 else rank // (choices.tensor * choices.context)
 
 
 def finite_gradients(model: nn.Module) -> float:
     """1 where every gradient of this rank's part is finite, else 0."""
-    grads = [
-        parameter.grad.to_local() if hasattr(parameter.grad, "to_local") else parameter.grad
-        for parameter in model.parameters()
-        if parameter.grad is not None
-    ]
+    grads = [local_tensor(parameter.grad) for parameter in model.parameters() if parameter.grad is not None]
     norms = torch.stack(torch._foreach_norm(grads)) if grads else torch.zeros(1)
     return float(bool(torch.isfinite(norms).all()))
 

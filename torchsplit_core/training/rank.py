@@ -114,6 +114,8 @@ def _train(task: RankTask, folder: RunFolder, heartbeat: HeartbeatWriter, began_
         strategy, folder, options,
         name=task.source,
         tensor_plan=getattr(client, "tensor_plan", None),
+        context_plan=getattr(client, "context_plan", None),
+        expert_plan=getattr(client, "expert_plan", None),
         unused_weights=bool(getattr(client, "unused_weights", False)),
         heartbeat=heartbeat,
         began_s=began_s,

@@ -29,8 +29,13 @@ class Resumption:
     facts: dict[str, Any]
     notes: tuple[str, ...]
 
-    def resume(self, model: nn.Module, optimizer: torch.optim.Optimizer, group: dist.ProcessGroup) -> int:
-        """Load the newest complete checkpoint, if any; the step to go on from. Raises InputFault on every rank."""
+    def resume(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, group: dist.ProcessGroup, random_rank: int
+    ) -> int:
+        """Load the newest complete checkpoint, if any; the step to go on from. Raises InputFault on every rank.
+
+        `random_rank`: whose random numbers this one has, as for `load_checkpoint`.
+        """
         first = dist.get_rank() == 0
         checkpoint: list[Any] = [self.newest_checkpoint() if first else None]
         dist.broadcast_object_list(checkpoint, src=0, group=group)
@@ -39,7 +44,7 @@ class Resumption:
         step = 0
         if checkpoint[0] is not None:
             path, manifest = checkpoint[0]
-            load_checkpoint(path, manifest, model, optimizer)
+            load_checkpoint(path, manifest, model, optimizer, random_rank)
             step = int(manifest.step)
         if first:
             self.restart_at(step)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -38,13 +38,16 @@ def prepare(
     balance: bool = False,
     seed: int = 0,
     tensor_plan: Mapping[str, str] | None = None,
+    context_plan: Mapping[str, Any] | None = None,
+    expert_plan: Sequence[str] | None = None,
     unused_weights: bool = False,
 ) -> TrainingRun:
     """The run of a training loop of one's own, in this process and those that torchrun started beside it.
 
     `strategy`: the path of a strategy or of a strategy request that fixes its choices, or its value. `loader`: of a
     dataset with a length; its samples are divided anew, by the strategy's global batch, shuffled where it shuffles.
-    In `folder` a run that is there is gone on with. Raises InputFault for what cannot be run.
+    In `folder` a run that is there is gone on with. The plans are those of a `TrainClient`; with a
+    `context_plan` the loader gives batches `(inputs, targets)`. Raises InputFault for what cannot be run.
     """
     if not dist.is_initialized():
         join_process_group()
@@ -69,5 +72,5 @@ def prepare(
         RunOptions(
             steps=steps, checkpoint_every=checkpoint_every, keep=keep, shares=shares, seed=seed, balance=balance,
         ),
-        tensor_plan=tensor_plan, unused_weights=unused_weights,
+        tensor_plan=tensor_plan, context_plan=context_plan, expert_plan=expert_plan, unused_weights=unused_weights,
     )  # fmt: skip

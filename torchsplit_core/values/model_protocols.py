@@ -51,9 +51,20 @@ class TrainClient(Protocol):
     strategy has it.
 
     A client may also offer `tensor_plan`, which module of the model is cut how in tensor parallelism: names with `*`
-    to `colwise` or `rowwise`; and `unused_weights = True` where a step may leave out some of the weights. With
-    `get_validation_dataset()`, samples of the same form that no step trains on, and `get_metrics(outputs, targets)`,
-    figures by name as means over a batch (`{"accuracy": 0.97}`), the end of a run is measured on them.
+    to `colwise` or `rowwise`, and for sequence parallelism to `sequence` (works on a part of the sequence, which is
+    dimension 1), `scatter` (its output is divided along it) or `gather` (its first argument is whole). And
+    `unused_weights = True` where a step may leave out some of the weights. With `get_validation_dataset()`, samples of
+    the same form that no step trains on, and `get_metrics(outputs, targets)`, figures by name as means over a batch
+    (`{"accuracy": 0.97}`), the end of a run is measured on them.
+
+    For context parallelism it offers `context_plan`: `inputs` and `targets`, of each tensor of a batch the dimension of
+    its sequence or None; `positions`, the argument of `forward` that takes the positions of the tokens (int64, 1-D), or
+    None; `causal`, whether all its attention is (default False). Its model then attends by
+    `F.scaled_dot_product_attention` alone, and its loss is a mean over all positions.
+
+    For expert parallelism it offers `expert_plan`, names of modules (with `*`) whose weights have the experts in
+    dimension 0, and whose `forward(rows, counts)` takes rows ordered by expert and the number for each expert (int64),
+    and returns as many rows.
     """
 
     def get_model(self) -> Any: ...

@@ -14,15 +14,15 @@ def rotate(x: Tensor) -> Tensor:
     """Rotary positions of batch × heads × tokens × width (Su et al. 2021)."""
     half = HEAD // 2
     angles = torch.outer(
-        torch.arange(x.shape[2], device=x.device), 10000.0 ** -(torch.arange(half, device=x.device) / half)
+        {positions}, 10000.0 ** -(torch.arange(half, device=x.device) / half)
     )
     cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
     left, right = x[..., :half], x[..., half : 2 * half]
     return torch.cat([left * cos - right * sin, right * cos + left * sin, x[..., 2 * half :]], -1)
 
 
-class Attention(nn.Module):
-    def __init__(self) -> None:
+{context}class Attention(nn.Module):
+{over}    def __init__(self) -> None:
         super().__init__()
         self.query = nn.Linear(HIDDEN, HIDDEN, bias=False)
         self.key = nn.Linear(HIDDEN, KEY_HEADS * HEAD, bias=False)
@@ -34,13 +34,11 @@ class Attention(nn.Module):
         query, key, value = (
             layer(x).unflatten(-1, (-1, HEAD)).transpose(1, 2) for layer in (self.query, self.key, self.value)
         )
-        mixed = F.scaled_dot_product_attention(
-            rotate(query), rotate(key), value, is_causal=True, enable_gqa=HEADS != KEY_HEADS
-        )
+        mixed = {attend}
         return self.out(mixed.transpose(1, 2).flatten(2))
 
 
-class FeedForward(nn.Module):
+{experts}class FeedForward(nn.Module):
     def __init__(self) -> None:
         super().__init__()
 {feed_forward}
@@ -100,6 +98,62 @@ def loss_of(outputs: Tensor, target: Tensor) -> Tensor:
     return F.cross_entropy(outputs.flatten(0, 1).float(), target.flatten())
 '''
 
+WHOLE = {
+    "positions": "torch.arange(x.shape[2], device=x.device)",
+    "attend": """F.scaled_dot_product_attention(
+            rotate(query), rotate(key), value, is_causal=True, enable_gqa=HEADS != KEY_HEADS
+        )""",
+    "context": "",
+    "over": "",
+}
+"""What attention is where each device has whole sequences."""
+IN_PARTS = {
+    "positions": "positions_of(Attention.over.get_local_rank()).to(x.device)",
+    "attend": "attend(rotate(query), rotate(key), value)",
+    "context": '''def positions_of(rank: int) -> Tensor:
+    """Those of a rank's part of every sequence: a block from the front, and the same from the back."""
+    blocks = torch.arange(SEQUENCE).chunk(2 * Attention.over.size())
+    return torch.cat([blocks[rank], blocks[-1 - rank]])
+
+
+def part(x: Tensor) -> Tensor:
+    """This process's part of sequences, batch × tokens."""
+    return x[:, positions_of(Attention.over.get_local_rank()).to(x.device)]
+
+
+def ring(device: torch.device) -> Any:
+    """On GPUs torch's ring attention; elsewhere `attend` gathers keys and values."""
+    if device.type == "cpu" or Attention.over.size() == 1:
+        return nullcontext()
+    whole = torch.arange(SEQUENCE, device=device)
+    return context_parallel(Attention.over, buffers=[whole], buffer_seq_dims=[0])
+
+
+def gather(x: Tensor) -> Tensor:
+    """The parts of all processes in a row; gradients are summed and scattered."""
+    parts = DTensor.from_local(x, Attention.over, [Shard(2)], run_check=False)
+    return parts.redistribute(placements=[Replicate()]).to_local(grad_placements=[Partial()])
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Causal attention of this process's positions to those of all."""
+    mask = None
+    if query.device.type == "cpu":
+        everywhere = torch.cat([positions_of(rank) for rank in range(Attention.over.size())])
+        mask = positions_of(Attention.over.get_local_rank())[:, None] >= everywhere
+        key, value = gather(key), gather(value)
+    return F.scaled_dot_product_attention(
+        query, key, value, mask, is_causal=mask is None, enable_gqa=HEADS != KEY_HEADS
+    )
+
+
+''',
+    "over": '''    over: DeviceMesh
+    """The processes that have the parts of a sequence."""
+
+''',
+}
+"""What it is where each has a part of every sequence."""
 GATED = """        self.gate = nn.Linear(HIDDEN, FEED_FORWARD, bias=False)
         self.up = nn.Linear(HIDDEN, FEED_FORWARD, bias=False)
         self.down = nn.Linear(FEED_FORWARD, HIDDEN, bias=False)
@@ -113,6 +167,74 @@ PLAIN = """        self.up = nn.Linear(HIDDEN, FEED_FORWARD, bias=False)
     def forward(self, x: Tensor) -> Tensor:
         return self.down(F.gelu(self.up(x)))
 """
+EXPERTS = '''EXPERTS, CHOSEN = {experts}, {chosen}
+
+
+class Experts(nn.Module):
+    """The experts of this process: of all, as many as each that has some of them."""
+
+    over: DeviceMesh
+    """Processes as copies × those that have the experts among them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        count = EXPERTS // Experts.over["expert"].size()
+        first = Experts.over["expert"].get_local_rank() * count
+
+        def draw(outputs: int, inputs: int) -> nn.Parameter:
+            every = torch.randn(EXPERTS, outputs, inputs) * inputs**-0.5
+            return nn.Parameter(every[first : first + count].clone())
+
+{weights}
+    def forward(self, tokens: Tensor, counts: Tensor) -> Tensor:
+        """Tokens × width, ordered by expert, `counts` of each."""
+        parts = tokens.split(counts.tolist())
+        return torch.cat([self.expert(number, part) for number, part in enumerate(parts)])
+
+    def expert(self, number: int, x: Tensor) -> Tensor:
+        return {expert}
+
+
+def exchange(x: Tensor, sent: list[int], received: list[int]) -> Tensor:
+    """So many rows to each process that has experts, so many from each."""
+    group = Experts.over["expert"].get_group()
+    return all_to_all_single(x.new_empty(sum(received), x.shape[1]), x, received, sent, group=group)
+
+
+'''
+ROUTED = """        self.router = nn.Linear(HIDDEN, EXPERTS, bias=False)
+        self.experts = Experts()
+
+    def forward(self, x: Tensor) -> Tensor:
+        # Put a loss that balances the experts here.
+        tokens, ranks = x.flatten(0, 1), Experts.over["expert"].size()
+        scores, chosen = self.router(tokens).topk(CHOSEN)
+        order = chosen.flatten().argsort(stable=True)
+        counts = chosen.flatten().bincount(minlength=EXPERTS).unflatten(0, (ranks, -1))
+        arriving = torch.empty_like(counts)
+        dist.all_to_all_single(arriving, counts, group=Experts.over["expert"].get_group())
+        sent, received = counts.sum(1).tolist(), arriving.sum(1).tolist()
+        rows = exchange(tokens[order // CHOSEN], sent, received)
+        # They arrive by process, then by expert.
+        numbers = torch.arange(arriving.shape[1], device=x.device).repeat(ranks)
+        by_expert = numbers.repeat_interleave(arriving.flatten()).argsort(stable=True)
+        done = self.experts(rows[by_expert], arriving.sum(0))
+        returned = exchange(done[by_expert.argsort()], received, sent)
+        weighted = returned[order.argsort()].unflatten(0, (-1, CHOSEN)) * scores.softmax(-1)[..., None]
+        return weighted.sum(1).to(x.dtype).view_as(x)
+"""
+EXPERT_WEIGHTS = {
+    True: """        self.gate, self.up = draw(FEED_FORWARD, HIDDEN), draw(FEED_FORWARD, HIDDEN)
+        self.down = draw(HIDDEN, FEED_FORWARD)
+""",
+    False: """        self.up, self.down = draw(FEED_FORWARD, HIDDEN), draw(HIDDEN, FEED_FORWARD)
+""",
+}
+"""By whether the feed-forward is gated."""
+EXPERT = {
+    True: "(F.silu(x @ self.gate[number].T) * (x @ self.up[number].T)) @ self.down[number].T",
+    False: "F.gelu(x @ self.up[number].T) @ self.down[number].T",
+}
 TIED = """            if self.words is not None:
                 self.head.weight = self.words.weight
 """
@@ -143,8 +265,16 @@ SEQUENCE = """        for name in ("attention", "feed_forward"):
 """
 
 
-def model_text(model: Transformer, *, tied: bool) -> str:
-    """The decoder of these sizes."""
+def model_text(model: Transformer, *, tied: bool, context: bool) -> str:
+    """The decoder of these sizes. `context`: each process has a part of every sequence."""
+    experts = ""
+    if model.experts > 1:
+        experts = EXPERTS.format(
+            experts=model.experts,
+            chosen=model.experts_per_token,
+            weights=EXPERT_WEIGHTS[model.gated],
+            expert=EXPERT[model.gated],
+        )
     return MODEL.format(
         layers=model.layers,
         hidden=model.hidden,
@@ -153,8 +283,10 @@ def model_text(model: Transformer, *, tied: bool) -> str:
         ffn=model.ffn,
         vocab=model.vocab,
         sequence=model.sequence,
-        feed_forward=GATED if model.gated else PLAIN,
+        experts=experts,
+        feed_forward=ROUTED if experts else GATED if model.gated else PLAIN,
         tied=TIED if tied else "",
+        **(IN_PARTS if context else WHOLE),
     )
 
 

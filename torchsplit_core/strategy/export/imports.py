@@ -24,6 +24,7 @@ NAMES = (
     ("torch.distributed.algorithms._checkpoint.checkpoint_wrapper", ("checkpoint_wrapper",)),
     ("torch.distributed.device_mesh", ("DeviceMesh", "init_device_mesh")),
     ("torch.distributed.fsdp", ("CPUOffloadPolicy", "MixedPrecisionPolicy", "fully_shard")),
+    ("torch.distributed.nn.functional", ("all_to_all_single",)),
     ("torch.distributed.optim", ("ZeroRedundancyOptimizer",)),
     (
         "torch.distributed.pipelining",
@@ -37,7 +38,8 @@ NAMES = (
             "pipeline",
         ),
     ),
-    ("torch.distributed.tensor", ("DTensor", "Replicate", "Shard")),
+    ("torch.distributed.tensor", ("DTensor", "Partial", "Replicate", "Shard")),
+    ("torch.distributed.tensor.experimental", ("context_parallel",)),
     (
         "torch.distributed.tensor.parallel",
         (

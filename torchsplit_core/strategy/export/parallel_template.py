@@ -12,7 +12,11 @@ def start() -> tuple[torch.device, DeviceMesh]:
     device = torch.device(kind, here) if kind == "cuda" else torch.device(kind)
     if kind == "cuda":
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if kind == "cuda" else "gloo")
+    backend = "nccl" if kind == "cuda" else "gloo"
+    if "RANK" in os.environ:
+        dist.init_process_group(backend)
+    else:
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
     world = dist.get_world_size()
     stages, tensor = (PIPELINE, TENSOR) if world > 1 else (1, 1)
     data = world // (stages * tensor)
@@ -21,6 +25,35 @@ def start() -> tuple[torch.device, DeviceMesh]:
         sys.exit(f"{world} processes: needed is a multiple of {least} that divides {GLOBAL_BATCH} sequences")
     return device, init_device_mesh(kind, (stages, data, tensor), mesh_dim_names=NAMES)
 '''
+
+DATA_CHECK = """    data = world // (stages * tensor)
+    if data * stages * tensor != world or GLOBAL_BATCH % data:
+        least = stages * tensor
+"""
+CONTEXT_CHECK = """    data, context = world // (stages * tensor), CONTEXT if world > 1 else 1
+    if data * stages * tensor != world or data % context or GLOBAL_BATCH % (data // context):
+        least = stages * tensor * context
+"""
+RETURN = """    return device, init"""
+CONTEXT_MESH = """    # The processes of a context are neighbours in data: of weights and gradients each has a copy.
+    sizes, names = (stages, data // context, context, tensor), ("pipeline", "data", "context", "tensor")
+    Attention.over = init_device_mesh(kind, sizes, mesh_dim_names=names)["context"]
+"""
+EXPERT_MESH = """    expert = EXPERT if world > 1 else 1
+    if data % expert:
+        sys.exit(f"{data} copies of the model: needed is a multiple of the {expert} that have its experts")
+    sizes, names = (stages, data // expert, expert, tensor), ("pipeline", "copy", "expert", "tensor")
+    Experts.over = init_device_mesh(kind, sizes, mesh_dim_names=names)["copy", "expert"]
+"""
+
+
+def start_text(*, context: bool, experts: bool) -> str:
+    """How processes find each other. `context`: some have parts of the same sequences; `experts`: of a mixture."""
+    text = START
+    if context:
+        text = text.replace(DATA_CHECK, CONTEXT_CHECK).replace(RETURN, CONTEXT_MESH + RETURN)
+    return text.replace(RETURN, EXPERT_MESH + RETURN) if experts else text
+
 
 RECOMPUTE_FULL = '''
 
@@ -66,7 +99,7 @@ SHARD = '''
 def shard(blocks: list[nn.Module], model: nn.Module, mesh: DeviceMesh) -> None:
     """{words}"""
 {replicas}    policy = {policy}
-    for module in [*blocks, model]:
+{experts}    for module in [*blocks, model]:
         fully_shard(module, mesh=over, mp_policy=policy, reshard_after_forward={reshard}{offload})
 '''
 REPLICAS = """    data, node = mesh["data"].size(), int(os.environ.get("LOCAL_WORLD_SIZE", 1)) // mesh["tensor"].size()
@@ -74,6 +107,14 @@ REPLICAS = """    data, node = mesh["data"].size(), int(os.environ.get("LOCAL_WO
     over = mesh["data"]
     if inside < data and data % inside == 0:
         over = over._unflatten(0, (data // inside, inside), ("replicate", "shard"))
+"""
+SHARD_EXPERTS = """    for experts in [module for module in model.modules() if isinstance(module, Experts)]:
+        fully_shard(
+            experts, mesh=Experts.over["copy"], mp_policy=policy, reshard_after_forward={reshard}{offload}
+        )
+        # Its gradient has summed those of its tokens already.
+        experts.set_gradient_divide_factor(float(mesh["data"].size()))
+        experts.set_force_sum_reduction_for_comms(True)
 """
 ONE_GROUP = """    over = mesh["data"]
 """
@@ -87,12 +128,37 @@ def average_gradients(model: nn.Module, mesh: DeviceMesh) -> None:
             dist.all_reduce(gradient, group=mesh["data"].get_group())
             gradient /= mesh["data"].size()
 '''
+ZERO_OF_TENSORS = '''
+
+class TensorZeroOptimizer(ZeroRedundancyOptimizer):
+    """Broadcasts this device's part of each weight that tensor parallelism has cut: torch's takes whole ones."""
+
+    def _broadcast_params_from_rank(self, rank: int) -> list[dist.Work]:
+        source, works = dist.get_global_rank(self.process_group, rank), []
+        for weights in self._partition_parameters()[rank]:
+            for weight in weights["params"]:
+                part = weight.data.to_local() if isinstance(weight, DTensor) else weight.data
+                works.append(dist.broadcast(part, source, self.process_group, async_op=True))
+        return works
+'''
+AVERAGE_EXPERTS = '''
+
+def average_gradients(model: nn.Module, mesh: DeviceMesh) -> None:
+    """The mean over the copies of the model; an expert's gradient has summed those of its tokens already."""
+    experts = [module for module in model.modules() if isinstance(module, Experts)]
+    divided = {id(parameter) for module in experts for parameter in module.parameters()}
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            over = Experts.over["copy"] if id(parameter) in divided else mesh["data"]
+            dist.all_reduce(parameter.grad, group=over.get_group())
+            parameter.grad /= mesh["data"].size()
+'''
 PLAIN_MAIN = """
 
 def main(steps: int) -> None:
     device, mesh = start()
     data, place = mesh["data"].size(), mesh["data"].get_local_rank()
-    own = GLOBAL_BATCH // data
+{groups}    own = GLOBAL_BATCH // data
     micro = MICRO_BATCH if own % MICRO_BATCH == 0 else own
 {build}
 {optimizer}
@@ -100,7 +166,7 @@ def main(steps: int) -> None:
         total = torch.zeros((), device=device)
         for first in range(place * own, (place + 1) * own, micro):
             {unpack} = batch(first, first + micro, device)
-            last = first + micro == (place + 1) * own
+{parts}            last = first + micro == (place + 1) * own
             with {contexts}:
                 loss = loss_of({call}) * (micro / own)
                 loss.backward()
@@ -109,7 +175,7 @@ def main(steps: int) -> None:
         optimizer.zero_grad(set_to_none=True)
         dist.all_reduce(total, group=mesh["data"].get_group())
         if dist.get_rank() == 0:
-            print(f"step {{step}} loss {{total.item() / data:.6f}}", flush=True)
+            print(f"step {{step}} loss {{total.item() / {copies}:.6f}}", flush=True)
     dist.destroy_process_group()
 """
 PIPELINE_MAIN = """
@@ -118,14 +184,14 @@ def main(steps: int) -> None:
     device, mesh = start()
     data, place = mesh["data"].size(), mesh["data"].get_local_rank()
     stages, stage = mesh["pipeline"].size(), mesh["pipeline"].get_local_rank()
-    own = GLOBAL_BATCH // data
+{groups}    own = GLOBAL_BATCH // data
     micro = MICRO_BATCH if own % MICRO_BATCH == 0 else own
     count = own // micro
 {build}
 {optimizer}
     for step in range(steps):
         {unpack} = batch(place * own, (place + 1) * own, device)
-{leaves}        losses: list[Tensor] = []
+{parts}{leaves}        losses: list[Tensor] = []
         with {contexts}:
             given = ({given}) if stage == 0 else ()
             if stage == stages - 1:
@@ -138,9 +204,13 @@ def main(steps: int) -> None:
         # The last stages have the loss: summed over all, each counts once for every device of its tensor group.
         dist.all_reduce(total)
         if dist.get_rank() == 0:
-            print(f"step {{step}} loss {{total.item() / data / mesh['tensor'].size():.6f}}", flush=True)
+            print(f"step {{step}} loss {{total.item() / {copies} / mesh['tensor'].size():.6f}}", flush=True)
     dist.destroy_process_group()
 """
+CONTEXT_GROUPS = """    context = Attention.over.size()
+    data, place = data // context, place // context
+"""
+PARTS = "tokens, target = part(tokens), part(target)\n"
 END = """
 
 if __name__ == "__main__":

@@ -70,13 +70,45 @@ class _Script:
     @property
     def ddp(self) -> bool:
         """Whether torch's DistributedDataParallel sums the gradients, and not the file itself."""
-        return not self.sharded and self.candidate.tensor == self.candidate.pipeline == 1
+        candidate = self.candidate
+        return not self.sharded and candidate.tensor == candidate.pipeline == candidate.expert == 1
+
+    @property
+    def context(self) -> bool:
+        """Whether each process has a part of every sequence."""
+        return self.candidate.context > 1
+
+    @property
+    def experts(self) -> bool:
+        """Whether the decoder's layers are mixtures of experts."""
+        model = self.request.model
+        return not isinstance(model, SourceSizes) and model.experts > 1
+
+    @property
+    def compiled(self) -> bool:
+        """Whether layers are compiled, as the estimate has it: not traced models, which it takes as they are.
+
+        Compiled layers of torch 2.13 whose products are cut by tensors fail in their backward pass, or under
+        fully_shard have other gradients. Compiled attention is not what torch's ring replaces, and experts get other
+        numbers of tokens in every step.
+        """
+        return self.source is None and not self.context and not self.experts and self.candidate.tensor == 1
+
+    def _context_parts(self, indent: str) -> dict[str, str]:
+        """What a main has more where sequences are divided."""
+        if not self.context:
+            return {"groups": "", "parts": "", "copies": "data"}
+        return {
+            "groups": parallel_template.CONTEXT_GROUPS,
+            "parts": indent + parallel_template.PARTS,
+            "copies": "(data * context)",
+        }
 
     def text(self) -> str:
         """Head, model, division, main; only what the strategy needs."""
         candidate = self.candidate
         body = self._model()
-        body += parallel_template.START
+        body += parallel_template.start_text(context=self.context, experts=self.experts)
         if candidate.tensor > 1:
             model = self.request.model
             assert not isinstance(model, SourceSizes)
@@ -95,7 +127,10 @@ class _Script:
         if self.sharded:
             body += self._shard()
         elif not self.ddp:
-            body += parallel_template.AVERAGE
+            divided = self.candidate.expert > 1
+            body += parallel_template.AVERAGE_EXPERTS if divided else parallel_template.AVERAGE
+        if candidate.shard == "zero1" and candidate.tensor > 1:
+            body += parallel_template.ZERO_OF_TENSORS
         body += self._pipeline_main() if candidate.pipeline > 1 else self._plain_main()
         body += parallel_template.END
         return f"{self._head()}{imports_of(body)}{self._constants()}{body}"
@@ -120,7 +155,8 @@ class _Script:
             f"({candidate.basis}, untested on hardware).\n"
             "Written by TorchSplit; it is yours to edit: data, loss and learning rate are placeholders.\n\n"
             f"    {run} THIS_FILE.py\n\n"
-            "Without a GPU it runs on gloo. One process divides nothing and has the same loss, to compare with.\n"
+            "Without a GPU it runs on gloo. One process divides nothing and has the same loss, to compare with:\n\n"
+            "    python THIS_FILE.py\n"
             '"""\n\nfrom __future__ import annotations\n\n'
         )
 
@@ -132,6 +168,12 @@ class _Script:
             f"GLOBAL_BATCH, MICRO_BATCH = {training.global_batch}, {candidate.micro_batch}",
             "SEED, RATE = 0, 1e-4",
         ]
+        if self.compiled:
+            lines.append("COMPILE = torch.cuda.is_available()  # layers, as the estimate assumes")
+        if self.context:
+            lines.append(f"CONTEXT = {candidate.context}  # processes that have parts of the same sequences")
+        if self.experts:
+            lines.append(f"EXPERT = {candidate.expert}  # processes that have the experts among them")
         if candidate.interleave > 1:
             lines.append(f"CHUNKS = {candidate.interleave}  # of each stage")
         if training.precision == "tf32":
@@ -149,7 +191,7 @@ class _Script:
             return text
         model = self.request.model
         assert not isinstance(model, SourceSizes)
-        return decoder_template.model_text(model.transformer(), tied=self.tied)
+        return decoder_template.model_text(model.transformer(), tied=self.tied, context=self.context)
 
     def _shard(self) -> str:
         candidate = self.candidate
@@ -162,7 +204,11 @@ class _Script:
                 ",\n                    offload_policy=CPUOffloadPolicy(pin_memory=torch.cuda.is_available())"
             )
         reshard = "True" if candidate.shard != "zero2" and candidate.pipeline == 1 else "False"
+        experts = ""
+        if candidate.expert > 1:
+            experts = parallel_template.SHARD_EXPERTS.format(reshard=reshard, offload=offload)
         return parallel_template.SHARD.format(
+            experts=experts,
             words=SHARD_WORDS[candidate.shard],
             replicas=parallel_template.REPLICAS if candidate.shard == "hsdp" else parallel_template.ONE_GROUP,
             policy=policy,
@@ -171,11 +217,14 @@ class _Script:
         )
 
     def _wraps(self, blocks: str, model: str, indent: str) -> list[str]:
-        """Recomputation around each block, then sharding, inside out."""
+        """Recomputation around each block, then compilation, then sharding, inside out."""
         lines = []
         if self.candidate.recompute != "none":
             lines += [f"{indent}for name in {blocks}:",
                       f"{indent}    {model}.set_submodule(name, run_again({model}.get_submodule(name)))"]  # fmt: skip
+        if self.compiled:
+            lines += [f"{indent}for name in {blocks} if COMPILE else ():",
+                      f"{indent}    {model}.get_submodule(name).compile()"]  # fmt: skip
         if self.sharded:
             lines.append(f"{indent}units = [{model}.get_submodule(name) for name in {blocks}]")
             lines.append(f"{indent}shard(units, {model}, mesh)")
@@ -198,6 +247,8 @@ class _Script:
         contexts = ["torch.autocast(device.type, torch.bfloat16)"] if self.half and not self.sharded else []
         if self.ddp:
             contexts.append("nullcontext() if last else model.no_sync()")
+        if self.context:
+            contexts.append("ring(device)")
         call = "model(tokens), target" if self.source is None else "model(*args, **kwargs)"
         # Gradients that the file sums itself, once a step.
         finish = "        average_gradients(model, mesh)\n" if not self.ddp and not self.sharded else ""
@@ -208,6 +259,7 @@ class _Script:
             contexts=", ".join(contexts) or "nullcontext()",
             call=call,
             finish=finish,
+            **self._context_parts(" " * 12),
         )
         if not self.ddp:
             text = text.replace("            last = first + micro == (place + 1) * own\n", "")
@@ -218,11 +270,9 @@ class _Script:
             lines = self._decoder_stages()
         else:
             lines = self._traced_stage()
-        contexts = (
-            "torch.autocast(device.type, torch.bfloat16)"
-            if self.half and not self.sharded
-            else "nullcontext()"
-        )
+        contexts = ["torch.autocast(device.type, torch.bfloat16)"] if self.half and not self.sharded else []
+        if self.context:
+            contexts.append("ring(device)")
         finish = (
             ""
             if self.sharded
@@ -232,7 +282,7 @@ class _Script:
             build="\n".join(lines),
             optimizer=self._optimizer("[one for chunk in chunks for one in chunk.parameters()]"),
             unpack="tokens, target" if self.source is None else "args, kwargs",
-            contexts=contexts,
+            contexts=", ".join(contexts) or "nullcontext()",
             given="tokens,"
             if self.source is None
             else "[leaves[place] for place in order] if order else args",
@@ -240,6 +290,7 @@ class _Script:
             leaves="" if self.source is None else LEAVES,
             target="target" if self.source is None else "torch.zeros(own, device=device)",
             finish=finish,
+            **self._context_parts(" " * 8),
         )
 
     def _decoder_stages(self) -> list[str]:
@@ -316,8 +367,9 @@ class _Script:
         )
         more = "" if optimizer_class.endswith("AdamW") else ", momentum=0.9"
         if self.candidate.shard == "zero1":
+            zero = "TensorZeroOptimizer" if self.candidate.tensor > 1 else "ZeroRedundancyOptimizer"
             return (
-                f"    optimizer = ZeroRedundancyOptimizer(\n        {parameters}, {optimizer_class}, "
+                f"    optimizer = {zero}(\n        {parameters}, {optimizer_class}, "
                 f'process_group=mesh["data"].get_group(), lr=RATE{more}\n    )'
             )
         return f"    optimizer = {optimizer_class}({parameters}, lr=RATE{more})"

@@ -81,11 +81,13 @@ def check_balance(strategy: RunStrategy) -> None:
     waits = {
         f"shard {choices.shard}": choices.shard in SHARDED,
         f"tensor {choices.tensor}": choices.tensor > 1,
+        f"context {choices.context}": choices.context > 1,
+        f"expert {choices.expert}": choices.expert > 1,
     }
     for option, waiting in waits.items():
         if waiting:
             raise InputFault(
                 "--balance",
                 f"does not work with {option}: ranks wait for each other inside a pass, so that none is timed alone",
-                "Give --shares, or fix shard to none or zero1 and tensor to 1.",
+                "Give --shares, or fix shard to none or zero1, and tensor, context and expert to 1.",
             )

@@ -1,0 +1,1 @@
+"""How a run divides a model by more than its data: tensors, sequences, experts."""

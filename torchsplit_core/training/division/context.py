@@ -1,0 +1,214 @@
+"""Context parallelism: each rank of a group has a part of every sequence, and attends to the keys of all parts.
+
+A sequence is cut in two blocks a rank, and rank r of n has the blocks r and 2n - 1 - r: under a causal mask all ranks
+then have as much to do (Llama 3, arXiv 2407.21783).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor.experimental import context_parallel
+from torch.utils import _pytree as pytree
+
+from torchsplit_core.values import InputFault, quoted, suggestion
+from torchsplit_core.values.training import ParallelConfig
+
+PLAN_KEYS = ("inputs", "targets", "positions", "causal")
+ATTENTION = F.scaled_dot_product_attention
+WHERE, REMEDY = "the client's context_plan", "Correct it, or fix context to 1."
+
+
+class ContextParallel:
+    """What a rank has of a batch, and its attention.
+
+    `plan`: the client's `context_plan` (`values.TrainClient`). Raises InputFault where there is none, or it says too
+    little. The model is given the positions of its part, where the plan names the argument that takes them.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        choices: ParallelConfig,
+        plan: Mapping[str, Any] | None,
+        device: torch.device,
+    ) -> None:
+        if not plan:
+            raise InputFault(
+                "the strategy's context",
+                f"is {choices.context}, but the client has no context_plan, which says where samples have sequences",
+                "Give it one, for example {'inputs': (1,), 'targets': (1,), 'positions': 'positions'}, or fix context "
+                "to 1.",
+            )
+        for key in plan:
+            if key not in PLAN_KEYS:
+                raise InputFault(WHERE, f"has {quoted(key)}", suggestion(key, PLAN_KEYS, "entries"))
+        if missing := [key for key in PLAN_KEYS[:3] if key not in plan]:
+            raise InputFault(
+                WHERE,
+                f"lacks {' and '.join(missing)}",
+                "Give dimensions of inputs and targets, and the argument that takes positions (None if none does).",
+            )
+        names, sizes = ("data", "context", "tensor"), (choices.data, choices.context, choices.tensor)
+        self.mesh = init_device_mesh(device.type, sizes, mesh_dim_names=names)["context"]
+        self.device = device
+        self.dims = (tuple(plan["inputs"]), tuple(plan["targets"]))
+        self.ring = device.type == "cuda" and bool(plan.get("causal"))
+        self._positions = torch.empty(0)
+        self._attention: _GatheredAttention | None = None
+        if plan["positions"] is not None:
+            model.register_forward_pre_hook(
+                lambda _, given, named: (given, {**named, plan["positions"]: self._positions}),
+                with_kwargs=True,
+            )
+
+    def describe(self) -> str:
+        """What the run's first event says."""
+        if self.ring:
+            return f"context {self.mesh.size()}: attention by torch's ring (untested on hardware)"
+        return f"context {self.mesh.size()}: each rank gathers the keys and values of its attention"
+
+    @contextmanager
+    def divide(self, batch: Any) -> Iterator[Any]:
+        """This rank's part of a batch `(inputs, targets)`; inside, forward and backward pass attend to all parts.
+
+        Raises InputFault where the sequences are not as the plan says.
+        """
+        if not (isinstance(batch, list | tuple) and len(batch) == len(self.dims)):
+            raise InputFault(
+                "the data", "gives batches that are not (inputs, targets)", "Give these, or fix context to 1."
+            )
+        leaves = [pytree.tree_flatten(half) for half in batch]
+        length = self._length([flat for flat, _ in leaves])
+        with self._divided_attention(length):
+            parts = [
+                pytree.tree_unflatten(
+                    [
+                        leaf if dim is None else leaf.index_select(dim, self._positions)
+                        for leaf, dim in zip(flat, dims, strict=True)
+                    ],
+                    spec,
+                )
+                for (flat, spec), dims in zip(leaves, self.dims, strict=True)
+            ]
+            yield parts
+
+    def check_attended(self) -> None:
+        """Raises InputFault where no part of a sequence has attended to the others in the forward pass."""
+        if self._attention and not self._attention.calls:
+            raise InputFault(
+                "the strategy's context",
+                f"is {self.mesh.size()}, but the model never calls F.scaled_dot_product_attention, by which each part "
+                "of a sequence attends to the others",
+                "Have the model call it, or fix context to 1.",
+            )
+
+    @contextmanager
+    def _divided_attention(self, length: int) -> Iterator[None]:
+        whole = torch.arange(length, device=self.device)
+        if self.ring:
+            # torch cuts the positions as its ring wants them, and everything else follows.
+            with context_parallel(
+                self.mesh, buffers=[whole], buffer_seq_dims=[0], no_restore_buffers={whole}
+            ):
+                self._positions = whole
+                yield
+            return
+        ranks = self.mesh.size()
+        blocks = whole.chunk(2 * ranks)
+        parts = [torch.cat([blocks[rank], blocks[2 * ranks - 1 - rank]]) for rank in range(ranks)]
+        self._positions = parts[self.mesh.get_local_rank()]
+        self._attention = _GatheredAttention(self.mesh, self._positions, torch.cat(parts))
+        # A mode of torch's would be off while a backward pass computes layers again.
+        F.scaled_dot_product_attention = self._attention  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            F.scaled_dot_product_attention = ATTENTION
+
+    def _length(self, halves: list[list[Any]]) -> int:
+        """Of the batch's sequences."""
+        for name, flat, dims in zip(("inputs", "targets"), halves, self.dims, strict=True):
+            if len(flat) != len(dims):
+                raise InputFault(WHERE, f"has {len(dims)} {name}, but a sample has {len(flat)}", REMEDY)
+        lengths = {
+            leaf.shape[dim] if isinstance(leaf, Tensor) and leaf.dim() > dim else 0
+            for flat, dims in zip(halves, self.dims, strict=True)
+            for leaf, dim in zip(flat, dims, strict=True)
+            if dim is not None
+        }
+        if len(lengths) != 1 or 0 in lengths:
+            raise InputFault(
+                WHERE,
+                "names no dimension of a sequence"
+                if not lengths
+                else f"names dimensions of {sorted(lengths)} positions",
+                "Name one dimension of equal length in each tensor that is a sequence, None in the others.",
+            )
+        (length,) = lengths
+        if length % (2 * self.mesh.size()):
+            raise InputFault(
+                "the data",
+                f"has sequences of {length} positions, which {self.mesh.size()} ranks do not cut in two blocks each",
+                f"Pad them to a multiple of {2 * self.mesh.size()}, or fix context to 1.",
+            )
+        return int(length)
+
+
+class _GatheredAttention:
+    """Attention of a rank's queries to the keys and values of all ranks, in the place of torch's.
+
+    Gradients of keys and values are summed over ranks and scattered back.
+    """
+
+    def __init__(self, mesh: DeviceMesh, positions: Tensor, gathered_positions: Tensor) -> None:
+        self.mesh, self.calls = mesh, 0
+        self.positions, self.gathered_positions = positions, gathered_positions
+
+    def __call__(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        **others: Any,
+    ) -> Tensor:
+        """As `F.scaled_dot_product_attention`; raises InputFault for attention that is not to the whole sequence."""
+        self.calls += 1
+        part = len(self.positions)
+        if key.shape[-2] != part or (is_causal and query.shape[-2] != part):
+            raise InputFault(
+                "the strategy's context",
+                f"leaves a rank {part} positions, but the model attends from {query.shape[-2]} to {key.shape[-2]}",
+                "Fix context to 1: such attention is not divided.",
+            )
+        mask = attn_mask
+        if mask is not None:
+            if mask.shape[-1] != part or mask.shape[-2] != 1:
+                raise InputFault(
+                    "the strategy's context",
+                    f"divides sequences, but the model gives attention a mask of the shape {tuple(mask.shape)}",
+                    "Give is_causal, or a mask that is the same for all queries; or fix context to 1.",
+                )
+            whole = self._gather(mask.byte() if mask.dtype == torch.bool else mask, -1)
+            mask = whole.bool() if mask.dtype == torch.bool else whole
+        if is_causal:
+            mask = self.positions[:, None] >= self.gathered_positions[None, :]
+        return ATTENTION(
+            query, self._gather(key, -2), self._gather(value, -2), mask, dropout_p, False, **others
+        )
+
+    def _gather(self, tensor: Tensor, dim: int) -> Tensor:
+        """The parts of all ranks in a row. Its gradient is a sum over ranks, of which each has its part."""
+        part = DTensor.from_local(tensor, self.mesh, [Shard(tensor.dim() + dim)], run_check=False)
+        gathered: Tensor = part.redistribute(placements=[Replicate()]).to_local(grad_placements=[Partial()])
+        return gathered

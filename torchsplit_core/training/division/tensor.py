@@ -1,0 +1,198 @@
+"""Tensor parallelism: modules cut over ranks by a client's plan, and what DDP and ZeRO-1 do for whole weights alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import _CHECKPOINT_PREFIX
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+
+from torchsplit_core.training.division.experts import holds_experts
+from torchsplit_core.values import InputFault, quoted, suggestion
+from torchsplit_core.values.training import ParallelConfig
+
+SEQUENCE_DIM = 1
+"""Of hidden states: batch × sequence × width."""
+
+
+class ScatterSequence(ParallelStyle):  # type: ignore[misc]
+    """Of a module's output, the same on all ranks, each goes on with its part of the sequence."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        def scatter(_: nn.Module, given: Any, output: torch.Tensor) -> torch.Tensor:
+            size = output.shape[SEQUENCE_DIM]
+            if size % device_mesh.size():
+                raise InputFault(
+                    "the strategy's sequence_parallel",
+                    f"divides sequences over {device_mesh.size()} ranks, but these have {size} positions",
+                    "Pad the samples to a multiple, or fix sequence_parallel to false.",
+                )
+            whole = DTensor.from_local(output, device_mesh, [Replicate()], run_check=False)
+            part: torch.Tensor = whole.redistribute(placements=[Shard(SEQUENCE_DIM)]).to_local()
+            return part
+
+        module.register_forward_hook(scatter)
+        return module
+
+
+class GatherSequence(ParallelStyle):  # type: ignore[misc]
+    """A module's first argument, of which each rank has a part of the sequence, is whole for it."""
+
+    def __init__(self, *, as_dtensor: bool) -> None:
+        super().__init__()
+        self.as_dtensor = as_dtensor
+        """For products that are cut by columns inside: their gradients are summed and scattered in one exchange."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        def gather(_: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
+            part = DTensor.from_local(given[0], device_mesh, [Shard(SEQUENCE_DIM)], run_check=False)
+            whole = part.redistribute(placements=[Replicate()])
+            return (whole if self.as_dtensor else whole.to_local(), *given[1:])
+
+        module.register_forward_pre_hook(gather)
+        return module
+
+
+MOST_UNLIKE = 0.01
+"""Share by which the norms of equal gradients may differ: by the order in which a device adds."""
+TENSOR_STYLES = ("colwise", "rowwise")
+SEQUENCE_STYLES = ("sequence", "scatter", "gather")
+"""Those that count with sequence parallelism alone."""
+
+
+def divides_sequences(choices: ParallelConfig, plan: Mapping[str, str] | None) -> bool:
+    """Whether tensor parallelism divides the sequence between its products: as asked, where the plan says how."""
+    return choices.tensor > 1 and choices.sequence_parallel and "sequence" in (plan or {}).values()
+
+
+def apply_tensor_parallel(
+    model: nn.Module, mesh: DeviceMesh, plan: Mapping[str, str] | None, choices: ParallelConfig
+) -> None:
+    """Cut the modules that the plan names over the tensor ranks, and with sequence parallelism what lies between them.
+
+    Raises InputFault where there is no plan, a style is unknown, or a size cannot be cut.
+    """
+    if not plan:
+        raise InputFault(
+            "the strategy's tensor",
+            f"is {mesh.size()}, but the client has no tensor_plan, which says how its modules are cut",
+            "Give it one, for example {'layers.*.up': 'colwise'}, or fix tensor to 1.",
+        )
+    for name, style in plan.items():
+        if style not in (*TENSOR_STYLES, *SEQUENCE_STYLES):
+            raise InputFault(
+                f"tensor_plan[{name!r}]",
+                f"unknown style {quoted(style)}",
+                suggestion(style, (*TENSOR_STYLES, *SEQUENCE_STYLES), "styles"),
+            )
+    divided = divides_sequences(choices, plan)
+    styles = {name: _style(name, plan) if divided else _plain_style(style) for name, style in plan.items()}
+    parallelize_module(model, mesh, {name: style for name, style in styles.items() if style})
+
+
+def _plain_style(style: str) -> ParallelStyle | None:
+    """None where each rank has the whole sequence anyway."""
+    return {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}.get(style, lambda: None)()
+
+
+def _style(name: str, plan: Mapping[str, str]) -> ParallelStyle:
+    """The style of a module between whose products each rank has its part of the sequence."""
+    style, part = plan[name], Shard(SEQUENCE_DIM)
+    if style == "gather":
+        inside = any(other.startswith(f"{name}.") and cut == "colwise" for other, cut in plan.items())
+        return GatherSequence(as_dtensor=inside)
+    if style == "sequence":
+        return SequenceParallel(sequence_dim=SEQUENCE_DIM, use_local_output=True)
+    if style == "scatter":
+        return ScatterSequence()
+    if style == "colwise":
+        return ColwiseParallel(input_layouts=part)
+    return RowwiseParallel(output_layouts=part)
+
+
+def check_replicated_gradients(model: nn.Module, group: dist.ProcessGroup) -> None:
+    """Raises InputFault where the ranks of a tensor group have different gradients of a weight that each has whole.
+
+    Then the plan leaves out a module that works on a part of what the others need of it.
+    """
+    names, norms = [], []
+    for name, parameter in model.named_parameters():
+        cut = isinstance(parameter, DTensor) and "tensor" in (parameter.device_mesh.mesh_dim_names or ())
+        if parameter.grad is not None and not cut:
+            names.append(name.replace(_CHECKPOINT_PREFIX, ""))
+            norms.append(local_tensor(parameter.grad).norm().double())
+    if not norms:
+        return
+    mine = torch.stack(norms)
+    every = [torch.empty_like(mine) for _ in range(group.size())]
+    dist.all_gather(every, mine, group=group)
+    low, high = torch.stack(every).amin(0), torch.stack(every).amax(0)
+    # What is not finite is another fault's.
+    unlike = (high - low > MOST_UNLIKE * high) & high.isfinite()
+    if unlike.any():
+        place = int(unlike.nonzero()[0])
+        raise InputFault(
+            "the client's tensor_plan",
+            f"leaves {names[place]} whole on all tensor ranks, but their gradients of it differ: its module works on a "
+            "part of the sequence or of the width",
+            "Give its module the style sequence, or gather its input.",
+        )
+
+
+class GradientAverage:
+    """Averages the gradients of a model over data ranks while its backward pass runs, as DDP does for whole weights.
+
+    DDP takes no DTensors. Gradients of divided experts have summed those of the rows of all ranks that have the others,
+    so they are summed over the ranks with the same experts. `last`: whether the next backward pass is the last of its
+    step, which is when ranks exchange.
+    """
+
+    def __init__(self, model: nn.Module, mesh: DeviceMesh) -> None:
+        self.mesh, self.group, self.last = mesh, mesh["data"].get_group(), True
+        self._pending: list[tuple[dist.Work, torch.Tensor]] = []
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(self._begin)
+
+    def _begin(self, parameter: torch.Tensor) -> None:
+        if self.last and parameter.grad is not None:
+            gradient = local_tensor(parameter.grad)
+            group = self.mesh["copy"].get_group() if holds_experts(parameter) else self.group
+            self._pending.append((dist.all_reduce(gradient, group=group, async_op=True), gradient))
+
+    def finish(self) -> None:
+        """Wait for the exchange of the step's gradients, and divide the sums."""
+        for work, gradient in self._pending:
+            work.wait()
+            gradient /= self.group.size()
+        self._pending.clear()
+
+
+class TensorZeroOptimizer(ZeroRedundancyOptimizer):  # type: ignore[misc]
+    """torch's, for weights that tensor parallelism has cut: it broadcasts each rank's part of them."""
+
+    def _broadcast_params_from_rank(self, rank: int) -> list[dist.Work]:
+        source = dist.get_global_rank(self.process_group, rank)
+        return [
+            dist.broadcast(local_tensor(parameter.data), source, self.process_group, async_op=True)
+            for group in self._partition_parameters()[rank]
+            for parameter in group["params"]
+        ]
+
+
+def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a tensor, in the same memory."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
