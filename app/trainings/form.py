@@ -23,11 +23,11 @@ NAMED = {
     "offload": ("none", "optimizer", "parameters"),
 }
 OF_SIZES = ("tensor", "context", "expert", "interleave", "sequence_parallel")
-"""Choices that a traced model does not have."""
+"""Choices that traced models do not have."""
 
 
 def render(workspace: Workspace, stored_training: StoredTraining) -> None:
-    """The controls as stored, and the way to search with them."""
+    """Draw the controls with the stored values, and the button that searches with them."""
     request, mark = stored_training.request, stored_training.sha256[:12]
     with st.container(border=True):
         st.header("Fleet", anchor=False)
@@ -57,7 +57,7 @@ def render(workspace: Workspace, stored_training: StoredTraining) -> None:
 
 
 def _merge_nodes(training: StoredTraining, rows: list[dict[str, object]]) -> tuple:  # type: ignore[type-arg]
-    """The nodes of the rows; what the table does not show stays as the request has it, row by row."""
+    """The nodes of the rows; values that the table lacks stay as in the request, row by row."""
     nodes = nodes_of(rows)
     before = training.request.fleet
     return tuple(
@@ -71,7 +71,7 @@ def _merge_nodes(training: StoredTraining, rows: list[dict[str, object]]) -> tup
 
 
 def _render_fixes(now: StrategyFix, traced: bool, mark: str):  # type: ignore[no-untyped-def]
-    """The controls of the choices; a function that reads them, which raises InputFault."""
+    """Draw the controls of the choices; return a function that reads them and may raise InputFault."""
     left, right = st.columns(2)
     entered: dict[str, str] = {}
     for place, name in enumerate(field.name for field in fields(StrategyFix)):

@@ -1,4 +1,4 @@
-"""Trainings in words: a choice, the bottleneck, what a table says."""
+"""Trainings in words: a choice, the bottleneck, the rows of tables."""
 
 from __future__ import annotations
 
@@ -26,12 +26,11 @@ BOTTLENECKS = {
     "batch, or sharded states, shorten it.",
 }
 MOSTLY = 0.75
-"""Share of the step above which compute is called its bottleneck."""
+"""From which share of the step compute is its bottleneck."""
 
 
 def describe_choice(candidate: StrategyCandidate) -> str:
-    """A candidate's choices in a line; of a pipeline across entries its stages, of groups their nodes: each has its
-    own."""
+    """A candidate's choices in a line; for a pipeline across entries its stages, for groups their nodes."""
     if candidate.across:
         order = " → ".join(f"{stage.stages} × {stage.type}" for stage in candidate.stages)
         return f"pipeline across entries, {candidate.pipeline} stages: {order}"
@@ -46,7 +45,7 @@ def describe_choice(candidate: StrategyCandidate) -> str:
 
 
 def share_rows(candidate: StrategyCandidate) -> list[dict[str, Any]]:
-    """A row an entry that has a part of the batch; of groups beside each other with its group and layers."""
+    """A row per entry that has a part of the batch; groups beside each other add group and layers."""
     rows: list[dict[str, Any]] = []
     for entry in candidate.stages:
         first: dict[str, Any] = {}
@@ -64,7 +63,7 @@ def share_rows(candidate: StrategyCandidate) -> list[dict[str, Any]]:
 
 
 def stage_rows(candidate: StrategyCandidate) -> list[dict[str, Any]]:
-    """A row a stage of a pipeline across entries, with what its devices hold and take."""
+    """A row per stage of a pipeline across entries, with the memory and time of its devices."""
     rows: list[dict[str, Any]] = []
     for entry in candidate.stages:
         first = entry.start_layer
@@ -96,7 +95,7 @@ def stage_rows(candidate: StrategyCandidate) -> list[dict[str, Any]]:
 
 
 def describe_bottleneck(candidate: StrategyCandidate) -> str:
-    """What takes longest, in words, with its share of the step."""
+    """The part that takes longest, in words, with its share of the step."""
     parts = asdict(candidate.parts_s)
     name = "compute"
     if parts["compute"] < MOSTLY * candidate.seconds_per_step:
@@ -153,7 +152,7 @@ def label(place: int, candidate: StrategyCandidate) -> str:
 
 
 def ranking_rows(outcome: StrategyOutcome) -> list[dict[str, Any]]:
-    """A row a candidate with exact figures."""
+    """A row per candidate with exact figures."""
     fastest = min(candidate.seconds_per_step for candidate in outcome.candidates)
     return [
         {
@@ -174,7 +173,7 @@ def ranking_rows(outcome: StrategyOutcome) -> list[dict[str, Any]]:
 
 
 def refusal_rows(outcome: StrategyOutcome) -> list[dict[str, Any]]:
-    """What was refused and why."""
+    """A row per reason for which the search refused choices."""
     return [
         {"choices": refusal.count, "why": refusal.reason, "nearest": refusal.nearest or ""}
         for refusal in outcome.refused
@@ -182,7 +181,7 @@ def refusal_rows(outcome: StrategyOutcome) -> list[dict[str, Any]]:
 
 
 def changed_rows(changes: Sequence[dict[str, Any]], best_s: float) -> list[dict[str, Any]]:
-    """A row a choice changed alone, the cheapest first."""
+    """A row per single changed choice, the fastest first."""
     ordered = sorted(changes, key=lambda change: (change["seconds"] is None, change["seconds"] or 0.0))
     return [
         {

@@ -143,3 +143,29 @@ def called_back(mounted, monkeypatch) -> Callable[..., dict[str, Any]]:
         return mounted[-1]["data"]
 
     return call
+
+
+@pytest.fixture
+def select(monkeypatch) -> Callable[..., dict[str, Any]]:
+    """A point of a chart, or a row of a table, is selected by the key of its widget; the session after the callback.
+
+    Streamlit's tests cannot select: the callback is the one that the last run gave the widget.
+    """
+    callbacks = {}
+    for widget in ("plotly_chart", "dataframe"):
+        draw = getattr(st, widget)
+
+        def drawing(*args, _draw=draw, **options):
+            callbacks[options.get("key", "")] = options.get("on_select")
+            return _draw(*args, **options)
+
+        monkeypatch.setattr(st, widget, drawing)
+
+    def selected(key, **selection):
+        session = {key: {"selection": selection}}
+        with monkeypatch.context() as patched:
+            patched.setattr(st, "session_state", session)
+            callbacks[key]()
+        return session
+
+    return selected

@@ -7,7 +7,6 @@ from streamlit.testing.v1 import AppTest
 
 from app.charts.cuts import CutDot, StageBar, bars, pareto_front
 from app.models.cuts import form
-from app.models.cuts import page as cuts_page
 from app.models.cuts.candidate_tables import describe_reason
 from app.session import cuts
 from app.session.model import open_model
@@ -114,22 +113,18 @@ def test_the_best_is_shown_with_its_proof_and_every_cut_ranked(page, cut):
     assert "yes" in set(candidates(opened)["beaten by another"])
 
 
-def test_another_cut_is_chosen_by_its_row_or_dot_and_drawn(page, cut, mounted, monkeypatch):
+def test_another_cut_is_chosen_by_its_row_or_dot_and_drawn(page, cut, mounted, select):
     study = cuts.load_study(cut, NAME, "encoder")
     assert study is not None
     whole = next(candidate for candidate in study.candidates if len(candidate.stages) == 1)
-    session = {"partition-front": {"selection": {"points": [{"customdata": [cuts.key_of(whole)]}]}}}
-    with monkeypatch.context() as patched:
-        patched.setattr(cuts_page.st, "session_state", session)
-        cuts_page._clicked(cut, NAME)
+    page("partition", cut)
+    select("partition-front", points=[{"customdata": [cuts.key_of(whole)]}])
     opened = page("partition", cut)
     assert "Slowest stage, of 1" in metrics(opened) and metrics(opened)["Crosses the cuts"] == "nothing"
-    two = next(one for one in study.choice if len(one.stages) == 2)
-    session = {"partition-table": {"selection": {"rows": [1]}}}
-    with monkeypatch.context() as patched:
-        patched.setattr(cuts_page.st, "session_state", session)
-        cuts_page._row(cut, NAME, ["first", cuts.key_of(two)])
+    row = list(candidates(opened)["stages"]).index(2)
+    select("partition-table", rows=[row])
     assert "Slowest stage, of 2" in metrics(page("partition", cut))
+    two = next(candidate for candidate in study.choice if len(candidate.stages) == 2)
     stage = open_model(cut, NAME).stages
     assert {name for name, at in stage.items() if at == 1} == set(two.stages[1])
 

@@ -194,19 +194,11 @@ def test_a_page_looks_at_a_few_plans_at_a_time(swept, monkeypatch):
     assert table(page)["of"].notna().sum() == 3
 
 
-def test_a_dot_or_row_shows_its_plan_and_opens_it_as_a_scenario(swept, monkeypatch):
-    values = list(WHAT.values)
-    session = {
-        "sweep-curve": {"selection": {"points": [{"customdata": [3, "text"]}]}},
-        "sweep-table": {"selection": {"rows": [2]}},
-    }
-    with monkeypatch.context() as patched:
-        patched.setattr(tab.st, "session_state", session)
-        tab._clicked("review", "sweep-curve", values)
-        assert session["sweep point of review"] == 4.0
-        tab._row("review", values)
-        assert session["sweep point of review"] == 3.0
+def test_a_dot_or_row_shows_its_plan_and_opens_it_as_a_scenario(swept, select):
     page = opened(swept)
+    for chart in ("sweep-curve", "sweep-front"):
+        assert select(chart, points=[{"customdata": [3, "text"]}])["sweep point of review"] == 4.0
+    assert select("sweep-table", rows=[2])["sweep point of review"] == 3.0
     turn_to(page, "sweep point of review", 3.0)
     assert "The plan at 3 × A100-80GB" in [header.value for header in page.header]
     assert "the bound of 4 holds here" in said(page).replace("\\", "")
