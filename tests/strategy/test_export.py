@@ -94,6 +94,7 @@ CASES = {
     "experts of every copy": lambda: text(asked(MIXTURE, expert=1, shard="zero1")),
     "experts over two of four copies": lambda: text(asked(MIXTURE, expert=2, shard="none", micro_batch=2)),
     "experts sharded over two copies": lambda: text(asked(MIXTURE, expert=2, shard="fsdp", recompute="full")),
+    "experts sharded, selective": lambda: text(asked(MIXTURE, expert=2, shard="fsdp", recompute="selective")),
     "experts over all copies, kept between passes": lambda: text(
         asked(replace(MIXTURE, gated=False), expert=4, shard="zero2")
     ),

@@ -22,8 +22,11 @@ DIVIDED: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
     "two of four uneven ranks": (4, {"expert": 2, "micro_batch": 2}, {"shares": (3.0, 1.0, 1.0, 1.0)}),
     "sharded over two copies, recomputed": (4, {"expert": 2, "shard": "fsdp", "recompute": "full"}, {}),
     "all ranks, kept between passes": (4, {"expert": 4, "shard": "zero2"}, {}),
+    "sharded over two ranks, recomputed in part": (
+        2, {"expert": 2, "shard": "fsdp", "recompute": "selective"}, {},
+    ),
     "with context": (4, {"expert": 4, "context": 2}, {}),
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

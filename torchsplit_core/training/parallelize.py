@@ -18,7 +18,11 @@ from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils import _pytree as pytree
-from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import (
+    SAC_IGNORED_OPS,
+    CheckpointPolicy,
+    create_selective_checkpoint_contexts,
+)
 
 from torchsplit_core.training.division.experts import EXPERT, apply_expert_parallel
 from torchsplit_core.training.division.tensor import (
@@ -31,6 +35,11 @@ from torchsplit_core.values.training import SHARDED, ParallelConfig, Precision, 
 
 MATMULS = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.bmm.default)
 """Products of matrices, of which selective recomputation keeps every second one."""
+# Of weights that fully_shard gathers inside a layer, it marks more for the profiler when the layer runs again.
+SAC_IGNORED_OPS |= {
+    torch.ops.profiler._record_function_enter_new.default,
+    torch.ops.profiler._record_function_exit._RecordFunction,
+}
 
 
 def mesh_of(choices: ParallelConfig, device: str, ranks_per_node: int) -> DeviceMesh:

@@ -21,10 +21,10 @@ TORCH = (
 )
 NAMES = (
     ("torch", ("Tensor", "nn")),
+    ("torch.distributed._functional_collectives", ("all_to_all_single_autograd",)),
     ("torch.distributed.algorithms._checkpoint.checkpoint_wrapper", ("checkpoint_wrapper",)),
     ("torch.distributed.device_mesh", ("DeviceMesh", "init_device_mesh")),
     ("torch.distributed.fsdp", ("CPUOffloadPolicy", "MixedPrecisionPolicy", "fully_shard")),
-    ("torch.distributed.nn.functional", ("all_to_all_single",)),
     ("torch.distributed.optim", ("ZeroRedundancyOptimizer",)),
     (
         "torch.distributed.pipelining",

@@ -94,6 +94,15 @@ def run_again(block: nn.Module) -> nn.Module:
     return checkpoint_wrapper(block, context_fn=contexts)
 '''
 
+PROFILED = """
+# Of experts, which are gathered inside a layer, fully_shard marks more for the profiler when the layer runs again.
+torch.utils.checkpoint.SAC_IGNORED_OPS.update(
+    {
+        torch.ops.profiler._record_function_enter_new.default,
+        torch.ops.profiler._record_function_exit._RecordFunction,
+    }
+)
+"""
 SHARD = '''
 
 def shard(blocks: list[nn.Module], model: nn.Module, mesh: DeviceMesh) -> None:

@@ -125,6 +125,8 @@ class _Script:
                 "{every}", saved[1]
             )
         if self.sharded:
+            if candidate.expert > 1 and candidate.recompute == "selective":
+                body += parallel_template.PROFILED
             body += self._shard()
         elif not self.ddp:
             divided = self.candidate.expert > 1

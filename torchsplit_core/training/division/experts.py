@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed._functional_collectives import all_to_all_single_autograd
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.nn.functional import all_to_all_single
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ParallelStyle, parallelize_module
 from torch.nn.utils.stateless import _reparametrize_module
@@ -81,16 +81,12 @@ class _DividedExperts(ParallelStyle):  # type: ignore[misc]
             arriving = torch.empty_like(leaving)
             dist.all_to_all_single(arriving, leaving, group=group)
             sent, received = leaving.sum(1).tolist(), arriving.sum(1).tolist()
-            rows = all_to_all_single(
-                rows.new_empty(sum(received), *rows.shape[1:]), rows.contiguous(), received, sent, group=group
-            )
+            rows = all_to_all_single_autograd(rows.contiguous(), received, sent, group)
             # They arrive by rank, then by expert.
             numbers = torch.arange(arriving.shape[1], device=rows.device).repeat(ranks)
             by_expert = numbers.repeat_interleave(arriving.flatten()).argsort(stable=True)
             results = local_forward(rows[by_expert], arriving.sum(0))[by_expert.argsort()]
-            returned: Tensor = all_to_all_single(
-                results.new_empty(sum(sent), *results.shape[1:]), results, sent, received, group=group
-            )
+            returned: Tensor = all_to_all_single_autograd(results, sent, received, group)
             return returned
 
         module.forward = exchanged_forward
