@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from torchsplit_core.strategy.supported import unsupported_choices
@@ -46,7 +46,9 @@ def run_strategy_of(given: Any, candidate: int = 1, precision: Precision | None 
             )
         given = given.candidates[candidate - 1]
     if isinstance(given, StrategyCandidate):
-        predicted = PredictedStep(given.memory_gib.total, given.seconds_per_step)
+        predicted = PredictedStep(
+            given.memory_gib.total, given.seconds_per_step, given.low_s, given.high_s, asdict(given.parts_s)
+        )
         job = TrainingJob(given.batch_per_device * given.data, precision or "fp32")
         return RunStrategy(given.choices, job, predicted, _layers(given))
     if isinstance(given, StrategyRequest):

@@ -12,7 +12,7 @@ from torchsplit_core.values.training import SHARDED, ParallelConfig
 
 if TYPE_CHECKING:
     from torchsplit_core.graph.torch_graph import TorchGraph
-    from torchsplit_core.strategy.graph_model.solve import Tracker
+    from torchsplit_core.strategy.graph_model.solve import HostFigures, Tracker
 
 MAX_CANDIDATES = 512
 """Candidates among which one of use is looked for."""
@@ -49,6 +49,7 @@ def strategy(
         graph,
         profile,
         tracker=_tracker(request, graph, trust) if track else None,
+        host=_host_figures(request, trust, measure=track),
         progress=lambda share, text: progress(0.3 + 0.7 * share, text),
     )
     return _usable_first(request, outcome, outcome.candidates)
@@ -73,7 +74,8 @@ def strategy_script(
     from torchsplit_core.workflow.steps import trace
 
     graph = graph or trace(request.model.source, trust=trust)
-    blocks, starts = stage_starts(request, graph, candidate)
+    host = _host_figures(request, trust, measure=False)
+    blocks, starts = stage_starts(request, graph, candidate, host)
     return script(request, candidate, TracedBlocks(blocks, starts), trust=trust)
 
 
@@ -143,6 +145,28 @@ def _is_usable(request: StrategyRequest, candidate: StrategyCandidate) -> bool:
     except InputFault:
         return False
     return True
+
+
+def _host_figures(request: StrategyRequest, trust: bool, *, measure: bool) -> HostFigures | None:
+    """What was measured of this host, for a fleet of cores that it could be; None for any other.
+
+    With `measure` its rates are measured where they are not known yet, and so is the fetching of samples.
+    """
+    from torchsplit_core.profiling.host_rates import host_rates, saved_rates
+    from torchsplit_core.profiling.training_step.measurement import sample_seconds
+    from torchsplit_core.strategy.graph_model.solve import HostFigures
+    from torchsplit_core.strategy.search.machines import host_threads
+    from torchsplit_core.workspace.store import default_root
+
+    assert isinstance(request.model, SourceSizes)
+    threads = host_threads(request.fleet)
+    if threads is None:
+        return None
+    rates = host_rates(default_root(), threads) if measure else saved_rates(default_root(), threads)
+    if rates is None:
+        return None
+    sample_s = sample_seconds(request.model.source, trust=trust) if measure else 0.0
+    return HostFigures(rates, sample_s)
 
 
 def _tracker(request: StrategyRequest, graph: TorchGraph, trust: bool) -> Tracker:
