@@ -346,7 +346,7 @@ BENCHMARKS = (
     Benchmark(
         "Best published utilisation",
         "benchmarks.published_mfu",
-        "Of the rows of `benchmarks/data/training_steps.csv`, by card and size: an estimate above its class is said to be.",
+        "Of the rows of `benchmarks/data/training_steps.csv`, by card and size: an estimate above it says so.",
     ),
     Benchmark(
         "Training runs on this machine",
