@@ -1,6 +1,6 @@
-"""Who may see the dashboard: Streamlit's login by OpenID Connect, where its secrets have an [auth] section.
+"""Who may see the dashboard: Streamlit's login by OpenID Connect, if its secrets have an [auth] section.
 
-Whatever is wrong with those secrets keeps everyone out; without the section nobody is asked.
+A fault in those secrets keeps everyone out; without the section there is no login.
 """
 
 from __future__ import annotations
@@ -16,12 +16,8 @@ from urllib.parse import urlsplit
 import streamlit as st
 
 # Not public, and so pinned with Streamlit: a login must count for files exactly where it counts for pages.
+from streamlit.web.server.starlette import starlette_websocket as websocket
 from streamlit.web.server.starlette.starlette_server_config import USER_COOKIE_NAME
-from streamlit.web.server.starlette.starlette_websocket import (
-    _get_signed_cookie_with_chunks,
-    _parse_decoded_user_cookie,
-    is_host_allowed,
-)
 
 from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.values import InputFault, quoted
@@ -30,15 +26,15 @@ from torchsplit_core.values.serving.hosts import is_loopback
 CALLBACK = "/oauth2callback"
 """Where Streamlit waits for the provider's answer."""
 COOKIE_SECRET_LENGTH = 32
-"""Whoever guesses the secret makes himself a login: 32 random hexadecimal digits are 128 bits."""
+"""Whoever guesses the secret can forge a login: 32 random hexadecimal digits are 128 bits."""
 GUIDE = "docs/guides/shared-server.md has an example."
 ALLOWED = "allowed_emails"
 OPEN_SECRETS = Path(__file__).resolve().parent.parent / ".streamlit" / "secrets.toml"
-"""The program's own folder is open to isolated code, for the modules in it."""
+"""Isolated code may read the program's folder, for the modules in it."""
 OWN_PORT = {"http": 80, "https": 443}
 
 _required = threading.Event()
-"""This process has asked for a login: a secrets file that is gone or half written since does not end that."""
+"""Set once this process has required a login: a secrets file that disappears later does not lift that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +47,7 @@ class LoginTerms:
     """Addresses, and domains as "@example.com"; None: every account of the provider."""
 
     def refusal(self, user: Mapping[str, Any]) -> str | None:
-        """Why an account stays outside; None where it may enter."""
+        """Why an account is refused; None where it is admitted."""
         if self.emails is None:
             return None
         email = user.get("email")
@@ -66,7 +62,7 @@ class LoginTerms:
 
 
 def is_admitted() -> bool:
-    """Whether the app may run for this visitor; if not, the page says why and has the one button that helps."""
+    """Whether the app may run for this visitor; if not, the page says why and has the button that helps."""
     try:
         terms = login_terms()
     except InputFault as fault:
@@ -90,20 +86,20 @@ def is_admitted() -> bool:
 
 
 def is_request_admitted(cookies: Mapping[str, str]) -> bool:
-    """Whether a request outside of the pages' sessions (an upload, a download) is of one who may see the dashboard."""
+    """Whether a request outside the pages' sessions (an upload, a download) comes from an admitted user."""
     try:
         terms = login_terms()
     except InputFault:
         return False
     if terms is None:
         return True
-    signed = _get_signed_cookie_with_chunks(dict(cookies), USER_COOKIE_NAME)
-    user = _parse_decoded_user_cookie(signed, terms.origin) if signed else {}
+    signed = websocket._get_signed_cookie_with_chunks(dict(cookies), USER_COOKIE_NAME)
+    user = websocket._parse_decoded_user_cookie(signed, terms.origin) if signed else {}
     return user.get("is_logged_in") is True and terms.refusal(user) is None
 
 
 def announce() -> None:
-    """Tell whoever starts the server that a login is required, and of whom; or why nobody gets in."""
+    """Tell the operator who must log in and who is admitted, or why nobody gets in."""
     try:
         terms = login_terms()
     except InputFault as fault:
@@ -113,16 +109,14 @@ def announce() -> None:
         who = "every account there" if terms.emails is None else ", ".join(sorted(terms.emails))
         print(f"A login at {terms.provider} is required; it admits {who}.", file=sys.stderr)
         if OPEN_SECRETS.exists():
-            print(
-                f"note: a model that is executed may read {OPEN_SECRETS}; ~/.streamlit/secrets.toml is closed to it",
-                file=sys.stderr,
-            )
+            closed = "~/.streamlit/secrets.toml is closed to it"
+            print(f"note: a model that is executed may read {OPEN_SECRETS}; {closed}", file=sys.stderr)
 
 
 def login_terms() -> LoginTerms | None:
     """What the secrets demand; None without [auth]. Raises InputFault, without a secret in it, where they are broken.
 
-    Read on every run: a change counts from the next one on.
+    They are read on every run, so that a change counts from the next run on.
     """
     secrets = _secrets()
     auth, app_section = secrets.get("auth"), secrets.get("torchsplit")
@@ -154,7 +148,7 @@ def _secrets() -> Mapping[str, Any]:
 
 
 def _text(auth: Mapping[str, Any], key: str) -> str:
-    """A text of [auth]; what stands there instead is not shown."""
+    """A text of [auth]. Raises InputFault, which does not show the value."""
     value = auth.get(key)
     if not isinstance(value, str) or not value.strip():
         raise InputFault(f"[auth] {key}", "is missing" if value is None else "is empty or no text", GUIDE)
@@ -179,32 +173,25 @@ def _check_library() -> None:
     try:
         import authlib.integrations.starlette_client  # noqa: F401
     except ImportError as missing:
-        raise InputFault(
-            "[auth]",
-            f"{missing.name or 'Authlib'} is not installed, which a login needs",
-            "Run pip install Authlib httpx2.",
-        ) from None
+        problem = f"{missing.name or 'Authlib'} is not installed, which a login needs"
+        raise InputFault("[auth]", problem, "Run pip install Authlib httpx2.") from None
 
 
 def _provider(url: str) -> str:
-    """The host of the discovery document. Keys and addresses come from there, so nobody may change it on its way."""
+    """The host of the discovery document. It has keys and addresses, so it must not be altered in transit."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
     except ValueError:
         parts, host = urlsplit(""), ""
     if not host or not (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))):
-        raise InputFault(
-            "[auth] server_metadata_url",
-            f"has {parts.scheme or 'no scheme'} and {host or 'no host'}, and is no https address (http is for this "
-            "machine alone)",
-            GUIDE,
-        )
+        problem = f"has {parts.scheme or 'no scheme'} and {host or 'no host'}, and is no https address"
+        raise InputFault("[auth] server_metadata_url", f"{problem} (http is for this machine alone)", GUIDE)
     return host
 
 
 def _origin(url: str) -> str:
-    """The dashboard's address as a browser writes it: Streamlit compares the two letter by letter."""
+    """The dashboard's address as a browser writes it, since Streamlit compares the two letter by letter."""
     url = url.replace("{port}", str(st.get_option("server.port")))
     try:
         parts = urlsplit(url)
@@ -227,7 +214,7 @@ def _origin(url: str) -> str:
             f"followed by {CALLBACK}",
             f"Write for example https://plan.example.com{CALLBACK}.",
         )
-    if not is_host_allowed(parts.netloc):
+    if not websocket.is_host_allowed(parts.netloc):
         raise InputFault(
             "[auth] redirect_uri",
             f"the dashboard does not answer to its host {quoted(parts.hostname)}",
@@ -237,18 +224,16 @@ def _origin(url: str) -> str:
 
 
 def _emails(section: object) -> frozenset[str] | None:
-    """The list of [torchsplit]; None without one. A key that is not known may be a list misspelt: nobody gets in."""
+    """The list of [torchsplit]; None without the section. An unknown key may be a misspelt list, so it is a fault."""
     if section is None:
         return None
     entries = section.get(ALLOWED) if isinstance(section, Mapping) and set(section) == {ALLOWED} else None
     if not isinstance(entries, list) or not entries or not all(map(_is_entry, entries)):
-        raise InputFault(
-            f"[torchsplit] {ALLOWED}",
-            f"is {quoted(entries)}, with an entry that is no address or domain"
-            if isinstance(entries, list) and entries
-            else "is missing, empty, no list, or not the only key of its section",
-            'Give a list of addresses ("ann@example.com") and domains ("@example.com").',
-        )
+        problem = "is missing, empty, no list, or not the only key of its section"
+        if isinstance(entries, list) and entries:
+            problem = f"is {quoted(entries)}, with an entry that is no address or domain"
+        remedy = 'Give a list of addresses ("ann@example.com") and domains ("@example.com").'
+        raise InputFault(f"[torchsplit] {ALLOWED}", problem, remedy)
     return frozenset(map(_normalise, entries))
 
 
@@ -260,12 +245,12 @@ def _is_entry(entry: object) -> bool:
 
 
 def _normalise(email: str) -> str:
-    """In lower case; letters beyond ASCII stay: some of them would become another's (the Kelvin sign a k)."""
+    """In lower case, unless beyond ASCII, where some letters become others (the Kelvin sign a k)."""
     return email.lower() if email.isascii() else email
 
 
 def _render_gate(terms: LoginTerms) -> None:
-    """The gate. A login begun at another address than redirect_uri's comes back without the cookie it began with."""
+    """The gate. It leads to the address of redirect_uri first: from another one a login returns without its cookie."""
     st.title("TorchSplit", anchor=False)
     visited = urlsplit(st.context.url or terms.origin)
     if f"{visited.scheme}://{visited.netloc}" == terms.origin:

@@ -1,7 +1,7 @@
-"""What the server's process does beside the pages: it loads them ahead, and looks for garbage where nobody waits.
+"""What the server's process does beside the pages: it imports them ahead, and collects garbage now and then.
 
-Streamlit would look for garbage after each run, also after those that only look how far a job is, and the next run
-waits for it: longer than most runs take (`runner.postScriptGC` in .streamlit/config.toml is off).
+Streamlit would collect after each run, even of a fragment that only polls a job, and the next run would wait for that
+longer than most runs take. So `runner.postScriptGC` in .streamlit/config.toml is off.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from pathlib import Path
 from torchsplit_core import jobs
 
 COLLECT_S = 30.0
-"""Seconds between two looks for garbage of every age, at the end of a page's run; new garbage goes as it is made."""
+"""Seconds between two full collections, each at the end of a run; young garbage is collected as it arises."""
 DELAY_S = 1.0
-"""After the first page: its browser draws it now, and would share the cores."""
+"""Seconds after the first page, whose browser draws it now and would share the cores."""
 PROGRAMS = ("app.main", "app.server")
 _enabled, _started = threading.Event(), threading.Event()
 _collected_at = time.monotonic()
 
 
 def enable() -> None:
-    """This process serves pages to browsers, so `start_once` has something to do."""
+    """Declare that this process serves pages to browsers, so that `start_once` preloads."""
     _enabled.set()
 
 
 def start_once() -> None:
-    """Once, when a server's first page stands: have jobs' processes prepared, and every other page's modules loaded."""
+    """Once the server's first page is drawn, prepare the processes of jobs and import every other page's modules."""
     if _enabled.is_set() and not _started.is_set():
         _started.set()
         threading.Thread(target=_preload, daemon=True, name="loads ahead").start()
@@ -45,13 +45,13 @@ def _preload() -> None:
     from torchsplit_core.jobs.quick_start import library_files
 
     library_files()
-    # Modules are no garbage: from here on none of them is looked at again.
+    # Modules are no garbage: the collector skips them from now on.
     gc.collect()
     gc.freeze()
 
 
 def collect_garbage() -> None:
-    """Look for garbage, unless that was done a moment ago."""
+    """Collect garbage, unless that was done within COLLECT_S."""
     global _collected_at
     if time.monotonic() - _collected_at > COLLECT_S:
         _collected_at = time.monotonic()

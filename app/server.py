@@ -31,7 +31,7 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 CONTENT = ("/media/", "/_stcore/upload_file/", "/_stcore/metrics")
-"""What Streamlit gives or takes outside of a run; what else it serves is the same for all dashboards."""
+"""What Streamlit serves or takes outside a run; everything else it serves is the same for all dashboards."""
 POLICY_VIOLATION = 1008  # RFC 6455, section 7.4.1; before a websocket is open, a server answers 403
 
 
@@ -56,15 +56,12 @@ class Guard:
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": POLICY_VIOLATION})
         else:
-            refused = PlainTextResponse(
-                "403: this dashboard does not answer to that host name. "
-                "Whoever runs it can name it: torchsplit app --host NAME\n",
-                status_code=403,
-            )
-            await refused(scope, receive, guarded)
+            text = "403: this dashboard does not answer to that host name. "
+            text += "Whoever runs it can name it: torchsplit app --host NAME\n"
+            await PlainTextResponse(text, status_code=403)(scope, receive, guarded)
 
     async def _named(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A request by a name of this server."""
+        """Answer a request that names this server."""
         content = scope["type"] == "http" and any(part in scope["path"] for part in CONTENT)
         if content and not login.is_request_admitted(HTTPConnection(scope).cookies):
             refused = PlainTextResponse("401: log in to this dashboard first.\n", status_code=401)
@@ -75,7 +72,7 @@ class Guard:
 
 @contextlib.asynccontextmanager
 async def _announced(_: st.App) -> AsyncIterator[None]:
-    """Before the first request, when Streamlit knows its options and secrets."""
+    """Announce the login before the first request, when Streamlit knows its options and secrets."""
     login.announce()
     yield
 
@@ -84,7 +81,7 @@ app = st.App(Path(__file__).with_name("main.py"), middleware=[Middleware(Guard)]
 
 
 def main() -> None:
-    """Serve until a signal comes; Ctrl-C is an end like any other."""
+    """Serve until a signal comes; Ctrl-C ends it without a traceback."""
     address, port, *hosts = sys.argv[1:]
     settings = {
         "server.address": address,

@@ -13,6 +13,7 @@ from torchsplit_core.strategy.search import search_strategy
 from torchsplit_core.strategy.search.homogeneous import HomogeneousSearch, rank
 from torchsplit_core.strategy.search.machines import read_fleet
 from torchsplit_core.strategy.search.space import SearchSpace
+from torchsplit_core.strategy.supported import Runnable, traits_of
 from torchsplit_core.values.strategy.request import (
     StrategyFix,
     StrategyNodes,
@@ -80,7 +81,8 @@ def _searched(name: str, request: StrategyRequest) -> int:
 def _compared(name: str, request: StrategyRequest) -> int:
     (machine,) = read_fleet(request.fleet, request.training.precision)
     assert isinstance(request.model, TransformerSizes)
-    space = SearchSpace(request.model.transformer(), request.training, 8, request.fix)
+    runnable = Runnable(request.training.precision, traits_of(request.model), request.may_need)
+    space = SearchSpace(request.model.transformer(), request.training, 8, request.fix, runnable)
     started = time.perf_counter()
     found = HomogeneousSearch(machine, space).best(machine.devices, WANTED)
     middle = time.perf_counter()

@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -33,6 +33,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from torchsplit_core.training import RunFolder
+from torchsplit_core.values.training import ParallelConfig
 
 STEPS, KILLED_AFTER, EXACT = 30, 8, 1e-6
 LOOK_S, PATIENCE_S = 0.01, 300.0
@@ -243,14 +244,14 @@ def scene_of(kill: Kill, folder: Path, *, disturbed: bool) -> Scene:
 
 
 def request(fix: dict[str, Any]) -> dict[str, Any]:
-    """A strategy request that fixes these."""
+    """A strategy request that fixes these, and all other choices as they are by default."""
     return {
         "format": "torchsplit.strategy_request",
         "version": 1,
         "model": {"kind": "source", "source": SOURCE, "profile": None},
         "fleet": [{"nodes": 1, "gpus_per_node": 2, "type": "CPU-2c"}],
         "training": {"global_batch": BATCH, "precision": "fp32", "optimizer": "adamw"},
-        "fix": fix,
+        "fix": asdict(ParallelConfig()) | fix,
     }
 
 

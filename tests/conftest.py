@@ -1,7 +1,5 @@
 """What holds for every test: a store of its own, children that find the tests, and marks that cannot be forgotten."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -59,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     made = InputFault.__init__
 
-    def told(self: InputFault, where: str, problem: str, remedy: str) -> None:
+    def told(self, where, problem, remedy):
         made(self, where, problem, remedy)
         with Path(file).open("a", encoding="utf-8") as out:
             out.write(f"{self}\n")

@@ -1,14 +1,14 @@
-"""Throughput and service time of models on slices: measured points filled, emulated diamonds, predictions hollow amber.
+"""Throughput and service time of models on slices.
 
-A line's colour is its model's and its dash its slice's. Where a curve was fitted through measured points, it and
-its 90 % band are drawn; points far from it are ringed.
+Measured points are filled, emulated ones are diamonds, estimated ones hollow amber circles. Colour tells the model,
+dash the slice. A curve fitted through measured points is drawn with its 90 % band; outliers have a ring.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import plotly.graph_objects as go
 
@@ -16,13 +16,9 @@ from app.charts.theme import AMBER, INK, Theme, apply_layout, axis, log_axis, th
 from torchsplit_core.values import ProfileRow
 
 View = Literal["throughput over service time", "throughput over batch size", "service time over batch size"]
-VIEWS: tuple[View, ...] = (
-    "throughput over service time",
-    "throughput over batch size",
-    "service time over batch size",
-)
+VIEWS: tuple[View, ...] = get_args(View)
 FLAT = 60.0
-"""Points whose heights differ by more than this factor are not seen on one axis from zero."""
+"""Points whose heights differ by more than this factor cannot all be seen on an axis from zero."""
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 _SYMBOLS = {"measured": "circle", "emulated": "diamond-open-dot", "estimated": "circle-open"}
 _BAND, _AMBER_BAND = 0.13, "rgba(217, 119, 6, 0.10)"
@@ -41,7 +37,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What is drawn of one series: its rows by batch size, a curve where one was fitted, batch sizes far off it."""
+    """One series: its rows by batch size, the fitted curve if there is one, the batch sizes of outliers."""
 
     label: str
     colour: str
@@ -52,7 +48,7 @@ class Line:
 
 
 def curves(lines: Sequence[Line], view: View, *, dark: bool) -> go.Figure:
-    """The figure of some lines; `view` says what lies on the axes."""
+    """The chart of these lines; `view` names the axes."""
     theme = theme_name(dark)
     places = sorted({line.place for line in lines})
     figure = go.Figure()
@@ -75,7 +71,7 @@ def curves(lines: Sequence[Line], view: View, *, dark: bool) -> go.Figure:
 
 
 def _throughput_axis(lines: Sequence[Line], theme: Theme) -> dict[str, Any]:
-    """From zero; logarithmic where the lowest points would lie flat on it."""
+    """An axis from zero, or logarithmic where the lowest points would lie flat."""
     rates = [row.throughput_rps for line in lines for row in line.rows if row.throughput_rps > 0]
     if rates and max(rates) > FLAT * min(rates):
         return log_axis("requests per second, logarithmic", theme, rates)
@@ -83,52 +79,40 @@ def _throughput_axis(lines: Sequence[Line], theme: Theme) -> dict[str, Any]:
 
 
 def x_of(row: ProfileRow, view: View) -> float:
-    """Where a row lies across."""
+    """The x value of a row."""
     return row.latency_ms if view == VIEWS[0] else row.batch_size
 
 
 def y_of(row: ProfileRow, view: View) -> float:
-    """Where a row lies upward."""
+    """The y value of a row."""
     return row.latency_ms if view == VIEWS[2] else row.throughput_rps
 
 
 def interval(row: ProfileRow, view: View) -> tuple[float, float] | None:
-    """The 90 % interval of what lies upward; None where none is known."""
+    """The 90 % interval of the y value; None where none is known."""
     if view != VIEWS[2]:
         return None if row.low_rps is None or row.high_rps is None else (row.low_rps, row.high_rps)
     if row.percentiles_ms is not None:
         p95 = row.percentiles_ms.p95
         return None if p95.low is None or p95.high is None else (p95.low, p95.high)
     if row.basis == "estimated" and row.low_rps and row.high_rps:
-        return (
-            row.latency_ms * row.throughput_rps / row.high_rps,
-            row.latency_ms * row.throughput_rps / row.low_rps,
-        )
+        scale = row.latency_ms * row.throughput_rps
+        return scale / row.high_rps, scale / row.low_rps
     return None
 
 
 def _legend_entry(line: Line, dash: str, theme: Theme) -> go.Scatter:
-    """The line's entry in the legend: a curve and its points are one thing there."""
+    """One legend entry for a curve and its points."""
     surest = min((row.basis for row in line.rows), key=list(_SYMBOLS).index)
     colour = AMBER[theme] if surest == "estimated" else line.colour
-    return go.Scatter(
-        x=[None],
-        y=[None],
-        name=line.label,
-        legendgroup=line.label,
-        mode="lines+markers",
-        line={"color": line.colour, "dash": dash, "width": 2},
-        marker={
-            "size": 8,
-            "symbol": _SYMBOLS[surest],
-            "color": colour,
-            "line": {"width": 2, "color": colour},
-        },
-    )
+    marker = {"size": 8, "symbol": _SYMBOLS[surest], "color": colour, "line": {"width": 2, "color": colour}}
+    stroke = {"color": line.colour, "dash": dash, "width": 2}
+    named = {"name": line.label, "legendgroup": line.label}
+    return go.Scatter(x=[None], y=[None], **named, mode="lines+markers", line=stroke, marker=marker)
 
 
 def _points(line: Line, view: View, dash: str, theme: Theme) -> go.Scatter:
-    """The rows; they are joined where no curve joins them."""
+    """The rows as points, joined where no curve was fitted."""
     ends = [interval(row, view) for row in line.rows]
     above = [end[1] - y_of(row, view) if end else 0.0 for row, end in zip(line.rows, ends, strict=True)]
     below = [y_of(row, view) - end[0] if end else 0.0 for row, end in zip(line.rows, ends, strict=True)]
@@ -151,7 +135,7 @@ def _points(line: Line, view: View, dash: str, theme: Theme) -> go.Scatter:
         mode="markers" if line.curve is not None else "lines+markers",
         line={"color": line.colour, "dash": dash, "width": 2},
         marker={
-            "opacity": 1.0,  # by itself Plotly makes marks of several sizes see-through
+            "opacity": 1.0,  # Plotly's default for markers of several sizes is translucent
             "size": [10 if row.basis == "emulated" else 8 for row in line.rows],
             "color": colours,
             "symbol": [_SYMBOLS[row.basis] for row in line.rows],
@@ -192,27 +176,23 @@ def _curve_trace(line: Line, curve: Curve, view: View, dash: str) -> go.Scatter:
 
 
 def _bands(figure: go.Figure, line: Line, view: View) -> None:
-    """Over batch sizes: the fitted curve's band in the model's colour, and that of the estimates in amber."""
+    """Over batch sizes, add the band of the fitted curve in the model's colour and that of the estimates in amber."""
     if view == VIEWS[0]:
         return
     if line.curve is not None:
         curve = line.curve
         if view == VIEWS[2]:
-            # Throughput and time of a batch are one figure: the ends change places.
+            # Time is inverse to throughput: low and high change places.
             scale = [rps * ms for rps, ms in zip(curve.rps, curve.latency_ms, strict=True)]
             ends = (_over(scale, curve.high_rps), _over(scale, curve.low_rps))
         else:
             ends = (curve.low_rps, curve.high_rps)
         figure.add_trace(_band(curve.batch_sizes, ends, with_opacity(line.colour, _BAND), line.label))
-    estimated = [
-        (row, bounds)
-        for row in line.rows
-        if row.basis == "estimated" and (bounds := interval(row, view)) is not None
-    ]
-    if len(estimated) > 1:
-        batches = [row.batch_size for row, _ in estimated]
-        sides = (tuple(end[0] for _, end in estimated), tuple(end[1] for _, end in estimated))
-        figure.add_trace(_band(batches, sides, _AMBER_BAND, line.label))
+    estimated = [(row, interval(row, view)) for row in line.rows if row.basis == "estimated"]
+    bounded = [(row.batch_size, *bounds) for row, bounds in estimated if bounds is not None]
+    if len(bounded) > 1:
+        batches, low, high = zip(*bounded, strict=True)
+        figure.add_trace(_band(batches, (low, high), _AMBER_BAND, line.label))
 
 
 def _over(scale: Sequence[float], rates: Sequence[float]) -> tuple[float, ...]:
@@ -226,7 +206,7 @@ def _band(
     return go.Scatter(
         x=[*batches, *reversed(batches)],
         y=[*high, *reversed(low)],
-        mode="lines",  # without it Plotly marks the band's corners as if they were points
+        mode="lines",  # else Plotly marks the band's corners as points
         fill="toself",
         fillcolor=colour,
         line={"width": 0},
@@ -238,19 +218,14 @@ def _band(
 
 
 def _outlier_rings(figure: go.Figure, lines: Sequence[Line], view: View, theme: Theme) -> None:
-    far = [row for line in lines for row in line.rows if _is_outlier(line, row)]
+    measured = [(line, row) for line in lines for row in line.rows if row.basis != "estimated"]
+    far = [row for line, row in measured if row.batch_size in line.outliers]
     if far:
-        figure.add_trace(
-            go.Scatter(
-                x=[x_of(row, view) for row in far],
-                y=[y_of(row, view) for row in far],
-                name="far from the others",
-                mode="markers",
-                hoverinfo="skip",
-                marker={"size": 17, "symbol": "circle-open", "color": INK[theme], "line": {"width": 2}},
-            )
+        figure.add_scatter(
+            x=[x_of(row, view) for row in far],
+            y=[y_of(row, view) for row in far],
+            name="far from the others",
+            mode="markers",
+            hoverinfo="skip",
+            marker={"size": 17, "symbol": "circle-open", "color": INK[theme], "line": {"width": 2}},
         )
-
-
-def _is_outlier(line: Line, row: ProfileRow) -> bool:
-    return row.basis != "estimated" and row.batch_size in line.outliers

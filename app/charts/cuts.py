@@ -1,4 +1,4 @@
-"""Cuts of a model: what each costs against what crosses it, and the load of every stage of some."""
+"""Cuts of a model: the cost of each against the bytes across it, and the load of each stage."""
 
 from __future__ import annotations
 
@@ -7,14 +7,26 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from app.charts.theme import AMBER, GRID, INK, Theme, apply_layout, axis, legend_mark, theme_name
+from app.charts.theme import (
+    AMBER,
+    INK,
+    STEADY,
+    Theme,
+    apply_layout,
+    axis,
+    dotted,
+    joining_line,
+    legend_mark,
+    note,
+    theme_name,
+)  # fmt: skip
 from torchsplit_core.pictures.colours import PALETTE
 from torchsplit_core.pictures.numbers import memory_size, short, size
 from torchsplit_core.values.units import GB, MB
 
 UNITS = ((GB, "GB"), (MB, "MB"), (1000, "kB"), (1, "B"))
 FAINT = 0.35
-"""Opacity of what another cut beats in every respect."""
+"""Opacity of a dominated cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +54,9 @@ class StageBar:
 
 
 def pareto_front(dots: Sequence[CutDot], bound_ms: float | None, what: str, *, dark: bool) -> go.Figure:
-    """Every cut as a dot; what the chosen one is has a ring, the user's own is a star, the bound a dotted line.
+    """Every cut as a dot; the chosen cut has a ring, the user's own is a star, the bound a dotted line.
 
-    The stepped line joins what no other beats in these two respects. Points carry their key as customdata[0].
+    The stepped line joins the cuts that no other beats in both figures. Points carry their key as customdata[0].
     """
     theme = theme_name(dark)
     widest = max((dot.cut_bytes for dot in dots), default=0) or 1
@@ -52,16 +64,7 @@ def pareto_front(dots: Sequence[CutDot], bound_ms: float | None, what: str, *, d
     figure = go.Figure()
     line = _steps([dot for dot in dots if not dot.by_user])
     if len(line) > 1:
-        figure.add_trace(
-            go.Scatter(
-                x=[dot.cut_bytes / scale for dot in line],
-                y=[dot.value_ms for dot in line],
-                mode="lines",
-                line={"shape": "hv", "color": GRID[theme], "width": 2},
-                hoverinfo="skip",
-                showlegend=False,
-            )
-        )
+        joining_line(figure, theme, [(dot.cut_bytes / scale, dot.value_ms) for dot in line], "hv")
     for stages in sorted({dot.stages for dot in dots if not dot.by_user}):
         group = [dot for dot in dots if dot.stages == stages and not dot.by_user]
         name = "whole" if stages == 1 else f"{stages} stages"
@@ -73,17 +76,15 @@ def pareto_front(dots: Sequence[CutDot], bound_ms: float | None, what: str, *, d
         figure.add_trace(_dots(user_cuts, "your cut", INK[theme], "star", scale, theme))
         figure.add_trace(legend_mark("your cut", {"color": INK[theme], "symbol": "star", "size": 12}))
     if bound_ms is not None:
+        text = f"none can be below {short(bound_ms, 'ms')}"
         figure.add_hline(
-            y=bound_ms,
-            line={"color": INK[theme], "width": 1, "dash": "dot"},
-            annotation={"text": f"none can be below {short(bound_ms, 'ms')}", "font": {"size": 12}},
-            annotation_position="bottom right",
+            bound_ms, line=dotted(theme), annotation=note(text), annotation_position="bottom right"
         )
     apply_layout(figure, theme, height=320, key="front")
     top = max((dot.value_ms for dot in dots), default=1.0)
     figure.update_layout(
         showlegend=True,
-        # The whole model stands at 0, and a dot on the edge could not be clicked.
+        # The whole model is at 0, and a dot on the edge could not be clicked.
         xaxis=axis(f"crosses the cuts, {unit}", theme, range=[-0.05 * widest / scale, 1.05 * widest / scale]),
         yaxis=axis(f"{what}, ms", theme, range=[0, 1.12 * top]),
         clickmode="event+select",
@@ -94,40 +95,38 @@ def pareto_front(dots: Sequence[CutDot], bound_ms: float | None, what: str, *, d
 def bars(
     groups: Sequence[tuple[str, Sequence[StageBar]]], bound_ms: float | None, *, dark: bool
 ) -> go.Figure:
-    """The load of every stage of each named cut: time solid, transfers hatched; the bound as a dotted line."""
+    """The load of each stage of the named cuts: time solid, transfers hatched; the bound as a dotted line."""
     theme = theme_name(dark)
     figure = go.Figure()
     rows = [(name, bar) for name, group in groups for bar in group]
     for kind in ("time", "transfers"):
-        figure.add_trace(
-            go.Bar(
-                y=[[name for name, _ in rows], [bar.label for _, bar in rows]],
-                x=[bar.compute_ms if kind == "time" else bar.transfer_ms for _, bar in rows],
-                orientation="h",
-                name=kind,
-                marker={
-                    "color": [PALETTE[bar.stage % len(PALETTE)] for _, bar in rows],
-                    "opacity": 1.0 if kind == "time" else 0.6,
-                    "pattern": {"shape": "" if kind == "time" else "/", "solidity": 0.4},
-                    "line": {"width": 1, "color": AMBER[theme]},
-                },
-                text=[short(bar.compute_ms, "ms") for _, bar in rows] if kind == "time" else None,
-                textposition="inside",
-                insidetextanchor="start",
-                hovertemplate=f"%{{y}}<br>{kind} %{{x:.4g}} ms, estimated<extra></extra>",
-            )
+        figure.add_bar(
+            y=[[name for name, _ in rows], [bar.label for _, bar in rows]],
+            x=[bar.compute_ms if kind == "time" else bar.transfer_ms for _, bar in rows],
+            orientation="h",
+            name=kind,
+            marker={
+                "color": [PALETTE[bar.stage % len(PALETTE)] for _, bar in rows],
+                "opacity": 1.0 if kind == "time" else 0.6,
+                "pattern": {"shape": "" if kind == "time" else "/", "solidity": 0.4},
+                "line": {"width": 1, "color": AMBER[theme]},
+            },
+            text=[short(bar.compute_ms, "ms") for _, bar in rows] if kind == "time" else None,
+            textposition="inside",
+            insidetextanchor="start",
+            hovertemplate=f"%{{y}}<br>{kind} %{{x:.4g}} ms, estimated<extra></extra>",
         )
     if bound_ms is not None:
-        figure.add_vline(x=bound_ms, line={"color": INK[theme], "width": 1, "dash": "dot"})
+        figure.add_vline(bound_ms, line=dotted(theme))
     apply_layout(figure, theme, height=110 + 42 * len(rows), key="bars")
     figure.update_layout(
         barmode="stack",
         bargap=0.3,
+        showlegend=False,
         xaxis=axis("stage load, ms", theme, rangemode="tozero"),
         yaxis=axis("", theme, autorange="reversed", tickson="boundaries", showdividers=False),
     )
     figure.update_traces(showlegend=False)
-    figure.update_layout(showlegend=False)
     return figure
 
 
@@ -151,9 +150,7 @@ def _dots(
                 "color": [INK[theme] if dot.chosen else AMBER[theme] for dot in dots],
             },
         },
-        # Choosing one rings it; plotly's own fading of the others would say that they are beaten.
-        selected={"marker": {"opacity": 1.0}},
-        unselected={"marker": {"opacity": 1.0}},
+        **STEADY,
         hovertemplate=(
             f"{name}<br>%{{y:.4g}} ms, estimated<br>%{{customdata[1]}} across the cuts"
             "<br>%{customdata[2]} in the largest stage<extra></extra>"
@@ -162,7 +159,7 @@ def _dots(
 
 
 def _steps(dots: Sequence[CutDot]) -> list[CutDot]:
-    """From fewest bytes on, every dot that is lower than all before it."""
+    """The dots that are lower than every dot with fewer bytes, by bytes."""
     steps: list[CutDot] = []
     for dot in sorted(dots, key=lambda dot: (dot.cut_bytes, dot.value_ms)):
         if not steps or dot.value_ms < steps[-1].value_ms:

@@ -1,7 +1,7 @@
 """Throughput against latency: pipelines that no other beats in both.
 
-Filled where nothing of at least this throughput is quicker, hollow with a line down to the bound where that is not
-proven. Points carry their number as customdata[0].
+A dot is filled where no pipeline of at least this throughput is quicker; where that is not proven it is hollow, with a
+line down to the bound. Points carry their number as customdata[0].
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from app.charts.sweep import ACCENT, CHOSEN_PX, DOT_PX, OPEN
-from app.charts.theme import GRID, INK, Theme, apply_layout, axis, theme_name, with_opacity
+from app.charts.theme import INK, STEADY, Theme, apply_layout, axis, joining_line, theme_name, with_opacity
 from torchsplit_core.pictures.numbers import exact
 
 
 @dataclass(frozen=True, slots=True)
 class FrontierDot:
-    """One pipeline: its throughput, ms of a pass, and ms that none of this throughput can be below."""
+    """One pipeline: its throughput, ms of a pass, and the lower bound in ms at this throughput."""
 
     number: int
     throughput: float
@@ -30,19 +30,10 @@ class FrontierDot:
 
 
 def frontier(steps: Sequence[FrontierDot], y_title: str, x_title: str, unit: str, *, dark: bool) -> go.Figure:
-    """The steps over throughput, joined by the line below which no known pipeline lies; the chosen one is ringed."""
+    """The steps over throughput, joined by the line that no known pipeline is below; the chosen step has a ring."""
     theme = theme_name(dark)
     figure = go.Figure()
-    figure.add_trace(
-        go.Scatter(
-            x=[step.throughput for step in steps],
-            y=[step.latency_ms for step in steps],
-            mode="lines",
-            line={"shape": "vh", "color": GRID[theme], "width": 2},
-            hoverinfo="skip",
-            showlegend=False,
-        )
-    )
+    joining_line(figure, theme, [(step.throughput, step.latency_ms) for step in steps], "vh")
     for proven, name in ((True, "proven"), (False, "a quicker one is not ruled out")):
         group = [step for step in steps if step.proven == proven]
         if group:
@@ -59,6 +50,14 @@ def frontier(steps: Sequence[FrontierDot], y_title: str, x_title: str, unit: str
 
 def _marks(group: Sequence[FrontierDot], name: str, unit: str, theme: Theme, *, proven: bool) -> go.Scatter:
     """The steps as dots, with a line down to the bound where a quicker one is not ruled out."""
+    to_bound = {
+        "type": "data",
+        "symmetric": False,
+        "color": with_opacity(ACCENT[theme], 0.6),
+        "thickness": 1.5,
+    }
+    to_bound["array"] = [0.0] * len(group)
+    to_bound["arrayminus"] = [step.latency_ms - step.bound_ms for step in group]
     return go.Scatter(
         x=[step.throughput for step in group],
         y=[step.latency_ms for step in group],
@@ -77,17 +76,7 @@ def _marks(group: Sequence[FrontierDot], name: str, unit: str, theme: Theme, *, 
                 "color": [INK[theme] if step.chosen else ACCENT[theme] for step in group],
             },
         },
-        error_y=None
-        if proven
-        else {
-            "type": "data",
-            "symmetric": False,
-            "array": [0.0] * len(group),
-            "arrayminus": [step.latency_ms - step.bound_ms for step in group],
-            "color": with_opacity(ACCENT[theme], 0.6),
-            "thickness": 1.5,
-        },
-        selected={"marker": {"opacity": 1.0}},
-        unselected={"marker": {"opacity": 1.0}},
+        error_y=None if proven else to_bound,
+        **STEADY,
         hovertemplate="%{customdata[1]}<br>%{customdata[2]}<br>%{customdata[3]} GPUs<extra></extra>",
     )

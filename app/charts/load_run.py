@@ -1,4 +1,4 @@
-"""A run under load as it goes: rate, 95th percentile and queue of every model over time, with what was expected."""
+"""A run under load: rate, 95th percentile and queue of every model over time, beside the expected figures."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ HEIGHT_PX = 420
 
 @dataclass(frozen=True, slots=True)
 class LoadSeries:
-    """One model: seconds, and at each of them its rate, p95 (None: nothing answered) and rows that wait.
+    """One model: seconds, and at each its rate, p95 (None: nothing was answered) and waiting rows.
 
-    The last two are what plan and simulation expect, None where they give none.
+    The expected figures are those of plan and simulation, None where they give none.
     """
 
     label: str
@@ -33,7 +33,7 @@ class LoadSeries:
 
 
 def load_chart(lines: Sequence[LoadSeries], duration_s: float, *, dark: bool) -> go.Figure:
-    """Three pictures, one above the other; what is expected is dashed in the model's colour."""
+    """Three charts, one above the other; expected figures are dashed in the model's colour."""
     theme = theme_name(dark)
     figure = make_subplots(rows=3, cols=1, shared_xaxes=True, vertical_spacing=0.06)
     for line in lines:
@@ -42,22 +42,16 @@ def load_chart(lines: Sequence[LoadSeries], duration_s: float, *, dark: bool) ->
             ((line.rate_rps, line.expected_rps), (line.p95_ms, line.expected_p95_ms), (line.queued, None)),
             start=1,
         ):
-            figure.add_trace(
-                go.Scatter(
-                    x=line.seconds, y=values, mode="lines+markers", name=label, legendgroup=label,
-                    showlegend=row == 1, line={"color": line.colour, "width": 2}, marker={"size": 4},
-                    hovertemplate=f"{label}: %{{y:.4g}} at %{{x:.1f}} s<extra></extra>",
-                ),
-                row=row, col=1,
+            figure.add_scatter(
+                x=line.seconds, y=values, mode="lines+markers", name=label, legendgroup=label,
+                showlegend=row == 1, line={"color": line.colour, "width": 2}, marker={"size": 4},
+                hovertemplate=f"{label}: %{{y:.4g}} at %{{x:.1f}} s<extra></extra>", row=row, col=1,
             )  # fmt: skip
             if wanted is not None:
-                figure.add_trace(
-                    go.Scatter(
-                        x=[0.0, duration_s], y=[wanted, wanted], mode="lines", showlegend=False, legendgroup=label,
-                        line={"color": line.colour, "width": 1.5, "dash": "dash"},
-                        hovertemplate=f"{label}: {wanted:.4g} expected<extra></extra>",
-                    ),
-                    row=row, col=1,
+                figure.add_scatter(
+                    x=[0.0, duration_s], y=[wanted, wanted], mode="lines", showlegend=False, legendgroup=label,
+                    line={"color": line.colour, "width": 1.5, "dash": "dash"},
+                    hovertemplate=f"{label}: {wanted:.4g} expected<extra></extra>", row=row, col=1,
                 )  # fmt: skip
     apply_layout(figure, theme, height=HEIGHT_PX, key="run")
     for row, title in enumerate(TITLES, start=1):

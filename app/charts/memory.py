@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from app.charts.theme import AMBER, GRID, INK, RED, Theme, apply_layout, axis, theme_name
+from app.charts.theme import AMBER, GRID, RED, Theme, apply_layout, axis, dotted, note, theme_name
 
 PARTS = ("weights", "activations", "transient", "context")
-"""Of the bottom one first; colours go from firm to faint in this order."""
+"""From the bottom up."""
 _COLOURS = {
     "weights": "#3f66cc",
     "activations": "#e2a11c",
@@ -20,14 +20,14 @@ _COLOURS = {
 }
 HEAD_ROOM = 1.08
 FLAT = 8.0
-"""A limit that is more than this many times the highest bar is not drawn: the bars would be flat."""
+"""A limit above this many times the highest bar is not drawn: the bars would be flat."""
 SMALL_GIB = 0.25
 """Below this the axis is in MiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryBar:
-    """The peak of one batch size in GiB: its parts, or `peak` alone where they are not known."""
+    """The peak of one batch size in GiB: its parts, or `peak` alone where the parts are unknown."""
 
     batch_size: int
     parts: tuple[tuple[str, float], ...]
@@ -41,7 +41,7 @@ class MemoryBar:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The memory of one slice, or of several that have the same."""
+    """The memory of one slice, or of several with equal memory."""
 
     name: str
     gib: float
@@ -50,7 +50,7 @@ class Limit:
 def memory(
     bars: Sequence[MemoryBar], limits: Sequence[Limit], failed: Sequence[int], *, dark: bool
 ) -> go.Figure:
-    """Stacked bars by batch size, a line a limit that is near, a red cross where memory did not suffice."""
+    """Stacked bars by batch size, a line for each limit that is near, a red cross where memory did not suffice."""
     theme = theme_name(dark)
     top = max([bar.total for bar in bars], default=0.0)
     shown = visible_limits(limits, top)
@@ -64,22 +64,16 @@ def memory(
         if values:
             figure.add_trace(_part(part, values, theme))
     for limit in shown:
-        figure.add_hline(
-            y=limit.gib * scale,
-            line={"color": INK[theme], "width": 1, "dash": "dot"},
-            annotation={"text": limit.name, "font": {"size": 12}},
-            annotation_position="top left",
-        )
+        at, text = limit.gib * scale, note(limit.name)
+        figure.add_hline(at, line=dotted(theme), annotation=text, annotation_position="top left")
     if failed:
-        figure.add_trace(
-            go.Scatter(
-                x=[str(batch) for batch in failed],
-                y=[height * scale * 0.03] * len(failed),
-                mode="markers",
-                name="out of memory",
-                marker={"symbol": "x", "size": 11, "color": RED[theme]},
-                hovertemplate="batch %{x}: out of memory<extra></extra>",
-            )
+        figure.add_scatter(
+            x=[str(batch) for batch in failed],
+            y=[height * scale * 0.03] * len(failed),
+            mode="markers",
+            name="out of memory",
+            marker={"symbol": "x", "size": 11, "color": RED[theme]},
+            hovertemplate="batch %{x}: out of memory<extra></extra>",
         )
     apply_layout(figure, theme, height=380, key="memory")
     batches = [str(batch) for batch in sorted({bar.batch_size for bar in bars} | set(failed))]
@@ -93,7 +87,7 @@ def memory(
 
 
 def unit_of(gib: float) -> tuple[str, float]:
-    """The unit for figures up to this many GiB, and how many of it a GiB has."""
+    """The unit for figures up to this many GiB, and how many of that unit make one GiB."""
     return ("GiB", 1.0) if gib >= SMALL_GIB else ("MiB", 1024.0)
 
 

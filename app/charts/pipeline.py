@@ -173,12 +173,7 @@ def _card(
 
 
 def _collapsed_card(
-    outcome: PlacementOutcome,
-    run: Sequence[int],
-    types: dict[GpuId, str],
-    colour: str,
-    *,
-    framed: bool,
+    outcome: PlacementOutcome, run: Sequence[int], types: dict[GpuId, str], colour: str, *, framed: bool
 ) -> str:
     """Segments between those shown, in one card."""
     parts = [outcome.segments[place] for place in run]

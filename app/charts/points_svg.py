@@ -1,4 +1,4 @@
-"""The points of one model as a small SVG: throughput over service time, one line a slice; for pages without scripts."""
+"""The points of one model as a small SVG for pages without scripts: throughput over service time, a line a slice."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ LEFT, RIGHT, TOP, BOTTOM = 46.0, 10.0, 12.0, 30.0
 def points_svg(
     title: str, points: Sequence[Point], colour: str, limit_ms: float | None, used: Sequence[Point]
 ) -> str:
-    """Measured points filled, others hollow and amber; the limit dotted, those of the plan ringed.
+    """Measured points filled, others hollow and amber; the limit dotted, the plan's points larger.
 
-    Empty for no points. `title` is escaped here; `colour` is a colour of ours.
+    Empty for no points. `title` is escaped here, `colour` is not.
     """
     shown = [point for point in points if point.throughput_rps > 0 and point.latency_ms > 0]
     if not shown:
@@ -33,11 +33,11 @@ def points_svg(
         return HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * rate / high
 
     lines: dict[tuple[str, str, int], list[Point]] = {}
-    for point in shown:
+    for point in sorted(shown, key=lambda point: (point.latency_ms, point.throughput_rps)):
         lines.setdefault((point.gpu_type, point.profile, point.processes), []).append(point)
     parts = [
         '<polyline fill="none" stroke="currentColor" stroke-opacity=".25" points="'
-        + " ".join(f"{x(p.latency_ms):.1f},{y(p.throughput_rps):.1f}" for p in sorted(line, key=_by_latency))
+        + " ".join(f"{x(p.latency_ms):.1f},{y(p.throughput_rps):.1f}" for p in line)
         + '"/>'
         for line in lines.values()
     ]
@@ -70,7 +70,3 @@ def points_svg(
         f'<svg viewBox="0 0 {WIDTH:g} {HEIGHT:g}" width="{WIDTH:g}" role="img" font-size="11" fill="currentColor" '
         f'aria-label="{html.escape(title)}: throughput over service time of every point">{axes}{"".join(parts)}</svg>'
     )
-
-
-def _by_latency(point: Point) -> tuple[float, float]:
-    return point.latency_ms, point.throughput_rps

@@ -1,7 +1,7 @@
 """A sweep: what plans reach over one parameter, and GPUs used against the worst-served model.
 
-Filled where no plan can be better, hollow with a line up (or down) to the bound where that is not proven; a
-cross on the axis where no plan is possible. Points carry their number as customdata[0].
+A dot is filled where no plan can be better; where that is not proven it is hollow, with a line to the bound. A cross on
+the axis means that no plan is possible. Points carry their number as customdata[0].
 """
 
 from __future__ import annotations
@@ -14,21 +14,33 @@ from typing import Any, Literal
 
 import plotly.graph_objects as go
 
-from app.charts.theme import GRID, INK, RED, Theme, apply_layout, axis, theme_name, with_opacity
+from app.charts.theme import (
+    INK,
+    RED,
+    STEADY,
+    Theme,
+    apply_layout,
+    axis,
+    dotted,
+    joining_line,
+    note,
+    theme_name,
+    with_opacity,
+)  # fmt: skip
 
 ACCENT = {"light": "#0f766e", "dark": "#2dd4bf"}
-"""The theme's accent for proof; on the dark ground a lighter teal, for a dot is small."""
+"""The theme's accent, lighter on the dark ground because a dot is small."""
 OPEN, DOT_PX, CHOSEN_PX = "circle-open", 11, 16
 FAINT = 0.35
-"""Opacity of a plan that another beats in both respects."""
+"""Opacity of a dominated plan."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepMark:
-    """One value of the parameter: its number in the sweep, what its plan reaches, what none can pass.
+    """One value of the parameter: its number in the sweep, what its plan reaches, and the bound.
 
-    `y` None: there is no plan, `state` says how that is known and `text` why. `bound` is None where none is
-    known of this figure.
+    `y` is None without a plan: `state` says how that is known and `text` why. `bound` is None where this figure has
+    none.
     """
 
     number: int
@@ -42,7 +54,7 @@ class SweepMark:
 
 @dataclass(frozen=True, slots=True)
 class PlanDot:
-    """A plan by the GPUs it uses and the worst-served model; `beaten`: another is no worse in both."""
+    """A plan by the GPUs it uses and its worst-served model; `dominated`: another plan is no worse in both."""
 
     number: int
     gpus: int
@@ -61,17 +73,12 @@ def curve(
     dark: bool,
     level_text: str = "its demand",
 ) -> go.Figure:
-    """One figure of the plans over the parameter; `level` is a line that matters, None for none."""
+    """One figure of the plans over the parameter; `level` is where the dotted line is, None for no line."""
     theme = theme_name(dark)
     figure = go.Figure()
     plans = [mark for mark in marks if mark.y is not None]
     if len(plans) > 1:
-        figure.add_trace(
-            go.Scatter(
-                x=[mark.x for mark in plans], y=[mark.y for mark in plans], mode="lines",
-                line={"color": GRID[theme], "width": 2}, hoverinfo="skip", showlegend=False,
-            )
-        )  # fmt: skip
+        joining_line(figure, theme, [(mark.x, mark.y) for mark in plans])
     for name, state, symbol in (
         ("proven", "proven", "circle"),
         ("not proven: line to the bound", "open", OPEN),
@@ -88,16 +95,13 @@ def curve(
             figure.add_trace(_marks_without_plan(group, name, symbol, colour))
     if level is not None and plans:
         figure.add_hline(
-            y=level,
-            line={"color": INK[theme], "width": 1, "dash": "dot"},
-            annotation={"text": level_text, "font": {"size": 12}},
-            annotation_position="top left",
+            level, line=dotted(theme), annotation=note(level_text), annotation_position="top left"
         )
     apply_layout(figure, theme, height=330, key=f"sweep {y_title}")
     top = max((value for mark in plans for value in (mark.y, mark.bound) if value is not None), default=1.0)
     figure.update_layout(
         xaxis=axis(x_title, theme, range=_axis_range([mark.x for mark in marks])),
-        # Crosses stand on the axis, and half of one would be cut off.
+        # Crosses are on the axis, which would cut off half of each.
         yaxis=axis(y_title, theme, range=[-0.05 * (top or 1.0), 1.1 * (max(top, level or 0.0) or 1.0)]),
         clickmode="event+select",
     )
@@ -105,47 +109,37 @@ def curve(
 
 
 def pareto_front(spots: Sequence[PlanDot], *, dark: bool) -> go.Figure:
-    """GPUs used against the worst-served model; the stepped line joins what no other beats."""
+    """GPUs used against the worst-served model; the stepped line joins the plans that no other dominates."""
     theme = theme_name(dark)
     figure = go.Figure()
     best = sorted((spot for spot in spots if not spot.dominated), key=lambda spot: spot.gpus)
     if len(best) > 1:
-        figure.add_trace(
-            go.Scatter(
-                x=[spot.gpus for spot in best], y=[spot.worst_served for spot in best], mode="lines",
-                line={"shape": "hv", "color": GRID[theme], "width": 2}, hoverinfo="skip", showlegend=False,
-            )
-        )  # fmt: skip
+        joining_line(figure, theme, [(spot.gpus, spot.worst_served) for spot in best], "hv")
     for name, dominated in (("no other is better in both", False), ("beaten", True)):
         group = [spot for spot in spots if spot.dominated is dominated]
         if not group:
             continue
-        figure.add_trace(
-            go.Scatter(
-                x=[spot.gpus for spot in group], y=[spot.worst_served for spot in group], mode="markers", name=name,
-                customdata=[[spot.number, _hover_text(spot.label)] for spot in group],
-                marker=_marker(group, ACCENT[theme], "circle", theme, FAINT if dominated else 1.0),
-                **_STEADY,
-                hovertemplate="%{customdata[1]}<br>%{x} GPUs used<br>worst served %{y:.4g} ×<extra></extra>",
-            )
+        figure.add_scatter(
+            x=[spot.gpus for spot in group], y=[spot.worst_served for spot in group], mode="markers", name=name,
+            customdata=[[spot.number, _hover_text(spot.label)] for spot in group],
+            marker=_marker(group, ACCENT[theme], "circle", theme, FAINT if dominated else 1.0),
+            **STEADY,
+            hovertemplate="%{customdata[1]}<br>%{x} GPUs used<br>worst served %{y:.4g} ×<extra></extra>",
         )  # fmt: skip
     apply_layout(figure, theme, height=330, key="sweep front")
     most = max((spot.gpus for spot in spots), default=1)
     figure.update_layout(
         xaxis=axis(
-            "GPUs used", theme, range=[-0.05 * most, 1.06 * most], tickformat="d", dtick=_tick_step(most)
+            "GPUs used",
+            theme,
+            range=[-0.05 * most, 1.06 * most],
+            tickformat="d",
+            dtick=1 if most <= 12 else None,
         ),
         yaxis=axis("worst-served model, × its demand", theme, rangemode="tozero"),
         clickmode="event+select",
     )
     return figure
-
-
-# Choosing a point rings it; plotly's own fading of the others would say something of them.
-_STEADY: dict[str, Any] = {
-    "selected": {"marker": {"opacity": 1.0}},
-    "unselected": {"marker": {"opacity": 1.0}},
-}
 
 
 def _plans(marks: Sequence[SweepMark], name: str, symbol: str, theme: Theme) -> go.Scatter:
@@ -166,7 +160,7 @@ def _plans(marks: Sequence[SweepMark], name: str, symbol: str, theme: Theme) -> 
             "thickness": 2,
             "visible": any(gaps),
         },
-        **_STEADY,
+        **STEADY,
         hovertemplate="%{x:.6g}: %{y:.4g}<br>%{customdata[1]}<extra></extra>",
     )
 
@@ -186,7 +180,7 @@ def _marks_without_plan(marks: Sequence[SweepMark], name: str, symbol: str, colo
             "opacity": 1.0,
             "line": {"width": 2, "color": colour},
         },
-        **_STEADY,
+        **STEADY,
         hovertemplate="%{x:.6g}: no plan<br>%{customdata[1]}<extra></extra>",
     )
 
@@ -198,32 +192,24 @@ def _marker(
     theme: Theme,
     opacity: float = 1.0,
 ) -> dict[str, Any]:
-    """A hollow marker's own line is its ring: only its size says that it is chosen."""
-    ink = colour if symbol == OPEN else INK[theme]
+    """The outline of a hollow marker is its ring, so that only its size marks a choice."""
+    ink, thin = (colour, 2) if symbol == OPEN else (INK[theme], 0)
     return {
         "color": colour,
         "symbol": symbol,
         "size": [CHOSEN_PX if point.chosen else DOT_PX for point in points],
         "opacity": [1.0 if point.chosen else opacity for point in points],
-        "line": {
-            "width": [3 if point.chosen else 2 if symbol == OPEN else 0 for point in points],
-            "color": ink,
-        },
+        "line": {"width": [3 if point.chosen else thin for point in points], "color": ink},
     }
 
 
 def _axis_range(values: Sequence[float]) -> list[float]:
-    """A range in which the first and last point are not on the edge, where they could not be clicked."""
+    """A range that keeps the first and last point off the edge, where they could not be clicked."""
     low, high = min(values, default=0.0), max(values, default=1.0)
     space = 0.05 * (high - low) or 0.5
     return [low - space, high + space]
 
 
 def _hover_text(text: str) -> str:
-    """A text of ours with a user's names in it, as lines that plotly does not interpret."""
+    """A text with a user's names in it, as lines that Plotly does not interpret."""
     return "<br>".join(html.escape(line) for line in textwrap.wrap(text, 64)[:8])
-
-
-def _tick_step(most: int) -> int | None:
-    """Whole GPUs on a short axis."""
-    return 1 if most <= 12 else None

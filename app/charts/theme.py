@@ -1,4 +1,4 @@
-"""What the charts over batch sizes share: ink, grid, amber for what is estimated, axes and margins."""
+"""What the charts share: colours, axes, margins, dotted limits."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ INK = {"light": "#1b1f24", "dark": "#e6eaee"}
 GRID = {"light": "#dcdedb", "dark": "#2b343d"}
 RED = {"light": "#a3241b", "dark": "#ffa198"}
 CONFIG = {"displaylogo": False, "displayModeBar": False}
-"""How Streamlit is told to show a figure: without Plotly's own buttons; a double click shows all again."""
+"""Plotly's configuration: without its buttons. A double click resets the zoom."""
+STEADY: dict[str, Any] = {name: {"marker": {"opacity": 1.0}} for name in ("selected", "unselected")}
+"""Selecting a point rings it. Plotly would fade the others, as charts here do with dominated points."""
 LEGEND_ROW_PX = 22
 AXIS_PX = 48
-"""Room of an axis: its labels and its title."""
+"""Height of an axis: its labels and its title."""
 
 
 def theme_name(dark: bool) -> Theme:
@@ -44,38 +46,34 @@ def log_axis(
     """A logarithmic axis over these values: labels at powers of ten, below two decades at 2 and 5 too, as whole
     numbers, and a short tick at each digit between. `at`: labels at these values instead.
 
-    How many labels there are is set, not where: so a zoom has labels of its own.
+    The number of labels is set, not their places, so that Plotly labels a zoomed axis anew.
     """
     positive = [value for value in values if value > 0 and math.isfinite(value)]
     decades = math.log10(max(positive) / min(positive)) if positive else 0.0
     ticks: dict[str, Any] = {"tickvals": list(at)} if at else {"nticks": _labels(decades)}
     minor = {"ticks": "outside", "ticklen": 3, "tickcolor": INK[theme], "dtick": "D1", "tick0": 0}
     if not at:
-        ticks |= {
-            "tickformat": ",.4~r",
-            "ticks": "outside",
-            "ticklen": 6,
-            "tickcolor": INK[theme],
-            "minor": minor,
-        }
+        ticks |= {"tickformat": ",.4~r", "ticks": "outside", "ticklen": 6, "tickcolor": INK[theme]}
+        ticks["minor"] = minor
     return axis(title, theme, type="log", **(ticks | more))
 
 
 def _labels(decades: float) -> int:
-    """So many that plotly.js, which labels powers of ten from 0.7 decades a label on, and 1, 2 and 5 from 0.3 on,
-    labels what it should; the axis ends a little beyond the values."""
+    """The `nticks` with which plotly.js labels what `log_axis` promises: it labels powers of ten from 0.7 decades a
+    label on, and 1, 2 and 5 from 0.3 on. The axis ends a little beyond the values."""
     whole = decades * 1.1
     if decades >= 2:
         return max(2, int(whole / 0.75))
-    # Within one power of ten it labels whole steps, and takes fewer of them than it is asked for.
+    # Within one decade plotly.js labels whole steps, fewer than it is asked for.
     return 4 if whole < 0.9 else max(3, math.ceil(whole / 0.55))
 
 
 def apply_layout(figure: go.Figure, theme: Theme, *, height: int, key: str) -> None:
-    """Paper, font, a legend below the picture, and a zoom that stays when the figures change."""
+    """Set paper, font, the legend below the plot, and a zoom that survives new data while `key` stays the same."""
     # A legend grows downward; about three names fit beside each other.
     named = sum(trace.showlegend is not False for trace in figure.data)
     below = LEGEND_ROW_PX * (1 + named // 3) + AXIS_PX if named > 1 else 0
+    corner = {"x": 0, "xanchor": "left", "y": 0, "yanchor": "bottom", "yref": "container"}
     figure.update_layout(
         height=height + below,
         # The legend stands on the picture's lower edge: the axis and its title have the room between.
@@ -83,15 +81,7 @@ def apply_layout(figure: go.Figure, theme: Theme, *, height: int, key: str) -> N
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         font={"color": INK[theme], "size": 13, "family": "Source Sans, system-ui, sans-serif"},
-        legend={
-            "orientation": "h",
-            "itemwidth": 44,
-            "x": 0,
-            "xanchor": "left",
-            "yref": "container",
-            "y": 0,
-            "yanchor": "bottom",
-        },
+        legend={"orientation": "h", "itemwidth": 44, **corner},
         showlegend=named > 1,
         separators=f".{THIN}",
         uirevision=key,
@@ -104,6 +94,26 @@ def with_opacity(colour: str, opacity: float) -> str:
     return f"rgba({red}, {green}, {blue}, {opacity})"
 
 
+def dotted(theme: Theme) -> dict[str, Any]:
+    """The line of a limit or a bound."""
+    return {"color": INK[theme], "width": 1, "dash": "dot"}
+
+
+def note(text: str) -> dict[str, Any]:
+    """The words beside such a line."""
+    return {"text": text, "font": {"size": 12}}
+
+
+def joining_line(
+    figure: go.Figure, theme: Theme, points: Sequence[tuple[float, float | None]], shape: str = "linear"
+) -> None:
+    """Add a pale line through points (x, y), of Plotly's line `shape`."""
+    figure.add_scatter(
+        x=[x for x, _ in points], y=[y for _, y in points], mode="lines", hoverinfo="skip", showlegend=False,
+        line={"shape": shape, "color": GRID[theme], "width": 2},
+    )  # fmt: skip
+
+
 def legend_mark(name: str, marker: dict[str, Any]) -> go.Scatter:
-    """An entry of the legend in a marker's full colour: of points with opacities of their own it shows the mean."""
+    """A legend entry in the marker's full colour: Plotly would show the mean opacity of the points."""
     return go.Scatter(x=[None], y=[None], mode="markers", name=name, marker=marker, hoverinfo="skip")

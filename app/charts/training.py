@@ -1,4 +1,4 @@
-"""Pictures of trainings: where a step's time goes, what memory holds, time against memory, nodes, how wrong it was."""
+"""Charts of trainings: the parts of a step's time and memory, time against memory, scaling, accuracy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from app.charts.theme import AMBER, GRID, INK, RED, apply_layout, axis, log_axis, theme_name
+from app.charts.theme import AMBER, GRID, INK, RED, apply_layout, axis, dotted, log_axis, note, theme_name
 
 TIME_PARTS = {
     "compute": "#3f66cc",
@@ -39,29 +39,25 @@ def stacked_bars(
     dark: bool,
     limit: tuple[str, float] | None = None,
 ) -> go.Figure:
-    """A bar a row in its parts, the first row on top; a dotted line at what there is, where that is near."""
+    """A bar for each row in its parts, the first row on top; `limit` is a dotted line and its label."""
     theme = theme_name(dark)
     figure = go.Figure()
     for part, colour in colours.items():
         values = [row.get(part, 0.0) for row in parts]
         if any(values):
             title = part.replace("_", " ")
-            figure.add_trace(
-                go.Bar(
-                    y=list(names),
-                    x=values,
-                    name=title,
-                    orientation="h",
-                    marker={"color": colour},
-                    hovertemplate=f"%{{y}}<br>{title} %{{x:.4g}} {unit}<extra></extra>",
-                )
+            figure.add_bar(
+                y=list(names),
+                x=values,
+                name=title,
+                orientation="h",
+                marker={"color": colour},
+                hovertemplate=f"%{{y}}<br>{title} %{{x:.4g}} {unit}<extra></extra>",
             )
     if limit is not None:
+        text = note(limit[0]) | {"yanchor": "bottom", "y": 1.0}
         figure.add_vline(
-            x=limit[1],
-            line={"color": INK[theme], "width": 1.5, "dash": "dot"},
-            annotation={"text": limit[0], "font": {"size": 12}, "yanchor": "bottom", "y": 1.0},
-            annotation_position="top left",
+            limit[1], line=dotted(theme) | {"width": 1.5}, annotation=text, annotation_position="top left"
         )
     apply_layout(figure, theme, height=70 + ROW_PX * len(names), key="stacked")
     figure.update_layout(
@@ -76,7 +72,7 @@ def stacked_bars(
 
 @dataclass(frozen=True, slots=True)
 class LabelledPoint:
-    """A point with what is said of it, and whether it is the one that is shown."""
+    """A point with its hover text, and whether it is the chosen one."""
 
     x: float
     y: float
@@ -111,7 +107,7 @@ def line_chart(
         )
     )
     if limit is not None:
-        figure.add_vline(x=limit, line={"color": INK[theme], "width": 1, "dash": "dot"})
+        figure.add_vline(limit, line=dotted(theme))
     apply_layout(figure, theme, height=300, key=f"points {x_title}")
     figure.update_layout(
         xaxis=axis(x_title, theme, rangemode="tozero"), yaxis=axis(y_title, theme, rangemode="tozero")
@@ -121,7 +117,7 @@ def line_chart(
 
 @dataclass(frozen=True, slots=True)
 class StepAccuracy:
-    """A published step: its family, its seconds measured and reckoned without that family, its interval."""
+    """A published step in seconds: measured, estimated without its family, and the interval of the estimate."""
 
     family: str
     words: str
@@ -132,53 +128,43 @@ class StepAccuracy:
 
 
 def measured_against_estimated(rows: Sequence[StepAccuracy], *, dark: bool) -> go.Figure:
-    """Reckoned over measured seconds, both logarithmic, a colour a family; equal on the line, dotted 20 % off."""
+    """Estimated over measured seconds, both logarithmic, a colour for each family.
+
+    Both are equal on the line; the dotted lines are 20 % off.
+    """
     theme = theme_name(dark)
     ends = [min(row.measured for row in rows) / 1.5, max(row.measured for row in rows) * 1.5]
     figure = go.Figure()
     for factor, dash in ((1.0, "solid"), (1.2, "dot"), (1 / 1.2, "dot")):
-        figure.add_trace(
-            go.Scatter(
-                x=ends,
-                y=[factor * end for end in ends],
-                mode="lines",
-                line={"color": RED[theme] if dash == "dot" else INK[theme], "width": 1, "dash": dash},
-                hoverinfo="skip",
-                showlegend=False,
-            )
+        figure.add_scatter(
+            x=ends,
+            y=[factor * end for end in ends],
+            mode="lines",
+            line={"color": RED[theme] if dash == "dot" else INK[theme], "width": 1, "dash": dash},
+            hoverinfo="skip",
+            showlegend=False,
         )
     colours = (
         "#3f66cc", "#e2a11c", "#d9532f", "#37a06a", "#93b0c9", "#8c547a", "#c5b367", "#6d4be0", "#dc7de3", "#416c52",
     )  # fmt: skip
     symbols = (
-        "circle",
-        "square",
-        "diamond",
-        "cross",
-        "triangle-up",
-        "x",
-        "star",
-        "triangle-down",
-        "hexagon",
-        "bowtie",
-    )
+        "circle", "square", "diamond", "cross", "triangle-up", "x", "star", "triangle-down", "hexagon", "bowtie",
+    )  # fmt: skip
     for place, family in enumerate(dict.fromkeys(row.family for row in rows)):
         family_rows = [row for row in rows if row.family == family]
-        figure.add_trace(
-            go.Scatter(
-                x=[row.measured for row in family_rows],
-                y=[row.estimated for row in family_rows],
-                mode="markers",
-                name=family,
-                marker={
-                    "color": colours[place % len(colours)],
-                    "symbol": symbols[place % len(symbols)],
-                    "size": 8,
-                    "opacity": 0.8,
-                },
-                text=[row.words for row in family_rows],
-                hovertemplate="%{text}<br>measured %{x:.4g} s, estimated %{y:.4g} s<extra></extra>",
-            )
+        figure.add_scatter(
+            x=[row.measured for row in family_rows],
+            y=[row.estimated for row in family_rows],
+            mode="markers",
+            name=family,
+            marker={
+                "color": colours[place % len(colours)],
+                "symbol": symbols[place % len(symbols)],
+                "size": 8,
+                "opacity": 0.8,
+            },
+            text=[row.words for row in family_rows],
+            hovertemplate="%{text}<br>measured %{x:.4g} s, estimated %{y:.4g} s<extra></extra>",
         )
     apply_layout(figure, theme, height=420, key="judged")
     figure.update_layout(

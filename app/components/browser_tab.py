@@ -1,4 +1,4 @@
-"""Which tab of a browser a session is of: drafts belong to it.
+"""The id of the browser tab that a session belongs to, and drafts with it.
 
 The tab keeps its id (`components/share.py`). A reload is a new session of the same tab: a cookie hands the id over.
 """
@@ -23,12 +23,12 @@ def identity() -> str:
 
 
 def previous_identity() -> str | None:
-    """The id that a tab left behind when its page was unloaded, a moment ago."""
+    """The id that a tab left in the cookie when it unloaded its page, a moment ago."""
     return _valid_id(st.context.cookies.get(COOKIE))
 
 
 def set_identity(reported: object) -> None:
-    """The id as the tab itself has it."""
+    """Take the id that the tab reports."""
     if (valid := _valid_id(reported)) is not None:
         st.session_state[_KEY] = valid
 

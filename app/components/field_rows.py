@@ -1,36 +1,37 @@
-"""Rows of fields in which figures are edited: one row a thing, one column a figure of it, a slider beside one of them.
+"""Rows of fields to edit figures: a row for each item, a column for each of its figures, a slider beside one of them.
 
-The fields are the browser's own (range, text, select, checkbox), so that keys, roles and names come with them, and
-one component has them all: a widget of the library for each of a hundred fields would be drawn anew at every move.
-What stands in them is what the page hands over; a field that the hand is ahead on is left alone until the page has
-answered it. While an answer is under way nothing is reported; the newest of each field follows when it stands.
+The fields are the browser's own (range, text, select, checkbox), with their keys, roles and names. One component
+has them all, because Streamlit would draw a widget for each of a hundred fields anew at every move. The page sets the
+values; a field that the user edits is left alone until the page has answered. While the page works on an answer nothing
+is reported; then the newest value of each field follows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import streamlit as st
 
-from app.components.keys import component_key
+from app.components.keys import component, component_key
 
 NAME = "torchsplit_field_rows"
 FOLDER = Path(__file__).parent
 ADD, REMOVE, RESTORE = "add", "remove", "restore"
-"""Fields of an edit that is about a whole row. The value of ADD has that of each field of the row, by column."""
+"""Fields of an edit of a whole row. The value of ADD has the value of each field of the row, by column."""
 Kind = Literal["figure", "text", "check", "choice", "choices"]
 Options = Sequence[tuple[str, str]]
-"""Values and what is shown for each."""
+"""Values and their labels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A field that rows have. `width` holds in a wide drawer; in a narrow one it takes `quarters` of the row.
+    """A field of the rows. `width` holds in a wide drawer; in a narrow one the field takes `quarters` of the row.
 
-    `empty` is shown where nothing is given. With `slider` the row's stops stand on a slider beside the field.
+    `empty` is the placeholder. With `slider` a slider beside the field has the row's stops.
     """
 
     id: str
@@ -46,11 +47,11 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row. `about` names it for who does not see it, `name` is what is shown; its fields are those with a value.
+    """A row. `about` names it for screen readers, `name` is shown; its fields are those with a value.
 
-    `before` has the values as stored of those that differ, `faults` what is wrong with what was typed, and `instead`
-    the values that hold in place of that. A row that is `gone` was removed and can be put back; a `blank` one becomes
-    a row when all its fields are filled.
+    `before` has the stored values of fields that differ, `faults` what is wrong with a typed value, and `instead` the
+    value that holds in its place. A row that is `gone` was removed and can be restored; a `blank` one becomes a row
+    once all its fields are filled.
     """
 
     id: str
@@ -70,27 +71,23 @@ class Row:
     remove: str = ""
 
     def as_data(self) -> dict[str, Any]:
-        """The row as the browser takes it, without what is empty."""
+        """The row as the browser takes it, without empty entries."""
         fields = {name: getattr(self, name) for name in Row.__dataclass_fields__}
         return {"values": {}} | {name: value for name, value in fields.items() if value}
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """What was done to one field of a row: a text that was typed, a slider's number, a choice, on or off."""
+    """An edit of one field of a row: a typed text, a slider's number, a choice, on or off."""
 
     row: str
     field: str
     value: Any
 
 
-@st.cache_resource
-def _component() -> Any:
-    """Registered once a server, not once a run."""
-    js, css = (FOLDER.joinpath(f"field_rows.{kind}").read_text(encoding="utf-8") for kind in ("js", "css"))
-    return st.components.v2.component(
-        NAME, html='<div class="field-rows"></div>', css=css, js=js, isolate_styles=False
-    )
+_PARTS: dict[str, Any] = {"html": '<div class="field-rows"></div>', "isolate_styles": False}
+_PARTS |= {kind: FOLDER.joinpath(f"field_rows.{kind}").read_text(encoding="utf-8") for kind in ("js", "css")}
+_component = partial(component, NAME, _PARTS)
 
 
 def field_rows(
@@ -105,9 +102,9 @@ def field_rows(
     named: bool = False,
     stacked: bool = False,
 ) -> None:
-    """The rows; `on_edits` is called with what was edited before the page runs again.
+    """Show the rows; `on_edits` is called with the edits before the page runs again.
 
-    The fields of the columns `more` fold, under a button that says `fold` or dots alone. `named`: each row begins
+    The fields of the columns `more` fold under a button labelled `fold`, or with dots alone. `named`: each row begins
     with its name, the slider below it. `stacked`: each field has its label above it at any width, as in a form.
     """
     key = component_key(key)
@@ -128,7 +125,7 @@ def _column_data(column: Column) -> dict[str, Any]:
 
 
 def _last_serial(state: Any) -> float:
-    """The number of the last report that has come."""
+    """The number of the last report that arrived."""
     report = state.get("edits") if state else None
     number = report.get("serial") if isinstance(report, Mapping) else None
     return number if isinstance(number, (int, float)) else 0

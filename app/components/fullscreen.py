@@ -1,15 +1,16 @@
-"""The window as a stage: keys for the buttons of the page that is presented, full screen, and a map that fits.
+"""The presentation in the window: keyboard shortcuts, full screen, and a map that fits.
 
-The keys press buttons that are there, by the names of their containers: `present-before`, `present-after`,
-`present-leave`. What the component itself shows is the button of the full screen, where the browser has one.
+The shortcuts press the buttons of the containers `present-before`, `present-after` and `present-leave`. The component
+itself shows the button for full screen, where the browser offers that.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import streamlit as st
+from app.components.keys import component
 
 NAME = "torchsplit_stage"
 HTML = '<button type="button" class="full" hidden>Full screen · F</button>'
@@ -24,12 +25,9 @@ CSS = """
 SCRIPT = Path(__file__).with_name("stage.js")
 
 
-@st.cache_resource
-def _component() -> Any:
-    """Registered once a server, not once a run."""
-    return st.components.v2.component(NAME, html=HTML, css=CSS, js=SCRIPT.read_text(encoding="utf-8"))
+_component = partial(component, NAME, {"html": HTML, "css": CSS, "js": SCRIPT.read_text(encoding="utf-8")})
 
 
 def fullscreen_button(at: Literal["before", "after", ""]) -> None:
-    """The button of the full screen; `at` says which of two plans is shown, empty where there is no second."""
+    """The button for full screen; `at` says which of two plans is shown, empty where there is only one."""
     _component()(data={"at": at}, key="stage")

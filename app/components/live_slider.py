@@ -1,18 +1,18 @@
-"""A slider that tells every move at once.
+"""A slider that reports every move at once.
 
-The slider of the library waits until it has rested for 200 ms, which is half of the time that a new plan may take.
-This one is the browser's own range input: its keys, its role and its name come with it. While an answer is under
-way it tells nothing; the newest move follows when the answer stands, so that fast moves do not pile up.
+Streamlit's slider waits until it has rested for 200 ms, half of the time that a new plan may take. This one is the
+browser's own range input, with its keys, role and name. While the page works on an answer it reports nothing; then the
+newest move follows, so that fast moves do not pile up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
 
 import streamlit as st
 
-from app.components.keys import component_key
+from app.components.keys import component, component_key
 
 NAME = "torchsplit_live_slider"
 HTML = """<div class="live-slider">
@@ -90,10 +90,7 @@ export default function ({ parentElement, data, setStateValue }) {
 """
 
 
-@st.cache_resource
-def _component() -> Any:
-    """Registered once a server, not once a run."""
-    return st.components.v2.component(NAME, html=HTML, css=CSS, js=JS, isolate_styles=False)
+_component = partial(component, NAME, {"html": HTML, "css": CSS, "js": JS, "isolate_styles": False})
 
 
 def live_slider(
@@ -107,10 +104,9 @@ def live_slider(
     note: str = "",
     below: bool = False,
 ) -> None:
-    """A slider over `texts` that stands at `place` (from 0); `on_move` is called with the new place before the
-    page runs again.
+    """A slider over `texts` at `place` (from 0); `on_move` is called with the new place before the page runs again.
 
-    As a `row` of several it leaves its ends out. The `note` stands before its value, in red where it is `below`.
+    As a `row` of several it omits the labels of its ends. The `note` precedes its value, in red where `below`.
     """
 
     key = component_key(key)

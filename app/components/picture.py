@@ -1,24 +1,24 @@
 """A drawing (HTML with SVG) in the page itself, so that it takes the theme's colours and its titles show on hover.
 
-A click on something with `data-model`, in a drawing or in a table beside it, picks that model: all that belongs
-to others fades, in both, until the same is clicked again. The pick stays while the page is drawn anew. Of a model
-that runs in stages (see `charts.slices.flow`) arrows are drawn over the picture while it is picked.
+A click on an element with `data-model`, in a drawing or in a table beside it, picks that model: everything of other
+models fades in both, until the same model is clicked again. The pick outlives a new run of the page. While a model that
+runs in stages is picked, arrows over the picture join its stages.
 
-With `on_place`, what has `data-place` is a button instead: by click, Enter or space it becomes the chosen place.
+With `on_place`, an element with `data-place` is a button: a click, Enter or space chooses its place.
 
-`st.html` removes SVG. The drawing travels as data, never as code: the script below takes out
-whatever could run before it is shown.
+`st.html` removes SVG. The drawing travels as data, never as code: before it is shown, the script below removes whatever
+could run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import streamlit as st
 
-from app.components.keys import component_key
+from app.components.keys import component, component_key
 
 NAME = "torchsplit_picture"
 CSS = """
@@ -120,16 +120,8 @@ export default function ({ parentElement, data, setStateValue }) {
 """
 
 
-@st.cache_resource
-def _component() -> Any:
-    """Registered once a server, not once a run."""
-    return st.components.v2.component(
-        NAME,
-        html='<div class="picture"></div>',
-        css=CSS,
-        js=ARROWS.read_text(encoding="utf-8") + JS,
-        isolate_styles=False,
-    )
+_PARTS = {"html": '<div class="picture"></div>', "css": CSS, "js": ARROWS.read_text(encoding="utf-8") + JS}
+_component = partial(component, NAME, {**_PARTS, "isolate_styles": False})
 
 
 def picture(
@@ -141,29 +133,27 @@ def picture(
     on_model: Callable[[str], None] | None = None,
     picks: bool = False,
 ) -> None:
-    """Show a drawing. The markup's texts must be escaped by who drew it.
+    """Show a drawing whose texts are escaped.
 
-    `on_place` is called with the `data-place` that the user chose, before the page runs again; `chosen` is
-    the one that stands out now, "" for none. With `picks` its model is picked with it, and a second choice of the
-    same place, which is told too, ends both. Beside it `on_model` is called with the model that the user picked
-    elsewhere, in a table, and with "" where the same was picked again.
+    `on_place` is called with the `data-place` that the user chose, before the page runs again; `chosen` is the place
+    that stands out now, "" for none. With `picks` a choice picks the model of the place too, and choosing the same
+    place again, which is reported too, ends both. `on_model` is called with a model that the user picked elsewhere, in
+    a table, and with "" where the same model was picked again. It needs `on_place`.
     """
     key = component_key(key)
     if on_place is None:
         _component()(data={"markup": markup}, key=key)
         return
-    on_pick = on_place
-    told_model = on_model or (lambda _model: None)
 
     def changed() -> None:
         place = st.session_state[key].get("place")
         if isinstance(place, str):
-            on_pick(place.rpartition("|")[0] if picks else place)
+            on_place(place.rpartition("|")[0] if picks else place)
 
     def picked() -> None:
         model = st.session_state[key].get("model")
-        if isinstance(model, str):
-            told_model(model.rpartition("|")[0])
+        if isinstance(model, str) and on_model is not None:
+            on_model(model.rpartition("|")[0])
 
     data = {"markup": markup, "chosen": chosen or "", "picks": picks, "models": on_model is not None}
     _component()(data=data, key=key, on_place_change=changed, on_model_change=picked)

@@ -1,21 +1,22 @@
-"""Pictures and tables leave the page: SVG and PNG of what is drawn, CSV of what is listed, and both to the clipboard.
+"""Buttons that export pictures as SVG and PNG, tables as CSV, and both to the clipboard.
 
-A picture is saved as it is seen, in the page's colours, by the browser: the server sends nothing twice. A table goes
-to the clipboard as text between tabs, which spreadsheets and chats take as a table.
+The browser saves a picture as it is seen, in the page's colours, so the server sends nothing twice. A table goes to
+the clipboard as tab-separated text, which spreadsheets and chats take as a table.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
-from app.components.keys import component_key
+from app.components.keys import component, component_key
 from app.format.glossary import column_explanations
 from torchsplit_core.pictures.numbers import UNKNOWN, escape_markdown
 from torchsplit_core.tables.cell_parsing import escape_formula
@@ -34,27 +35,24 @@ CSS = """
 """
 SCRIPTS = tuple(Path(__file__).with_name(name) for name in ("clipboard.js", "saving.js"))
 MOST_COPIED = 20_000
-"""Cells of a table whose text is sent along for the clipboard; a larger one is taken as a file."""
+"""Cells up to which the page has a table's text for the clipboard; a larger table is exported as a file."""
 
 Rows = pd.DataFrame | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
-@st.cache_resource
-def _component() -> Any:
-    """Registered once a server, not once a run."""
-    return st.components.v2.component(NAME, html=HTML, css=CSS, js=script(), isolate_styles=False)
-
-
 def script() -> str:
-    """What the buttons do."""
+    """The JavaScript of the buttons."""
     return "".join(part.read_text(encoding="utf-8") for part in SCRIPTS)
+
+
+_component = partial(component, NAME, {"html": HTML, "css": CSS, "js": script(), "isolate_styles": False})
 
 
 @contextlib.contextmanager
 def exportable(what: str, file: str, *, key: str) -> Iterator[None]:
-    """What is drawn inside (a chart, a drawing) has buttons below it: SVG and PNG under the name `file`, and Copy.
+    """Give the chart or drawing inside buttons below it: SVG and PNG under the name `file`, and Copy.
 
-    `what` names the picture to those who hear it: "Slices".
+    `what` names the picture for screen readers: "Slices".
     """
     with st.container(key=f"saved-{key}"):
         yield
@@ -64,7 +62,7 @@ def exportable(what: str, file: str, *, key: str) -> Iterator[None]:
 def exportable_table(markup: str, what: str, file: str, *, key: str) -> None:
     """A table of HTML with buttons below it: CSV under the name `file`, and Copy, both as it reads.
 
-    `what` names the table to those who hear it.
+    `what` names the table for screen readers.
     """
     with st.container(key=f"saved-{key}"):
         st.html(markup)
@@ -75,12 +73,22 @@ def _buttons(key: str, what: str, file: str, **more: Any) -> None:
     _component()(data={"what": what, "file": file, **more}, key=component_key(f"saving-{key}"))
 
 
-def table(rows: Rows, file: str, *, key: str, alt: str, **more: Any) -> Any:
-    """A table to be read, its rows not numbered, its heads explained, and a button for the same as CSV under the name
-    `file`.
+def table(
+    rows: Rows, file: str, *, key: str, alt: str, on_row: Callable[[int], None] | None = None, **more: Any
+) -> Any:
+    """A table without row numbers, its heads explained, and a button for the same as CSV under the name `file`.
 
-    Returns what `st.dataframe` returns: the selection, where `more` asks for one.
+    `on_row` is called with the place of a row that the user selects, before the page runs again. Returns what
+    `st.dataframe` returns: the selection, where `more` asks for one.
     """
+
+    def selected() -> None:
+        places = st.session_state[key]["selection"]["rows"]
+        if on_row is not None and places:
+            on_row(places[0])
+
+    if on_row is not None:
+        more |= {"selection_mode": "single-row", "on_select": selected}
     frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(rows)
     more["column_config"] = column_config(frame, more.get("column_config"))
     shown = st.dataframe(frame, hide_index=True, placeholder=UNKNOWN, alt=alt, key=key, **more)
@@ -89,7 +97,7 @@ def table(rows: Rows, file: str, *, key: str, alt: str, **more: Any) -> Any:
 
 
 def column_config(frame: pd.DataFrame, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The configuration of a table's columns: what is `given`, with the glossary's word on every head without one."""
+    """The configuration of a table's columns: that `given`, with the glossary's explanation of heads without one."""
     config = {name: dict(column) for name, column in (given or {}).items()}
     for name, meaning in column_explanations(map(str, frame.columns)).items():
         column = config.setdefault(name, dict(st.column_config.Column()))
@@ -98,7 +106,7 @@ def column_config(frame: pd.DataFrame, given: Mapping[str, Any] | None = None) -
 
 
 def csv_button(frame: pd.DataFrame, file: str, *, key: str, alt: str) -> None:
-    """The buttons alone, file and clipboard, for a table that the page shows itself."""
+    """The buttons alone, file and clipboard, for a table that the page draws itself."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.download_button(
             "Table (CSV)", lambda: csv_of(frame), f"{file_name(file)}.csv", "text/csv",
@@ -109,11 +117,11 @@ def csv_button(frame: pd.DataFrame, file: str, *, key: str, alt: str) -> None:
 
 
 def csv_of(frame: pd.DataFrame, between: str = ",") -> str:
-    """The table as CSV; a text that a spreadsheet would run as a formula has an apostrophe before it."""
+    """The table as CSV; an apostrophe precedes a text that a spreadsheet would run as a formula."""
     safe = frame.map(lambda cell: escape_formula(cell) if isinstance(cell, str) else cell)
     return str(safe.rename(columns=lambda name: escape_formula(str(name))).to_csv(index=False, sep=between))
 
 
 def file_name(text: str) -> str:
-    """A name for a file on any system: what one forbids is a hyphen, "sample:bert@large" sample-bert@large."""
+    """A file name for any system, forbidden characters replaced: sample-bert@large for "sample:bert@large"."""
     return re.sub(r"[\x00-\x1f/\\:*?\"<>|\s]+", "-", text).strip("-.") or "file"

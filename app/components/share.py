@@ -1,19 +1,20 @@
-"""A button that copies the address of what is seen, and the browser's word and memory: the theme that it shows, the
-one that was chosen, the workspace opened last, the id of the tab.
+"""A button that copies the page's address. With it the browser reports its theme and the id of its tab, and remembers
+the chosen theme and the workspace opened last.
 
-A chart's colours are those of the theme that the page was drawn with, and the library does not draw it anew when the
-theme is turned: the button tells of it, which does.
+A chart has the colours of the theme that the page was drawn with, and Streamlit does not draw it anew when the theme
+changes. The report of the new theme does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import streamlit as st
 
 from app.components import browser_tab
+from app.components.keys import component
 
 NAME = "torchsplit_share"
 HTML = '<button type="button" class="share" aria-live="polite">Copy link</button>'
@@ -92,26 +93,20 @@ export default function ({ parentElement, data, setStateValue }) {
 """
 
 
-@st.cache_resource
-def _component() -> Any:
-    """Registered once a server, not once a run."""
-    js = Path(__file__).with_name("clipboard.js").read_text(encoding="utf-8") + JS
-    return st.components.v2.component(NAME, html=HTML, css=CSS, js=js)
+SCRIPT = Path(__file__).with_name("clipboard.js").read_text(encoding="utf-8") + JS
+_component = partial(component, NAME, {"html": HTML, "css": CSS, "js": SCRIPT})
 
 
 def share(cookie: str, workspace: str | None, pages: Sequence[str]) -> None:
-    """The button. `workspace` is what the browser keeps under `cookie` for a visit without an address; `pages` are the
-    paths that have the theme in common."""
+    """The button. The browser keeps `workspace` under `cookie` for a visit without an address; the paths `pages` share
+    one theme."""
+    handed = browser_tab.previous_identity() is not None
     data = {
         "cookie": cookie, "workspace": workspace, "pages": list(pages), "theme": st.context.theme.type,
-        "tab": {
-            "cookie": browser_tab.COOKIE, "id": browser_tab.identity(),
-            "handed": browser_tab.previous_identity() is not None,
-        },
+        "tab": {"cookie": browser_tab.COOKIE, "id": browser_tab.identity(), "handed": handed},
     }  # fmt: skip
-    _component()(
-        data=data,
-        key="share",
-        on_theme_change=lambda: None,
-        on_tab_change=lambda: browser_tab.set_identity(st.session_state["share"].get("tab")),
-    )
+
+    def set_identity() -> None:
+        browser_tab.set_identity(st.session_state["share"].get("tab"))
+
+    _component()(data=data, key="share", on_theme_change=lambda: None, on_tab_change=set_identity)

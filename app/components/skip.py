@@ -1,14 +1,14 @@
-"""A button that takes whoever uses the keyboard past the menu, to the results of a page or to its heading.
+"""A button that takes keyboard users past the menu, to the results of a page or to its heading.
 
-The library's router would take a link to a part of the page for a change of the address, so it is a button, which
-moves the focus itself; it shows only while it has it.
+Streamlit's router would take a link within the page for a change of the address, so a button moves the focus. It shows
+only while it has the focus.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
-import streamlit as st
+from app.components.keys import component
 
 NAME = "torchsplit_skip"
 HTML = '<button type="button" class="skip">Skip to the results</button>'
@@ -33,12 +33,9 @@ export default function ({ parentElement }) {
 """
 
 
-@st.cache_resource
-def _component() -> Any:
-    """Registered once a server, not once a run."""
-    return st.components.v2.component(NAME, html=HTML, css=CSS, js=JS, isolate_styles=False)
+_component = partial(component, NAME, {"html": HTML, "css": CSS, "js": JS, "isolate_styles": False})
 
 
 def skip_link() -> None:
-    """The button; to be drawn before all else that takes the focus."""
+    """The button; draw it before anything else that takes the focus."""
     _component()(key="skip")

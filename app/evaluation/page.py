@@ -1,9 +1,10 @@
-"""The evaluation: verdicts on four claims about plans, pictures and tables behind them, the work that makes them."""
+"""The evaluation: verdicts on four claims about plans, the pictures and tables behind them, the job that runs it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Literal
 
 import streamlit as st
 
@@ -36,7 +37,7 @@ LABELS = {True: "Evaluate quickly", False: "Evaluate the whole grid"}
 """The buttons, by whether they run the quick evaluation."""
 LIMIT = "Seconds a plan"
 LONGEST_S = 3600.0
-"""That a plan may search for, as far as the page goes."""
+"""The longest search per plan that the page offers."""
 SHIPPED = "with TorchSplit"
 NOT_SHIPPED = "The evaluation that comes with TorchSplit is not part of this installation."
 EMPTY = (
@@ -69,9 +70,8 @@ def render(workspace: Workspace) -> None:
     if not outcome.complete:
         st.info(_render_progress(workspace, outcome))
     origin = "This one came with TorchSplit. " if name == SHIPPED else ""
-    st.caption(
-        escape_markdown(f"{origin}{made_words(outcome)} {settings_words(outcome)} Untested on hardware.")
-    )
+    text = f"{origin}{made_words(outcome)} {settings_words(outcome)} Untested on hardware."
+    st.caption(escape_markdown(text))
     views = VIEWS if outcome.claims else VIEWS[1:]
     turned = address.selected_tab(address.TAB, views, TAB)
     address.set_address(workspace, {address.TAB: turned})
@@ -84,7 +84,7 @@ def render(workspace: Workspace) -> None:
 
 
 def _render_progress(workspace: Workspace, outcome: EvaluationOutcome) -> str:
-    """How many cases are done, and who does the others."""
+    """How many cases are done, and how the others get done."""
     done = f"{len(outcome.cases)} of {len(cases(outcome.settings.quick))} cases are done"
     if jobs.running(workspace, (EVALUATE,)):
         return f"{done}. The verdicts appear here once all are; this goes on by itself."
@@ -93,7 +93,7 @@ def _render_progress(workspace: Workspace, outcome: EvaluationOutcome) -> str:
 
 
 def _render_start(workspace: Workspace, stored: Mapping[str, EvaluationOutcome]) -> None:
-    """The buttons that run it, and beside each how long a plan may search, what it does and how long that takes."""
+    """The buttons that run it, each with its time limit per plan, its cases and the time that they take."""
     running = bool(jobs.running(workspace, (EVALUATE,)))
     for quick, label in LABELS.items():
         name = evaluation_name(quick=quick)
@@ -101,24 +101,14 @@ def _render_start(workspace: Workspace, stored: Mapping[str, EvaluationOutcome])
         with st.container(horizontal=True, vertical_alignment="bottom"):
             usual = settings_of(quick).time_limit_s
             if before is not None and not before.complete:
-                # With another limit it would not go on with these cases.
+                # With another limit the job would discard these cases.
                 usual = before.settings.time_limit_s
+            key, words = f"evaluate-{name}", f"{LIMIT} ({name})"
             limit = st.number_input(
-                f"{LIMIT} ({name})",
-                0.1,
-                LONGEST_S,
-                usual,
-                format="%.6g",
-                key=f"evaluate-{name}-limit {usual:g}",
-                width=150,
+                words, 0.1, LONGEST_S, usual, format="%.6g", key=f"{key}-limit {usual:g}", width=150
             )
-            if st.button(
-                label,
-                type="primary" if quick and not stored else "secondary",
-                disabled=running,
-                key=f"evaluate-{name}",
-                width=220,
-            ):
+            look: Literal["primary", "secondary"] = "primary" if quick and not stored else "secondary"
+            if st.button(label, type=look, disabled=running, key=key, width=220):
                 begin(workspace, "Evaluation")
                 jobs.start(workspace, f"Evaluation ({name})", EVALUATE, EvaluateParameters(quick, limit))
                 st.rerun()
@@ -126,18 +116,15 @@ def _render_start(workspace: Workspace, stored: Mapping[str, EvaluationOutcome])
 
 
 def describe_run(settings: EvaluationSettings, before: EvaluationOutcome | None = None) -> str:
-    """The cases and searches behind a button, how long they take, and what becomes of what was there `before`."""
+    """The cases and searches behind a button, how long they take, and what becomes of the outcome `before`."""
     all_cases = cases(settings.quick)
     mixes = len({case.mix for case in all_cases})
     plans = plans_to_search(settings=settings, known=before)
-    anew = ""
+    text = f"{len(all_cases)} cases of {mixes} mixes. {effort_words(plans, settings.time_limit_s)} "
+    text += "It runs in the background and can be cancelled."
     if before is not None and before.settings != settings:
-        anew = " It begins anew and replaces the stored one, which has other settings."
-    return (
-        f"{len(all_cases)} cases of {mixes} mixes. {effort_words(plans, settings.time_limit_s)} It "
-        f"runs in the background "
-        f"and can be cancelled.{anew}"
-    )
+        text += " It begins anew and replaces the stored one, which has other settings."
+    return text
 
 
 def _claims(outcome: EvaluationOutcome) -> None:
@@ -146,20 +133,17 @@ def _claims(outcome: EvaluationOutcome) -> None:
 
 def _pictures(outcome: EvaluationOutcome) -> None:
     for drawing in bar_charts(outcome):
-        with st.container(border=True, key=f"evaluation-{drawing.name}"):
+        key, file = f"evaluation-{drawing.name}", f"evaluation.{drawing.name}"
+        with st.container(border=True, key=key), saving.exportable(drawing.title, file, key=key):
             drawn = f'<div style="overflow-x: auto">{chart_svg(drawing)}</div>'
-            with saving.exportable(
-                drawing.title, f"evaluation.{drawing.name}", key=f"evaluation-{drawing.name}"
-            ):
-                picture(drawn, key=f"evaluation-picture-{drawing.name}")
+            picture(drawn, key=f"evaluation-picture-{drawing.name}")
 
 
 def _tables(outcome: EvaluationOutcome) -> None:
     for table in tables(outcome):
         st.header(table.title, anchor=False)
-        saving.exportable_table(
-            table_html(table), table.title, f"evaluation.{table.title}", key=f"evaluation-{table.title}"
-        )
+        markup, key = table_html(table), f"evaluation-{table.title}"
+        saving.exportable_table(markup, table.title, f"evaluation.{table.title}", key=key)
 
 
 def _mixes(outcome: EvaluationOutcome) -> None:
@@ -190,11 +174,5 @@ def _downloads(outcome: EvaluationOutcome, name: str) -> None:
     }
     with st.container(horizontal=True, key="evaluation-files"):
         for file, (label, made, mime) in files.items():
-            st.download_button(
-                label,
-                partial(made, outcome),
-                f"{name.replace(' ', '-')}-{file}",
-                mime,
-                key=f"evaluation-{file}",
-                on_click="ignore",
-            )
+            title, data = f"{name.replace(' ', '-')}-{file}", partial(made, outcome)
+            st.download_button(label, data, title, mime, key=f"evaluation-{file}", on_click="ignore")

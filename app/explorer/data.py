@@ -1,6 +1,6 @@
 """What the explorer component draws, as plain JSON values in columns.
 
-Nodes are those shown (no weights), in execution order; everything else refers to them by place.
+Nodes are in execution order, without weights; everything else refers to them by place.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from torchsplit_core.drawing.tree_rows import TreeRow, dominator_rows, icicle
 from torchsplit_core.graph import Region
 
 MOST_NODES = 50_000
-"""Of a larger graph only what is drawn travels to the browser, without the trees."""
+"""A larger graph sends the browser only what is drawn, without the trees."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnNodes:
-    """The nodes that travel: their indices in the hierarchy, and the place of each."""
+    """The nodes that the browser gets: their indices in the hierarchy, and the place of each."""
 
     nodes: tuple[int, ...]
     positions: dict[int, int]
 
 
 def drawn_nodes(hierarchy: Hierarchy, scene: Scene) -> DrawnNodes:
-    """All nodes, or of a very large graph those that stand on their own in the scene."""
+    """All nodes, or in a very large graph those with a box of their own in the scene."""
     if len(hierarchy.nodes) <= MOST_NODES:
         nodes: Sequence[int] = range(len(hierarchy.nodes))
     else:
@@ -39,7 +39,7 @@ def drawn_nodes(hierarchy: Hierarchy, scene: Scene) -> DrawnNodes:
 def scene_data(scene: Scene) -> dict[str, Any]:
     """Items in columns, lines and stubs as short lists."""
     items = scene.view.items
-    # Whole pixels: half the text, and rounding to tenths takes Python longer than all the rest.
+    # Whole pixels halve the text, and rounding to tenths would take longer than all the rest.
     return {
         "width": int(scene.width + 0.5),
         "height": int(scene.height + 0.5),
@@ -56,12 +56,7 @@ def scene_data(scene: Scene) -> dict[str, Any]:
             "box": [value for box in scene.boxes for value in _pixels(box)],
         },
         "lines": [
-            [
-                line.source,
-                line.arrow,
-                list(line.targets),
-                [int(v + 0.5) for point in line.points for v in point],
-            ]
+            [line.source, line.arrow, list(line.targets), [int(v + 0.5) for p in line.points for v in p]]
             for line in scene.lines
         ],
         "stubs": [[stub.source, stub.reader, *_pixels(stub.box)] for stub in scene.stubs],
@@ -125,7 +120,7 @@ def region_label(hierarchy: Hierarchy, region: Region) -> str:
     """The innermost module that holds all of a region, else the value it ends with."""
     if region.parent is None:
         return "the whole model"
-    # The two ends alone: all ids of thousands of nested regions would take minutes.
+    # Only the two ends: all ids of thousands of nested regions would take minutes.
     order = region.table.order
     ends = (order[region.first], order[region.first + region.count - 1])
     first, last = (hierarchy.graph.by_id[name].module.split(".") for name in ends)
@@ -153,9 +148,9 @@ def trees_data(hierarchy: Hierarchy, analysis: Analysis, drawn: DrawnNodes) -> d
 
 
 def visible_rows(hierarchy: Hierarchy, rows: Sequence[TreeRow]) -> list[TreeRow]:
-    """Without weights, which are values where they count as such but never drawn; what they dominate moves up."""
+    """The rows without weights, which are never drawn; what a weight dominates moves up."""
     visible: list[TreeRow] = []
-    around: list[int] = []  # the indents of the rows left out that the present one is below
+    around: list[int] = []  # the indents of the omitted rows above the present one
     for row in rows:
         while around and row.indent <= around[-1]:
             around.pop()

@@ -1,4 +1,4 @@
-"""The explorer on a page: the component on a scene, and what the user does there kept as the session's look."""
+"""The explorer on a page: the component shows a scene, and what the user does changes the session's view state."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def mount(
     panels: bool,
     place: str = "",
 ) -> None:
-    """The explorer component on a scene; what the user does changes the look stored under `place`."""
+    """Show a scene in the explorer component; what the user does changes the view state stored under `place`."""
     place, key = place or model.name, component_key(key)
 
     def state() -> Any:
@@ -44,29 +44,22 @@ def mount(
             explorer_state.save_state(workspace, place, changed)
 
     def on_selection() -> None:
-        chosen = state().get("selection")
-        regions = len(model.analysis.regions.regions)
-        explorer_state.select(
-            workspace, place, model.hierarchy, regions, chosen if isinstance(chosen, Mapping) else {}
-        )
+        selection, regions = state().get("selection"), len(model.analysis.regions.regions)
+        chosen = selection if isinstance(selection, Mapping) else {}
+        explorer_state.select(workspace, place, model.hierarchy, regions, chosen)
 
     def on_overlay() -> None:
         explorer_state.set_overlay(workspace, place, model.hierarchy, str(state().get("overlay") or "time"))
 
     version = _version(model, shown_state, panels)
-    # Without times, their colour has nothing to show.
     overlay = shown_state.overlay if shown_state.overlay != "time" or model.graph.metadata else "bytes"
-    data = {
-        "version": version,
-        "focus": shown_state.focus,
-        "overlay": overlay,
-        "text": _text(version, model, scene, panels),
-    }
+    text = _text(version, model, scene, panels)
+    data = {"version": version, "focus": shown_state.focus, "overlay": overlay, "text": text}
     explorer(data, key=key, on_action=on_action, on_selection=on_selection, on_overlay=on_overlay)
 
 
 def _version(model: GraphModel, state: ExplorerState, panels: bool) -> str:
-    """Differs where anything that is drawn differs; a selection does not."""
+    """A text that differs whenever the drawing does; the selection is no part of it."""
     parts = (
         model.name, model.sha256, model.profile_sha256, model.analysis.prepared.steps, state.opened,
         state.unfolded, panels,
@@ -77,7 +70,7 @@ def _version(model: GraphModel, state: ExplorerState, panels: bool) -> str:
 
 @st.cache_resource(max_entries=24, show_spinner=False)
 def _text(version: str, _model: GraphModel, _scene: Scene, _panels: bool) -> str:
-    """The drawing as JSON text, made once a version: a click sends it again, and the browser passes over it."""
+    """The drawing as JSON, made once for each version: every click sends it again, and the browser skips it."""
     return json.dumps(explorer_data(_model, _scene, panels=_panels))
 
 
@@ -85,14 +78,13 @@ def explorer_data(model: GraphModel, scene: Scene, *, panels: bool) -> dict[str,
     """Everything the component draws."""
     drawn = drawn_nodes(model.hierarchy, scene)
     sizes = ("time", "bytes") if model.graph.metadata else ("bytes",)
+    shown = (model.hierarchy, scene.view, model.analysis)
     return {
         "model": f"{model.name} {model.sha256}",
         "steps": " ".join(model.analysis.prepared.steps),
         "name": re.sub(r"[^\w.@-]+", "-", model.name),
         "panels": panels,
-        "overlays": overlays(
-            model.hierarchy, scene.view, model.analysis, model.basis, model.stages, model.devices
-        ),
+        "overlays": overlays(*shown, model.basis, model.stages, model.devices),
         "scene": scene_data(scene),
         "nodes": nodes_data(model.hierarchy, model.analysis, scene, drawn),
         "icicles": [regions_data(model.hierarchy, model.analysis, drawn, by) for by in sizes],

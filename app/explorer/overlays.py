@@ -1,4 +1,4 @@
-"""What colours the boxes: time, memory, bytes, device, regions, stages, preparation; a legend for each."""
+"""Overlays that colour the boxes: time, memory, bytes, device, regions, stages, preparation; each with its legend."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ FATES = (
     ("side-band", "#8c547a"),
     ("dead", "#7f8790"),
 )
-"""What preparation makes of a node, and its colour: of the palette, a grey for what is set aside."""
+"""What preparation makes of a node, and its colour: of the palette, grey for dead nodes."""
 HEAT, PALEST_HEAT, FULL_HEAT = "#3f66cc", 0.1, 0.55
-"""One ramp from pale to full for what has more: its colour, and the opacities of its ends (scene.js has the same)."""
+"""A ramp from pale to full: its colour, and the opacities of its ends (scene.js has the same)."""
 NOT_PROFILED = "Profile this model first."
 
 
@@ -42,8 +42,8 @@ def overlays(
 ) -> list[dict[str, Any]]:
     """All overlays in the order of their buttons; one without values says why.
 
-    `basis` says how times were found, None where there are none. `stages` and `devices` give the
-    stage of a chosen partition and the device of nodes.
+    `basis` says where the times come from, None without times. `stages` and `devices` have the stage of the chosen cut
+    and the device of each node.
     """
     costs = hierarchy.graph.metadata
     names = hierarchy.nodes
@@ -53,35 +53,18 @@ def overlays(
         return [names[node] for node in item.nodes]
 
     peaks = [float(max((alive[n] for n in inside(item) if n in alive), default=0)) for item in shown.items]
+    times, output_bytes = _times(hierarchy, shown), _output_bytes(hierarchy, shown)
+    # In the order of the stages, so that their colours are those of the tab Cuts.
+    ordered = sorted(stages.items(), key=lambda entry: entry[1])
+    stage_names = {name: f"stage {stage + 1}" for name, stage in ordered}
     return [
-        _bar(
-            "time", "time", _times(hierarchy, shown), percent, "of the model's time", basis if costs else None
-        ),
-        # A node's peak comes from the graph alone, however its time was found, and before it was.
+        _bar("time", "time", times, percent, "of the model's time", basis if costs else None),
+        # A node's peak comes from the graph alone, whether or not it was timed.
         _bar("memory", "peak memory", peaks, size, "at once", "estimated" if alive else None),
-        _bar(
-            "bytes",
-            "output bytes",
-            _output_bytes(hierarchy, shown),
-            size,
-            "at the traced batch",
-            "from the shapes",
-        ),
-        _categories("device", "device", shown, names, devices, costs, "Profile or plan this model first."),
+        _bar("bytes", "output bytes", output_bytes, size, "at the traced batch", "from the shapes"),
+        _categories("device", shown, names, devices, costs, "Profile or plan this model first."),
         _regions(shown, names, analysis),
-        _categories(
-            "stage",
-            "stage",
-            shown,
-            names,
-            # In the order of the stages, for their colours are those of the Partition page.
-            {
-                name: f"stage {stage + 1}"
-                for name, stage in sorted(stages.items(), key=lambda entry: entry[1])
-            },
-            costs,
-            "Find cuts first, on the tab Cuts.",
-        ),
+        _categories("stage", shown, names, stage_names, costs, "Find cuts first, on the tab Cuts."),
         _preparation(shown, names, analysis),
     ]
 
@@ -90,13 +73,12 @@ def _bar(
     identity: str, label: str, values: Sequence[float], shown: Any, quantity: str, basis: str | None
 ) -> dict[str, Any]:
     most = max(values, default=0.0)
+    head = {"id": identity, "label": label, "kind": "bar"}
     if basis is None or most <= 0:
         why = NOT_PROFILED if basis is None else "Nothing here has any."
-        return {"id": identity, "label": label, "kind": "bar", "values": [], "why": why}
+        return {**head, "values": [], "why": why}
     return {
-        "id": identity,
-        "label": label,
-        "kind": "bar",
+        **head,
         "values": [round(value / most, 4) for value in values],
         "most": f"{shown(most)} {quantity}",
         "texts": [shown(value) if value else "" for value in values],
@@ -105,14 +87,14 @@ def _bar(
 
 
 def _peaks(hierarchy: Hierarchy) -> dict[str, int]:
-    """Bytes alive while each operation runs: of the profile where it has them, else reckoned from the graph."""
+    """Bytes alive while each operation runs: of the profile if it has them, else estimated from the graph."""
     graph = hierarchy.graph
     if graph.metadata:
         return {name: cost.peak_bytes for name, cost in graph.metadata.items()}
     try:
         return dict(estimate_memory(graph, graph.traced_batch).node_peak_bytes)
     except InputFault:
-        # Sizes that the traced batch does not tell: the overlay stays off, the rest of the page does not suffer.
+        # Sizes that the traced batch does not tell turn off this overlay alone.
         return {}
 
 
@@ -123,21 +105,16 @@ def _times(hierarchy: Hierarchy, shown: View) -> list[float]:
 
 
 def _output_bytes(hierarchy: Hierarchy, shown: View) -> list[float]:
-    """Bytes of the values that other items read; of what nothing reads, its own."""
+    """Bytes of each item's values that other items read."""
     by_id, names = hierarchy.graph.by_id, hierarchy.nodes
-    totals = [0.0] * len(shown.items)
-    leaves: set[int] = set()
-    for node, reads in enumerate(hierarchy.reads):
-        for read in reads:
-            if shown.item_of[read] != shown.item_of[node]:
-                leaves.add(read)
-    for node in leaves:
-        totals[shown.item_of[node]] += by_id[names[node]].output_bytes
+    totals, item_of = [0.0] * len(shown.items), shown.item_of
+    pairs = ((read, node) for node, reads in enumerate(hierarchy.reads) for read in reads)
+    for node in {read for read, node in pairs if item_of[read] != item_of[node]}:
+        totals[item_of[node]] += by_id[names[node]].output_bytes
     return totals
 
 
 def _categories(
-    identity: str,
     label: str,
     shown: View,
     names: Sequence[str],
@@ -145,11 +122,12 @@ def _categories(
     costs: Mapping[str, Any],
     why: str,
 ) -> dict[str, Any]:
-    """Boxes in the colours of what their nodes belong to, by shares of time (of operations where untimed)."""
+    """Boxes in the colours of their nodes' categories, by shares of time (of operations where untimed)."""
     shown_names = set(names)
     known = list(dict.fromkeys(category for name, category in category_of.items() if name in shown_names))
+    head = {"id": label, "label": label, "kind": "category"}
     if not known:
-        return {"id": identity, "label": label, "kind": "category", "values": [], "why": why}
+        return {**head, "values": [], "why": why}
     place = {name: i for i, name in enumerate(known)}
     values = []
     for item in shown.items:
@@ -161,18 +139,11 @@ def _categories(
         total = sum(parts.values())
         values.append([[i, round(parts[i] / total, 4)] for i in sorted(parts)] if total else [])
     colours = [PALETTE[i % len(PALETTE)] for i in range(len(known))]
-    return {
-        "id": identity,
-        "label": label,
-        "kind": "category",
-        "values": values,
-        "names": known,
-        "colours": colours,
-    }
+    return {**head, "values": values, "names": known, "colours": colours}
 
 
 def _regions(shown: View, names: Sequence[str], analysis: Analysis) -> dict[str, Any]:
-    """How many regions lie around a node; of a closed box the outermost of its nodes."""
+    """How many regions lie around a node; a closed box has the least of its nodes."""
     depth, unit_of = analysis.region_depths, analysis.prepared.unit_of
     values: list[list[list[float]]] = []
     deepest = 0
@@ -192,7 +163,7 @@ def _regions(shown: View, names: Sequence[str], analysis: Analysis) -> dict[str,
 
 
 def _preparation(shown: View, names: Sequence[str], analysis: Analysis) -> dict[str, Any]:
-    """What became of the nodes; a closed box is divided by their number, for what is dead takes no time."""
+    """What preparation made of the nodes; a closed box is divided by their number, since dead nodes take no time."""
     head = {"id": "preparation", "label": "preparation", "kind": "category"}
     if len(names) > data.MOST_NODES:
         return {**head, "values": [], "why": "Too large a graph: select a node to see what became of it."}
@@ -212,7 +183,7 @@ def _preparation(shown: View, names: Sequence[str], analysis: Analysis) -> dict[
 
 
 def fate_name(analysis: Analysis, name: str) -> str:
-    """One of `FATES` for a node. What is in the side-band is told apart before how it came there."""
+    """The name in `FATES` for a node; the side-band comes before what put the node there."""
     fate = analysis.fates[name]
     if fate.beside:
         return "side-band"
@@ -222,7 +193,7 @@ def fate_name(analysis: Analysis, name: str) -> str:
 
 
 def svg_fills(hierarchy: Hierarchy, shown: View) -> list[Fill | None]:
-    """Bars of the time for the SVG file; none where nothing was profiled."""
+    """Bars of time for the SVG file; none without a profile."""
     shares = _times(hierarchy, shown)
     most = max(shares, default=0.0)
     if most <= 0:

@@ -1,4 +1,4 @@
-"""What a session looks at in the explorer: open groups, selection, overlay; kept over a reload."""
+"""A session's view state of the explorer: open groups, selection, overlay. It outlives a reload."""
 
 from __future__ import annotations
 
@@ -9,24 +9,18 @@ from typing import Any
 import streamlit as st
 
 from app.session.workspace import remember
+from torchsplit_core.drawing import view as views
 from torchsplit_core.drawing.hierarchy import Hierarchy
-from torchsplit_core.drawing.view import (
-    MOST_ITEMS,
-    View,
-    ViewItem,
-    groups_around,
-    groups_to_open,
-    initially_open,
-)
+from torchsplit_core.drawing.view import MOST_ITEMS, View, ViewItem, initially_open
 from torchsplit_core.workspace.store import Workspace
 
 
 @dataclass(frozen=True, slots=True)
 class ExplorerState:
-    """One session's look at one model.
+    """One session's view state of one model.
 
-    `focus` has three lines for the explorer: a number, so that it goes to the same place again, "go" or
-    "stay", and the id of what is selected (the rest of the text, for an id may hold line breaks).
+    `focus` has three lines for the explorer: a number that makes it go to the same place again, "go" or "stay", and the
+    id of what is selected (the rest of the text, since an id may hold line breaks).
     """
 
     opened: frozenset[str]
@@ -40,7 +34,7 @@ class ExplorerState:
 
 
 def load_state(workspace: Workspace, place: str, hierarchy: Hierarchy) -> ExplorerState:
-    """The look at a model under a name: of this session, else as it was stored, else the first view."""
+    """The view state stored under `place`: of this session, else of the workspace, else the first view."""
     key = _key(place)
     if key not in st.session_state:
         stored = workspace.setting(key)
@@ -50,36 +44,28 @@ def load_state(workspace: Workspace, place: str, hierarchy: Hierarchy) -> Explor
 
 
 def is_stored(workspace: Workspace, place: str) -> bool:
-    """Whether anything was ever looked at under the name."""
+    """Whether the workspace has a view state under `place`."""
     return workspace.setting(_key(place)) is not None
 
 
 def save_state(workspace: Workspace, place: str, state: ExplorerState) -> None:
-    """Keep a look in the session and, as far as it outlives a reload, in the workspace."""
+    """Keep a view state in the session and, as far as it outlives a reload, in the workspace."""
     st.session_state[_key(place)] = state
-    remember(
-        workspace,
-        _key(place),
-        {
-            "opened": sorted(state.opened),
-            "unfolded": sorted(state.unfolded),
-            "item": state.item,
-            "node": state.node,
-            "overlay": state.overlay,
-        },
-    )
+    groups = {"opened": sorted(state.opened), "unfolded": sorted(state.unfolded)}
+    selected = {"item": state.item, "node": state.node, "overlay": state.overlay}
+    remember(workspace, _key(place), {**groups, **selected})
 
 
 def apply_action(
     state: ExplorerState, hierarchy: Hierarchy, shown: View, action: Mapping[str, Any]
 ) -> ExplorerState:
-    """The look after the user opened, closed or revealed something. What is not there (any more) changes nothing."""
+    """The view state after an action of the user; an action on something that is gone changes nothing."""
     kind, name, node = action.get("kind"), action.get("item"), action.get("node")
     item = next((candidate for candidate in shown.items if candidate.id == name), None)
     after = replace(state, refusal="")
     if kind == "open" and item is not None and item.expandable:
-        inside = groups_to_open(hierarchy, item)
-        # What was opened stays selected, under the name of its frame.
+        inside = views.groups_to_open(hierarchy, item)
+        # The opened group stays selected, under the id of its frame.
         frame = item.id if item.id in inside else max(inside, key=len)
         after = replace(after, opened=state.opened | inside, item=frame, node=None, region=None)
         after = replace(after, focus=_next_focus(state, frame, stay=True))
@@ -90,11 +76,10 @@ def apply_action(
         known = (group for group in state.opened if group in hierarchy.groups)
         inside = frozenset(group for group in known if item.id in hierarchy.enclosing_groups(group))
         after = replace(after, opened=state.opened - inside, unfolded=state.unfolded - {item.id})
-        after = replace(
-            after, item=item.id, node=None, region=None, focus=_next_focus(state, item.id, stay=True)
-        )
+        after = replace(after, focus=_next_focus(state, item.id, stay=True))
+        after = replace(after, item=item.id, node=None, region=None)
     elif kind == "reveal" and isinstance(node, str) and node in hierarchy.index:
-        opened = state.opened | groups_around(hierarchy, node)
+        opened = state.opened | views.groups_around(hierarchy, node)
         after = replace(after, opened=opened, focus=_next_focus(state, f"node:{node}"))
         after = replace(after, node=node, item=f"node:{node}", region=None)
     elif kind == "reset":
@@ -104,53 +89,47 @@ def apply_action(
     if len(after.opened) > len(state.opened):
         count = count_boxes(hierarchy, after.opened)
         if count > MOST_ITEMS:
-            return replace(
-                state,
-                refusal=f"That would draw {count} boxes at once; up to {MOST_ITEMS} are. Open one group at a time.",
+            refusal = (
+                f"That would draw {count} boxes at once; up to {MOST_ITEMS} are. Open one group at a time."
             )
+            return replace(state, refusal=refusal)
     return after
 
 
 def select(
     workspace: Workspace, place: str, hierarchy: Hierarchy, regions: int, chosen: Mapping[str, Any]
 ) -> None:
-    """Keep what the explorer says is selected; what the graph (of so many regions) has not is dropped."""
+    """Store the selection that the explorer reports, without what the graph, of so many `regions`, lacks."""
     region = chosen.get("region")
-    changed = replace(
-        load_state(workspace, place, hierarchy),
-        node=_if_known(chosen.get("node"), hierarchy.index),
-        item=_text(chosen.get("item")),
-        region=region if type(region) is int and 0 <= region < regions else None,
-    )
-    save_state(workspace, place, changed)
+    region = region if type(region) is int and 0 <= region < regions else None
+    node, item = _if_known(chosen.get("node"), hierarchy.index), _text(chosen.get("item"))
+    before = load_state(workspace, place, hierarchy)
+    save_state(workspace, place, replace(before, node=node, item=item, region=region))
 
 
 def refocus(workspace: Workspace, place: str, hierarchy: Hierarchy) -> None:
-    """Have an explorer that is mounted anew go to what was selected. For full runs of the page only.
-
-    In every run it would send all data again for each selection.
-    """
+    """Make an explorer that is mounted anew go to the selection. Only for full runs of the page: in a run of the
+    fragment alone each selection would send all data again."""
     before = load_state(workspace, place, hierarchy)
     if before.item is not None and (before.focus or "\n\n").split("\n", 2)[2] != before.item:
         save_state(workspace, place, replace(before, focus=_next_focus(before, before.item)))
 
 
 def set_overlay(workspace: Workspace, place: str, hierarchy: Hierarchy, name: str) -> None:
-    """Keep the overlay chosen."""
+    """Store the chosen overlay."""
     save_state(workspace, place, replace(load_state(workspace, place, hierarchy), overlay=name))
 
 
 def count_boxes(hierarchy: Hierarchy, opened: frozenset[str]) -> int:
     """An upper bound on the boxes drawn with these groups open."""
-    groups = [
-        hierarchy.groups[Hierarchy.ROOT],
-        *(hierarchy.groups[g] for g in opened if g in hierarchy.groups),
-    ]
-    return sum(len(group.parts) for group in groups)
+    open_groups = (
+        hierarchy.groups[group] for group in (Hierarchy.ROOT, *opened) if group in hierarchy.groups
+    )
+    return sum(len(group.parts) for group in open_groups)
 
 
 def _unfold(before: ExplorerState, hierarchy: Hierarchy, item: ViewItem) -> dict[str, Any]:
-    """The list whose blocks are to stand singly: of a fold its parent, of a closed list itself, opened."""
+    """Show the blocks of a list singly: the parent of a fold, or a closed list itself, which it opens."""
     if item.kind == "fold":
         parent = hierarchy.groups[item.groups[0]].parent
         return {"unfolded": before.unfolded | {str(parent)}}
@@ -158,13 +137,13 @@ def _unfold(before: ExplorerState, hierarchy: Hierarchy, item: ViewItem) -> dict
 
 
 def _next_focus(before: ExplorerState, name: str, *, stay: bool = False) -> str:
-    """What the explorer selects next, numbered so that it does again; with `stay` without moving to it."""
+    """What the explorer selects next; with `stay` it does not move there."""
     number = int(before.focus.partition("\n")[0]) + 1 if before.focus else 1
     return f"{number}\n{'stay' if stay else 'go'}\n{name}"
 
 
 def _parse(stored: Any, hierarchy: Hierarchy) -> ExplorerState | None:
-    """A stored look, as far as it fits the graph: that may be another one by now."""
+    """A stored view state as far as it fits the graph, which may have changed since."""
     if not isinstance(stored, dict):
         return None
     item = _text(stored.get("item"))

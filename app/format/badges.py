@@ -21,7 +21,7 @@ AS_TEXT: Mapping[Literal["light", "dark"], Mapping[Colour, str]] = {
     },
     "dark": {"green": "#7fd3a4", "red": "#ffa198", "yellow": "#fbbf24", "blue": "#9db4f5", "gray": "#b3bcc5"},
 }
-"""The colours as those of words in a table, at least 4.5 to 1 on the page of either theme."""
+"""The colours for words in a table, with a contrast of at least 4.5 to 1 in either theme."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,5 +33,5 @@ class Badge:
 
     @property
     def help(self) -> str | None:
-        """What the word means, as markdown; None where the glossary does not say."""
+        """The glossary's explanation as Markdown; None without one."""
         return escape_markdown(explain(self.text)) or None

@@ -12,7 +12,7 @@ from app.format.word_aliases import ALIASES, EXTRA_EXPLANATIONS, PATTERNS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 MOST_CHARACTERS = 260
-"""Of an explanation beside the pointer; Help has the whole of it."""
+"""The most characters of an explanation on hover; Help has all of it."""
 _TERM = re.compile(r"\*\*(.+?)\*\*")
 _BARS = re.compile(r"(?<!\\)\|")
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
@@ -21,7 +21,7 @@ _SPACES = re.compile(r"\s+")
 _UNIT = re.compile(
     r"(,? (ms|s|req/s|requests/s|tokens/s|GB/s|GiB|%|×|W|MHz|°C)|, all models)$", re.IGNORECASE
 )
-"""What a head has behind its word."""
+"""The unit behind the word of a head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def read_entries(path: Path = DOCS / "reference" / "metrics.md") -> tuple[Glossa
 
 @functools.lru_cache(maxsize=4096)
 def explain(shown: str) -> str:
-    """What a text on a page means (the head of a column, a card, a badge): as plain text, "" where nobody says."""
+    """What a text on a page means (the head of a column, a card, a badge), as plain text; "" where unknown."""
     text = _SPACES.sub(" ", shown).strip().lower()
     for key in dict.fromkeys((text, _UNIT.sub("", text), _UNIT.sub("", _UNIT.sub("", text)))):
         if key in EXTRA_EXPLANATIONS:
@@ -64,13 +64,13 @@ def explain(shown: str) -> str:
 
 
 def column_explanations(names: Iterable[str]) -> dict[str, str]:
-    """Of the columns of a table those that have an explanation."""
+    """The explanations of a table's columns, by column; columns without one are left out."""
     return {name: text for name in names if (text := explain(str(name)))}
 
 
 @functools.cache
 def _meanings() -> dict[str, str]:
-    """The meaning by the title in small letters, short and without marks; of "p50, p95, p99" by each of them too."""
+    """The short plain meaning by title in lower case; of "p50, p95, p99" by each of them too."""
     short = {word.title.lower(): _shorten(word.meaning) for word in read_entries()}
     parts = {part: text for title, text in short.items() for part in title.split(", ")}
     return parts | short

@@ -1,4 +1,4 @@
-"""What the driver and DCGM tell of a GPU, as cells of a row."""
+"""The figures of a GPU from the driver and DCGM, as cells of a row."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOTE = (
 
 
 def gpu_cells(state: GpuState | None, counted: DcgmFigures) -> dict[str, str]:
-    """How it runs now, by the titles of the columns."""
+    """The cells by the titles of their columns."""
     busy = None if state is None or state.busy_percent is None else state.busy_percent / 100
     reasons = state.throttled_by if state else None
     return {

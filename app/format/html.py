@@ -1,4 +1,4 @@
-"""Small HTML of cells that are escaped already: tables of rows, and of facts."""
+"""HTML tables of rows, and of facts, from cells that are escaped already."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from collections.abc import Iterable, Sequence
 from app.format.glossary import explain
 
 Fact = tuple[str, str]
-"""What, and its value as HTML."""
+"""A name, and its value as HTML."""
 _HEAD = re.compile(r"<th(?P<attributes>(?![^>]*\btitle=)[^>]*)>(?P<text>[^<]*)</th>")
-"""A head that says nothing of what it means."""
+"""A head without an explanation."""
 
 
 def table_html(head: str, rows: Sequence[str]) -> str:
-    """A table of escaped cells that scrolls on its own where the window is narrow; its heads explain themselves."""
+    """A table of escaped cells that scrolls by itself in a narrow window; the glossary explains its heads on hover."""
     body = f"<thead><tr>{_HEAD.sub(_explain_head, head)}</tr></thead><tbody>{''.join(rows)}</tbody>"
     return f'<div class="wide" tabindex="0"><table class="ts">{body}</table></div>'
 
 
 def _explain_head(head: re.Match[str]) -> str:
-    """The head with its word of the glossary as a title, where there is one."""
+    """The head with the glossary's explanation as its title, if there is one."""
     meaning = explain(html.unescape(head["text"]))
     if not meaning:
         return head[0]

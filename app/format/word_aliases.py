@@ -1,4 +1,4 @@
-"""What pages call a word of the glossary where room is short, and a sentence of its own for what is no word of it."""
+"""Short names on pages for words of the glossary, and explanations of what is no word of it."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ ALIASES: Mapping[str, str] = {
     "of the peak": "mfu",
     "gib a device": "training memory",
 }  # fmt: skip
-"""Text on a page, in small letters and without its unit: the title of its entry in the glossary, in small letters."""
+"""A text on a page in lower case, without its unit: the title of its entry in the glossary in lower case."""
 
 EXTRA_EXPLANATIONS: Mapping[str, str] = {
     "gpu": "The GPU by its id in this plan, or its index on the machine.",
@@ -208,6 +208,7 @@ EXTRA_EXPLANATIONS: Mapping[str, str] = {
     "gpus used": "GPUs with at least one slice that serves a model.",
     "cores used": "Cores in slices that serve a model, of all cores of the plan.",
     "idle cores": "Cores in no slice that serves a model.",
+    "trained": "The training loss of the step whose weights the model has, and its figures on held-out samples.",
     "rows of its profile": "How many rows the model's profile has, and whether they were measured or estimated.",
     "measured on": "The devices that measured rows come from.",
     "after": "The steps of the preparation so far.",
@@ -271,7 +272,7 @@ EXTRA_EXPLANATIONS: Mapping[str, str] = {
     "stage loads": "The time of a stage is its share of the whole model's time, measured or estimated, plus transfers.",
     "legal": "NVIDIA's placement rules allow these slices, checked against the catalogue.",
 }  # fmt: skip
-"""The same texts: a sentence for what is no word of the glossary, or says more here than there."""
+"""The same kind of text: a sentence where the glossary has no entry, or one that says less."""
 
 PATTERNS: tuple[tuple[str, str], ...] = (
     (r"^gap ", "gap"),
@@ -308,4 +309,4 @@ PATTERNS: tuple[tuple[str, str], ...] = (
     (r"^ms at batch", "stage time"),
     (r"^(slowest stage|one batch through all stages)", "slowest stage"),
 )
-"""Texts that have figures or names in them, and the key of OWN or the title that explains them; the first counts."""
+"""Patterns of texts with figures or names in them, and the key or title that explains them; the first match counts."""

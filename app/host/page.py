@@ -29,7 +29,7 @@ _BEFORE = "cores before"
 
 
 def render(workspace: Workspace) -> None:
-    """The whole page; what changes is drawn anew by itself."""
+    """The whole page; its live part refreshes itself."""
     host = _host()
     st.caption(escape_markdown(f"{host.cpu_name}, {os.uname().sysname} {os.uname().release}"))
     st.fragment(_render_live, run_every=REFRESH_S)(workspace)
@@ -75,7 +75,7 @@ def _cards(workspace: Workspace, host: LiveHost) -> None:
 
 
 def gpu_rows(gpus: tuple[LiveGpu, ...]) -> list[dict[str, str]]:
-    """A row a GPU."""
+    """A row for each GPU."""
     return [_gpu_row(gpu) for gpu in gpus]
 
 
@@ -93,7 +93,7 @@ def _gpu_row(live: LiveGpu) -> dict[str, str]:
 
 
 def slice_rows(gpus: tuple[LiveGpu, ...]) -> list[dict[str, str]]:
-    """A row a MIG device."""
+    """A row for each MIG device."""
     return [
         {
             "GPU": str(live.gpu.index),

@@ -1,4 +1,4 @@
-"""The models of a workspace and how to bring in more; for a newcomer the doors to a plan."""
+"""The models of a workspace and ways to add more; for a new user the shortest ways to a plan."""
 
 from __future__ import annotations
 
@@ -23,25 +23,16 @@ from app.shell import frame, navigation, widgets
 from sample_models.registry import SAMPLES
 from torchsplit_core import jobs
 from torchsplit_core.hardware import sliced_types
-from torchsplit_core.jobs.job_kinds import (
-    PROFILE,
-    QUICK_START,
-    RUN_HERE,
-    TRACE,
-    ProfileParameters,
-    QuickStartParameters,
-    RunHereParameters,
-    TraceParameters,
-    UploadedFile,
-)
+from torchsplit_core.jobs import job_kinds
+from torchsplit_core.jobs.job_kinds import PROFILE, QUICK_START, RUN_HERE, TRACE, UploadedFile
 from torchsplit_core.jobs.quick_start import DIGITS, MEASURED_MIX, measured_mix, slice_cores
-from torchsplit_core.pictures.numbers import escape_markdown
+from torchsplit_core.pictures.numbers import counted, escape_markdown
 from torchsplit_core.values import CLIENT_TEMPLATE
 from torchsplit_core.workspace.store import Workspace
 
 __all__ = ["ModelEntry", "list_models", "render", "render_welcome", "start_options", "table"]
 MOST_WORKSPACES = 8
-"""Earlier workspaces in the list before it is searched."""
+"""Earlier workspaces in the list without a search."""
 
 
 def render(workspace: Workspace) -> None:
@@ -51,7 +42,7 @@ def render(workspace: Workspace) -> None:
     if not entries and not names(workspace, "plan_request"):
         render_welcome(workspace)
         return
-    st.write(f"{len(entries)} model{'s' if len(entries) != 1 else ''} in this workspace.")
+    st.write(f"{counted(len(entries), 'model')} in this workspace.")
     table(workspace, entries)
     _actions(workspace, entries)
     with st.expander("Add a model"):
@@ -61,7 +52,7 @@ def render(workspace: Workspace) -> None:
 
 
 def render_welcome(workspace: Workspace) -> None:
-    """An empty workspace: a model of one's own, the doors to what is ready, what was done earlier."""
+    """An empty workspace: a model of one's own, the ready examples, earlier workspaces."""
     st.write(
         "TorchSplit plans which model gets which slice of your GPUs. Begin with a model of your own, or an example."
     )
@@ -73,7 +64,7 @@ def render_welcome(workspace: Workspace) -> None:
 
 
 def _render_upload_option(workspace: Workspace) -> None:
-    """The first door: a file of the user's, and what a .py file has to offer."""
+    """The upload of a model file, and what a .py file needs."""
     with st.container(border=True, key="door-own"):
         st.header("A model of your own", anchor=False)
         upload.render(workspace)
@@ -119,7 +110,7 @@ def start_options(workspace: Workspace) -> None:
             with frame.fault_boundary():
                 name = "Sample models, measured here"
                 begin(workspace)
-                parameters = QuickStartParameters(((kind, int(count)),), name, _sample_sources())
+                parameters = job_kinds.QuickStartParameters(((kind, int(count)),), name, _sample_sources())
                 SCENARIO.choose(workspace, name)
                 scenario.request_explanation(workspace)
                 jobs.start(workspace, name, QUICK_START, parameters)
@@ -127,24 +118,23 @@ def start_options(workspace: Workspace) -> None:
     with sample_column.container(border=True, height="stretch", key="door-here"):
         st.header("This machine, for real", anchor=False)
         widgets.badge("measured on this CPU, nothing estimated", "green")
-        cores = slice_cores()
         st.write(
-            f"Small samples on {cores} core{'s' if cores > 1 else ''} of this machine as slices: measured, planned, "
+            f"Small samples on {counted(slice_cores(), 'core')} of this machine as slices: measured, planned, "
             "served under load, and compared with what the plan predicted."
         )
         st.caption("About two minutes, in the background. Nothing is downloaded.")
         if st.button("Measure, plan, serve and load", type="primary", key="door-3"):
             with frame.fault_boundary():
-                job_parameters = RunHereParameters(sources=_sample_sources())
+                job_parameters = job_kinds.RunHereParameters(sources=_sample_sources())
                 begin(workspace)
                 SCENARIO.choose(workspace, job_parameters.request)
                 jobs.start(workspace, job_parameters.request, RUN_HERE, job_parameters)
-                # What it is about stands there: measured beside what was planned.
+                # That page compares the measured figures with the plan.
                 navigation.go("Run it", job_parameters.request)
 
     with train_column.container(border=True, height="stretch", key="door-train"):
         st.header("Train, then serve", anchor=False)
-        widgets.badge("trained and measured on this CPU", "green")
+        widgets.badge("measured on this CPU, nothing estimated", "green")
         st.write(
             "A reader of hand-written digits: trained on 1,437 real images in two processes, its accuracy measured on "
             "360 others, then profiled, planned on this machine's cores, served and loaded."
@@ -154,20 +144,20 @@ def start_options(workspace: Workspace) -> None:
             with frame.fault_boundary():
                 begin(workspace)
                 run = runs.add_run(workspace, DIGITS)
-                training = RunHereParameters("Trained and served here", run=run)
+                training = job_kinds.RunHereParameters("Trained and served here", run=run)
                 SCENARIO.choose(workspace, training.request)
                 jobs.start(workspace, training.request, RUN_HERE, training)
                 navigation.go("Run", run)
 
 
 def _sample_sources() -> tuple[str, ...] | None:
-    """Other sources than the door's own, where the server was started with TORCHSPLIT_DOOR_SAMPLES."""
+    """The sources of TORCHSPLIT_DOOR_SAMPLES in place of the defaults, if the server has that variable."""
     setting = os.environ.get("TORCHSPLIT_DOOR_SAMPLES", "")
     return tuple(source.strip() for source in setting.split(",") if source.strip()) or None
 
 
 def _render_other_workspaces(workspace: Workspace) -> None:
-    """Other workspaces on this machine, so that an address without one loses nothing."""
+    """Other workspaces on this machine, which an address without a workspace must not lose."""
     others = [summary for summary in workspace_list.list_workspaces(store()) if summary.id != workspace.id]
     if not others:
         return
@@ -184,7 +174,7 @@ def _render_other_workspaces(workspace: Workspace) -> None:
 
 
 def table(workspace: Workspace, entries: list[ModelEntry]) -> None:
-    """What is known of each model, and the ways to their pages."""
+    """What is known of each model, with links to their pages."""
     if not entries:
         st.info("No model is stored here yet.")
         return
@@ -195,8 +185,7 @@ def table(workspace: Workspace, entries: list[ModelEntry]) -> None:
         f'<a href="{html.escape(_model_url(entry.source))}">{html.escape(entry.source)}</a></td>'
         f"<td>{'traced' if entry.nodes is not None else 'not traced'}</td>"
         f'<td class="n">{entry.nodes if entry.nodes is not None else "n/a"}</td>'
-        f"<td>{entry.basis}</td>"
-        f"<td>{html.escape(entry.measured_on)}</td>"
+        f"<td>{entry.basis}</td><td>{html.escape(entry.measured_on)}</td>"
         + (f"<td>{html.escape(entry.trained) or 'n/a'}</td>" if has_trained else "")
         + "</tr>"
         for entry in entries
@@ -266,11 +255,9 @@ def _sample(workspace: Workspace) -> None:
     size = st.radio("Size", sizes, key="sample-size", horizontal=True)
     source = f"sample:{name}" + ("@large" if size == "large" else "")
     with st.container(horizontal=True):
-        if st.button("Trace the sample", type="primary"):
-            job = jobs.start(workspace, f"Trace {source}", TRACE, TraceParameters(source))
-            upload.follow_job(source, job)
-            st.rerun()
-        if st.button("Trace and profile it"):
-            job = jobs.start(workspace, f"Profile {source}", PROFILE, ProfileParameters((source,)))
-            upload.follow_job(source, job)
-            st.rerun()
+        traced, profiled = st.button("Trace the sample", type="primary"), st.button("Trace and profile it")
+    if traced or profiled:
+        verb, kind = ("Trace", TRACE) if traced else ("Profile", PROFILE)
+        job = jobs.start(workspace, f"{verb} {source}", kind, upload.job_parameters(kind, source))
+        upload.follow_job(source, job)
+        st.rerun()

@@ -1,4 +1,4 @@
-"""A file of the user's on the Models page: dropped, stored, read at once; executed only when it is trusted."""
+"""A model file on the Models page: it is stored and read at once, and executed only when the user trusts it."""
 
 from __future__ import annotations
 
@@ -30,14 +30,16 @@ _STARTED = "work on the dropped file"
 _AWAITED = "awaited graph"
 _FOLLOWED = "followed job"
 _WAIT_S, _LOOK_S = 3.0, 0.05
+LAYERS = ("nn.", "torch.nn.")
+"""A base class that begins so, as it is written, or ends in Module, is one of torch's layers."""
 MOST_SOURCE_BYTES = 512 * 2**10
-"""A Python file above this is not searched for names: its syntax tree takes some hundred bytes for one of its own."""
+"""A larger Python file is not searched for names: its syntax tree takes some hundred bytes for each of its bytes."""
 
 
 def import_dropped(workspace: Workspace) -> None:
-    """Read a file dropped in the last moment, before the page is drawn, and lead to its graph once that is stored.
+    """Read a file that was just dropped, before the page is drawn, and open its graph once that is stored.
 
-    Every drop is taken once: Streamlit runs the page again and again with the file still lying there.
+    Every drop is taken once: the uploader still has the file in later runs of the page.
     """
     file = st.session_state.get(UPLOAD)
     taken: set[str] = st.session_state.setdefault(_TAKEN, set())
@@ -52,14 +54,11 @@ def import_dropped(workspace: Workspace) -> None:
 
 
 def render(workspace: Workspace) -> None:
-    """The uploader, and for a Python file what it needs to be told."""
+    """The uploader, and for a Python file the name of its client and the box of trust."""
     if session_trust.is_refused():
         st.warning(session_trust.REFUSED)
-    file = st.file_uploader(
-        "A .pt2 file of torch.export, a .py file with a SplitClient, or a graph file (.graph.json)",
-        type=["pt2", "py", "json"],
-        key=UPLOAD,
-    )
+    label = "A .pt2 file of torch.export, a .py file with a SplitClient, or a graph file (.graph.json)"
+    file = st.file_uploader(label, type=["pt2", "py", "json"], key=UPLOAD)
     st.caption(
         "A .pt2 file is read as soon as you drop it, and never executed: its figures are estimated. To measure it, "
         "trust the file beside the model in the list."
@@ -72,31 +71,21 @@ def render(workspace: Workspace) -> None:
     with frame.fault_boundary():
         offered = client_names(file.name, file.getvalue())
         if offered.searched and not offered.clients:
-            st.warning(
-                escape_markdown(
-                    f"No class in {file.name} is a client: none has get_model(). Add one like this to the file and "
-                    "drop it again, or enter the name of a function or an object that gives a client."
-                )
-            )
+            text = f"No class in {file.name} is a client: none has get_model(). Add one like this to the file and "
+            text += "drop it again, or enter the name of a function or an object that gives a client."
+            st.warning(escape_markdown(text))
             st.code(CLIENT_TEMPLATE, language="python")
         elif failed is not None and "nn.Module" in (failed.fault or ""):
             st.code(CLIENT_TEMPLATE, language="python")
         entry = st.selectbox(
-            "Name of the SplitClient in the file",
-            [*offered.clients, *offered.others],
-            0 if offered.clients else None,
-            placeholder="Choose or enter a name",
-            accept_new_options=True,
-            key="client-name",
-        )
+            "Name of the SplitClient in the file", [*offered.clients, *offered.others], 0 if offered.clients else None,
+            placeholder="Choose or enter a name", accept_new_options=True, key="client-name",
+        )  # fmt: skip
         digest = hashlib.sha256(file.getvalue()).hexdigest()
         trust = session_trust.trust_box({file.name: digest}, "trust-upload")
         st.caption(session_trust.describe_trust())
-        left, right = st.columns(2)
-        for column, label, job in (
-            (left, "Trace this file", TRACE),
-            (right, "Trace and profile this file", PROFILE),
-        ):
+        labels = {TRACE: "Trace this file", PROFILE: "Trace and profile this file"}
+        for column, (job, label) in zip(st.columns(2), labels.items(), strict=True):
             if column.button(label, type="primary" if job == TRACE else "secondary", disabled=not entry):
                 begun = start(workspace, file.name, file.getvalue(), entry or "", trust=trust, job=job)
                 _started(workspace, file, begun)
@@ -104,12 +93,11 @@ def render(workspace: Workspace) -> None:
 
 
 def _render_failure(workspace: Workspace, failed: jobs.JobStatus) -> None:
-    """Why the work on the file failed, and the same again."""
+    """Why the job on the file failed, and a button that tries again."""
     with st.container(horizontal=True, vertical_alignment="center", key="upload-failed"):
         st.error(escape_markdown(f"{failed.title} failed. {failed.fault or 'No reason was given.'}"))
-        if st.button(
-            "Try again", key="upload-again", help="The same work on the same file, with the same name."
-        ):
+        about = "The same work on the same file, with the same name."
+        if st.button("Try again", key="upload-again", help=about):
             with frame.fault_boundary():
                 file = st.session_state[UPLOAD]
                 begun = jobs.resume(workspace, failed.id)
@@ -121,7 +109,7 @@ def _render_failure(workspace: Workspace, failed: jobs.JobStatus) -> None:
 
 
 def failed_job_in_form(workspace: Workspace) -> Sequence[str]:
-    """The job whose failure the form itself tells."""
+    """The job whose failure the form itself shows."""
     failed = _failed_job(workspace)
     return () if failed is None else (failed.id,)
 
@@ -131,29 +119,22 @@ def _started(workspace: Workspace, file: Any, job: str | None) -> None:
 
 
 def _failed_job(workspace: Workspace) -> jobs.JobStatus | None:
-    """The work on the file that lies in the form, where it failed."""
+    """The job on the file in the form, if it failed."""
     file = st.session_state.get(UPLOAD)
     identity, file_id, job = st.session_state.get(_STARTED, (None, None, None))
     if file is None or (identity, file_id) != (workspace.id, file.file_id):
         return None
-    return next(
-        (status for status in jobs.statuses(workspace) if status.id == job and status.state == "failed"), None
-    )
+    failed = (status for status in jobs.statuses(workspace) if status.id == job and status.state == "failed")
+    return next(failed, None)
 
 
 def start(
-    workspace: Workspace,
-    file: str,
-    data: bytes,
-    entry: str = "",
-    *,
-    trust: bool = False,
-    job: str = TRACE,
+    workspace: Workspace, file: str, data: bytes, entry: str = "", *, trust: bool = False, job: str = TRACE
 ) -> str | None:
-    """Store a model file and trace it in a job, whose end leads to the Graph page; the job.
+    """Store a model file and trace it in a job, whose end opens the tab Graph; the job.
 
-    The same file again, still traced, starts nothing (None). Raises InputFault for what is clearly no model
-    and for a Python file that is not trusted.
+    A file that is traced already starts nothing (None). Raises InputFault for what is clearly no model, and for a
+    Python file that is not trusted.
     """
     python = file.endswith(".py")
     trust = trust and not session_trust.is_refused()
@@ -165,14 +146,12 @@ def start(
         raise InputFault(file, problem, "Enter the name of the client's class.")
     source = f"{file}:{entry}" if python else file
     digest = hashlib.sha256(data).hexdigest()
-    known = named_results.sha256_of(workspace, "upload", file) == digest and named_results.exists(
-        workspace, "graph", source
-    )
-    if known and not python:
+    known = not python and named_results.sha256_of(workspace, "upload", file) == digest
+    if known and named_results.exists(workspace, "graph", source):
         st.session_state[_AWAITED] = (None, source)
         return None
     workspace.put_bytes("upload", file, data)
-    # An older graph under this name may be of another file.
+    # A graph under this name may be of another file.
     parameters = job_parameters(job, source, UploadedFile(file, digest if trust else None), again=True)
     verb = "Trace" if job == TRACE else "Profile"
     begun = jobs.start(workspace, f"{verb} {source}", job, parameters)
@@ -181,7 +160,7 @@ def start(
 
 
 def follow_job(source: str, job: str | None) -> None:
-    """Have the end of a job lead to the model that it traces."""
+    """Open the model that a job traces when the job ends."""
     st.session_state[_AWAITED] = (job, source)
 
 
@@ -195,9 +174,9 @@ def job_parameters(
 
 
 class ClientNames(NamedTuple):
-    """Names in a Python file: of classes that are clients, and of what else may give one.
+    """Names in a Python file: of classes that are clients, and of objects that may give one.
 
-    `searched` is False where the file is too large for that.
+    `searched` is False for a file that is too large.
     """
 
     clients: list[str]
@@ -206,9 +185,9 @@ class ClientNames(NamedTuple):
 
 
 def client_names(file: str, data: bytes) -> ClientNames:
-    """The names at the top of a Python file that may be its SplitClient's. Executes nothing.
+    """The names at the top level of a Python file that may be its SplitClient's, without classes of layers.
 
-    A class of layers is none of them. Raises InputFault where the file is no Python.
+    Executes nothing. Raises InputFault where the file is no Python.
     """
     if len(data) > MOST_SOURCE_BYTES:
         return ClientNames([], [], searched=False)
@@ -229,7 +208,7 @@ def client_names(file: str, data: bytes) -> ClientNames:
             methods = {inner.name for inner in part.body if isinstance(inner, ast.FunctionDef)}
             if "get_model" in methods or any(base in clients for base in bases):
                 clients.append(part.name)
-            elif any(base in layers or _of_layers(base) for base in bases):
+            elif any(base in layers or base.startswith(LAYERS) or base.endswith("Module") for base in bases):
                 layers.add(part.name)
             elif all(base in plain_classes or base == "object" for base in bases):
                 plain_classes.add(part.name)
@@ -246,13 +225,8 @@ def _public(names: Sequence[str]) -> list[str]:
     return [name for name in dict.fromkeys(names) if not name.startswith("_")]
 
 
-def _of_layers(base: str) -> bool:
-    """Whether a base class, as it is written, is one of torch's modules."""
-    return base.startswith(("nn.", "torch.nn.")) or base.endswith("Module")
-
-
 def _store_contract(workspace: Workspace, file: str, data: bytes) -> None:
-    """A contract file: a graph is shown, another kind said."""
+    """Store a contract file; a graph is opened."""
     artifact = dropped_files.store_dropped(workspace, file, data)
     if artifact.kind == "graph":
         st.session_state[_AWAITED] = (None, artifact.name)
@@ -261,19 +235,19 @@ def _store_contract(workspace: Workspace, file: str, data: bytes) -> None:
 
 
 def _open_traced_model(workspace: Workspace) -> None:
-    """Go to the awaited graph once it is stored; a small file is waited for, a large one has its progress shown."""
+    """Open the awaited graph once it is stored. A small file is waited for, a large one shows its progress."""
     awaited: tuple[str | None, str] | None = st.session_state.get(_AWAITED)
     if awaited is None:
         return
     if UPLOAD not in st.session_state:
-        # Its user has been on another page since, where the end of the job was told with a link.
+        # The user has been on another page since, which linked to the result.
         del st.session_state[_AWAITED]
         return
     job, source = awaited
     if job is not None:
         state = _state(workspace, job)
         if state == "running":
-            # The head of this page was drawn before the job began: drawn anew it follows the job to its end.
+            # The head of this page was drawn before the job began. Drawn again, it follows the job.
             if st.session_state.get(_FOLLOWED) != job:
                 st.session_state[_FOLLOWED] = job
                 st.rerun()
@@ -287,7 +261,7 @@ def _open_traced_model(workspace: Workspace) -> None:
 
 
 def _state(workspace: Workspace, job: str) -> Any:
-    """How the job is, at its end or after a moment's wait in its first seconds."""
+    """The state of a job, whose end is awaited in its first _WAIT_S seconds."""
     deadline = time.monotonic() + _WAIT_S
     with st.spinner("Reading the file"):
         while True:

@@ -1,1 +1,1 @@
-"""The page of one thing: a model, a scenario, a placement, each with the tabs that are about it."""
+"""The pages of one object: a model, a scenario, a placement, a training, a run; each with its tabs."""

@@ -16,23 +16,18 @@ from torchsplit_core.workspace.store import Workspace
 TAB = "model-tab"
 """The key of the page's tabs."""
 GRAPH, PROFILED, CUTS = TABS = ("Graph", "Profile", "Cuts")
-# Heading and choice in one row; what comes and goes has a row of its own below.
+# Heading and choice in one row; notices have a row of their own below.
 STYLE = """<style>
 .stMain h1 { font-size: 1.35rem; padding: 0; overflow-wrap: anywhere; }
 .stMainBlockContainer > .stVerticalBlock { gap: .6rem; }
 .st-key-model-head > [data-testid="stLayoutWrapper"] { order: 1; flex: 1 0 100%; margin-top: -.5rem; }
 </style>"""
-VIEWS = {
-    GRAPH: (graph_page.TITLES, graph_page.TAB),
-    PROFILED: (profile_page.TITLES, profile_page.TAB),
-}
+VIEWS = {GRAPH: (graph_page.TITLES, graph_page.TAB), PROFILED: (profile_page.TITLES, profile_page.TAB)}
 """The views of a tab, and their key."""
 
 
 def render(first: str = GRAPH, *, all_profiles: bool = False) -> None:
-    """The whole page, at the tab of the address, else at the `first`; `all_profiles`: profiles of all models to
-    begin with.
-    """
+    """The whole page, at the tab of the address, else at the `first`; `all_profiles` shows those of all models."""
     opened = frame.opened_workspace()
     known = MODEL.names(opened)
     if (missing := MODEL.unknown_in_address(known)) is not None:
@@ -44,9 +39,8 @@ def render(first: str = GRAPH, *, all_profiles: bool = False) -> None:
     _settle(opened, name, tab, open_tab)
     st.html(STYLE)
     with st.container(horizontal=True, vertical_alignment="center", key="model-head", gap="xsmall"):
-        frame.render_head(
-            opened, name or "Model", open_tab, *filter(None, (name,)), failures=MODEL.job_kinds, about=name
-        )
+        window = (open_tab, *filter(None, (name,)))
+        frame.render_head(opened, name or "Model", *window, failures=MODEL.job_kinds, about=name)
         if name is not None and len(known) > 1:
             result_list.render_switch(opened, MODEL, name, known)
     st.session_state.setdefault(TAB, first)
@@ -57,7 +51,7 @@ def render(first: str = GRAPH, *, all_profiles: bool = False) -> None:
 
 
 def _settle(opened: Workspace, name: str | None, tab: str | None, open_tab: str) -> None:
-    """Have the address say model, tab, view and cut."""
+    """Set the address to model, tab, view and cut."""
     view = cut = None
     if open_tab in VIEWS:
         view = address.selected_tab(address.VIEW, *VIEWS[open_tab])
@@ -68,7 +62,7 @@ def _settle(opened: Workspace, name: str | None, tab: str | None, open_tab: str)
 
 
 def _cut(opened: Workspace, name: str) -> str | None:
-    """The chosen cut's key: of a new address, else the one that the user chose."""
+    """The chosen cut's key: of a new address, else the user's choice."""
     requested, seen = st.query_params.get(address.CUT), f"cut of {name} in the address"
     if requested and requested != st.session_state.get(seen):
         cuts.choose(opened, name, requested)

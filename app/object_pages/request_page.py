@@ -1,4 +1,4 @@
-"""The page of a thing that is a request and its answer: a placement, a training."""
+"""The page of a request and its outcome: a placement, a training."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from torchsplit_core.workspace.store import Workspace
 def render(
     result_kind: ResultKind, page_title: str, body: Callable[[Workspace, str | None, Sequence[str]], None]
 ) -> None:
-    """The whole page; `page_title` is the title that leads to one, `body` what it shows of the one that is looked at
-    (None: there is none) among all there are."""
+    """The whole page; `page_title` is the title in `navigation.PAGE_LINKS`, `body` draws the current result (None:
+    there is none) among the known ones."""
     opened = frame.opened_workspace()
     known = result_kind.names(opened)
     if (missing := result_kind.unknown_in_address(known)) is not None:
@@ -23,7 +23,6 @@ def render(
     name = result_kind.current(opened, known)
     address.set_address(opened, {result_kind.word: name})
     title = result_kind.word.capitalize()
-    frame.render_head(
-        opened, name or title, title, *filter(None, (name,)), failures=result_kind.job_kinds, about=name
-    )
+    window = (title, *filter(None, (name,)))
+    frame.render_head(opened, name or title, *window, failures=result_kind.job_kinds, about=name)
     body(opened, name, known)

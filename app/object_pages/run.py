@@ -14,8 +14,8 @@ def render_list() -> None:
     """The page of all runs; addresses of earlier versions name one here, whose page it then is."""
     opened = frame.opened_workspace()
     requested = st.query_params.get(RUN.word)
-    # Whoever opens a run from here leaves an address with its name behind, the library's doing: Back leads to that
-    # one, and all runs are what was there.
+    # Opening a run from here leaves an address with its name in the history, which Streamlit writes. Back leads to it,
+    # and must show all runs.
     if requested and requested != st.session_state.get(list_page.OPENED_RUN):
         render()
         return
@@ -26,7 +26,7 @@ def render_list() -> None:
 
 
 def render() -> None:
-    """The page of the run that the address names, of all where it names none."""
+    """The page of the run that the address names, or of all runs."""
     opened = frame.opened_workspace()
     requested = st.query_params.get(RUN.word)
     if not requested:
@@ -39,5 +39,5 @@ def render() -> None:
     RUN.choose(opened, requested)
     address.set_address(opened, {RUN.word: requested})
     frame.render_head(opened, requested, "Run", requested)
-    # Its age says its colour, the same as in the table of all.
+    # Its place by age gives its colour, as in the table of all runs.
     page.render(opened, requested, list(reversed(known)).index(requested))

@@ -1,4 +1,4 @@
-"""The page of one scenario: its plan, what stands beside it, and its files."""
+"""The page of one scenario, with its tabs."""
 
 from __future__ import annotations
 
@@ -12,17 +12,12 @@ def render(first: str = plan_page.TITLES[0]) -> None:
     """The whole page, at the tab of the address, else at the `first`."""
     opened = frame.opened_workspace()
     known = SCENARIO.names(opened)
-    # The address of a scenario that is not here is kept: the page says so.
+    # The address of an unknown scenario stays as it is: the page says so.
     missing = SCENARIO.unknown_in_address(known)
     name = missing or SCENARIO.current(opened, known)
     tab = address.selected_tab(address.TAB, plan_page.TITLES, plan_page.TAB, first)
     address.set_address(opened, {SCENARIO.word: name, address.TAB: tab})
     shown = next((title for title in plan_page.TITLES if address.slug(title) == tab), first)
-    frame.render_head(
-        opened,
-        "Plan",
-        shown,
-        *filter(None, (name,)),
-        failures=(PLAN, EXPLAIN, SWEEP, QUICK_START, MEASURE, RUN_HERE),
-    )
+    failures = (PLAN, EXPLAIN, SWEEP, QUICK_START, MEASURE, RUN_HERE)
+    frame.render_head(opened, "Plan", shown, *filter(None, (name,)), failures=failures)
     plan_page.render(opened, first)

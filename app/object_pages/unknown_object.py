@@ -1,4 +1,4 @@
-"""An address that names a thing which is not here: a page that says so, keeps the address, and offers what there is."""
+"""The page for an address that names an unknown object: it says so, keeps the address, and offers what there is."""
 
 from __future__ import annotations
 
@@ -11,18 +11,15 @@ from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.workspace.store import Workspace
 
 MOST = 20
-"""Things that are offered."""
+"""Objects that are offered."""
 
 
 def render(workspace: Workspace, kind: str, missing: str, known: Sequence[str], page_title: str) -> None:
-    """The whole page; `kind` is the word for such a thing, `page_title` the title that leads to one."""
+    """The whole page; `kind` is the word for such an object, `page_title` the title in `navigation.PAGE_LINKS`."""
     frame.render_head(workspace, f"There is no such {kind}", f"Unknown {kind}")
-    st.error(
-        escape_markdown(
-            f"There is no {kind} {missing!r} in this workspace (any more): it was renamed or removed, or the address "
-            "is of another workspace. Nothing is shown in its place, and the address stays as it is."
-        )
-    )
+    text = f"There is no {kind} {missing!r} in this workspace (any more): it was renamed or removed, or the address "
+    text += "is of another workspace. Nothing is shown in its place, and the address stays as it is."
+    st.error(escape_markdown(text))
     for name in known[:MOST]:
         navigation.link(page_title, escape_markdown(name), name)
     if not known:

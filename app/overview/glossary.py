@@ -27,13 +27,10 @@ GUIDES = {
 
 
 def search_entries(entries: tuple[GlossaryEntry, ...], text: str) -> list[GlossaryEntry]:
-    """Those with every word of the text, in the title before in the meaning."""
+    """The entries with every word of the text; those with them in the title come first."""
     wanted = text.lower().split()
-    matches = [
-        entry
-        for entry in entries
-        if all(part in f"{entry.title} {entry.meaning} {entry.shown}".lower() for part in wanted)
-    ]
+    texts = {entry: f"{entry.title} {entry.meaning} {entry.shown}".lower() for entry in entries}
+    matches = [entry for entry in entries if all(part in texts[entry] for part in wanted)]
     return sorted(matches, key=lambda entry: not all(part in entry.title.lower() for part in wanted))
 
 
@@ -53,11 +50,8 @@ def render(workspace: Workspace) -> None:
 
 def _words() -> None:
     entries = read_entries()
-    text = st.text_input(
-        "Search the words",
-        key="help-search",
-        placeholder="for instance: bound, gap, leximin, share, normalised",
-    )
+    hint = "for instance: bound, gap, leximin, share, normalised"
+    text = st.text_input("Search the words", key="help-search", placeholder=hint)
     matches = search_entries(entries, text)
     st.caption(f"{len(matches)} of {len(entries)} words" if text else f"{len(entries)} words")
     chapter = ""
@@ -70,7 +64,7 @@ def _words() -> None:
 
 
 def _escape(text: str) -> str:
-    """Text that has no marks but those of code: a dollar would be a formula."""
+    """Text whose only Markdown is code: a dollar would begin a formula."""
     return re.sub(r"([$\[\]~])", r"\\\1", text.replace("\\|", "|"))
 
 

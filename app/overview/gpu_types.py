@@ -1,4 +1,4 @@
-"""The GPU types of the catalogue as a table of the page Help: what is known of each, and by which sources."""
+"""The GPU types of the catalogue as a table of the page Help, with their sources."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Cell = str | float | None
 
 
 def table_rows() -> list[dict[str, Cell]]:
-    """A row a type, with MIG first; None for what is not sourced."""
+    """A row for each type, those with MIG first; None for figures without a source."""
     return [_row(gpu) for gpu in (*catalogue().values(), *without_mig().values())]
 
 

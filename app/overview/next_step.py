@@ -1,4 +1,4 @@
-"""What a user would most likely do next in a workspace, and where that is."""
+"""The next step that a user would most likely take in a workspace, and its page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torchsplit_core.workspace.store import Workspace
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """What to do, the words of the link to it, the title that it leads to and the thing there."""
+    """What to do, the label of the link, its title in `navigation.PAGE_LINKS`, and the object there."""
 
     text: str
     label: str
@@ -26,7 +26,7 @@ class NextStep:
 
 
 def next_step(workspace: Workspace, entries: Sequence[ModelEntry], known: Sequence[str]) -> NextStep | None:
-    """The next step; None where there is nothing that speaks for one."""
+    """The next step; None in a workspace without models and scenarios."""
     if running := jobs.running(workspace):
         return NextStep(f"{running[0].title} is under way.", "See the work", "Activity")
     name = SCENARIO.current(workspace, known)
@@ -34,9 +34,8 @@ def next_step(workspace: Workspace, entries: Sequence[ModelEntry], known: Sequen
         return _of_scenario(workspace, name)
     bare = next((entry.source for entry in entries if entry.profile is None), None)
     if bare is not None:
-        return NextStep(
-            f"{bare} is traced but not profiled, and a plan needs its figures.", "Profile it", "Profile", bare
-        )
+        text = f"{bare} is traced but not profiled, and a plan needs its figures."
+        return NextStep(text, "Profile it", "Profile", bare)
     if entries:
         return NextStep("The models have figures. Choose what to serve on which GPUs.", "Plan them", "Plan")
     return None
@@ -50,11 +49,9 @@ def _of_scenario(workspace: Workspace, name: str) -> NextStep:
         return NextStep(f"{name} was changed since it was planned.", "Plan it again", "Plan", name)
     verdict = verdict_of(request, plan)
     if verdict.level == "red" or plan.status not in SOLVED:
-        return NextStep(
-            f"{name} does not meet what you asked for.", "See what stands in the way", "Plan", name
-        )
+        text = f"{name} does not meet what you asked for."
+        return NextStep(text, "See what stands in the way", "Plan", name)
     if verdict.late:
         return NextStep(f"{name} may exceed its limits under load.", "See which", "Plan", name)
-    return NextStep(
-        f"{name} is planned: its files cut the GPUs and start the models.", "Deploy it", "Deploy", name
-    )
+    text = f"{name} is planned: its files cut the GPUs and start the models."
+    return NextStep(text, "Deploy it", "Deploy", name)

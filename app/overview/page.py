@@ -1,4 +1,4 @@
-"""What the workspace contains and the next step; in an empty one, the ways to begin."""
+"""The contents of the workspace and the next step; for an empty one, the ways to begin."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def render(workspace: Workspace) -> None:
 
 
 def failed_job_in_form(workspace: Workspace) -> Sequence[str]:
-    """The job whose failure the upload form tells, where this page has one."""
+    """The job whose failure the upload form shows, where this page has one."""
     return upload.failed_job_in_form(workspace) if _is_new(workspace) else ()
 
 
 def _is_new(workspace: Workspace) -> bool:
-    """Whether nothing is in it but files: one that was dropped stays in its form until it is a model."""
+    """Whether it has nothing but files: a dropped one stays in its form until it is a model."""
     return all(item.kind == "upload" for item in workspace.artifacts())
 
 
@@ -82,7 +82,7 @@ def _scenarios(workspace: Workspace, known: tuple[str, ...]) -> None:
 
 
 def _scenario(workspace: Workspace, name: str) -> None:
-    """A scenario's verdict, and the ways into it."""
+    """A scenario's verdict, and links to its pages."""
     request, plan = read(workspace, "plan_request", name), read(workspace, "plan", name)
     with st.container(horizontal=True, vertical_alignment="center"):
         navigation.link("Plan", f"**{escape_markdown(name)}**", name, icon=":material/view_quilt:")
@@ -109,7 +109,7 @@ def _render_others(workspace: Workspace, title: str, results: ResultList) -> Non
 
 
 def _fleet(workspace: Workspace, known: tuple[str, ...]) -> None:
-    """The GPUs of the scenario that is looked at."""
+    """The GPUs of the current scenario."""
     name = SCENARIO.current(workspace, known)
     request = read(workspace, "plan_request", name) if name else None
     if request is None:
@@ -138,10 +138,9 @@ def _work(workspace: Workspace) -> None:
 
 
 def _models(entries: list[models.ModelEntry]) -> None:
-    """Ways to the pages of the models."""
+    """Links to the pages of the models."""
     with st.container(horizontal=True, gap="small", key="model-ways"):
         for entry in entries:
-            navigation.link(
-                "Graph", escape_markdown(entry.source), entry.source, icon=":material/deployed_code:"
-            )
+            label = escape_markdown(entry.source)
+            navigation.link("Graph", label, entry.source, icon=":material/deployed_code:")
         navigation.link("Models", "Add, trace, remove", icon=":material/add:")

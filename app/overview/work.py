@@ -1,4 +1,4 @@
-"""The work of a workspace: what runs, what ran, how it ended, and what it printed."""
+"""The jobs of a workspace: what runs, what ran, how it ended, and what it printed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchsplit_core.workspace.store import JobRecord, Workspace
 
 COLOURS: dict[str, Colour] = {"running": "blue", "done": "green", "failed": "red", "cancelled": "gray"}
 MOST = 40
-"""Jobs on the page before one asks for all."""
+"""Jobs on the page until the user asks for all."""
 
 
 def render(workspace: Workspace) -> None:
@@ -39,7 +39,7 @@ def render(workspace: Workspace) -> None:
 
 
 def _job(workspace: Workspace, status: JobStatus, record: JobRecord | None, *, latest: bool) -> None:
-    """One job with its outcome and log; of equal work the `latest` alone can be started again."""
+    """One job with its outcome and log; only the `latest` of several with one title can be started again."""
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"**{escape_markdown(status.title)}**", width="content")
         widgets.badge(status.state, COLOURS[status.state])
@@ -67,7 +67,7 @@ def format_when(status: JobStatus, begun: float | None) -> str:
 
 
 def recent(workspace: Workspace, most: int) -> None:
-    """The last pieces of work, a line each."""
+    """The latest jobs, a line each."""
     statuses = [status for status in jobs.statuses(workspace) if not job_panel.kind_of(status).quiet]
     for status in statuses[:most]:
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):

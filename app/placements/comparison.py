@@ -1,4 +1,4 @@
-"""One GPU a segment, counts of GPUs, particular GPUs side by side: searched in the background, kept with its job."""
+"""One GPU a segment, counts of GPUs and particular GPUs compared: a job searches them and keeps the result."""
 
 from __future__ import annotations
 
@@ -22,16 +22,12 @@ COUNTED = (
 
 
 def render(workspace: Workspace, placement: StoredPlacement) -> None:
-    """The table once it was asked for, and the way to ask."""
+    """The table once there is one, else the button that computes it."""
     st.header("Other ways to divide", anchor=False)
     comparison = stored_comparison(workspace, placement)
     if comparison:
-        saving.table(
-            comparison_table(comparison),
-            f"{placement.name}.ways",
-            key="place-ways-table",
-            alt="Ways to divide compared",
-        )
+        rows = comparison_table(comparison)
+        saving.table(rows, f"{placement.name}.ways", key="place-ways-table", alt="Ways to divide compared")
         st.caption(escape_markdown(f"{COUNTED} {describe_literal_size(workspace, placement)}".strip()))
         return
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -50,30 +46,27 @@ def render(workspace: Workspace, placement: StoredPlacement) -> None:
 def stored_comparison(
     workspace: Workspace, placement: StoredPlacement
 ) -> list[tuple[str, PlacementOutcome, float | None]]:
-    """What the last comparison for this very request found, each with what its segments give on their GPUs; nothing
-    before there was one."""
+    """The last comparison for this very request: label, outcome, and the throughput of its segments on their GPUs;
+    empty without one."""
     done = _statuses(workspace, placement, "done")
     if not done:
         return []
     methods = [(name, read_text(text, origin=name)[1]) for name, text in done[0].result["ways"]]
-    # A comparison of before there were counts of GPUs has what each promises, and its GPUs give just that.
+    # Comparisons of earlier versions, without counts of GPUs, deliver what they promise.
     delivered = done[0].result.get("delivered", {name: outcome.throughput for name, outcome in methods})
     return [(name, outcome, delivered[name]) for name, outcome in methods]
 
 
 def describe_literal_size(workspace: Workspace, placement: StoredPlacement) -> str:
-    """How large the published program of the request would be, in words; empty where nobody counted."""
+    """The size of the published program for the request, in words; empty where the job did not count it."""
     done = _statuses(workspace, placement, "done")
     return str(done[0].result.get("literal", "")) if done else ""
 
 
 def _statuses(workspace: Workspace, placement: StoredPlacement, state: str) -> list[jobs.JobStatus]:
     parameters = to_stored(DIVISIONS, _parameters(placement))
-    same = {
-        record.id
-        for record in workspace.job_records()
-        if record.name == DIVISIONS and record.parameters == parameters
-    }
+    records = (record for record in workspace.job_records() if record.name == DIVISIONS)
+    same = {record.id for record in records if record.parameters == parameters}
     return [status for status in jobs.statuses(workspace) if status.id in same and status.state == state]
 
 

@@ -1,26 +1,27 @@
-"""Throughput against latency on the Place page: traced in the background, one pipeline of it chosen and drawn."""
+"""Throughput against latency of a placement: a job traces the curve, and one of its pipelines is drawn."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import streamlit as st
 
 from app.charts.frontier import FrontierDot, frontier
 from app.charts.pipeline import pipeline_html
-from app.charts.theme import CONFIG
 from app.components import saving
 from app.components.picture import picture
 from app.placements.outcome_tables import curve_table, latency_labels, unit_of
 from app.session.placements import StoredPlacement, curve_of, start_curve
-from app.shell import frame
+from app.shell import frame, widgets
 from torchsplit_core import jobs
 from torchsplit_core.jobs.job_kinds import PLACEMENT_FRONTIER
-from torchsplit_core.pictures.numbers import escape_markdown, exact
+from torchsplit_core.pictures.numbers import counted, escape_markdown, exact
 from torchsplit_core.values import FrontierPoint, PlacementFrontier, PlacementOutcome
 from torchsplit_core.workspace.store import Workspace
 
 
 def render(workspace: Workspace, placement: StoredPlacement) -> None:
-    """The curve of the stored request once it was asked for, and the way to ask."""
+    """The curve of the stored request, or the button that traces it."""
     st.header("Throughput against latency", anchor=False)
     curve = curve_of(workspace, placement)
     if curve is None:
@@ -34,25 +35,23 @@ def render(workspace: Workspace, placement: StoredPlacement) -> None:
     chosen = min(st.session_state.get(key, len(curve.points) - 1), len(curve.points) - 1)
     _, axis, _ = latency_labels(placement.request)
     unit = unit_of(curve)
-    with saving.exportable("Curve", f"{placement.name}.curve", key="place-curve"):
-        st.plotly_chart(
-            frontier(
-                _steps(curve, chosen), f"{axis}, ms", f"throughput{', ' + unit if unit else ''}", unit,
-                dark=st.context.theme.type == "dark",
-            ),
-            theme=None, key="place-curve", config=CONFIG, selection_mode="points",
-            on_select=lambda: _clicked(key), alt="Pipelines by throughput and latency; the table below has the figures",
-        )  # fmt: skip
+    x_title = f"throughput{', ' + unit if unit else ''}"
+    drawn = frontier(_steps(curve, chosen), f"{axis}, ms", x_title, unit, dark=widgets.is_dark())
+
+    def choose(number: Any) -> None:
+        st.session_state[key] = int(number)
+
+    alt = "Pipelines by throughput and latency; the table below has the figures"
+    widgets.chart(drawn, "Curve", f"{placement.name}.curve", key="place-curve", alt=alt, on_point=choose)
     proven = sum(point.proven for point in curve.points)
     whole = "complete: no pipeline is missing" if curve.complete else "other pipelines may lie between them"
     st.caption(
         f"{len(curve.points)} pipelines that no other beats in both, {proven} of them proven; {whole}. "
         f"Computed from {curve.basis} speeds, untested on hardware. {escape_markdown(curve.message)}"
     )
-    names = [_name(curve.points[number], axis, unit) for number in range(len(curve.points))]
-    picked = st.selectbox(
-        "Pipeline of the curve", range(len(names)), chosen, format_func=names.__getitem__, key=f"{key} {chosen}"
-    )  # fmt: skip
+    names = [_name(point, axis, unit) for point in curve.points]
+    places, label = range(len(names)), "Pipeline of the curve"
+    picked = st.selectbox(label, places, chosen, format_func=names.__getitem__, key=f"{key} {chosen}")
     if picked != chosen:
         st.session_state[key] = picked
         st.rerun()
@@ -63,24 +62,14 @@ def render(workspace: Workspace, placement: StoredPlacement) -> None:
             markup = pipeline_html(as_outcome(curve, curve.points[chosen]), placement.request)
             picture(markup, key="place-curve-pipeline")
     with st.expander("The curve as a table"):
-        saving.table(
-            curve_table(curve), f"{placement.name}.curve", key="place-curve-table", alt="Points of the curve"
-        )
+        rows, alt = curve_table(curve), "Points of the curve"
+        saving.table(rows, f"{placement.name}.curve", key="place-curve-table", alt=alt)
 
 
 def as_outcome(curve: PlacementFrontier, point: FrontierPoint) -> PlacementOutcome:
-    """A point of the curve as the pipeline that it is; its bound is of latency, so it has none of throughput."""
-    return PlacementOutcome(
-        "feasible",
-        point.throughput,
-        None,
-        None,
-        point.segments,
-        point.links,
-        units=curve.units,
-        basis=curve.basis,
-        latency_s=point.latency_s,
-    )
+    """A point of the curve as an outcome; its bound is of latency, so throughput has none."""
+    more: dict[str, Any] = {"units": curve.units, "basis": curve.basis, "latency_s": point.latency_s}
+    return PlacementOutcome("feasible", point.throughput, None, None, point.segments, point.links, **more)
 
 
 def _render_start(workspace: Workspace, placement: StoredPlacement) -> None:
@@ -104,14 +93,5 @@ def _steps(curve: PlacementFrontier, chosen: int) -> list[FrontierDot]:
 
 
 def _name(point: FrontierPoint, axis: str, unit: str) -> str:
-    count = len(point.segments)
-    return (
-        f"{exact(point.throughput, unit)}, {axis} {exact(1e3 * point.latency_s, 'ms')}, "
-        f"{count} segment{'s' if count > 1 else ''}"
-    )
-
-
-def _clicked(key: str) -> None:
-    points = st.session_state["place-curve"]["selection"]["points"]
-    if points and points[0].get("customdata"):
-        st.session_state[key] = int(points[0]["customdata"][0])
+    latency, segments = exact(1e3 * point.latency_s, "ms"), counted(len(point.segments), "segment")
+    return f"{exact(point.throughput, unit)}, {axis} {latency}, {segments}"

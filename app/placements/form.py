@@ -1,4 +1,4 @@
-"""The left column of the Place page: model, fleet, rules; what is changed here is tried at once where that is quick."""
+"""The left column of a placement's page: model, fleet, rules. An edit is tried at once where that is quick."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from torchsplit_core.workflow import place
 from torchsplit_core.workspace.store import Workspace
 
 QUICK_S = 1.0
-"""Seconds of search for what is only tried; its outcome says where it is not proven."""
+"""Seconds of search for a trial, whose outcome may be unproven."""
 QUICK_GPUS = 1024
 MOST_TRIED = 32
 
 
 @dataclass(frozen=True)
 class TrialPlacement:
-    """An edited request that is not stored, with its quick outcome; None and a fault where it makes no sense."""
+    """An edited request that is not stored, with its quick outcome, or None and a fault."""
 
     request: PlacementRequest
     changes: tuple[str, ...]
@@ -41,7 +41,7 @@ class TrialPlacement:
 
 
 def render(workspace: Workspace, placement: StoredPlacement) -> TrialPlacement | None:
-    """The controls as stored, or as tried; the trial where something differs."""
+    """The controls; a trial where they differ from the stored request."""
     request, mark = placement.request, f"{placement.sha256} {st.session_state.get(_turn(workspace), 0)}"
     with st.container(border=True):
         st.header("Rules", anchor=False)
@@ -54,12 +54,9 @@ def render(workspace: Workspace, placement: StoredPlacement) -> TrialPlacement |
             key=f"replicas {mark}",
             help="Each holds the whole model on GPUs of its own; the sum of their throughputs counts.",
         )  # fmt: skip
-        # A layer cut among GPUs is reckoned from their peaks: other speeds have parts of the batch alone.
-        splits = [
-            split_mode
-            for split_mode in SPLITS
-            if split_mode != "tensor" or isinstance(request.throughput, RooflineThroughput)
-        ]
+        # Tensor parallelism is estimated from peaks: other throughputs divide only the batch.
+        peaked = isinstance(request.throughput, RooflineThroughput)
+        splits = [mode for mode in SPLITS if peaked or mode != "tensor"]
         split = st.radio(
             "GPUs of a segment share", splits, splits.index(request.split), key=f"split {mark}",
             format_func=SPLITS.__getitem__,
@@ -90,7 +87,7 @@ def render(workspace: Workspace, placement: StoredPlacement) -> TrialPlacement |
 
 
 def discard_edits(workspace: Workspace) -> None:
-    """The controls stand as stored again."""
+    """Reset the controls to the stored request."""
     st.session_state[_turn(workspace)] = st.session_state.get(_turn(workspace), 0) + 1
     st.rerun()
 
@@ -98,7 +95,7 @@ def discard_edits(workspace: Workspace) -> None:
 def place_quickly(
     workspace: Workspace, key: str, request: PlacementRequest, before: PlacementOutcome | None
 ) -> PlacementOutcome:
-    """A short exact search from the answer before, remembered in this session under the key. Raises InputFault."""
+    """A short exact search from the outcome `before`; the session remembers it under the key. Raises InputFault."""
     known = st.session_state.setdefault(f"placements tried in {workspace.id}", {})
     if key not in known:
         while len(known) >= MOST_TRIED:
@@ -117,9 +114,8 @@ def _try_request(
     added: str,
 ) -> TrialPlacement:
     if len(edited.gpus) > QUICK_GPUS:
-        return TrialPlacement(
-            edited, changed, None, "A fleet this large is searched in the background: press Place."
-        )
+        fault = "A fleet this large is searched in the background: press Place."
+        return TrialPlacement(edited, changed, None, fault)
     memory = tuple(dict.fromkeys((gpu.type, gpu.memory_gib) for gpu in edited.gpus))
     key = f"{placement.sha256} {changed} {memory} {added}"
     try:
@@ -133,9 +129,8 @@ def _model(request: PlacementRequest, mark: str) -> dict[str, Any]:
     with st.container(border=True):
         st.header("Model", anchor=False)
         batch = st.number_input("Batch, sequences", 1, 1_000_000, model.batch_size, key=f"batch {mark}")
-        sequence = st.number_input(
-            "Sequence, tokens", 1, 10_000_000, model.sequence_length, key=f"sequence {mark}"
-        )
+        length, most = model.sequence_length, 10_000_000
+        sequence = st.number_input("Sequence, tokens", 1, most, length, key=f"sequence {mark}")
         in_flight, chunk = model.sequences_in_flight, model.prefill_chunk
         if is_decode(request):
             in_flight = st.number_input(
@@ -149,16 +144,10 @@ def _model(request: PlacementRequest, mark: str) -> dict[str, Any]:
             )  # fmt: skip
         with st.expander("Sizes"):
             layers = st.number_input("Layers", 1, 10_000, model.layers, key=f"layers {mark}")
-            weight = st.number_input(
-                "Weights of a layer, GiB",
-                0.0,
-                100_000.0,
-                float(model.layer_weight_gib),
-                format="%.4g",
-                key=f"weight {mark}",
-            )
-            hidden = st.number_input("Hidden size", 1, 10_000_000, model.hidden_size, key=f"hidden {mark}")
-            ffn = st.number_input("Feed-forward size", 1, 10_000_000, model.ffn_size, key=f"ffn {mark}")
+            gib, key = float(model.layer_weight_gib), f"weight {mark}"
+            weight = st.number_input("Weights of a layer, GiB", 0.0, 100_000.0, gib, format="%.4g", key=key)
+            hidden = st.number_input("Hidden size", 1, most, model.hidden_size, key=f"hidden {mark}")
+            ffn = st.number_input("Feed-forward size", 1, most, model.ffn_size, key=f"ffn {mark}")
     return {
         "batch_size": int(batch), "sequence_length": int(sequence), "layers": int(layers),
         "layer_weight_gib": float(weight), "hidden_size": int(hidden), "ffn_size": int(ffn),
@@ -169,7 +158,7 @@ def _model(request: PlacementRequest, mark: str) -> dict[str, Any]:
 def _fleet(
     request: PlacementRequest, mark: str
 ) -> tuple[list[dict[str, Any]], str, Callable[[PlacementRequest], PlacementRequest]]:
-    """The rows as edited, and what nodes are added, see place_nodes."""
+    """The edited rows, and the added nodes of `nodes.render`."""
     column = st.column_config
     with st.container(border=True):
         st.header("Fleet", anchor=False)
@@ -186,7 +175,7 @@ def _fleet(
 
 
 def fleet_rows(request: PlacementRequest) -> list[dict[str, Any]]:
-    """A row for GPUs of one type and memory, in the order of the fleet."""
+    """A row for each type and memory, in the order of the fleet."""
     counts: dict[tuple[str, float], int] = {}
     for gpu in request.gpus:
         counts[gpu.type, gpu.memory_gib] = counts.get((gpu.type, gpu.memory_gib), 0) + 1
@@ -194,7 +183,7 @@ def fleet_rows(request: PlacementRequest) -> list[dict[str, Any]]:
 
 
 def with_fleet(request: PlacementRequest, rows: Sequence[Mapping[str, Any]]) -> PlacementRequest:
-    """The request on as many GPUs of each row, with that memory. Raises InputFault for more than there are."""
+    """The request on the first GPUs of each row, with its memory. Raises InputFault for more GPUs than there are."""
     before = fleet_rows(request)
     if list(rows) == before:
         return request
@@ -203,29 +192,21 @@ def with_fleet(request: PlacementRequest, rows: Sequence[Mapping[str, Any]]) -> 
     for old, new in zip(before, rows, strict=True):
         count = int(new["GPUs"] or 0)
         if count > old["GPUs"]:
+            problem = f"asks for {count} GPUs, and the fleet has {old['GPUs']} with known links"
             raise InputFault(
-                f"Fleet: {old['type']}",
-                f"asks for {count} GPUs, and the fleet has {old['GPUs']} with known links",
-                "Add nodes: they come with links of their own.",
+                f"Fleet: {old['type']}", problem, "Add nodes: they come with links of their own."
             )
-        remaining[old["type"], old["GiB"]], memory[old["type"], old["GiB"]] = (
-            count,
-            float(new["GiB"] or old["GiB"]),
-        )
-    places = []
-    for place_, gpu in enumerate(request.gpus):
+        key = (old["type"], old["GiB"])
+        remaining[key], memory[key] = count, float(new["GiB"] or old["GiB"])
+    places, gpus = [], []
+    for index, gpu in enumerate(request.gpus):
         key = (gpu.type, gpu.memory_gib)
         remaining[key] -= 1
         if remaining[key] >= 0:
-            places.append(place_)
-    return replace(
-        request,
-        gpus=tuple(
-            replace(gpu, memory_gib=memory[gpu.type, gpu.memory_gib])
-            for gpu in (request.gpus[p] for p in places)
-        ),
-        bandwidth_gib_per_s=tuple(tuple(request.bandwidth_gib_per_s[p][q] for q in places) for p in places),
-    )
+            places.append(index)
+            gpus.append(replace(gpu, memory_gib=memory[key]))
+    links = tuple(tuple(request.bandwidth_gib_per_s[p][q] for q in places) for p in places)
+    return replace(request, gpus=tuple(gpus), bandwidth_gib_per_s=links)
 
 
 def _turn(workspace: Workspace) -> str:

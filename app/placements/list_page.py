@@ -9,10 +9,6 @@ from app.shell.result_list import ResultList
 from torchsplit_core.values import PlacementOutcome, PlacementRequest
 
 
-def _describe_request(request: PlacementRequest) -> str:
-    return f"{request.model.layers} layers on {len(request.gpus)} GPUs"
-
-
 def _figures(request: PlacementRequest, outcome: PlacementOutcome) -> str:
     if not outcome.segments:
         return ""
@@ -28,7 +24,7 @@ LIST = ResultList(
     "Here you will see which layers of an LLM go on which GPUs of a fleet so that throughput is highest, "
     "drawn over its nodes, with the proof.",
     "placed",
-    _describe_request,
+    lambda request: f"{request.model.layers} layers on {len(request.gpus)} GPUs",
     _figures,
     proof,
     new_form.render,

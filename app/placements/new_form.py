@@ -28,7 +28,7 @@ FLEET = (
     {"nodes": 2, "GPUs a node": 4, "type": "A100-80GB"},
 )
 LARGEST_TEXT_BYTES = 64 * 2**20
-"""Of a matrix from a browser: 4,096 GPUs with three digits an entry; the command line takes larger ones."""
+"""The largest uploaded matrix: 4,096 GPUs with three digits an entry. The command line takes larger ones."""
 CUSTOM_CONFIG = "a config.json of mine"
 
 
@@ -52,13 +52,12 @@ EXAMPLES: Mapping[str, Callable[[], PlacementRequest]] = {
 
 
 def render(workspace: Workspace, *, first: bool) -> None:
-    """The examples and the builder; what is made is stored and placed at once."""
+    """The examples and the builder; a new request is stored and placed at once."""
     st.header("Ready examples", anchor=False)
     with st.container(horizontal=True), frame.fault_boundary():
         for place, (label, make) in enumerate(EXAMPLES.items()):
-            if st.button(
-                label, type="primary" if first and place == 0 else "secondary", key=f"example {place}"
-            ):
+            prominent = first and place == 0
+            if st.button(label, type="primary" if prominent else "secondary", key=f"example {place}"):
                 _begin(workspace, label, make())
     st.header("Or a decoder on nodes of your own", anchor=False)
     left, right = st.columns(2, gap="medium")
@@ -68,15 +67,14 @@ def render(workspace: Workspace, *, first: bool) -> None:
         fleet, matrix, links = _nodes()
     if st.button("Place this model", key="place-build", type="secondary" if first else "primary"):
         with frame.fault_boundary():
-            request = build_placement(
-                model, fleet_text(fleet), _text(config), _text(matrix), {**options, **links}
-            )
+            texts = fleet_text(fleet), _text(config), _text(matrix)
+            request = build_placement(model, *texts, {**options, **links})
             name = config.name if config is not None else model
             _begin(workspace, f"{name} on {len(request.gpus)} GPUs"[:100], request)
 
 
 def _model() -> tuple[str, UploadedFile | None, dict[str, Any]]:
-    """The decoder's name, the file of one's own, and what is asked of it in the builder's words."""
+    """The decoder's name, the user's config.json, and the options of `build_request`."""
     names = [*decoder_names(), CUSTOM_CONFIG]
     model = st.selectbox("Model", names, names.index("llama-3.1-70b"), key="place-model")
     config = None
@@ -96,22 +94,15 @@ def _model() -> tuple[str, UploadedFile | None, dict[str, Any]]:
             help="Under way in a pipeline, with their keys and values in memory; a pass makes a token of each.",
         )  # fmt: skip
     most = st.number_input("GPUs a segment at most", 1, 64, 2, key="place-most")
-    split = st.radio(
-        "GPUs of a segment share", list(SPLITS), key="place-split", format_func=SPLITS.__getitem__
-    )
-    options = {
-        "phase": phase,
-        "split": split,
-        "sequences_in_flight": in_flight,
-        "sequence_length": int(sequence),
-        "batch_size": int(batch),
-        "max_gpus_per_segment": int(most),
-    }
-    return model, config, options
+    label = "GPUs of a segment share"
+    split = st.radio(label, list(SPLITS), key="place-split", format_func=SPLITS.__getitem__)
+    options = {"phase": phase, "split": split, "sequences_in_flight": in_flight, "batch_size": int(batch)}
+    sizes = {"sequence_length": int(sequence), "max_gpus_per_segment": int(most)}
+    return model, config, options | sizes
 
 
 def _nodes() -> tuple[list[dict[str, Any]], UploadedFile | None, dict[str, Any]]:
-    """The rows of the fleet, the file of a matrix, and the links in the builder's words."""
+    """The rows of the fleet, the file of a matrix, and the link options of `build_request`."""
     known = [name for name in peak_names() if peaks(name).memory_gib is not None]
     column = st.column_config
     fleet = st.data_editor(
@@ -131,19 +122,13 @@ def _nodes() -> tuple[list[dict[str, Any]], UploadedFile | None, dict[str, Any]]
         help="Empty: one direction of the catalogue's NVLink, else of its PCIe.",
     )  # fmt: skip
     matrix = st.file_uploader(
-        "Or a matrix (CSV): a line of GB/s for each GPU",
-        type=["csv"],
-        key="place-matrix",
-        max_upload_size=64,
+        "Or a matrix (CSV): a line of GB/s for each GPU", type=["csv"], key="place-matrix", max_upload_size=64
     )
-    return (
-        fleet,
-        matrix,
-        {
-            "network_gib_per_s": stored_link(float(network), NETWORK_GIB_PER_S),
-            "inside_gib_per_s": None if inside is None else stored_link(float(inside)),
-        },
-    )
+    links = {
+        "network_gib_per_s": stored_link(float(network), NETWORK_GIB_PER_S),
+        "inside_gib_per_s": None if inside is None else stored_link(float(inside)),
+    }
+    return fleet, matrix, links
 
 
 def build_placement(
@@ -151,9 +136,8 @@ def build_placement(
 ) -> PlacementRequest:
     """The request; `config` and `matrix` are the text of files. Raises InputFault."""
     if model == CUSTOM_CONFIG and config is None:
-        raise InputFault(
-            "config.json", "is missing, and a model of your own is described by it", "Choose the file."
-        )
+        problem = "is missing, and a model of your own is described by it"
+        raise InputFault("config.json", problem, "Choose the file.")
     known = decoder_names()[0] if model == CUSTOM_CONFIG else model
     sizes = {"sequence_length": options["sequence_length"], "batch_size": options["batch_size"]}
     request = build_request(known, fleet, **options)
@@ -167,7 +151,7 @@ def build_placement(
 
 
 def fleet_text(rows: list[dict[str, Any]]) -> str:
-    """The rows as the builder reads them. Raises InputFault for a row that is not filled."""
+    """The rows as the fleet text of `build_request`. Raises InputFault for an incomplete row."""
     check_nodes(rows)
     return ",".join(f"{int(row['nodes'])}x{int(row['GPUs a node'])}x{row['type']}" for row in rows)
 
@@ -176,9 +160,8 @@ def _text(file: UploadedFile | None) -> str | None:
     if file is None:
         return None
     if file.size > LARGEST_TEXT_BYTES:
-        raise InputFault(
-            file.name, f"has {file.size:,} bytes, above the most of 64 MiB", "Choose another file."
-        )
+        problem = f"has {file.size:,} bytes, above the most of 64 MiB"
+        raise InputFault(file.name, problem, "Choose another file.")
     return text_of(file.getvalue(), file.name)
 
 

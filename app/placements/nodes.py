@@ -1,4 +1,4 @@
-"""More nodes behind a fleet, to try or to keep: what would another node bring?"""
+"""Controls that add nodes to a fleet: what would another node bring?"""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from torchsplit_core.placement.request.fleets import Nodes, intra_node_gib_per_s
 from torchsplit_core.values import InputFault, LinearThroughput, PlacementRequest, TableThroughput
 
 SAMPLED_GPUS = 64
-"""GPUs whose links are looked at for what a new one's may be: a matrix of 1,024 GPUs has a million."""
+"""GPUs whose links are sampled to propose those of a new GPU: a matrix of 1,024 GPUs has a million."""
 Grow = Callable[[PlacementRequest], PlacementRequest]
 
 
 def render(request: PlacementRequest, mark: str) -> tuple[str, Grow]:
-    """The controls; what they add in words ("" for nothing), and the request with it. Growing raises InputFault."""
+    """The controls; the added nodes in words ("" for none), and a function that adds them, which raises InputFault."""
     with st.expander("Add nodes"):
         count = st.number_input("Nodes", 0, 512, 0, key=f"add-nodes {mark}")
         gpus = st.number_input("GPUs a node", 1, 64, 4, key=f"add-gpus {mark}")
         kind = st.selectbox("Type", types_of(request), key=f"add-type {mark}")
-        memory = st.number_input(
-            "Memory of each, GiB", 0.001, 100_000.0, memory_of(request, kind), key=f"add-memory {kind} {mark}"
-        )
+        gib, key = memory_of(request, kind), f"add-memory {kind} {mark}"
+        memory = st.number_input("Memory of each, GiB", 0.001, 100_000.0, gib, key=key)
         inside = st.number_input(
             "Inside the node, GB/s", 0.0, 100_000.0, _shown(intra_node_link(request, kind)), format="%.4g",
             key=f"add-inside {kind} {mark}",

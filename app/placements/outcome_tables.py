@@ -22,36 +22,45 @@ UNITS: Mapping[Literal["tokens_per_s", "seed_literal"], str] = {
     "tokens_per_s": "Tokens/s for both",
     "seed_literal": "As published: links in batches/s",
 }
+FIELD_LABELS = {
+    "layers": ("layers", ""),
+    "hidden_size": ("hidden size", ""),
+    "ffn_size": ("feed-forward size", ""),
+    "layer_weight_gib": ("weights of a layer, GiB", ""),
+    "sequence_length": ("sequence", ""),
+    "batch_size": ("batch", ""),
+    "sequences_in_flight": ("sequences in flight", "a batch a segment"),
+    "prefill_chunk": ("prompt piece", "none"),
+}
+"""Fields of a model that the form edits: the label of each, and what stands for None."""
 MOST_NAMED = 3
 
 
 def shown_link(gib_per_s: float) -> float:
-    """GB/s, the unit of links on every page, of a placement's GiB/s."""
+    """A placement's GiB/s in GB/s, the unit of links on every page."""
     return float(f"{gib_per_s * GIB / GB:.9g}")
 
 
 def stored_link(gb_per_s: float, before: float | None = None) -> float:
-    """GiB/s of what is on the page; `before` itself where that still shows it, for links that are equal stay so."""
+    """GB/s of a page in GiB/s; exactly `before` where the page shows that, so that equal links stay equal."""
     if before is not None and gb_per_s == shown_link(before):
         return before
     return gb_per_s * GB / GIB
 
 
 def unit_of(outcome: PlacementOutcome | PlacementFrontier) -> str:
-    """The unit of the whole; none where a link's batches/s were compared with tokens/s."""
+    """The unit of the throughput; "" where batches/s of links were compared with tokens/s."""
     return "tokens/s" if outcome.units == "tokens_per_s" else ""
 
 
 def bottleneck(outcome: PlacementOutcome) -> tuple[str, str]:
-    """What is as slow as the whole: a few words, and a sentence."""
+    """The bottleneck: a few words, and a sentence."""
     segments, links = slowest(outcome)
     if not segments and not links and outcome.sequences_in_flight is not None:
-        # Of every sequence in flight a pass makes one token: no part of the pipeline is as slow as that.
+        # A pass makes one token of every sequence in flight, which is slower than any part of the pipeline.
+        text = f"{outcome.sequences_in_flight:,} sequences get a token each in the time of a pass."
         more = "More sequences, or a shorter pipeline, would raise the throughput."
-        return (
-            "Sequences in flight",
-            f"{outcome.sequences_in_flight:,} sequences get a token each in the time of a pass. {more}",
-        )
+        return "Sequences in flight", f"{text} {more}"
     if len(segments) == len(outcome.segments) > 1:
         return "All segments", "All segments are equally slow: the pipeline is balanced."
     named = [f"segment {place + 1}" for place in segments]
@@ -65,29 +74,25 @@ def bottleneck(outcome: PlacementOutcome) -> tuple[str, str]:
         head = ", ".join(f"{count} {what}{'s' if count > 1 else ''}" for count, what in counted if count)
     if len(outcome.segments) == 1:
         return head, "The only segment is the whole."
-    remedy = (
-        "a faster link would raise the whole" if not segments else "faster GPUs there would raise the whole"
-    )
+    remedy = "faster GPUs there would raise the whole" if segments else "a faster link would raise the whole"
     if segments and links:
         remedy = "both would have to be faster to raise the whole"
     return head, f"{shown[0].upper()}{shown[1:]}: {remedy}."
 
 
 def proof(outcome: PlacementOutcome) -> tuple[str, Colour]:
-    """The words and the colour of the badge beside the figure."""
+    """How far the outcome is proven, and the colour of that badge."""
     if outcome.status == "optimal":
         return "proven optimal", "gray"
     if outcome.status == "feasible":
         return (f"gap {percent(outcome.gap)}" if outcome.gap is not None else "gap not known"), "yellow"
-    return (
-        ("proven infeasible", "red")
-        if outcome.status == "infeasible"
-        else ("nothing found in time", "yellow")
-    )
+    if outcome.status == "infeasible":
+        return "proven infeasible", "red"
+    return "nothing found in time", "yellow"
 
 
 def latency_labels(request: PlacementRequest) -> tuple[str, str, str]:
-    """The head of the card of the whole's time, what the curve calls the time of a pass, and what the card means."""
+    """The title of the card with the latency, the curve's name for the time of a pass, and the card's note."""
     speeds = request.throughput
     if not isinstance(speeds, RooflineThroughput):
         return "Time of a batch", "time of a batch", "through all segments and links"
@@ -97,7 +102,7 @@ def latency_labels(request: PlacementRequest) -> tuple[str, str, str]:
 
 
 def single_pipeline(outcome: PlacementOutcome, number: int) -> PlacementOutcome:
-    """One pipeline of several as an outcome of its own, without a bound; else the outcome itself."""
+    """One of several pipelines as an outcome without a bound; a single pipeline is the outcome itself."""
     if not outcome.replicas:
         return outcome
     replica = outcome.replicas[number]
@@ -115,7 +120,7 @@ def gpus_used(outcome: PlacementOutcome) -> int:
 
 
 def replicas_table(outcome: PlacementOutcome) -> dict[str, list[Any]]:
-    """A row a pipeline, the fastest first."""
+    """A row for each pipeline, the fastest first."""
     rows = outcome.replicas
     return {
         "pipeline": list(range(1, len(rows) + 1)),
@@ -128,7 +133,7 @@ def replicas_table(outcome: PlacementOutcome) -> dict[str, list[Any]]:
 
 
 def curve_table(curve: PlacementFrontier) -> dict[str, list[Any]]:
-    """A row a pipeline of the curve, by rising throughput."""
+    """A row for each pipeline of the curve, by rising throughput."""
     points = curve.points
     return {
         unit_of(curve) or "throughput": [point.throughput for point in points],
@@ -142,7 +147,7 @@ def curve_table(curve: PlacementFrontier) -> dict[str, list[Any]]:
 
 
 def segments_table(outcome: PlacementOutcome, request: PlacementRequest) -> dict[str, list[Any]]:
-    """A row a segment, exact."""
+    """A row for each segment, exact."""
     types = {gpu.id: gpu.type for gpu in request.gpus}
     slow = slowest(outcome)[0]
     rows = outcome.segments
@@ -159,7 +164,7 @@ def segments_table(outcome: PlacementOutcome, request: PlacementRequest) -> dict
 
 
 def links_table(outcome: PlacementOutcome, request: PlacementRequest) -> dict[str, list[Any]]:
-    """A row a link: what it carries, and the GB/s of its slowest pair."""
+    """A row for each link: its throughput, and the GB/s of its slowest pair."""
     order = {gpu.id: place for place, gpu in enumerate(request.gpus)}
     slow, parts = slowest(outcome)[1], outcome.segments
 
@@ -178,7 +183,7 @@ def links_table(outcome: PlacementOutcome, request: PlacementRequest) -> dict[st
 
 
 def comparison_table(rows: Sequence[tuple[str, PlacementOutcome, float | None]]) -> dict[str, list[Any]]:
-    """A row a way to place the same model on the same fleet, each with its proof and what its GPUs give."""
+    """A row for each solver on the same request, with its proof and the throughput on its GPUs."""
     outcomes = [outcome for _, outcome, _ in rows]
     return {
         "solver": [label for label, _, _ in rows],
@@ -192,28 +197,13 @@ def comparison_table(rows: Sequence[tuple[str, PlacementOutcome, float | None]])
 
 
 def describe_changes(before: PlacementRequest, after: PlacementRequest) -> tuple[str, ...]:
-    """What an edit changed, in words."""
+    """The changes of an edit, in words."""
     lines = []
-    for field, label in (
-        ("layers", "layers"),
-        ("hidden_size", "hidden size"),
-        ("ffn_size", "feed-forward size"),
-        ("layer_weight_gib", "weights of a layer, GiB"),
-        ("sequence_length", "sequence"),
-        ("batch_size", "batch"),
-    ):
-        old, new = getattr(before.model, field), getattr(after.model, field)
+    for field, (label, unset) in FIELD_LABELS.items():
+        values = (getattr(request.model, field) for request in (before, after))
+        old, new = (unset if value is None else exact(value) for value in values)
         if old != new:
-            lines.append(f"{label} {exact(old)} → {exact(new)}")
-    for field, label, none in (
-        ("sequences_in_flight", "sequences in flight", "a batch a segment"),
-        ("prefill_chunk", "prompt piece", "none"),
-    ):
-        old, new = getattr(before.model, field), getattr(after.model, field)
-        if old != new:
-            lines.append(
-                f"{label} {none if old is None else exact(old)} → {none if new is None else exact(new)}"
-            )
+            lines.append(f"{label} {old} → {new}")
     if before.max_gpus_per_segment != after.max_gpus_per_segment:
         lines.append(f"GPUs a segment {before.max_gpus_per_segment} → {after.max_gpus_per_segment}")
     if before.split != after.split:
@@ -227,11 +217,8 @@ def describe_changes(before: PlacementRequest, after: PlacementRequest) -> tuple
     if before.gpus != after.gpus:
         memory = {gpu.id: gpu.memory_gib for gpu in before.gpus}
         remaining = [gpu for gpu in after.gpus if gpu.id in memory]
-        for count, words in (
-            (len(before.gpus) - len(remaining), "fewer"),
-            (len(after.gpus) - len(remaining), "more"),
-        ):
-            if count:
+        for gpus, words in ((before.gpus, "fewer"), (after.gpus, "more")):
+            if count := len(gpus) - len(remaining):
                 lines.append(f"{count} GPU{'s' if count > 1 else ''} {words}")
         if any(memory[gpu.id] != gpu.memory_gib for gpu in remaining):
             lines.append("memory of GPUs")
@@ -239,7 +226,7 @@ def describe_changes(before: PlacementRequest, after: PlacementRequest) -> tuple
 
 
 def _in_flight(counts: list[int | None]) -> dict[str, list[Any]]:
-    """The column of sequences in flight, of a decode alone."""
+    """The column of sequences in flight, which only a decode has."""
     return {"in flight": counts} if any(count is not None for count in counts) else {}
 
 

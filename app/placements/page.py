@@ -10,25 +10,14 @@ from app.charts.pipeline import pipeline_html, topology_html
 from app.components import saving
 from app.components.picture import picture
 from app.placements import comparison, curve, form
+from app.placements import outcome_tables as tables
 from app.placements.list_page import LIST
-from app.placements.outcome_tables import (
-    bottleneck,
-    gpus_used,
-    headline,
-    latency_labels,
-    links_table,
-    proof,
-    replicas_table,
-    segments_table,
-    single_pipeline,
-    unit_of,
-)
+from app.placements.outcome_tables import headline, proof, single_pipeline, unit_of
 from app.session.placements import StoredPlacement
 from app.session.result_kind import PLACEMENT
 from app.shell import frame, widgets
 from torchsplit_core import jobs
 from torchsplit_core.deployment.launch_commands import launch_commands
-from torchsplit_core.files import write_text
 from torchsplit_core.jobs.job_kinds import PLACE
 from torchsplit_core.pictures.numbers import counted, escape_markdown, exact, percent, short
 from torchsplit_core.values import PlacementOutcome, PlacementRequest
@@ -60,20 +49,15 @@ def render(workspace: Workspace, name: str | None, known: Sequence[str]) -> None
 
 
 def _banner(workspace: Workspace, placement: StoredPlacement, trial: form.TrialPlacement) -> None:
-    """What is tried and not stored, and two ways out of it."""
+    """What is tried and not stored, and the button that discards it."""
     with st.container(border=True, horizontal=True, vertical_alignment="center", key="place-banner"):
         text = f"Tried, not kept: {'; '.join(trial.changes)}."
-        before = (
-            placement.outcome.throughput if placement.outcome is not None and placement.is_current else None
-        )
+        before = placement.outcome.throughput if placement.outcome and placement.is_current else None
         after = trial.outcome.throughput if trial.outcome is not None else None
         if before and after and trial.request.units == placement.request.units:
             more = after / before - 1
-            text += (
-                f" {percent(abs(more))} {'more' if more > 0 else 'less'}."
-                if abs(more) > 1e-9
-                else " No change."
-            )
+            change = f"{percent(abs(more))} {'more' if more > 0 else 'less'}"
+            text += f" {change}." if abs(more) > 1e-9 else " No change."
         st.markdown(escape_markdown(text), width="stretch")
         if st.button("Back", key="place-back"):
             form.discard_edits(workspace)
@@ -82,7 +66,7 @@ def _banner(workspace: Workspace, placement: StoredPlacement, trial: form.TrialP
 
 
 def _render_stored(workspace: Workspace, placement: StoredPlacement) -> None:
-    """The stored answer; while a search runs the last one of this session, dimmed and said to be old."""
+    """The stored outcome; while a search runs the session's last one, dimmed and marked as old."""
     last = f"placement last shown {workspace.id} {placement.name}"
     if placement.outcome is not None and placement.is_current:
         st.session_state[last] = (placement.request, placement.outcome)
@@ -120,9 +104,8 @@ def _render_outcome(
     _cards(request, outcome)
     if len(outcome.replicas) > 1:
         st.header("Pipelines", anchor=False)
-        saving.table(
-            replicas_table(outcome), f"{placement.name}.pipelines", key="place-replicas", alt="All pipelines"
-        )
+        rows = tables.replicas_table(outcome)
+        saving.table(rows, f"{placement.name}.pipelines", key="place-replicas", alt="All pipelines")
     else:
         st.header("The pipeline", anchor=False)
     shown = _pipeline_of(placement, outcome)
@@ -134,62 +117,51 @@ def _render_outcome(
     st.header("Over the fleet", anchor=False)
     with saving.exportable("Fleet", f"{placement.name}.fleet", key="place-topology"):
         picture(topology_html(outcome, request), key="place-topology")
-    several = " in the colour of its pipeline" if len(outcome.replicas) > 1 else " in the colour of its type"
-    st.caption(f"A cell is a GPU with the number of its segment{several}; hatched is unused.")
+    whose = "pipeline" if len(outcome.replicas) > 1 else "type"
+    st.caption(
+        f"A cell is a GPU with the number of its segment in the colour of its {whose}; hatched is unused."
+    )
     return shown
 
 
 def _details(
     placement: StoredPlacement, request: PlacementRequest, outcome: PlacementOutcome, shown: PlacementOutcome
 ) -> None:
-    """The exact figures of the pipeline that is shown, files and launch arguments."""
+    """The exact figures of the shown pipeline, files and launch arguments."""
     if not outcome.segments:
         _downloads(placement, request, outcome)
         return
     st.header("Segments", anchor=False)
-    saving.table(
-        segments_table(shown, request),
-        f"{placement.name}.segments",
-        key="place-segments",
-        alt="Segments of the pipeline",
-    )
+    rows = tables.segments_table(shown, request)
+    saving.table(rows, f"{placement.name}.segments", key="place-segments", alt="Segments of the pipeline")
     if shown.links:
         st.header("Links", anchor=False)
-        saving.table(
-            links_table(shown, request),
-            f"{placement.name}.links",
-            key="place-links",
-            alt="Links of the pipeline",
-        )
+        rows = tables.links_table(shown, request)
+        saving.table(rows, f"{placement.name}.links", key="place-links", alt="Links of the pipeline")
     _downloads(placement, request, outcome)
     _launch(request, shown)
 
 
 def _pipeline_of(placement: StoredPlacement, outcome: PlacementOutcome) -> PlacementOutcome:
-    """The pipeline that pictures and tables show: of several the one chosen here."""
+    """The pipeline that pictures and tables show, with a choice among several."""
     count = len(outcome.replicas)
     if count < 2:
         return single_pipeline(outcome, 0)
-    number = st.selectbox(
-        "Show pipeline",
-        range(count),
-        key=f"place-replica {placement.name} {count}",
-        format_func=lambda place: f"{place + 1} of {count}",
-        width=220,
+    labels, key = (
+        [f"{number} of {count}" for number in range(1, count + 1)],
+        f"place-replica {placement.name} {count}",
     )
+    number = st.selectbox("Show pipeline", range(count), key=key, format_func=labels.__getitem__, width=220)
     return single_pipeline(outcome, number)
 
 
 def _cards(request: PlacementRequest, outcome: PlacementOutcome) -> None:
-    """The whole in four figures."""
-    bound = (
-        f"at most {short(outcome.bound, unit_of(outcome))}"
-        if outcome.bound is not None
-        else "no bound is known"
-    )
+    """The outcome in four figures."""
+    known = outcome.bound is not None
+    bound = f"at most {short(outcome.bound, unit_of(outcome))}" if known else "no bound is known"
     if outcome.units == "seed_literal":
         bound += "; links count in batches/s"
-    passing, _, meaning = latency_labels(request)
+    passing, _, meaning = tables.latency_labels(request)
     seconds = outcome.seconds_per_token or outcome.latency_s
     if outcome.sequences_in_flight is not None:
         meaning += f"; {outcome.sequences_in_flight:,} sequences in flight"
@@ -201,13 +173,13 @@ def _cards(request: PlacementRequest, outcome: PlacementOutcome) -> None:
         last = ("Pipelines", str(len(outcome.replicas)), f"at most {request.max_replicas} were asked for")
         used = f"each pipeline has all {request.model.layers} layers"
     else:
-        head, sentence = bottleneck(single_pipeline(outcome, 0))
+        head, sentence = tables.bottleneck(single_pipeline(outcome, 0))
         last = ("Bounded by", head, sentence)
         used = f"{counted(request.model.layers, 'layer')} in {counted(parts, 'segment')}"
     cards = (
         ("Throughput", headline(outcome), bound),
         (passing, _time(seconds), meaning),
-        ("GPUs used", f"{exact(gpus_used(outcome))} of {exact(len(request.gpus))}", used),
+        ("GPUs used", f"{exact(tables.gpus_used(outcome))} of {exact(len(request.gpus))}", used),
         last,
     )
     widgets.metric_cards(cards)
@@ -220,17 +192,8 @@ def _time(seconds: float | None) -> str:
 def _downloads(placement: StoredPlacement, request: PlacementRequest, outcome: PlacementOutcome) -> None:
     stem = saving.file_name(placement.name)
     with st.container(horizontal=True):
-        st.download_button(
-            "Request (JSON)", lambda: write_text(request), f"{stem}.placement_request.json", "application/json",
-            on_click="ignore",
-        )  # fmt: skip
-        st.download_button(
-            "Placement (JSON)",
-            lambda: write_text(outcome),
-            f"{stem}.placement.json",
-            "application/json",
-            on_click="ignore",
-        )
+        widgets.json_button("Request (JSON)", request, f"{stem}.placement_request.json")
+        widgets.json_button("Placement (JSON)", outcome, f"{stem}.placement.json")
 
 
 def _launch(request: PlacementRequest, outcome: PlacementOutcome) -> None:

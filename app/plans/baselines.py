@@ -1,4 +1,4 @@
-"""What people do without a planner, beside the plan: the same request, the same check, the gain named."""
+"""Plans by common rules beside the plan: for the same request, with the same check, and the plan's gain."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from app.plans import slice_map
 from app.plans.summary import SOLVED, weighted
 from app.session import draft as drafts
 from app.session import scenario
-from app.session.result_kind import SCENARIO
 from app.shell import frame
 from torchsplit_core.pictures.numbers import escape_markdown, exact, short
 from torchsplit_core.planning.baselines.baseline_plans import Baseline, build_baselines
@@ -25,12 +24,12 @@ from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.versions import VersionStore
 
 SECONDS = 20.0
-"""After this a baseline that is not ready says so."""
+"""Seconds after which a baseline that is not ready says so."""
 BAR = "light-dark(#0f766e, #2dd4bf)"
 
 
 def render(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome | None) -> None:
-    """The tab: a table of all, and the map of the one chosen."""
+    """The tab: a table of all baselines, and the map of the chosen one."""
     if request is None or plan is None or plan.status not in SOLVED:
         st.write(
             "Here you will see what the plan gains over a whole GPU for each model, over equal static "
@@ -41,9 +40,8 @@ def render(workspace: Workspace, name: str, request: PlanRequest | None, plan: P
         st.info("The plan answers an earlier request: plan again, and compare then.")
         return
     baseline_plans = _cached_baselines(request_hash(request), plan.objective.bound, request, plan)
-    saving.exportable_table(
-        table(plan, baseline_plans, request), "Baselines", f"{name}.baselines", key="baselines"
-    )
+    markup = table(plan, baseline_plans, request)
+    saving.exportable_table(markup, "Baselines", f"{name}.baselines", key="baselines")
     st.caption(
         "Each is a plan for the same request, made by the named rule and checked alike. "
         "None claims a proof: the bound is the plan's."
@@ -54,38 +52,26 @@ def render(workspace: Workspace, name: str, request: PlanRequest | None, plan: P
     solved = [baseline for baseline in baseline_plans if baseline.outcome is not None]
     if not solved:
         return
-    chosen = st.segmented_control(
-        "Map of", [baseline.title for baseline in solved], default=solved[0].title, key="baseline-map"
-    )
+    titles, colours = [baseline.title for baseline in solved], scenario.colours(workspace)
+    chosen = st.segmented_control("Map of", titles, default=titles[0], key="baseline-map")
     for baseline in solved:
         if baseline.title == chosen and baseline.outcome is not None:
             _open(workspace, name, request, baseline)
-            slice_map.render(
-                baseline.outcome,
-                request,
-                scenario.colours(workspace),
-                key="baseline-slices",
-                file=baseline.title,
-            )
+            slice_map.render(baseline.outcome, request, colours, key="baseline-slices", file=chosen)
 
 
 def _open(workspace: Workspace, name: str, request: PlanRequest, baseline: Baseline) -> None:
-    """The ways to take a baseline over: beside the plan, or as a scenario."""
+    """The buttons that open a baseline as a draft or as a scenario."""
     with st.container(horizontal=True):
+        origin = f"baseline: {baseline.title}"
         if st.button("Open as draft", key="baseline-draft"):
-            drafts.change(
-                workspace, name, request, request, plan=baseline.outcome, origin=f"baseline: {baseline.title}"
-            )
+            drafts.change(workspace, name, request, request, plan=baseline.outcome, origin=origin)
             st.rerun()
         if st.button("Open as scenario", key="baseline-scenario"):
             with frame.fault_boundary():
-                new = named_results.free_name(
-                    workspace, named_results.SCENARIO_KINDS, f"{name[:60]}, {baseline.title}"
-                )
-                workspace.put("plan_request", new, request)
-                workspace.put("plan", new, baseline.outcome)
-                VersionStore(workspace, new).save(f"baseline: {baseline.title}")
-                SCENARIO.choose(workspace, new)
+                wanted = f"{name[:60]}, {baseline.title}"
+                new = scenario.store_new(workspace, wanted, request, baseline.outcome)
+                VersionStore(workspace, new).save(origin)
                 frame.notify(f"This is {new}.")
                 st.rerun()
 
@@ -94,18 +80,19 @@ def _open(workspace: Workspace, name: str, request: PlanRequest, baseline: Basel
 def _cached_baselines(
     request_sha256: str, bound: float | None, _request: PlanRequest, _plan: PlanOutcome
 ) -> tuple[Baseline, ...]:
-    """The baselines of a request; its hash and the bound the plan lends are the key."""
+    """The baselines of a request; its hash and the plan's bound are the key."""
     return build_baselines(_request, _plan, deadline=time.perf_counter() + SECONDS)
 
 
 def table(plan: PlanOutcome, baseline_plans: tuple[Baseline, ...], request: PlanRequest) -> str:
-    """The plan first, then every baseline with what the plan gains over it; the bars are what the worst served get."""
+    """The plan first, then every baseline with the plan's gain over it; the bars show the worst-served model."""
     outcomes = [plan, *(entry.outcome for entry in baseline_plans)]
     scale = max([1.0, *(least for entry in outcomes if (least := _worst_served(entry)) is not None)])
+    gains = [gain(plan, entry, request.objective).description for entry in baseline_plans]
     rows = [_row("This plan", plan, "", scale)]
     rows += [
-        _row(entry.title, entry.outcome, gain(plan, entry, request.objective).description, scale)
-        for entry in baseline_plans
+        _row(entry.title, entry.outcome, words, scale)
+        for entry, words in zip(baseline_plans, gains, strict=True)
     ]
     of_what = "÷ weight · demand" if weighted(request) else "÷ demand"
     head = (
@@ -116,11 +103,11 @@ def table(plan: PlanOutcome, baseline_plans: tuple[Baseline, ...], request: Plan
 
 
 def describe_rules(baseline_plans: tuple[Baseline, ...]) -> str:
-    """How each is found, as a list in Markdown."""
-    return "\n".join(
-        f"- **{escape_markdown(baseline.title)}.** {escape_markdown(baseline.about)}"
-        for baseline in baseline_plans
+    """The rule of each baseline, as a list in Markdown."""
+    lines = (
+        (escape_markdown(baseline.title), escape_markdown(baseline.about)) for baseline in baseline_plans
     )
+    return "\n".join(f"- **{title}.** {about}" for title, about in lines)
 
 
 def _worst_served(outcome: PlanOutcome | None) -> float | None:

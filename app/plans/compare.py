@@ -1,4 +1,4 @@
-"""Scenarios side by side: all in one table, some by model, and from one to another on both maps and in words."""
+"""Scenarios compared: all in one table, some by model, and the change from one to another on maps and in words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.components import saving
 from app.format.html import table_html
 from app.plans import scenario_table, slice_map
 from app.plans.scenario_table import StoredScenario
-from app.plans.summary import metrics, status_badge
+from app.plans.summary import describe_metrics, status_badge
 from app.plans.verdict import verdict_of
 from app.session import scenario
 from app.session.workspace import read
@@ -25,19 +25,19 @@ from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace.store import Workspace
 
 MOST_COLUMNS = 8
-"""Scenarios that stand side by side, model by model."""
+"""Scenarios in the table by model."""
 MOST_LINES = 12
-"""Sentences in sight; the rest unfold."""
+"""Sentences that are shown; the rest unfold."""
 
 
 FROM, TO, CHOSEN = "compare-from", "compare-to", "compare-pair-of"
-"""The session's keys of the two that are compared, and of the choice in the table that they were last set by."""
+"""The session's keys of the two scenarios that are compared, and of the choice in the table that last set them."""
 READING = "compare-reading"
 """The session's key of whether plans are still to be read for the table."""
 
 
 def render(workspace: Workspace, name: str, plan: PlanOutcome | None) -> None:
-    """The tab: all scenarios, and from one to another, the one shown to begin with."""
+    """The tab: all scenarios, and the change from one to another, with the current one to begin with."""
     scenarios = scenario_table.list_scenarios(workspace, name)
     if len(scenarios) < 2:
         st.write(
@@ -47,10 +47,9 @@ def render(workspace: Workspace, name: str, plan: PlanOutcome | None) -> None:
         return
     left = scenario_table.load_summaries(workspace, scenarios, scenario_table.MOMENT_S)
     goes_on = bool(left) or st.session_state.get(READING, False)
-    # Apart, so that the maps are not drawn again and again while plans are read.
-    st.fragment(_all, run_every=scenario_table.AGAIN_S if goes_on else None)(
-        workspace, name, scenarios, goes_on
-    )
+    # A fragment, so that the maps are not drawn again while plans are read.
+    again = scenario_table.AGAIN_S if goes_on else None
+    st.fragment(_all, run_every=again)(workspace, name, scenarios, goes_on)
     solved = [entry.name for entry in scenarios if scenario_table.has_plan(entry)]
     if len(solved) > 1:
         selected = [entry for entry in st.session_state[scenario_table.CHOSEN] if entry in solved]
@@ -60,28 +59,23 @@ def render(workspace: Workspace, name: str, plan: PlanOutcome | None) -> None:
 
 
 def _all(workspace: Workspace, name: str, scenarios: Sequence[StoredScenario], goes_on: bool) -> None:
-    """The table of all; the rest of the tab follows what is chosen in it."""
+    """The table of all scenarios, whose choice the rest of the tab follows."""
     before = tuple(st.session_state.setdefault(scenario_table.CHOSEN, []))
     shown = scenario_table.render_filter(workspace, name, scenarios)
     left = scenario_table.load_summaries(workspace, scenarios, scenario_table.MOMENT_S, shown)
     st.session_state[READING] = bool(left)
     scenario_table.render(workspace, name, shown, left)
-    # The clock that draws this part anew is set where the page is.
+    # Only a run of the page sets the interval of this fragment.
     if bool(left) != goes_on or tuple(st.session_state[scenario_table.CHOSEN]) != before:
         st.rerun(scope="app")
 
 
 def _chosen(workspace: Workspace, name: str, solved: Sequence[str], selected: Sequence[str]) -> None:
-    """Those chosen in the table: by model in one table, and two of them on both maps."""
+    """The chosen scenarios by model in one table, and two of them on both maps."""
     _update_pair(name, solved, selected)
     with st.container(horizontal=True, vertical_alignment="bottom", key="compare-pair"):
         before = st.selectbox("From", solved, key=FROM, help="The plan that runs now, for instance.")
-        st.button(
-            "Swap", key="compare-swap", icon=":material/swap_horiz:",
-            on_click=lambda: st.session_state.update(
-                {FROM: st.session_state[TO], TO: st.session_state[FROM]}
-            ),
-        )  # fmt: skip
+        st.button("Swap", key="compare-swap", icon=":material/swap_horiz:", on_click=_swap)
         after = st.selectbox("To", solved, key=TO)
     if before == after:
         st.caption("Choose two different scenarios to see what changes between them.")
@@ -92,23 +86,26 @@ def _chosen(workspace: Workspace, name: str, solved: Sequence[str], selected: Se
     st.header("Model by model", anchor=False)
     columns = list(dict.fromkeys((after, before, *selected)))[:MOST_COLUMNS]
     stored = [
-        (column, read(workspace, "plan_request", column), read(workspace, "plan", column))
-        for column in columns
+        (name, read(workspace, "plan_request", name), read(workspace, "plan", name)) for name in columns
     ]
-    saving.exportable_table(
-        comparison_table(stored), "Scenarios by model", "scenarios-by-model", key="compare-columns"
-    )
+    markup = comparison_table(stored)
+    saving.exportable_table(markup, "Scenarios by model", "scenarios-by-model", key="compare-columns")
+
+
+def _swap() -> None:
+    state = st.session_state
+    state[FROM], state[TO] = state[TO], state[FROM]
 
 
 def _update_pair(name: str, solved: Sequence[str], selected: Sequence[str]) -> None:
-    """Set the two by the choice in the table where that changed: one is compared with the scenario shown."""
+    """Set the pair by the choice in the table, if that changed; a single one is compared with the current scenario."""
     state = st.session_state
     choice = (name, *selected[:2])
     if state.get(CHOSEN) == choice and state.get(FROM) in solved and state.get(TO) in solved:
         return
     state[CHOSEN] = choice
     current = name if name in solved else solved[0]
-    # From the older to the newer, which stands above it; the scenario shown, above all, is where one wants to come to.
+    # From the older to the newer, which is above it in the table; the current scenario, at the top, is the target.
     pair = list(selected[1::-1])
     if len(pair) < 2:
         other = next((title for title in (*selected, *solved) if title != current), current)
@@ -126,31 +123,22 @@ def side_by_side(
     comparison = compare(*outcomes)
     st.markdown(f"**From {escape_markdown(titles[0])} to {escape_markdown(titles[1])}**")
     colours = scenario.colours(workspace)
-    for column, title, request, outcome, marked, key in zip(
-        st.columns(2, gap="medium"),
-        titles,
-        requests,
-        outcomes,
-        map_marks(comparison),
-        ("before", "after"),
-        strict=True,
+    sides = zip(titles, requests, outcomes, map_marks(comparison), ("before", "after"), strict=True)
+    for column, (title, request, outcome, marked, key) in zip(
+        st.columns(2, gap="medium"), sides, strict=True
     ):
         with column.container(border=True):
             st.header(escape_markdown(title), anchor=False)
-            summary = " · ".join(
-                f"{escape_markdown(item.label)}: {item.value}" for item in metrics(outcome, request)[:3]
-            )
-            st.caption(summary)
+            st.caption(describe_metrics(outcome, request))
             slice_map.render(outcome, request, colours, marked, key=f"compare-{key}", file=title)
     st.caption("On the maps: + new, − removed, ~ another model or share. Hover for the words.")
     _render_changes(comparison)
-    saving.exportable_table(
-        _models(comparison), "Models, before and after", f"{titles[0]}-to-{titles[1]}", key="compare-models"
-    )
+    markup, file = _models(comparison), f"{titles[0]}-to-{titles[1]}"
+    saving.exportable_table(markup, "Models, before and after", file, key="compare-models")
 
 
 def comparison_table(scenarios: Sequence[tuple[str, PlanRequest | None, PlanOutcome]]) -> str:
-    """HTML of several scenarios: what each gives, one column a scenario, then r of every model."""
+    """HTML of several scenarios, a column for each: its figures, then the normalised throughput of every model."""
     head = "<th>scenario</th>" + "".join(f"<th>{html.escape(name)}</th>" for name, _, _ in scenarios)
     verdicts = [verdict_of(request, plan) for _, request, plan in scenarios]
     figures = [totals_of(plan) for _, _, plan in scenarios]
@@ -171,17 +159,15 @@ def comparison_table(scenarios: Sequence[tuple[str, PlanRequest | None, PlanOutc
 
 
 def _facts(verdicts: Sequence[PlanVerdict]) -> list[str]:
-    """A line a question that one of them answers."""
+    """A line for each question that some verdict answers."""
     answers = [{fact.question: fact.text for fact in entry.facts} for entry in verdicts]
     questions = dict.fromkeys(question for entry in answers for question in entry)
-    return [
-        _line(question, [entry.get(question, UNKNOWN) for entry in answers], number=False)
-        for question in questions
-    ]
+    cells = {question: [entry.get(question, UNKNOWN) for entry in answers] for question in questions}
+    return [_line(question, texts, number=False) for question, texts in cells.items()]
 
 
 def _money(plans: Sequence[PlanOutcome]) -> list[str]:
-    """What the plans cost, where one of them has its prices."""
+    """The costs of the plans, if one of them has prices."""
     if all(plan.cost_per_hour is None for plan in plans):
         return []
     return [
@@ -201,7 +187,7 @@ def _line(label: str, cells: Sequence[str], *, number: bool = True) -> str:
 
 
 def map_marks(comparison: PlanComparison) -> tuple[Marks, Marks]:
-    """What to say of slices on the map of the old plan, and on that of the new one."""
+    """The marks of slices on the map of the old plan, and on that of the new one."""
     old: dict[tuple[str, int], str] = {}
     new: dict[tuple[str, int], str] = {}
     for gpu in comparison.gpus:

@@ -1,6 +1,6 @@
 """How sure a plan is, on the page and in the report: what holds at the low end, and what to measure next.
 
-The words are the command line's.
+The command line has the same words.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
 
 
 def confidence_of(request: PlanRequest | None, plan: PlanOutcome) -> PlanConfidence | None:
-    """How sure a plan is; None where its request is not here or is another one."""
+    """How sure a plan is; None without its request."""
     if request is None:
         return None
     try:
         return assess_confidence(request, plan)
     except InputFault:
-        return None  # The page says of such a plan that it answers an earlier request.
+        return None  # The page says that the plan answers an earlier request.
 
 
 def describe_low_end(plan_confidence: PlanConfidence) -> str:
@@ -31,23 +31,21 @@ def describe_low_end(plan_confidence: PlanConfidence) -> str:
 
 
 def reasons(plan_confidence: PlanConfidence) -> tuple[str, ...]:
-    """What stands behind that, a sentence each."""
+    """The reasons for that, a sentence each."""
     lines = [f"The plan is made for {formatting.format_figures_used(plan_confidence)}."]
     if not plan_confidence.meets:
-        lines.append(
-            f"Meets its demand as planned: no ({formatting.format_nominal_shortfalls(plan_confidence)})."
-        )
+        shortfalls = formatting.format_nominal_shortfalls(plan_confidence)
+        lines.append(f"Meets its demand as planned: no ({shortfalls}).")
     if not plan_confidence.meets_low:
         lines.append(f"Surest to fail: {formatting.format_surest_to_fail(plan_confidence)}.")
     if plan_confidence.next_measurement is not None:
-        lines.append(
-            f"Best measured next: {formatting.format_measurement(plan_confidence.next_measurement)}."
-        )
+        measurement = formatting.format_measurement(plan_confidence.next_measurement)
+        lines.append(f"Best measured next: {measurement}.")
     return tuple(lines)
 
 
 def render(plan_confidence: PlanConfidence | None) -> None:
-    """What holds at the low end and its reasons, with the way to measure."""
+    """What holds at the low end, the reasons, and a link to measure."""
     if plan_confidence is None:
         return
     with st.container(border=True, key="sureness", gap="xsmall"):

@@ -1,4 +1,4 @@
-"""The last states of a scenario: what changed in each and what it reached, one had back, one beside what stands."""
+"""The versions of a scenario: what changed in each and what it reached; one can be restored or compared."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STATES = {
 def render(
     workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcome | None, draft: Draft | None
 ) -> None:
-    """The tab: all versions, and what can be done with one of them."""
+    """The tab: all versions, and the buttons for one of them."""
     _other_tabs(workspace, name, request, draft)
     store = VersionStore(workspace, name)
     versions = store.list()
@@ -49,44 +49,32 @@ def render(
     _undo(workspace, name, request, versions, draft)
     saving.exportable_table(versions_table(versions), "Versions", f"{name}.versions", key="versions")
     chosen = st.selectbox(
-        "Version",
-        versions,
-        min(1, len(versions) - 1),
-        format_func=lambda version: (
-            f"v{version.number} · {format_time(version)} · {describe_version(version)}"
-        ),
-        key=f"version {name}",
-    )
+        "Version", versions, min(1, len(versions) - 1), key=f"version {name}",
+        format_func=lambda version: f"v{version.number} · {format_time(version)} · {describe_version(version)}",
+    )  # fmt: skip
     state = store.load(chosen.number)
     if state is None:
         st.info("This version is no longer stored.")
         return
     version_request, outcome = state
     with st.container(horizontal=True):
-        if st.button(
-            "Open as draft", key="version-draft", help="To look at, to change, to keep or to discard."
-        ):
-            solved = outcome is not None and outcome.status in SOLVED
+        about = "To look at, to change, to keep or to discard."
+        if st.button("Open as draft", key="version-draft", help=about):
+            solved = outcome if outcome is not None and outcome.status in SOLVED else None
             note = f"v{chosen.number} as it was" if solved else ""
-            drafts.change(
-                workspace, name, request, version_request, plan=outcome if solved else None, origin=note
-            )
+            drafts.change(workspace, name, request, version_request, plan=solved, origin=note)
             st.rerun()
-        if st.button(
-            "Restore",
-            key="version-restore",
-            disabled=outcome is None or draft is not None,
-            help="Restores request and plan at once; the present state remains as a version.",
-        ):
+        barred = outcome is None or draft is not None
+        about = "Restores request and plan at once; the present state remains as a version."
+        if st.button("Restore", key="version-restore", disabled=barred, help=about):
             _restore(workspace, name, request, chosen)
     if outcome is not None and plan is not None and {outcome.status, plan.status} <= set(SOLVED):
-        compare.side_by_side(
-            workspace, (f"v{chosen.number}", "now"), (version_request, request), (outcome, plan)
-        )
+        titles = (f"v{chosen.number}", "now")
+        compare.side_by_side(workspace, titles, (version_request, request), (outcome, plan))
 
 
 def _other_tabs(workspace: Workspace, name: str, request: PlanRequest, draft: Draft | None) -> None:
-    """Drafts of other tabs, open or closed: each stays theirs, and a copy of it can be this tab's."""
+    """Drafts of other tabs, open or closed; this tab can take a copy."""
     for number, other in enumerate(drafts.other_drafts(workspace, name, request, draft)):
         summary = change_summary.describe_draft(other.said, difference(request, other.request))
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -100,7 +88,7 @@ def _other_tabs(workspace: Workspace, name: str, request: PlanRequest, draft: Dr
 def _undo(
     workspace: Workspace, name: str, request: PlanRequest, versions: Sequence[Version], draft: Draft | None
 ) -> None:
-    """One step back: to the version before the newest, which stays one."""
+    """The button that restores the version before the newest, which stays a version."""
     back = next((version for version in versions[1:] if version.status), None)
     if back is None:
         return
@@ -112,7 +100,7 @@ def _undo(
 
 
 def _restore(workspace: Workspace, name: str, request: PlanRequest, version: Version) -> None:
-    """Make request and plan of a version the scenario's again."""
+    """Restore the request and plan of a version."""
     state = VersionStore(workspace, name).load(version.number)
     if state is None or state[1] is None:
         return
@@ -133,12 +121,9 @@ def versions_table(versions: Sequence[Version]) -> str:
 
 
 def _row(version: Version) -> str:
-    figures = version.figures
-    numbers = (
-        (short(figures.least), short(figures.total_rps), short(figures.gpus_used))
-        if figures
-        else (UNKNOWN, UNKNOWN, UNKNOWN)
-    )
+    figures, numbers = version.figures, (UNKNOWN, UNKNOWN, UNKNOWN)
+    if figures:
+        numbers = (short(figures.least), short(figures.total_rps), short(figures.gpus_used))
     cells = "".join(f'<td class="n">{text}</td>' for text in numbers)
     state = SERVES_NOBODY if figures and not figures.total_rps else STATES.get(version.status, version.status)
     return (
@@ -148,13 +133,11 @@ def _row(version: Version) -> str:
 
 
 def format_time(version: Version) -> str:
-    """The time by the server's clock, where its user mostly sits."""
+    """The time in the server's time zone, which is mostly the user's."""
     return datetime.fromtimestamp(version.kept).strftime("%d %b %H:%M")
 
 
 def describe_version(version: Version) -> str:
-    """What a version changed of the one before, or whose plan it is."""
-    parts = [version.note] if version.note else []
-    return " · ".join([*parts, *version.changes]) or (
-        "the first one kept" if version.number == 1 else "planned again"
-    )
+    """What a version changed, or where its plan is from."""
+    words = " · ".join(filter(None, (version.note, *version.changes)))
+    return words or ("the first one kept" if version.number == 1 else "planned again")

@@ -1,4 +1,4 @@
-"""What stands in the way of a request without a plan, and the changes that make it possible, each at one press."""
+"""Why a request has no plan, and the changes that make it feasible, each a button."""
 
 from __future__ import annotations
 
@@ -24,23 +24,21 @@ OPEN_WORDS = {
     NO_RELAXATION: "No change of a number that would help is known yet",
     NO_CONFLICT: "Which demands clash is not settled yet",
 }
-"""What is said where the reasons of an infeasible request are not settled."""
+"""What the page says while the reasons of an infeasible request are unsettled."""
 
 
 def render(
     workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome, *, searching: bool
 ) -> None:
-    """Why there is no plan and what would help; what is not proven yet is not called the smallest change."""
+    """Why there is no plan and what would help; only a proven change is called the smallest."""
     unsettled = unsettled_notes(plan)
     with st.container(border=True):
         st.header("No plan can give what is asked on this fleet", anchor=False)
         relaxations = () if request is None else relaxations_of(workspace, request, plan)
         st.session_state[_seen(workspace, name)] = len(relaxations)
         clashing = sum(len(conflict.demands) for conflict in plan.conflicts)
-        if clashing > 1:
-            st.markdown(f"These {clashing} demands clash. {_lead_text(relaxations, unsettled, searching)}")
-        else:
-            st.markdown(_lead_text(relaxations, unsettled, searching))
+        clash = f"These {clashing} demands clash. " if clashing > 1 else ""
+        st.markdown(f"{clash}{_lead_text(relaxations, unsettled, searching)}")
         if relaxations:
             _chips(workspace, name, plan, relaxations)
         for note in unsettled:
@@ -58,7 +56,7 @@ def render(
 
 
 def relaxations_of(workspace: Workspace, request: PlanRequest, plan: PlanOutcome) -> tuple[Repair, ...]:
-    """The ways out that are known, in the order in which they are offered; the plan's own relaxation in any case."""
+    """The known repairs in the order of their buttons, always with the plan's own relaxation."""
     relaxations = find_repairs(request, plan, PlanCache(workspace).lookup)
     if plan.least_relaxation and not any(relaxation.kind == "relaxation" for relaxation in relaxations):
         eased = edit.with_relaxation(request, plan.least_relaxation)
@@ -67,18 +65,18 @@ def relaxations_of(workspace: Workspace, request: PlanRequest, plan: PlanOutcome
 
 
 def may_find_relaxation(workspace: Workspace, request: PlanRequest, plan: PlanOutcome) -> bool:
-    """Whether a search could still add a way out."""
+    """Whether a search could still add a repair."""
     known_answer = PlanCache(workspace).lookup
     return any(known_answer(question) is None for question in repair_requests(request, plan, known_answer))
 
 
 def has_new_relaxation(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcome) -> bool:
-    """Whether there are other ways out than those on screen."""
+    """Whether there are other repairs than those on screen."""
     return len(relaxations_of(workspace, request, plan)) != st.session_state.get(_seen(workspace, name))
 
 
 def _lead_text(relaxations: Sequence[Repair], unsettled: Sequence[str], searching: bool) -> str:
-    """What leads to the buttons, or why there is none."""
+    """The text before the buttons, or why there are none."""
     if relaxations:
         proven = relaxations[0].kind == "relaxation" and SMALLER not in unsettled
         return "The cheapest change of figures comes first:" if proven else "What makes it possible:"
@@ -123,7 +121,7 @@ def chip_help(relaxation: Repair, plan: PlanOutcome) -> str:
 
 
 def _format_relaxation(change: Relaxation) -> str:
-    """By how much a figure gives way, in per cent; a limit says what it is, since minima are the rule."""
+    """The relative change of a figure; the words name a limit, since minima are the rule."""
     share = change.new / change.old - 1 if change.old else 0.0
     sign = "−" if share < 0 else "+"
     what = "" if change.demand == "min_throughput_rps" else " limit"

@@ -1,4 +1,4 @@
-"""What the fleet's table says of GPU types that models have no figures for: before a search, with the ways out."""
+"""GPU types of the fleet for which models have no figures, and the buttons that get figures."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def render(
     current: PlanRequest,
     profiles: Mapping[str, Profile],
 ) -> None:
-    """A box for each GPU type that some model of the `current` request cannot use for want of figures, and where to
-    get them: estimated at one press where the graphs are here, measured, or imported."""
+    """A box for each GPU type for which some model of the `current` request lacks figures, and buttons that estimate
+    them from graphs here, measure or import them."""
     gaps = uncovered_gpu_types(current)
     for gap in gaps:
         (st.error if gap.unusable else st.warning)(escape_markdown(describe_gap(gap)))
@@ -44,9 +44,8 @@ def render(
             "wide 90 % intervals."
         )
     with st.container(horizontal=True):
-        if (wanted or others) and st.button(
-            "Estimate for these GPUs", type="primary", key="figures-estimate"
-        ):
+        offered = bool(wanted or others)
+        if offered and st.button("Estimate for these GPUs", type="primary", key="figures-estimate"):
             with frame.fault_boundary():
                 _estimate(workspace, name, stored, current, profiles, wanted, others)
                 st.rerun()
@@ -66,7 +65,7 @@ def _without_estimate(
     profiles: Mapping[str, Profile],
     wanted: Mapping[str, list[str]],
 ) -> tuple[list[str], list[str]]:
-    """Of the models without figures: sources that can be run here, and names of those that are figures only."""
+    """Of the models without figures, the sources that can run here, and the names of those that are figures only."""
     sources = {model.name: model.source for model in current.models}
     runnable, figures_only = [], []
     for name in dict.fromkeys(name for gap in gaps for name in gap.models):
@@ -82,30 +81,26 @@ def _without_estimate(
 def estimable(
     workspace: Workspace, gaps: tuple[UncoveredGpuType, ...], profiles: Mapping[str, Profile]
 ) -> dict[str, list[str]]:
-    """The GPU types that each model can be estimated on by its graph, which is here."""
+    """The GPU types for which each model can be estimated from its stored graph."""
     graphs = set(names(workspace, "graph"))
     wanted: dict[str, list[str]] = {}
     for gap in gaps:
         for model in gap.models:
             known = profiles.get(model)
-            if known is not None and known.source in graphs and gap.estimable and not _has_rows(known, gap):
+            # Estimates are added only for types of which the profile has no row.
+            absent = known is not None and all(row.gpu_type != gap.gpu_type for row in known.rows)
+            if known is not None and known.source in graphs and gap.estimable and absent:
                 wanted.setdefault(model, []).append(gap.gpu_type)
     return wanted
-
-
-def _has_rows(profile: Profile, gap: UncoveredGpuType) -> bool:
-    """Whether the profile has rows of the type already: what is added to it is of types that it has none of."""
-    return any(row.gpu_type == gap.gpu_type for row in profile.rows)
 
 
 def transferable(
     gaps: tuple[UncoveredGpuType, ...], current: PlanRequest, wanted: Mapping[str, list[str]]
 ) -> dict[str, list[str]]:
-    """The GPU types that each other model can be estimated on from its points of types with published peaks."""
+    """The GPU types for which each other model can be estimated from points of types with published peaks."""
+    published = set(peak_names())
     able = {
-        model.name
-        for model in current.models
-        if any(point.gpu_type in peak_names() for point in model.points)
+        model.name for model in current.models if any(point.gpu_type in published for point in model.points)
     }
     others: dict[str, list[str]] = {}
     for gap in gaps:
@@ -122,7 +117,7 @@ def _render_notes(
     runnable: list[str],
     figures_only: list[str],
 ) -> None:
-    """What the buttons do, and what is possible for models that cannot be estimated."""
+    """What the buttons do, and what to do about models that cannot be estimated."""
     if wanted:
         st.caption(
             "Estimates come from the graph and a roofline model, each with a 90 % interval. Untested on hardware."
@@ -139,12 +134,9 @@ def _render_notes(
         has = "has" if len(figures_only) == 1 else "have"
         known = f"{has} figures for {', '.join(sorted(points))} only" if points else f"{has} no figures here"
         types = " and ".join(gap.name for gap in gaps)
+        text = f"{format_names(figures_only)} {known}, and no model file to estimate from."
         st.caption(
-            escape_markdown(
-                f"{format_names(figures_only)} {known}, and no model file to estimate from. For "
-                f"{types}: import measurements "
-                "made there, or add the model files."
-            )
+            escape_markdown(f"{text} For {types}: import measurements made there, or add the model files.")
         )
 
 
@@ -157,7 +149,7 @@ def _estimate(
     wanted: Mapping[str, list[str]],
     others: Mapping[str, list[str]],
 ) -> None:
-    """Estimate, store, and take the figures into the draft. Raises InputFault where a graph is not the profile's."""
+    """Estimate and store figures, and add them to the draft. Raises InputFault where a graph is not the profile's."""
     known = dict(profiles)
     for model, types in wanted.items():
         source = known[model].source
@@ -171,7 +163,7 @@ def _estimate(
 
 
 def describe_gap(gap: UncoveredGpuType) -> str:
-    """Who has no figures for a GPU type, and what that means."""
+    """Which models have no figures for a GPU type, and what that means."""
     if gap.unusable:
         return f"No model has figures for {gap.name}: no plan can use it."
     verb = "has" if len(gap.models) == 1 else "have"

@@ -18,40 +18,39 @@ from torchsplit_core.values.plan.outcome import ResponseBinding
 WEIGHTED = (
     '<th class="n">weight</th><th class="n" title="what is raised, the least first">÷ weight · demand</th>'
 )
-"""Heads of the two columns that stand where weights differ from 1."""
+"""Heads of the two columns for weights other than 1."""
 INTERVAL = '<th class="n" title="of the throughput, with every instance at that end">90 % interval</th>'
-"""Head of the column that stands where a figure has an interval."""
+"""Head of the column for plans whose figures have intervals."""
 TIER = '<th class="n">tier</th>'
-"""Head of the column that stands where tiers differ."""
+"""Head of the column for requests with tiers."""
 WHOLE = "whole"
-"""What a model that is not cut runs as."""
+"""The variant of a model that is not cut."""
 RESPONSE = (
     '<th class="n" title="simulated, waits included, at the arrivals of the request">response p95, ms</th>'
     '<th class="n">response limit, ms</th><th title="what most of a response at the limit is">mostly</th>'
 )
-"""Heads of the three columns that stand where responses are limited."""
+"""Heads of the three columns for limited responses."""
 MOSTLY: Mapping[ResponseBinding, str] = {"rate": "waiting", "fill": "its batch", "service": "service alone"}
 
 
 def models_table(
     plan: PlanOutcome, request: PlanRequest | None, colours: Mapping[str, str], *, pick: bool = False
 ) -> str:
-    """Worst-served first; the bar's mark is the demand, and who is below it is marked.
+    """A row for each model, worst-served first. The mark on its bar is the demand; a model below it is marked.
 
-    With `pick` a click on a name picks it on the map too. A fair plan says which levels are proven, counted
-    from the worst served; an explained one what holds each model.
+    With `pick` a click on a name picks the model on the map too. A fair plan says which levels are proven, counted from
+    the worst served; an explained plan says what holds each model back.
     """
     fair = goal_of(plan.objective).every_level
-    binding = (
-        {item.model: _binding_word(item) for item in plan.explanation.models} if plan.explanation else {}
-    )
+    explained = plan.explanation.models if plan.explanation else ()
+    binding = {item.model: _binding_word(item) for item in explained}
     bounded = bounded_models(plan)
-    # Columns that would say the same in every row leave their room to the others.
+    # Columns with equal cells are left out.
     cut = any(_runs_as(model) != WHOLE for model in plan.models)
     waits = any(model.response_ms is not None for model in plan.models)
     requested = {model.name: model for model in request.models} if request else {}
     heavy = weighted(request)
-    # Over the demand alone: with weights the levels are of another figure, which has a column of its own.
+    # Over the demand without the weight: the figure of the levels has a column of its own.
     shares = {model.name: _share(model, requested.get(model.name)) for model in plan.models}
     scale = max([1.0, *shares.values()])
     tiers = request is not None and has_tiers(request)
@@ -60,7 +59,6 @@ def models_table(
     for level, model in enumerate(sorted(plan.models, key=lambda item: item.normalised), 1):
         colour = colours.get(model.name, "#888")
         share = shares[model.name]
-        width = 100 * share / scale
         asked = requested.get(model.name)
         limit = asked.max_latency_ms if asked else None
         first = f'<td class="n">{_level(plan, level, before)}</td>' if fair else ""
@@ -70,7 +68,8 @@ def models_table(
             f'<tr data-model="{html.escape(model.name)}"><td class="name">'
             f'<i class="swatch" style="background:{colour}"></i>{_named(model.name, pick)}</td>'
             f'<td><span class="bar" title="{exact(share)} × demand">'
-            f'<i style="width:{width:.1f}%;background:{colour}"></i><b style="left:{100 / scale:.1f}%"></b></span></td>'
+            f'<i style="width:{100 * share / scale:.1f}%;background:{colour}"></i>'
+            f'<b style="left:{100 / scale:.1f}%"></b></span></td>'
             f"{_format_ratio(share)}{_weight(asked.weight, model) if asked and heavy else ''}"
             f'<td class="n">{exact(round(model.throughput_rps, 2))}</td>'
             f"{_interval(model, bounded) if bounded else ''}"
@@ -94,14 +93,14 @@ def models_table(
 
 
 def _share(model: PlannedModel, requested: PlanModel | None) -> float:
-    """Throughput over demand; where no request says the demand, what the plan has in its place."""
+    """Throughput over demand; without a request the plan's normalised throughput."""
     return model.throughput_rps / requested.demand_rps if requested else model.normalised
 
 
 def _format_ratio(share: float) -> str:
     if share >= 1 or equal(share, 1.0):
         return f'<td class="n">{exact(round(share, 3))}</td>'
-    # Rounded to 1 it would read what it has not reached.
+    # Rounded to 1 it would claim what it has not reached.
     text = exact(min(round(share, 3), 0.999)) if share >= 0.001 else short(share)
     return f'<td class="n below" title="less than its demand">{text} ▾</td>'
 
@@ -111,7 +110,7 @@ def _weight(weight: float, model: PlannedModel) -> str:
 
 
 def _response(model: PlannedModel, requested: PlanModel | None) -> str:
-    """What clients wait beside what they may, and of what it is made most."""
+    """The response time beside its limit, and what most of it is."""
     times, limit = model.response_ms, requested.max_response_ms if requested else None
     share = "" if limit is None or requested is None else f" of {requested.response_percentile:g} %"
     mostly = "n/a" if model.response_bound_by is None else MOSTLY[model.response_bound_by]
@@ -122,11 +121,10 @@ def _response(model: PlannedModel, requested: PlanModel | None) -> str:
 
 
 def _runs_as(model: PlannedModel) -> str:
-    """The variant, and what crosses its cuts."""
+    """The variant, and the bytes across its cuts."""
     carried = model.bytes_across_cuts_per_s
-    return (model.variant or "not served") + (
-        "" if carried is None else f", {size(carried)}/s across its cuts"
-    )
+    across = "" if carried is None else f", {size(carried)}/s across its cuts"
+    return f"{model.variant or 'not served'}{across}"
 
 
 def _interval(model: PlannedModel, bounded: Collection[str]) -> str:
@@ -135,17 +133,14 @@ def _interval(model: PlannedModel, bounded: Collection[str]) -> str:
 
 
 def _binding_word(binding: ModelBinding) -> str:
-    """What is proven to hold the model back, in a word where that is not settled."""
-    if not any(limit.binds for limit in binding.limits) and any(
-        limit.binds is None for limit in binding.limits
-    ):
-        return "not settled"
-    return describe_binding(binding)
+    """What is proven to hold the model back, or "not settled"."""
+    answers = [limit.binds for limit in binding.limits]
+    return "not settled" if not any(answers) and None in answers else describe_binding(binding)
 
 
 def _level(plan: PlanOutcome, level: int, before: int) -> str:
-    """The level of a fair plan: nobody of it can have more unless somebody lower has less, where it is proven. Levels
-    of tiers come `before` these."""
+    """A level of a fair plan and whether it is proven: then no model of it can have more without a model below having
+    less. The levels of tiers come `before`."""
     proven = plan.objective.proven_levels - before
     if level <= proven:
         return f'<span title="level {level} from the worst served: proven">{level}, proven</span>'

@@ -1,10 +1,9 @@
-"""The Plan page: who gets which slice, how good that is, and what stands in the way."""
+"""The Plan page: which model gets which slice, how good that is, and why it is no better."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import streamlit as st
 
@@ -33,7 +32,6 @@ from app.session.draft import Draft
 from app.session.workspace import names, read
 from app.shell import navigation, widgets
 from torchsplit_core import jobs
-from torchsplit_core.files import write_text
 from torchsplit_core.jobs.job_kinds import PLAN, QUICK_START, RUN_HERE
 from torchsplit_core.jobs.quick_start import MEASURED_MIX
 from torchsplit_core.latency_slo.cost_and_tier_text import describe_cost, describe_tiers
@@ -83,15 +81,15 @@ def render(workspace: Workspace, first: str = TITLES[0]) -> None:
     slot = bar.bar_slot(stuck=draft is not None) if request is not None else None
     numbers = st.container(key="numbers")
     places = layout.places()
-    # What was asked for first: while a slider moves, the map should not wait for what stands around it, for the
-    # browser draws what has come again and again.
+    # The map first: while a slider moves, it should not wait for the rest of the page, since the browser draws every
+    # part as it arrives.
     with places.results:
         searching, is_open = working, False
         if draft is not None and trial_plan is not None:
             is_open = bar.is_open(workspace, draft, trial_plan)
             searching = is_open and proof.is_running(workspace, name, draft.request)
         _tabs(workspace, name, request, plan, searching, draft, trial_plan, plan_confidence)
-    # Simulated, which takes as long as all the rest: the map is on its way by now.
+    # The verdict is simulated, which takes as long as all the rest: the map has been sent by now.
     verdict = verdict_of(shown_request, shown) if shown else None
     if slot is not None and request is not None:
         if draft is not None and trial_plan is not None:
@@ -113,7 +111,12 @@ def render(workspace: Workspace, first: str = TITLES[0]) -> None:
     with places.chosen:
         drawer.render(workspace, name, shown_request, shown)
     with places.inputs:
-        _inputs(workspace, name, request, draft, shown)
+        if request is not None:
+            form.render(workspace, name, request, draft, shown)
+        else:
+            st.info(
+                "This plan came without its request: drop the request file on the Workspace page to change it."
+            )
     if trial_plan is not None and draft is not None and request is not None:
         _downloads_of_draft(name, request, draft, trial_plan)
     else:
@@ -132,7 +135,7 @@ def _render_verdict(
     shown: PlanOutcome | None,
     verdict: PlanVerdict | None,
 ) -> None:
-    """The verdict and what it is made of, in places of one height whatever they say."""
+    """The verdict and its facts, in places of fixed height."""
     with st.container(key="results"):
         if verdict is not None:
             render_verdict(verdict)
@@ -141,29 +144,12 @@ def _render_verdict(
     with st.container(key="facts", horizontal=True, vertical_alignment="center"):
         if request is not None and shown_request is not None and models_without_minimum(shown_request):
             offer_minimum_demands(workspace, name, request, shown_request)
-        elif (
-            request is None or shown_request is None or shown is None or verdict is None or not verdict.facts
-        ):
+        elif not (request and shown_request and shown and verdict and verdict.facts):
             st.html(header_style.NOTHING)
         else:
             render_facts(verdict, (describe_tiers(shown_request, shown), describe_cost(shown_request, shown)))
             if verdict.may_plan_for_response:
                 offer_response_limits(workspace, name, request, shown_request)
-
-
-def _inputs(
-    workspace: Workspace,
-    name: str,
-    request: PlanRequest | None,
-    draft: Draft | None,
-    shown: PlanOutcome | None,
-) -> None:
-    if request is not None:
-        form.render(workspace, name, request, draft, shown)
-    else:
-        st.info(
-            "This plan came without its request: drop the request file on the Workspace page to change it."
-        )
 
 
 def _tabs(
@@ -176,23 +162,14 @@ def _tabs(
     trial_plan: TrialPlan | None,
     plan_confidence: PlanConfidence | None,
 ) -> None:
-    """The plan, and what it is to be seen beside."""
-    planned, loaded, ran, swept, beside, other, hand, past, files = st.tabs(
-        TITLES, key=TAB, on_change="rerun"
-    )
+    """The plan, and the other tabs about the scenario."""
+    planned, *others, past, files = st.tabs(TITLES, key=TAB, on_change="rerun")
     if planned.open:
         with planned:
             if trial_plan is not None and trial_plan.outcome is not None:
+                shown = (trial_plan.request, trial_plan.outcome)
                 with st.container(key="map"):
-                    _outcome(
-                        workspace,
-                        name,
-                        trial_plan.request,
-                        trial_plan.outcome,
-                        plan_confidence,
-                        searching,
-                        stored=False,
-                    )
+                    _outcome(workspace, name, *shown, plan_confidence, searching, stored=False)
             elif plan is None or trial_plan is not None:
                 _not_planned(searching, (trial_plan.request if trial_plan else request))
             else:
@@ -200,16 +177,16 @@ def _tabs(
                     _outcome(workspace, name, request, plan, plan_confidence, searching)
             if trial_plan is not None:
                 bar.differences(plan, trial_plan)
-    about_stored: tuple[tuple[Any, Callable[[], None]], ...] = (
-        (loaded, lambda: load_tab.render(workspace, name, request, plan)),
-        (ran, lambda: run_tab.render(workspace, name, request, plan)),
-        (swept, lambda: _sweep(workspace, name, request)),
-        (beside, lambda: baselines.render(workspace, name, request, plan)),
-        (other, lambda: compare.render(workspace, name, plan)),
-        (hand, lambda: manual_tab.render(workspace, name, request, plan)),
-        (files, lambda: deploy_page.render(name, plan, request)),
+    about_stored: tuple[Callable[[], None], ...] = (
+        lambda: load_tab.render(workspace, name, request, plan),
+        lambda: run_tab.render(workspace, name, request, plan),
+        lambda: _sweep(workspace, name, request),
+        lambda: baselines.render(workspace, name, request, plan),
+        lambda: compare.render(workspace, name, plan),
+        lambda: manual_tab.render(workspace, name, request, plan),
+        lambda: deploy_page.render(name, plan, request),
     )
-    for tab, render_tab in about_stored:
+    for tab, render_tab in zip((*others, files), about_stored, strict=True):
         if tab.open:
             with tab:
                 _stored_note(trial_plan, request, plan)
@@ -230,7 +207,7 @@ def _sweep(workspace: Workspace, name: str, request: PlanRequest | None) -> None
 
 
 def _stored_note(trial_plan: TrialPlan | None, request: PlanRequest | None, plan: PlanOutcome | None) -> None:
-    """Beside a draft: which plan a tab is about, since the verdict above is on the draft."""
+    """With a draft, say that a tab is about the stored plan: the verdict above is on the draft."""
     if trial_plan is not None:
         sentence = verdict_of(request, plan).sentence if plan is not None else ""
         st.caption(
@@ -239,7 +216,7 @@ def _stored_note(trial_plan: TrialPlan | None, request: PlanRequest | None, plan
 
 
 def _render_empty(workspace: Workspace) -> None:
-    # First: the job that traces, profiles and plans fills the profiles one by one.
+    # First, because this job stores the profiles one by one.
     if jobs.running(workspace, (QUICK_START, RUN_HERE)):
         st.info("The models are traced and profiled first; the plan appears here by itself.")
         return
@@ -270,8 +247,7 @@ def _headline(
                 badge = status_badge(trial_plan.outcome)
                 st.badge(badge.text, color=badge.colour, help=badge.help)
         elif plan is not None:
-            badges = [status_badge(plan), basis_badge(plan, request)]
-            for badge in filter(None, badges):
+            for badge in filter(None, (status_badge(plan), basis_badge(plan, request))):
                 st.badge(badge.text, color=badge.colour, help=badge.help)
             if request is not None and not working and not named_results.plan_is_current(request, plan):
                 widgets.badge("answers an earlier request: plan again", "yellow")
@@ -287,8 +263,7 @@ def _deploy_button(plan: PlanOutcome) -> None:
 
 
 def _metrics(request: PlanRequest | None, plan: PlanOutcome | None, before: PlanOutcome | None) -> None:
-    """The cards, which stand there without a plan too; with the plan `before` the first three say what is gained or
-    lost."""
+    """The cards, which are there without a plan too; the first three show the difference from the plan `before`."""
     solved = plan is not None and plan.status in SOLVED
     items = metrics(plan, request) if plan is not None and solved else NO_METRICS
     gained = change_summary.deltas(before, plan) if plan is not None and solved else (None,) * 4
@@ -333,7 +308,7 @@ def _outcome(
         _warnings(plan.warnings)
         return
     colours = scenario.colours(workspace)
-    # What leaves the page says which plan it is of.
+    # File names say which plan they are of.
     file = name if stored else f"{name}.draft"
     with st.container(border=True):
         slice_map.render(
@@ -342,17 +317,13 @@ def _outcome(
             on_place=partial(drawer.choose, workspace, name),
             on_model=partial(drawer.choose_model, workspace, name),
         )  # fmt: skip
-        # What is closed is not drawn: while a slider moves, the page would draw it at every step.
+        # A closed table is not drawn, else every step of a slider would draw it.
         table = st.expander("The same as a table", key="slices-table", on_change="rerun")
         if table.open:
             with table:
-                saving.table(
-                    slice_table(plan, request),
-                    f"{file}.slices",
-                    key="slices",
-                    alt="Every slice and who has it",
-                )
-    # Below the map, which an edit would move with them.
+                rows = slice_table(plan, request)
+                saving.table(rows, f"{file}.slices", key="slices", alt="Every slice and who has it")
+    # Below the map, so that they do not move it.
     _warnings(plan.warnings)
     with st.container(border=True):
         st.header("What each model gets", anchor=False)
@@ -369,7 +340,7 @@ def _outcome(
 
 
 def _warnings(warnings: Sequence[str]) -> None:
-    """In one box: many of one kind push what follows away."""
+    """The warnings in one box, which takes little room."""
     if not warnings:
         return
     lines = [escape_markdown(text) for text in warnings[:MOST_WARNINGS]]
@@ -382,10 +353,8 @@ def _downloads(
     workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome | None
 ) -> None:
     with st.container(horizontal=True):
-        for kind, label, value in (
-            ("plan_request", "Request (JSON)", request),
-            ("plan", "Plan (JSON)", plan),
-        ):
+        stored = (("plan_request", "Request (JSON)", request), ("plan", "Plan (JSON)", plan))
+        for kind, label, value in stored:
             if value is not None:
                 data = workspace.get_bytes(kind, name)
                 st.download_button(label, data, f"{name}.{kind}.json", "application/json", on_click="ignore")
@@ -394,36 +363,21 @@ def _downloads(
 
 
 def _downloads_of_draft(name: str, stored: PlanRequest, draft: Draft, trial_plan: TrialPlan) -> None:
-    """What is on screen, and said to be that: the stored plan is another one."""
+    """The files of the draft on screen, named so, since the stored plan is another one."""
     st.caption("These files are of the draft on screen, which is not kept yet.")
     file = f"{name}.draft"
     with st.container(horizontal=True):
-        for kind, label, value in (
-            ("plan_request", "Request of the draft (JSON)", trial_plan.request),
-            ("plan", "Plan of the draft (JSON)", trial_plan.outcome),
-        ):
-            if value is not None:
-                text = partial(write_text, value)
-                st.download_button(label, text, f"{file}.{kind}.json", "application/json", on_click="ignore")
+        widgets.json_button("Request of the draft (JSON)", trial_plan.request, f"{file}.plan_request.json")
         if trial_plan.outcome is not None:
+            widgets.json_button("Plan of the draft (JSON)", trial_plan.outcome, f"{file}.plan.json")
             summary = change_summary.describe_draft(draft.content.said, drafts.changes(draft, stored))
-            _report(
-                "Report of the draft (HTML)",
-                file,
-                f"{name}, draft: {summary}",
-                trial_plan.request,
-                trial_plan.outcome,
-            )
+            shown = (trial_plan.request, trial_plan.outcome)
+            _report("Report of the draft (HTML)", file, f"{name}, draft: {summary}", *shown)
 
 
 def _report(label: str, file: str, title: str, request: PlanRequest | None, plan: PlanOutcome) -> None:
-    # The first of scenario.colours, so that the report has the page's.
+    # scenario.colours begins with these models: the report has the page's colours.
     served = [model.name for model in (request or plan).models]
-    st.download_button(
-        label,
-        lambda: report(title, request, plan, model_colours(served)),
-        f"{file}.html",
-        "text/html",
-        on_click="ignore",
-        help="One file for a review: map, tables, curves, what is proven, the request. It opens offline.",
-    )
+    about = "One file for a review: map, tables, curves, what is proven, the request. It opens offline."
+    make = partial(report, title, request, plan, model_colours(served))
+    st.download_button(label, make, f"{file}.html", "text/html", on_click="ignore", help=about)

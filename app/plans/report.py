@@ -1,29 +1,23 @@
 """A plan as one HTML file that opens offline: map, tables, curves, what is proven and estimated, the request.
 
-It has no script and loads nothing; its policy forbids both. Every text of a user is escaped.
+It has no script and loads nothing; its policy forbids both. Every text from a user is escaped.
 """
 
 from __future__ import annotations
 
 import html
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from app.charts.points_svg import points_svg
+from app.plans import summary
 from app.plans.confidence import confidence_of, describe_low_end, reasons
 from app.plans.explanation.panel import sections
 from app.plans.load import results
-from app.plans.load.runs import FULL_REPLICATIONS, FULL_REQUESTS, full_replications
+from app.plans.load.runs import FULL_REQUESTS, full, full_replications
 from app.plans.load.settings import LoadSettings, build_simulation, request_limits
 from app.plans.model_table import models_table
-from app.plans.summary import (
-    SOLVED,
-    basis_badge,
-    describe_conflict,
-    describe_relaxation,
-    metrics,
-    status_badge,
-)
+from app.plans.summary import SOLVED, basis_badge, metrics, status_badge
 from app.plans.verdict import COLOURS, verdict_of
 from torchsplit_core import workflow
 from torchsplit_core.files import write_text
@@ -67,7 +61,7 @@ pre { background: var(--card); border: 1px solid var(--line); border-radius: 8px
 
 
 def report(name: str, request: PlanRequest | None, plan: PlanOutcome, colours: Mapping[str, str]) -> str:
-    """The whole file as text. Without its request a plan has no curves and no request in it."""
+    """The whole file as text, without curves and request if `request` is None."""
     sure = confidence_of(request, plan)
     parts = [_head(name, request, plan), _verdict(verdict_of(request, plan))]
     if plan.status in SOLVED:
@@ -75,23 +69,23 @@ def report(name: str, request: PlanRequest | None, plan: PlanOutcome, colours: M
         if request is not None:
             sentences = [describe_tiers(request, plan), describe_cost(request, plan)]
             parts += [f"<p>{html.escape(line[0].upper() + line[1:])}.</p>" for line in sentences if line]
-        parts.append(_section("Slices", fleet_svg(plan, colours, request) + _slices(plan, request)))
+        slices = fleet_svg(plan, colours, request) + _slices(plan, request)
+        parts.append(_section("Slices", slices))
         parts.append(_section("What each model gets", models_table(plan, request, colours)))
         if request is not None:
             parts.append(_section("Under load, simulated", _under_load(request, plan, colours)))
     if sure is not None:
         parts.append(_section("How sure it is", _list_html((describe_low_end(sure), *reasons(sure)))))
     if plan.explanation is not None:
-        inner = "".join(
-            f"<h3>{html.escape(title)}</h3>{text}" for title, text in sections(plan.explanation, plan)
-        )
+        chapters = sections(plan.explanation, plan)
+        inner = "".join(f"<h3>{html.escape(title)}</h3>{text}" for title, text in chapters)
         parts.append(_section("Why this plan", inner))
     parts.append(_section("What is proven, what is estimated", _proof(request, plan)))
     if request is not None:
         parts.append(_section("What the models can do", _curves(request, plan, colours)))
-        parts.append(
-            _section("The request", _details_html("As JSON", f"<pre>{html.escape(_compact(request))}</pre>"))
-        )
+        # Without indents, so that a thousand points stay small.
+        text = "\n".join(line.strip() for line in write_text(request).splitlines())
+        parts.append(_section("The request", _details_html("As JSON", f"<pre>{html.escape(text)}</pre>")))
     title = html.escape(f"{name} · TorchSplit plan")
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -112,7 +106,7 @@ def _head(name: str, request: PlanRequest | None, plan: PlanOutcome) -> str:
 
 
 def _verdict(verdict: PlanVerdict) -> str:
-    """Whether what is asked is met, before what is proven."""
+    """The verdict and its facts."""
     facts = _list_html([f"{fact.question}: {fact.text}" for fact in verdict.facts]) if verdict.facts else ""
     return f'<p class="verdict {COLOURS[verdict.level]}">{html.escape(verdict.sentence)}</p>{facts}'
 
@@ -139,21 +133,18 @@ def _slices(plan: PlanOutcome, request: PlanRequest | None) -> str:
 
 
 def _under_load(request: PlanRequest, plan: PlanOutcome, colours: Mapping[str, str]) -> str:
-    """Response times at the demand, against the limits of the request, and what they rest on."""
+    """Response times at the demand, against the limits of the request, and their basis."""
     limits = request_limits(request)
     try:
         question = build_simulation(plan, request, LoadSettings("planned", limits_ms=limits))
-        result = workflow.simulate(
-            replace(question, requests_per_model=FULL_REQUESTS, replications=FULL_REPLICATIONS)
-        )
+        result = workflow.simulate(full(question))
     except InputFault as fault:
         return f"<p>n/a: {html.escape(str(fault))}</p>"
     lines = [
         "Arrivals as the request says, else Poisson at each model's demand; waits are included. The limits are those "
         "of the request: of the response where it has one, else of the service time.",
-        f"{exact(FULL_REQUESTS)} requests in each of {full_replications(question)} runs a model; ± is "
-        f"the 95 % interval "
-        "over the runs.",
+        f"{exact(FULL_REQUESTS)} requests in each of {full_replications(question)} runs a model; ± is the 95 % "
+        "interval over the runs.",
         results.describe_basis(plan, request),
     ]
     if unstable := results.describe_unstable(result.models):
@@ -174,18 +165,15 @@ def _proof(request: PlanRequest | None, plan: PlanOutcome) -> str:
     elif plan.status == "timeout":
         lines.append("No plan was found in the time given, and none was ruled out.")
     for conflict in plan.conflicts:
-        lines.append(": ".join(describe_conflict(conflict)) + ".")
-    lines += [f"Would help: {describe_relaxation(change)}." for change in plan.least_relaxation or ()]
+        lines.append(": ".join(summary.describe_conflict(conflict)) + ".")
+    lines += [f"Would help: {summary.describe_relaxation(change)}." for change in plan.least_relaxation or ()]
     if plan.status in SOLVED:
         lines.append(
             "Layouts, placements, memory, service times and demands were checked without the solver."
         )
         lines.append("The service time is the p95 of one batch, without waiting.")
     if request is not None:
-        count: dict[str, int] = {}
-        for model in request.models:
-            for point in model.allowed_points:
-                count[point.basis] = count.get(point.basis, 0) + 1
+        count = Counter(point.basis for model in request.models for point in model.allowed_points)
         counts = ", ".join(
             f"{exact(number)} {basis}" for basis, number in sorted(count.items(), reverse=True)
         )
@@ -200,7 +188,7 @@ def _list_html(lines: Sequence[str]) -> str:
 
 
 def points_in_use(request: PlanRequest, plan: PlanOutcome) -> dict[tuple[str, ...], list[Point]]:
-    """The points that a plan runs at, by model, variant and stage."""
+    """The points that a plan uses, by model, variant and stage."""
     points = point_table(request)
     used: dict[tuple[str, ...], list[Point]] = {}
     for key in dict.fromkeys(
@@ -216,29 +204,17 @@ def _curves(request: PlanRequest, plan: PlanOutcome, colours: Mapping[str, str])
     used = points_in_use(request, plan)
     figures = []
     for model in request.models:
-        for variant in model.variants:
-            for stage in variant.stages:
-                place = (model.name, variant.name, stage.name)
-                is_whole = variant.allowed and len(variant.stages) == 1
-                if not is_whole and place not in used:
-                    continue  # of cuts, and of what is not allowed, only what the plan uses
-                name = model.name if len(variant.stages) == 1 else f"{model.name} · {stage.name}"
-                drawn = points_svg(
-                    name,
-                    stage.points,
-                    colours.get(model.name, "#7f8790"),
-                    model.max_latency_ms,
-                    used.get(place, ()),
-                )
-                if drawn:
-                    figures.append(f"<figure><figcaption>{html.escape(name)}</figcaption>{drawn}</figure>")
+        stages = [(variant, stage) for variant in model.variants for stage in variant.stages]
+        for variant, stage in stages:
+            place, cut = (model.name, variant.name, stage.name), len(variant.stages) > 1
+            if place not in used and (cut or not variant.allowed):
+                continue  # cuts and variants that are not allowed only where the plan uses them
+            name = f"{model.name} · {stage.name}" if cut else model.name
+            colour, limit = colours.get(model.name, "#7f8790"), model.max_latency_ms
+            if drawn := points_svg(name, stage.points, colour, limit, used.get(place, ())):
+                figures.append(f"<figure><figcaption>{html.escape(name)}</figcaption>{drawn}</figure>")
     note = "<p>Filled: measured. Hollow: estimated or emulated. Large: what the plan uses. Dotted: the limit.</p>"
     return f'{note}<div class="curves">{"".join(figures)}</div>'
-
-
-def _compact(request: PlanRequest) -> str:
-    """The request file, an entry of a list a line, so that a thousand points stay readable and small."""
-    return "\n".join(line.strip() for line in write_text(request).splitlines())
 
 
 def _section(title: str, inner: str) -> str:

@@ -1,4 +1,4 @@
-"""What the loss of each GPU would cost, as a small table below the plan."""
+"""What the loss of each GPU would cost, as a table below the plan."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import streamlit as st
 
 from app.components import saving
 from torchsplit_core.latency_slo.simulation_input import without_instance
+from torchsplit_core.pictures.numbers import counted
 from torchsplit_core.planning.outcome.resilience import failure_losses
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.objective import requires_resilience
@@ -16,7 +17,7 @@ MOST_ROWS = 30
 
 
 def render(request: PlanRequest | None, plan: PlanOutcome, file: str) -> None:
-    """The models that would miss their minimum or demand, GPU by GPU; nothing for a plan of another request."""
+    """The models that would miss their minimum or demand with a GPU lost; nothing for a plan of another request."""
     if request is None or plan.request_sha256 != request_hash(request):
         return
     rows, spared = loss_rows(request, plan)
@@ -32,22 +33,20 @@ def render(request: PlanRequest | None, plan: PlanOutcome, file: str) -> None:
             who = "model that is served" if gone else "model"
             st.caption(f"Every {who} keeps its minimum and its demand, whichever GPU is lost.")
             return
-        saving.table(
-            rows[:MOST_ROWS],
-            f"{file}.losses",
-            key="losses",
-            alt="What each model would have left with a GPU lost",
-        )
+        alt = "What each model would have left with a GPU lost"
+        saving.table(rows[:MOST_ROWS], f"{file}.losses", key="losses", alt=alt)
         more = f"{len(rows) - MOST_ROWS} milder rows are left out. " if len(rows) > MOST_ROWS else ""
         free = (
-            f"The loss of {spared} more used GPU{'' if spared == 1 else 's'} costs no minimum and no demand."
+            f"The loss of {counted(spared, 'more used GPU')} costs no minimum and no demand."
+            if spared
+            else ""
         )
-        if more or spared:
-            st.caption(more + (free if spared else ""))
+        if more or free:
+            st.caption(more + free)
 
 
 def loss_rows(request: PlanRequest, plan: PlanOutcome) -> tuple[list[dict[str, object]], int]:
-    """A row for every GPU and model that would miss something, the worst GPU first; and how many GPUs cost nothing."""
+    """A row for each GPU and model that would miss something, the worst GPU first; and the GPUs that cost nothing."""
     gpu_losses = failure_losses(request, plan.gpus)
     order = sorted(gpu_losses, key=lambda loss: (-loss.broken_minima, -loss.share))
     rows: list[dict[str, object]] = [

@@ -1,4 +1,4 @@
-"""Scenarios on the Plan page: which one is shown, and its name, copies and end."""
+"""The bar of the Plan page: the choice of the scenario, and the menu that renames, copies and deletes it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from torchsplit_core.workspace.store import Workspace
 
 
 def open_scenario(workspace: Workspace) -> tuple[str | None, tuple[str, ...]]:
-    """The scenario that the page is about, which its address then names, and all there are; None where none is.
+    """The current scenario, None without any, and all scenarios.
 
-    An address that names a scenario which is not here ends the page:
-    it shows nothing of another one.
+    An address of an unknown scenario ends the page, which shows nothing of another one.
     """
     known = SCENARIO.names(workspace)
     if (missing := SCENARIO.unknown_in_address(known)) is not None:
@@ -28,7 +27,7 @@ def open_scenario(workspace: Workspace) -> tuple[str | None, tuple[str, ...]]:
 
 
 def undo(workspace: Workspace) -> None:
-    """A scenario that was just deleted, and the way back."""
+    """The button that brings back a scenario that was just deleted."""
     name = scenario.deleted_name(workspace)
     if name is None:
         return
@@ -41,12 +40,11 @@ def undo(workspace: Workspace) -> None:
 
 
 def _unknown(workspace: Workspace, missing: str, known: Sequence[str]) -> None:
-    st.error(
-        escape_markdown(
-            f"There is no scenario {missing!r} in this workspace (any more): it was renamed or deleted, or the "
-            "address is of another workspace. Nothing is shown in its place."
-        )
+    text = (
+        f"There is no scenario {missing!r} in this workspace (any more): it was renamed or deleted, or the "
     )
+    text += "address is of another workspace. Nothing is shown in its place."
+    st.error(escape_markdown(text))
     if known:
         chosen = st.selectbox("Scenarios here", known, None, placeholder="Choose a scenario", width=320)
         if chosen is not None:
@@ -55,42 +53,32 @@ def _unknown(workspace: Workspace, missing: str, known: Sequence[str]) -> None:
 
 
 def render(workspace: Workspace, name: str, known: Sequence[str]) -> None:
-    """A choice among the known ones, and what can be done with this one."""
-    choice(workspace, name, known)
-    if st.button("Present", icon=":material/slideshow:", key="present", help="The map on the whole window."):
-        navigation.go("Present", name)
-    # One of its own for each scenario: an open menu is not that of the next one, its Delete under the mouse.
-    with st.popover("Scenario …", key=f"scenario-menu-{name}"):
-        _menu(workspace, name)
-
-
-def choice(workspace: Workspace, name: str, known: Sequence[str]) -> None:
-    """Which scenario is shown, and a choice where there are several."""
+    """The choice among the known scenarios, and the buttons of the current one."""
     if len(known) > 1:
         result_list.render_switch(workspace, SCENARIO, name, known)
     else:
         st.markdown(f"Scenario **{escape_markdown(name)}**", width="content")
+    if st.button("Present", icon=":material/slideshow:", key="present", help="The map on the whole window."):
+        navigation.go("Present", name)
+    # A menu for each scenario: an open menu must not stay open for the next one, its Delete under the mouse.
+    with st.popover("Scenario …", key=f"scenario-menu-{name}"):
+        _menu(workspace, name)
 
 
 def _menu(workspace: Workspace, name: str) -> None:
     st.caption(
         "The address of this page is a link to this scenario. Requests and plans come back in as files."
     )
-    # Another scenario is another ground: what was typed for the last one goes.
+    # With another scenario the field begins anew.
     new = st.text_input("Name", name, key=f"scenario-name-{name}", max_chars=scenario.LONGEST_NAME)
     with st.container(horizontal=True), frame.fault_boundary():
         if st.button("Rename", key="scenario-rename", disabled=new.strip() == name):
             scenario.save_as(workspace, name, new, keep=False)
             st.rerun()
-        if st.button(
-            "Duplicate", key="scenario-duplicate", help="A copy to change; this one stays as it is."
-        ):
-            wanted = (
-                new
-                if new.strip() != name
-                else named_results.free_name(workspace, named_results.SCENARIO_KINDS, f"{name} copy")
-            )
-            scenario.save_as(workspace, name, wanted, keep=True)
+        about = "A copy to change; this one stays as it is."
+        if st.button("Duplicate", key="scenario-duplicate", help=about):
+            free = named_results.free_name(workspace, named_results.SCENARIO_KINDS, f"{name} copy")
+            scenario.save_as(workspace, name, free if new.strip() == name else new, keep=True)
             st.rerun()
         if st.button("Delete", key="scenario-delete", help="It can be brought back until the next change."):
             scenario.delete(workspace, name)

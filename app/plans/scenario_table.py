@@ -1,7 +1,7 @@
-"""All scenarios of a workspace in one table: their figures, verdicts and tags; sorted, narrowed, two or more chosen.
+"""All scenarios of a workspace in one table that can be sorted and filtered: their figures, verdicts and tags.
 
-A workspace may have thousands of them. Their plans are read for a moment in each run of the page, and what was read
-is known to all sessions; the table shows what is known, and goes on by itself until all is.
+A workspace may have thousands. Each run of the page reads plans for a moment, for all sessions; the table shows what is
+known and refreshes itself until everything is.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.store import Artifact, Workspace
 
 MOMENT_S, AGAIN_S = 0.6, 1.5
-"""For how long plans are read in a run of the page, and after how long it goes on."""
+"""Seconds of reading in a run of the page, and seconds until the next run."""
 MOST_JUDGED = 20
-"""Scenarios whose verdict is worked out: each is simulated under load, for a tenth of a second or more."""
+"""Scenarios with a verdict: each is simulated under load, for a tenth of a second or more."""
 MOST_STYLED = 500
-"""Rows up to which verdicts have their colour."""
+"""Rows up to which verdicts are coloured."""
 LEVELS: Mapping[Level, str] = {"green": "met", "amber": "partly", "red": "not met"}
-"""What is asked, by the level of the verdict."""
+"""The level of a verdict in words."""
 ROW_PX, EDGE_PX, MOST_ROWS = 35, 14, 10
 CHOSEN = "compare-chosen"
-"""The session's key of the scenarios that are chosen."""
+"""The session's key of the chosen scenarios."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanSummary:
-    """A plan in the table: how far its search came, its figures (None: no plan), its GPUs."""
+    """A plan in the table: the state of its search, its figures (None: no plan), its GPUs."""
 
     search: str
     figures: PlanTotals | None
@@ -53,7 +53,7 @@ class PlanSummary:
 
 @dataclass(frozen=True, slots=True)
 class StoredScenario:
-    """A scenario as it is stored: its name, request and plan."""
+    """A stored scenario: its name, request and plan."""
 
     name: str
     request: Artifact | None
@@ -61,7 +61,7 @@ class StoredScenario:
 
     @property
     def key(self) -> tuple[str, str]:
-        """The contents of both."""
+        """The hashes of both."""
         return (self.request.sha256 if self.request else "", self.plan.sha256 if self.plan else "")
 
 
@@ -94,23 +94,17 @@ def load_summaries(
     moment_s: float,
     shown: Sequence[StoredScenario] = (),
 ) -> int:
-    """Read the plans that are not known yet, those that are `shown` first, then judge the first MOST_JUDGED of both.
+    """Read plans for that moment, `shown` ones first, then judge the first MOST_JUDGED of both.
 
-    It ends after that moment; so many figures are still to be read.
+    Returns how many are still to be read or judged.
     """
     end, summaries, verdicts = time.monotonic() + moment_s, _summaries(), _verdicts()
     planned = [[scenario for scenario in some if scenario.plan is not None] for some in (shown, scenarios)]
-    unread = {
-        scenario.key[1]: scenario for some in planned for scenario in some if scenario.key[1] not in summaries
-    }
-    unjudged = {
-        scenario.key: scenario
-        for some in planned
-        for scenario in some[:MOST_JUDGED]
-        if scenario.key not in verdicts
-    }
+    first = [scenario for some in planned for scenario in some[:MOST_JUDGED]]
+    unread = {entry.key[1]: entry for some in planned for entry in some if entry.key[1] not in summaries}
+    unjudged = {entry.key: entry for entry in first if entry.key not in verdicts}
     begun = False
-    # One at least in each run, whatever it takes: so it ends.
+    # At least one in each run, so that it ends.
     while (unread or unjudged) and (not begun or time.monotonic() < end):
         begun = True
         if unread:
@@ -141,13 +135,13 @@ def _judge(workspace: Workspace, scenario: StoredScenario) -> None:
 
 
 def has_plan(scenario: StoredScenario) -> bool:
-    """Whether it is known to have a plan."""
+    """Whether its plan has been read and is solved."""
     summary = _summaries().get(scenario.key[1])
     return summary is not None and summary.figures is not None
 
 
 def table_row(scenario: StoredScenario, given: Sequence[str]) -> dict[str, Any]:
-    """A scenario's row, as far as it is known."""
+    """A scenario's row as far as its plan was read; `given` are its tags."""
     summary, verdict = _summaries().get(scenario.key[1]), _verdicts().get(scenario.key)
     figures = summary.figures if summary else None
     changed = max((each.changed for each in (scenario.request, scenario.plan) if each), default=None)
@@ -167,7 +161,7 @@ def table_row(scenario: StoredScenario, given: Sequence[str]) -> dict[str, Any]:
 
 
 def table_of(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """The rows, numbers as such, so that they sort."""
+    """The rows with numeric columns, so that they sort."""
     made = pd.DataFrame(list(rows))
     for column in ("GPUs used", "of", "slices"):
         made[column] = made[column].astype("Int64")
@@ -180,30 +174,23 @@ def table_of(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 def render_filter(
     workspace: Workspace, name: str, scenarios: Sequence[StoredScenario]
 ) -> list[StoredScenario]:
-    """What the choice above the table leaves; beside it the tags of the scenario shown."""
+    """The filter above the table, and the tags of the current scenario; the scenarios that pass."""
     given = SCENARIO.tags(workspace)
-    text, tagged, tags_column = st.columns(3)
-    with text:
+    text_column, tagged, tags_column = st.columns(3)
+    with text_column:
         sought = st.text_input("Find a scenario", key="compare-find", placeholder="Part of its name")
     with tagged:
         tag = tags.render_filter(given, key="compare-tags")
     with tags_column:
-        tags.render_field(
-            workspace, SCENARIO, name, key="compare-own-tags", label="Tags of the scenario shown"
-        )
-    return [
-        scenario
-        for scenario in scenarios
-        if sought.strip().casefold() in scenario.name.casefold()
-        and set(tag) <= set(given.get(scenario.name, ()))
-    ]
+        label = "Tags of the scenario shown"
+        tags.render_field(workspace, SCENARIO, name, key="compare-own-tags", label=label)
+    text = sought.strip().casefold()
+    named = [scenario for scenario in scenarios if text in scenario.name.casefold()]
+    return [scenario for scenario in named if set(tag) <= set(given.get(scenario.name, ()))]
 
 
 def render(workspace: Workspace, name: str, shown: Sequence[StoredScenario], left: int) -> None:
-    """The table, as far as it is known; what is chosen in it is kept under CHOSEN.
-
-    So many figures are `left` to be read.
-    """
+    """The table as far as plans were read; the session keeps its choice under CHOSEN. `left` plans are unread."""
     if not shown:
         st.caption("No scenario is like that.")
         return
@@ -235,18 +222,17 @@ def render(workspace: Workspace, name: str, shown: Sequence[StoredScenario], lef
     if (click := st.session_state.get("compare-open")) is not None:
         SCENARIO.choose(workspace, names[click["row"]])
         st.rerun(scope="app")
-    # What the choice above the table hides stays chosen.
+    # Scenarios that the filter hides stay chosen.
     st.session_state[CHOSEN] = [scenario for scenario in before if scenario not in names] + [
         names[place] for place in sorted(event["selection"]["rows"]) if place < len(names)
     ]
-    saving.csv_button(
-        made.assign(tags=made["tags"].map(", ".join)), "scenarios", key="compare-table", alt="Scenarios"
-    )
+    rows = made.assign(tags=made["tags"].map(", ".join))
+    saving.csv_button(rows, "scenarios", key="compare-table", alt="Scenarios")
     st.caption(_count(name, shown, left))
 
 
 def _count(name: str, shown: Sequence[StoredScenario], left: int) -> str:
-    """How far the table is known, in a line that is always there."""
+    """The number of scenarios, and of figures to be read, in a line that is always there."""
     text = counted(len(shown), "scenario") + (", first the one shown" if shown[0].name == name else "")
     if left:
         text += f", {exact(left)} figures still to be read"
@@ -256,7 +242,7 @@ def _count(name: str, shown: Sequence[StoredScenario], left: int) -> str:
 
 
 def _style(made: pd.DataFrame, shown: Sequence[StoredScenario]) -> Any:
-    """Verdicts in the colours of their levels; of very many rows none."""
+    """Verdicts in the colours of their levels, unless there are very many rows."""
     if len(made) > MOST_STYLED:
         return made
     ink, verdicts = AS_TEXT[theme_name(st.context.theme.type == "dark")], _verdicts()

@@ -1,4 +1,4 @@
-"""The slice map on a page: with what is looked for in a large fleet, and as a picture to take along."""
+"""The slice map on a page, with a search for large fleets and the export buttons."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchsplit_core.pictures.slice_values import Marks
 from torchsplit_core.values import PlanOutcome, PlanRequest
 
 MANY_GPUS = 32
-"""From so many on one looks for a GPU by its name."""
+"""A fleet of this size or more has a search."""
 
 
 def render(
@@ -30,21 +30,20 @@ def render(
     on_model: Callable[[str], None] | None = None,
     title: str = "",
 ) -> None:
-    """The map of a plan, under its `title`; `request` tells demands, the order of stages and what their cuts carry.
+    """The map of a plan under its `title`; `request` has the demands, the order of stages and the bytes of cuts.
 
-    `busy`: how much of its time each tenant works, see `fleet_svg`. With `on_place` slices can be chosen, with
+    `busy` is the utilisation of each tenant, see `fleet_svg`. With `on_place` the user can choose slices, with
     `on_model` models, see `components.picture`.
     """
     find = ""
-    # One height with the field and without: an edit of the fleet moves no map.
+    # The height is the same without the field, so that an edit of the fleet does not move the map.
     with st.container(key=f"{key}-head", horizontal=True, vertical_alignment="center"):
         if title:
             st.header(title, anchor=False)
         if len(plan.gpus) >= MANY_GPUS:
-            find = st.text_input(
-                "Find a GPU, type, profile or model", key=f"{key}-find", label_visibility="collapsed",
-                placeholder="Find a GPU, type, profile or model",
-            )  # fmt: skip
+            label = "Find a GPU, type, profile or model"
+            find = st.text_input(label, key=f"{key}-find", label_visibility="collapsed", placeholder=label)
+    places = on_place is not None
     with exportable("Slices", f"{file}.slices", key=key):
-        drawn = fleet_svg(plan, colours, request, marks, find=find, busy=busy, places=on_place is not None)
+        drawn = fleet_svg(plan, colours, request, marks, find=find, busy=busy, places=places)
         picture(drawn, key=key, chosen=chosen, on_place=on_place, on_model=on_model, picks=True)

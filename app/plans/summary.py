@@ -1,4 +1,4 @@
-"""A plan in words and few numbers: what the head of the Plan page says. No streamlit in here."""
+"""A plan in words and a few numbers, for the head of the Plan page. No streamlit in here."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ PlanAt = Literal["nominal", "low"]
 SOLVED = ("optimal", "feasible")
 """States of an outcome that has a plan."""
 SERVES_NOBODY = "serves no model"
-"""What is said of such a plan in place of how far it is proven."""
+"""The badge of such a plan in place of how far it is proven."""
 OBJECTIVES: Mapping[ObjectiveKind, str] = {
     "leximin": "Fair: raise the worst-served model first, then the next",
     "max_min": "Raise the worst-served model, and only that",
     "weighted_sum": "Most requests in all, by weight",
     "min_gpus": "Fewest GPUs that meet every minimum",
 }
-"""Objective kinds as people say them."""
+"""Objective kinds in words."""
 SHARINGS: Mapping[Sharing, str] = {
     "exclusive": "Every instance has its slice to itself",
     "fractional": "Instances may share a slice",
 }
 PLAN_AT: Mapping[PlanAt, str] = {"nominal": "nominal", "low": "low end"}
-"""Ends of the intervals as people say them."""
+"""Ends of the intervals in words."""
 DEMANDS = {
     "min_throughput_rps": "minimum requests per second",
     "max_latency_ms": "service-time limit",
@@ -70,8 +70,8 @@ class Metric:
 
 
 def status_badge(plan: PlanOutcome) -> Badge:
-    """How far the outcome is proven: a statement about the search, so never in the colour of success."""
-    if plan.status in SOLVED and not _serves(plan):
+    """How far the outcome is proven. That is about the search, so the colour is never that of success."""
+    if plan.status in SOLVED and not any(model.throughput_rps for model in plan.models):
         return Badge(SERVES_NOBODY, "red")
     if plan.status == "optimal":
         return Badge("proven optimal", "gray")
@@ -82,12 +82,8 @@ def status_badge(plan: PlanOutcome) -> Badge:
     return Badge(f"gap {percent(plan.objective.gap)}" if plan.objective.gap else "not proven", "yellow")
 
 
-def _serves(plan: PlanOutcome) -> bool:
-    return any(model.throughput_rps for model in plan.models)
-
-
 def estimated_models(plan: PlanOutcome, request: PlanRequest) -> tuple[int, int]:
-    """How many of the models with an instance rest on figures that were not measured, and of how many."""
+    """How many of the models with an instance have figures that were not measured, and how many have an instance."""
     points = point_table(request)
     estimated: dict[str, bool] = {}
     for gpu, item, tenant in tenants_on(plan.gpus):
@@ -111,27 +107,28 @@ def basis_badge(plan: PlanOutcome, request: PlanRequest | None) -> Badge | None:
 
 def metrics(plan: PlanOutcome, request: PlanRequest | None) -> tuple[Metric, Metric, Metric, Metric]:
     """The four numbers at the head of the page."""
-    return (
-        _explained(_first(plan, weighted(request))),
-        _explained(_served(plan)),
-        _explained(_used(plan)),
-        _explained(_unused(plan)),
-    )
+    served, used, unused = (_explained(card(plan)) for card in (_served, _used, _unused))
+    return _explained(_first(plan, weighted(request))), served, used, unused
+
+
+def describe_metrics(plan: PlanOutcome, request: PlanRequest | None) -> str:
+    """The first three numbers in a line of Markdown."""
+    return " · ".join(f"{escape_markdown(item.label)}: {item.value}" for item in metrics(plan, request)[:3])
 
 
 def _explained(metric: Metric) -> Metric:
-    """The card with what its label means behind its own words, as markdown."""
+    """The card with the glossary's explanation of its label behind its own help, as Markdown."""
     parts = (f"{metric.help}." if metric.help else "", explain(metric.label))
     return replace(metric, help=escape_markdown(" ".join(part for part in parts if part)))
 
 
 def weighted(request: PlanRequest | None) -> bool:
-    """Whether a model's weight makes its r another figure than its throughput over its demand."""
+    """Whether a weight makes some normalised throughput differ from throughput over demand."""
     return request is not None and any(model.weight != 1 for model in request.models)
 
 
 def _proof(plan: PlanOutcome) -> str:
-    """What is proven of the value in the card, which is that of the first level; then how far the others are."""
+    """What is proven of the value in the card, which is that of the first level, and of the other levels."""
     goal = plan.objective
     bound = first_bound(goal)
     if bound is None:
@@ -152,7 +149,7 @@ def _proof(plan: PlanOutcome) -> str:
 
 
 def _routed_note(plan: PlanOutcome) -> str:
-    """What routed pairs send between GPUs, and what no plan of this value can undercut."""
+    """What routed pairs send between GPUs, and the least that a plan of this value must send."""
     routed = plan.objective.routed
     if routed is None:
         return ""
@@ -163,7 +160,7 @@ def _routed_note(plan: PlanOutcome) -> str:
 
 
 def _fractional(plan: PlanOutcome) -> str:
-    """The bound of GPUs that could be cut freely, beside what can be deployed; known once it is explained."""
+    """The bound if GPUs could be cut freely, known once the plan is explained."""
     for step in plan.explanation.steps if plan.explanation else ():
         if step.step == "relaxed" and step.bound is not None:
             return f" · {short(step.bound)} if GPUs could be cut freely"
@@ -171,13 +168,10 @@ def _fractional(plan: PlanOutcome) -> str:
 
 
 def _one_more(plan: PlanOutcome) -> str:
-    """What one more GPU would bring, the most useful kind; known once it is explained."""
-    more = [
-        change
-        for change in (plan.explanation.changes if plan.explanation else ())
-        if change.what == "gpu" and (change.new or 0) > (change.old or 0)
-    ]
-    # With tiers the first level is that of the highest tier alone, not the figure of the card.
+    """What one more GPU of the most useful type would bring, known once the plan is explained."""
+    changes = plan.explanation.changes if plan.explanation else ()
+    more = [change for change in changes if change.what == "gpu" and (change.new or 0) > (change.old or 0)]
+    # With tiers the first level is only of the highest tier, not the figure of the card.
     first = () if plan.objective.levels else (1, None)
     better = [change for change in more if change.effect == "better" and change.level in first]
     if better:
@@ -197,23 +191,22 @@ def _first(plan: PlanOutcome, weighted: bool) -> Metric:
     if not goal.fair:
         note = f"{goal.label} {short(plan.objective.value)} · {note}"
     name = min(plan.models, key=lambda model: model.normalised).name if plan.models else ""
-    return Metric(
-        "Least throughput ÷ weight · demand" if weighted else "Worst-served model gets",
-        f"{short(least)}{THIN}×{'' if weighted else ' its demand'}",
-        note,
+    label = "Least throughput ÷ weight · demand" if weighted else "Worst-served model gets"
+    value = f"{short(least)}{THIN}×{'' if weighted else ' its demand'}"
+    worst = (
         f"{name} is served worst: {exact(least)} × its {'weight · ' if weighted else ''}demand"
         if name
-        else "",
+        else ""
     )
+    return Metric(label, value, note, worst)
 
 
 def _served(plan: PlanOutcome) -> Metric:
     total = sum(model.throughput_rps for model in plan.models)
     most = max(plan.models, key=lambda model: model.throughput_rps, default=None)
     note = f"most to {most.name}: {short(most.throughput_rps)}" if most and total else "no model is served"
-    return Metric(
-        "Throughput, all models", short(total, "req/s"), note, f"{exact(total)} requests per second"
-    )
+    about = f"{exact(total)} requests per second"
+    return Metric("Throughput, all models", short(total, "req/s"), note, about)
 
 
 def _used(plan: PlanOutcome) -> Metric:
@@ -241,7 +234,7 @@ def _cores(plan: PlanOutcome) -> tuple[int, int]:
 
 
 def _unused(plan: PlanOutcome) -> Metric:
-    """Multiprocessors of the used GPUs that no instance reaches; of a plan of cores alone, the cores without work."""
+    """Multiprocessors of the used GPUs that no instance reaches, or for a plan of cores alone the idle cores."""
     if of_cores(plan):
         busy, cores = _cores(plan)
         return Metric("Idle cores", str(cores - busy), "cores in no slice that serves a model")
@@ -263,19 +256,18 @@ def _unused(plan: PlanOutcome) -> Metric:
     if total:
         parts = [f"{free} in free slices"] * bool(free) + [f"{lost} that no slice reaches"] * bool(lost)
         note = ", ".join(parts) or "nothing idle"
-    return Metric(
-        "Unused on used GPUs", f"{short(free + lost)}{THIN}SMs", note, f"of {total} multiprocessors (SMs)"
-    )
+    about = f"of {total} multiprocessors (SMs)"
+    return Metric("Unused on used GPUs", f"{short(free + lost)}{THIN}SMs", note, about)
 
 
 def describe_conflict(conflict: Conflict) -> tuple[str, str]:
-    """How a conflict begins, and what is in it."""
+    """The first words of a conflict, and its demands."""
     first = "Not together" if len(conflict.demands) > 1 else "Not possible"
     return first, "; ".join(describe_demand(demand) for demand in conflict.demands)
 
 
 def describe_demand(demand: Demand) -> str:
-    """A demand at fault as people say it."""
+    """A conflicting demand in words."""
     if demand.models:
         return f"{' and '.join(demand.models)} {DEMANDS['colocation']}"
     return f"{demand.model}'s {DEMANDS[demand.demand]}"

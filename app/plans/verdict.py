@@ -1,4 +1,4 @@
-"""The verdict on a plan, worked out once for every page that tells it, and its colours."""
+"""The verdict on a plan, computed once for all pages, and its colours."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import PlanOutcome, PlanRequest
 
 COLOURS: Mapping[Level, Colour] = {"green": "green", "amber": "yellow", "red": "red"}
-"""Levels in the names that pages and charts have for colours."""
+"""The colour of each level."""
 
 
 def verdict_of(request: PlanRequest | None, plan: PlanOutcome) -> PlanVerdict:
@@ -25,5 +25,5 @@ def verdict_of(request: PlanRequest | None, plan: PlanOutcome) -> PlanVerdict:
 
 @st.cache_resource(max_entries=256, show_spinner=False)
 def _cached_verdict(key: str, _request: PlanRequest | None, _plan: PlanOutcome) -> PlanVerdict:
-    """`key` is the content of both."""
+    """`key` is the hash of both."""
     return plan_verdict(_request, _plan)

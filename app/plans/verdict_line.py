@@ -1,4 +1,4 @@
-"""The verdict on a page, and the ways out: demands as minima for fewest GPUs, limits of the response for queues."""
+"""The verdict on a page, and two offers: demands as minima for fewest GPUs, limits of the response for queues."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torchsplit_core.workspace.store import Workspace
 
 
 def render_verdict(verdict: PlanVerdict) -> None:
-    """One line in the verdict's colour, above everything that is said of the search."""
+    """The verdict in its colour."""
     if verdict.level == "green":
         st.success(escape_markdown(verdict.sentence), icon=":material/check_circle:")
     elif verdict.level == "red":
@@ -26,22 +26,21 @@ def render_verdict(verdict: PlanVerdict) -> None:
 
 
 def render_facts(verdict: PlanVerdict, more: Iterable[str] = ()) -> None:
-    """What the verdict is made of, and `more` of the plan; who fails stands in its sentence."""
-    facts = [
-        f"{fact.question}: {fact.answer if fact.answer == 'no' else fact.text}" for fact in verdict.facts
-    ]
+    """The facts of the verdict, and `more` about the plan; the verdict's sentence names the models that fail."""
+    answers = ((fact.question, "no" if fact.answer == "no" else fact.text) for fact in verdict.facts)
+    facts = [f"{question}: {answer}" for question, answer in answers]
     st.caption(escape_markdown(" · ".join((*facts, *filter(None, more)))), width="stretch")
 
 
 def offer_response_limits(workspace: Workspace, name: str, stored: PlanRequest, request: PlanRequest) -> None:
-    """Limits that the service time keeps and the response does not: offer a plan that keeps them with queues."""
+    """Offer a plan whose response times keep the limits, where only service times do."""
     if st.button("Plan for the response time", key="plan-for-response"):
         drafts.change(workspace, name, stored, edit.with_response_limits(request))
         st.rerun()
 
 
 def offer_minimum_demands(workspace: Workspace, name: str, stored: PlanRequest, request: PlanRequest) -> None:
-    """Fewest GPUs owe a model its minimum alone: say which have none, and offer the demands as minima."""
+    """For fewest GPUs, say how many models have no minimum, and offer the demands as minima."""
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(escape_markdown(_describe_without_minimum(request)), width="stretch")
         if st.button("Take the demands as minima", key="demands-as-minima"):
@@ -54,7 +53,5 @@ def _describe_without_minimum(request: PlanRequest) -> str:
         return "No model has a minimum, so the fewest GPUs are none. Nothing is planned."
     free, total = models_without_minimum(request), len(request.models)
     verb = "has" if len(free) == 1 else "have"
-    return (
-        f"{len(free)} of {total} models {verb} no minimum. "
-        "With Fewest GPUs such a model may get nothing at all."
-    )
+    text = f"{len(free)} of {total} models {verb} no minimum."
+    return f"{text} With Fewest GPUs such a model may get nothing at all."

@@ -1,4 +1,4 @@
-"""A run's figures as curves: which figure, along what, how smooth, and what happened where on them."""
+"""A run's figures as curves: the figure, its axis, its smoothing, and the events on it."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from torchsplit_core.training.monitor import Event, RunView
 
 LOSS, SAMPLES, STEPS, STEP_S = "loss", "samples/s", "steps/s", "s a step"
 UNITS: Mapping[str, str] = {LOSS: "", SAMPLES: "samples/s", STEPS: "steps/s", STEP_S: "s"}
-"""The figures that are drawn, with their units."""
+"""The figures to draw, with their units."""
 STEP, TIME = "step", "training time, s"
-"""What they are drawn along: the time is that of the steps alone, without starts and pauses."""
+"""The axes: the time adds up the steps alone, without starts and pauses."""
 EVENT_LABELS: Mapping[str, str] = {
     "checkpoint": "checkpoint", "resumed": "restart", "rank_lost": "rank lost", "others_lost": "rank lost",
 }  # fmt: skip
-"""Kinds of events that are marked, by what the legend calls them."""
+"""The kinds of events that curves mark, with their names in the legend."""
 MOST_MARKS = 50
-"""Marks of a kind on a line."""
+"""How many marks of a kind a line has at most."""
 _STEP = re.compile(r"\bstep (\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class CurveSettings:
-    """What is drawn: a figure of UNITS along STEP or TIME, smoothed with a weight from 0 on."""
+    """What to draw: a figure of UNITS along STEP or TIME, smoothed with a weight from 0 on."""
 
     figure: str = LOSS
     along: str = STEP
@@ -49,7 +49,7 @@ class CurveSettings:
 
 
 def render_controls(key: str, *, figures: Sequence[str] = (LOSS,)) -> CurveSettings:
-    """The controls of a picture in a row; which figure, where there are several."""
+    """Draw the controls of a picture in a row, with the choice of the figure where there are several."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium", key=f"{key}-controls"):
         figure = figures[0]
         if len(figures) > 1:
@@ -69,12 +69,12 @@ def render_controls(key: str, *, figures: Sequence[str] = (LOSS,)) -> CurveSetti
 def curve(name: str, place: int, view: RunView, settings: CurveSettings) -> RunCurve:
     """The curve of a run that has steps; `place` among all runs gives its colour."""
     steps = view.steps
-    # A look of another session may add to the columns meanwhile: this one is filled last.
+    # Another session may append to the columns now; `world_size` is the last one that it fills.
     count = len(steps.world_size)
     taken = steps.step_s[:count]
     most = MOST_POINTS if settings.figure == LOSS else RATE_POINTS
     where = steps.step[:count] if settings.along == STEP else cumulative_sum(taken)
-    # Smoothed before it is thinned: the weight is that of a step.
+    # Smooth before thinning: the weight is per step.
     average = None
     if settings.figure == LOSS:
         values = block_means(steps.loss[:count], most)
@@ -98,7 +98,7 @@ def curve(name: str, place: int, view: RunView, settings: CurveSettings) -> RunC
 
 
 def _drawn_events(events: Sequence[Event]) -> list[tuple[Event, int]]:
-    """The events that are marked, with their steps: of many of a kind every so manieth, the last among them."""
+    """The events to mark, with their steps: of many of a kind every n-th, counted from the last."""
     chosen = []
     for what in dict.fromkeys(EVENT_LABELS.values()):
         same_kind = [
@@ -115,7 +115,7 @@ def _stride(count: int) -> int:
 
 
 def notes(views: Mapping[str, RunView], settings: CurveSettings) -> str:
-    """What is left out of the picture, in sentences; "" where nothing is."""
+    """Sentences that say what the picture leaves out; "" where it leaves out nothing."""
     sentences = []
     points = RATE_POINTS if settings.figure != LOSS else MOST_POINTS
     longest = max((len(view.steps) for view in views.values()), default=0)

@@ -1,4 +1,4 @@
-"""The runs of a workspace: one table, those chosen in one picture, and the ways to more."""
+"""The runs of a workspace: one table, those chosen in one picture, and links to their pages."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 import streamlit as st
 
 from app.charts.runs.curves import curves
-from app.charts.theme import CONFIG, theme_name
+from app.charts.theme import theme_name
 from app.components import saving
 from app.runs import new_form, table
 from app.runs.curves import TIME, UNITS, curve, notes, render_controls
 from app.runs.status_tables import STATES
 from app.session import runs
 from app.session.result_kind import RUN
-from app.shell import navigation, tags
+from app.shell import navigation, tags, widgets
 from torchsplit_core import jobs
 from torchsplit_core.pictures.numbers import UNKNOWN, escape_markdown
 from torchsplit_core.training.monitor import RunView
@@ -28,7 +28,7 @@ INTRODUCTION = (
 )
 REFRESH_S = 2.0
 FIRST = 3
-"""Runs in one picture before anyone chooses."""
+"""How many runs the picture shows before the user chooses."""
 CHOSEN = "runs-chosen"
 """The session's key of the names of the runs that are drawn."""
 TURN = "runs-turn"
@@ -36,14 +36,14 @@ TURN = "runs-turn"
 OPENED_RUN = "runs-left-for"
 """The session's key of the run that was opened from here last."""
 ROW_PX, EDGE_PX, MOST_ROWS = 35, 14, 12
-"""Rows in sight, and the bar that scrolls sideways; the table scrolls for more."""
+"""The height of a row and of the scroll bar; beyond MOST_ROWS rows the table scrolls."""
 PICTURE_PX = 380
 MOST_LINKS = 4
-"""Chosen runs that have a link to their page beside the choice."""
+"""How many chosen runs get a link to their page beside the choice."""
 
 
 def render(workspace: Workspace) -> None:
-    """The whole page."""
+    """Draw the page."""
     known = RUN.names(workspace)
     if not known:
         st.write(INTRODUCTION)
@@ -59,7 +59,7 @@ def _view(workspace: Workspace, name: str) -> RunView | None:
     try:
         return runs.view(workspace, name)
     except InputFault:
-        # Its own page says what is the matter.
+        # The run's page says what is wrong with it.
         return None
 
 
@@ -67,7 +67,7 @@ def _runs(workspace: Workspace, known: tuple[str, ...]) -> None:
     views = {name: _view(workspace, name) for name in known}
     given = RUN.tags(workspace)
     rows = [table.table_row(name, view, given.get(name, ())) for name, view in views.items()]
-    # By age, so that a run keeps its colour when others come.
+    # Sorted by age: a run keeps its colour when others are added.
     places = {name: place for place, name in enumerate(reversed(known))}
     shown = _render_filter(rows, given)
     if not shown:
@@ -81,7 +81,7 @@ def _runs(workspace: Workspace, known: tuple[str, ...]) -> None:
 def _render_filter(
     rows: Sequence[Mapping[str, Any]], given: Mapping[str, Sequence[str]]
 ) -> list[Mapping[str, Any]]:
-    """What the choice above the table leaves."""
+    """Draw the filters above the table; return the rows that pass them."""
     text, states, tagged = st.columns(3)
     with text:
         sought = st.text_input("Find", key="runs-find", placeholder="Name, model or strategy")
@@ -99,16 +99,16 @@ def _table(
     places: Mapping[str, int],
     views: Mapping[str, RunView | None],
 ) -> list[str]:
-    """The table; the names of the runs that are chosen in it."""
+    """Draw the table; return the names of the runs that the user selected in it."""
     names = [str(row["run"]) for row in rows]
     drawable = [name for name in names if (view := views[name]) is not None and len(view.steps)]
     before = st.session_state.setdefault(CHOSEN, drawable[:FIRST])
     made = table.build_frame(rows)
     config = st.column_config
-    # Another set of rows is another table: a selection is by their numbers. So is one that was chosen elsewhere.
+    # Streamlit stores a selection as row numbers: other rows, or a choice made below, need a table under a new key.
     key = f"runs-table {hash(tuple(names))} {st.session_state.get(TURN, 0)}"
     event = st.dataframe(
-        table.style_frame(made, places, theme_name(st.context.theme.type == "dark")), hide_index=True,
+        table.style_frame(made, places, theme_name(widgets.is_dark())), hide_index=True,
         placeholder=UNKNOWN,
         alt="Training runs: select those to draw", key=key, on_select="rerun", selection_mode="multi-row",
         selection_default={"selection": {"rows": [names.index(name) for name in before if name in names]}},
@@ -134,13 +134,13 @@ def _table(
         st.session_state[OPENED_RUN] = names[click["row"]]
         navigation.go("Run", names[click["row"]])
     chosen = [names[place] for place in event["selection"]["rows"] if place < len(names)]
-    # What the choice above the table hides stays chosen.
+    # A chosen run that the filters hide stays chosen.
     st.session_state[CHOSEN] = [name for name in before if name not in names] + chosen
     return chosen
 
 
 def _render_selection(names: Sequence[str], chosen: Sequence[str]) -> None:
-    """The same choice for the keyboard, and the ways to the pages of those chosen."""
+    """Draw the same choice for the keyboard, and links to the pages of the chosen runs."""
 
     def pick() -> None:
         hidden = [name for name in st.session_state[CHOSEN] if name not in names]
@@ -155,7 +155,7 @@ def _render_selection(names: Sequence[str], chosen: Sequence[str]) -> None:
 
 
 def _render_comparison(views: Mapping[str, RunView], places: Mapping[str, int]) -> None:
-    """Those chosen, in one picture."""
+    """Draw the chosen runs in one picture."""
     drawn = {name: view for name, view in views.items() if len(view.steps)}
     settings = render_controls("runs", figures=tuple(UNITS))
     if not drawn:
@@ -165,16 +165,15 @@ def _render_comparison(views: Mapping[str, RunView], places: Mapping[str, int]) 
             else "None of the chosen runs has done a step yet."
         )
         return
-    with saving.exportable(settings.figure, f"runs.{settings.figure.replace('/', '-')}", key="runs-picture"):
-        st.plotly_chart(
-            curves(
-                [curve(name, places[name], view, settings) for name, view in drawn.items()], settings.figure,
-                UNITS[settings.figure],
-                dark=st.context.theme.type == "dark", along=settings.along, logarithmic=settings.logarithmic,
-                height_px=PICTURE_PX,
-            ),
-            theme=None, key="runs-chart", config=CONFIG,
-            alt=f"{settings.figure} of the chosen runs along the {'time' if settings.along == TIME else 'steps'}",
-        )  # fmt: skip
+    along = "time" if settings.along == TIME else "steps"
+    figure = curves(
+        [curve(name, places[name], view, settings) for name, view in drawn.items()], settings.figure,
+        UNITS[settings.figure], dark=widgets.is_dark(), along=settings.along, logarithmic=settings.logarithmic,
+        height_px=PICTURE_PX,
+    )  # fmt: skip
+    widgets.chart(
+        figure, settings.figure, f"runs.{settings.figure.replace('/', '-')}", key="runs-picture",
+        alt=f"{settings.figure} of the chosen runs along the {along}",
+    )  # fmt: skip
     if left_out := notes(drawn, settings):
         st.caption(escape_markdown(left_out))

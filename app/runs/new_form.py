@@ -1,4 +1,4 @@
-"""A new run: a sample or a file of yours, by a strategy; or one that lies elsewhere."""
+"""A new run: a sample or a file of yours, by a strategy; or a run in another folder."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OPTIMIZERS = ("adamw", "sgd")
 
 
 def render(workspace: Workspace, *, first: bool) -> None:
-    """The form, and the way to a run that lies elsewhere."""
+    """Draw the form, and the field for a run in another folder."""
     left, right = st.columns(2, gap="medium")
     with left, frame.fault_boundary():
         source, file, ready = _model(workspace)
@@ -45,7 +45,7 @@ def render(workspace: Workspace, *, first: bool) -> None:
 
 
 def _model(workspace: Workspace) -> tuple[str, UploadedFile | None, bool]:
-    """The source, the file that is behind it, and whether it may be executed."""
+    """Ask for the source; return it with its uploaded file, and whether the server may execute it."""
     kind = st.radio("Model", (SAMPLE, FILE), horizontal=True, key="run-kind")
     if kind == SAMPLE:
         by_name = {sample.name: sample for sample in SAMPLES}
@@ -75,7 +75,7 @@ def _model(workspace: Workspace) -> tuple[str, UploadedFile | None, bool]:
 
 
 def _store_dropped(workspace: Workspace) -> None:
-    """Store a file that was dropped, once."""
+    """Store a dropped file once."""
     dropped = st.file_uploader("A .py file with a TrainClient", type=["py"], key="run-upload")
     if dropped is None:
         return
@@ -92,7 +92,7 @@ def _store_dropped(workspace: Workspace) -> None:
 
 
 def _render_settings(workspace: Workspace) -> dict[str, Any]:
-    """By what, how far, in how many processes."""
+    """Ask for the strategy, the steps and the number of processes."""
     form: dict[str, Any] = {}
     stored = names(workspace, "strategy")
     form["strategy"] = st.selectbox("Strategy", (MANUAL_STRATEGY, *stored), key="run-strategy")
@@ -122,7 +122,7 @@ def _render_settings(workspace: Workspace) -> dict[str, Any]:
 
 
 def parse_settings(workspace: Workspace, form: dict[str, Any]) -> tuple[RunStrategy, RunOptions]:
-    """What the form says, on its processes. Raises InputFault for what is not run."""
+    """The strategy and the options that the form asks for. Raises InputFault for a strategy that cannot run."""
     if form["strategy"] == MANUAL_STRATEGY:
         chosen = RunStrategy(
             ParallelConfig(data=form["processes"], micro_batch=form["micro"], shard=form["shard"]),
@@ -136,7 +136,7 @@ def parse_settings(workspace: Workspace, form: dict[str, Any]) -> tuple[RunStrat
 
 
 def _open(workspace: Workspace) -> None:
-    """A run that the command line, or a loop of one's own, began."""
+    """Ask for the folder of a run that the command line or the user's own loop started."""
     with st.expander("Or open a run folder"):
         text = st.text_input("Folder of a run on this machine", key="run-folder", placeholder="/home/me/run")
         st.caption("It is read, and stays where it is. Of torchsplit train … -o, or of a loop with prepare.")

@@ -1,4 +1,4 @@
-"""One run: what it does, live while it goes on, and what it can be asked for."""
+"""One run: what it does, live while it runs, and the buttons that direct it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REFRESH_S = 1.0
 
 
 def render(workspace: Workspace, name: str, place: int) -> None:
-    """The whole page; `place` is that of the run among all by age, which says its colour."""
+    """Draw the page; `place` is the run's place among all by age, which gives its colour."""
     with st.container(horizontal=True, vertical_alignment="center"):
         navigation.link("Runs", "All runs", icon=":material/arrow_back:")
         _remove(workspace, name)
@@ -34,7 +34,7 @@ def render(workspace: Workspace, name: str, place: int) -> None:
     view = runs.view(workspace, name)
     begun_here = view is None and bool(jobs.running(workspace, (RUN_HERE,)))
     goes_on = begun_here or bool(runs.active_jobs(workspace, name)) or (view is not None and view.alive)
-    # While it goes on, only this part is drawn anew.
+    # While the run goes on, only this fragment redraws.
     st.fragment(_run, run_every=REFRESH_S if goes_on else None)(workspace, name, place, goes_on)
 
 
@@ -64,7 +64,7 @@ def _run(workspace: Workspace, name: str, place: int, went_on: bool) -> None:
 
 
 def _elsewhere(path: Path, view: RunView) -> None:
-    """Where the run's files lie, and where other tools find its figures."""
+    """Say where the run's files lie, and where other tools find its figures."""
     st.caption(f"Folder: `{path}`")
     for address in endpoints(path) if view.alive else ():
         st.caption("Its figures for Prometheus, as long as it goes on:")
@@ -75,12 +75,12 @@ def _elsewhere(path: Path, view: RunView) -> None:
 
 
 def _buttons(workspace: Workspace, name: str, view: RunView, working: bool) -> None:
-    """What a run can be asked for: while it goes on a checkpoint or its end, after it to go on."""
+    """Draw the buttons: checkpoint and stop while the run goes on, resume after it."""
     path = runs.path_of(workspace, name)
     if view.alive or working:
-        # A loop of one's own has no launcher that would hear of a stop.
+        # The user's own loop has no launcher that could receive a stop.
         with st.container(horizontal=True, vertical_alignment="center"):
-            # What is pressed is shown by the next look: drawn anew, the page would begin above it.
+            # The next refresh shows the request: a rerun now would scroll the page to its top.
             if st.button("Checkpoint now", key="run-checkpoint"):
                 send_request(path, "checkpoint")
             if view.launch is not None and st.button("Stop the run", key="run-stop"):

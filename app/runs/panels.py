@@ -1,4 +1,4 @@
-"""The pictures and tables of one run."""
+"""The charts and tables of one run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import streamlit as st
 
 from app.charts.runs.curves import curves
 from app.charts.runs.timeline import TimelineEvent, timeline
-from app.charts.theme import CONFIG
 from app.charts.training import stacked_bars
 from app.components import saving
 from app.format.gpus import NOTE
@@ -27,6 +26,7 @@ from app.runs.status_tables import (
     recent_speed,
     stage_rows,
 )
+from app.shell import widgets
 from torchsplit_core.pictures.numbers import escape_markdown, exact, short
 from torchsplit_core.training.monitor import RunView
 
@@ -40,11 +40,11 @@ PARTS = {
 }
 MOST_EVENTS = 200
 FEW, TABLE_PX = 10, 360
-"""Rows of events before their table has a height of its own."""
+"""Beyond FEW events their table scrolls within TABLE_PX."""
 
 
 def render(name: str, view: RunView, place: int) -> None:
-    """All of them; `place` says the colour of its lines."""
+    """Draw them all; `place` gives the run its colour."""
     _cards(view)
     _curves(name, view, place)
     _ranks(name, view)
@@ -82,26 +82,19 @@ def _curves(name: str, view: RunView, place: int) -> None:
     if not len(view.steps):
         st.caption("No step is done yet: the processes load torch and the model.")
         return
-    dark = st.context.theme.type == "dark"
     settings = render_controls("run")
     for column, figure in zip(st.columns(2), (LOSS, SAMPLES), strict=True):
-        with (
-            column,
-            saving.exportable(
-                figure, f"{name}.{figure.replace('/', '-')}", key=f"run-{figure.replace('/', '-')}"
-            ),
-        ):
-            drawn = curve(name, place, view, replace(settings, figure=figure))
-            # What happened is marked once, on the loss.
-            drawn = drawn if figure == LOSS else replace(drawn, events=())
-            st.plotly_chart(
-                curves(
-                    [drawn], figure, UNITS[figure], dark=dark, along=settings.along,
-                    logarithmic=settings.logarithmic and figure == LOSS,
-                ),
-                theme=None, key=f"run-chart-{figure}", config=CONFIG,
-                alt=f"{figure} of the run along its {'time' if settings.along == TIME else 'steps'}",
-            )  # fmt: skip
+        drawn = curve(name, place, view, replace(settings, figure=figure))
+        # Only the loss marks what happened.
+        drawn = drawn if figure == LOSS else replace(drawn, events=())
+        picture = curves(
+            [drawn], figure, UNITS[figure], dark=widgets.is_dark(), along=settings.along,
+            logarithmic=settings.logarithmic and figure == LOSS,
+        )  # fmt: skip
+        stem = figure.replace("/", "-")
+        alt = f"{figure} of the run along its {'time' if settings.along == TIME else 'steps'}"
+        with column:
+            widgets.chart(picture, figure, f"{name}.{stem}", key=f"run-{stem}", alt=alt)
     if left_out := notes({name: view}, settings):
         st.caption(escape_markdown(left_out))
 
@@ -117,9 +110,8 @@ def _ranks(name: str, view: RunView) -> None:
         "A CPU rank's memory is its whole process, libraries included." if on_cpu else "untested on hardware"
     )
     st.caption(
-        f"{capacity_note} Communication: the share of both passes in which gradients are still "
-        f"exchanged, by the times that DDP "
-        "takes itself; n/a for models that DDP does not hold."
+        f"{capacity_note} Communication: the share of both passes in which gradients are still exchanged, "
+        "by the times that DDP takes itself; n/a for models that DDP does not hold."
     )
 
 
@@ -150,15 +142,12 @@ def _parts(name: str, view: RunView) -> None:
     if not known:
         st.caption("n/a: on a GPU work is handed over before it is done, and no step may have been told yet.")
         return
-    with saving.exportable("Time in parts", f"{name}.parts", key="run-parts"):
-        st.plotly_chart(
-            stacked_bars(
-                [f"rank "
-                 f"{rank.rank}" for rank in known], [dict(rank.parts_s or {}) for rank in known], PARTS, "s a step",
-                "s", dark=st.context.theme.type == "dark",
-            ),
-            theme=None, key="run-parts", config=CONFIG, alt="Seconds of a step in parts, by rank",
-        )  # fmt: skip
+    bars = stacked_bars(
+        [f"rank {rank.rank}" for rank in known], [dict(rank.parts_s or {}) for rank in known], PARTS,
+        "s a step", "s", dark=widgets.is_dark(),
+    )  # fmt: skip
+    alt = "Seconds of a step in parts, by rank"
+    widgets.chart(bars, "Time in parts", f"{name}.parts", key="run-parts", alt=alt)
     silent = ", ".join(f"rank {rank.rank}" for rank in view.ranks if not rank.parts_s)
     st.caption(
         "Means of the steps since a rank told of them before, about a second. Backward has the exchange of gradients; "
@@ -182,11 +171,9 @@ def _events(name: str, view: RunView) -> None:
         )
         for event in shown
     ]
-    with saving.exportable("Time line", f"{name}.events", key="run-events"):
-        st.plotly_chart(
-            timeline(marks, dark=st.context.theme.type == "dark"), theme=None, key="run-events", config=CONFIG,
-            alt="Events of the run on a line of time; the table has their words",
-        )  # fmt: skip
+    alt = "Events of the run on a line of time; the table has their words"
+    picture = timeline(marks, dark=widgets.is_dark())
+    widgets.chart(picture, "Time line", f"{name}.events", key="run-events", alt=alt)
     show_all = st.toggle("Every checkpoint", key="run-every-checkpoint")
     rows = event_rows([event for event in view.events if show_all or event.kind != "checkpoint"])
     with st.container(height=TABLE_PX if len(rows) > FEW else "content", border=False, key="run-event-rows"):

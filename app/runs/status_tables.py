@@ -43,17 +43,17 @@ EVENT_SEVERITY = {
     "checkpoint": "good", "layers_moving": "change", "layers_moved": "change", "layers_back": "change",
     "layers_stay": "bad",
 }  # fmt: skip
-"""How the kinds of events are meant; others are plain."""
+"""How severe the kinds of events are; other kinds are plain."""
 WIDE, NARROW = ' style="min-width: 16rem"', ' class="name"'
 MOST_NAMES = 6
-"""Blocks of a rank that are all named."""
+"""Up to how many blocks of a rank the table names all."""
 ENDED = ("finished", "stopped", "broken off")
 RECENT_STEPS = 20
-"""Steps of which the rate and the time of a step are told."""
+"""How many of the last steps give the rate and the time of a step."""
 
 
 def describe_candidate(candidate: StrategyCandidate) -> str:
-    """The choices of a strategy's candidate in a line."""
+    """The choices of a candidate in a line."""
     return describe_choices(
         ParallelConfig(**{name: getattr(candidate, name) for name in ParallelConfig.__dataclass_fields__})
     )
@@ -65,7 +65,7 @@ def format_source(source: str) -> str:
 
 
 def headline(view: RunView) -> str:
-    """What is trained, by which choices."""
+    """What the run trains, by which choices."""
     facts, launch = view.facts, view.launch
     if launch is not None:
         parts = [
@@ -91,7 +91,7 @@ def recent_speed(view: RunView) -> tuple[float | None, float | None]:
 
 
 def describe_last_event(view: RunView) -> str:
-    """How it ended and what Resume does, or what it told last, as markdown; "" before it told anything."""
+    """How the run ended and what Resume does, else its last event, as markdown; "" before any event."""
     newest = view.checkpoints[-1].step if view.checkpoints else None
     onward = (
         f"goes on from the last checkpoint, of step {exact(newest)}."
@@ -107,7 +107,7 @@ def describe_last_event(view: RunView) -> str:
             return f"**Finished {at}.**"
         case "stopped":
             event = next(candidate for candidate in reversed(view.events) if candidate.words == view.words)
-            # What a rank failed by; who stopped it on purpose knows why.
+            # Say why a rank failed; a user who stopped the run knows why.
             why = f" {escape_markdown(event.words)}" if event.rank is not None else ""
             return f"**Stopped {at}.**{why}{resume}"
         case "broken off":
@@ -117,7 +117,7 @@ def describe_last_event(view: RunView) -> str:
 
 
 def rank_rows(view: RunView) -> list[dict[str, Any]]:
-    """A row a rank, its memory beside what the strategy predicted."""
+    """A row per rank, its memory beside the strategy's prediction."""
     predicted = view.launch.strategy.predicted if view.launch else None
     wanted = None if predicted is None else predicted.memory_gib * GIB
     return [
@@ -136,7 +136,7 @@ def rank_rows(view: RunView) -> list[dict[str, Any]]:
 
 
 def stage_rows(view: RunView) -> list[dict[str, Any]]:
-    """A row a rank of a pipeline: its blocks, and the seconds of a micro-batch in them; no rows without one."""
+    """A row per rank of a pipeline: its blocks, and the seconds of a micro-batch in them; else no rows."""
     rows = []
     for rank in view.ranks:
         known = {name: spent for name, spent in rank.blocks_s.items() if spent is not None}
@@ -161,7 +161,7 @@ def _shorten_names(names: list[str]) -> str:
 
 
 def gpu_rows(view: RunView, now: datetime) -> list[dict[str, str]]:
-    """A row a GPU of the run's nodes, as it was told of last."""
+    """A row per GPU of the run's nodes, from the last sample."""
     return [
         {
             "node": gpu.node,
@@ -175,12 +175,12 @@ def gpu_rows(view: RunView, now: datetime) -> list[dict[str, str]]:
 
 
 def format_bytes(text: str) -> str:
-    """What an event says, with its bytes as people read them."""
+    """The words of an event, with its bytes in readable units."""
     return re.sub(r"\b(\d+) bytes\b", lambda match: size(int(match[1])), text)
 
 
 def describe_time_left(view: RunView) -> tuple[str, str]:
-    """The time that is left, and what that rests on."""
+    """The estimated time left, and its basis."""
     _, step_s = recent_speed(view)
     if not view.alive or view.state in ENDED:
         return UNKNOWN, "it is not running"
@@ -190,14 +190,11 @@ def describe_time_left(view: RunView) -> tuple[str, str]:
         return UNKNOWN, "not known before a step is measured"
     steps = max(0, view.target_steps - view.last_step)
     measured = min(RECENT_STEPS, len(view.steps))
-    return (
-        duration(steps * step_s),
-        f"estimated: {counted(steps, 'step')} as long as the last {measured}",
-    )
+    return (duration(steps * step_s), f"estimated: {counted(steps, 'step')} as long as the last {measured}")
 
 
 def event_rows(events: Sequence[Event]) -> list[dict[str, str]]:
-    """A row an event, the newest first, with the time since the first of them."""
+    """A row per event, the newest first, with the time since the first event."""
     if not events:
         return []
     first = events[0].time
@@ -215,7 +212,7 @@ def event_rows(events: Sequence[Event]) -> list[dict[str, str]]:
 
 
 def events_html(rows: Sequence[Mapping[str, str]]) -> str:
-    """Rows of events as a table, for reading."""
+    """Rows of events as an HTML table."""
     head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in rows[0])
     cells = (
         "".join(
@@ -227,7 +224,7 @@ def events_html(rows: Sequence[Mapping[str, str]]) -> str:
 
 
 def checkpoint_rows(view: RunView, now: datetime) -> list[dict[str, Any]]:
-    """A row a complete checkpoint, the newest first."""
+    """A row per complete checkpoint, the newest first."""
     return [
         {
             "step": exact(checkpoint.step),

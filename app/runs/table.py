@@ -1,4 +1,4 @@
-"""The runs of a workspace as one table: rows of values, what of them is wanted, and how their columns look."""
+"""The runs of a workspace as one table: its rows, its filters and its styles."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from torchsplit_core.training.monitor import RunView
 
 SPARK_POINTS = 40
 COLOUR, CURVE = "colour", "loss, all steps"
-"""The columns that are for the eye alone: no file has them."""
+"""The columns that only the page shows: no file has them."""
 
 
 def table_row(name: str, view: RunView | None, tags: Sequence[str]) -> dict[str, Any]:
-    """A run's row; of one that has not begun, or whose folder is damaged, only what its name says."""
+    """A run's row; a run that has not begun, or whose folder is damaged, has only its name and tags."""
     cells: dict[str, Any] = dict.fromkeys(COLUMNS)
     cells |= {"run": name, "state": NOT_THERE, "tags": list(tags), CURVE: []}
     if view is None:
@@ -61,7 +61,7 @@ NOT_THERE = "not begun, or damaged"
 def filter_rows(
     rows: Iterable[Mapping[str, Any]], text: str, states: Sequence[str], tags: Sequence[str]
 ) -> list[Mapping[str, Any]]:
-    """The rows that have the text in a name, one of the states, and all of the tags; nothing chosen is all."""
+    """The rows that have the text in a name, one of the states, and all of the tags; an empty filter passes all."""
     sought = text.strip().casefold()
     return [
         line
@@ -73,7 +73,7 @@ def filter_rows(
 
 
 def build_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """The rows with an empty column for the colour; numbers as such, so that they sort."""
+    """The rows as a frame with an empty column for the colour; numbers stay numbers, so that they sort."""
     data = pd.DataFrame([{COLOUR: "", **line} for line in rows], columns=[COLOUR, *COLUMNS])
     for column in ("step", "of", "processes", "lost ranks"):
         data[column] = data[column].astype("Int64")
@@ -85,7 +85,7 @@ def build_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def style_frame(data: pd.DataFrame, places: Mapping[str, int], theme: Theme) -> Any:
-    """The table with the runs' colours, by their places, and those of the states."""
+    """The table in the colours of the runs, by their places, and of the states."""
     colours = dict(STATES.values())
     return data.style.apply(
         lambda column: [f"background-color: {colour_of(places[name])}" for name in data["run"]],
@@ -94,5 +94,5 @@ def style_frame(data: pd.DataFrame, places: Mapping[str, int], theme: Theme) -> 
 
 
 def export_frame(data: pd.DataFrame) -> pd.DataFrame:
-    """What leaves the page: without what is for the eye, the tags in a line."""
+    """The table as a file has it: without colour and curve, the tags in a line."""
     return data.drop(columns=[COLOUR, CURVE]).assign(tags=data["tags"].map(", ".join))

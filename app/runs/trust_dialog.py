@@ -1,4 +1,4 @@
-"""The box of trust for a model that a run executes: an upload's, by its content."""
+"""The box by which a user trusts the uploaded model that a run executes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from torchsplit_core.workspace.store import Workspace
 
 
 def upload_box(workspace: Workspace, source: str) -> tuple[UploadedFile | None, bool]:
-    """The upload behind a source with the content that is trusted, and whether it is; a sample needs none."""
+    """The uploaded file of a source, and whether the user trusts its content; a sample needs no trust."""
     if source.startswith("sample:"):
         return None, False
-    # A run that was started has its file under the name that ranks load it by.
+    # A started run stores its file under the name by which its ranks load it.
     file = safe_file_name(PurePath(source).name.rpartition(":")[0])
     upload = next(
         (artifact for artifact in workspace.artifacts("upload") if safe_file_name(artifact.name) == file),

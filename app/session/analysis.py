@@ -1,4 +1,4 @@
-"""What the Graph page needs of a stored graph, computed once a graph. No domain logic of its own."""
+"""What the Graph page needs of a stored graph, computed once per graph, without domain logic."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Analysis:
 
     @cached_property
     def region_depths(self) -> Mapping[str, int]:
-        """How many regions of two values or more lie around each unit, the whole model not counted."""
+        """How many regions of two values or more surround each unit, without the whole model."""
         steps = [0] * (len(self.regions.order) + 1)
         for region in self.regions.regions:
             if region.count > 1 and region.parent is not None:
@@ -67,7 +67,7 @@ class Analysis:
 
 @st.cache_resource(max_entries=16, show_spinner="Finding dominators and regions …")
 def analyse(sha256: str, _graph: TorchGraph, steps: tuple[StepName, ...] = ALL_STEPS) -> Analysis:
-    """All that follows from the graph alone, prepared by these steps; its file's hash and they are the key."""
+    """Prepare the graph by these steps and analyse it; the key is its file's hash with the steps."""
     prepared = prepare(_graph, steps)
     return Analysis(
         prepared, DominanceInformation((prepared.main_ids, prepared.main_edges)), region_tree(prepared)
@@ -76,13 +76,13 @@ def analyse(sha256: str, _graph: TorchGraph, steps: tuple[StepName, ...] = ALL_S
 
 @st.cache_resource(max_entries=32, show_spinner="Preparing the graph step by step …")
 def step_reports(sha256: str, _graph: TorchGraph, steps: tuple[StepName, ...]) -> tuple[StepReport, ...]:
-    """The graph as traced and after each of these steps; its file's hash and they are the key."""
+    """The graph as traced and after each of these steps; the key is its file's hash with the steps."""
     return preparation_report(_graph, steps)
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
 def hierarchy(sha256: str, profile_sha256: str, _graph: TorchGraph) -> Hierarchy:
-    """The groups of a graph; its file's hash and that of the profile laid beside it are the key."""
+    """The groups of a graph; the key is its file's hash with that of its profile."""
     return Hierarchy(_graph)
 
 
@@ -95,7 +95,7 @@ def scene(sha256: str, opened: frozenset[str], unfolded: frozenset[str], _hierar
 def with_profile(graph: TorchGraph, profile: Profile | None) -> TorchGraph:
     """The graph with its time shares, where the profile is of the same model and knows its nodes.
 
-    Raises InputFault where it names others, or was measured under the architecture hash of the version before.
+    Raises InputFault where the profile names other nodes, or has the architecture hash of the version before.
     """
     if profile is None or not profile.nodes:
         return graph

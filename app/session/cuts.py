@@ -1,4 +1,4 @@
-"""The cuts of a model in a workspace: the study that found them, which one is chosen, the user's own."""
+"""The cuts of a model in a workspace: their study, the chosen cut, and the user's own."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ USER_CUT = "own"
 class CutStudy:
     """The stored outcomes of a model by their largest number of stages, all about the same devices and objective.
 
-    `candidates` are the distinct ones by their keys, best first; `choice` those that no other beats in
-    every respect.
+    `by_key` has the distinct candidates by their keys, best first; `choice` those that no other beats in every respect.
     """
 
     outcomes: Mapping[int, PartitionOutcome]
@@ -56,7 +55,7 @@ class CutStudy:
 
 
 def load_study(workspace: Workspace, model: str, architecture_hash: str) -> CutStudy | None:
-    """What was found for the model as it is now; None where nothing was, or of another architecture."""
+    """The study of the model as it is now; None without one, or where all are of another architecture."""
     outcomes: dict[int, PartitionOutcome] = {}
     stored = named_results.cuts_of(workspace.artifacts("partition"), model)
     for count, item in stored.items():
@@ -71,7 +70,7 @@ def load_study(workspace: Workspace, model: str, architecture_hash: str) -> CutS
 
 @st.cache_resource(max_entries=16, show_spinner=False)
 def _build_study(files: tuple[str, ...], _outcomes: Mapping[int, PartitionOutcome]) -> CutStudy:
-    """The study of these outcomes; the hashes of their files are the key."""
+    """Build the study of these outcomes; the key is the hashes of their files."""
     objective = _outcomes[max(_outcomes)].objective
     all_candidates = [candidate for outcome in _outcomes.values() for candidate in outcome.candidates]
     ranked = rank_distinct(all_candidates, len(all_candidates), objective)
@@ -89,27 +88,27 @@ def choose(workspace: Workspace, model: str, key: str) -> None:
 
 
 def selected_key(workspace: Workspace, model: str) -> str | None:
-    """The key of the cut chosen last; None where none was."""
+    """The key of the cut that the user chose last; None before a choice."""
     stored = recall(workspace, f"cut of {model}")
     return stored if isinstance(stored, str) else None
 
 
 def user_values(workspace: Workspace, model: str, graph: TorchGraph) -> tuple[str, ...]:
-    """The values behind which the user cuts, as far as the graph has them."""
+    """The values behind which the user cuts, without those that the graph lacks."""
     stored = workspace.setting(f"own cut of {model}")
     return tuple(name for name in stored if name in graph.by_id) if isinstance(stored, list) else ()
 
 
 def set_user_values(workspace: Workspace, model: str, values: Sequence[str]) -> None:
-    """Keep the user's own cut; none for no values."""
+    """Store the user's own cut; no values mean no cut."""
     workspace.set_setting(f"own cut of {model}", list(dict.fromkeys(values)))
 
 
 @dataclass(frozen=True)
 class SelectedCut:
-    """The cut that pages draw, under its key, and the user's own where there is one that is possible.
+    """The cut that pages draw, under its key, and the user's own cut where it is possible.
 
-    `fault` says why the user's own is not.
+    `fault` says why the user's own is not possible.
     """
 
     key: str
@@ -121,7 +120,7 @@ class SelectedCut:
 def selected_cut(
     workspace: Workspace, model: str, cut_study: CutStudy, costs: PartitionProvider
 ) -> SelectedCut:
-    """The cut chosen last, the best where none is (any more); without any candidate there is none."""
+    """The cut that the user chose last, else the best candidate, else None."""
     user_cut, fault = None, ""
     if values := user_values(workspace, model, costs.graph):
         try:
@@ -151,14 +150,14 @@ def user_candidate(
 def offer(
     workspace: Workspace, model: str, cut_study: CutStudy, candidates: Sequence[PartitionCandidate]
 ) -> PartitionOutcome:
-    """Store what the planner is offered of a model, best first; the outcome."""
+    """Store the cuts of a model that the planner may use, best first; return the stored outcome."""
     outcome = replace_candidates(cut_study.last, candidates)
     workspace.put("partition", f"{model} offered", outcome)
     return outcome
 
 
 def offers(workspace: Workspace) -> list[PartitionOutcome]:
-    """What the planner has been offered, and cuts that were brought as files: all but the studies."""
+    """All stored cuts but the studies: those offered to the planner, and those from files."""
     stored = workspace.artifacts()
     cuts = [item for item in stored if item.kind == "partition"]
     models = {item.name for item in stored if item.kind in ("graph", "profile")}
@@ -185,5 +184,5 @@ def stages_of(analysis: Analysis, candidate: PartitionCandidate) -> Mapping[str,
 
 @st.cache_resource(max_entries=4, show_spinner=False)
 def provider(sha256: str, profile_sha256: str, _graph: TorchGraph, _profile: Profile) -> PartitionProvider:
-    """Costs and regions of a model; the hashes of its two files are the key."""
+    """Costs and regions of a model; the key is the hashes of its two files."""
     return PartitionProvider(_graph, _profile)

@@ -1,7 +1,7 @@
-"""The draft of a scenario: the one request that inputs and offers of the Plan page change.
+"""The draft of a scenario: the one request that the inputs and offers of the Plan page change.
 
-Each tab of a browser edits its own; every edit is stored with the scenario as it is made, so that a reload finds it,
-and can be undone. What is stored as the scenario's request stays until the draft is kept.
+Each tab of a browser edits its own draft. The session stores every edit with the scenario at once, so that a reload
+shows it, and can undo it. The scenario's request stays as stored until the user keeps the draft.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from torchsplit_core.workspace.faults import StoreFault
 from torchsplit_core.workspace.store import Workspace
 
 MOST_STEPS = 50
-"""Edits of a draft that can be undone."""
+"""How many edits of a draft the user can undo."""
 ONE_STEP_S = 2.0
-"""Edits of the same fields within so many seconds are one step: a slider tells every place that it passes."""
+"""Edits of the same fields within so many seconds are one step: a slider reports every place that it passes."""
 
 
 @dataclass(frozen=True, slots=True)
 class UndoStep:
-    """An edit that can be undone: the draft before it (None: there was none), what it changed, when (monotonic s)."""
+    """An edit to undo: the draft before it (None where there was none), the fields it changed, when (monotonic s)."""
 
     before: Draft | None
     fields: frozenset[str]
@@ -43,8 +43,7 @@ class UndoStep:
 class Draft:
     """The draft as a session has it.
 
-    `content` is what is stored of it. `fault` says why something that was typed is not in it. `saved`: it is in the
-    store.
+    `content` is the part that the store has once `saved` is true. `fault` says why an input is not in it.
     """
 
     content: StoredDraft
@@ -58,13 +57,12 @@ class Draft:
 
     @property
     def plan(self) -> PlanOutcome | None:
-        """The plan that somebody chose, where the draft is one."""
+        """The plan that a user chose as the draft, else None."""
         return self.content.plan
 
 
 def load_draft(workspace: Workspace, name: str, stored: PlanRequest | None) -> Draft | None:
-    """This tab's draft of the scenario: the session's, else the stored one. None where nothing differs from what is
-    stored."""
+    """This tab's draft of the scenario: the session's, else the stored one; None where it equals the request."""
     key = _key(workspace, name)
     if stored is None:
         return None
@@ -73,7 +71,7 @@ def load_draft(workspace: Workspace, name: str, stored: PlanRequest | None) -> D
         st.session_state[key] = None if stored_draft is None else Draft(stored_draft, saved=True)
     draft: Draft | None = st.session_state[key]
     if draft is not None and draft.plan is None and draft.request == stored and not draft.fault:
-        # It was kept, here or elsewhere: History has the way back.
+        # This tab or another kept it: History offers the way back.
         _drop(workspace, name)
         st.session_state.pop(_steps_key(workspace, name), None)
         return None
@@ -89,16 +87,16 @@ def change(
     plan: PlanOutcome | None = None,
     origin: str = "",
 ) -> None:
-    """Make this the draft: the edited request, with figures for what is new in it from the workspace's profiles.
+    """Make the edited request the draft, with figures from the workspace's profiles for its new GPU types.
 
-    `plan` is a plan of it that somebody chose, and `origin` whose it is.
+    `plan` is a plan of it that the user chose, and `origin` where it comes from.
     """
     edited = with_points(workspace, edited, stored)
     _set(workspace, name, stored, edited, plan, origin)
 
 
 def set_fault(workspace: Workspace, name: str, stored: PlanRequest, fault: str) -> None:
-    """Something that was typed makes no sense: the draft stays without it, and says so; empty: all makes sense."""
+    """Note why an input makes no sense: the draft stays without it. An empty fault clears the note."""
     draft = load_draft(workspace, name, stored)
     if draft is None:
         draft = Draft(StoredDraft(request_hash(stored), stored), saved=True)
@@ -107,16 +105,16 @@ def set_fault(workspace: Workspace, name: str, stored: PlanRequest, fault: str) 
 
 
 def save(workspace: Workspace, name: str) -> None:
-    """Store the draft where the disk did not take it when it was edited. Raises StoreFault where it still does not."""
+    """Store a draft that the disk refused when the user edited it. Raises StoreFault where the disk refuses again."""
     draft = st.session_state.get(_key(workspace, name))
-    # Of a scenario that was deleted in another tab nothing is stored: a new one may get its name.
+    # Another tab may have deleted the scenario: a new one may get its name, so nothing is stored.
     if isinstance(draft, Draft) and not draft.saved and workspace.find("plan_request", name) is not None:
         DraftStore(workspace, name).save(browser_tab.identity(), draft.content)
         st.session_state[_key(workspace, name)] = replace(draft, saved=True)
 
 
 def discard(workspace: Workspace, name: str) -> None:
-    """Forget the draft; the inputs stand as stored. It can be undone."""
+    """Forget the draft and show the inputs as stored; `undo` brings it back."""
     draft = st.session_state.get(_key(workspace, name))
     if isinstance(draft, Draft):
         _push_undo(workspace, name, draft, frozenset())
@@ -124,13 +122,13 @@ def discard(workspace: Workspace, name: str) -> None:
 
 
 def finish(workspace: Workspace, name: str) -> None:
-    """The draft is the scenario's now: forget it, and what could be undone of it, which History has."""
+    """Forget the draft and its steps once the scenario has it: History has the way back."""
     st.session_state.pop(_steps_key(workspace, name), None)
     _drop(workspace, name)
 
 
 def undo(workspace: Workspace, name: str, stored: PlanRequest) -> None:
-    """Take the last step back: an edit, or that the draft was discarded."""
+    """Take back the last step: an edit, or discarding the draft."""
     steps = _steps(workspace, name)
     if not steps:
         return
@@ -148,7 +146,7 @@ def can_undo(workspace: Workspace, name: str) -> bool:
 
 
 def unload(workspace: Workspace, name: str) -> None:
-    """Forget what this session knows of the draft: another scenario may get the name."""
+    """Forget what this session has of the draft: another scenario may get the name."""
     for key in (_key(workspace, name), _steps_key(workspace, name)):
         st.session_state.pop(key, None)
 
@@ -156,19 +154,19 @@ def unload(workspace: Workspace, name: str) -> None:
 def other_drafts(
     workspace: Workspace, name: str, stored: PlanRequest, draft: Draft | None
 ) -> tuple[StoredDraft, ...]:
-    """The drafts of other tabs that are neither what is stored nor this tab's."""
+    """The drafts of other tabs that differ from the stored request and from this tab's draft."""
     current = ((stored, None), None if draft is None else (draft.request, draft.plan))
     drafts = DraftStore(workspace, name).others(browser_tab.identity())
     return tuple(other for other in drafts if (other.request, other.plan) not in current)
 
 
 def other_authors(workspace: Workspace, name: str) -> tuple[DraftAuthor, ...]:
-    """Who else has a draft, the latest edit first; without their requests, which take long to read."""
+    """Who else has a draft, the latest edit first; this skips their requests, which take long to read."""
     return DraftStore(workspace, name).authors(browser_tab.identity())
 
 
 def take_over(workspace: Workspace, name: str, other: StoredDraft) -> None:
-    """Make a copy of another tab's draft this one's."""
+    """Copy another tab's draft into this tab."""
     _put(workspace, name, Draft(replace(other, owner=_owner(), edited=time.time())))
 
 
@@ -178,18 +176,18 @@ def changes(draft: Draft, stored: PlanRequest) -> tuple[RequestChange, ...]:
 
 
 def changed_elsewhere(draft: Draft, stored: PlanRequest) -> bool:
-    """Whether the stored request was changed, in another tab or by other work, since the draft was begun."""
+    """Whether another tab or a job changed the stored request since this draft began."""
     return draft.content.ground_sha256 != request_hash(stored)
 
 
 def stored_profiles(workspace: Workspace) -> list[Profile]:
-    """Every profile of the workspace: a model's own first, then others of it, newest first."""
+    """Every profile of the workspace: those stored under their model's name first, newest first."""
     profiles: dict[str, Profile] = read_all(workspace, "profile")
     return sorted(profiles.values(), key=lambda profile: profiles.get(profile.source) is not profile)
 
 
 def with_points(workspace: Workspace, edited: PlanRequest, stored: PlanRequest) -> PlanRequest:
-    """The edited request with points for GPU types that are new in it; itself where none is."""
+    """The edited request with points for its new GPU types; the same request where it has none."""
     if {(entry.type, entry.mig) for entry in edited.gpus} <= {
         (entry.type, entry.mig) for entry in stored.gpus
     }:
@@ -219,14 +217,14 @@ def _set(
 
 
 def _put(workspace: Workspace, name: str, draft: Draft) -> None:
-    """Make it the draft, and store it before anything is drawn; what the disk refuses `save` tells."""
+    """Make it the draft, and store it before the page draws; `save` reports what the disk refuses."""
     st.session_state[_key(workspace, name)] = replace(draft, saved=False)
     with contextlib.suppress(StoreFault):
         save(workspace, name)
 
 
 def _push_undo(workspace: Workspace, name: str, before: Draft | None, fields: frozenset[str]) -> None:
-    """A step that can be undone; the next move of the same slider is part of it."""
+    """Add a step to undo; a further move of the same slider joins the last step."""
     steps, now = _steps(workspace, name), time.monotonic()
     if steps and fields and steps[-1].fields == fields and now - steps[-1].at < ONE_STEP_S:
         steps = [*steps[:-1], replace(steps[-1], at=now)]
@@ -245,7 +243,7 @@ def _steps_key(workspace: Workspace, name: str) -> str:
 
 
 def _owner() -> str:
-    """The name of who is logged in; empty where nobody has to."""
+    """The name of the user who is logged in; empty where the server asks for no login."""
     return str(st.user.get("name") or st.user.get("email") or "") if st.user.get("is_logged_in") else ""
 
 

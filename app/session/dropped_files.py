@@ -1,4 +1,4 @@
-"""A dropped contract file finds its place in the workspace. No streamlit in here."""
+"""Store a dropped contract file in the workspace. This module does not use streamlit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from torchsplit_core.workspace.untrusted_files import read_contract
 
 
 def store_dropped(workspace: Workspace, file: str, data: bytes) -> Artifact:
-    """Store a contract file under the name its content suggests. Raises InputFault where it is none."""
+    """Store a contract file under the name its content suggests. Raises InputFault where it is no such file."""
     format_name, value = read_contract(data, file)
     kind = format_name.removeprefix("torchsplit.")
     if kind not in KINDS:
@@ -45,18 +45,18 @@ def store_dropped(workspace: Workspace, file: str, data: bytes) -> Artifact:
     stem = PurePath(file).name.partition(".")[0] or "imported"
     name = _name(workspace, kind, value, stem)
     if kind == "profile" and name in names(workspace, kind) and read(workspace, kind, name) != value:
-        # A second profile of one model stands beside the first, to be compared with it.
+        # A second profile of a model gets a name beside the first, so that users can compare them.
         name = f"{name} ({stem[:60]})"
     artifact = workspace.put_bytes(kind, name, data)
     for result_kind in (SCENARIO, PLACEMENT, TRAINING):
-        # An answer without its request is none that could be shown.
+        # The pages cannot show an outcome without its request.
         if kind in result_kind.artifact_kinds and name in result_kind.names(workspace):
             result_kind.choose(workspace, name)
     return artifact
 
 
 def _name(workspace: Workspace, kind: str, value: object, stem: str) -> str:
-    """A profile under its source, a plan, measurement or placement beside its request, a graph beside its profile."""
+    """The name to store a value under: a profile's source, an outcome's request, a graph's profile, else the stem."""
     if isinstance(value, Profile):
         return value.source[:120].strip() or stem
     if isinstance(value, PartitionOutcome) and value.source:

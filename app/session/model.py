@@ -24,7 +24,7 @@ STAGE = re.compile(r"\.(\d+)of\d+$")
 
 @dataclass(frozen=True)
 class GraphModel:
-    """`basis` says how times were found, None where there are none; `stages` are of the cut chosen."""
+    """A model with what its pages draw; `stages` are those of the chosen cut."""
 
     name: str
     sha256: str
@@ -38,11 +38,11 @@ class GraphModel:
     fleet: tuple[str, ...]
     best_cut: PartitionOutcome | None
     misfit: str | None = None
-    """Why the profile stored under its name is left out; None where it fits, or there is none."""
+    """Why the model ignores the profile under its name; None where the profile fits or does not exist."""
 
     @property
     def basis(self) -> str | None:
-        """The badge of the overlays."""
+        """Where its times come from, as the overlays' badge says it; None without times."""
         if self.profile is None or not self.graph.metadata:
             return None
         measured = any(row.basis == "measured" for row in self.profile.rows)
@@ -50,7 +50,7 @@ class GraphModel:
 
     @property
     def device(self) -> str:
-        """Where it was profiled."""
+        """The device of its profile."""
         return str((self.profile.environment if self.profile else {}).get("device") or "this machine")
 
     @property
@@ -60,19 +60,16 @@ class GraphModel:
 
     @property
     def basis_colour(self) -> Colour:
-        """Its colour."""
+        """The colour of that badge."""
         return "gray" if self.basis is None else "yellow" if self.basis == "estimated" else "green"
 
 
 def open_model(
-    workspace: Workspace,
-    name: str,
-    profile_name: str | None = None,
-    steps: tuple[StepName, ...] = ALL_STEPS,
+    workspace: Workspace, name: str, profile_name: str | None = None, steps: tuple[StepName, ...] = ALL_STEPS
 ) -> GraphModel:
-    """The model of that name, with its own profile or that of another name of the same architecture.
+    """Open a model with its own profile, or with a profile of another name and the same architecture.
 
-    Its analysis is of the graph prepared by these steps; cuts found are always of all of them.
+    Its analysis covers the graph prepared by these steps; cuts always use all steps.
     """
     stored, timed = workspace.find("graph", name), workspace.find("profile", profile_name or name)
     assert stored is not None
@@ -88,7 +85,7 @@ def open_model(
             costs = cuts.provider(sha256, profile_sha256, graph, profile)
             chosen = cuts.selected_cut(workspace, name, study, costs).candidate
     except InputFault as fault:
-        # The graph is worth looking at without its times.
+        # Show the graph without its times.
         profile, profile_sha256, misfit = None, "", str(fault)
     request, plan = scenario.request_and_plan(workspace)
     return GraphModel(
@@ -116,7 +113,7 @@ def _devices(
     request: PlanRequest | None,
     plan: PlanOutcome | None,
 ) -> Mapping[str, str]:
-    """The slices of the current plan that run each node; where it is not planned, where it was profiled."""
+    """The slices of the current plan that run each node; for a model without a plan, its profile's device."""
     source = Profile(name, "")
     plan_model = (
         next((entry for entry in request.models if is_model_of(entry, source)), None) if request else None

@@ -1,4 +1,4 @@
-"""The models of a workspace: which there are, and what is known of each."""
+"""The models of a workspace: which exist, and what the workspace has of each."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from torchsplit_core.workspace.store import Workspace
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """A model of the workspace by its source, and what is known of it.
+    """A model of the workspace by its source, with its graph size and profile.
 
-    `trained`: of a step of a run, what its weights reach; empty for a model that no run trained.
+    `trained` is what the weights of a run's step reach; empty for a model that no run trained.
     """
 
     source: str
@@ -40,7 +40,7 @@ class ModelEntry:
 
 
 def list_models(workspace: Workspace) -> list[ModelEntry]:
-    """The workspace's models: everything traced or profiled, by source; a second profile of one is no model."""
+    """The models of all graphs and profiles, sorted by source; a second profile of a model is no further model."""
     stored = workspace.artifacts()
     graphs: dict[str, TorchGraph]
     profiles: dict[str, Profile]
@@ -73,5 +73,5 @@ def describe_training(workspace: Workspace, source: str) -> str:
 
 
 def model_names(workspace: Workspace) -> tuple[str, ...]:
-    """The sources of all models, by name."""
+    """The sources of all models, sorted by name."""
     return tuple(entry.source for entry in list_models(workspace))

@@ -22,5 +22,5 @@ def curve_of(workspace: Workspace, placement: StoredPlacement) -> PlacementFront
 
 
 def start_curve(workspace: Workspace, name: str) -> str:
-    """Trace throughput against latency of the stored request in a job. Its job id."""
+    """Trace throughput against latency of the stored request in a job; return the job's id."""
     return jobs.start(workspace, f"Curve of {name}", PLACEMENT_FRONTIER, RequestParameters(name))

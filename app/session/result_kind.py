@@ -14,25 +14,7 @@ import streamlit as st
 from app.session import models
 from app.session.workspace import read, remember_choice, selected_name
 from torchsplit_core import jobs
-from torchsplit_core.jobs.job_kinds import (
-    DIVISIONS,
-    EXPLAIN,
-    MEASURE,
-    PARTITION,
-    PLACE,
-    PLACEMENT_FRONTIER,
-    PLAN,
-    PROFILE,
-    RUN_HERE,
-    STRATEGY,
-    STRATEGY_STUDY,
-    SWEEP,
-    TRACE,
-    TRAIN,
-    TRAIN_ON,
-    WHAT_IF,
-    RequestParameters,
-)
+from torchsplit_core.jobs import job_kinds as work
 from torchsplit_core.placement.request.validate import validate
 from torchsplit_core.training.stored_runs import run_paths
 from torchsplit_core.values import InputFault, quoted
@@ -40,17 +22,17 @@ from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 
 LONGEST_TAG, MOST_TAGS = 40, 20
-"""Characters of a tag, and tags of a result."""
+"""How many characters a tag and how many tags a result may have."""
 
 
 Request = TypeVar("Request")
 Outcome = TypeVar("Outcome")
 
 
-# Without slots: a frozen dataclass with slots cannot be made through a generic alias in Python 3.11.
+# No slots: Python 3.11 cannot build a frozen dataclass with slots through a generic alias.
 @dataclass(frozen=True)
 class StoredResult(Generic[Request, Outcome]):
-    """A stored request with its outcome (None: not searched yet); `is_current`: the outcome answers this request."""
+    """A stored request with its outcome (None before a search); `is_current`: the outcome answers this request."""
 
     name: str
     sha256: str
@@ -77,7 +59,7 @@ class ResultKind:
     validate: Callable[[Any], Any] = bool
 
     def load(self, workspace: Workspace, name: str) -> StoredResult[Any, Any]:
-        """The request stored under this name, with its outcome."""
+        """Read the request under this name, with its outcome."""
         request_kind, outcome_kind = self.artifact_kinds[:2]
         request, outcome = read(workspace, request_kind, name), read(workspace, outcome_kind, name)
         is_current = outcome is not None and named_results.is_current(workspace, name, request, outcome)
@@ -93,10 +75,12 @@ class ResultKind:
         workspace.put(self.artifact_kinds[0], name, request)
         self.choose(workspace, name)
         jobs.end(workspace, self.job_kinds, name)
-        return jobs.start(workspace, self.job_title.format(name), self.job_kinds[0], RequestParameters(name))
+        return jobs.start(
+            workspace, self.job_title.format(name), self.job_kinds[0], work.RequestParameters(name)
+        )
 
     def start_new(self, workspace: Workspace, wanted: str, request: Any) -> str:
-        """`start` under the wanted name, or the next free one; the name."""
+        """`start` under the wanted name, or the next free name; return that name."""
         name = named_results.free_name(workspace, self.artifact_kinds[:1], wanted)
         self.start(workspace, name, request)
         return name
@@ -110,18 +94,18 @@ class ResultKind:
         return selected_name(workspace, self.word, names, st.query_params.get(self.word))
 
     def unknown_in_address(self, among: Sequence[str]) -> str | None:
-        """The name in the address that is none of these: the page must not show another in its place."""
+        """A name in the address that is not among these: the page must not show another result in its place."""
         requested = st.query_params.get(self.word)
         return requested if requested and requested not in among else None
 
     def choose(self, workspace: Workspace, name: str) -> None:
-        """Show this one, in this session and in those that open without an address."""
+        """Show this result, in this session and in sessions that open without an address."""
         if self.word in st.query_params:
             st.query_params[self.word] = name
         remember_choice(workspace, self.word, name)
 
     def forget(self, workspace: Workspace, name: str) -> None:
-        """Remove its results and its tags; the address no longer names it."""
+        """Remove its results and its tags, and its name from the address."""
         if st.query_params.get(self.word) == name:
             del st.query_params[self.word]
         named_results.remove(workspace, self.artifact_kinds, name)
@@ -129,12 +113,12 @@ class ResultKind:
             self.tag(workspace, name, ())
 
     def tags(self, workspace: Workspace) -> Mapping[str, tuple[str, ...]]:
-        """The tags by name, in the order in which they were given; a name without tags is left out."""
+        """The tags by name, in the order in which users gave them; names without tags are left out."""
         stored = workspace.setting(self._tags_setting, {})
         return {name: tuple(given) for name, given in stored.items()}
 
     def tag(self, workspace: Workspace, name: str, tags: Iterable[str]) -> None:
-        """Replace the tags of one. Raises InputFault for tags that are too long or too many."""
+        """Replace the tags of a result. Raises InputFault for tags that are too long or too many."""
         given = checked_tags(tags)
 
         def change(stored: dict[str, list[str]] | None) -> dict[str, list[str]]:
@@ -164,28 +148,30 @@ def checked_tags(tags: Iterable[str]) -> list[str]:
 
 
 def _named_by(*kinds: str) -> Callable[[Workspace], tuple[str, ...]]:
-    """The names of these kinds of results, those of the first newest first."""
+    """The names of these kinds of results: those of the first kind first, newest first."""
     return lambda workspace: named_results.names(workspace, *kinds)
 
 
 def _run_names(workspace: Workspace) -> tuple[str, ...]:
-    """Newest first; those whose folder is gone are left out."""
+    """The runs, newest first, without those whose folder is gone."""
     return tuple(name for name, path in run_paths(workspace).items() if path.is_dir())
 
 
-MODEL = ResultKind("model", models.model_names, ("graph", "profile"), (TRACE, PROFILE, PARTITION))
+MODEL = ResultKind(
+    "model", models.model_names, ("graph", "profile"), (work.TRACE, work.PROFILE, work.PARTITION)
+)
 SCENARIO = ResultKind(
     "scenario",
     _named_by("plan_request", "plan"),
     named_results.SCENARIO_KINDS,
-    (PLAN, EXPLAIN, SWEEP, WHAT_IF, MEASURE, RUN_HERE),
+    (work.PLAN, work.EXPLAIN, work.SWEEP, work.WHAT_IF, work.MEASURE, work.RUN_HERE),
 )
-# Without its request nothing can be shown of one.
+# A placement or a training without its request has nothing to show.
 PLACEMENT = ResultKind(
     "placement",
     _named_by("placement_request"),
     named_results.PLACEMENT_KINDS,
-    (PLACE, PLACEMENT_FRONTIER, DIVISIONS),
+    (work.PLACE, work.PLACEMENT_FRONTIER, work.DIVISIONS),
     "Place {}",
     validate,
 )
@@ -193,8 +179,8 @@ TRAINING = ResultKind(
     "training",
     _named_by("strategy_request"),
     named_results.TRAINING_KINDS,
-    (STRATEGY, STRATEGY_STUDY),
+    (work.STRATEGY, work.STRATEGY_STUDY),
     "Strategy of {}",
 )
-RUN = ResultKind("run", _run_names, (), (TRAIN, TRAIN_ON))
+RUN = ResultKind("run", _run_names, (), (work.TRAIN, work.TRAIN_ON))
 RESULT_KINDS = (MODEL, SCENARIO, PLACEMENT, TRAINING, RUN)

@@ -1,4 +1,4 @@
-"""Training runs in a workspace: where one lies, how it stands, and what is asked of it."""
+"""Training runs of a workspace: their folders, their states, and how to start, stop and resume them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,7 @@ import streamlit as st
 from app.session import trust
 from app.session.result_kind import RUN
 from torchsplit_core import jobs
-from torchsplit_core.jobs.job_kinds import (
-    TRAIN,
-    TRAIN_ON,
-    TrainOnParameters,
-    TrainParameters,
-    UploadedFile,
-)
+from torchsplit_core.jobs.job_kinds import TRAIN, TRAIN_ON, TrainOnParameters, TrainParameters, UploadedFile
 from torchsplit_core.training.monitor import RunReader, RunView, send_request
 from torchsplit_core.training.stored_runs import RUNS_SETTING, is_own, run_paths
 from torchsplit_core.values import InputFault, quoted
@@ -31,7 +25,7 @@ def path_of(workspace: Workspace, name: str) -> Path:
 
 
 def view(workspace: Workspace, name: str) -> RunView | None:
-    """The run now; None before its processes have begun. Raises InputFault where its folder is damaged."""
+    """Read the run; None before its processes begin. Raises InputFault where its folder is damaged."""
     path = path_of(workspace, name)
     if not (path / "events.jsonl").exists() and is_own(workspace, path):
         return None
@@ -40,7 +34,7 @@ def view(workspace: Workspace, name: str) -> RunView | None:
 
 @st.cache_resource(max_entries=256, show_spinner=False)
 def _reader(path: str) -> RunReader:
-    """What was read of a run, for all sessions."""
+    """The reader of a run, shared by all sessions."""
     return RunReader(path)
 
 
@@ -50,7 +44,7 @@ def active_jobs(workspace: Workspace, name: str) -> tuple[jobs.JobStatus, ...]:
 
 
 def current_view(workspace: Workspace, name: str, view: RunView) -> RunView:
-    """The view of a run that a job works on: starting, until what its folder tells is of this job."""
+    """The view of a run; it says starting until the folder has an event of the job that works on it."""
     record = _last_job(workspace, name)
     if record is None:
         return view
@@ -62,7 +56,7 @@ def current_view(workspace: Workspace, name: str, view: RunView) -> RunView:
 
 
 def fault(workspace: Workspace, name: str) -> str | None:
-    """Why the last work on a run failed; None where it did not."""
+    """Why the last job on a run failed; None where it did not."""
     record = _last_job(workspace, name)
     return None if record is None else jobs.status(workspace, record.id).fault
 
@@ -90,7 +84,7 @@ def add_run(workspace: Workspace, source: str) -> str:
 def start(
     workspace: Workspace, source: str, strategy: RunStrategy, options: RunOptions, file: UploadedFile | None
 ) -> str:
-    """Start a run with a folder in the store; its name."""
+    """Start a run with a folder in the store; return its name."""
     name = add_run(workspace, source)
     (workspace.runs / name).mkdir(parents=True)
     jobs.start(workspace, f"Run {name}", TRAIN, TrainParameters(name, source, strategy, options, file))
@@ -99,7 +93,7 @@ def start(
 
 
 def stop(workspace: Workspace, name: str, view: RunView) -> None:
-    """Have a run end: it is asked; one whose work waits for its turn, or only begins, is not begun."""
+    """Ask a live run to end; end the job of a run that waits or only begins."""
     if view.alive:
         send_request(path_of(workspace, name), "stop")
     else:
@@ -109,15 +103,15 @@ def stop(workspace: Workspace, name: str, view: RunView) -> None:
 def resume(
     workspace: Workspace, name: str, steps: int | None, file: UploadedFile | None, *, trust: bool
 ) -> None:
-    """Go on with a run from its newest checkpoint, to that step (None: to the one it was started for)."""
+    """Resume a run from its newest checkpoint up to that step (None: its original last step)."""
     jobs.start(workspace, f"Run {name}", TRAIN_ON, TrainOnParameters(name, steps, file, trust))
 
 
 def open_folder(workspace: Workspace, text: str) -> str:
-    """Show a run that lies elsewhere; its name here.
+    """Show a run whose folder is outside the store; return its name in this workspace.
 
-    Raises InputFault where no run lies there, and where this server is for others too: who reaches it need not see
-    the files of who runs it.
+    Raises InputFault where the folder has no run, and where others can reach this server: they must not read the
+    files of the user who runs it.
     """
     if trust.is_refused():
         raise InputFault(
@@ -146,7 +140,7 @@ def open_folder(workspace: Workspace, text: str) -> str:
 
 
 def remove(workspace: Workspace, name: str) -> None:
-    """Forget a run; the folder of one that was started here goes with it. Work on it ends."""
+    """End the jobs of a run and forget it; this deletes its folder where the folder is in the store."""
     jobs.end(workspace, RUN.job_kinds, name)
     path = path_of(workspace, name)
     if is_own(workspace, path):
@@ -165,7 +159,7 @@ def _add(workspace: Workspace, name: str, path: Path | None) -> None:
 
 
 def _free_name(workspace: Workspace, text: str) -> str:
-    """A name for a folder and an address: `sample:llama` is llama-1."""
+    """A free name for a folder and an address: `sample:llama` becomes llama-1."""
     stem = re.sub(r"[^A-Za-z0-9_.@-]+", "-", text.removeprefix("sample:")).strip("-.")[:60] or "run"
     taken = {entry["name"] for entry in workspace.setting(RUNS_SETTING, [])}
     number = 1

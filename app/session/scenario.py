@@ -1,4 +1,4 @@
-"""The scenarios of a workspace: a plan request and its plan, kept under one name, and what is done with them."""
+"""The scenarios of a workspace, each a plan request and its plan under one name: stored, copied, deleted, planned."""
 
 from __future__ import annotations
 
@@ -25,26 +25,22 @@ from torchsplit_core.workspace.versions import Row, VersionStore
 
 LONGEST_NAME = 120
 FIRST_PLAN_S, PROOF_S, LOOK_S = 1.5, 0.3, 0.02
-"""The most seconds that a first plan is waited for, those that its proof is as well, and between two looks."""
+"""The longest wait for a first plan and for its proof, and the interval of the looks for them, in seconds."""
 
 
 def save_as(workspace: Workspace, scenario: str, new: str, *, keep: bool) -> str:
-    """Store a scenario under another name (the old one stays with `keep`) and choose it; its name.
+    """Copy a scenario to another name, without `keep` rename it, and choose it; its name.
 
-    Its sweep, its drafts, its versions and its tags go along. Without `keep` work on the scenario ends.
+    Its sweep, drafts, versions and tags go along. Without `keep` the jobs on the scenario end.
     Raises InputFault for a name that is empty, too long or taken.
     """
     new = new.strip()
     if not 1 <= len(new) <= LONGEST_NAME:
-        raise InputFault(
-            "scenario name",
-            f"has {len(new)} characters, above the most of {LONGEST_NAME}" if new else "is empty",
-            "Choose another name.",
-        )
+        problem = f"has {len(new)} characters, above the most of {LONGEST_NAME}" if new else "is empty"
+        raise InputFault("scenario name", problem, "Choose another name.")
     if new in SCENARIO.names(workspace):
-        raise InputFault(
-            "scenario name", f"{quoted(new)} is taken by another scenario", "Choose another name."
-        )
+        problem = f"{quoted(new)} is taken by another scenario"
+        raise InputFault("scenario name", problem, "Choose another name.")
     _drop_backup(workspace)
     named_results.copy(workspace, named_results.SCENARIO_KINDS, scenario, new)
     if not keep:
@@ -59,10 +55,18 @@ def save_as(workspace: Workspace, scenario: str, new: str, *, keep: bool) -> str
     return new
 
 
+def store_new(workspace: Workspace, wanted: str, request: PlanRequest, plan: PlanOutcome | None) -> str:
+    """Store a request and its plan as a scenario, under the wanted name or the next free one, and choose it."""
+    name = named_results.free_name(workspace, named_results.SCENARIO_KINDS, wanted)
+    workspace.put("plan_request", name, request)
+    workspace.put("plan", name, plan)
+    SCENARIO.choose(workspace, name)
+    return name
+
+
 @dataclass(frozen=True)
 class DeletedScenario:
-    """A scenario that this session deleted: its files by kind, its sweep as far as it was, its drafts, its versions
-    and its tags."""
+    """A scenario that this session deleted: its files by kind, its sweep, drafts, versions and tags."""
 
     name: str
     files: Mapping[str, bytes]
@@ -74,33 +78,27 @@ class DeletedScenario:
 
 def delete(workspace: Workspace, scenario: str) -> None:
     """Forget a scenario as `remove` does, and keep it in this session for `undelete` until the next change."""
-    # Its work ends first: what that stores until then comes back too.
+    # Its jobs end first, so that `undelete` brings back what they have stored.
     jobs.end(workspace, SCENARIO.job_kinds, scenario)
-    files = {
-        kind: workspace.get_bytes(kind, scenario)
-        for kind in named_results.SCENARIO_KINDS
-        if named_results.exists(workspace, kind, scenario)
-    }
-    backup = DeletedScenario(
-        scenario,
-        files,
-        SweepStore(workspace, scenario).load(),
-        DraftStore(workspace, scenario).rows(),
-        VersionStore(workspace, scenario).rows(),
-        SCENARIO.tags(workspace).get(scenario, ()),
-    )
+    stored = [
+        kind for kind in named_results.SCENARIO_KINDS if named_results.exists(workspace, kind, scenario)
+    ]
+    files = {kind: workspace.get_bytes(kind, scenario) for kind in stored}
+    sweep, drafts = SweepStore(workspace, scenario).load(), DraftStore(workspace, scenario).rows()
+    versions, tags = VersionStore(workspace, scenario).rows(), SCENARIO.tags(workspace).get(scenario, ())
+    backup = DeletedScenario(scenario, files, sweep, drafts, versions, tags)
     _forget(workspace, scenario)
     st.session_state[_backup_key(workspace)] = backup
 
 
 def deleted_name(workspace: Workspace) -> str | None:
-    """The name of the scenario that can be had back."""
+    """The name of the scenario that `undelete` would bring back."""
     backup = st.session_state.get(_backup_key(workspace))
     return backup.name if isinstance(backup, DeletedScenario) else None
 
 
 def undelete(workspace: Workspace) -> str:
-    """Put the deleted scenario back and choose it; its name, another where that was taken meanwhile."""
+    """Bring the deleted scenario back and choose it; its name, a free one where its own was taken meanwhile."""
     backup: DeletedScenario = st.session_state.pop(_backup_key(workspace))
     back = named_results.free_name(workspace, named_results.SCENARIO_KINDS, backup.name)
     for kind, data in backup.files.items():
@@ -126,13 +124,13 @@ def _backup_key(workspace: Workspace) -> str:
 
 
 def end_work(workspace: Workspace, scenario: str) -> None:
-    """End what searches for or explains a scenario's plan: another one takes its place."""
+    """End the jobs that search for or explain a scenario's plan, since another plan replaces it."""
     jobs.end(workspace, (PLAN, EXPLAIN), scenario)
     _drop_backup(workspace)
 
 
 def remove(workspace: Workspace, scenario: str) -> None:
-    """Forget a scenario with its sweep, drafts and versions. Work on it ends, and the address names it no more."""
+    """Forget a scenario with its sweep, drafts and versions. Its jobs end, and the address no longer names it."""
     jobs.end(workspace, SCENARIO.job_kinds, scenario)
     _forget(workspace, scenario)
 
@@ -151,7 +149,7 @@ def request(workspace: Workspace) -> PlanRequest | None:
 
 
 def plan(workspace: Workspace) -> PlanOutcome | None:
-    """The current scenario's plan, None where it has not been planned yet."""
+    """The current scenario's plan; None before it was planned."""
     scenario = SCENARIO.current(workspace)
     return read(workspace, "plan", scenario) if scenario else None
 
@@ -165,7 +163,7 @@ def request_and_plan(workspace: Workspace) -> tuple[PlanRequest | None, PlanOutc
 
 
 def colours(workspace: Workspace) -> dict[str, str]:
-    """One colour a model name, the same on every page: the request's models first, then the others profiled here."""
+    """A colour for each model, the same on every page: the request's models first, then others of the workspace."""
     plan_request, outcome = request_and_plan(workspace)
     known = [model.name for model in plan_request.models] if plan_request else []
     known += [model.name for model in outcome.models] if outcome else []
@@ -185,7 +183,7 @@ def start_plan(workspace: Workspace, scenario: str) -> str:
 
 
 def settle_plan(workspace: Workspace, scenario: str) -> None:
-    """Look at what was just stored: a search for the same scenario ends, and its plan is to be explained."""
+    """Choose a scenario that was just stored: a search for it ends, and its next plan will be explained."""
     jobs.end(workspace, (PLAN,), scenario)
     _drop_backup(workspace)
     SCENARIO.choose(workspace, scenario)
@@ -193,9 +191,8 @@ def settle_plan(workspace: Workspace, scenario: str) -> None:
 
 
 def await_plan(workspace: Workspace, scenario: str, before: Artifact | None) -> None:
-    """Wait for a first plan of what was just started, another than `before`: to draw the page without it, and then
-    once more with it, would take longer. A plan that takes more than `FIRST_PLAN_S` is not waited for, a proof that
-    takes more than `PROOF_S` neither."""
+    """Wait up to `FIRST_PLAN_S` for the first plan of a search that has just begun, other than `before`, and up to
+    `PROOF_S` for its proof: drawing the page without it and then again with it would take longer."""
     begun = time.monotonic()
     while (waited := time.monotonic() - begun) < FIRST_PLAN_S and jobs.running(workspace, (PLAN,), scenario):
         if waited > PROOF_S and workspace.find("plan", scenario) != before:
@@ -204,12 +201,12 @@ def await_plan(workspace: Workspace, scenario: str, before: Artifact | None) -> 
 
 
 def request_explanation(workspace: Workspace) -> None:
-    """What this session plans next is explained as soon as it stands: nobody should have to ask."""
+    """Have this session's next plan explained without being asked."""
     st.session_state[f"explain next {workspace.id}"] = True
 
 
 def take_explanation_request(workspace: Workspace) -> bool:
-    """Whether the plan that stands now is to be explained without being asked; once."""
+    """Whether `request_explanation` asked for an explanation; the request is then done."""
     return bool(st.session_state.pop(f"explain next {workspace.id}", False))
 
 

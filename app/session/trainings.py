@@ -15,7 +15,7 @@ StoredTraining = StoredResult[StrategyRequest, StrategyOutcome]
 
 
 def start_study(workspace: Workspace, training: StoredTraining) -> str:
-    """Study the stored strategy's neighbours in a job. Its job id."""
+    """Study the stored strategy's neighbours in a job; return the job's id."""
     title = f"Around the strategy of {training.name}"
     return jobs.start(
         workspace, title, STRATEGY_STUDY, RequestVersionParameters(training.name, training.sha256)
@@ -23,7 +23,7 @@ def start_study(workspace: Workspace, training: StoredTraining) -> str:
 
 
 def study_result(workspace: Workspace, training: StoredTraining) -> tuple[dict[str, Any] | None, bool]:
-    """The result of the last study of this request (None: there was none), and whether one runs."""
+    """The result of the last study of this request (None before one), and whether one runs."""
     parameters = to_stored(STRATEGY_STUDY, RequestVersionParameters(training.name, training.sha256))
     study_ids = {
         record.id

@@ -1,4 +1,4 @@
-"""Whether this server may execute what a user uploads, and what the user is told."""
+"""Whether this server may execute what a user uploads, and what the app tells the user about it."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ UNCONFINED = (
 
 
 def configure_jobs() -> None:
-    """Have jobs hear whether uploads may be executed, where the command line has not said so."""
+    """Tell jobs by the environment whether they may execute uploads, where the command line did not."""
     os.environ.setdefault(
         EXECUTION_VARIABLE, ALLOWED if _loopback(st.get_option("server.address")) else REFUSED_WORD
     )
 
 
 def describe_trust() -> str:
-    """What the box of trust means on this machine: what runs, and what holds it and what does not."""
+    """What ticking the box means on this machine: what code runs, and how this machine isolates it."""
     try:
         isolation = isolation_level().text
     except InputFault as fault:
@@ -50,16 +50,16 @@ def describe_trust() -> str:
 
 
 def is_refused() -> bool:
-    """True where nothing uploaded may be executed: the command line said so, or others can reach the server."""
+    """Whether the server executes no uploads: the command line says so, or others can reach the server."""
     configure_jobs()
     return execution_refused()
 
 
 def trust_box(contents: Mapping[str, str], key: str, *, confined: bool = True) -> bool:
-    """The box that trusts files, by name and SHA-256: whether it is ticked and may be.
+    """Draw the box that trusts files, by name and SHA-256; return whether the user ticked it and may.
 
-    Trust is given to the contents: where one of them changes, it is another box, and open again. `confined`: what
-    runs is held by the isolation of this machine.
+    The user trusts contents: where one changes, the box is a new one without a tick. `confined`: this machine isolates
+    what runs.
     """
     digests = ", ".join(f"{name} ({digest[:12]})" for name, digest in sorted(contents.items()))
     together = hashlib.sha256("".join(sorted(contents.values())).encode()).hexdigest()

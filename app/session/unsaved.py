@@ -1,6 +1,6 @@
-"""A workspace that nothing was put in yet: it is kept from its first content on, and called after that.
+"""A workspace without content: its first content stores it and gives it its name.
 
-One that begins with a scenario is not: the menu of the scenarios, beside that of the workspaces, has that name.
+One that begins with a scenario gets UNTITLED: the menu of the scenarios, beside that of the workspaces, has the name.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from torchsplit_core.workspace.rows import new_identity
 from torchsplit_core.workspace.store import Artifact, JobRecord, Store, Workspace
 
 NAME = "New workspace"
-"""What it is called until then."""
+"""Its name until then."""
 UNTITLED = "Workspace"
-"""What one is called that begins with a scenario; lists say what is in it."""
+"""The name of one that begins with a scenario; lists add its content."""
 LONGEST_NAME = 80
 
 
 class Unsaved(Workspace):
-    """Empty, and in this session alone; its row is written with the first result or job."""
+    """An empty workspace in this session alone; the first result or job writes its row."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store, new_identity())
@@ -28,11 +28,11 @@ class Unsaved(Workspace):
 
     @property
     def name(self) -> str:
-        """Its present name."""
+        """Its current name."""
         return super().name if self.saved else NAME
 
     def save(self, title: str) -> None:
-        """Keep it from now on, called `title`, with a number where that is taken."""
+        """Store it as `title`, with a number where another workspace has that name."""
         if self.saved:
             return
         name = " ".join(title.split())[:LONGEST_NAME] or NAME
@@ -42,22 +42,22 @@ class Unsaved(Workspace):
             super().set_setting(key, value)
 
     def put_bytes(self, kind: str, name: str, data: bytes) -> Artifact:
-        """Store bytes; the first content keeps the workspace."""
+        """Store bytes; the first content stores the workspace."""
         self.save(UNTITLED if kind in named_results.SCENARIO_KINDS else name)
         return super().put_bytes(kind, name, data)
 
     def add_job(self, title: str, name: str, parameters: dict[str, Any]) -> JobRecord:
-        """Write down a job; the first keeps the workspace."""
-        # "Trace sample:bert" is work on what the workspace will be about.
+        """Record a job; the first job stores the workspace."""
+        # The title "Trace sample:bert" names the model that the workspace will be about.
         self.save(title.partition(" ")[2] or title)
         return super().add_job(title, name, parameters)
 
     def setting(self, key: str, default: Any = None) -> Any:
-        """What is looked at, in this session until it is kept."""
+        """A setting, which stays in this session until the workspace is stored."""
         return super().setting(key, default) if self.saved else self._looks.get(key, default)
 
     def set_setting(self, key: str, value: Any) -> None:
-        """Where one looks is no content: it keeps no workspace."""
+        """Set a setting; a setting is no content and does not store the workspace."""
         if self.saved:
             super().set_setting(key, value)
         else:
@@ -65,6 +65,6 @@ class Unsaved(Workspace):
 
 
 def begin(workspace: Workspace, title: str = UNTITLED) -> None:
-    """Keep the workspace under this name, where it is not kept yet."""
+    """Store the workspace under this name, unless it is stored already."""
     if isinstance(workspace, Unsaved):
         workspace.save(title)

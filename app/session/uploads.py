@@ -1,4 +1,4 @@
-"""The files that users brought: which one is behind a model, and what may not be done with it untrusted."""
+"""The files that users uploaded: which one a model comes from, and the refusal of untrusted Python files."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ def needs_file(workspace: Workspace, source: str) -> bool:
 
 
 def upload_of(workspace: Workspace, source: str) -> Artifact | None:
-    """The stored file behind a model that is no sample; None where there is none."""
+    """The uploaded file of a model; None for samples and where the file is missing."""
     return uploads_of(workspace, [source]).get(source)
 
 
 def uploads_of(workspace: Workspace, sources: Iterable[str | None]) -> dict[str, Artifact]:
-    """Of the stored files the one behind each of these sources that has one, by source."""
+    """The uploaded file of each of these sources that has one, by source."""
     stored = {item.name: item for item in workspace.artifacts("upload")}
     by_safe_name = {safe_file_name(name): item for name, item in stored.items()}
     behind = {}
     for source in filter(None, sources):
         built_by = _built_by(workspace, source)
         file = built_by.rpartition(":")[0] if ".py:" in built_by else built_by
-        # A run has its file under the name that ranks load it by.
+        # A run stores its file under the name by which its ranks load it.
         item = stored.get(file) or (by_safe_name.get(PurePath(file).name) if built_by != source else None)
         if item is not None:
             behind[source] = item
@@ -45,7 +45,7 @@ def _built_by(workspace: Workspace, source: str) -> str:
 
 
 def refuse_untrusted(file: str, trust: bool) -> None:
-    """Raises InputFault for a Python file that is not trusted: to trace it is to execute it."""
+    """Raises InputFault for a Python file without trust: tracing it executes it."""
     if file.endswith(".py") and not trust:
         raise InputFault(
             file, "is not trusted, and to read a .py file is to execute it", "Tick the box, or upload a .pt2."

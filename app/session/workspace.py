@@ -1,8 +1,8 @@
-"""What a browser session sees of the stored workspaces: which one is open, and its results, read once.
+"""What a browser session sees of the stored workspaces: the open one, and its results, read once.
 
 The address carries the workspace (`?workspace=ID`), so a reload, a bookmark and a restart of the
-server all come back to it; two sessions with two addresses work side by side. A visit without an address
-stores nothing: it opens the workspace that this browser had last, else an empty one kept once it has content.
+server all return to it, and two sessions with two addresses work side by side. A visit without an address
+stores nothing: it opens the workspace that this browser had last, else an empty one that its first content stores.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from torchsplit_core.workspace.store import Artifact, Store, Workspace, default_
 PARAMETER = "workspace"
 """The query parameter and the session key that hold the workspace's id."""
 COOKIE = "torchsplit-workspace"
-"""The browser's cookie with the id of the workspace opened last: for a visit whose address names none."""
+"""The browser's cookie with the id of the last workspace, for a visit whose address names none."""
 _UNSAVED = "workspace begun empty"
 _MAINTENANCE_S = 6 * 3600.0
 
 MAINTENANCE = "tends the store"
-"""The name of the thread that does."""
+"""The name of the maintenance thread."""
 
 
 @st.cache_resource(show_spinner=False)
 def _store(root: str) -> Store:
-    """Checked once a start of the server: a damaged database is told before anything is read from it."""
+    """Open the store; check the database once per start of the server, before anything reads it."""
     made = Store(Path(root))
     made.check()
     return made
@@ -44,7 +44,7 @@ def _store(root: str) -> Store:
 
 @st.cache_resource(ttl=_MAINTENANCE_S, show_spinner=False)
 def _maintained(root: str) -> threading.Thread:
-    """A copy of the day and a sweep, now and again, behind the pages."""
+    """Copy and sweep the store from time to time, in a thread."""
 
     def tend() -> None:
         try:
@@ -67,10 +67,9 @@ def store() -> Store:
 
 
 def find() -> Workspace | None:
-    """The open workspace: of the address, else of this session, else the last one of this browser, else an empty
-    one that is kept once it has content.
+    """The open workspace: that of the address, else of this session, else the browser's last one, else an empty one.
 
-    None where the address names one that is not here: no other may stand in for it unsaid.
+    None where the address names an unknown one: no other may silently take its place.
     """
     if requested := st.query_params.get(PARAMETER):
         workspace = _known(requested)
@@ -84,21 +83,21 @@ def find() -> Workspace | None:
 
 
 def current() -> Workspace:
-    """The open workspace, where `find` was asked before in this run: the store is not asked again."""
+    """The open workspace after `find` ran in this run; this does not query the store again."""
     identity = str(st.session_state[PARAMETER])
     made = st.session_state.get(_UNSAVED)
     return made if isinstance(made, Unsaved) and made.id == identity else Workspace(store(), identity)
 
 
 def fresh() -> Workspace:
-    """An empty workspace of this session, which is kept once it has content."""
+    """Make an empty workspace of this session, which its first content stores."""
     made = Unsaved(store())
     st.session_state[_UNSAVED] = made
     return made
 
 
 def use(workspace: Workspace) -> None:
-    """Open a workspace in this session; the address names it once it is kept."""
+    """Open a workspace in this session; the address names it once it is stored."""
     st.session_state[PARAMETER] = workspace.id
     if is_kept(workspace):
         if st.query_params.get(PARAMETER) != workspace.id:
@@ -108,7 +107,7 @@ def use(workspace: Workspace) -> None:
 
 
 def is_kept(workspace: Workspace) -> bool:
-    """Whether it is stored: an empty one is not until something is put in it."""
+    """Whether it is stored: the first content stores an empty one."""
     return not isinstance(workspace, Unsaved) or workspace.saved
 
 
@@ -117,11 +116,11 @@ def _known(identity: object) -> Workspace | None:
 
 
 def _unsaved(identity: str) -> Workspace | None:
-    """The one of this session that was begun empty, by its id."""
+    """This session's empty workspace, where it has this id."""
     made = st.session_state.get(_UNSAVED)
     if not isinstance(made, Unsaved) or made.id != identity:
         return None
-    # Kept meanwhile, and deleted again: then it is gone like any other.
+    # A stored one that was deleted since is gone like any other.
     return made if not made.saved or _open(identity) is not None else None
 
 
@@ -133,7 +132,7 @@ def _open(identity: str) -> Workspace | None:
 
 
 def remember(workspace: Workspace, key: str, value: Any) -> None:
-    """Keep what a user looks at, where the disk takes it: on one that does not, what is stored can still be seen.
+    """Store what the user looks at; where the disk refuses it, the pages still show what is stored.
 
     The head of every page then says that nothing can be stored.
     """
@@ -142,12 +141,12 @@ def remember(workspace: Workspace, key: str, value: Any) -> None:
 
 
 def recall(workspace: Workspace, key: str) -> Any:
-    """What `remember_choice` kept for this session, else what is kept in the workspace."""
+    """What `remember_choice` stored in this session, else the workspace's setting."""
     return st.session_state.get(_remembered_choice(workspace, key), workspace.setting(key))
 
 
 def remember_choice(workspace: Workspace, key: str, value: Any) -> None:
-    """`remember`, and in this session whatever the disk says."""
+    """`remember`, and remember it in this session even where the disk refuses it."""
     st.session_state[_remembered_choice(workspace, key)] = value
     remember(workspace, key, value)
 
@@ -155,15 +154,17 @@ def remember_choice(workspace: Workspace, key: str, value: Any) -> None:
 def selected_name(
     workspace: Workspace, key: str, known: Sequence[str], requested: str | None = None
 ) -> str | None:
-    """Which of the known names is looked at: what was asked, else what `remember_choice` kept for this session, else
-    what is kept in the workspace, else the first; None where none is known."""
+    """Which of the known names to show: the requested one, else this session's, else the workspace's, else the first.
+
+    None where no name is known.
+    """
     for find in (
         lambda: requested,
         lambda: st.session_state.get(_remembered_choice(workspace, key)),
         lambda: workspace.setting(key),
     ):
         if (name := find()) in known:
-            # Two sessions may look at two: what one chooses later changes nothing here.
+            # Two sessions may show two results: a later choice in the other changes nothing in this one.
             st.session_state[_remembered_choice(workspace, key)] = name
             return str(name)
     return known[0] if known else None
@@ -174,7 +175,7 @@ def _remembered_choice(workspace: Workspace, key: str) -> str:
 
 
 def read(workspace: Workspace, kind: str, name: str) -> Any:
-    """The value under (kind, name), parsed once for all sessions; None where there is none."""
+    """The value under (kind, name), parsed once for all sessions; None where it is missing."""
     artifact = workspace.find(kind, name)
     return None if artifact is None else read_artifact(workspace, artifact)
 
@@ -186,7 +187,7 @@ def read_artifact(workspace: Workspace, artifact: Artifact) -> Any:
 
 @st.cache_resource(max_entries=64, show_spinner=False)
 def read_content(root: str, sha256: str, _origin: str) -> Any:
-    """The value of a stored file. Its hash is the whole key: equal bytes are equal values."""
+    """The value of a stored file; its hash alone is the key, since equal bytes are equal values."""
     text = BlobStore(Path(root)).get(sha256, "workspace", _origin).decode()
     return read_text(text, origin=_origin)[1]
 

@@ -1,4 +1,4 @@
-"""The stored workspaces as a person finds one again: name, what is in it, when it was last changed."""
+"""The stored workspaces as lists show them: name, content, time of the last change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from torchsplit_core.workspace.store import Artifact, Store, Workspace
 
 _UNNAMED = re.compile(r"(New )?[Ww]orkspace( \d+)?")
-"""What a workspace is called that nobody gave a name."""
+"""Names of workspaces that no user has named."""
 COUNTED_KINDS: Mapping[str, str] = {"graph": "graph", "profile": "profile", "plan_request": "scenario",
                               "placement_request": "placement", "strategy_request": "training",
                               "upload": "file"}  # fmt: skip
@@ -28,12 +28,12 @@ class WorkspaceSummary:
 
     @property
     def description(self) -> str:
-        """What is in it and how old that is."""
+        """Its content, and how long ago it changed."""
         return f"{self.counts} · {format_age(time.time() - self.changed)}"
 
 
 def list_workspaces(store: Store) -> tuple[WorkspaceSummary, ...]:
-    """The workspaces with content, what was changed last first."""
+    """The workspaces with content, the last changed first."""
     summaries = []
     for info in store.workspaces():
         content = Workspace(store, info.id).artifacts()
@@ -59,7 +59,7 @@ def describe_counts(content: tuple[Artifact, ...]) -> str:
 
 
 def _main_artifact(content: tuple[Artifact, ...]) -> str:
-    """The newest of what says most of a workspace."""
+    """The name of the result that describes a workspace best: the newest of the first kind that it has."""
     for kind in ("plan_request", "placement_request", "strategy_request", "graph", "profile"):
         for item in content:
             if item.kind == kind:
@@ -68,7 +68,7 @@ def _main_artifact(content: tuple[Artifact, ...]) -> str:
 
 
 def format_age(seconds: float) -> str:
-    """An age in words; the clock may have been set since."""
+    """An age in words; a clock set back makes it negative, which reads "just now"."""
     for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
         if seconds >= size:
             number = int(seconds / size)

@@ -1,7 +1,7 @@
-"""What is seen stands in the address: the thing, its tab, the view within the tab. A reload and a copied link show it.
+"""The address names what a page shows: the thing, its tab, the view within it. Reloads and copied links show it again.
 
-A page says the whole of its address at once, before it draws: every change of it is an entry of the browser's
-history, and a page that came by a full link changes nothing.
+A page sets its whole address at once, before it draws: the browser adds every change to its history, and a page that
+a full link opened changes nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torchsplit_core.workspace.store import Workspace
 
 TAB, VIEW, CUT, MODELS, AT = "tab", "view", "cut", "models", "at"
 QUERY_PARAMETERS = (workspaces.PARAMETER, *(kind.word for kind in RESULT_KINDS), TAB, VIEW, CUT, MODELS, AT)
-"""The query parameters that pages set; others are left as they are."""
+"""The query parameters that pages set; pages leave others as they are."""
 
 
 def slug(title: str) -> str:
@@ -25,12 +25,12 @@ def slug(title: str) -> str:
 
 
 def set_address(workspace: Workspace, wanted: Mapping[str, str | None]) -> None:
-    """Have the address name the workspace and these, and nothing else of ours."""
+    """Make the address name the workspace and these, and none of our other parameters."""
     whole = parameters(workspace, wanted)
     now = st.query_params.to_dict()
     others = {key: value for key, value in now.items() if key not in QUERY_PARAMETERS}
     if now != others | whole:
-        # In one go: each change would be an entry of the browser's history.
+        # One call: the browser adds each change to its history.
         st.query_params.from_dict(others | whole)
 
 
@@ -41,16 +41,16 @@ def parameters(workspace: Workspace, wanted: Mapping[str, str | None]) -> dict[s
 
 
 def selected_tab(parameter: str, titles: Sequence[str], key: str, first: str | None = None) -> str | None:
-    """Which of the tabs under a widget's `key` is open, as the address is to say it: None for the `first`.
+    """Which of the tabs under a widget's `key` is open, as the address names it: None for the `first`.
 
-    Called before the tabs are drawn. A new address turns the tabs; tabs that were turned change the address.
+    Call it before drawing the tabs. A new address switches the tabs; a switch of the tabs changes the address.
     """
     first = first or titles[0]
     by_slug = {slug(title): title for title in titles}
     requested = st.query_params.get(parameter)
     requested = requested if requested in by_slug else None
     seen = f"{key} in the address"
-    # Tabs that another page took the place of are forgotten; their address is not.
+    # Streamlit forgets the tabs of a page that the user left; the address still names them.
     if requested != st.session_state.get(seen) or key not in st.session_state:
         if requested is not None:
             st.session_state[key] = by_slug[requested]

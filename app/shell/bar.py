@@ -1,4 +1,4 @@
-"""The bar at the head of every page: which workspace, which scenario, what works, the link to what is seen, help."""
+"""The bar at the head of every page: workspace, scenario, running jobs, a link to copy, help."""
 
 from __future__ import annotations
 
@@ -18,20 +18,18 @@ from torchsplit_core.workspace.store import Workspace
 
 EntryT = TypeVar("EntryT")
 MOST = 8
-"""Workspaces or scenarios in a list before it can be searched."""
+"""A longer list of workspaces or scenarios gets a search field."""
 
 
 def render(workspace: Workspace) -> None:
-    """The bar."""
+    """Draw the bar."""
     with st.container(horizontal=True, vertical_alignment="center", key="bar", gap="small"):
         _workspaces(workspace)
         _scenarios(workspace)
         st.space("stretch")
         running = len(jobs.running(workspace))
         navigation.link(
-            "Activity",
-            f"Activity · {running}" if running else "Activity",
-            icon=":material/pending_actions:",
+            "Activity", f"Activity · {running}" if running else "Activity", icon=":material/pending_actions:"
         )
         with st.container(width="content"):
             copy_link(workspace)
@@ -39,7 +37,7 @@ def render(workspace: Workspace) -> None:
 
 
 def copy_link(workspace: Workspace) -> None:
-    """The button that copies the address; with it the browser tells its theme and the id of its tab."""
+    """Draw the button that copies the address; it also reports the browser's theme and the id of its tab."""
     identity = workspace.id if workspaces.is_kept(workspace) else None
     share(workspaces.COOKIE, identity, navigation.PATHS)
 
@@ -88,7 +86,7 @@ def _scenarios(workspace: Workspace) -> None:
 
 
 def _filter_entries(entries: list[EntryT], key: str, words: Callable[[EntryT], str]) -> list[EntryT]:
-    """Those that the text fits, where there are so many that one has to search."""
+    """Where there are many entries, draw a search field and return those that match."""
     if len(entries) <= MOST:
         return entries
     text = st.text_input(

@@ -1,4 +1,4 @@
-"""What every page has: the open workspace, its heading, running work, and faults as one red line."""
+"""What every page draws: the open workspace, its heading, running work, and a fault as one red line."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.store import Workspace
 
 ABOUT = f"TorchSplit {__version__}: PyTorch models on slices of NVIDIA GPUs, proven."
-"""In the menu at the upper right, which Streamlit shows only where it has an entry of ours."""
+"""The entry of Streamlit's menu at the upper right: without an entry of ours Streamlit hides the menu."""
 MOST_OFFERED = 20
-"""Workspaces that are offered where the address names none that is here."""
+"""How many workspaces the page offers where the address names an unknown one."""
 # Layout only; colours come from the theme. `st-key-…` is the class Streamlit gives a keyed container.
 STYLE = """<style>
 /* Streamlit names the theme's colours only within components: this is what lies over other content. */
@@ -114,7 +114,7 @@ div.wide { overflow-x: auto; }
 
 
 def run(menu: Callable[[Workspace], Any]) -> None:
-    """One run of the app: the menu and the bar, then the chosen page."""
+    """Run the app once: draw the menu and the bar, then the chosen page."""
     trust.configure_jobs()
     st.html(STYLE)
     with fault_boundary():
@@ -131,9 +131,9 @@ def run(menu: Callable[[Workspace], Any]) -> None:
 def open_page(
     title: str, *failures: str, apart: Callable[[Workspace], Collection[str]] | None = None
 ) -> Workspace:
-    """The heading of a page, messages of the last action, and work in progress; the open workspace.
+    """Draw the heading of a page, messages of the last action, and running jobs; return the open workspace.
 
-    `failures` are the kinds of work whose failures belong here; those of the jobs `apart` the page itself tells.
+    `failures` are the kinds of work whose failures belong here; the page itself reports those of the jobs `apart`.
     """
     opened = opened_workspace()
     render_head(opened, title, failures=failures, apart=apart(opened) if apart else ())
@@ -141,7 +141,7 @@ def open_page(
 
 
 def opened_workspace() -> Workspace:
-    """The open workspace; where the address names one that is not here, the page ends with that."""
+    """The open workspace; where the address names an unknown one, say so and stop the page."""
     opened = workspace.find()
     if opened is None:
         _render_unknown_workspace()
@@ -157,14 +157,14 @@ def render_head(
     apart: Collection[str] = (),
     about: str | None = None,
 ) -> None:
-    """The heading of a page about the open workspace, messages of the last action, work in progress, and the
-    `failures` of these kinds of work: but for the jobs `apart`, and where it is said of what is asked `about` alone.
+    """Draw the heading of a page, messages of the last action, running jobs, and the `failures` of these kinds.
 
-    `window` is what its window is called, where that is not the title.
+    The failures leave out the jobs `apart`, and with `about` all jobs on other things. `window` is the title of the
+    window, where it differs from the page's.
     """
     set_window_title(*(window or (title,)))
     st.title(escape_markdown(title), anchor=False)
-    # One place for what comes and goes: what follows keeps its position, and so is not drawn anew.
+    # Messages come and go in one container: what follows keeps its position, so Streamlit does not redraw it.
     with st.container(key="notices"):
         render_store_trouble(opened)
         for text in st.session_state.pop("said", []):
@@ -173,22 +173,21 @@ def render_head(
 
 
 def render_store_trouble(opened: Workspace) -> None:
-    """Say what keeps the store from taking anything, where something does."""
+    """Warn about what keeps the store from writing, where something does."""
     if trouble := opened.store.disk_warning():
         st.warning(escape_markdown(trouble))
 
 
 def _render_unknown_workspace() -> None:
-    """The address names a workspace that is not here: that, and what there is."""
+    """Say that the address names an unknown workspace, and offer the stored ones."""
     requested = st.query_params[workspace.PARAMETER]
     set_window_title("Unknown workspace")
     with st.container(key="no-workspace"):
         st.title("There is no such workspace", anchor=False)
     st.error(
         escape_markdown(
-            f"The address names the workspace {requested!r}, which is not here (any more): it was "
-            f"deleted, or the link is "
-            "of another server. Nothing is shown in its place, and the address stays as it is."
+            f"The address names the workspace {requested!r}, which is not here (any more): it was deleted, "
+            "or the link is of another server. Nothing is shown in its place, and the address stays as it is."
         )
     )
     if workspace.store().deleted_name(requested) is not None and st.button(
@@ -217,7 +216,7 @@ def _open_instead(identity: str | None) -> None:
 
 
 def set_window_title(*parts: str) -> None:
-    """What the browser's tab says, so that several can be told apart; and the menu with the choice of the theme."""
+    """Set the title of the browser's tab, so that users can tell tabs apart, and the menu with the theme."""
     st.set_page_config(page_title=" · ".join((*parts, "TorchSplit")), menu_items={"About": ABOUT})
 
 
@@ -232,13 +231,13 @@ def picture_below(name: str) -> DeltaGenerator:
 
 
 def notify(text: str) -> None:
-    """Tell the user after the next rerun that something was done."""
+    """Tell the user after the next rerun what the app did."""
     st.session_state.setdefault("said", []).append(text)
 
 
 @contextlib.contextmanager
 def fault_boundary() -> Iterator[None]:
-    """A user's fault becomes one red line; the page goes on and nothing stored is lost."""
+    """Show a user's fault as one red line; the rest of the page draws, and the store loses nothing."""
     try:
         yield
     except InputFault as fault:

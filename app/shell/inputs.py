@@ -1,4 +1,4 @@
-"""What several pages ask for in the same way: rows of nodes, a text file."""
+"""Checks of inputs that several pages share: rows of nodes, a text file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torchsplit_core.values import InputFault
 
 
 def check_nodes(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Raises InputFault for a fleet without a row, or with a row that is not filled."""
+    """Raises InputFault for a fleet without a row, or with a gap in a row."""
     if not rows:
         raise InputFault("Fleet", "has no row", "Add one.")
     if any(row.get(field) is None for row in rows for field in ("nodes", "GPUs a node", "type")):
@@ -17,7 +17,7 @@ def check_nodes(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def text_of(data: bytes, name: str) -> str:
-    """A file's text. Raises InputFault where it is none."""
+    """A file's text. Raises InputFault where the file is no text."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

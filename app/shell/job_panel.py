@@ -1,8 +1,7 @@
-"""Work in progress and work that has just ended, in a place of its own at the foot of every page, and failures on the
-page that they belong to.
+"""Running and just ended jobs, in a panel at the foot of every page; failures, on the page they belong to.
 
-What runs is read from the workspace, so it is the same after a reload and in another tab; what has just ended is what
-this session saw running. All work, with how it ended, is on the page Activity.
+The workspace says which jobs run, so a reload and another tab show the same; the session knows which have just ended:
+those that it saw running. The page Activity lists all jobs, with how they ended.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ REFRESH_S = 0.5
 _DISMISSED = "dismissed jobs"
 _MOST_FAILURES = 3
 _MOST_RUNNING = 3
-"""Shown at once; Activity has them all."""
+"""How many the panel shows; Activity has all."""
 _MOST_ENDED = 2
 _SEEN, _ENDED = "jobs seen running", "jobs that ended here"
 _UNKNOWN = JobKind("", JobParameters)
 _ELSEWHERE = (WHAT_IF, TRAIN, TRAIN_ON)
-"""Kinds that are started again where they are looked at: at the slider, on the page of the run."""
+"""Kinds that users start again elsewhere: at the slider, or on the page of the run."""
 
 
 def render(
@@ -39,8 +38,10 @@ def render(
     apart: Collection[str] = (),
     about: str | None = None,
 ) -> None:
-    """The panel, which refreshes itself, and the page once when a job ends or stores a result; and the `failures` of
-    these kinds of work, but for the jobs `apart`, of all things or of one (`about`)."""
+    """Draw the panel, which refreshes itself, and reruns the page when a job ends or stores a result.
+
+    Then draw the `failures` of these kinds, without the jobs `apart`, of all things or of one (`about`).
+    """
     statuses = tuple(status for status in jobs.statuses(workspace) if not kind_of(status).quiet)
     running = tuple(status.id for status in statuses if status.state == "running")
     failed = [status for status in statuses if status.name in failures]
@@ -56,7 +57,7 @@ def render(
 
 
 def _subjects(parameters: Any) -> tuple[Any, ...]:
-    """The names of what a job works on, of stored parameters that may be anything in a damaged store."""
+    """The names that a job works on; a damaged store may have anything as its parameters."""
     if not isinstance(parameters, dict):
         return ()
     sources = parameters.get("sources")
@@ -65,7 +66,7 @@ def _subjects(parameters: Any) -> tuple[Any, ...]:
 
 
 def kind_of(status: jobs.JobStatus) -> JobKind:
-    """The job's kind; one that this TorchSplit does not know is shown, and cannot go on."""
+    """The job's kind; the panel shows a job of an unknown kind, but cannot resume it."""
     return JOBS.get(status.name, _UNKNOWN)
 
 
@@ -91,7 +92,7 @@ def _render_running(workspace: Workspace, watched: tuple[str, ...], stored: tupl
 def _ended_here(
     workspace: Workspace, statuses: Sequence[jobs.JobStatus], running: Sequence[str]
 ) -> list[jobs.JobStatus]:
-    """The work that this session saw running and that has ended since, until it is closed or its result is seen."""
+    """The jobs that this session saw running and that ended, until the user closes them or sees their results."""
     seen: set[str] = st.session_state.get(f"{_SEEN} {workspace.id}", set())
     ended: set[str] = st.session_state.get(f"{_ENDED} {workspace.id}", set())
     ended = ended | (seen - set(running))
@@ -102,7 +103,7 @@ def _ended_here(
 
 
 def _render_ended(workspace: Workspace, ended: Sequence[jobs.JobStatus], reported: Collection[str]) -> None:
-    """A line for each result with the way to it, and for each failure why; but for the failures that are `reported`."""
+    """Draw a line with a link for each result and a reason for each failure, without those already `reported`."""
     if not ended:
         return
     records = {record.id: record for record in workspace.job_records()}
@@ -114,7 +115,7 @@ def _render_ended(workspace: Workspace, ended: Sequence[jobs.JobStatus], reporte
         if (place is not None and result_location.is_shown(place)) or status.id in reported:
             _close(workspace, status.id)
         elif same not in known and lines < _MOST_ENDED:
-            # A plan and its explanation are one result.
+            # A plan and its explanation share a line.
             lines += 1
             _line(workspace, status, place)
         known.add(same)
@@ -143,13 +144,13 @@ def _close(workspace: Workspace, job: str) -> None:
 
 
 def progress(status: jobs.JobStatus) -> None:
-    """How far a job is, as a bar with its words."""
+    """Draw the progress of a job as a bar with its words."""
     text = f"**{escape_markdown(status.title)}** · {escape_markdown(status.message)} · {duration(status.seconds)}"
     st.progress(status.share, text=f"{text} · {100 * status.share:.0f}{THIN}%")
 
 
 def _failures(workspace: Workspace, statuses: Sequence[jobs.JobStatus], apart: Collection[str]) -> None:
-    """The last failure of each piece of work, until it is dismissed or a later attempt replaces it."""
+    """Draw the last failure of each job title, until the user dismisses it or a later attempt replaces it."""
     newest = {status.title: status for status in reversed(statuses)}
     failed = [
         status
@@ -171,13 +172,12 @@ def _failures(workspace: Workspace, statuses: Sequence[jobs.JobStatus], apart: C
 
 
 def render_retry(workspace: Workspace, status: jobs.JobStatus) -> None:
-    """A button that starts the work once more with the parameters it was started with: it goes on where it stood,
-    where its kind can."""
+    """Draw the button that starts the job again with the same parameters; a resumable kind continues."""
     kind = kind_of(status)
     if status.name in _ELSEWHERE or kind is _UNKNOWN:
         return
     record = next(candidate for candidate in workspace.job_records() if candidate.id == status.id)
-    # The start of a job would leave the trust out, and a model be estimated that was to be measured.
+    # A new start would drop the trust, and so estimate a model that the user wanted measured.
     barred = trust.is_refused() and requests_trust(record.parameters)
     if st.button(
         "Resume" if kind.resumable else "Try again",

@@ -1,7 +1,7 @@
-"""The pages by the thing they are about, the menu at the side, and the ways from one to another.
+"""The pages by the thing they are about, the menu at the side, and the links between pages.
 
-A link carries its whole address (workspace, thing, tab), so that a page which is opened by it has nothing to add:
-one entry of the browser's history for a step, and Back is the page before.
+A link carries its whole address (workspace, thing, tab), so that the opened page adds nothing to it: each step is one
+entry of the browser's history, and Back returns to the page before.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torchsplit_core.workspace.store import Workspace
 
 PAGES_FOLDER = Path(__file__).resolve().parents[2] / "pages"
 PROFILE_TAB = "profile-tab"
-"""The key of the views of a model's profile, by which another page opens one."""
+"""The key of the profile views, by which another page opens one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +58,21 @@ PAGE_LINKS: Mapping[str, PageLink] = {
     "Help": PageLink("help.py"),
 }
 OLD_PAGES = ("graph.py", "profile.py", "partition.py", "deploy.py", "place.py")
-"""Pages under the addresses of earlier versions: they show the same thing."""
+"""Pages under the addresses of earlier versions, which show the same content."""
 PATHS = (
     "",
     *dict.fromkeys(Path(file).stem for file in (*(entry.file for entry in PAGE_LINKS.values()), *OLD_PAGES)),
 )
-"""Of every page, below the address of the dashboard; the first page has two."""
+"""The paths of all pages below the address of the dashboard; the first page has two."""
 BARE_PAGES = ("present",)
-"""Paths of pages that have the window for themselves: without the menu and the bar."""
+"""Paths of pages that fill the window, without the menu and the bar."""
 TITLES = {"Graph": "Model", "Place": "Placement", "Train": "Training"}
-"""What the page of a file is called where its first way is not."""
+"""Titles of pages, where they differ from the first link to their file."""
 
 
 def menu(workspace: Workspace) -> Any:
     """Draw the menu and return the page to run."""
-    # By file: several ways may lead to the tabs of one page.
+    # By file: several links may lead to the tabs of one page.
     titles: dict[str, str] = {}
     for title, page_link in PAGE_LINKS.items():
         titles.setdefault(page_link.file, TITLES.get(title, title))
@@ -87,7 +87,7 @@ def menu(workspace: Workspace) -> Any:
 
 
 def _menu(workspace: Workspace) -> None:
-    """The things of the workspace, and below a kind the one that is looked at."""
+    """Draw the kinds of the workspace, and below a kind the thing that the user looks at."""
     skip_link()
     stored = workspace.artifacts()
     link("Overview", "Overview", icon=":material/home:")
@@ -114,7 +114,7 @@ def _current(title: str, name: str | None) -> None:
 
 
 def _shorten(name: str, most: int = 17) -> str:
-    """Both ends of a name that is too long for the menu."""
+    """The name, or both its ends where it is too long for the menu."""
     return name if len(name) <= most else f"{name[: most - 12]}…{name[-11:]}"
 
 
@@ -123,7 +123,7 @@ def _page(file: str, title: str) -> Any:
 
 
 def go(title: str, name: str | None = None) -> NoReturn:
-    """Leave for the page of that title, about `name`, or about the one that is looked at."""
+    """Open the page of that title, about `name` or about the current thing."""
     page_link = PAGE_LINKS[title]
     st.switch_page(_page(page_link.file, title), query_params=query(title, name))
 
@@ -137,7 +137,7 @@ def link(
     workspace: Workspace | None = None,
     help: str | None = None,
 ) -> None:
-    """A link to the page of that title, about `name`, or about the one that is looked at."""
+    """Draw a link to the page of that title, about `name` or about the current thing."""
     st.page_link(
         _page(PAGE_LINKS[title].file, title),
         label=label,
@@ -148,7 +148,7 @@ def link(
 
 
 def query(title: str, name: str | None = None, workspace: Workspace | None = None) -> dict[str, str]:
-    """The parameters of the address under which a title shows a thing."""
+    """The query parameters with which a title shows a thing."""
     page_link = PAGE_LINKS[title]
     opened = workspace or workspaces.current()
     wanted: dict[str, str | None] = {}
@@ -166,4 +166,4 @@ def query(title: str, name: str | None = None, workspace: Workspace | None = Non
 _CURRENT_NAME: Mapping[str, Callable[[Workspace], str | None]] = {
     kind.word: kind.current for kind in RESULT_KINDS
 }
-"""Of each kind of thing, the one that is looked at."""
+"""A function per kind that returns the name of the current thing."""

@@ -1,4 +1,4 @@
-"""A request that some page changed: stored under its scenario's name, and planned."""
+"""Store a request that a page changed under its scenario's name, and plan it."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ def plan_again(
 ) -> None:
     """Store a request under the scenario's name, plan it, and show the page `then` (the present one by default).
 
-    `shown` is the plan of it on screen: it is stored too, and only what it leaves open is searched on.
-
-    `base` is what was edited: where another tab has stored something else since, that is kept under a
-    name of its own. Raises InputFault, with nothing stored, where the request is wrong.
+    `shown` is its plan on screen: this stores it too, and searches only for what it leaves open. `base` is the request
+    that the user edited: where another tab has stored another one since, that one moves to a new name. Raises
+    InputFault, with nothing stored, where the request is wrong.
     """
     profiles = edit.profiles_of(request, stored_profiles(workspace))
     partitions = cuts.offers(workspace)
@@ -40,7 +39,7 @@ def plan_again(
         other = named_results.free_name(workspace, named_results.SCENARIO_KINDS, f"{name}, edited elsewhere")
         workspace.put("plan_request", other, stored)
         frame.notify(f"{name} was changed in another tab meanwhile: that state is kept as {other}.")
-    # What stood can be had back.
+    # History can bring the former version back.
     VersionStore(workspace, name).save()
     workspace.put("plan_request", name, request)
     if shown is not None and shown.status != "timeout" and named_results.plan_is_current(request, shown):

@@ -36,7 +36,7 @@ class ResultList:
     render_new: Callable[..., None]
 
     def render(self, workspace: Workspace) -> None:
-        """The whole page below its heading."""
+        """Draw the page below its heading."""
         known = self.kind.names(workspace)
         self.render_cards(workspace, known)
         if not known:
@@ -46,19 +46,19 @@ class ResultList:
         self.render_new(workspace, first=False)
 
     def render_empty(self, workspace: Workspace) -> None:
-        """The page in a workspace without any."""
+        """Draw the page of a workspace that has no such result."""
         st.write(f"{self.introduction} Begin with an example.")
         self.render_new(workspace, first=True)
 
     def render_cards(self, workspace: Workspace, names: Sequence[str]) -> None:
-        """A card for each of these."""
+        """Draw a card for each of these results."""
         for name in names:
             with st.container(border=True, key=f"{self.kind.word}-{name}", gap="xsmall"):
                 navigation.link(self.result_title, escape_markdown(name), name, icon=self.icon)
                 st.caption(escape_markdown(self.describe(workspace, name)))
 
     def describe(self, workspace: Workspace, name: str) -> str:
-        """The request, and how good its outcome is."""
+        """Describe the request, and how good its outcome is."""
         stored = self.kind.load(workspace, name)
         problem = self.describe_request(stored.request)
         if stored.outcome is None:
@@ -69,7 +69,7 @@ class ResultList:
         return f"{problem}: {figures}, {proof}{'' if stored.is_current else ', of an earlier request'}"
 
     def render_header(self, workspace: Workspace, name: str, known: Sequence[str]) -> None:
-        """Above the page of one: a choice of another, the way to a new one, and removal of this one."""
+        """Draw the row above the page of a result: switch to another, make a new one, remove this one."""
         word = self.kind.word
         with st.container(horizontal=True, vertical_alignment="center"):
             render_switch(workspace, self.kind, name, known)
@@ -81,10 +81,10 @@ class ResultList:
 
 
 def render_switch(workspace: Workspace, result_kind: ResultKind, name: str, known: Sequence[str]) -> None:
-    """A choice among the known ones; another one opens at the same tab."""
+    """Draw the choice among the known results; the one that the user chooses opens at the same tab."""
+    word = result_kind.word
     chosen = st.selectbox(
-        result_kind.word.capitalize(), known, known.index(name), key=f"{result_kind.word}-choice "
-                                                                     f"{name} {len(known)}", width=320,
+        word.capitalize(), known, known.index(name), key=f"{word}-choice {name} {len(known)}", width=320,
         label_visibility="collapsed",
     )  # fmt: skip
     if chosen != name:

@@ -1,4 +1,4 @@
-"""Where the result of a piece of work is seen."""
+"""Which page shows the result of a job."""
 
 from __future__ import annotations
 
@@ -29,12 +29,11 @@ _TITLES = {
     job_kinds.TRAIN: "Run",
     job_kinds.TRAIN_ON: "Run",
 }
-"""The title of the page that shows what a kind of work makes."""
+"""The title of the page that shows the results of a kind of job."""
 
 
 def location_of(record: JobRecord) -> tuple[str, str | None] | None:
-    """The title and the thing under which the result of a job stands; None for a kind that is not known, and where
-    damaged parameters do not name the thing."""
+    """The title and the thing that show a job's result; None for an unknown kind, or where damage hides the name."""
     title = _TITLES.get(record.name)
     if title is None:
         return None
@@ -45,18 +44,18 @@ def location_of(record: JobRecord) -> tuple[str, str | None] | None:
 
 
 def _subject(parameters: Any) -> str | None:
-    """What a job works on, of stored parameters that may be anything in a damaged store."""
+    """The name that a job works on; a damaged store may have anything as its parameters."""
     if not isinstance(parameters, dict):
         return None
     sources = parameters.get("sources")
     first = sources[0] if isinstance(sources, list) and sources else None
-    # A door has sources too, and is about the scenario that it makes of them.
+    # A quick start has sources too, but is about the scenario that it makes of them.
     candidates = (parameters.get("request"), parameters.get("name"), parameters.get("source"), first)
     return next((text for text in candidates if isinstance(text, str) and text), None)
 
 
 def is_shown(place: tuple[str, str | None]) -> bool:
-    """Whether the page that is open is about that already."""
+    """Whether the open page already shows that."""
     title, name = place
     page_link = navigation.PAGE_LINKS[title]
     if not page_link.about:

@@ -1,4 +1,4 @@
-"""Tags of things: a field that gives them to one, and the choice of those that a list shows."""
+"""Tags of results: the field that edits them, and the filter of a list."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ FIELD_PX = 360
 def render_field(
     workspace: Workspace, result_kind: ResultKind, name: str, *, key: str, label: str = ""
 ) -> None:
-    """The tags of one: chosen, typed anew, or taken away. What is typed is stored at once.
+    """Draw the field in which the user chooses, types and removes the tags of a result; it stores them at once.
 
-    Without a `label` in sight it is as wide as a few tags.
+    Without a `label` it is as wide as a few tags.
     """
     given = result_kind.tags(workspace)
     current = list(given.get(name, ()))
     options = in_use(given)
     state = f"{key} {name}"
-    # What another tab stored meanwhile is shown.
+    # Show what another tab has stored since.
     if state not in st.session_state or st.session_state.get(f"{state} stored") != current:
         st.session_state[state] = current
     st.session_state[f"{state} stored"] = current
@@ -32,7 +32,7 @@ def render_field(
     def store() -> None:
         with frame.fault_boundary():
             result_kind.tag(workspace, name, st.session_state[state])
-        # As they are stored: without blanks, each once, and as before where they were refused.
+        # Show them as stored: without blanks, each once, and unchanged after a refusal.
         st.session_state[state] = list(result_kind.tags(workspace).get(name, ()))
 
     st.multiselect(
@@ -44,12 +44,12 @@ def render_field(
 
 
 def in_use(given: Mapping[str, Sequence[str]]) -> list[str]:
-    """All tags of some things, sorted."""
+    """All tags of these results, sorted."""
     return sorted({tag for tags in given.values() for tag in tags}, key=str.casefold)
 
 
 def render_filter(given: Mapping[str, Sequence[str]], *, key: str) -> list[str]:
-    """The tags that a list is narrowed to, none for all; no choice where nothing has one."""
+    """Draw the filter of a list by tags, unless no result has one; return the chosen tags, none for all."""
     options = in_use(given)
     if not options:
         return []

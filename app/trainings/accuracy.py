@@ -1,4 +1,4 @@
-"""How wrong the estimate was: published steps beside what is reckoned without their family."""
+"""How wrong the estimates are: published step times beside estimates fitted without their family."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from statistics import fmean, median
 
 import streamlit as st
 
-from app.charts.theme import CONFIG
 from app.charts.training import StepAccuracy, measured_against_estimated
 from app.components import saving
+from app.shell import widgets
 from torchsplit_core.pictures.numbers import percent
 
 LICENCES = (
@@ -23,13 +23,13 @@ LICENCES = (
 
 @cache
 def rows() -> tuple[dict[str, str], ...]:
-    """The carried rows."""
+    """The published rows that ship with TorchSplit."""
     text = files("torchsplit_core.strategy").joinpath("data/left_out.csv").read_text(encoding="utf-8")
     return tuple(csv.DictReader(text.splitlines()))
 
 
 def render() -> None:
-    """The chart with its figures, and the table."""
+    """Draw the figures, the chart and the table."""
     steps = [
         StepAccuracy(
             row["family"],
@@ -53,24 +53,17 @@ def render() -> None:
         f"{percent(min(by_family))} of the worst family's. They are meant for frameworks and clusters that were not "
         "measured."
     )
-    with saving.exportable("Measured against estimated", "training-measured", key="training-judged"):
-        st.plotly_chart(
-            measured_against_estimated(steps, dark=st.context.theme.type == "dark"),
-            theme=None,
-            key="training-judged",
-            config=CONFIG,
-            alt="Estimated over measured seconds of published steps; the table has the figures",
-        )
+    widgets.chart(
+        measured_against_estimated(steps, dark=widgets.is_dark()),
+        "Measured against estimated", "training-measured", key="training-judged",
+        alt="Estimated over measured seconds of published steps; the table has the figures",
+    )  # fmt: skip
     st.caption(f"On the line, estimated equals measured; the dotted lines are 20 % off. {LICENCES}")
     with st.expander("The rows"):
-        saving.table(
-            [dict(row) for row in rows()],
-            "training-measured",
-            key="training-judged-table",
-            alt="Published steps",
-        )
+        rows_shown = [dict(row) for row in rows()]
+        saving.table(rows_shown, "training-measured", key="training-judged-table", alt="Published steps")
 
 
 def _interval_coverage(steps: Sequence[StepAccuracy]) -> float:
-    """Share of the measured steps in their interval."""
+    """Which share of the measured steps lies in its interval."""
     return sum(step.low <= step.measured <= step.high for step in steps) / len(steps)

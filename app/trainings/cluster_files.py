@@ -1,4 +1,4 @@
-"""A strategy as what a cluster starts: the files of `train --write-fleet`, to download."""
+"""Downloads of the files by which a cluster starts a strategy, as `train --write-fleet` writes them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OFFERED = {"slurm": "Slurm (zip)", "jobset": "JobSet (zip)"}
 
 
 def render(training: StoredTraining, outcome: StrategyOutcome, place: int) -> None:
-    """The files of the candidate at that place, from 0, or why there are none; nothing for sizes without a model."""
+    """Offer the files of the candidate at that place, from 0, or say why there are none; nothing without a sample."""
     model = training.request.model
     if not isinstance(model, SourceSizes) or not model.source.startswith("sample:"):
         return
@@ -46,7 +46,7 @@ def render(training: StoredTraining, outcome: StrategyOutcome, place: int) -> No
 
 
 def _job(training: StoredTraining, outcome: StrategyOutcome, place: int, source: str) -> FleetJob:
-    """Raises InputFault for a candidate that is not run, and nodes that it does not fill."""
+    """Raises InputFault for a candidate that cannot run, and for nodes that it does not fill."""
     requested = training.request.training.precision
     precision = requested if requested in RUN_PRECISIONS else None
     strategy, options = run_strategy_of(outcome, place + 1, precision), RunOptions()

@@ -10,6 +10,7 @@ from app.session.result_kind import TRAINING
 from app.session.trainings import StoredTraining
 from app.shell import frame
 from app.trainings.new_form import fleet_editor, job_inputs, nodes_of, rows_of
+from torchsplit_core.strategy.supported import LIMITS
 from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.strategy.request import SourceSizes, StrategyFix, TransformerSizes
 from torchsplit_core.workspace.store import Workspace
@@ -23,11 +24,11 @@ NAMED = {
     "offload": ("none", "optimizer", "parameters"),
 }
 OF_SIZES = ("tensor", "context", "expert", "interleave", "sequence_parallel")
-"""Choices that a traced model does not have."""
+"""Choices that traced models do not have."""
 
 
 def render(workspace: Workspace, stored_training: StoredTraining) -> None:
-    """The controls as stored, and the way to search with them."""
+    """Draw the controls with the stored values, and the button that searches with them."""
     request, mark = stored_training.request, stored_training.sha256[:12]
     with st.container(border=True):
         st.header("Fleet", anchor=False)
@@ -44,20 +45,30 @@ def render(workspace: Workspace, stored_training: StoredTraining) -> None:
         st.header("Choices", anchor=False)
         st.caption("Free choices are searched; a fixed one holds for every candidate.")
         fix = _render_fixes(request.fix, isinstance(request.model, SourceSizes), mark)
+        may_need = st.multiselect(
+            "May need", sorted({limit.choice for limit in LIMITS} | {*request.may_need}), request.may_need,
+            key=f"training-may-need {mark}",
+            help="Choices that a strategy may have although neither a run nor a file carries them out yet.",
+        )  # fmt: skip
     if st.button("Find a strategy", type="primary", width="stretch", key="training-find"):
         with frame.fault_boundary():
             model = request.model
             if isinstance(model, TransformerSizes) and sequence is not None:
                 model = replace(model, sequence=int(sequence))
             edited = replace(
-                request, model=model, fleet=_merge_nodes(stored_training, rows), training=training, fix=fix()
+                request,
+                model=model,
+                fleet=_merge_nodes(stored_training, rows),
+                training=training,
+                fix=fix(),
+                may_need=tuple(may_need),
             )
             TRAINING.start(workspace, stored_training.name, edited)
             st.rerun()
 
 
 def _merge_nodes(training: StoredTraining, rows: list[dict[str, object]]) -> tuple:  # type: ignore[type-arg]
-    """The nodes of the rows; what the table does not show stays as the request has it, row by row."""
+    """The nodes of the rows; values that the table lacks stay as in the request, row by row."""
     nodes = nodes_of(rows)
     before = training.request.fleet
     return tuple(
@@ -71,7 +82,7 @@ def _merge_nodes(training: StoredTraining, rows: list[dict[str, object]]) -> tup
 
 
 def _render_fixes(now: StrategyFix, traced: bool, mark: str):  # type: ignore[no-untyped-def]
-    """The controls of the choices; a function that reads them, which raises InputFault."""
+    """Draw the controls of the choices; return a function that reads them and may raise InputFault."""
     left, right = st.columns(2)
     entered: dict[str, str] = {}
     for place, name in enumerate(field.name for field in fields(StrategyFix)):

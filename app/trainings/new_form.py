@@ -36,7 +36,7 @@ EXAMPLES = {
 
 
 def render(workspace: Workspace, *, first: bool) -> None:
-    """The examples and the builder; what is made is stored and searched at once."""
+    """Draw the examples and the builder; both store the request and search at once."""
     st.header("Ready examples", anchor=False)
     with st.container(horizontal=True), frame.fault_boundary():
         for place, label in enumerate(EXAMPLES):
@@ -65,7 +65,7 @@ def example(label: str) -> StrategyRequest:
 
 
 def _model(workspace: Workspace) -> dict[str, Any]:
-    """What is said of the model, by the kind that is chosen."""
+    """Draw the inputs of the model for the chosen kind; return their values."""
     traced = names(workspace, "graph")
     kinds = [PUBLISHED, CONFIG, SIZES, *([TRACED] if traced else [])]
     kind = st.radio("Model", kinds, horizontal=True, key="training-kind")
@@ -104,7 +104,7 @@ def _model(workspace: Workspace) -> dict[str, Any]:
 
 
 def sizes_of(form: Mapping[str, Any]) -> tuple[str, TransformerSizes | SourceSizes]:
-    """A short name and the model. Raises InputFault."""
+    """A short name and the model of these inputs. Raises InputFault."""
     if form["kind"] == TRACED:
         return str(form["source"]), SourceSizes(form["source"])
     if form["kind"] == PUBLISHED:
@@ -122,7 +122,7 @@ def sizes_of(form: Mapping[str, Any]) -> tuple[str, TransformerSizes | SourceSiz
 
 
 def fleet_editor(rows: list[dict[str, Any]], mark: str) -> list[dict[str, Any]]:
-    """The rows of the fleet."""
+    """Draw the editor of the fleet; return its rows."""
     known = [name for name in peak_names() if peaks(name).memory_gib is not None]
     present = {row["type"] for row in rows}
     cores = [f"CPU-{count}c" for count in (16, 32, 64, 128)]
@@ -142,7 +142,7 @@ def fleet_editor(rows: list[dict[str, Any]], mark: str) -> list[dict[str, Any]]:
 
 
 def job_inputs(now: TrainingJob, mark: str) -> TrainingJob:
-    """Batch, precision and optimizer."""
+    """Draw batch, precision and optimizer; return the job."""
     batch = st.number_input("Sequences a step", 1, 2**20, now.global_batch, key=f"training-batch {mark}")
     left, right = st.columns(2)
     with left:
@@ -170,7 +170,7 @@ def rows_of(request: StrategyRequest) -> list[dict[str, Any]]:
 
 
 def nodes_of(rows: list[dict[str, Any]]) -> tuple[StrategyNodes, ...]:
-    """The rows as nodes. Raises InputFault for a fleet without a row, or a row that is not filled."""
+    """The rows as nodes. Raises InputFault for a fleet without a row, or a row with a gap."""
     check_nodes(rows)
     return tuple(
         StrategyNodes(

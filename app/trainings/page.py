@@ -7,7 +7,6 @@ from dataclasses import asdict
 
 import streamlit as st
 
-from app.charts.theme import CONFIG
 from app.charts.training import MEMORY_PARTS, TIME_PARTS, stacked_bars
 from app.components import saving
 from app.session.result_kind import TRAINING
@@ -25,6 +24,7 @@ from app.trainings.strategy_tables import (
     refusal_rows,
     share_rows,
     stage_rows,
+    where_trained,
 )
 from torchsplit_core import jobs, workflow
 from torchsplit_core.files import write_text
@@ -38,11 +38,11 @@ from torchsplit_core.values.strategy.request import SourceSizes
 from torchsplit_core.workspace.store import Workspace
 
 NEAR = 6.0
-"""Capacity is drawn where it is at most that many times the fullest bar."""
+"""The chart draws the capacity where it is at most that many times the fullest bar."""
 
 
 def render(workspace: Workspace, name: str | None, known: Sequence[str]) -> None:
-    """The whole page below its heading, of this one among the known ones."""
+    """Draw the page of a training below its heading; `known` are the names it can switch to."""
     if name is None:
         LIST.render_empty(workspace)
         return
@@ -58,7 +58,7 @@ def render(workspace: Workspace, name: str | None, known: Sequence[str]) -> None
 
 
 def _render_outcome(workspace: Workspace, training: StoredTraining) -> None:
-    """The stored strategy; while a search runs nothing old stands for the new."""
+    """Draw the stored strategy; while a search runs, draw no old one in its place."""
     outcome = training.outcome
     if outcome is None or not training.is_current:
         if jobs.running(workspace, (STRATEGY,), training.name):
@@ -84,7 +84,7 @@ def _render_outcome(workspace: Workspace, training: StoredTraining) -> None:
 
 
 def _best(training: StoredTraining, outcome: StrategyOutcome) -> None:
-    """The best in four figures, and its bottleneck."""
+    """Draw four figures of the best candidate, and its bottleneck."""
     best = outcome.candidates[0]
     cards = (
         ("A step", short(best.seconds_per_step, "s"), f"90 %: {short(best.low_s)} to {short(best.high_s)} s"),
@@ -97,31 +97,24 @@ def _best(training: StoredTraining, outcome: StrategyOutcome) -> None:
 
 
 def _bars(training: StoredTraining, outcome: StrategyOutcome) -> None:
-    dark = st.context.theme.type == "dark"
+    dark = widgets.is_dark()
     names = [label(place, candidate) for place, candidate in enumerate(outcome.candidates)]
     st.header("Where the time goes", anchor=False)
-    with saving.exportable("Time in parts", f"{training.name}.time", key="training-time"):
-        st.plotly_chart(
-            stacked_bars(
-                names, [asdict(candidate.parts_s) for candidate in outcome.candidates], TIME_PARTS,
-                "s a step", "s", dark=dark,
-            ),
-            theme=None, key="training-time", config=CONFIG, alt="Seconds of each candidate in parts",
-        )  # fmt: skip
+    times = [asdict(candidate.parts_s) for candidate in outcome.candidates]
+    bars = stacked_bars(names, times, TIME_PARTS, "s a step", "s", dark=dark)
+    alt = "Seconds of each candidate in parts"
+    widgets.chart(bars, "Time in parts", f"{training.name}.time", key="training-time", alt=alt)
     st.caption("d data, t tensor, p pipeline, c context, e experts, b sequences of a micro-batch.")
     st.header("What memory holds", anchor=False)
-    with saving.exportable("Memory in parts", f"{training.name}.memory", key="training-memory"):
-        st.plotly_chart(
-            stacked_bars(
-                names, [asdict(candidate.memory_gib) for candidate in outcome.candidates], MEMORY_PARTS,
-                "GiB on the fullest device", "GiB", dark=dark, limit=_capacity(training, outcome),
-            ),
-            theme=None, key="training-memory", config=CONFIG, alt="Memory of each candidate in parts",
-        )  # fmt: skip
+    memory = [asdict(candidate.memory_gib) for candidate in outcome.candidates]
+    unit, limit = "GiB on the fullest device", _capacity(training, outcome)
+    bars = stacked_bars(names, memory, MEMORY_PARTS, unit, "GiB", dark=dark, limit=limit)
+    alt = "Memory of each candidate in parts"
+    widgets.chart(bars, "Memory in parts", f"{training.name}.memory", key="training-memory", alt=alt)
 
 
 def _capacity(training: StoredTraining, outcome: StrategyOutcome) -> tuple[str, float] | None:
-    """The least memory of the fleet's GPUs that a plan may use, where the bars come near it."""
+    """The usable memory of the smallest GPU of the fleet; None where the bars stay far below it."""
     known = [
         peaks(entry.type).memory_gib for entry in training.request.fleet if not entry.type.startswith("CPU-")
     ]
@@ -194,7 +187,10 @@ def _files(training: StoredTraining, outcome: StrategyOutcome) -> None:
         )  # fmt: skip
         _file(training, outcome.candidates[place], f"{stem}.{place + 1}.py")
         cluster_files.render(training, outcome, place)
-        navigation.link("Runs", "Train by it on this machine", icon=":material/monitoring:")
+        on_this_machine, words = where_trained(training.request, outcome.candidates[place])
+        st.caption(escape_markdown(words))
+        if on_this_machine:
+            navigation.link("Runs", "Train by it on this machine", icon=":material/monitoring:")
     with st.container(horizontal=True):
         st.download_button(
             "Request (JSON)", lambda: write_text(training.request), f"{stem}.strategy_request.json", "application/json",
@@ -207,7 +203,7 @@ def _files(training: StoredTraining, outcome: StrategyOutcome) -> None:
 
 
 def _file(training: StoredTraining, candidate: StrategyCandidate, file: str) -> None:
-    """The strategy as a plain PyTorch file, or why there is none."""
+    """Offer the strategy as a plain PyTorch file, or say why there is none."""
     if isinstance(training.request.model, SourceSizes):
         st.caption(
             "As a plain PyTorch file: torchsplit strategy REQUEST --export FILE.py, where the model's file is."

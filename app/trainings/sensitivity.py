@@ -1,4 +1,4 @@
-"""Around the answer: each choice changed, time against memory, nodes and their price; found in the background."""
+"""Around the answer: each choice changed, time against memory, nodes and their price; a background job finds them."""
 
 from __future__ import annotations
 
@@ -7,23 +7,22 @@ from typing import Any
 
 import streamlit as st
 
-from app.charts.theme import CONFIG
 from app.charts.training import LabelledPoint, line_chart
 from app.components import saving
 from app.session import trainings
 from app.session.trainings import StoredTraining
-from app.shell import frame
+from app.shell import frame, widgets
 from app.trainings.strategy_tables import changed_rows
 from torchsplit_core.pictures.numbers import counted, percent, short
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
 from torchsplit_core.workspace.store import Workspace
 
 PRICE = 2.0
-"""US dollars a GPU and hour before anyone says one: a round number, not an offer."""
+"""US dollars a GPU and hour until the user enters a price: a round number, not an offer."""
 
 
 def render(workspace: Workspace, training: StoredTraining, outcome: StrategyOutcome) -> None:
-    """The sections once they were asked for, and the way to ask."""
+    """Draw the sections of a finished study, and the button that starts one."""
     st.header("What if", anchor=False)
     study, under_way = trainings.study_result(workspace, training)
     if study is None:
@@ -121,11 +120,5 @@ def _scaling(training: StoredTraining, study: dict[str, Any]) -> None:
 def _chart(
     dots: list[LabelledPoint], x_title: str, y_title: str, file: str, key: str, shape: str = "linear"
 ) -> None:
-    with saving.exportable(y_title, file, key=f"training-{key}"):
-        st.plotly_chart(
-            line_chart(dots, x_title, y_title, dark=st.context.theme.type == "dark", shape=shape),
-            theme=None,
-            key=f"training-{key}",
-            config=CONFIG,
-            alt=f"{y_title} over {x_title}",
-        )
+    picture = line_chart(dots, x_title, y_title, dark=widgets.is_dark(), shape=shape)
+    widgets.chart(picture, y_title, file, key=f"training-{key}", alt=f"{y_title} over {x_title}")

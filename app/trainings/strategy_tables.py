@@ -1,4 +1,4 @@
-"""Trainings in words: a choice, the bottleneck, what a table says."""
+"""Trainings in words: a choice, the bottleneck, the rows of tables."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from torchsplit_core.pictures.numbers import exact, percent, short
+from torchsplit_core.pictures.numbers import counted, exact, percent, short
 from torchsplit_core.strategy.search.descriptions import describe_choices
+from torchsplit_core.training.fitted_strategy import fit_to_world_size, run_strategy_of
+from torchsplit_core.training.launch import most_processes
+from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
 from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
 from torchsplit_core.values.training import ParallelConfig
@@ -26,12 +29,11 @@ BOTTLENECKS = {
     "batch, or sharded states, shorten it.",
 }
 MOSTLY = 0.75
-"""Share of the step above which compute is called its bottleneck."""
+"""From which share of the step compute is its bottleneck."""
 
 
 def describe_choice(candidate: StrategyCandidate) -> str:
-    """A candidate's choices in a line; of a pipeline across entries its stages, of groups their nodes: each has its
-    own."""
+    """A candidate's choices in a line; for a pipeline across entries its stages, for groups their nodes."""
     if candidate.across:
         order = " → ".join(f"{stage.stages} × {stage.type}" for stage in candidate.stages)
         return f"pipeline across entries, {candidate.pipeline} stages: {order}"
@@ -46,7 +48,7 @@ def describe_choice(candidate: StrategyCandidate) -> str:
 
 
 def share_rows(candidate: StrategyCandidate) -> list[dict[str, Any]]:
-    """A row an entry that has a part of the batch; of groups beside each other with its group and layers."""
+    """A row per entry that has a part of the batch; groups beside each other add group and layers."""
     rows: list[dict[str, Any]] = []
     for entry in candidate.stages:
         first: dict[str, Any] = {}
@@ -64,7 +66,7 @@ def share_rows(candidate: StrategyCandidate) -> list[dict[str, Any]]:
 
 
 def stage_rows(candidate: StrategyCandidate) -> list[dict[str, Any]]:
-    """A row a stage of a pipeline across entries, with what its devices hold and take."""
+    """A row per stage of a pipeline across entries, with the memory and time of its devices."""
     rows: list[dict[str, Any]] = []
     for entry in candidate.stages:
         first = entry.start_layer
@@ -95,8 +97,24 @@ def stage_rows(candidate: StrategyCandidate) -> list[dict[str, Any]]:
     return rows
 
 
+def where_trained(request: StrategyRequest, candidate: StrategyCandidate) -> tuple[bool, str]:
+    """Whether this machine trains by a candidate, and in words where a run does."""
+    precision = request.training.precision
+    try:
+        fit_to_world_size(run_strategy_of(candidate, precision=precision), candidate.devices)
+    except InputFault as fault:
+        return False, f"No training run carries it out: {fault.where} {fault.problem}."
+    most = most_processes()
+    if candidate.devices > most:
+        return False, (
+            f"torchsplit train runs it on a cluster (--write-fleet, --nnodes): it takes {candidate.devices} devices, "
+            f"and this machine takes {most} processes."
+        )
+    return True, f"torchsplit train runs it, on {counted(candidate.devices, 'process', 'processes')}."
+
+
 def describe_bottleneck(candidate: StrategyCandidate) -> str:
-    """What takes longest, in words, with its share of the step."""
+    """The part that takes longest, in words, with its share of the step."""
     parts = asdict(candidate.parts_s)
     name = "compute"
     if parts["compute"] < MOSTLY * candidate.seconds_per_step:
@@ -153,7 +171,7 @@ def label(place: int, candidate: StrategyCandidate) -> str:
 
 
 def ranking_rows(outcome: StrategyOutcome) -> list[dict[str, Any]]:
-    """A row a candidate with exact figures."""
+    """A row per candidate with exact figures."""
     fastest = min(candidate.seconds_per_step for candidate in outcome.candidates)
     return [
         {
@@ -174,7 +192,7 @@ def ranking_rows(outcome: StrategyOutcome) -> list[dict[str, Any]]:
 
 
 def refusal_rows(outcome: StrategyOutcome) -> list[dict[str, Any]]:
-    """What was refused and why."""
+    """A row per reason for which the search refused choices."""
     return [
         {"choices": refusal.count, "why": refusal.reason, "nearest": refusal.nearest or ""}
         for refusal in outcome.refused
@@ -182,7 +200,7 @@ def refusal_rows(outcome: StrategyOutcome) -> list[dict[str, Any]]:
 
 
 def changed_rows(changes: Sequence[dict[str, Any]], best_s: float) -> list[dict[str, Any]]:
-    """A row a choice changed alone, the cheapest first."""
+    """A row per single changed choice, the fastest first."""
     ordered = sorted(changes, key=lambda change: (change["seconds"] is None, change["seconds"] or 0.0))
     return [
         {

@@ -14,7 +14,7 @@ _KEY = "deleted workspace"
 
 
 def delete(workspace: Workspace) -> None:
-    """End its work, take it away, and open the start page, where it can be brought back."""
+    """End its jobs, delete it, and open the start page, which offers to bring it back."""
     for status in jobs.statuses(workspace):
         jobs.cancel(workspace, status.id)
     store().soft_delete(workspace.id)
@@ -24,7 +24,7 @@ def delete(workspace: Workspace) -> None:
 
 
 def undo() -> None:
-    """What was deleted last, the way back, and the way to its disk space."""
+    """Name the workspace deleted last, and offer to bring it back or to free its disk space."""
     gone: str = st.session_state.get(_KEY, "")
     name = store().deleted_name(gone) if gone else None
     if name is None:

@@ -35,7 +35,7 @@ KIND_WORDS = {
 
 
 def render(workspace: Workspace) -> None:
-    """The whole page."""
+    """Draw the page."""
     artifacts = workspace.artifacts()
     st.markdown(
         f"**{escape_markdown(workspace.name)}** has {counted(len(artifacts), 'result')} on this machine, "
@@ -80,7 +80,7 @@ def _switch(workspace: Workspace) -> None:
         st.header("Other workspaces", anchor=False)
         labels = {summary.id: f"{summary.name} ({summary.description})" for summary in others}
         if others:
-            # A list of Streamlit's is searched by typing.
+            # Users search Streamlit's list by typing.
             chosen = st.selectbox("Open another", list(labels), format_func=labels.__getitem__)
         with st.container(horizontal=True), frame.fault_boundary():
             if others and st.button("Open"):
@@ -152,9 +152,8 @@ def _results(workspace: Workspace, artifacts: tuple[Artifact, ...]) -> None:
         named = ", ".join(f"{KIND_WORDS[item.kind]} {item.name}" for item in lost[:5])
         more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
         st.warning(
-            f"The file of {escape_markdown(named)}{more} is gone or empty (a damaged disk, or a power "
-            f"cut). Make it again "
-            "or remove it; an export leaves it out and says so."
+            f"The file of {escape_markdown(named)}{more} is gone or empty (a damaged disk, or a power cut). "
+            "Make it again or remove it; an export leaves it out and says so."
         )
     labels = {(item.kind, item.name): f"{KIND_WORDS[item.kind]}: {item.name}" for item in artifacts}
     chosen = st.selectbox("Result", list(labels), format_func=labels.__getitem__)
@@ -178,7 +177,7 @@ def _results(workspace: Workspace, artifacts: tuple[Artifact, ...]) -> None:
 
 
 def _has_file(workspace: Workspace, item: Artifact) -> bool:
-    """Whether the content is there, at a look: what was changed in place is noticed when it is read."""
+    """Whether the file exists and has bytes; reading it later checks its hash."""
     try:
         return workspace.store.blobs.path(item.sha256).stat().st_size > 0
     except OSError:

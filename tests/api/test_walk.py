@@ -1,9 +1,6 @@
 """The walk as functions of Python: what they give, what they refuse, and the notebook that shows them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import nbformat
 import pytest
@@ -18,7 +15,7 @@ REQUEST = ROOT / "examples" / "plan_request.json"
 PROFILE = ROOT / "examples" / "profile.json"
 
 
-def test_a_request_of_a_profile_s_file_is_planned_simulated_and_written(tmp_path: Path) -> None:
+def test_a_request_of_a_profile_s_file_is_planned_simulated_and_written(tmp_path):
     _, profile = read_file(PROFILE, expected="torchsplit.profile")
     kind = next(row.gpu_type for row in profile.rows if row.profile)
     asked = torchsplit_core.request(PROFILE, gpus=f"1x{kind}", demand={"diamond": 0.5})
@@ -35,7 +32,7 @@ def test_a_request_of_a_profile_s_file_is_planned_simulated_and_written(tmp_path
     assert read_file(tmp_path / "plan.json", expected="torchsplit.plan")[1] == planned.outcome
 
 
-def test_a_plan_draws_its_slices_its_verdict_and_its_models() -> None:
+def test_a_plan_draws_its_slices_its_verdict_and_its_models():
     planned = torchsplit_core.plan(REQUEST)
     drawn = planned._repr_html_()
     assert "<svg" in drawn and planned.verdict.sentence in drawn
@@ -44,7 +41,7 @@ def test_a_plan_draws_its_slices_its_verdict_and_its_models() -> None:
     assert "<script" not in drawn and "<style" not in drawn
 
 
-def test_names_of_others_are_text() -> None:
+def test_names_of_others_are_text():
     planned = torchsplit_core.plan(REQUEST)
     renamed = {planned.request.models[0].name: "<img src=x>"}
     asked = replace(
@@ -56,7 +53,7 @@ def test_names_of_others_are_text() -> None:
     assert "<img" not in again._repr_html_() + load._repr_html_()
 
 
-def test_a_profile_draws_the_best_of_each_slice() -> None:
+def test_a_profile_draws_the_best_of_each_slice():
     rows = tuple(
         ProfileRow("whole", "A100-80GB", "1g.10gb", size, 1, 10.0 * size, 100.0, None, None, 1.0, "measured")
         for size in (1, 8)
@@ -66,29 +63,26 @@ def test_a_profile_draws_the_best_of_each_slice() -> None:
     assert repr(drawn) == "<net.py:<b>: 2 measured>"
 
 
-def test_the_limit_of_time_given_is_the_request_s() -> None:
+def test_the_limit_of_time_given_is_the_request_s():
     assert torchsplit_core.plan(REQUEST, time_limit_s=7.0).request.solver.time_limit_s == 7.0
     assert SolverOptions().time_limit_s != 7.0
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: torchsplit_core.request(gpus="1xA100-80GB"), "has no profile"),
-        (lambda: torchsplit_core.request(PROFILE, gpus="1xA100"), "Did you mean"),
-        (lambda: torchsplit_core.plan(PROFILE), "torchsplit.profile"),
-        (lambda: torchsplit_core.plan({"format": "torchsplit.plan_request"}), "is dict, neither PlanRequest"),
-        (lambda: torchsplit_core.plan("nowhere.json"), "nowhere.json"),
-    ],
-)
-def test_what_is_wrong_is_one_message(call: object, words: str) -> None:
+@pytest.mark.parametrize(("call", "words"), [
+    (lambda: torchsplit_core.request(gpus="1xA100-80GB"), "has no profile"),
+    (lambda: torchsplit_core.request(PROFILE, gpus="1xA100"), "Did you mean"),
+    (lambda: torchsplit_core.plan(PROFILE), "torchsplit.profile"),
+    (lambda: torchsplit_core.plan({"format": "torchsplit.plan_request"}), "is dict, neither PlanRequest"),
+    (lambda: torchsplit_core.plan("nowhere.json"), "nowhere.json"),
+])  # fmt: skip
+def test_what_is_wrong_is_one_message(call, words):
     with pytest.raises(InputFault, match=words):
         call()  # type: ignore[operator]
 
 
 @pytest.mark.torch
 @pytest.mark.slow
-def test_the_notebook_runs_and_draws(tmp_path: Path) -> None:
+def test_the_notebook_runs_and_draws(tmp_path):
     book = nbformat.read(ROOT / "examples" / "walk.ipynb", as_version=4)
     NotebookClient(book, timeout=240, resources={"metadata": {"path": str(tmp_path)}}).execute()
     drawn = [

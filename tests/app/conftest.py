@@ -1,10 +1,7 @@
 """A store of its own for every test, a filled workspace, and a way to open a page."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,7 +17,6 @@ from tests.support.app.page import open_page, put_plan, run
 from tests.support.app.values import SOURCE, cuts, graph, plan, profile, request
 from torchsplit_core import jobs
 from torchsplit_core.jobs import runner
-from torchsplit_core.jobs.job_kinds import JobParameters
 from torchsplit_core.pictures.numbers import exact
 from torchsplit_core.workspace.store import Store, Workspace
 
@@ -31,19 +27,19 @@ def _packages_looked_through_once() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _home(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("TORCHSPLIT_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("TORCHSPLIT_EXECUTION", "allowed")
     st.cache_resource.clear()
 
 
 @pytest.fixture
-def store(_home: None) -> Store:
+def store(_home) -> Store:
     return Store()
 
 
 @pytest.fixture
-def workspace(store: Store) -> Workspace:
+def workspace(store) -> Workspace:
     return store.create("review")
 
 
@@ -54,7 +50,7 @@ def page() -> Callable[..., AppTest]:
 
 
 @pytest.fixture
-def filled(workspace: Workspace) -> Workspace:
+def filled(workspace) -> Workspace:
     """A workspace in which every step has a result."""
     workspace.put("graph", SOURCE, graph())
     workspace.put("profile", SOURCE, profile())
@@ -65,11 +61,11 @@ def filled(workspace: Workspace) -> Workspace:
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+def started(monkeypatch) -> list[tuple[str, Any]]:
     """The jobs that a page starts, each by its name and parameters; none of them runs."""
-    found: list[tuple[str, Any]] = []
+    found = []
 
-    def start(workspace: Workspace, title: str, name: str, parameters: JobParameters) -> str:
+    def start(workspace, title, name, parameters):
         found.append((name, parameters))
         return "job"
 
@@ -79,14 +75,12 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
 
 
 @pytest.fixture
-def native_sliders(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+def native_sliders(rows, monkeypatch) -> None:
     """The sliders of the inputs, and the weight of the first model, as the library's own, so that a test can move them
     without a browser."""
     rows.native = True
 
-    def slider(
-        label: str, texts: Sequence[str], place: int, *, key: str, on_move: Callable[[int], None], **_: Any
-    ) -> None:
+    def slider(label, texts, place, *, key, on_move, **_):
         numbers = [float(text.replace("\u202f", "")) for text in texts]
         st.select_slider(
             label, numbers, numbers[place], format_func=exact, key=key,
@@ -97,7 +91,7 @@ def native_sliders(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def rows(monkeypatch: pytest.MonkeyPatch) -> Rows:
+def rows(monkeypatch) -> Rows:
     """The rows of fields of the Plan page, without the browser's component."""
     found = Rows()
     for table in (fleet, objective, models, pairs):
@@ -106,11 +100,11 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> Rows:
 
 
 @pytest.fixture
-def mounted(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def mounted(monkeypatch) -> list[dict[str, Any]]:
     """What the page hands to the explorer in each run, with the callbacks."""
-    found: list[dict[str, Any]] = []
+    found = []
 
-    def explorer(data: dict[str, Any], *, key: str, **callbacks: Callable[[], None]) -> None:
+    def explorer(data, *, key, **callbacks):
         drawing = json.loads(data["text"])
         found.append({"data": {**drawing, **data}, "key": key, **callbacks})
 
@@ -119,11 +113,11 @@ def mounted(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def files(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def files(monkeypatch) -> dict[str, Any]:
     """What each download button would give, by the file's name."""
-    found: dict[str, Any] = {}
+    found = {}
 
-    def download_button(label: str, data: Any, file_name: str, mime: str, **_: Any) -> bool:
+    def download_button(label, data, file_name, mime, **_):
         found[file_name] = data
         return False
 
@@ -132,15 +126,13 @@ def files(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 @pytest.fixture
-def called_back(
-    mounted: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., dict[str, Any]]:
+def called_back(mounted, monkeypatch) -> Callable[..., dict[str, Any]]:
     """The component calls back in one run of a page; what the next run draws."""
 
-    def call(opened: AppTest, callback: str, **state: Any) -> dict[str, Any]:
+    def call(opened, callback, **state):
         draw = mount.explorer
 
-        def calling(data: dict[str, Any], *, key: str, **callbacks: Callable[[], None]) -> None:
+        def calling(data, *, key, **callbacks):
             st.session_state[key] = state
             callbacks[callback]()
 
@@ -148,7 +140,32 @@ def called_back(
         run(opened)
         monkeypatch.setattr(mount, "explorer", draw)
         run(opened)
-        found: dict[str, Any] = mounted[-1]["data"]
-        return found
+        return mounted[-1]["data"]
 
     return call
+
+
+@pytest.fixture
+def select(monkeypatch) -> Callable[..., dict[str, Any]]:
+    """A point of a chart, or a row of a table, is selected by the key of its widget; the session after the callback.
+
+    Streamlit's tests cannot select: the callback is the one that the last run gave the widget.
+    """
+    callbacks = {}
+    for widget in ("plotly_chart", "dataframe"):
+        draw = getattr(st, widget)
+
+        def drawing(*args, _draw=draw, **options):
+            callbacks[options.get("key", "")] = options.get("on_select")
+            return _draw(*args, **options)
+
+        monkeypatch.setattr(st, widget, drawing)
+
+    def selected(key, **selection):
+        session = {key: {"selection": selection}}
+        with monkeypatch.context() as patched:
+            patched.setattr(st, "session_state", session)
+            callbacks[key]()
+        return session
+
+    return selected

@@ -14,16 +14,13 @@ from torchsplit_core.jobs import runner
 from torchsplit_core.jobs.job_kinds import TRACE
 
 
-@pytest.mark.parametrize(
-    ("name", "key", "title", "wanted"),
-    [
-        ("model", "model-tab", "Profile", {"model": SOURCE, "tab": "profile"}),
-        ("model", "profile-tab", "Table", {"model": SOURCE, "tab": "profile", "view": "table"}),
-        ("model", "graph-tab", "Tables", {"model": SOURCE, "view": "tables"}),
-        ("plan", "plan-tab", "By hand", {"scenario": "review", "tab": "by-hand"}),
-        ("plan", "plan-tab", "Deploy", {"scenario": "review", "tab": "deploy"}),
-    ],
-)
+@pytest.mark.parametrize(("name", "key", "title", "wanted"), [
+    ("model", "model-tab", "Profile", {"model": SOURCE, "tab": "profile"}),
+    ("model", "profile-tab", "Table", {"model": SOURCE, "tab": "profile", "view": "table"}),
+    ("model", "graph-tab", "Tables", {"model": SOURCE, "view": "tables"}),
+    ("plan", "plan-tab", "By hand", {"scenario": "review", "tab": "by-hand"}),
+    ("plan", "plan-tab", "Deploy", {"scenario": "review", "tab": "deploy"}),
+])  # fmt: skip
 def test_a_link_opens_the_tab_that_was_seen_and_keeps_its_address(name, key, title, wanted, page, filled):
     opened = page(name, filled, **wanted)
     assert opened.session_state[key] == title
@@ -61,7 +58,7 @@ def test_activity_has_the_outcome_of_work_and_failures_stand_where_they_belong(p
     runner._write(filled.store, record.id, {"state": "failed", "fault": "It cannot be exported."})
     runner._progress_path(filled.store, record.id).with_suffix(".log").write_text("what it printed")
     opened = page("activity", filled)
-    assert "It cannot be exported." in [one.value.replace("\\", "") for one in opened.markdown]
+    assert "It cannot be exported." in [element.value.replace("\\", "") for element in opened.markdown]
     assert runner.log(filled, record.id) == "what it printed"
     assert len(page("model", filled).error) == 1
     assert not page("plan", filled).error and not opened.error
@@ -83,6 +80,6 @@ def test_workspaces_are_listed_with_what_is_in_them(store):
 def test_every_word_of_the_metrics_is_found_in_help():
     text = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_text()
     told = re.findall(r"^\| \*\*(.+?)\*\*", text, re.MULTILINE)
-    assert [one.title for one in read_entries()] == told and len(told) > 80
+    assert [entry.title for entry in read_entries()] == told and len(told) > 80
     assert search_entries(read_entries(), "normalised")[0].title.startswith("normalised")
     assert not search_entries(read_entries(), "no such word at all")

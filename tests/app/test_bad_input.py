@@ -1,12 +1,9 @@
 """What nobody plans for: names that are markup, a thousand of everything, one of each, a disk that is full, work that
 ends unseen."""
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -68,12 +65,12 @@ def test_hostile_names_stay_words_on_every_page(store):
     for name in (HOSTILE, f"{HOSTILE} 2"):
         put_plan(workspace, asked, outcome, name)
     for page in every_page(workspace, HOSTILE):
-        for one in page.get("html"):
-            assert "<img src=x" not in str(one.proto.body)
+        for element in page.get("html"):
+            assert "<img src=x" not in str(element.proto.body)
         for kind in ("markdown", "caption", "error", "warning", "success", "info", "header", "subheader"):
-            for one in page.get(kind):
+            for element in page.get(kind):
                 # Escaped as Markdown, so that it is neither a picture nor a formula.
-                told = CODE.sub("", str(one.value))
+                told = CODE.sub("", str(element.value))
                 assert "![a](http" not in told and "$x$" not in told, (kind, told)
 
 
@@ -88,20 +85,13 @@ def thousand() -> tuple[PlanRequest, PlanOutcome]:
         models=tuple(replace(spec, name=f"m{number}") for number in range(MANY)),
     )
     gpus = tuple(
-        planned_gpu(
-            f"gpu{number}",
-            "A100-80GB",
-            [
-                (
-                    "1g.10gb",
-                    start,
-                    tenant(f"m{(7 * number + start) % MANY}", throughput_rps=50.0, memory_gib=None),
-                )
-                for start in range(7)
-            ],
-        )
+        planned_gpu(f"gpu{number}", "A100-80GB", [
+            ("1g.10gb", start,
+             tenant(f"m{(7 * number + start) % MANY}", throughput_rps=50.0, memory_gib=None))
+            for start in range(7)
+        ])
         for number in range(MANY)
-    )
+    )  # fmt: skip
     models = tuple(PlannedModel(spec.name, "whole", 350.0, 1.75, 40.0) for spec in asked.models)
     # As a file of another hand may have it: without its levels.
     goal = ObjectiveValue("leximin", 1.75)
@@ -139,18 +129,16 @@ def test_one_model_alone_also_with_a_plan_that_leaves_out_its_levels(workspace):
     assert "is beyond it" in error.value.replace("\\", "")
 
 
-def test_a_disk_that_is_full_while_a_draft_is_kept_loses_nothing(
-    workspace, page, native_sliders, monkeypatch, started
-):
+def test_a_full_disk_loses_nothing_of_a_draft(workspace, page, native_sliders, monkeypatch, started):
     put_plan(workspace, request(), workflow.plan(request()))
     plan_page = page("plan", workspace)
 
-    def full(*_: Any, **__: Any) -> None:
+    def full(*_, **__):
         raise faults.disk_full_fault(workspace.store.root, "No space left on device")
 
-    def told() -> bool:
+    def told():
         assert not plan_page.exception
-        return any("Free some space" in one.value.replace("\\", "") for one in plan_page.error)
+        return any("Free some space" in element.value.replace("\\", "") for element in plan_page.error)
 
     with monkeypatch.context() as patched:
         patched.setattr(DraftStore, "save", full)
@@ -162,7 +150,7 @@ def test_a_disk_that_is_full_while_a_draft_is_kept_loses_nothing(
     assert workspace.get("plan_request", "review") == request() and not started
     # The draft is still there, and is kept once there is space.
     plan_page.run()
-    assert any("1 → 2" in one.proto.body for one in plan_page.get("html"))
+    assert any("1 → 2" in element.proto.body for element in plan_page.get("html"))
     (found,) = DraftStore(workspace, "review").all()
     assert found.request.gpus[0].count == 2
 
@@ -178,10 +166,10 @@ def test_work_that_ends_while_its_page_is_closed_is_found_done(workspace, page):
     }
     runner._write(workspace.store, job, state)
     during = page("plan", workspace)
-    assert any(one.label == "Cancel" for one in during.button)
+    assert any(element.label == "Cancel" for element in during.button)
     # Nobody looks: what the job stores, and how it ends, is found by the next page.
     named_results.store_outcome(workspace, "review", request(), workflow.plan(request()))
     runner._write(workspace.store, job, {**state, "state": "done", "share": 1.0, "seconds": 2.0})
     later = page("plan", workspace)
-    assert any("All 2 models" in one.value for one in later.success) and not later.error
-    assert not any(one.label == "Cancel" for one in later.button)
+    assert any("All 2 models" in element.value for element in later.success) and not later.error
+    assert not any(element.label == "Cancel" for element in later.button)

@@ -1,7 +1,5 @@
 """Work that ended: its result is linked where its user is, a failure says why and can be tried again."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 
@@ -57,7 +55,7 @@ def test_a_result_is_linked_where_its_user_is_until_it_is_closed(page, workspace
     finish(workspace, job)
     opened.run()
     assert panel(opened) == ["**The work** is done."]
-    (link,) = [one for one in opened.get("page_link") if one.proto.label == "Open it"]
+    (link,) = [element for element in opened.get("page_link") if element.proto.label == "Open it"]
     assert "model=chain.pt2" in link.proto.query_string
     opened.run()
     assert panel(opened)
@@ -100,7 +98,7 @@ def test_activity_starts_the_last_of_equal_work_again(state, page, workspace, st
         job = begin(workspace, TRACE, parameters)
         finish(workspace, job, state=state, fault="no weights")
     opened = page("activity", workspace)
-    (button,) = [one for one in opened.button if one.label == "Try again"]
+    (button,) = [element for element in opened.button if element.label == "Try again"]
     assert button.key == f"resume-{job}" and "only if the file has not changed" in button.help
     button.click().run()
     assert started == [(TRACE, parameters)] and not opened.exception
@@ -126,7 +124,7 @@ def test_on_a_models_page_the_failure_of_another_is_a_line_and_not_lost(page, wo
 def test_activity_links_what_is_done(page, workspace):
     finish(workspace, begin(workspace, RUN_HERE, RunHereParameters()))
     opened = page("activity", workspace)
-    (link,) = [one for one in opened.get("page_link") if one.proto.label == "Open the result"]
+    (link,) = [element for element in opened.get("page_link") if element.proto.label == "Open the result"]
     assert "tab=run-it" in link.proto.query_string
 
 
@@ -136,7 +134,7 @@ def test_every_kind_of_work_has_a_place_for_its_result_and_damaged_parameters_ha
             JobRecord("job", "workspace", "title", name, {"request": "a", "source": "b"}, 0.0)
         )
         assert place is not None, name
-    damaged: tuple[Any, ...] = (None, [], {}, {"source": 3}, {"sources": []})
+    damaged = (None, [], {}, {"source": 3}, {"sources": []})
     for parameters in damaged:
         assert location_of(JobRecord("job", "workspace", "title", TRACE, parameters, 0.0)) is None
     assert (

@@ -1,7 +1,5 @@
 """The page Evaluation: empty, with what was found, and the work it starts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from streamlit.testing.v1 import AppTest
@@ -20,8 +18,7 @@ from torchsplit_core.values.evaluation.outcome import EvaluationOutcome
 
 
 def stored() -> EvaluationOutcome:
-    found: EvaluationOutcome = read_file(ROOT / "docs" / "reference" / "evaluation.json")[1]
-    return found
+    return read_file(ROOT / "docs" / "reference" / "evaluation.json")[1]
 
 
 def said(page: AppTest) -> str:
@@ -29,23 +26,26 @@ def said(page: AppTest) -> str:
     return "\n".join(str(getattr(e, "value", None) or e.proto.body) for kind in kinds for e in page.get(kind))
 
 
-def test_an_empty_page_says_what_will_be_there_and_starts_it(page, workspace, started):
+def test_an_empty_page_shows_what_comes_with_it_and_what_each_button_takes(page, workspace, started):
     opened = page("evaluation", workspace)
-    assert "four claims: that sharing slices" in said(opened)
+    text = said(opened)
+    assert "four claims: that sharing slices" in text
+    assert all(claim.text in text and claim.verdict.capitalize() in text for claim in stored().claims)
+    assert f"This one came with TorchSplit. {escape_markdown(made_words(stored()))}" in text
+    text = text.replace("\u202f", " ")
+    # 56 plans in 28 rounds of 2 s, and 160 in 80 rounds of 5 s.
+    assert "72 cases of 2 mixes. 56 plans × at most 2 s, 2 at once: at most 56 s of search." in text
+    assert "192 cases of 4 mixes. 160 plans × at most 5 s, 2 at once: at most 6 min 40 s of search." in text
     opened.number_input(key="evaluate-quick-limit 2").set_value(0.5).run()
+    opened.number_input(key="evaluate-whole-limit 5").set_value(1.0).run()
+    text = said(opened).replace("\u202f", " ")
+    assert "160 plans × at most 1 s, 2 at once: at most 80 s of search." in text
     opened.button(key="evaluate-quick").click().run()
     press_key(opened, "evaluate-whole")
     assert started == [
         (EVALUATE, EvaluateParameters(quick=True, time_limit_s=0.5)),
-        (EVALUATE, EvaluateParameters(quick=False, time_limit_s=5.0)),
+        (EVALUATE, EvaluateParameters(quick=False, time_limit_s=1.0)),
     ]
-
-
-def test_the_evaluation_that_comes_with_it_is_there_at_once_with_how_it_was_made(page, workspace):
-    opened = page("evaluation", workspace)
-    text = said(opened)
-    assert all(claim.text in text and claim.verdict.capitalize() in text for claim in stored().claims)
-    assert f"This one came with TorchSplit. {escape_markdown(made_words(stored()))}" in text
 
 
 def test_without_the_documents_one_sentence_stands_in_its_place(page, workspace, monkeypatch, tmp_path):
@@ -78,7 +78,7 @@ def test_every_view_of_a_stored_evaluation_is_shown(page, workspace):
     assert "Untested on hardware" in text
     for view, word in (("Tables", "The planner beside the rules"), ("Mixes", "ParvaGPU"), ("Pictures", "")):
         turn_to(opened, "evaluation-tab", view)
-        headings = [one.value for one in opened.header]
+        headings = [element.value for element in opened.header]
         assert word in said(opened) or word in headings
     assert {button.proto.label for button in opened.get("download_button")} >= {
         "Report (HTML)",
@@ -105,15 +105,3 @@ def test_while_it_runs_nobody_is_asked_to_start_it_again(page, workspace, monkey
     monkeypatch.setattr(jobs, "running", lambda *_: ("a job",))
     text = said(page("evaluation", workspace))
     assert "5 of 192 cases are done." in text and "goes on by itself" in text and "again" not in text
-
-
-def test_each_button_says_before_it_is_pressed_what_it_does_and_how_long_it_takes(page, workspace):
-    opened = page("evaluation", workspace)
-    text = said(opened).replace("\u202f", " ")
-    # 56 plans in 28 rounds of 2 s, and 160 in 80 rounds of 5 s.
-    assert "72 cases of 2 mixes. 56 plans × at most 2 s, 2 at once: at most 56 s of search." in text
-    assert "192 cases of 4 mixes. 160 plans × at most 5 s, 2 at once: at most 6 min 40 s of search." in text
-    opened.number_input(key="evaluate-whole-limit 5").set_value(1.0).run()
-    assert "160 plans × at most 1 s, 2 at once: at most 80 s of search." in said(opened).replace(
-        "\u202f", " "
-    )

@@ -1,7 +1,5 @@
 """Numbers, edits of a request, dropped files, uploads and the refusal to execute them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -25,7 +23,6 @@ from torchsplit_core.jobs import runner
 from torchsplit_core.jobs.job_kinds import (
     PROFILE,
     TRACE,
-    JobParameters,
     ProfileParameters,
     TraceParameters,
     UploadedFile,
@@ -34,28 +31,14 @@ from torchsplit_core.jobs.job_kinds import (
 from torchsplit_core.pictures import numbers
 from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.objective import has_no_minimum, models_without_minimum
-from torchsplit_core.values import (
-    Demand,
-    FleetEntry,
-    InputFault,
-    Objective,
-    ResponsePercentiles,
-)
+from torchsplit_core.values import Demand, FleetEntry, InputFault, Objective, ResponsePercentiles
 from torchsplit_core.values.serving.measurement import Measurement
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (7121, "7 120"),
-        (1.3149, "1.31"),
-        (0, "0"),
-        (None, "n/a"),
-        (0.5, "0.5"),
-        (999.9, "1 000"),
-        (1234567, "1 230 000"),
-    ],
-)
+@pytest.mark.parametrize(("value", "shown"), [
+    (7121, "7 120"), (1.3149, "1.31"), (0, "0"), (None, "n/a"), (0.5, "0.5"), (999.9, "1 000"),
+    (1234567, "1 230 000"),
+])  # fmt: skip
 def test_pictures_show_three_figures_with_thin_spaces(value, shown):
     assert numbers.short(value).replace(numbers.THIN, " ") == shown
 
@@ -127,12 +110,8 @@ def test_a_negative_demand_is_refused_before_it_is_stored():
 
 def test_memory_is_told_in_binary_units_and_what_is_sent_in_decimal_ones():
     assert [numbers.memory_size(count) for count in (None, 10, 2048, 3 * 2**20, 80 * 2**30)] == [
-        "n/a",
-        "10\u202fB",
-        "2\u202fKiB",
-        "3\u202fMiB",
-        "80\u202fGiB",
-    ]
+        "n/a", "10\u202fB", "2\u202fKiB", "3\u202fMiB", "80\u202fGiB",
+    ]  # fmt: skip
     assert [numbers.size(count) for count in (2000, 3e6, 80e9)] == ["2\u202fkB", "3\u202fMB", "80\u202fGB"]
     assert (numbers.size(2**30), numbers.memory_size(1e9)) == ("1.07\u202fGB", "954\u202fMiB")
 
@@ -212,14 +191,11 @@ def test_only_a_loopback_address_may_execute_by_default(address, loopback, monke
     assert session_trust.is_refused() is not loopback
 
 
-@pytest.mark.parametrize(
-    ("file", "data", "entry", "trust", "rule"),
-    [
-        ("m.pt2", b"", "", False, "is empty"),
-        ("m.py", b"x = 1", "Client", False, "trusted"),
-        ("m.py", b"x = 1", "no name!", True, "no name in Python"),
-    ],
-)
+@pytest.mark.parametrize(("file", "data", "entry", "trust", "rule"), [
+    ("m.pt2", b"", "", False, "is empty"),
+    ("m.py", b"x = 1", "Client", False, "trusted"),
+    ("m.py", b"x = 1", "no name!", True, "no name in Python"),
+])  # fmt: skip
 def test_an_upload_that_cannot_work_is_refused_before_it_is_stored(file, data, entry, trust, rule, workspace):
     with pytest.raises(InputFault, match=rule):
         upload.start(workspace, file, data, entry, trust=trust)
@@ -227,7 +203,7 @@ def test_an_upload_that_cannot_work_is_refused_before_it_is_stored(file, data, e
 
 
 def test_trust_counts_for_nothing_where_execution_is_refused(workspace, monkeypatch):
-    found: list[JobParameters] = []
+    found = []
     monkeypatch.setenv("TORCHSPLIT_EXECUTION", "refused")
     monkeypatch.setattr(jobs, "start", lambda *args: found.append(args[3]) or "job")
     upload.start(workspace, "m.pt2", b"zip", trust=True)
@@ -235,9 +211,7 @@ def test_trust_counts_for_nothing_where_execution_is_refused(workspace, monkeypa
 
 
 @pytest.mark.parametrize("server", ["allowed", "refused"])
-def test_work_that_executes_an_upload_is_resumed_only_where_that_is_allowed(
-    page, workspace, server, monkeypatch, started
-):
+def test_work_on_an_upload_is_resumed_only_where_allowed(page, workspace, server, monkeypatch, started):
     parameters = ProfileParameters(("m.pt2",), uploads={"m.pt2": UploadedFile("m.pt2", "0" * 64)})
     record = workspace.add_job("Profile m.pt2", PROFILE, to_stored(PROFILE, parameters))
     runner._write(workspace.store, record.id, {"state": "failed", "fault": "killed"})

@@ -1,11 +1,8 @@
 """The gate before the pages: who is asked for a login, who is let in, and nobody where the secrets are broken."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,7 +34,7 @@ Visit = Callable[..., AppTest]
 
 
 @pytest.fixture(autouse=True)
-def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def fresh(tmp_path, monkeypatch) -> None:
     """A home without secrets, in a process that has not asked for a login."""
     monkeypatch.setenv("HOME", str(tmp_path / "person"))
     monkeypatch.setattr(st, "secrets", Secrets())
@@ -48,7 +45,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def visit() -> Visit:
     """The dashboard as a visitor with these secrets and claims finds it."""
 
-    def opened(secrets: dict[str, Any], user: dict[str, Any] | None = None) -> AppTest:
+    def opened(secrets, user=None):
         test = AppTest.from_file(str(ROOT / "app" / "main.py"), default_timeout=60)
         test.secrets = secrets
         test.user = user or {}
@@ -103,26 +100,23 @@ def test_who_is_logged_in_is_inside_and_may_log_out(visit):
     assert [title.value for title in page.title] == ["TorchSplit"]
 
 
-@pytest.mark.parametrize(
-    "claims",
-    [
-        {"email": "bob@example.com"},
-        {"email": "bob@sub.firm.example"},
-        {"email": "bob@firm.example.evil.example"},
-        {"email": "firm.example"},
-        {"email": "@firm.example"},
-        {"email": "bob@evil.example,bob@firm.example"},
-        {"email": "ann@example.com@evil.example"},
-        {"email": ""},
-        {"email": None},
-        {"email": ["ann@example.com"]},
-        {"email_verified": False},
-        {"email_verified": None},
-        {"email_verified": "true"},
-        {"email_verified": 1},
-        {"email": "bob@firm.example", "email_verified": None},
-    ],
-)
+@pytest.mark.parametrize("claims", [
+    {"email": "bob@example.com"},
+    {"email": "bob@sub.firm.example"},
+    {"email": "bob@firm.example.evil.example"},
+    {"email": "firm.example"},
+    {"email": "@firm.example"},
+    {"email": "bob@evil.example,bob@firm.example"},
+    {"email": "ann@example.com@evil.example"},
+    {"email": ""},
+    {"email": None},
+    {"email": ["ann@example.com"]},
+    {"email_verified": False},
+    {"email_verified": None},
+    {"email_verified": "true"},
+    {"email_verified": 1},
+    {"email": "bob@firm.example", "email_verified": None},
+])  # fmt: skip
 def test_who_is_not_on_the_list_is_refused(visit, claims):
     page = visit({"auth": AUTH, "torchsplit": LISTED}, ANN | claims)
     stays_outside(page)

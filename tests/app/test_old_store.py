@@ -1,10 +1,7 @@
 """Every page on a store of the version before: nothing is missing, its failed work is told and goes on by name."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +14,7 @@ OLD = ROOT / "tests" / "workspace" / "store_version_4"
 
 
 @pytest.fixture
-def old(tmp_path: Path) -> Workspace:
+def old(tmp_path) -> Workspace:
     home = shutil.copytree(OLD, tmp_path / "home")
     database = sqlite3.connect(home / "workspaces.sqlite")
     database.executescript((home / "workspaces.sql").read_text())
@@ -27,21 +24,16 @@ def old(tmp_path: Path) -> Workspace:
     return store.open(store.workspaces()[0].id)
 
 
-@pytest.mark.parametrize(
-    ("name", "failed", "started_again"),
-    [
-        ("models", 3, ()),
-        ("model", 1, ()),
-        ("graph", 1, ()),
-        ("plan", 2, (SWEEP, SweepParameters("swept", "gpus", "A30-24GB", (1.0, 2.0, 3.0, 4.0), 60.0))),
-        ("deploy", 2, ()),
-        ("place", 0, ()),
-        ("workspace", 0, ()),
-    ],
-)
-def test_every_page_opens_with_the_failures_that_belong_there(
-    name, failed, started_again, old, page, started
-):
+@pytest.mark.parametrize(("name", "failed", "started_again"), [
+    ("models", 3, ()),
+    ("model", 1, ()),
+    ("graph", 1, ()),
+    ("plan", 2, (SWEEP, SweepParameters("swept", "gpus", "A30-24GB", (1.0, 2.0, 3.0, 4.0), 60.0))),
+    ("deploy", 2, ()),
+    ("place", 0, ()),
+    ("workspace", 0, ()),
+])  # fmt: skip
+def test_every_page_opens_with_failures_that_belong_there(name, failed, started_again, old, page, started):
     opened = page(name, old)
     told = [element.value.replace("\\", "") for element in opened.error]
     assert len([text for text in told if " failed. " in text]) == failed

@@ -1,12 +1,8 @@
 """How often a page asks the store in one run: no more than it needs, and no more for many models than for one."""
 
-from __future__ import annotations
-
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -16,36 +12,20 @@ from tests.support.app.values import SOURCE, graph, profile
 from torchsplit_core.workspace.store import Store
 
 MOST = {
-    "models": 9,
-    "graph": 12,
-    "profile": 10,
-    "partition": 20,
-    "plan": 16,
-    "present": 16,
-    "place": 6,
-    "deploy": 11,
-    "overview": 24,
-    "model": 13,
-    "placements": 5,
-    "trainings": 4,
-    "evaluation": 6,
-    "training": 7,
-    "runs": 8,
-    "host": 4,
-    "activity": 6,
-    "help": 4,
-    "workspace": 9,
-}
+    "models": 9, "graph": 12, "profile": 10, "partition": 20, "plan": 16, "present": 16, "place": 6,
+    "deploy": 11, "overview": 24, "model": 13, "placements": 5, "trainings": 4, "evaluation": 6,
+    "training": 7, "runs": 8, "host": 4, "activity": 6, "help": 4, "workspace": 9,
+}  # fmt: skip
 """Transactions of one run by page, in a workspace in which every step has a result."""
 
 
 def asked(opened: AppTest, monkeypatch: pytest.MonkeyPatch) -> int:
     """The transactions of one more run of the page."""
-    found: list[str] = []
+    found = []
     real = Store.connect
 
     @contextmanager
-    def counted(store: Store, **how: Any) -> Iterator[Any]:
+    def counted(store, **how):
         found.append("a transaction")
         with real(store, **how) as database:
             yield database

@@ -1,7 +1,5 @@
 """Every page on an empty workspace and on a full one: what it says, what its buttons do."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 from collections.abc import Callable
@@ -82,20 +80,17 @@ def test_every_page_shows_a_full_workspace_without_a_fault(name, page, filled):
     assert address(full) == filled.id
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("models", "which model gets which slice"),
-        ("graph", "Here you will see a model's dataflow"),
-        ("profile", "Here you will see throughput and service time"),
-        ("partition", "Here you will see where to cut a model"),
-        ("plan", "Here you will see which slice"),
-        ("overview", "which model gets which slice"),
-        ("deploy", "Here you will see which slice"),
-        ("place", "Here you will see which layers"),
-        ("workspace", "Nothing yet"),
-    ],
-)
+@pytest.mark.parametrize(("name", "words"), [
+    ("models", "which model gets which slice"),
+    ("graph", "Here you will see a model's dataflow"),
+    ("profile", "Here you will see throughput and service time"),
+    ("partition", "Here you will see where to cut a model"),
+    ("plan", "Here you will see which slice"),
+    ("overview", "which model gets which slice"),
+    ("deploy", "Here you will see which slice"),
+    ("place", "Here you will see which layers"),
+    ("workspace", "Nothing yet"),
+])  # fmt: skip
 def test_an_empty_page_says_what_it_will_show(name, words, page, workspace):
     assert words in said(page(name, workspace))
 
@@ -118,10 +113,8 @@ def test_help_has_every_gpu_type_with_its_sources(page, store):
     assert rows.at["B300-270GB", "BF16"] == 2250 and "7× 1g.34gb" in rows.at["B300-270GB", "MIG profiles"]
     assert "memory of all MIG profiles" in rows.at["B300-270GB", "not published"]
     assert rows["sources"].str.contains("Peaks: ").all() and rows["SMs"].notna().all()
-    assert (
-        rows["SMs with MIG"].isna()["RTX-PRO-5000-Blackwell-48GB"]
-        and rows.at["A100-80GB", "SMs with MIG"] == 98
-    )
+    assert rows["SMs with MIG"].isna()["RTX-PRO-5000-Blackwell-48GB"]
+    assert rows.at["A100-80GB", "SMs with MIG"] == 98
 
 
 @pytest.mark.parametrize(("kind", "word"), [("placement", "placement"), ("strategy", "training")])
@@ -134,9 +127,7 @@ def test_the_overview_has_the_newest_placements_and_trainings(kind, word, page, 
     assert f"All 5 {word}s" in links
 
 
-def test_an_empty_workspace_is_kept_from_its_first_content_on_and_not_called_as_its_scenario(
-    page, store, started
-):
+def test_a_workspace_is_kept_from_its_first_content_on_and_not_called_as_its_scenario(page, store, started):
     opened = press(page("models"), "Plan the measured mix")
     (kept,) = store.workspaces()
     assert kept.name == "Workspace" and [one.name for one in workspace_list.list_workspaces(store)] == [
@@ -157,7 +148,7 @@ def test_the_users_own_model_is_the_first_door_and_has_a_client_to_copy(page):
 
 
 def test_this_machine_for_real_opens_where_it_ends(page, workspace, started, monkeypatch):
-    went: list[str] = []
+    went = []
     monkeypatch.setattr(navigation, "go", lambda title, thing=None: went.append(title))
     press(page("models", workspace), "Measure, plan, serve and load")
     assert [job for job, _ in started] == [RUN_HERE] and went == ["Run it"]
@@ -178,7 +169,7 @@ def test_the_first_door_stores_the_measured_mix_and_plans_it(page, workspace, st
     assert started == [(PLAN, RequestParameters("Measured A100 mix"))]
     request = scenario.request(workspace)
     assert request is not None and len(request.models) == 11
-    stored = {one.name for one in workspace.artifacts("profile")}
+    stored = {artifact.name for artifact in workspace.artifacts("profile")}
     assert {model.source for model in request.models} == stored
 
 
@@ -191,25 +182,21 @@ def test_the_second_door_asks_for_the_chosen_gpus(page, workspace, started, monk
     assert started == [(QUICK_START, asked)]
 
 
-def test_models_are_listed_and_can_be_removed(page, filled):
-    opened = page("models", filled)
-    assert "1 model in this workspace" in said(opened)
-    press(opened, "Remove")
-    assert (
-        not filled.artifacts("graph")
-        and not filled.artifacts("profile")
-        and not filled.artifacts("partition")
-    )
-    assert filled.artifacts("plan")
-
-
-def test_the_plan_page_answers_its_question_at_the_top(page, filled):
+def test_the_plan_page_answers_its_question_at_the_top_and_names_what_is_not_kept(page, filled, rows):
     opened = page("plan", filled)
     numbers = {metric.label: metric.value for metric in opened.metric}
     assert numbers["Worst-served model gets"].replace("\u202f", " ") == "1.5 × its demand"
     assert numbers["GPUs used"] == "1 of 1"
     text = said(opened)
     assert "proven optimal" in text and "1 of 2 profiles estimated" in text
+    assert "not kept" not in said(opened)
+    rows.edit(opened, "Objective", "objective", "kind", "max_min")
+    assert "objective fair → the worst served alone" in said(opened) and not opened.exception
+    press(opened, "Discard")
+    short = replace(request(), solver=SolverOptions(0.2))
+    filled.put("plan_request", "review", short)
+    assert "not kept" not in said(page("plan", filled))
+    assert rows.drawn["Objective"]["objective"].values["time_limit_s"] == "0.2"
 
 
 def test_a_plan_with_a_gap_is_not_called_proven(page, filled):
@@ -230,18 +217,6 @@ def test_what_is_kept_is_stored_with_the_plan_on_screen(page, filled, started, r
     assert started == [(EXPLAIN, RequestParameters("review"))]
     assert filled.get("plan_request", "review").objective.kind == "weighted_sum"
     assert filled.get("plan", "review").objective.kind == "weighted_sum"
-
-
-def test_what_was_edited_and_not_kept_is_named(page, filled, rows):
-    opened = page("plan", filled)
-    assert "not kept" not in said(opened)
-    rows.edit(opened, "Objective", "objective", "kind", "max_min")
-    assert "objective fair → the worst served alone" in said(opened) and not opened.exception
-    press(opened, "Discard")
-    short = replace(request(), solver=SolverOptions(0.2))
-    filled.put("plan_request", "review", short)
-    assert "not kept" not in said(page("plan", filled))
-    assert rows.drawn["Objective"]["objective"].values["time_limit_s"] == "0.2"
 
 
 def test_an_infeasible_plan_says_what_stands_in_the_way_and_what_would_help(page, filled, started):
@@ -282,9 +257,7 @@ def test_profiles_without_a_request_offer_to_make_one(page, workspace, started):
     assert started == [(PLAN, RequestParameters("plan"))]
 
 
-def test_while_the_second_door_works_nobody_is_asked_to_plan_what_is_there_by_now(
-    page, workspace, monkeypatch
-):
+def test_while_the_second_door_works_nobody_is_asked_to_plan_what_is_there(page, workspace, monkeypatch):
     workspace.put("profile", SOURCE, profile())
     working = jobs.JobStatus("j", "Samples", QUICK_START, "running", 0.5, "", None, None, 1.0)
     monkeypatch.setattr(jobs, "running", lambda w, names=(), request=None: (working,))
@@ -296,8 +269,12 @@ def test_while_the_second_door_works_nobody_is_asked_to_plan_what_is_there_by_no
 def test_every_format_has_its_files_or_the_command_that_writes_them_or_why_there_are_none(page, filled):
     opened = page("deploy", filled)
     assert [tab.label for tab in opened.tabs if tab.label in FORMATS] == list(FORMATS)
+    assert "untested on hardware" in said(opened)
+    shown = [code.value for code in opened.code]
+    for file in deploy(plan(), LAYOUT_FORMATS)[1:]:
+        assert file.text.strip() in [text.strip() for text in shown]
     # The models of this plan have no source: placeholders run where any image does.
-    shown = "".join(code.value for code in opened.code)
+    shown = "".join(shown)
     assert shown.count("apiVersion: apps/v1") and "services:" in shown and "#SBATCH" in shown
     assert "registry.invalid/" in shown and "PLACEHOLDER" in shown
     told = " ".join(info.value for info in opened.info)
@@ -307,16 +284,8 @@ def test_every_format_has_its_files_or_the_command_that_writes_them_or_why_there
     put_plan(filled, known, replace(plan(known), request_sha256=request_hash(known)))
     opened = page("deploy", filled)
     commands = [code.value for code in opened.code if code.value.startswith("torchsplit deploy")]
-    assert all("review.plan.json --request review.request.json" in one for one in commands)
-    assert [one.split("--format ")[1].split()[0] for one in commands] == list(WORKLOAD_FORMATS)
-
-
-def test_the_deploy_page_shows_every_file_and_says_that_none_was_tested(page, filled):
-    opened = page("deploy", filled)
-    assert "untested on hardware" in said(opened)
-    shown = [code.value for code in opened.code]
-    for file in deploy(plan(), LAYOUT_FORMATS)[1:]:
-        assert file.text.strip() in [text.strip() for text in shown]
+    assert all("review.plan.json --request review.request.json" in command for command in commands)
+    assert [command.split("--format ")[1].split()[0] for command in commands] == list(WORKLOAD_FORMATS)
 
 
 def test_the_zip_holds_every_file_and_keeps_scripts_executable(page, filled, files):
@@ -331,23 +300,19 @@ def test_the_zip_holds_every_file_and_keeps_scripts_executable(page, filled, fil
     assert script.external_attr >> 16 & 0o111
 
 
-def test_a_workspace_is_renamed_and_copied(page, filled, store):
-    opened = page("workspace", filled)
-    opened.text_input(key=f"name-{filled.id}").set_value("november").run()
-    press(opened, "Rename")
-    assert filled.name == "november"
-    press(opened, "Copy")
-    copied = store.open(address(opened))
-    assert copied.id != filled.id and len(copied.artifacts()) == len(filled.artifacts())
-
-
-def test_a_taken_name_is_one_message_and_changes_nothing(page, filled, store):
+def test_a_workspace_is_renamed_and_copied_and_a_taken_name_is_one_message(page, filled, store):
     store.create("taken")
     opened = page("workspace", filled)
     opened.text_input(key=f"name-{filled.id}").set_value("taken").run()
     press(opened, "Rename")
     assert len(opened.error) == 1 and "there is already a workspace" in said(opened)
     assert filled.name == "review"
+    opened.text_input(key=f"name-{filled.id}").set_value("november").run()
+    press(opened, "Rename")
+    assert filled.name == "november"
+    press(opened, "Copy")
+    copied = store.open(address(opened))
+    assert copied.id != filled.id and len(copied.artifacts()) == len(filled.artifacts())
 
 
 def deleted(page: Open, workspace: Workspace) -> AppTest:
@@ -422,7 +387,7 @@ def test_a_graph_is_drawn_without_a_profile_that_does_not_fit_it(name, page, fil
     filled.put("profile", SOURCE, other)
     opened = page(name, filled)
     assert not opened.error
-    assert any("which is no node of the graph" in found.value for found in opened.warning)
+    assert any("which is no node of the graph" in element.value for element in opened.warning)
     assert opened.query_params["model"] == SOURCE
 
 
@@ -432,8 +397,13 @@ def test_hand_made_results_are_contract_files(workspace):
         assert workspace.get(kind, "one") == value
 
 
-def test_rows_of_the_models_table_lead_to_their_models(page, filled):
+def test_models_are_listed_linked_and_can_be_removed(page, filled):
     opened = page("models", filled)
     assert f'<a href="model?workspace={filled.id}&amp;model={quote_plus(SOURCE)}">' in "".join(
-        one.proto.body for one in opened.get("html")
+        element.proto.body for element in opened.get("html")
     )
+    assert "1 model in this workspace" in said(opened)
+    press(opened, "Remove")
+    assert not filled.artifacts("graph") and not filled.artifacts("profile")
+    assert not filled.artifacts("partition")
+    assert filled.artifacts("plan")

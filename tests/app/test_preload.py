@@ -1,14 +1,12 @@
 """What a server prepares is prepared in a server alone: a page that is looked at without one starts no process."""
 
-from __future__ import annotations
-
 import threading
 
 from app import preload
 
 
 def test_only_a_server_begins_and_once(monkeypatch):
-    begun: list[str] = []
+    begun = []
     monkeypatch.setattr(preload, "_enabled", threading.Event())
     monkeypatch.setattr(preload, "_started", threading.Event())
     monkeypatch.setattr(preload, "_preload", lambda: begun.append(threading.current_thread().name))

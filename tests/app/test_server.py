@@ -1,7 +1,5 @@
 """The server of `torchsplit app`, started for real: which hosts it answers to, and that it ends with its command."""
 
-from __future__ import annotations
-
 import http.client
 import os
 import signal
@@ -69,13 +67,9 @@ class Server:
     def websocket(self, host: str, origin: str | None = None) -> int:
         """The status of a websocket's upgrade; a page sends the origin it was loaded from."""
         return self.get(
-            host,
-            "/_stcore/stream",
-            Origin=f"http://{origin or host}:{self.port}",
-            Connection="Upgrade",
-            Upgrade="websocket",
-            **{"Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": KEY},
-        ).status
+            host, "/_stcore/stream", Origin=f"http://{origin or host}:{self.port}", Connection="Upgrade",
+            Upgrade="websocket", **{"Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": KEY},
+        ).status  # fmt: skip
 
     def environment(self) -> list[str]:
         return Path(f"/proc/{self.process.pid}/environ").read_text().split("\0")
@@ -99,7 +93,7 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def private(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def private(tmp_path_factory) -> Iterator[Server]:
     """On the default address, without a name."""
     server = Server(tmp_path_factory.mktemp("private"), [])
     yield server
@@ -107,7 +101,7 @@ def private(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def proxied(tmp_path_factory) -> Iterator[Server]:
     """On the default address, behind a proxy of this name."""
     server = Server(tmp_path_factory.mktemp("proxied"), ["--host", NAMED.upper()])
     yield server
@@ -115,7 +109,7 @@ def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def shared(tmp_path_factory) -> Iterator[Server]:
     """On every address, without a name."""
     server = Server(tmp_path_factory.mktemp("shared"), ["--address", "0.0.0.0"])
     yield server

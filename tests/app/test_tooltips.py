@@ -85,8 +85,8 @@ def test_badges_and_cards_of_a_plan_have_explanations():
     ]
     badges += [one for one in (basis_badge(solved, asked), basis_badge(solved, None)) if one is not None]
     badges += [Badge(state, colour) for state, colour in COLOURS.items()]
-    assert len({one.text for one in badges}) == len(badges)
-    assert [one.text for one in badges if not one.help] == []
+    assert len({badge.text for badge in badges}) == len(badges)
+    assert [badge.text for badge in badges if not badge.help] == []
     assert [card.label for card in metrics(solved, asked) if not card.help] == []
 
 

@@ -1,21 +1,18 @@
 """The fuzz targets: every seed, and every input that once broke its reader, is taken or refused in one message."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from benchmarks.fuzz import TARGETS, Findings, Target, checked, mutator
+from benchmarks.fuzz import TARGETS, Findings, checked, mutator
 from tests.support.paths import ROOT
 from torchsplit_core.values import InputFault
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-def test_seeds_are_taken_or_refused_and_so_is_what_is_made_of_them(target: Target) -> None:
+def test_seeds_are_taken_or_refused_and_so_is_what_is_made_of_them(target):
     read, seeds = target.load(), list(target.seeds.values())
     assert [checked(read, data) for data in seeds].count(True) >= max(1, len(seeds) // 2)
     rng = random.Random(0)
@@ -29,10 +26,10 @@ def _one_byte(data: bytes, rng: random.Random) -> bytes:
     return data[:at] + bytes([rng.randrange(256)]) + data[at + 1 :]
 
 
-def test_what_is_found_is_kept_once_a_kind_by_its_shortest_input(tmp_path: Path) -> None:
+def test_what_is_found_is_kept_once_a_kind_by_its_shortest_input(tmp_path):
     findings = Findings(tmp_path)
 
-    def broken(data: bytes) -> None:
+    def broken(data):
         if data.startswith(b"a"):
             raise KeyError(data)
         raise InputFault("here", "is \x1b bad", "Mend it." if data else "")
@@ -47,7 +44,7 @@ def test_what_is_found_is_kept_once_a_kind_by_its_shortest_input(tmp_path: Path)
     assert len(kept) == 2 and sum('"input": "YQ=="' in text for text in kept) == 1
 
 
-def test_a_target_is_fuzzed_in_a_process_of_its_own() -> None:
+def test_a_target_is_fuzzed_in_a_process_of_its_own():
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.fuzz", "--only", "guard", "--seconds", "1"],
         cwd=ROOT, capture_output=True, text=True, check=False,

@@ -1,7 +1,5 @@
 """`make hardware` without a GPU: what a step's end costs, what the page says, and how figures are judged."""
 
-from __future__ import annotations
-
 import re
 import sys
 import time
@@ -31,22 +29,22 @@ def ran(folder: Path, body: str, limit_s: float = 20) -> Ran:
     return run_step(replace(STEP, limit_s=limit_s), (sys.executable, str(script)))
 
 
-def test_a_step_that_holds_has_its_table(tmp_path: Path) -> None:
+def test_a_step_that_holds_has_its_table(tmp_path):
     found = ran(tmp_path, "told.write_text('| a table |')")
     assert (found.text, found.fault) == ("| a table |", "")
 
 
-def test_a_step_that_fails_keeps_what_it_told_and_says_why(tmp_path: Path) -> None:
+def test_a_step_that_fails_keeps_what_it_told_and_says_why(tmp_path):
     found = ran(tmp_path, "told.write_text('| half |')\nprint('no such device')\nsys.exit(3)")
     assert found.text == "| half |"
     assert "ended with code 3" in found.fault and "no such device" in found.fault
 
 
-def test_a_step_that_crashes_is_told_by_its_signal(tmp_path: Path) -> None:
+def test_a_step_that_crashes_is_told_by_its_signal(tmp_path):
     assert "signal 11 (SIGSEGV)" in ran(tmp_path, "os.kill(os.getpid(), 11)").fault
 
 
-def test_a_step_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:
+def test_a_step_that_hangs_is_ended_with_all_it_started(tmp_path):
     found = ran(
         tmp_path,
         "import subprocess\n"
@@ -69,12 +67,12 @@ def _lives(pid: int) -> bool:
         return False
 
 
-def test_a_replayed_listing_does_not_reach_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replayed_listing_does_not_reach_a_step(tmp_path, monkeypatch):
     monkeypatch.setenv(hardware.REPLAY, "somewhere.json")
     assert ran(tmp_path, f"told.write_text(os.environ.get('{hardware.REPLAY}', 'none'))").text == "none"
 
 
-def test_every_step_goes_on_after_another_and_the_page_has_all(tmp_path: Path) -> None:
+def test_every_step_goes_on_after_another_and_the_page_has_all(tmp_path):
     ends = iter([Ran(STEP, "| one |", "It ended with code 1.", 1.0), Ran(STEP, "| two |", "", 2.0)])
     target = tmp_path / "page.md"
     code = run_all((STEP, replace(STEP, title="B")), HOST, {"driver": "570"}, target, lambda step: next(ends))
@@ -85,8 +83,8 @@ def test_every_step_goes_on_after_another_and_the_page_has_all(tmp_path: Path) -
     assert "1 of 2 steps failed" in text
 
 
-def test_a_run_that_is_cut_off_leaves_the_page_as_it_was(tmp_path: Path) -> None:
-    def cut(step: Step) -> Ran:
+def test_a_run_that_is_cut_off_leaves_the_page_as_it_was(tmp_path):
+    def cut(step):
         raise KeyboardInterrupt
 
     target = tmp_path / "page.md"
@@ -96,9 +94,7 @@ def test_a_run_that_is_cut_off_leaves_the_page_as_it_was(tmp_path: Path) -> None
     assert target.read_text() == "before" and list(tmp_path.iterdir()) == [target]
 
 
-def test_without_a_gpu_it_says_why_and_writes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_gpu_it_says_why_and_writes_nothing(tmp_path, monkeypatch, capsys):
     target = tmp_path / "hardware.md"
     monkeypatch.setattr(hardware, "host_here", lambda: NO_GPU)
     monkeypatch.setattr(sys, "argv", ["hardware", "-o", str(target)])
@@ -106,7 +102,7 @@ def test_without_a_gpu_it_says_why_and_writes_nothing(
     assert "the driver is not here" in capsys.readouterr().out and not target.exists()
 
 
-def test_a_replayed_listing_is_no_hardware(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replayed_listing_is_no_hardware(monkeypatch):
     """A GPU of a listing in a file must never make a page of measurements."""
     from tests.support.hardware.listings import DATA
 
@@ -114,7 +110,7 @@ def test_a_replayed_listing_is_no_hardware(monkeypatch: pytest.MonkeyPatch) -> N
     assert "Replayed" not in hardware.host_here().message
 
 
-def test_all_limits_together_stay_under_ten_minutes_and_every_step_exists() -> None:
+def test_all_limits_together_stay_under_ten_minutes_and_every_step_exists():
     assert sum(step.limit_s for step in STEPS) + ASK_S <= MOST_S == 600
     for step in STEPS:
         module, _, name = step.work.partition(":")
@@ -122,14 +118,14 @@ def test_all_limits_together_stay_under_ten_minutes_and_every_step_exists() -> N
         assert re.search(rf"^def {name}\(\s*tell: Tell", text, re.MULTILINE), step.name
 
 
-def test_a_page_where_all_held_says_so() -> None:
+def test_a_page_where_all_held_says_so():
     assert "All held." in page(HOST, {}, [Ran(STEP, "| a |", "", 1.0)])
 
 
 WHOLE = Product(132, 132, {"bfloat16": 660.0, "float32": 50.0})
 
 
-def test_a_limit_holds_up_to_a_tenth_over_the_share_of_the_sms_given() -> None:
+def test_a_limit_holds_up_to_a_tenth_over_the_share_of_the_sms_given():
     just = Product(64, 66, {"bfloat16": 363.0, "float32": 27.5})
     assert product_faults((WHOLE, just)) == ()
     over = Product(64, 66, {"bfloat16": 364.0, "float32": 25.0})
@@ -137,13 +133,13 @@ def test_a_limit_holds_up_to_a_tenth_over_the_share_of_the_sms_given() -> None:
     assert fault == "66 SMs, bfloat16: 364.0 TFLOP/s, at most 363.0 if the limit held"
 
 
-def test_a_count_that_the_driver_does_not_tell_proves_nothing() -> None:
+def test_a_count_that_the_driver_does_not_tell_proves_nothing():
     (fault,) = product_faults((WHOLE, Product(16, None, {"bfloat16": 1.0, "float32": 1.0})))
     assert "did not tell" in fault
     assert product_faults((Product(0, None, {}),)) == ("torch does not tell the SMs of the whole GPU",)
 
 
-def test_the_table_of_products_has_speeds_over_their_share() -> None:
+def test_the_table_of_products_has_speeds_over_their_share():
     text = product_table((WHOLE, Product(64, 66, {"bfloat16": 330.0, "float32": 30.0}, "1,980 MHz")))
     assert text.splitlines()[-1] == "| 64 | 66 | 330.0 | 1.00 | 30.0 | 1.20 | 1,980 MHz |"
 
@@ -157,7 +153,7 @@ def row(batch: int, rate: float, *, basis: str = "measured", memory: str = "meas
     )  # fmt: skip
 
 
-def test_more_sms_that_are_slower_are_told() -> None:
+def test_more_sms_that_are_slower_are_told():
     found = [("sm:64", 66, row(8, 500.0)), ("cuda", 132, row(8, 490.0)), ("sm:16", 16, row(8, 100.0))]
     assert sm_faults(found) == ()
     found[1] = ("cuda", 132, row(8, 440.0))
@@ -166,20 +162,20 @@ def test_more_sms_that_are_slower_are_told() -> None:
     assert "| cuda | 132 | whole GPU | measured | 18.182 | 18.182 | 440 | 2.000 | 1.500 |" in sm_table(found)
 
 
-def test_predictions_stand_beside_measurements_of_the_same_batch() -> None:
+def test_predictions_stand_beside_measurements_of_the_same_batch():
     estimated = [row(1, 100.0), row(8, 100.0)]
     found = compared("bert", [row(1, 119.0), row(8, 121.0), row(32, 1.0)], estimated)
     assert [(line[1], line[4], line[5]) for line in found] == [("1", "1.19", "yes"), ("8", "1.21", "no")]
     assert found[0][6:] == ("2.000", "2.000", "1.000")
 
 
-def test_memory_that_was_not_measured_is_not_compared() -> None:
+def test_memory_that_was_not_measured_is_not_compared():
     assert compared("bert", [row(1, 100.0, memory="estimated")], [row(1, 100.0)])[0][6:] == ("n/a",) * 3
 
 
 @pytest.mark.repeated
 @pytest.mark.torch
-def test_products_and_profiles_run_where_there_is_no_gpu() -> None:
+def test_products_and_profiles_run_where_there_is_no_gpu():
     """The calls of the steps themselves, on the processor; small."""
     from dataclasses import asdict
 
@@ -197,11 +193,11 @@ def test_products_and_profiles_run_where_there_is_no_gpu() -> None:
         "copies": MeasurementSettings(host_copies=True),
         "cast": MeasurementSettings(0.02, dtype="bfloat16", processes=(1, 2)),
     }
-    seen: list[str] = []
+    seen = []
     (fault,) = options(seen.append, "cpu", "diamond", ways)
     assert "copies" in fault and "host copies" in fault
     assert seen[-1].count("| cast | 1 | 8 |") == 1 and seen[-1].count("| cast | 2 | 8 |") == 1
-    told: list[str] = []
+    told = []
     faults = cuda_graphs(told.append, "cpu", ("diamond",))
     # A processor has no CUDA graphs: that half fails alone, and the table has the other.
     assert len(faults) == 1 and "are asked for on the processor" in faults[0]

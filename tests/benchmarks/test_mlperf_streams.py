@@ -1,7 +1,5 @@
 """Streams that share a slice: closed forms, cases by hand, and the line through two points."""
 
-from __future__ import annotations
-
 import heapq
 import math
 
@@ -28,31 +26,26 @@ def mean_within(expected: float, rate: float, service: SliceService, batcher: Ba
     assert np.mean(means) == pytest.approx(expected, rel=0.04)
 
 
-def test_one_by_one_is_m_d_1() -> None:
+def test_one_by_one_is_m_d_1():
     mean_within(3.0, 0.8, MINUTE, Batcher(1))
 
 
-@pytest.mark.parametrize(
-    ("service", "most", "rate", "expected"),
-    [
-        (SliceService(1.0, 0.0), 4, 3.0, 1.7584),
-        (SliceService(4.0, 1.0), 8, 0.4, 11.3171),
-        (SliceService(10.0, 1.0), 16, 0.5, 31.9714),
-    ],
-)
-def test_greedy_batches_have_the_exact_mean(
-    service: SliceService, most: int, rate: float, expected: float
-) -> None:
+@pytest.mark.parametrize(("service", "most", "rate", "expected"), [
+    (SliceService(1.0, 0.0), 4, 3.0, 1.7584),
+    (SliceService(4.0, 1.0), 8, 0.4, 11.3171),
+    (SliceService(10.0, 1.0), 16, 0.5, 31.9714),
+])  # fmt: skip
+def test_greedy_batches_have_the_exact_mean(service, most, rate, expected):
     mean_within(expected, rate, service, Batcher(most))
 
 
 @pytest.mark.slow
-def test_many_streams_are_processor_sharing() -> None:
+def test_many_streams_are_processor_sharing():
     """Mean x / (1 - load), whatever the lengths."""
     mean_within(2.0, 0.5, MINUTE, Batcher(1, streams=60))
 
 
-def test_a_floor_that_does_not_keep_the_slice_busy_is_not_shared() -> None:
+def test_a_floor_that_does_not_keep_the_slice_busy_is_not_shared():
     """All of a batch is floor, none of it is shared: every request takes it and no more."""
     response = serve_by_streams(
         poisson(5.0, 1, 5000), SliceService(1.0, 0.0), Batcher(1, streams=50, floor_share=0.0)
@@ -60,63 +53,44 @@ def test_a_floor_that_does_not_keep_the_slice_busy_is_not_shared() -> None:
     assert response == pytest.approx(np.ones(5000))
 
 
-def test_two_streams_share_what_both_want() -> None:
-    """From 0 the first alone; from 1 both at half speed: the first has 3 of 4 ms left, which takes 6."""
-    response = serve_by_streams([0.0, 1.0], SliceService(0.0, 4.0), Batcher(1, streams=2))
-    assert response.tolist() == pytest.approx([7.0, 7.0])
-
-
-def test_the_third_waits_for_one_of_two_streams() -> None:
-    response = serve_by_streams([0.0, 0.0, 0.0], SliceService(0.0, 1.0), Batcher(1, streams=2))
-    assert response.tolist() == pytest.approx([2.0, 2.0, 3.0])
-
-
-def test_a_window_counts_from_the_free_stream() -> None:
-    """The window from 0 on ends at 3, its batch at 13; the window from 13 on ends at 16 with both others."""
-    found = serve_by_streams([0.0, 4.0, 5.0], SliceService(10.0, 0.0), Batcher(4, 3.0))
-    assert found.tolist() == [13.0, 22.0, 21.0]
-
-
-def test_a_window_counts_from_the_oldest_request() -> None:
-    """The first is waited with until 3; at 13 the second has waited long enough."""
-    found = serve_by_streams([0.0, 4.0, 5.0], SliceService(10.0, 0.0), Batcher(4, 3.0, window="oldest"))
-    assert found.tolist() == [13.0, 19.0, 18.0]
-
-
-def test_a_full_batch_does_not_wait() -> None:
-    assert serve_by_streams([0.0, 1.0], SliceService(1.0, 0.0), Batcher(2, 50.0)).tolist() == [2.0, 1.0]
-
-
-def test_an_empty_window_is_waited_again() -> None:
-    """Windows of 2 from 0 on: the request of 5 leaves with the window that ends at 6."""
-    assert serve_by_streams([5.0], SliceService(1.0, 0.0), Batcher(2, 2.0)).tolist() == [2.0]
-
-
-def test_a_batch_formed_ahead_is_closed() -> None:
-    """The request of 1 is taken ahead at 1, alone; that of 2 goes in the batch behind it."""
-    times = [0.0, 1.0, 2.0]
-    service = SliceService(10.0, 0.0)
-    assert serve_by_streams(times, service, Batcher(4)).tolist() == [10.0, 19.0, 18.0]
-    assert serve_by_streams(times, service, Batcher(4, ahead=1)).tolist() == [10.0, 19.0, 28.0]
+@pytest.mark.parametrize(("times", "service", "batcher", "work", "expected"), [
+    # From 0 the first alone; from 1 both at half speed: the first has 3 of 4 ms left, which takes 6.
+    ([0.0, 1.0], SliceService(0.0, 4.0), Batcher(1, streams=2), None, [7.0, 7.0]),
+    ([0.0, 0.0, 0.0], MINUTE, Batcher(1, streams=2), None, [2.0, 2.0, 3.0]),
+    # The window from 0 on ends at 3, its batch at 13; the window from 13 on ends at 16 with both others.
+    ([0.0, 4.0, 5.0], SliceService(10.0, 0.0), Batcher(4, 3.0), None, [13.0, 22.0, 21.0]),
+    # The first is waited with until 3; at 13 the second has waited long enough.
+    ([0.0, 4.0, 5.0], SliceService(10.0, 0.0), Batcher(4, 3.0, window="oldest"), None, [13.0, 19.0, 18.0]),
+    ([0.0, 1.0], SliceService(1.0, 0.0), Batcher(2, 50.0), None, [2.0, 1.0]),
+    # Windows of 2 from 0 on: the request of 5 leaves with the window that ends at 6.
+    ([5.0], SliceService(1.0, 0.0), Batcher(2, 2.0), None, [2.0]),
+    ([0.0, 1.0, 2.0], SliceService(10.0, 0.0), Batcher(4), None, [10.0, 19.0, 18.0]),
+    # The request of 1 is taken ahead at 1, alone; that of 2 goes in the batch behind it.
+    ([0.0, 1.0, 2.0], SliceService(10.0, 0.0), Batcher(4, ahead=1), None, [10.0, 19.0, 28.0]),
+    # The third waits for the slice that is free first, at 2; the fourth for the other, at 3.
+    ([0.0, 1.0, 1.0, 1.0], SliceService(2.0, 0.0), Batcher(1, slices=2), None, [2.0, 2.0, 3.0, 4.0]),
+    ([0.0, 0.0], SliceService(1.0, 2.0), Batcher(2), [0.5, 1.5], [5.0, 5.0]),
+], ids=[
+    "two streams share what both want", "a third waits for one of two", "a window of the free stream",
+    "a window of the oldest request", "a full batch does not wait", "an empty window is waited again",
+    "what waits is one batch", "a batch formed ahead is closed", "slices take from one queue in order",
+    "work of requests adds up",
+])  # fmt: skip
+def test_what_requests_wait_for_by_hand(times, service, batcher, work, expected):
+    served = serve_by_streams(times, service, batcher, work=work)
+    assert served.tolist() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("streams", [1, 2])
-def test_a_stream_is_free_a_hop_after_its_batch(streams: int) -> None:
+def test_a_stream_is_free_a_hop_after_its_batch(streams):
     """Alone on the slice one batch after the other: each waits for a stream that is free 1 ms later."""
-    found = serve_by_streams([0.0] * 3, SliceService(2.0, 0.0), Batcher(1, streams=streams, hop_ms=1.0))
+    served = serve_by_streams([0.0] * 3, SliceService(2.0, 0.0), Batcher(1, streams=streams, hop_ms=1.0))
     # Two streams: both end at 4, one is free at 5.
-    assert found.tolist() == ([2.0, 5.0, 8.0] if streams == 1 else [4.0, 4.0, 7.0])
-
-
-def test_slices_take_from_one_queue_in_the_order_in_which_they_have_places() -> None:
-    """The third waits for the slice that is free first, at 2; the fourth for the other, at 3."""
-    batcher = Batcher(1, slices=2)
-    found = serve_by_streams([0.0, 1.0, 1.0, 1.0], SliceService(2.0, 0.0), batcher)
-    assert found.tolist() == [2.0, 2.0, 3.0, 4.0]
+    assert served.tolist() == ([2.0, 5.0, 8.0] if streams == 1 else [4.0, 4.0, 7.0])
 
 
 @pytest.mark.parametrize("slices", [2, 5])
-def test_slices_of_one_queue_are_servers_of_one_queue(slices: int) -> None:
+def test_slices_of_one_queue_are_servers_of_one_queue(slices):
     times = poisson(0.8 * slices, 4, 5000)
     free, response = [0.0] * slices, []
     for at in times.tolist():
@@ -127,48 +101,40 @@ def test_slices_of_one_queue_are_servers_of_one_queue(slices: int) -> None:
 
 
 @pytest.mark.parametrize("streams", [1, 2])
-def test_a_batch_above_the_most_work_puts_its_oldest_requests_off(streams: int) -> None:
+def test_a_batch_above_the_most_work_puts_its_oldest_requests_off(streams):
     """3 + 1 + 2 + 2 is above 5: without the first it is not; the newest is served however much it is."""
     service, batcher = SliceService(1.0, 1.0), Batcher(4, streams=streams, most_work=5.0)
-    found = serve_by_streams([0.0] * 4, service, batcher, work=[3.0, 1.0, 2.0, 2.0])
-    assert found.tolist() == [math.inf, 6.0, 6.0, 6.0]
-    found = serve_by_streams([0.0, 0.0], service, batcher, work=[1.0, 9.0])
-    assert found.tolist() == [math.inf, 10.0]
+    served = serve_by_streams([0.0] * 4, service, batcher, work=[3.0, 1.0, 2.0, 2.0])
+    assert served.tolist() == [math.inf, 6.0, 6.0, 6.0]
+    served = serve_by_streams([0.0, 0.0], service, batcher, work=[1.0, 9.0])
+    assert served.tolist() == [math.inf, 10.0]
 
 
-def test_work_of_requests_adds_up() -> None:
-    found = serve_by_streams([0.0, 0.0], SliceService(1.0, 2.0), Batcher(2), work=[0.5, 1.5])
-    assert found.tolist() == [5.0, 5.0]
-
-
-def test_several_streams_with_full_floors_do_no_more_than_one() -> None:
+def test_several_streams_with_full_floors_do_no_more_than_one():
     """What keeps the slice busy is done at the slice's speed, however many streams there are: the last batch of a
     busy period without gaps ends when all work is done."""
     times = np.zeros(12)
     service = SliceService(1.0, 1.0)
-    one = serve_by_streams(times, service, Batcher(4))
+    served = serve_by_streams(times, service, Batcher(4))
     several = serve_by_streams(times, service, Batcher(4, streams=3))
-    assert several.max() == pytest.approx(one.max()) == pytest.approx(15.0)
+    assert several.max() == pytest.approx(served.max()) == pytest.approx(15.0)
 
 
-def test_the_line_goes_through_both_points() -> None:
+def test_the_line_goes_through_both_points():
     service = service_from_two_points(2.5, 1000.0)
     assert service == SliceService(1.5, 1.0)
     assert service.batch_ms(1) == 2.5
     assert service.beside_neighbours(0.5) == SliceService(3.0, 2.0)
-
-
-def test_a_rate_below_that_of_one_at_a_time_leaves_no_floor() -> None:
     assert service_from_two_points(1.0, 500.0) == SliceService(0.0, 2.0)
 
 
 @pytest.mark.parametrize(("single", "rate"), [(0.0, 1.0), (1.0, 0.0), (math.nan, 1.0), (1.0, math.inf)])
-def test_points_are_positive(single: float, rate: float) -> None:
+def test_points_are_positive(single, rate):
     with pytest.raises(InputFault, match="not a finite number above 0"):
         service_from_two_points(single, rate)
 
 
 @pytest.mark.parametrize("share", [0.0, 1.1, math.nan])
-def test_a_share_is_above_zero_and_at_most_one(share: float) -> None:
+def test_a_share_is_above_zero_and_at_most_one(share):
     with pytest.raises(InputFault, match="share"):
         MINUTE.beside_neighbours(share)

@@ -1,7 +1,5 @@
 """The models that the accuracy of serving is measured with."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -9,15 +7,15 @@ from benchmarks import p95_coverage, served_models
 
 
 @pytest.mark.parametrize("name", [*p95_coverage.MODELS.values(), *p95_coverage.TUNED.values()])
-def test_a_served_model_answers_each_row_of_its_batch(name: str) -> None:
+def test_a_served_model_answers_each_row_of_its_batch(name):
     client = getattr(served_models, name)()
     with torch.no_grad():
         found = client.get_model()(*client.get_example_inputs(2))
     outputs = found if isinstance(found, tuple) else (found,)
-    assert all(one.shape[0] == 2 for one in outputs)
+    assert all(output.shape[0] == 2 for output in outputs)
 
 
-def test_coverage_is_told_with_its_own_interval_and_the_width() -> None:
+def test_coverage_is_told_with_its_own_interval_and_the_width():
     results = [p95_coverage.Result(number > 0, 2.0 + number, 1.1, 0.0) for number in range(10)]
     told = p95_coverage.coverage("All", results)
     # Clopper and Pearson, 9 of 10.

@@ -1,7 +1,5 @@
 """Spreads of training estimates: shrunk to the fit's own, a family as one; what they hold of the stored rows."""
 
-from __future__ import annotations
-
 import csv
 from importlib.resources import files
 from math import log, sqrt
@@ -14,7 +12,7 @@ from benchmarks.training_fit import BETWEEN, PRIOR_FAMILIES, WITHIN, judged_fami
 from torchsplit_core.strategy.cost_model.interval import Spread, calibrated
 
 
-def test_spreads_go_from_the_fits_own_to_those_that_are_seen() -> None:
+def test_spreads_go_from_the_fits_own_to_those_that_are_seen():
     nothing = spreads([])
     assert (nothing.between, nothing.within) == pytest.approx((BETWEEN, WITHIN))
     assert nothing.degrees == PRIOR_FAMILIES
@@ -28,14 +26,14 @@ def test_spreads_go_from_the_fits_own_to_those_that_are_seen() -> None:
     assert spreads(wide, prior=100).between < few.between
 
 
-def test_a_family_is_one_however_many_rows_it_has() -> None:
+def test_a_family_is_one_however_many_rows_it_has():
     once, often = spreads([[0.1, 0.2], [0.0, -0.1]]), spreads([[0.1, 0.2] * 50, [0.0, -0.1]])
     assert often.between == pytest.approx(once.between) and often.degrees == once.degrees
     # A single row says nothing of the spread within its family.
     assert spreads([[0.1, 0.2], [0.3]]).within == spreads([[0.1, 0.2]]).within
 
 
-def test_rows_inside_are_those_between_the_ends_around_the_offset() -> None:
+def test_rows_inside_are_those_between_the_ends_around_the_offset():
     spread = Spread(0.1, 0.05, 20)
     high = log(calibrated((), spread).high)
     assert inside([0.0, high * 0.99, -high * 0.99, high * 1.01], [], spread) == 0.75
@@ -43,7 +41,7 @@ def test_rows_inside_are_those_between_the_ends_around_the_offset() -> None:
     assert inside([0.26] * 4, [], spread) == 0 and inside([0.26] * 4, [0.26] * 3, spread) == 1
 
 
-def test_every_way_leaves_out_every_family_and_never_all() -> None:
+def test_every_way_leaves_out_every_family_and_never_all():
     names = set(judged_families(steps()))
     for name, groups in ways().items():
         assert set().union(*groups) == names, name
@@ -51,9 +49,9 @@ def test_every_way_leaves_out_every_family_and_never_all() -> None:
     assert {len(group) for group in ways()[ONE_WAY]} == {4, 5}
 
 
-def test_the_rows_left_out_lie_in_their_intervals_as_asked() -> None:
+def test_the_rows_left_out_lie_in_their_intervals_as_asked():
     text = files("torchsplit_core.strategy").joinpath("data/left_out.csv").read_text(encoding="utf-8")
-    families: dict[str, list[bool]] = {}
+    families = {}
     for row in csv.DictReader(text.splitlines()):
         low, measured, high = (float(row[name]) for name in ("low_s", "measured_s", "high_s"))
         families.setdefault(row["family"], []).append(low <= measured <= high)

@@ -1,14 +1,12 @@
 """The check of estimates across GPU types: the shipped constant is the fitted one, and no pair judges itself."""
 
-from __future__ import annotations
-
 import statistics
 
 from benchmarks.type_transfer import LEVEL, judged, results, spread_of
 from torchsplit_core.profiling.transfer import LOG_PEAK_RATIO_SPREAD
 
 
-def test_the_interval_that_ships_holds_the_published_results_and_others_hold_a_pair_left_out() -> None:
+def test_the_interval_that_ships_holds_the_published_results_and_others_hold_a_pair_left_out():
     every = list(judged(results()))
     assert abs(spread_of(every) - LOG_PEAK_RATIO_SPREAD) < 1e-3
     assert LEVEL <= statistics.fmean(one.inside(LOG_PEAK_RATIO_SPREAD) for one in every) < LEVEL + 0.02

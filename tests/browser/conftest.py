@@ -1,7 +1,5 @@
 """The dashboard as a user meets it: a server of its own on a free port, and Chromium."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket
@@ -48,13 +46,13 @@ def _answers(address: str) -> bool:
 
 
 @pytest.fixture(scope="session")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory) -> Path:
     """Where the running dashboard has its store."""
     return tmp_path_factory.mktemp("home")
 
 
 @pytest.fixture(scope="session")
-def address(home: Path) -> Iterator[str]:
+def address(home) -> Iterator[str]:
     """A running dashboard with an empty store."""
     port = _free_port()
     environment = os.environ | {
@@ -79,7 +77,7 @@ def address(home: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContext]:
+def shared(tmp_path_factory) -> Iterator[BrowserContext]:
     """Chromium without a window: one context for the pages of all tests, and what was loaded once is in its cache.
 
     Its profile is a folder: Chromium keeps the compiled scripts of the pages in it, a quarter of what a page costs.
@@ -96,19 +94,19 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContext]
 
 
 @pytest.fixture(scope="session")
-def browser(shared: BrowserContext) -> Browser:
+def browser(shared) -> Browser:
     """The same Chromium, for contexts of other users."""
     assert shared.browser is not None
     return shared.browser
 
 
 @pytest.fixture
-def session(browser: Browser, shared: BrowserContext) -> Iterator[Callable[..., Page]]:
+def session(browser, shared) -> Iterator[Callable[..., Page]]:
     """Open a page: a session of its own. The test's first finds nothing remembered, a second is another user's."""
-    pages: list[Page] = []
-    others: list[BrowserContext] = []
+    pages = []
+    others = []
 
-    def open_session(width: int = WIDE, scheme: str = "light") -> Page:
+    def open_session(width=WIDE, scheme="light"):
         if pages:
             others.append(browser.new_context())
             others[-1].set_default_timeout(PATIENCE_MS)

@@ -1,7 +1,5 @@
 """Every page with results: nothing of ours that axe finds, in both themes, and no sideways scrolling on a phone."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from xml.etree import ElementTree
@@ -50,7 +48,7 @@ TRAINING = ROOT / "examples" / "strategy_request.json"
 
 
 @pytest.fixture(scope="module")
-def workspace(address: str, home: Path) -> str:
+def workspace(address, home) -> str:
     """The id of a workspace in which every page has something to show."""
     graph = traced_here(SAMPLE)
     rows = (ProfileRow("whole", "cpu", None, 2, 1, 200.0, 10.0, 180.0, 220.0, 0.1, "measured"),)

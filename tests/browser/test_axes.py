@@ -22,11 +22,9 @@ def test_labels_are_powers_of_ten_and_2_and_5_where_there_are_few(session):
     page.set_content("<body></body>")
     page.add_script_tag(path=SCRIPT)
     for low, high, labels in (
-        (0.02, 9000.0, [0.1, 1, 10, 100, 1000]),
-        (3.0, 400.0, [10, 100]),
-        (3.0, 90.0, [5, 10, 20, 50]),
+        (0.02, 9000.0, [0.1, 1, 10, 100, 1000]), (3.0, 400.0, [10, 100]), (3.0, 90.0, [5, 10, 20, 50]),
         (12.0, 300.0, [20, 50, 100, 200]),
-    ):
+    ):  # fmt: skip
         for width in (340, 700, 1200):
             made = go.Figure(go.Scatter(x=[low, high], y=[1, 2], mode="markers"))
             apply_layout(made, "light", height=300, key="axis")

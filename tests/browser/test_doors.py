@@ -1,7 +1,5 @@
 """A newcomer's walk through both doors to a plan on screen and its files; what a reload and a second session see."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,10 +1,7 @@
 """A .pt2 of the test's own, dropped and explored: opened, searched, selected, coloured, found in every panel."""
 
-from __future__ import annotations
-
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,14 +22,14 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("models") / "blocks.pt2"
     save_model(path)
     return path
 
 
 @pytest.fixture
-def dropped(session: Callable[..., Page], address: str, model: Path) -> Page:
+def dropped(session, address, model) -> Page:
     """A page on which the model was dropped and its first drawing stands."""
     page = session()
     page.goto(address)
@@ -44,7 +41,7 @@ def dropped(session: Callable[..., Page], address: str, model: Path) -> Page:
 
 
 @pytest.fixture(scope="module")
-def traced(address: str, home: Path, model: Path) -> Workspace:
+def traced(address, home, model) -> Workspace:
     """A workspace with what a dropped file becomes."""
     workspace = begun(home, "blocks")
     workspace.put_bytes("upload", model.name, model.read_bytes())
@@ -53,7 +50,7 @@ def traced(address: str, home: Path, model: Path) -> Workspace:
 
 
 @pytest.fixture
-def explored(session: Callable[..., Page], address: str, traced: Workspace) -> Page:
+def explored(session, address, traced) -> Page:
     """A page with the model's first drawing, in a workspace of the test's own."""
     page = session()
     open_graph(page, address, traced.store.copy(traced.id, traced.store.free_name("blocks")))
@@ -236,12 +233,12 @@ def test_axe_finds_nothing_of_ours_in_the_open_explorer(explored):
     move_to(page, "blocks × 6")
     for scheme in ("dark", "light"):
         in_scheme(page, scheme)
-        found = violations(page)
-        if found:
+        faults = violations(page)
+        if faults:
             # The answer to the last key may have come while the page was looked at: what fades has no contrast.
             settle(page)
-            found = violations(page)
-        assert not found, (scheme, found)
+            faults = violations(page)
+        assert not faults, (scheme, faults)
 
 
 def violations(page: Page) -> list[tuple[str, list[str]]]:

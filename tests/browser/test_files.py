@@ -1,7 +1,5 @@
 """Files made to cost, dropped on the running dashboard: one message to who dropped them, and the server serves on."""
 
-from __future__ import annotations
-
 import io
 import json
 import zipfile
@@ -37,17 +35,12 @@ def zipped() -> bytes:
 REQUEST = b'{"format": "torchsplit.plan_request", "version": 1, "gpus": [{"type": "A30-24GB"}], "models": '
 
 
-@repeated(
-    ("name", "made", "words"),
-    [
-        ("bomb.zip", zipped, "above the limit of 768 MiB"),
-        ("bomb.json", lambda: objects(20_000_000), "above the limit of 768 MiB"),
-        ("models.json", lambda: REQUEST + objects(3_000_000) + b"}", "above the limit of 768 MiB"),
-        ("fields.json", lambda: REQUEST + objects(50_000) + b"}", "is missing"),
-    ],
-    kept=0,
-    ids=lambda value: value if isinstance(value, str) and "." in value else "",
-)
+@repeated(("name", "made", "words"), [
+    ("bomb.zip", zipped, "above the limit of 768 MiB"),
+    ("bomb.json", lambda: objects(20_000_000), "above the limit of 768 MiB"),
+    ("models.json", lambda: REQUEST + objects(3_000_000) + b"}", "above the limit of 768 MiB"),
+    ("fields.json", lambda: REQUEST + objects(50_000) + b"}", "is missing"),
+], kept=0, ids=lambda value: value if isinstance(value, str) and "." in value else "")  # fmt: skip
 def test_a_file_made_to_cost_is_one_message(session, address, name, made, words, tmp_path):
     page = session()
     page.goto(f"{address}/workspace")

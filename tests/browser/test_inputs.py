@@ -1,9 +1,6 @@
 """The inputs of the Plan page by keyboard: what is typed, marked, refused and put back, and that nothing moves."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -35,7 +32,7 @@ def asked() -> PlanRequest:
 
 
 @pytest.fixture(scope="module")
-def odd(address: str, home: Path) -> Workspace:
+def odd(address, home) -> Workspace:
     """A plan of models with odd names, of whom three belong together."""
     workspace = begun(home, "odd names")
     workspace.put("plan_request", "odd", asked())

@@ -1,7 +1,5 @@
 """A dashboard that requires a login, and a provider of the test's own: in by it, out again, nothing without it."""
 
-from __future__ import annotations
-
 import http.client
 import os
 import signal
@@ -14,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.support.browser.hurry import hurried
 from tests.support.browser.openid_provider import CLIENT_ID, CLIENT_SECRET, Provider, running_provider
@@ -69,7 +67,7 @@ allowed_emails = ["ann@example.com"]
 
 
 @pytest.fixture(scope="module")
-def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
+def dashboard(tmp_path_factory) -> Iterator[Dashboard]:
     """`torchsplit app` of a user whose home has such secrets."""
     folder = tmp_path_factory.mktemp("login")
     with socket.socket() as probe:
@@ -80,13 +78,10 @@ def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
         found = Dashboard(port, folder, provider)
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "torchsplit_core", "app", "--port", str(port)],
-                cwd=ROOT,
-                env=os.environ | {"HOME": str(folder), "TORCHSPLIT_HOME": str(folder / "store")},
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+                [sys.executable, "-m", "torchsplit_core", "app", "--port", str(port)], cwd=ROOT,
+                env=os.environ | {"HOME": str(folder), "TORCHSPLIT_HOME": str(folder / "store")}, stdout=log,
+                stderr=log, start_new_session=True,
+            )  # fmt: skip
         try:
             deadline = time.monotonic() + 120
             while not _answers(found):
@@ -108,7 +103,7 @@ def _answers(dashboard: Dashboard) -> bool:
 
 
 @pytest.fixture
-def context(browser: Browser) -> Iterator[BrowserContext]:
+def context(browser) -> Iterator[BrowserContext]:
     """A browser that nobody has logged in with."""
     found = browser.new_context()
     found.set_default_timeout(PATIENCE_MS)

@@ -1,9 +1,5 @@
 """Cuts in a browser: found, chosen by a dot, tried by hand, kept over a reload; nothing that axe finds."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -24,7 +20,7 @@ SOLVED_MS = 60_000
 
 
 @pytest.fixture(scope="module")
-def profiled(address: str, home: Path) -> Workspace:
+def profiled(address, home) -> Workspace:
     """A workspace with a traced model in which every operation takes the same time."""
     graph = traced_here(SOURCE)
     rows = (ProfileRow("whole", "cpu", None, 2, 1, 200.0, 10.0, None, None, None, "measured"),)
@@ -36,7 +32,7 @@ def profiled(address: str, home: Path) -> Workspace:
 
 
 @pytest.fixture(scope="module")
-def cut(profiled: Workspace) -> Workspace:
+def cut(profiled) -> Workspace:
     """A copy of it in which cuts were found."""
     store = profiled.store
     workspace = store.copy(profiled.id, store.free_name("found"))

@@ -1,9 +1,5 @@
 """Placements in a browser: an example is solved and drawn, a change tried and kept; nothing that axe finds."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -23,7 +19,7 @@ SOLVED_MS = 60_000
 
 
 @pytest.fixture(scope="module")
-def large(address: str, home: Path) -> Workspace:
+def large(address, home) -> Workspace:
     """A workspace with a placement on 1,024 GPUs."""
     workspace = begun(home, "large fleet")
     workspace.put("placement_request", "large", structured_fleet())

@@ -1,10 +1,7 @@
 """What if, side by side, by hand, a link and a report: the Plan page as a review uses it."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -27,18 +24,14 @@ def model(name: str, speed: float) -> PlanModel:
     points = tuple(
         Point("A100-80GB", profile, 8, speed * compute, 40.0, memory_gib=4.0)
         for profile, compute in (
-            ("1g.10gb", 1),
-            ("2g.20gb", 2),
-            ("3g.40gb", 3),
-            ("4g.40gb", 4),
-            ("7g.80gb", 7),
+            ("1g.10gb", 1), ("2g.20gb", 2), ("3g.40gb", 3), ("4g.40gb", 4), ("7g.80gb", 7),
         )
-    )
+    )  # fmt: skip
     return whole_model(name, points, demand_rps=100.0)
 
 
 @pytest.fixture(scope="module")
-def solved(address: str, home: Path) -> Workspace:
+def solved(address, home) -> Workspace:
     """A workspace with two planned scenarios: two models on one GPU and on two."""
     request = PlanRequest((FleetEntry("A100-80GB"),), (model("bert", 30.0), model("ocr", 50.0)))
     workspace = begun(home, "review")
@@ -51,7 +44,7 @@ def solved(address: str, home: Path) -> Workspace:
 
 
 @pytest.fixture
-def planned(solved: Workspace) -> Workspace:
+def planned(solved) -> Workspace:
     """A copy of it for one test."""
     return solved.store.copy(solved.id, solved.store.free_name("copy"))
 
@@ -245,9 +238,7 @@ def test_a_load_is_told_quickly_and_then_in_full(session, address, solved):
     expect(page).to_have_url(re.compile("tab=under-load"))
 
 
-def test_a_scenario_opened_by_its_link_is_the_one_that_is_deployed_also_after_a_reload(
-    session, address, planned
-):
+def test_a_scenario_opened_by_its_link_is_deployed_also_after_a_reload(session, address, planned):
     planned.set_setting("scenario", "two GPUs")  # the last one chosen from the list
     page = session()
     open_plan(page, address, planned)

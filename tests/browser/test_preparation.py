@@ -1,7 +1,5 @@
 """The steps of the preparation, left out one by one: cut points come and go, and a reload keeps them."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

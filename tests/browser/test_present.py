@@ -1,9 +1,6 @@
 """A plan on the whole window: it fits, one key steps, Escape leaves, and axe finds nothing of ours."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
@@ -24,7 +21,7 @@ BOTTOM = """() => document.querySelector('.st-key-present-strip').getBoundingCli
 
 
 @pytest.fixture
-def workspace(home: Path) -> str:
+def workspace(home) -> str:
     """A scenario with two versions, of one GPU and of two."""
     filled = Store(home).create("presented")
     for count in (1, 2):

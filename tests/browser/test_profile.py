@@ -1,7 +1,5 @@
 """Profiles as a user meets them: measured here point by point, asked about, compared, downloaded."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -114,7 +112,7 @@ def test_a_model_is_measured_asked_about_and_downloaded(session, address):
 
 
 @pytest.fixture(scope="module")
-def filled(address: str, home: Path) -> str:
+def filled(address, home) -> str:
     """The id of a workspace with the measured mix: every tab has something to show."""
     workspace = begun(home, "measured")
     measured_mix(workspace)

@@ -1,7 +1,5 @@
 """A training run on its page: a rank is killed and the page shows that it recovers; it is stopped, and goes on."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -83,7 +81,7 @@ def test_a_run_whose_rank_is_killed_is_seen_to_recover(session, address, home):
 
 
 @pytest.fixture(scope="module")
-def runs(home: Path) -> str:
+def runs(home) -> str:
     """The id of a workspace with two runs, one that ended and one that broke off."""
     made = Store(home).create("runs")
     left_folder(made.runs / "diamond-1")
@@ -93,9 +91,7 @@ def runs(home: Path) -> str:
 
 
 @repeated("scheme", ["light", "dark"], kept=0)
-def test_axe_finds_nothing_of_ours_on_a_run_and_a_narrow_window_scrolls_down_only(
-    session, address, runs, scheme
-):
+def test_axe_finds_nothing_of_ours_on_a_run_and_nothing_scrolls_sideways(session, address, runs, scheme):
     """Every other page in that scheme, those between them in the other."""
     page = session()
     found = []

@@ -1,9 +1,6 @@
 """The Plan page as one screen: what stands in sight, what folds, and how far the keyboard has to go."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
@@ -24,7 +21,7 @@ MOST_TABS = 10
 
 
 @pytest.fixture(scope="module")
-def door(home: Path) -> Workspace:
+def door(home) -> Workspace:
     """The plan of the first door, found in a few seconds and not proven."""
     workspace = begun(home, "screen")
     name = measured_mix(workspace)

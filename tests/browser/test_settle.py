@@ -1,7 +1,5 @@
 """The wait before every look at a page: it ends after what fades, and does not wait for what never ends."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.browser.settle import settle, undisturbed
@@ -44,7 +42,7 @@ def test_a_look_that_a_run_of_the_script_fell_into_is_repeated(session):
     page.set_content(PAGE)
     looks = []
 
-    def look() -> int:
+    def look():
         looks.append(len(looks))
         if len(looks) == 1:
             page.evaluate(

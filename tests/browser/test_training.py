@@ -24,6 +24,7 @@ REQUEST = StrategyRequest(
     (StrategyNodes(1, 2, "T4-16GB"), StrategyNodes(1, 1, "L4-24GB")),
     TrainingJob(8, "fp16"),
     StrategyFix(tensor=1, data=1, context=1),
+    may_need=("precision",),
 )
 INK = {"light": "rgb(27, 31, 36)", "dark": "rgb(230, 234, 238)"}
 

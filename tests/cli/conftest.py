@@ -1,9 +1,6 @@
 """Commands run in the test's own process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -11,10 +8,10 @@ from torchsplit_core.cli.command import main
 
 
 @pytest.fixture
-def stderr_of(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def stderr_of(capsys) -> Callable[..., str]:
     """Run a command, which ends with this code: by itself that of bad input."""
 
-    def run(*words: str | Path, code: int = 2) -> str:
+    def run(*words, code=2):
         capsys.readouterr()
         assert main([str(word) for word in words]) == code
         return capsys.readouterr().err

@@ -1,7 +1,5 @@
 """Standard streams, folders that are not there, defaults of a site, completion, and help that says its units."""
 
-from __future__ import annotations
-
 import argparse
 import io
 import json
@@ -35,19 +33,16 @@ def test_a_request_comes_in_and_its_plan_goes_out_by_standard_streams(monkeypatc
     assert json.loads(capsys.readouterr().out)["format"] == "torchsplit.simulation"
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (REQUEST.read_text()[:400], "standard input"),
-        ("", "standard input"),
-        ('{"format": "torchsplit.plan"}', "is a torchsplit.plan file"),
-    ],
-)
+@pytest.mark.parametrize(("text", "words"), [
+    (REQUEST.read_text()[:400], "standard input"),
+    ("", "standard input"),
+    ('{"format": "torchsplit.plan"}', "is a torchsplit.plan file"),
+])  # fmt: skip
 def test_standard_input_that_ends_half_way_is_one_message(text, words, monkeypatch, capsys):
     given(monkeypatch, text)
     assert main(["plan", "-"]) == 2
-    told = capsys.readouterr()
-    assert words in told.err and told.err.count("\n") == 1 and not told.out
+    printed = capsys.readouterr()
+    assert words in printed.err and printed.err.count("\n") == 1 and not printed.out
 
 
 def test_standard_input_is_read_once(monkeypatch, stderr_of):
@@ -61,15 +56,12 @@ def test_a_table_comes_by_standard_input(monkeypatch, capsys):
     assert "A30-24GB" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["plan", str(REQUEST), "-o", "nowhere/plan.json"],
-        ["plan", str(REQUEST), "--save-request", "nowhere/r.json"],
-        ["deploy", str(EXAMPLES / "plan.json"), "-o", "nowhere/files"],
-        ["request", str(PROFILE), "--gpus", "1xA100-80GB", "-o", "nowhere/r.json"],
-    ],
-)
+@pytest.mark.parametrize("arguments", [
+    ["plan", str(REQUEST), "-o", "nowhere/plan.json"],
+    ["plan", str(REQUEST), "--save-request", "nowhere/r.json"],
+    ["deploy", str(EXAMPLES / "plan.json"), "-o", "nowhere/files"],
+    ["request", str(PROFILE), "--gpus", "1xA100-80GB", "-o", "nowhere/r.json"],
+])  # fmt: skip
 def test_no_folder_of_a_mistyped_path_is_made(arguments, tmp_path, monkeypatch, stderr_of):
     monkeypatch.chdir(tmp_path)
     assert "the folder 'nowhere' is not there" in stderr_of(*arguments)
@@ -91,15 +83,8 @@ def test_quiet_leaves_warnings_and_faults(tmp_path, capsys, stderr_of):
 def test_a_plan_is_searched_for_as_long_as_asked(tmp_path, stderr_of):
     saved = tmp_path / "request.json"
     command = [
-        "plan",
-        str(REQUEST),
-        "--time-limit",
-        "7",
-        "--save-request",
-        str(saved),
-        "-o",
-        str(tmp_path / "p"),
-    ]
+        "plan", str(REQUEST), "--time-limit", "7", "--save-request", str(saved), "-o", str(tmp_path / "p"),
+    ]  # fmt: skip
     assert "solver.time_limit_s 7" in stderr_of(*command, code=0)
     assert read_file(saved)[1].solver.time_limit_s == 7
     assert main(["plan", str(REQUEST), "--time-limit", "-1"]) == 2
@@ -111,7 +96,7 @@ class TestDefaults:
     COMMAND = ["request", str(PROFILE), "-o", "r.json"]
 
     @pytest.fixture(autouse=True)
-    def _here(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def _here(self, tmp_path, monkeypatch) -> None:
         monkeypatch.chdir(tmp_path)
         for name in ("TORCHSPLIT_GPUS", "TORCHSPLIT_TIME_LIMIT", "TORCHSPLIT_CONFIG"):
             monkeypatch.delenv(name, raising=False)
@@ -121,10 +106,8 @@ class TestDefaults:
         assert "the fleet is 2xA100-80GB, of torchsplit.toml" in stderr_of(*self.COMMAND, code=0)
         request = read_file("r.json")[1]
         assert (request.gpus[0].type, request.gpus[0].count, request.solver.time_limit_s) == (
-            "A100-80GB",
-            2,
-            11,
-        )
+            "A100-80GB", 2, 11,
+        )  # fmt: skip
         monkeypatch.setenv("TORCHSPLIT_GPUS", "3xA100-80GB")
         monkeypatch.setenv("TORCHSPLIT_TIME_LIMIT", "12")
         assert main(self.COMMAND) == 0
@@ -134,17 +117,14 @@ class TestDefaults:
         request = read_file("r.json")[1]
         assert (request.gpus[0].count, request.solver.time_limit_s) == (4, 13)
 
-    @pytest.mark.parametrize(
-        ("text", "words"),
-        [
-            ('gpu = "1xA100-80GB"', "unknown key 'gpu'. Did you mean gpus?"),
-            ("gpus = 3", "gpus: is 3, not a fleet"),
-            ("gpus = ", "is not TOML"),
-            ('gpus = "1xA100-80GB"\ntime_limit = -4', "time_limit: is -4, not seconds above 0"),
-            ('gpus = "1xA100-80GB"\ntime_limit = true', "time_limit: is True"),
-            ('gpus = "1xA100-80GB"\ntime_limit = nan', "time_limit: is nan"),
-        ],
-    )
+    @pytest.mark.parametrize(("text", "words"), [
+        ('gpu = "1xA100-80GB"', "unknown key 'gpu'. Did you mean gpus?"),
+        ("gpus = 3", "gpus: is 3, not a fleet"),
+        ("gpus = ", "is not TOML"),
+        ('gpus = "1xA100-80GB"\ntime_limit = -4', "time_limit: is -4, not seconds above 0"),
+        ('gpus = "1xA100-80GB"\ntime_limit = true', "time_limit: is True"),
+        ('gpus = "1xA100-80GB"\ntime_limit = nan', "time_limit: is nan"),
+    ])  # fmt: skip
     def test_what_is_wrong_in_the_file_is_one_message(self, text, words, stderr_of):
         Path("torchsplit.toml").write_text(text)
         assert words in stderr_of(*self.COMMAND)
@@ -159,7 +139,7 @@ class TestDefaults:
 
 def parsers() -> dict[str, argparse.ArgumentParser]:
     parser = _parser()
-    (commands,) = (one for one in parser._actions if isinstance(one, argparse._SubParsersAction))
+    (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     for _, _, texts in COMMANDS:
         commands.choices[next(iter(texts))]._declare()
     return dict(commands.choices)
@@ -183,19 +163,14 @@ def test_completion_is_printed_for_each_shell(shell, capsys):
 
 
 @pytest.mark.parametrize(
-    ("line", "offered"),
-    [("torchsplit pla", {"plan", "place"}), ("torchsplit plan --time", {"--time-limit"})],
+    ("line", "offered"), [("torchsplit pla", {"plan", "place"}), ("torchsplit plan --time", {"--time-limit"})]
 )
 def test_tab_completes_commands_and_options(line, offered, tmp_path):
     answer = tmp_path / "answer"
     environment = os.environ | {
-        "_ARGCOMPLETE": "1",
-        "_ARGCOMPLETE_IFS": "\n",
-        "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
-        "COMP_LINE": line,
-        "COMP_POINT": str(len(line)),
-        "PYTHONPATH": str(ROOT),
-    }
+        "_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
+        "COMP_LINE": line, "COMP_POINT": str(len(line)), "PYTHONPATH": str(ROOT),
+    }  # fmt: skip
     subprocess.run(
         [sys.executable, "-m", "torchsplit_core"], env=environment, check=False, capture_output=True
     )

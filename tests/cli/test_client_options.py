@@ -1,7 +1,5 @@
 """The options that say who may ask a server, and how much at most."""
 
-from __future__ import annotations
-
 import argparse
 
 import pytest
@@ -40,19 +38,16 @@ def test_every_limit_has_an_option(monkeypatch, tmp_path):
     assert access_of(options("--allowed-host", "*")) == AccessSettings(("*",), "another-token-of-letters")
 
 
-@pytest.mark.parametrize(
-    ("words", "where"),
-    [
-        (["--max-connections", "0"], "--max-connections"),
-        (["--max-head-kib", "-1"], "--max-head-kib"),
-        (["--head-timeout-s", "nan"], "--head-timeout-s"),
-        (["--keep-alive-s", "0"], "--keep-alive-s"),
-    ],
-)
+@pytest.mark.parametrize(("words", "where"), [
+    (["--max-connections", "0"], "--max-connections"),
+    (["--max-head-kib", "-1"], "--max-head-kib"),
+    (["--head-timeout-s", "nan"], "--head-timeout-s"),
+    (["--keep-alive-s", "0"], "--keep-alive-s"),
+])  # fmt: skip
 def test_a_limit_out_of_range_is_named(words, where):
-    with pytest.raises(InputFault) as told:
+    with pytest.raises(InputFault) as caught:
         limits_of(options(*words))
-    assert told.value.where == where
+    assert caught.value.where == where
 
 
 @pytest.mark.parametrize("text", ["", "short", "with a space in the middle", "ümlaut-in-the-middle-of-it"])
@@ -60,9 +55,9 @@ def test_a_token_that_is_none_is_refused(text, tmp_path, monkeypatch):
     (tmp_path / "token").write_text(text)
     monkeypatch.setenv(TOKEN_VARIABLE, text)
     for words, where in ((["--token-file", str(tmp_path / "token")], "--token-file"), ([], TOKEN_VARIABLE)):
-        with pytest.raises(InputFault) as told:
+        with pytest.raises(InputFault) as caught:
             access_of(options(*words))
-        assert told.value.where == where
+        assert caught.value.where == where
     with pytest.raises(InputFault, match="no such file"):
         access_of(options("--token-file", str(tmp_path / "none")))
     with pytest.raises(InputFault, match="--allowed-host"):

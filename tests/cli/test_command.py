@@ -1,7 +1,5 @@
 """The command line from outside: the newcomer's path, exit codes, one message for bad input."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -9,7 +7,6 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,13 +24,9 @@ pytestmark = pytest.mark.torch
 
 def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "torchsplit_core", *arguments],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
+        [sys.executable, "-m", "torchsplit_core", *arguments], cwd=cwd, capture_output=True, text=True,
+        timeout=280, check=False,
+    )  # fmt: skip
 
 
 def here(*arguments: str, cwd: Path) -> int:
@@ -43,7 +36,7 @@ def here(*arguments: str, cwd: Path) -> int:
 
 
 @pytest.fixture(scope="module")
-def walked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def walked(tmp_path_factory) -> Path:
     """Small BERT through trace, profile, partition, request, plan and deploy, beside a diamond that is profiled."""
     folder = tmp_path_factory.mktemp("walk")
     done = run("trace", "sample:bert", "-o", "bert.graph.json", cwd=folder)
@@ -127,28 +120,25 @@ def test_planning_again_gives_the_same_plan(walked):
     assert {**again, "statistics": 0} == {**first, "statistics": 0}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "match"),
-    [
-        (("trace", "sample:none"), "sample"),
-        (("trace", "missing.pt2"), "missing.pt2"),
-        (("trace", "noise.pt2"), "noise.pt2"),
-        (("trace", "empty.pt2"), "empty.pt2"),
-        (("trace", "net.py:Net"), "--trust"),
-        (("profile", "sample:diamond", "--batch-sizes", "0"), "batch"),
-        (("profile", "sample:diamond", "--batch-sizes", "1000000"), "batch"),
-        (("profile", "sample:diamond", "--batch-sizes", "a"), "whole numbers"),
-        (("profile", "sample:diamond", "--processes", "two"), "whole numbers"),
-        (("profile", "sample:diamond", "--processes", "0"), "from 1 to 16"),
-        (("profile", "sample:diamond", "--device", "cpu:9999c"), "cpu:9999c"),
-        (("plan", "noise.pt2"), "JSON"),
-        (("plan", "typo.json"), "gpuz: is not a known field. Did you mean gpus?"),
-        (("plan", "none.json"), "none.json: cannot be read: no such file. Check the path."),
-        (("request", "typo.json", "--gpus", "1xA100-80GB"), "typo.json"),
-        (("deploy", "typo.json", "-o", "out"), "typo.json"),
-        (("partition", "sample:diamond"), "--profile"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "match"), [
+    (("trace", "sample:none"), "sample"),
+    (("trace", "missing.pt2"), "missing.pt2"),
+    (("trace", "noise.pt2"), "noise.pt2"),
+    (("trace", "empty.pt2"), "empty.pt2"),
+    (("trace", "net.py:Net"), "--trust"),
+    (("profile", "sample:diamond", "--batch-sizes", "0"), "batch"),
+    (("profile", "sample:diamond", "--batch-sizes", "1000000"), "batch"),
+    (("profile", "sample:diamond", "--batch-sizes", "a"), "whole numbers"),
+    (("profile", "sample:diamond", "--processes", "two"), "whole numbers"),
+    (("profile", "sample:diamond", "--processes", "0"), "from 1 to 16"),
+    (("profile", "sample:diamond", "--device", "cpu:9999c"), "cpu:9999c"),
+    (("plan", "noise.pt2"), "JSON"),
+    (("plan", "typo.json"), "gpuz: is not a known field. Did you mean gpus?"),
+    (("plan", "none.json"), "none.json: cannot be read: no such file. Check the path."),
+    (("request", "typo.json", "--gpus", "1xA100-80GB"), "typo.json"),
+    (("deploy", "typo.json", "-o", "out"), "typo.json"),
+    (("partition", "sample:diamond"), "--profile"),
+])  # fmt: skip
 def test_bad_input_is_one_message_and_exit_code_2(arguments, match, tmp_path, monkeypatch, capsys):
     (tmp_path / "noise.pt2").write_bytes(bytes(range(256)) * 4096)
     (tmp_path / "empty.pt2").write_bytes(b"")
@@ -192,8 +182,8 @@ def test_a_taken_port_is_named_and_another_found(stderr_of):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        told = stderr_of("app", "--port", port)
-        assert str(port) in told and f"Isolation: {isolation_level().text}" in told
+        stderr = stderr_of("app", "--port", port)
+        assert str(port) in stderr and f"Isolation: {isolation_level().text}" in stderr
         assert 8501 <= _free_port("127.0.0.1", None) <= 8600
 
 
@@ -232,9 +222,9 @@ def test_draw_writes_a_picture_and_refuses_what_it_cannot(walked, capsys):
 
 
 def test_how_to_measure_reaches_the_measurement(monkeypatch):
-    heard: list[MeasurementSettings] = []
+    heard = []
 
-    def stop(source: str, *, settings: MeasurementSettings, **options: Any) -> None:
+    def stop(source, *, settings, **options):
         heard.append(settings)
         raise InputFault("profile", f"heard of {source}", "Stop.")
 
@@ -246,12 +236,7 @@ def test_how_to_measure_reaches_the_measurement(monkeypatch):
     assert heard == [
         MeasurementSettings(),
         MeasurementSettings(
-            dtype="float16",
-            compile_mode="max-autotune",
-            host_copies=True,
-            repeats=5,
-            seed=9,
-            cuda_graphs=True,
-            processes=(1, 4),
+            dtype="float16", compile_mode="max-autotune", host_copies=True, repeats=5, seed=9,
+            cuda_graphs=True, processes=(1, 4),
         ),
-    ]
+    ]  # fmt: skip

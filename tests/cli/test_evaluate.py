@@ -1,10 +1,7 @@
 """torchsplit evaluate on a grid of two cells: files, going on, what stands in its way."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -17,7 +14,7 @@ SETTINGS = EvaluationSettings(quick=True, requests_per_model=200, replications=2
 
 
 @pytest.fixture(autouse=True)
-def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small(monkeypatch) -> None:
     keys = tuple(
         CaseKey("S1", "stock", "exclusive", "off", "equal", rule) for rule in ("whole_gpu", "uniform")
     )
@@ -28,11 +25,11 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_writes_its_files_and_goes_on_where_it_stood(tmp_path, capsys):
     folder, doc = tmp_path / "found", tmp_path / "doc.md"
     assert main(["evaluate", "--quick", "-o", str(folder), "--doc", str(doc), "--json"]) == 0
-    told = capsys.readouterr()
-    assert json.loads(told.out)["format"] == "torchsplit.evaluation"
-    assert told.out == (folder / "evaluation.json").read_text()
-    assert "2 cases in" in told.err and told.err.count("claim ") == 4
-    assert doc.read_text().startswith("# Evaluation") and (tmp_path / "doc.json").read_text() == told.out
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["format"] == "torchsplit.evaluation"
+    assert printed.out == (folder / "evaluation.json").read_text()
+    assert "2 cases in" in printed.err and printed.err.count("claim ") == 4
+    assert doc.read_text().startswith("# Evaluation") and (tmp_path / "doc.json").read_text() == printed.out
     assert main(["evaluate", "--quick", "-o", str(folder), "--doc", "doc.html"]) == 2
     assert (folder / "report.html").exists()
     (folder / "own.txt").write_text("stays")
@@ -46,7 +43,7 @@ def test_it_writes_its_files_and_goes_on_where_it_stood(tmp_path, capsys):
 def test_a_run_that_is_stopped_leaves_what_it_has(tmp_path, capsys, monkeypatch):
     done = run.evaluate_case
 
-    def stopped(key: CaseKey, *rest: object) -> object:
+    def stopped(key, *rest):
         if key.planner == "uniform":
             raise KeyboardInterrupt
         return done(key, *rest)  # type: ignore[arg-type]
@@ -64,8 +61,8 @@ def test_a_folder_that_will_not_do_is_refused_with_a_message(name, tmp_path, std
     file.write_text("")
     (tmp_path / "evaluation.json").write_text('{"format": "torchsplit.plan"}')
     where = {"a file": file, "damaged": tmp_path, "below a file": file / "folder"}[name]
-    told = stderr_of("evaluate", "-o", where)
-    assert told.count("torchsplit: ") == 1 and str(where.parent) in told and "Traceback" not in told
+    stderr = stderr_of("evaluate", "-o", where)
+    assert stderr.count("torchsplit: ") == 1 and str(where.parent) in stderr and "Traceback" not in stderr
 
 
 def test_without_a_folder_it_says_what_is_missing(capsys):
@@ -75,9 +72,7 @@ def test_without_a_folder_it_says_what_is_missing(capsys):
     )
 
 
-def test_it_says_beforehand_what_its_searches_take_and_searches_as_long_as_it_is_told(
-    tmp_path, capsys, stderr_of, monkeypatch
-):
+def test_it_says_beforehand_what_its_searches_take_and_holds_to_it(tmp_path, capsys, stderr_of, monkeypatch):
     rule = CaseKey("S1", "stock", "exclusive", "off", "equal", "first_fit")
     keys = (
         rule,
@@ -88,11 +83,11 @@ def test_it_says_beforehand_what_its_searches_take_and_searches_as_long_as_it_is
         replace(rule, planner="planner", weights="throughput"),
     )
     monkeypatch.setattr(run, "cases", lambda quick: keys)
-    asked: list[float] = []
-    told: list[str] = []
+    asked = []
+    told = []
     searched = run.plan_all
 
-    def plan_each(requests: Any, limit_s: float, hear: Any) -> None:
+    def plan_each(requests, limit_s, hear):
         asked.append(limit_s)
         told.append(capsys.readouterr().err)
         assert {request.solver.time_limit_s for request in requests} <= {limit_s}

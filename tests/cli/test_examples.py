@@ -1,7 +1,5 @@
 """Every file that ships in examples/ goes through every command that reads it, as a user would give it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a command loads: imports are most of what a short one costs, so each may load what its table says."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -87,12 +85,9 @@ COMMANDS = {
 def loaded(*commands: list[str], hidden: tuple[str, ...] = ()) -> list[tuple[int, set[str]]]:
     """Exit code and modules loaded by then, after each command of one process without the hidden packages."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps(hidden), json.dumps(commands)],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+        [sys.executable, "-c", PROGRAM, json.dumps(hidden), json.dumps(commands)], cwd=ROOT, check=True,
+        capture_output=True, text=True,
+    )  # fmt: skip
     return [(status, set(names)) for status, names in json.loads(done.stdout.splitlines()[-1])]
 
 
@@ -141,23 +136,19 @@ def test_a_plan_needs_neither_the_dashboard_nor_exporters_nor_torch(tmp_path):
         "pyarrow", "torch", "ray", "networkx", "pydot", "yaml", "fast_sugiyama", "scipy", "pyomo",
     )  # fmt: skip
     plan = tmp_path / "plan.json"
-    told = loaded(
+    modules = loaded(
         ["plan", str(EXAMPLES / "plan_request.json"), "-o", str(plan)], ["draw", "x"], hidden=hidden
     )
-    assert told[0][0] == 0 and not packages(told[0][1]) & set(hidden)
+    assert modules[0][0] == 0 and not packages(modules[0][1]) & set(hidden)
     assert json.loads(plan.read_text())["status"] == "optimal"
-    assert told[1][0] == 2, "the second command is at fault, so commands of one process are told apart"
+    assert modules[1][0] == 2, "the second command is at fault, so commands of one process are told apart"
 
 
 def test_an_import_that_sneaks_in_is_found():
     modules = {
-        "json",
-        "torchsplit_core.cli.plan",
-        "numpy.linalg",
-        "scipy.stats._t",
-        "scipy.special",
+        "json", "torchsplit_core.cli.plan", "numpy.linalg", "scipy.stats._t", "scipy.special",
         "_csparsetools",
-    }
+    }  # fmt: skip
     assert packages(modules) == {"numpy", "scipy"}
     assert within(modules, ("scipy.stats",)) == {"scipy.stats._t"}
     assert rooms(modules) == {"cli"}

@@ -1,7 +1,5 @@
 """The options of the partition command, and what it prints."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -21,13 +19,13 @@ LINK = 1e-5
 
 
 @pytest.fixture(autouse=True)
-def _traced_once(profiled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _traced_once(profiled, monkeypatch) -> None:
     """The command's own trace is not the subject here, and a child of its own each time costs seconds."""
     monkeypatch.setattr(steps, "trace", lambda *_, **__: read_file(profiled / "g.json")[1])
 
 
 @pytest.fixture(scope="module")
-def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def profiled(tmp_path_factory) -> Path:
     """A profile of the small diamond in which every operation takes the same time."""
     graph = traced_here(SOURCE)
     rows = tuple(
@@ -79,21 +77,18 @@ def test_a_cut_of_ones_own_stands_beside_the_bound_of_the_best(profiled, tmp_pat
     assert main([*told, "--behind", "gone"]) == 2 and "cut behind" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        (("--time-factors", "1"), "--time-factors"),
-        (("--time-factors", "1,a"), "--time-factors"),
-        (("--time-factors", "1,-2"), "--time-factors"),
-        (("--time-factors", "1,nan"), "--time-factors"),
-        (("--memory", "0"), "--memory"),
-        (("--memory", "nan"), "--memory"),
-        (("--stages", "0"), "--stages"),
-        (("--candidate", "1"), "--candidate"),
-        (("--behind", "relu", "--pareto"), "--behind"),
-        (("--behind", "relu", "--memory", "1"), "--behind"),
-    ],
-)
+@pytest.mark.parametrize(("options", "match"), [
+    (("--time-factors", "1"), "--time-factors"),
+    (("--time-factors", "1,a"), "--time-factors"),
+    (("--time-factors", "1,-2"), "--time-factors"),
+    (("--time-factors", "1,nan"), "--time-factors"),
+    (("--memory", "0"), "--memory"),
+    (("--memory", "nan"), "--memory"),
+    (("--stages", "0"), "--stages"),
+    (("--candidate", "1"), "--candidate"),
+    (("--behind", "relu", "--pareto"), "--behind"),
+    (("--behind", "relu", "--memory", "1"), "--behind"),
+])  # fmt: skip
 def test_false_options_are_one_message(options, match, profiled, capsys):
     assert main(["partition", SOURCE, "--profile", str(profiled / "p.json"), *options]) == 2
     printed = capsys.readouterr()

@@ -1,9 +1,6 @@
 """What `torchsplit profile` tells of points that were kept."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -19,7 +16,7 @@ def test_old_points_are_told_where_there_are_any(old, tmp_path, monkeypatch, std
     found = timed(graph)
     told = replace(found, environment={**found.environment, **({"old_points": old} if old else {})})
 
-    def profile(*given: Any, **named: Any) -> Any:
+    def profile(*given, **named):
         return graph, told
 
     monkeypatch.setattr(workflow, "profile", profile)

@@ -1,7 +1,5 @@
 """The request command: every field of a plan request has its option, and what is unclear is one message."""
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +30,7 @@ def profile(name: str, rps: float = 100.0) -> Profile:
 
 
 @pytest.fixture
-def paths(tmp_path: Path) -> list[str]:
+def paths(tmp_path) -> list[str]:
     found = []
     for name in ("bert", "ocr", "a+b"):
         write_file(profile(name), tmp_path / f"{name}.json")
@@ -43,8 +41,7 @@ def paths(tmp_path: Path) -> list[str]:
 def asked(tmp_path: Path, *arguments: str) -> PlanRequest:
     path = tmp_path / "request.json"
     assert main(["request", *arguments, "-o", str(path)]) == 0
-    request: PlanRequest = read_file(path)[1]
-    return request
+    return read_file(path)[1]
 
 
 def test_every_field_has_its_option(paths, tmp_path):
@@ -67,10 +64,8 @@ def test_every_field_has_its_option(paths, tmp_path):
     assert [model.cap_at_demand for model in request.models] == [True, False, True]
     assert request.objective == Objective("leximin", 0.5, 1e-6)
     assert (request.max_tenants_per_slice, request.solver.plan_at, request.sharing) == (
-        3,
-        "low",
-        "fractional",
-    )
+        3, "low", "fractional",
+    )  # fmt: skip
     point = request.models[0].variants[0].stages[0].points[0]
     assert (point.low_rps, point.high_rps, point.basis) == (80.0, 150.0, "estimated")
 
@@ -81,42 +76,36 @@ def test_without_them_a_request_says_nothing_of_them(paths, tmp_path):
     assert request.colocations == () and "plan_at" not in text and "allowed" not in text
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "told"),
-    [
-        ("--colocate", "bert", "'bert' names one model, needs at least two"),
-        (
-            "--colocate",
-            "bert+gone",
-            "names 'gone', which is no model of the request and no stage of one. Known models and stages: bert",
-        ),
-        ("--colocate", "bert+bert", "different models"),
-        ("--prefer-together", "bert+ocr", "MODEL+MODEL=BYTES"),
-        ("--prefer-together", "bert+ocr=much", "MODEL+MODEL=BYTES"),
-        ("--prefer-together", "bert+ocr=-1", "bytes_per_request"),
-        ("--colocate", "bert+ocr/gone", "names 'ocr/gone', which is no model"),
-        ("--routed", "bert+ocr", "is routed, and its bytes_per_request is 0"),
-        ("--routed", "bert+ocr=-1", "bytes_per_request"),
-        ("--routed", "bert=1", "names one model, needs at least two"),
-        ("--routed", "bert+gone=1", "names 'gone', which is no model"),
-        ("--cap", "gone", "unknown model 'gone'. Known models: bert"),
-        ("--forbid", "bert", "MODEL=VARIANT"),
-        ("--forbid", "bert=cut7", "unknown variant 'bert=cut7'"),
-        ("--forbid", "bert=whole", "no variant of whole is allowed"),
-        ("--memory-penalty", "-1", "objective.memory_violation_penalty"),
-        ("--separation-weight", "nan", "objective.separation_weight"),
-        ("--max-tenants", "0", "max_tenants_per_slice"),
-        ("--tier", "bert=-1", "--tier bert: is -1.0, below the least value 0"),
-        ("--tier", "bert=1.5", "--tier bert: is 1.5, not a whole number"),
-        ("--tier", "bert=1e9", "--tier bert: is 1000000000, above the greatest value 1000"),
-        ("--tier", "bert=nan", "--tier bert: is nan, not a finite number"),
-        ("--tier", "gone=1", "unknown model 'gone'. Known models: bert"),
-        ("--objective", "min_gpus", "min_gpus: no model has a minimum, so the fewest GPUs is none."),
-        ("--gpus", "A30-24GB@layouts=4g.24gb+4g.24gb", "which does not fit on one A30-24GB"),
-        ("--gpus", "RTX-PRO-5000-Blackwell-48GB@layouts=1g.24gb", "whose starts on RTX-PRO-5000"),
-        ("--gpus", "a=A30-24GB,a=A30-24GB", "names the id 'a' twice"),
-    ],
-)
+@pytest.mark.parametrize(("option", "value", "told"), [
+    ("--colocate", "bert", "'bert' names one model, needs at least two"),
+    ("--colocate", "bert+gone",
+     "names 'gone', which is no model of the request and no stage of one. Known models and stages: bert"),
+    ("--colocate", "bert+bert", "different models"),
+    ("--prefer-together", "bert+ocr", "MODEL+MODEL=BYTES"),
+    ("--prefer-together", "bert+ocr=much", "MODEL+MODEL=BYTES"),
+    ("--prefer-together", "bert+ocr=-1", "bytes_per_request"),
+    ("--colocate", "bert+ocr/gone", "names 'ocr/gone', which is no model"),
+    ("--routed", "bert+ocr", "is routed, and its bytes_per_request is 0"),
+    ("--routed", "bert+ocr=-1", "bytes_per_request"),
+    ("--routed", "bert=1", "names one model, needs at least two"),
+    ("--routed", "bert+gone=1", "names 'gone', which is no model"),
+    ("--cap", "gone", "unknown model 'gone'. Known models: bert"),
+    ("--forbid", "bert", "MODEL=VARIANT"),
+    ("--forbid", "bert=cut7", "unknown variant 'bert=cut7'"),
+    ("--forbid", "bert=whole", "no variant of whole is allowed"),
+    ("--memory-penalty", "-1", "objective.memory_violation_penalty"),
+    ("--separation-weight", "nan", "objective.separation_weight"),
+    ("--max-tenants", "0", "max_tenants_per_slice"),
+    ("--tier", "bert=-1", "--tier bert: is -1.0, below the least value 0"),
+    ("--tier", "bert=1.5", "--tier bert: is 1.5, not a whole number"),
+    ("--tier", "bert=1e9", "--tier bert: is 1000000000, above the greatest value 1000"),
+    ("--tier", "bert=nan", "--tier bert: is nan, not a finite number"),
+    ("--tier", "gone=1", "unknown model 'gone'. Known models: bert"),
+    ("--objective", "min_gpus", "min_gpus: no model has a minimum, so the fewest GPUs is none."),
+    ("--gpus", "A30-24GB@layouts=4g.24gb+4g.24gb", "which does not fit on one A30-24GB"),
+    ("--gpus", "RTX-PRO-5000-Blackwell-48GB@layouts=1g.24gb", "whose starts on RTX-PRO-5000"),
+    ("--gpus", "a=A30-24GB,a=A30-24GB", "names the id 'a' twice"),
+])  # fmt: skip
 def test_what_is_unclear_is_one_message(option, value, told, paths, stderr_of):
     said = stderr_of("request", *paths, "--gpus", "A30-24GB", option, value)
     assert told in said and "Traceback" not in said
@@ -150,7 +139,7 @@ def test_names_that_read_in_two_ways_are_refused(paths, tmp_path):
 
 
 @pytest.fixture
-def two_lengths(tmp_path: Path) -> str:
+def two_lengths(tmp_path) -> str:
     """A profile whose first rows are of 512 tokens."""
     (row,) = profile("bert").rows
     rows = (

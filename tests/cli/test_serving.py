@@ -1,10 +1,7 @@
 """What serve and measure say before they start."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from tests.support.serving.plans import Placed, cpu_plan
 from torchsplit_core import cli, workflow
@@ -27,7 +24,7 @@ def written(folder: Path, request: PlanRequest) -> list[str]:
 
 
 def test_serve_says_what_the_front_does_not_pass_before_it_starts(tmp_path, monkeypatch, capsys):
-    before: list[str] = []
+    before = []
     monkeypatch.setattr(workflow, "serve", lambda *given, **more: before.append(capsys.readouterr().err))
     assert cli.main(["serve", *written(tmp_path, replace(REQUEST, front=SLOW))]) == 0
     assert cli.main(["serve", *written(tmp_path, REQUEST)]) == 0
@@ -39,9 +36,9 @@ def test_serve_says_what_the_front_does_not_pass_before_it_starts(tmp_path, monk
 
 
 def test_measure_measures_the_front_where_nobody_knows_it(tmp_path, monkeypatch):
-    asked: list[Any] = []
+    asked = []
 
-    def measure(outcome: Any, request: PlanRequest, *given: Any, **more: Any) -> Measurement:
+    def measure(outcome, request, *given, **more):
         asked.append(request.front)
         return Measurement("", 1.0, 1.0, "here", ())
 

@@ -1,7 +1,5 @@
 """The simulate command: a request, a plan with its request, arrivals by name or table, and faults."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -31,14 +29,13 @@ def simulated(folder: Path, *arguments: str) -> SimulationRequest:
         main(["simulate", *PLAN, *arguments, "--save-request", str(saved), "-o", str(folder / "out.json")])
         == 0
     )
-    request: SimulationRequest = read_file(saved, expected="torchsplit.simulation_request")[1]
-    return request
+    return read_file(saved, expected="torchsplit.simulation_request")[1]
 
 
 def test_the_example_request_has_the_example_outcome(capsys):
     assert main(["simulate", str(EXAMPLES / "simulation_request.json"), "--json"]) == 0
-    told = capsys.readouterr()
-    outcome = read_text(told.out)[1]
+    printed = capsys.readouterr()
+    outcome = read_text(printed.out)[1]
     expected = read_file(EXAMPLES / "simulation.json")[1]
     for field in ("models", "servers", "highest_load", "warnings"):
         assert getattr(outcome, field) == getattr(expected, field), (
@@ -46,9 +43,9 @@ def test_the_example_request_has_the_example_outcome(capsys):
         )
     bert, load = expected.models[0], expected.highest_load
     span = f"{bert.throughput_rps:.4g} served over {bert.completed / bert.throughput_rps:.3g} s simulated"
-    assert f"bert: 250 of 400 requests/s offered, {span}, response mean" in told.err
+    assert f"bert: 250 of 400 requests/s offered, {span}, response mean" in printed.err
     factors = f"{load.low:.4g} times the request's rates, no longer at {load.high:.4g}\n"
-    assert f"highest load: p95 keeps every limit at {factors}" in told.err
+    assert f"highest load: p95 keeps every limit at {factors}" in printed.err
 
 
 def test_a_plan_is_simulated_at_a_load_and_its_request_saved(tmp_path, capsys):
@@ -70,13 +67,8 @@ def test_a_plan_is_simulated_at_a_load_and_its_request_saved(tmp_path, capsys):
 
 def test_arrivals_have_names_and_a_model_its_own(tmp_path):
     given = [
-        "--arrivals",
-        "gamma:2",
-        "--arrivals",
-        "bert=mmpp:0.5@8,3@2",
-        "--arrivals",
-        "resnet50=deterministic",
-    ]
+        "--arrivals", "gamma:2", "--arrivals", "bert=mmpp:0.5@8,3@2", "--arrivals", "resnet50=deterministic",
+    ]  # fmt: skip
     found = {model.name: model.arrivals for model in simulated(tmp_path, *given).models}
     assert found == {
         "bert": MmppArrivals((RateState(0.5 * DEMANDS["bert"], 8.0), RateState(3 * DEMANDS["bert"], 2.0))),
@@ -99,31 +91,28 @@ def test_a_model_without_an_instance_and_another_request_are_said(tmp_path, stde
     asked["models"].append(asked["models"][0] | {"name": "more"})
     (tmp_path / "asked.json").write_text(json.dumps(asked))
     asked_at, out = str(tmp_path / "asked.json"), str(tmp_path / "o.json")
-    told = stderr_of("simulate", PLAN[0], "--request", asked_at, "--requests", "100", "-o", out, code=0)
-    assert "more has no instance" in told and "answers another request" in told
+    stderr = stderr_of("simulate", PLAN[0], "--request", asked_at, "--requests", "100", "-o", out, code=0)
+    assert "more has no instance" in stderr and "answers another request" in stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "match"),
-    [
-        (PLAN[:1], "--request"),
-        ([str(EXAMPLES / "profile.json")], "is a torchsplit.profile, which cannot be simulated"),
-        ([str(EXAMPLES / "simulation_request.json"), "--arrivals", "poisson"], "has its own arrivals"),
-        ([*PLAN, "--arrivals", "weekly"], "--arrivals"),
-        ([*PLAN, "--arrivals", "gamma:much"], "gamma:much"),
-        ([*PLAN, "--arrivals", "gamma:0"], "cv: "),
-        ([*PLAN, "--arrivals", "mmpp:1"], "mmpp:1"),
-        ([*PLAN, "--arrivals", "none.csv"], "none.csv"),
-        ([*PLAN, "--load", "0"], "--load: "),
-        ([*PLAN, "--load", "nan"], "--load: "),
-        ([*PLAN, "--slo", "bert"], "--slo: 'bert' is not MODEL=MS"),
-        ([*PLAN, "--slo", "nobody=5"], "--slo: unknown model 'nobody'. Known models: "),
-        ([*PLAN, "--slo", "bert=inf"], "slo_ms: "),
-        ([*PLAN, "--find", "100"], "percentile: "),
-        ([*PLAN, "--replications", "0"], "replications: "),
-        ([*PLAN, "--seed", "-1"], "seed: "),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "match"), [
+    (PLAN[:1], "--request"),
+    ([str(EXAMPLES / "profile.json")], "is a torchsplit.profile, which cannot be simulated"),
+    ([str(EXAMPLES / "simulation_request.json"), "--arrivals", "poisson"], "has its own arrivals"),
+    ([*PLAN, "--arrivals", "weekly"], "--arrivals"),
+    ([*PLAN, "--arrivals", "gamma:much"], "gamma:much"),
+    ([*PLAN, "--arrivals", "gamma:0"], "cv: "),
+    ([*PLAN, "--arrivals", "mmpp:1"], "mmpp:1"),
+    ([*PLAN, "--arrivals", "none.csv"], "none.csv"),
+    ([*PLAN, "--load", "0"], "--load: "),
+    ([*PLAN, "--load", "nan"], "--load: "),
+    ([*PLAN, "--slo", "bert"], "--slo: 'bert' is not MODEL=MS"),
+    ([*PLAN, "--slo", "nobody=5"], "--slo: unknown model 'nobody'. Known models: "),
+    ([*PLAN, "--slo", "bert=inf"], "slo_ms: "),
+    ([*PLAN, "--find", "100"], "percentile: "),
+    ([*PLAN, "--replications", "0"], "replications: "),
+    ([*PLAN, "--seed", "-1"], "seed: "),
+])  # fmt: skip
 def test_faults_of_the_input_are_one_message(arguments, match, tmp_path, capsys):
     assert main(["simulate", *arguments, "-o", str(tmp_path / "o.json")]) == 2
     told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("torchsplit:")]

@@ -1,7 +1,5 @@
 """Standard streams that cannot be written: standard error stops nothing, an outcome that is lost is said."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

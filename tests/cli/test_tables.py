@@ -1,7 +1,5 @@
 """estimate, import and export from outside: files in, files out, exit codes, one message for bad input."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
@@ -119,14 +117,12 @@ def test_columns_are_mapped_and_what_is_lacking_is_given(tmp_path):
     table = tmp_path / "t.csv"
     table.write_text("size,a=b\n4,100\n")
     assert (
-        main(
-            (
-                *("import", str(table), "-o", str(tmp_path / "p.json"), "--map", "batch_size=size"),
-                *("--map", "throughput_rps=a=b", "--model", "m", "--gpu-type", "A30-24GB", "--slice", "1g"),
-            )
-        )
+        main((
+            *("import", str(table), "-o", str(tmp_path / "p.json"), "--map", "batch_size=size"),
+            *("--map", "throughput_rps=a=b", "--model", "m", "--gpu-type", "A30-24GB", "--slice", "1g"),
+        ))
         == 0
-    )
+    )  # fmt: skip
     (row,) = read_file(tmp_path / "p.json")[1].rows
     assert (row.gpu_type, row.profile, row.batch_size, row.throughput_rps) == ("A30-24GB", "1g.6gb", 4, 100)
 
@@ -134,14 +130,12 @@ def test_columns_are_mapped_and_what_is_lacking_is_given(tmp_path):
 def test_triton_s_files_and_one_profile_of_several(tmp_path):
     for batch in ("1", "8"):
         assert (
-            main(
-                (
-                    *("import", str(TRITON / "perf_analyzer.csv"), "--model", "m", "--batch-size", batch),
-                    *("--instances", "2", "--slice", "2g.20gb", "-o", str(tmp_path / f"{batch}.json")),
-                )
-            )
+            main((
+                *("import", str(TRITON / "perf_analyzer.csv"), "--model", "m", "--batch-size", batch),
+                *("--instances", "2", "--slice", "2g.20gb", "-o", str(tmp_path / f"{batch}.json")),
+            ))
             == 0
-        )
+        )  # fmt: skip
     both = tmp_path / "both.json"
     assert main(("import", str(tmp_path / "1.json"), str(tmp_path / "8.json"), "-o", str(both))) == 0
     profile = read_file(both)[1]
@@ -151,18 +145,15 @@ def test_triton_s_files_and_one_profile_of_several(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"", "is empty"),
-        (b"\x89PNG\r\n\x1a\n\x00", "UTF-8"),
-        (b"model,compute_slices,batch_size,throughput_rps\n", "has a header but no rows"),
-        (b"one column\n1\n", "has only one column"),
-        (b'{"format": "torchsplit.plan"}', "torchsplit.profile"),
-        (b"{not json", "JSON"),
-        (b"model,compute_slices,batch_size,throughput_rps\nm,7,8,much\n", "line 2, throughput_rps"),
-    ],
-)
+@pytest.mark.parametrize(("content", "words"), [
+    (b"", "is empty"),
+    (b"\x89PNG\r\n\x1a\n\x00", "UTF-8"),
+    (b"model,compute_slices,batch_size,throughput_rps\n", "has a header but no rows"),
+    (b"one column\n1\n", "has only one column"),
+    (b'{"format": "torchsplit.plan"}', "torchsplit.profile"),
+    (b"{not json", "JSON"),
+    (b"model,compute_slices,batch_size,throughput_rps\nm,7,8,much\n", "line 2, throughput_rps"),
+])  # fmt: skip
 def test_what_is_no_table_is_one_message_and_exit_code_2(content, words, tmp_path, capsys):
     path = tmp_path / "mine.csv"
     path.write_bytes(content)
@@ -194,16 +185,13 @@ def test_a_table_beyond_the_limit_is_refused_unread(tmp_path, capsys):
     assert "64 MiB" in refused(capsys, "import", str(path))
 
 
-@pytest.mark.parametrize(
-    ("name", "taken", "expected"),
-    [
-        ("bert", (), "bert.profile.json"),
-        ("bert", ("BERT.profile.json",), "bert-2.profile.json"),
-        ("../../etc/passwd", (), "etc_passwd.profile.json"),
-        ("…", (), "model.profile.json"),
-        ("x" * 300, (), "x" * 80 + ".profile.json"),
-    ],
-)
+@pytest.mark.parametrize(("name", "taken", "expected"), [
+    ("bert", (), "bert.profile.json"),
+    ("bert", ("BERT.profile.json",), "bert-2.profile.json"),
+    ("../../etc/passwd", (), "etc_passwd.profile.json"),
+    ("…", (), "model.profile.json"),
+    ("x" * 300, (), "x" * 80 + ".profile.json"),
+])  # fmt: skip
 def test_file_names_are_safe(name, taken, expected):
     assert file_name(Profile(f"import:{name}", ""), taken) == expected
 
@@ -239,14 +227,12 @@ def test_estimate_to_other_types_has_the_tables_columns_and_imports_beside_it(tm
     assert whole and all(row["profile"] == row["compute_slices"] == "" for row in whole)
     assert all(float(r["low_rps"]) < float(r["throughput_rps"]) < float(r["high_rps"]) for r in rows)
     assert main(["import", str(measured), str(estimated), "-o", str(tmp_path / "net.json")]) == 0
-    profile: Profile = read_file(tmp_path / "net.json")[1]
+    profile = read_file(tmp_path / "net.json")[1]
     assert {row.basis for row in profile.rows} == {"measured", "estimated"}
     assert len(profile.rows) == 4 + len(rows)
 
 
-def test_a_request_for_a_fleet_without_figures_is_refused_and_mended_by_the_named_command(
-    tmp_path, capsys, monkeypatch
-):
+def test_a_request_for_a_fleet_without_figures_is_mended_by_the_named_command(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     asked = json.loads((ROOT / "examples" / "mixes" / "s1_fair_2gpus.json").read_text())
     asked["gpus"] = [{"type": "H100-SXM5-80GB", "count": 1}]
@@ -258,30 +244,23 @@ def test_a_request_for_a_fleet_without_figures_is_refused_and_mended_by_the_name
     assert main(command[1:]) == 0
     assert main(["plan", "REQUEST2.json", "-o", "plan.json"]) == 0
     # Of the points on the fleet's type, which all are: those of the A100 are of no use to this plan.
-    told = re.search(r"of which (\d+) of (\d+) are estimated", capsys.readouterr().err)
-    assert told and told[1] == told[2]
+    match = re.search(r"of which (\d+) of (\d+) are estimated", capsys.readouterr().err)
+    assert match and match[1] == match[2]
     before, after = (read_file(Path(name))[1] for name in ("REQUEST.json", "REQUEST2.json"))
     was, now = (one.models[0].variants[0].stages[0].points for one in (before, after))
     assert now[: len(was)] == was and {point.basis for point in now[len(was) :]} == {"estimated"}
 
 
-@pytest.mark.parametrize(
-    ("text", "to", "told"),
-    [
-        (MEASURED, "H100-SXM-80GB", "H100-SXM5-80GB"),
-        (MEASURED, "CPU-8c", "no published peaks"),
-        (MEASURED, ",", "names no GPU type"),
-        (MEASURED, "A100-80GB", "nothing to estimate for A100-80GB: A100-80GB: rows of it are there already"),
-        (MEASURED.splitlines()[0] + "\n", "L4-24GB", "no rows"),
-        (
-            "model,gpu_type,batch_size,throughput_rps\nnet,CPU,8,100\n",
-            "L4-24GB",
-            "(GPU types of the rows: CPU)",
-        ),
-        ("model,gpu_type,batch_size,throughput_rps\nnet,A1000,8,100\n", "L4-24GB", "A1000"),
-        ("", "L4-24GB", "empty"),
-    ],
-)
+@pytest.mark.parametrize(("text", "to", "told"), [
+    (MEASURED, "H100-SXM-80GB", "H100-SXM5-80GB"),
+    (MEASURED, "CPU-8c", "no published peaks"),
+    (MEASURED, ",", "names no GPU type"),
+    (MEASURED, "A100-80GB", "nothing to estimate for A100-80GB: A100-80GB: rows of it are there already"),
+    (MEASURED.splitlines()[0] + "\n", "L4-24GB", "no rows"),
+    ("model,gpu_type,batch_size,throughput_rps\nnet,CPU,8,100\n", "L4-24GB", "(GPU types of the rows: CPU)"),
+    ("model,gpu_type,batch_size,throughput_rps\nnet,A1000,8,100\n", "L4-24GB", "A1000"),
+    ("", "L4-24GB", "empty"),
+])  # fmt: skip
 def test_estimate_to_refuses_what_it_cannot_estimate(text, to, told, tmp_path, capsys):
     (tmp_path / "rows.csv").write_text(text)
     assert told in refused(capsys, "estimate", str(tmp_path / "rows.csv"), "--to", to)

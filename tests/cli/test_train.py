@@ -1,9 +1,14 @@
 """The command train: what it refuses before it starts anything, one clear message each."""
 
+import dataclasses
+import json
+
 import pytest
 
 from tests.support.paths import ROOT
+from torchsplit_core import workflow
 from torchsplit_core.cli import main
+from torchsplit_core.files import read_file
 
 STRATEGY = str(ROOT / "examples" / "training" / "two_ranks.json")
 
@@ -21,8 +26,8 @@ STRATEGY = str(ROOT / "examples" / "training" / "two_ranks.json")
     ([f"{__file__}:client", "--strategy", STRATEGY], "it is not trusted"),
 ])  # fmt: skip
 def test_what_cannot_be_trained_is_one_message(given, message, tmp_path, stderr_of):
-    told = stderr_of("train", *given, "-o", tmp_path / "run")
-    assert message in told and told.startswith("torchsplit: ") and told.count("\n") == 1
+    stderr = stderr_of("train", *given, "-o", tmp_path / "run")
+    assert message in stderr and stderr.startswith("torchsplit: ") and stderr.count("\n") == 1
     assert not (tmp_path / "run").exists()
 
 
@@ -46,3 +51,66 @@ def test_a_folder_that_cannot_be_made_and_one_that_has_a_run(tmp_path, stderr_of
         (tmp_path / "run", "--resume"),
     ):
         assert message in stderr_of("train", "sample:bert", "--strategy", STRATEGY, "-o", folder)
+
+
+def free_request(tmp_path, **fleet):
+    """A request for the plain decoder of two layers on one core, one choice fixed."""
+    sizes = {"layers": 2, "hidden": 64, "heads": 4, "kv_heads": 4, "ffn": 128, "vocab": 100, "sequence": 16}
+    nodes = {"nodes": 1, "gpus_per_node": 2, "type": "CPU-1c"} | fleet
+    request = {
+        "format": "torchsplit.strategy_request", "version": 1, "model": {"kind": "transformer", **sizes},
+        "fleet": [nodes], "training": {"global_batch": 8, "precision": "fp32"}, "fix": {"pipeline": 1},
+    }  # fmt: skip
+    path = tmp_path / "free.json"
+    path.write_text(json.dumps(request))
+    return path
+
+
+@pytest.mark.torch
+def test_choices_that_a_request_leaves_free_are_searched_first_and_said(tmp_path, capsys):
+    request, run = free_request(tmp_path), tmp_path / "run"
+    outcome = workflow.strategy(read_file(request)[1], runners=("train",))
+    command = ["train", "sample:llama", "--strategy", str(request), "--steps", "1", "-o", str(run)]
+    assert main(command) == 0
+    facts = json.loads((run / "run.json").read_text())
+    assert facts["choices"] == dataclasses.asdict(outcome.candidates[0].choices) and facts["processes"] == 2
+    assert f"{request}: trains by {outcome.message}" in capsys.readouterr().err
+
+
+def test_the_files_of_a_fleet_have_what_was_found(tmp_path, capsys):
+    folder = tmp_path / "files"
+    command = [
+        "train",
+        "sample:llama",
+        "--strategy",
+        str(free_request(tmp_path, nodes=64)),
+        "--candidate",
+        "2",
+    ]
+    assert main([*command, "--write-fleet", "slurm", "-o", str(folder)]) == 0
+    written = read_file(folder / "strategy.json")[1]
+    second = workflow.strategy(read_file(tmp_path / "free.json")[1], runners=("train",)).candidates[1]
+    assert written.fix.given() == dataclasses.asdict(second.choices)
+    assert "trains by candidate 2 of: data" in capsys.readouterr().err
+
+
+def test_a_fleet_that_is_larger_than_this_machine_is_refused_with_what_to_do(
+    tmp_path, stderr_of, monkeypatch
+):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1})
+    request = free_request(tmp_path, nodes=8)
+    said = stderr_of("train", "sample:llama", "--strategy", request, "-o", tmp_path / "run")
+    assert (
+        "the strategy's fleet: has 16 devices, above the 8 processes that the 2 cores of this machine take"
+        in said
+    )
+    assert "--processes" in said and "--write-fleet" in said and not (tmp_path / "run").exists()
+
+
+def test_what_a_run_cannot_carry_out_is_not_searched_for_it(tmp_path, stderr_of):
+    request = free_request(tmp_path, gpus_per_node=4)
+    request.write_text(request.read_text().replace('"pipeline": 1', '"pipeline": 2, "tensor": 2'))
+    said = stderr_of(
+        "train", "sample:llama", "--strategy", request, "--processes", "4", "-o", tmp_path / "run"
+    )
+    assert "which no training run carries out yet" in said

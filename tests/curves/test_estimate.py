@@ -1,7 +1,5 @@
 """Estimates: shapes recovered, measured rows kept, out-of-memory rules, faults."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys
@@ -31,7 +29,7 @@ def sample(
 
 
 @pytest.mark.parametrize("left_out", [2, 4, 16, 64, 128])
-def test_an_exact_batch_curve_is_recovered(left_out: int) -> None:
+def test_an_exact_batch_curve_is_recovered(left_out):
     rows = [sample(7, batch, batch_curve(batch)) for batch in BATCHES if batch != left_out]
     (found,) = estimate(rows, [Query("net", 7, left_out)])
     truth = 1000.0 * left_out / batch_curve(left_out)
@@ -40,7 +38,7 @@ def test_an_exact_batch_curve_is_recovered(left_out: int) -> None:
     assert found.basis == "estimated"
 
 
-def test_an_exact_slice_curve_is_recovered() -> None:
+def test_an_exact_slice_curve_is_recovered():
     rows = [sample(size, batch, slice_curve(size, batch)) for size in (1, 3, 7) for batch in BATCHES]
     queries = [Query("net", size, batch) for size in (2, 4) for batch in BATCHES]
     for query, found in zip(queries, estimate(rows, queries), strict=True):
@@ -50,7 +48,7 @@ def test_an_exact_slice_curve_is_recovered() -> None:
         assert found.high_rps / found.low_rps < 1.1
 
 
-def test_the_unit_of_time_changes_nothing() -> None:
+def test_the_unit_of_time_changes_nothing():
     rows = [sample(1, batch, slice_curve(1, batch)) for batch in BATCHES]
     slow = [sample(1, batch, 1e6 * slice_curve(1, batch)) for batch in BATCHES]
     queries = [Query("net", 7, batch) for batch in BATCHES]
@@ -58,7 +56,7 @@ def test_the_unit_of_time_changes_nothing() -> None:
         assert slow_one.throughput_rps * 1e6 == pytest.approx(fast_one.throughput_rps, rel=1e-4)
 
 
-def test_a_measured_row_keeps_its_own_value() -> None:
+def test_a_measured_row_keeps_its_own_value():
     rows = [sample(1, batch, 1.1 * slice_curve(1, batch), latency=7.0) for batch in BATCHES]
     (found,) = estimate(rows, [Query("net", 1, 16)])
     assert found.basis == "measured"
@@ -67,23 +65,17 @@ def test_a_measured_row_keeps_its_own_value() -> None:
     assert found.low_rps < found.throughput_rps < found.high_rps
 
 
-def test_latencies_that_lie_above_the_batch_time_scale_the_estimate() -> None:
+def test_latencies_that_lie_above_the_batch_time_scale_the_estimate():
     rows = [sample(1, batch, slice_curve(1, batch), latency=1.3 * slice_curve(1, batch)) for batch in BATCHES]
     (found,) = estimate(rows[:5] + rows[6:], [Query("net", 1, 32)])
     assert found.latency_ms == pytest.approx(1.3 * slice_curve(1, 32), rel=0.02)
 
 
-@pytest.mark.parametrize(
-    ("query", "ruled_out"),
-    [
-        (Query("net", 1, 64), True),
-        (Query("net", 1, 32, 2), True),
-        (Query("net", 1, 16), False),
-        (Query("net", 2, 64), False),
-        (Query("net", 0.5, 32), True),
-    ],
-)
-def test_out_of_memory_rows_rule_out_what_needs_more(query: Query, ruled_out: bool) -> None:
+@pytest.mark.parametrize(("query", "ruled_out"), [
+    (Query("net", 1, 64), True), (Query("net", 1, 32, 2), True), (Query("net", 1, 16), False),
+    (Query("net", 2, 64), False), (Query("net", 0.5, 32), True),
+])  # fmt: skip
+def test_out_of_memory_rows_rule_out_what_needs_more(query, ruled_out):
     rows = [sample(1, batch, slice_curve(1, batch)) for batch in (1, 2, 4, 8)]
     rows.append(Sample("net", 1, 32, 1, 0.0, 0.0))
     (found,) = estimate(rows, [query])
@@ -95,7 +87,7 @@ def test_out_of_memory_rows_rule_out_what_needs_more(query: Query, ruled_out: bo
         assert found.throughput_rps > 0
 
 
-def test_more_contradictory_points_make_wider_intervals() -> None:
+def test_more_contradictory_points_make_wider_intervals():
     clean = [sample(1, batch, slice_curve(1, batch)) for batch in BATCHES]
     noisy = [
         sample(1, batch, slice_curve(1, batch) * math.exp(0.2 * (-1) ** place))
@@ -112,7 +104,7 @@ def test_more_contradictory_points_make_wider_intervals() -> None:
     assert widths[2] > 1.5
 
 
-def test_sms_and_memory_shares_are_sizes_too() -> None:
+def test_sms_and_memory_shares_are_sizes_too():
     rows = [sample(14.0 * size, batch, slice_curve(size, batch)) for size in (1, 7) for batch in BATCHES]
     queries = [Query("net", 28.0, 32, memory_share=0.25), Query("net", 56.0, 32, memory_share=0.5)]
     for query, found in zip(queries, estimate(rows, queries), strict=True):
@@ -120,7 +112,7 @@ def test_sms_and_memory_shares_are_sizes_too() -> None:
         assert found.throughput_rps == pytest.approx(truth, rel=0.05)
 
 
-def test_times_along_a_curve_grow() -> None:
+def test_times_along_a_curve_grow():
     curves = fit_model(
         [sample(size, batch, slice_curve(size, batch)) for size in (1, 7) for batch in BATCHES]
     )
@@ -133,30 +125,27 @@ def test_times_along_a_curve_grow() -> None:
     assert curves.leave_one_out().median < 0.02
 
 
-@pytest.mark.parametrize(
-    ("rows", "queries", "said"),
-    [
-        ([sample(1, 1, 5.0)], [Query("other", 1, 1)], "net"),
-        ([sample(1, 1, 5.0)], [Query("net", 0, 1)], "size"),
-        ([sample(1, 1, 5.0)], [Query("net", 1, 0)], "batch"),
-        ([sample(1, 1, 5.0)], [Query("net", 1, 1, 0)], "process"),
-        ([sample(1, 1, 5.0)], [Query("net", 1, 1, 1, 1.5)], "memory_share"),
-        ([Sample("net", 1, 1, 1, math.nan)], [Query("net", 1, 1)], "throughput"),
-        ([Sample("net", 1, 1, 1, 0.0)], [Query("net", 1, 1)], "ran"),
-        ([Sample("net", 1, 1, 1, 5.0, -1.0)], [Query("net", 1, 1)], "latency"),
-    ],
-)
-def test_faults_say_what_is_wrong(rows: list[Sample], queries: list[Query], said: str) -> None:
+@pytest.mark.parametrize(("rows", "queries", "said"), [
+    ([sample(1, 1, 5.0)], [Query("other", 1, 1)], "net"),
+    ([sample(1, 1, 5.0)], [Query("net", 0, 1)], "size"),
+    ([sample(1, 1, 5.0)], [Query("net", 1, 0)], "batch"),
+    ([sample(1, 1, 5.0)], [Query("net", 1, 1, 0)], "process"),
+    ([sample(1, 1, 5.0)], [Query("net", 1, 1, 1, 1.5)], "memory_share"),
+    ([Sample("net", 1, 1, 1, math.nan)], [Query("net", 1, 1)], "throughput"),
+    ([Sample("net", 1, 1, 1, 0.0)], [Query("net", 1, 1)], "ran"),
+    ([Sample("net", 1, 1, 1, 5.0, -1.0)], [Query("net", 1, 1)], "latency"),
+])  # fmt: skip
+def test_faults_say_what_is_wrong(rows, queries, said):
     with pytest.raises(InputFault, match=said):
         estimate(rows, queries)
 
 
-def test_no_queries_no_answers() -> None:
+def test_no_queries_no_answers():
     assert estimate([], []) == ()
 
 
 @pytest.mark.slow
-def test_the_room_loads_neither_torch_nor_a_solver() -> None:
+def test_the_room_loads_neither_torch_nor_a_solver():
     program = (
         "import sys, torchsplit_core.curves; sys.exit(bool({'torch', 'pyomo', 'highspy'} & set(sys.modules)))"
     )

@@ -1,7 +1,5 @@
 """Whatever rows come in, answers are finite, ordered and never negative."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -51,20 +49,20 @@ def sound(found: Estimate) -> bool:
 @example([Sample("a", 1, 1, 1, 100.0)] * 5)
 @example([Sample("a", 1, 1, 1, 1e-300), Sample("a", 1, 1, 1, 1.7e308)])
 @example([Sample("a", 1, 1, 1, 5e-324, 1e9)])
-def test_any_positive_rows_give_sound_answers(samples: list[Sample]) -> None:
+def test_any_positive_rows_give_sound_answers(samples):
     samples = [*samples, Sample("a", 2, 4, 1, 50.0)]
     own = [Query(row.model, row.size, row.batch_size, row.processes) for row in samples]
-    found = estimate(samples, own + QUERIES)
-    assert all(sound(one) for one in found)
-    assert all(one.basis == "measured" for one in found[: len(own)])
+    estimated = estimate(samples, own + QUERIES)
+    assert all(sound(one) for one in estimated)
+    assert all(one.basis == "measured" for one in estimated[: len(own)])
     for one in outliers(samples):
         assert math.isfinite(one.deviation)
         assert 0 <= one.low_rps <= one.expected_rps <= one.high_rps < math.inf
-    told = advice([row for row in samples if row.model == "a"], [1, 7])
-    assert all(1 <= one.width_after <= one.width_now * (1 + 1e-9) < math.inf for one in told.uncertainty)
+    advised = advice([row for row in samples if row.model == "a"], [1, 7])
+    assert all(1 <= one.width_after <= one.width_now * (1 + 1e-9) < math.inf for one in advised.uncertainty)
 
 
-def test_one_row_alone_is_a_wide_guess() -> None:
+def test_one_row_alone_is_a_wide_guess():
     one = [Sample("a", 1, 8, 1, 100.0)]
     same, other = estimate(one, [Query("a", 1, 8), Query("a", 7, 256)])
     assert same.throughput_rps == 100.0
@@ -72,7 +70,7 @@ def test_one_row_alone_is_a_wide_guess() -> None:
     assert other.throughput_rps > 50
 
 
-def test_more_rows_than_are_fitted_still_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_rows_than_are_fitted_still_count(monkeypatch):
     monkeypatch.setattr(fit_data, "MAX_FIT_POINTS", 64)
     rows = [
         Sample("a", size, batch, 1, 1000.0 * batch / (5 + batch / size))

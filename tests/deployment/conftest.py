@@ -1,9 +1,6 @@
 """Fixtures of the deployment tests; what they are made of stands in deployment_helpers."""
 
-from __future__ import annotations
-
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -23,7 +20,7 @@ def mixed_plan() -> PlanOutcome:
 
 
 @pytest.fixture
-def fake_host(tmp_path: Path) -> FakeHost:
+def fake_host(tmp_path) -> FakeHost:
     program = tmp_path / "nvidia-smi"
     # -S -E: no site packages; the fake needs none and starts several times faster.
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -E "{FAKE}" "$@"\n')

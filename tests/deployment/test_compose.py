@@ -1,7 +1,5 @@
 """Compose files against the published schema of the Compose specification, and against the plan."""
 
-from __future__ import annotations
-
 import json
 import re
 from importlib.resources import files
@@ -24,14 +22,14 @@ SCHEMA = json.loads(
 
 def project(plan: PlanOutcome, name: str = "compose/compose.yaml") -> dict[str, Any]:
     """A compose file, checked against the schema."""
-    found: dict[str, Any] = yaml.safe_load(asked(plan).texts("compose")[name])
-    jsonschema.Draft202012Validator(SCHEMA).validate(found)
-    return found
+    document = yaml.safe_load(asked(plan).texts("compose")[name])
+    jsonschema.Draft202012Validator(SCHEMA).validate(document)
+    return document
 
 
 def test_each_slice_is_a_container_with_its_device_and_port(mixed_plan):
-    found = project(mixed_plan, "compose/node0/compose.yaml")
-    servers = {name: one for name, one in found["services"].items() if name != "router"}
+    services = project(mixed_plan, "compose/node0/compose.yaml")
+    servers = {name: one for name, one in services["services"].items() if name != "router"}
     assert len(servers) == 6
     devices = []
     for one in servers.values():
@@ -47,7 +45,7 @@ def test_each_slice_is_a_container_with_its_device_and_port(mixed_plan):
         name = re.fullmatch(r"\$\{(SLICE_\w+):\?[^}]+\}", device)
         assert name is not None
         assert f"slice {name[1].removeprefix('SLICE_').lower().replace('_', '-')} " in script
-    ports = [one["ports"][0] for one in found["services"].values()]
+    ports = [one["ports"][0] for one in services["services"].values()]
     assert ports == ["8000:8000", *(f"{8001 + i}:8000" for i in range(6))]
 
 
@@ -64,10 +62,10 @@ def test_the_router_knows_its_own_servers_by_name_and_others_by_host(mixed_plan)
 
 def test_cores_are_a_cpuset_and_no_device():
     slices = tuple(("2c", start, tenant("a")) for start in (0, 2))
-    found = project(plan_of(planned_gpu("cpu0", "CPU-4c", slices)))
-    servers = [one for name, one in found["services"].items() if name != "router"]
-    assert [one["cpuset"] for one in servers] == ["0-1", "2-3"]
-    assert all("deploy" not in one for one in servers)
+    services = project(plan_of(planned_gpu("cpu0", "CPU-4c", slices)))
+    servers = [one for name, one in services["services"].items() if name != "router"]
+    assert [server["cpuset"] for server in servers] == ["0-1", "2-3"]
+    assert all("deploy" not in server for server in servers)
 
 
 def test_hosts_without_names_for_each_other_are_refused():
@@ -84,7 +82,7 @@ def test_hosts_without_names_for_each_other_are_refused():
 
 
 def test_the_schema_notices_an_unknown_key(mixed_plan):
-    found = project(mixed_plan, "compose/node0/compose.yaml")
-    found["services"]["router"]["helthcheck"] = {}
+    services = project(mixed_plan, "compose/node0/compose.yaml")
+    services["services"]["router"]["helthcheck"] = {}
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.Draft202012Validator(SCHEMA).validate(found)
+        jsonschema.Draft202012Validator(SCHEMA).validate(services)

@@ -1,7 +1,5 @@
 """Models that run in images of the user's own, beside those that TorchSplit serves and without any."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -29,13 +27,13 @@ WORDS = ["serve", "--name", "$(HOME) ${X} %i", "it's"]
 
 def without_sources(plan: PlanOutcome, *names: str) -> Asked:
     """The plan with its request, in which these models (all where none is named) have no source."""
-    found = asked(plan)
+    deployment = asked(plan)
     models = tuple(
         replace(model, source=None) if not names or model.name in names else model
-        for model in found.request.models
+        for model in deployment.request.models
     )
-    request = replace(found.request, models=models)
-    return Asked(replace(plan, request_sha256=request_hash(request)), request, found.manifests)
+    request = replace(deployment.request, models=models)
+    return Asked(replace(plan, request_sha256=request_hash(request)), request, deployment.manifests)
 
 
 def texts(found: Asked, *formats: str, **own: dict[str, str]) -> dict[str, str]:
@@ -53,10 +51,9 @@ def shared() -> PlanOutcome:
 
 
 def services(text: str) -> dict[str, Any]:
-    found = yaml.safe_load(text)
-    jsonschema.Draft202012Validator(COMPOSE).validate(found)
-    services: dict[str, Any] = found["services"]
-    return services
+    document = yaml.safe_load(text)
+    jsonschema.Draft202012Validator(COMPOSE).validate(document)
+    return document["services"]
 
 
 def test_models_without_a_source_or_an_image_are_placeholders_that_say_so():
@@ -66,10 +63,8 @@ def test_models_without_a_source_or_an_image_are_placeholders_that_say_so():
     assert not any(name.startswith("image/") or name.endswith("routes.json") for name in written)
     for name in ("compose/compose.yaml", "kubernetes/kustomization.yaml", "slurm/serve.sbatch",
                  "systemd/containers/gpu0-1g-10gb-at0-clip.sh"):  # fmt: skip
-        assert (
-            "registry.invalid/clip" in written[name]
-            and 'PLACEHOLDER: no image is known for "clip"' in written[name]
-        )
+        assert "registry.invalid/clip" in written[name]
+        assert 'PLACEHOLDER: no image is known for "clip"' in written[name]
     assert "torchsplit/placeholder-image" in written["kubernetes/deployments.yaml"]
     assert "**PLACEHOLDER: set it**" in written["README.md"]
     for name in ("ray-serve", "triton"):
@@ -109,8 +104,8 @@ def test_an_image_and_its_command_stand_in_place_of_the_source():
 
 @pytest.mark.parametrize("name", ["systemd/containers/gpu0-1g-10gb-at0-a.sh", "slurm/serve.sbatch"])
 def test_a_shell_hands_the_command_over_as_it_was_given(name, tmp_path):
-    found = asked(plan_of(planned_gpu("gpu0", "A100-80GB", [("1g.10gb", 0, "a")])))
-    written = texts(found, name.partition("/")[0], images={"a": "me/a"}, commands={"a": COMMAND})
+    deployment = asked(plan_of(planned_gpu("gpu0", "A100-80GB", [("1g.10gb", 0, "a")])))
+    written = texts(deployment, name.partition("/")[0], images={"a": "me/a"}, commands={"a": COMMAND})
     for program in ("docker", "srun"):
         (tmp_path / program).write_text('#!/bin/bash\nprintf "%s\\n" "$@"\n')
         (tmp_path / program).chmod(0o755)
@@ -145,22 +140,19 @@ def test_tenants_that_share_a_slice_are_containers_on_one_slice_where_the_format
 
 
 def test_a_tenant_of_ones_own_beside_one_that_is_served():
-    found = asked(shared())
-    made = services(texts(found, "compose", images={"b": "me/b"})["compose/compose.yaml"])
+    deployment = asked(shared())
+    made = services(texts(deployment, "compose", images={"b": "me/b"})["compose/compose.yaml"])
     assert set(made) == {"router", "gpu0-3g-40gb-at0", "gpu0-3g-40gb-at4", "cpu-2c-at2", "gpu0-3g-40gb-at0-b"}
 
 
-@pytest.mark.parametrize(
-    ("images", "commands", "words"),
-    [
-        ({"clap": "x"}, {}, r"image: unknown model 'clap'. Did you mean clip\?"),
-        ({}, {"x": "y"}, "command: unknown model 'x'"),
-        ({"clip": "a b"}, {}, "image of clip: is 'a b', not the name of an image"),
-        ({"clip": "--privileged"}, {}, "image of clip"),
-        ({}, {"clip": "serve 'x"}, 'command of clip: is "serve \'x": no closing quotation'),
-    ],
-)
+@pytest.mark.parametrize(("images", "commands", "words"), [
+    ({"clap": "x"}, {}, r"image: unknown model 'clap'. Did you mean clip\?"),
+    ({}, {"x": "y"}, "command: unknown model 'x'"),
+    ({"clip": "a b"}, {}, "image of clip: is 'a b', not the name of an image"),
+    ({"clip": "--privileged"}, {}, "image of clip"),
+    ({}, {"clip": "serve 'x"}, 'command of clip: is "serve \'x": no closing quotation'),
+])  # fmt: skip
 def test_what_is_no_image_or_command_is_said(images, commands, words):
-    found = asked(plan_of(planned_gpu("gpu0", "A100-80GB", [("1g.10gb", 0, "clip")])))
+    deployment = asked(plan_of(planned_gpu("gpu0", "A100-80GB", [("1g.10gb", 0, "clip")])))
     with pytest.raises(InputFault, match=words):
-        custom_images(found.request, images, commands)
+        custom_images(deployment.request, images, commands)

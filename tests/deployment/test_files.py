@@ -1,7 +1,5 @@
 """The door itself: formats, plans that are none, the README, and files on the disk."""
 
-from __future__ import annotations
-
 import errno
 from dataclasses import replace
 
@@ -25,38 +23,28 @@ def readme(plan: PlanOutcome, *formats: str) -> str:
 
 
 def test_all_formats_together_and_the_same_twice(mixed_plan):
-    found = asked(mixed_plan)
-    files = tuple(found.files(*FORMATS).values())
+    deployment = asked(mixed_plan)
+    files = tuple(deployment.files(*FORMATS).values())
     names = [file.name for file in files]
     assert names[:4] == ["README.md", "mig-parted.yaml", "apply-mig-node0.sh", "apply-mig-node1.sh"]
     assert len(set(names)) == len(names)
     assert {name.partition("/")[0] for name in names[4:]} == {*WORKLOAD_FORMATS, "image"}
-    assert tuple(found.files(*reversed(FORMATS), *FORMATS).values()) == files
+    assert tuple(deployment.files(*reversed(FORMATS), *FORMATS).values()) == files
     assert all(file.text.endswith("\n") for file in files)
     quiet = (
-        "mig-config.yaml",
-        ".json",
-        ".env",
-        ".conf",
-        ".target",
-        ".txt",
-        ".dockerignore",
-        "/README",
+        "mig-config.yaml", ".json", ".env", ".conf", ".target", ".txt", ".dockerignore", "/README",
         "ray_application.py",
-    )
+    )  # fmt: skip
     assert all("ested on hardware" in file.text for file in files if not file.name.endswith(quiet))
 
 
 @pytest.mark.parametrize("name", WORKLOAD_FORMATS)
 def test_every_workload_has_the_image_and_only_its_own_files(name, mixed_plan):
     names = set(asked(mixed_plan).files(name))
-    assert {one.partition("/")[0] for one in names} == {"README.md", "image", name}
+    assert {name.partition("/")[0] for name in names} == {"README.md", "image", name}
     assert {
-        "image/Dockerfile",
-        "image/.dockerignore",
-        "image/entrypoint.sh",
-        "image/requirements.txt",
-    } <= names
+        "image/Dockerfile", "image/.dockerignore", "image/entrypoint.sh", "image/requirements.txt",
+    } <= names  # fmt: skip
 
 
 @pytest.mark.parametrize("formats", [["helm"], ["mig-parted", "Kubernetes"], []])
@@ -130,7 +118,7 @@ def test_files_are_written_whole_with_their_mode_and_replace_older_ones(tmp_path
 def test_a_write_that_fails_leaves_the_old_file_and_no_rest(tmp_path, monkeypatch):
     write_deployment([DeploymentFile("a.txt", "old")], tmp_path)
 
-    def full(_descriptor: int) -> None:
+    def full(_descriptor):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)

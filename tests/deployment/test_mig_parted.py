@@ -86,47 +86,38 @@ def test_hosts_cut_alike_share_a_label_unless_their_types_differ():
     assert set(config_of(mixed)[1]) == {"torchsplit-1", "torchsplit-2"}
 
 
-@pytest.mark.parametrize(
-    ("ids", "indices"),
-    [
-        (["gpu4", "gpu5"], [4, 5]),
-        (["host/1", "host/0"], [0, 1]),
-        (["left", "right"], [0, 1]),
-        (["gpu1", "gpu01"], [0, 1]),
-        (["A100-80GB-7", "A100-80GB-9"], [0, 1]),
-        (["rack/host/GPU-3", "rack/host/GPU-2"], [2, 3]),
-    ],
-)
+@pytest.mark.parametrize(("ids", "indices"), [
+    (["gpu4", "gpu5"], [4, 5]),
+    (["host/1", "host/0"], [0, 1]),
+    (["left", "right"], [0, 1]),
+    (["gpu1", "gpu01"], [0, 1]),
+    (["A100-80GB-7", "A100-80GB-9"], [0, 1]),
+    (["rack/host/GPU-3", "rack/host/GPU-2"], [2, 3]),
+])  # fmt: skip
 def test_ids_give_the_device_indices(ids, indices):
     plan = plan_of(*(planned_gpu(i, "A100-80GB", [("7g.80gb", 0, "m")]) for i in ids))
     (entry,) = config_of(plan)[1]["torchsplit"]
     assert entry.devices == indices
 
 
-@pytest.mark.parametrize(
-    "broken",
-    [
-        {"version": "v2", "mig-configs": {"a": [{"devices": "all", "mig-enabled": False}]}},
-        {"version": "v1", "mig-configs": {}},
-        {"version": "v1", "mig-configs": {"a": [{"devices": [0], "mig-enabled": True}]}},
-        {"version": "v1", "mig-configs": {"a": [{"devices": [0], "mig-enabled": False, "start": 0}]}},
-        {"version": "v1", "mig-configs": {"a": [{"devices": "0", "mig-enabled": False}]}},
-    ],
-)
+@pytest.mark.parametrize("broken", [
+    {"version": "v2", "mig-configs": {"a": [{"devices": "all", "mig-enabled": False}]}},
+    {"version": "v1", "mig-configs": {}},
+    {"version": "v1", "mig-configs": {"a": [{"devices": [0], "mig-enabled": True}]}},
+    {"version": "v1", "mig-configs": {"a": [{"devices": [0], "mig-enabled": False, "start": 0}]}},
+    {"version": "v1", "mig-configs": {"a": [{"devices": "0", "mig-enabled": False}]}},
+])  # fmt: skip
 def test_the_validator_rejects_what_mig_parted_rejects(broken):
     with pytest.raises(ValidationError):
         Spec.model_validate(broken)
 
 
-@pytest.mark.parametrize(
-    ("slices", "why"),
-    [
-        ([("1g.10gb", i % 7, None) for i in range(40)], "overlaps"),
-        ([("3g.40gb", 0, None), ("3g.40gb", 4, None), ("1g.10gb", 6, None)], "overlaps"),
-        ([("3g.40gb", 2, None)], "cannot start"),
-        ([("9g.90gb", 0, None)], "no profile"),
-    ],
-)
+@pytest.mark.parametrize(("slices", "why"), [
+    ([("1g.10gb", i % 7, None) for i in range(40)], "overlaps"),
+    ([("3g.40gb", 0, None), ("3g.40gb", 4, None), ("1g.10gb", 6, None)], "overlaps"),
+    ([("3g.40gb", 2, None)], "cannot start"),
+    ([("9g.90gb", 0, None)], "no profile"),
+])  # fmt: skip
 def test_a_layout_that_cannot_exist_is_refused(slices, why):
     with pytest.raises(InputFault, match=why):
         deploy(plan_of(planned_gpu("gpu0", "A100-80GB", slices)), ["mig-parted"])

@@ -1,7 +1,5 @@
 """The nvidia-smi scripts, run against a fake driver that refuses what a real one refuses."""
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 
@@ -97,15 +95,12 @@ def test_each_host_has_its_script_and_unused_gpus_stay(fake_host, mixed_plan):
     assert fake_host.placed(1) == [("4g.40gb", 0)]
 
 
-@pytest.mark.parametrize(
-    ("gpu", "said"),
-    [
-        ({"type": "A100-40GB", "mode": "Enabled"}, "offers no profile"),
-        ({"type": "A100-40GB"}, "offers no profile"),
-        (A100 | {"mode": "[N/A]"}, "has no MIG mode"),
-        (A100 | {"pending": True}, "is pending"),
-    ],
-)
+@pytest.mark.parametrize(("gpu", "said"), [
+    ({"type": "A100-40GB", "mode": "Enabled"}, "offers no profile"),
+    ({"type": "A100-40GB"}, "offers no profile"),
+    (A100 | {"mode": "[N/A]"}, "has no MIG mode"),
+    (A100 | {"pending": True}, "is pending"),
+])  # fmt: skip
 def test_a_gpu_that_cannot_be_cut_is_refused(fake_host, gpu, said):
     fake_host.set(gpu0=gpu)
     done = fake_host.run(one_script(*MIXED), "--apply")
@@ -139,8 +134,8 @@ def test_the_fake_refuses_the_orders_a_driver_refuses(fake_host):
 def free_places(kind: str, created: list[str]) -> list[tuple[str, int]] | None:
     """What a driver makes of names without starts: the highest free start, as the fake does it."""
     gpu = catalogue()[kind]
-    placed: list[tuple[str, int]] = []
-    taken: set[int] = set()
+    placed = []
+    taken = set()
     for name in created:
         size = gpu.profile(name).memory_slices
         starts = [s for s in gpu.profile(name).placement_starts if not taken & set(range(s, s + size))]

@@ -1,7 +1,5 @@
 """The Ray Serve configuration by Ray's own schema and by our own look at its keys, which Ray lets pass."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from typing import Any
@@ -23,10 +21,10 @@ from torchsplit_core.values import PlanOutcome
 
 def config(plan: PlanOutcome) -> dict[str, Any]:
     """The configuration, checked by Ray and for keys that Ray does not know."""
-    found: dict[str, Any] = yaml.safe_load(asked(plan).texts("ray-serve")["ray-serve/serve.yaml"])
-    ServeDeploySchema.model_validate(found)
-    check_keys(found)
-    return found
+    document = yaml.safe_load(asked(plan).texts("ray-serve")["ray-serve/serve.yaml"])
+    ServeDeploySchema.model_validate(document)
+    check_keys(document)
+    return document
 
 
 def check_keys(found: dict[str, Any]) -> None:
@@ -57,7 +55,7 @@ def mixed() -> PlanOutcome:
 def test_replicas_are_processes_and_all_of_them_fit_on_their_slices():
     (application,) = config(mixed())["applications"]
     scripts = [text for name, text in asked(mixed()).texts("ray-serve").items() if name.endswith("start.sh")]
-    asked_for: dict[str, list[tuple[int, float]]] = {}
+    asked_for = {}
     for deployment in application["deployments"]:
         options = deployment["ray_actor_options"]
         for resource, part in options.get("resources", {}).items():
@@ -75,15 +73,15 @@ def test_replicas_are_processes_and_all_of_them_fit_on_their_slices():
 def test_the_application_names_every_deployment_and_its_parts():
     texts = asked(mixed()).texts("ray-serve")
     (application,) = config(mixed())["applications"]
-    told = json.loads(texts["image/ray-serve/application.json"])
+    data = json.loads(texts["image/ray-serve/application.json"])
     deployments = {one["name"] for one in application["deployments"]}
-    assert {part["deployment"] for part in told["parts"]} == deployments - {"front"}
-    assert {model["name"] for model in told["models"]} == {"a", "b", "c"}
-    for model in told["models"]:
+    assert {part["deployment"] for part in data["parts"]} == deployments - {"front"}
+    assert {model["name"] for model in data["models"]} == {"a", "b", "c"}
+    for model in data["models"]:
         for step in model["steps"]:
             assert set(step["deployments"]) <= deployments
             assert len(step["weights"]) == len(step["deployments"]) and min(step["weights"]) > 0
-    a = next(model for model in told["models"] if model["name"] == "a")
+    a = next(model for model in data["models"] if model["name"] == "a")
     assert a["max_batch"] == 2
     assert application["args"]["plan"] == "ray-serve/application.json"
 
@@ -107,11 +105,11 @@ def test_the_scripts_show_what_they_would_do():
 
 
 def test_the_checks_notice_unknown_keys():
-    found = config(mixed())
-    found["applications"][0]["deployments"][0]["replicas"] = 3
+    configuration = config(mixed())
+    configuration["applications"][0]["deployments"][0]["replicas"] = 3
     with pytest.raises(AssertionError):
-        check_keys(found)
-    found = config(mixed())
-    found["applications"][0]["deployments"][0]["num_replicas"] = -1
+        check_keys(configuration)
+    configuration = config(mixed())
+    configuration["applications"][0]["deployments"][0]["num_replicas"] = -1
     with pytest.raises(ValueError, match="num_replicas"):
-        ServeDeploySchema.model_validate(found)
+        ServeDeploySchema.model_validate(configuration)

@@ -1,7 +1,5 @@
 """Every workload of a thousand GPUs, of one slice, and of models whose names are made to cause harm."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest
@@ -25,7 +23,7 @@ def test_a_thousand_gpus_are_few_kinds_of_servers():
     texts = found.texts(*WORKLOAD_FORMATS)
     assert sum(name.startswith("image/servers/") for name in texts) == 2 * 7
     deployments = list(yaml.safe_load_all(texts["kubernetes/deployments.yaml"]))
-    assert [one["spec"]["replicas"] for one in deployments] == [1024] * 7
+    assert [deployment["spec"]["replicas"] for deployment in deployments] == [1024] * 7
     assert sum(name.endswith("compose.yaml") for name in texts) == 128
     _, routes = read_text(texts["compose/node5/routes.json"], expected="torchsplit.routes")
     assert [len(model.steps[0].servers) for model in routes.models] == [8] * 7
@@ -35,7 +33,7 @@ def test_a_thousand_gpus_are_few_kinds_of_servers():
 @pytest.mark.parametrize("name", WORKLOAD_FORMATS)
 def test_one_slice(name):
     texts = asked(plan_of(planned_gpu("gpu0", "A100-80GB", [("1g.10gb", 6, "a")]))).texts(name)
-    assert len([one for one in texts if one.startswith("image/servers/")]) == 2
+    assert len([text for text in texts if text.startswith("image/servers/")]) == 2
 
 
 @pytest.mark.parametrize("name", WORKLOAD_FORMATS)

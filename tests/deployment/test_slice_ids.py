@@ -1,7 +1,5 @@
 """The script that finds UUIDs, against listings of nvidia-smi -L."""
 
-from __future__ import annotations
-
 from tests.support.deployment.asked import asked
 from tests.support.deployment.helpers import FakeHost, plan_of, planned_gpu, tenant
 

@@ -24,10 +24,7 @@ def test_nodes_offer_what_is_cut_and_jobs_ask_for_what_is_used(mixed_plan):
         assert {pair.partition("=")[0] for pair in line.split()} <= GRES
     assert lines == ["NodeName=node0 AutoDetect=nvml", "NodeName=node1 AutoDetect=nvml"]
     offered = dict(re.findall(r"(?m)^NodeName=(\S+) Gres=(\S+)$", texts["slurm/nodes.conf"]))
-    assert offered == {
-        "node0": "gpu:1g.10gb:4,gpu:2g.20gb:2,gpu:3g.40gb:2",
-        "node1": "gpu:7g.80gb:1",
-    }
+    assert offered == {"node0": "gpu:1g.10gb:4,gpu:2g.20gb:2,gpu:3g.40gb:2", "node1": "gpu:7g.80gb:1"}
     job = texts["slurm/node0/serve.sbatch"]
     options = dict(
         line.removeprefix("#SBATCH --").partition("=")[::2]
@@ -45,8 +42,7 @@ def test_nodes_offer_what_is_cut_and_jobs_ask_for_what_is_used(mixed_plan):
 def test_cores_are_bound_and_whole_gpus_are_called_by_their_type():
     cores = ("2c", 2, tenant("c"))
     plan = plan_of(
-        planned_gpu("cpu0", "CPU-4c", [cores]),
-        planned_gpu("gpu0", "L4-24GB", [("", 0, tenant("a"))]),
+        planned_gpu("cpu0", "CPU-4c", [cores]), planned_gpu("gpu0", "L4-24GB", [("", 0, tenant("a"))])
     )
     texts = asked(plan).texts("slurm")
     assert "--gres=none --cpus-per-task=2 --cpu-bind=cores" in texts["slurm/serve.sbatch"]
@@ -71,12 +67,10 @@ def test_the_job_starts_every_server_and_drains_them(tmp_path):
         ["bash", "serve.sbatch"],
         cwd=tmp_path / "slurm",
         env={
-            **os.environ,
-            "PATH": f"{bin_}:{os.environ['PATH']}",
-            "TORCHSPLIT_ROOT": str(tmp_path / "image"),
+            **os.environ, "PATH": f"{bin_}:{os.environ['PATH']}", "TORCHSPLIT_ROOT": str(tmp_path / "image"),
         },
         start_new_session=True,
-    )
+    )  # fmt: skip
     try:
         for _ in range(300):
             if log.exists() and len(log.read_text().splitlines()) == 3:

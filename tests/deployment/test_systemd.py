@@ -1,7 +1,5 @@
 """Units by systemd's own check where it is installed, and by what they say."""
 
-from __future__ import annotations
-
 import configparser
 import shutil
 import subprocess
@@ -56,7 +54,7 @@ def test_the_target_wants_every_server_and_each_has_its_settings():
     assert urls == {f"http://127.0.0.1:{8001 + i}" for i in range(4)}
 
 
-def test_servers_on_cores_are_held_to_them_and_find_no_device():
+def test_servers_on_cores_are_held_to_them_and_units_drain_and_start_again():
     texts = asked(mixed()).texts("systemd")
     held = {
         name.partition("@")[2].partition(".service")[0]: unit(text)["Service"]["CPUAffinity"]
@@ -65,10 +63,6 @@ def test_servers_on_cores_are_held_to_them_and_find_no_device():
     }
     assert sorted(held.values()) == ["0-1", "2-3"]
     assert not any(name in texts["systemd/find-slices.sh"] for name in held)
-
-
-def test_a_unit_drains_and_starts_again():
-    texts = asked(mixed()).texts("systemd")
     for name in ("torchsplit-server@.service", "torchsplit-router.service"):
         service = unit(texts[f"systemd/units/{name}"])["Service"]
         assert service["KillMode"] == "mixed"
@@ -78,8 +72,8 @@ def test_a_unit_drains_and_starts_again():
 
 
 def test_systemd_itself_finds_nothing_wrong(tmp_path):
-    found = asked(mixed())
-    write_deployment(found.files("systemd").values(), tmp_path)
+    deployment = asked(mixed())
+    write_deployment(deployment.files("systemd").values(), tmp_path)
     units = tmp_path / "systemd" / "units"
     servers = [path.stem for path in (tmp_path / "systemd" / "servers").iterdir()]
     analyze = shutil.which("systemd-analyze")

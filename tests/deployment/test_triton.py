@@ -1,7 +1,5 @@
 """Model repositories through Triton's own protobuf."""
 
-from __future__ import annotations
-
 import subprocess
 from dataclasses import replace
 from typing import Any
@@ -49,8 +47,8 @@ def cut_plan() -> PlanOutcome:
 
 
 def test_each_kind_of_server_has_its_own_models_and_batches():
-    found = configs(asked(cut_plan()))
-    parts = {name: one for name, one in found.items() if not name.startswith(f"{ENTRY}/")}
+    configurations = configs(asked(cut_plan()))
+    parts = {name: one for name, one in configurations.items() if not name.startswith(f"{ENTRY}/")}
     assert sorted(name.partition("/")[2] for name in parts) == ["bert-s0", "bert-s1", "bert-s1", "ocr"]
     assert len({name.partition("/")[0] for name in parts}) == 3
     for name, config in parts.items():
@@ -67,21 +65,21 @@ def test_each_kind_of_server_has_its_own_models_and_batches():
 
 
 def test_stages_meet_in_an_ensemble_whose_steps_ask_the_servers_that_have_them():
-    found = configs(asked(cut_plan()))
-    ensemble = found[f"{ENTRY}/bert"]
+    configurations = configs(asked(cut_plan()))
+    ensemble = configurations[f"{ENTRY}/bert"]
     assert ensemble.platform == "ensemble"
     # No step refuses what the ensemble takes.
     assert ensemble.max_batch_size == 4
     known = {one.name for one in ensemble.input}
     for step in ensemble.ensemble_scheduling.step:
-        part = found[f"{ENTRY}/{step.model_name}"]
+        part = configurations[f"{ENTRY}/{step.model_name}"]
         assert set(step.input_map) == {one.name for one in part.input}
         assert set(step.output_map) == {one.name for one in part.output}
         assert set(step.input_map.values()) <= known
         known |= set(step.output_map.values())
     assert [one.name for one in ensemble.output] == ["output_0"]
     assert {one.name for one in ensemble.output} <= known
-    second = found[f"{ENTRY}/bert-s1"]
+    second = configurations[f"{ENTRY}/bert-s1"]
     assert (
         second.parameters["servers"].string_value == '[["http://n0:8002", 120.0], ["http://n0:8003", 120.0]]'
     )
@@ -89,23 +87,23 @@ def test_stages_meet_in_an_ensemble_whose_steps_ask_the_servers_that_have_them()
 
 
 def test_a_value_that_an_ensemble_cannot_give_is_said():
-    found = asked(cut_plan())
-    manifest = found.manifests["bert", "cut"]
+    deployment = asked(cut_plan())
+    manifest = deployment.manifests["bert", "cut"]
     twice = replace(manifest, outputs=manifest.outputs * 2)
-    found.manifests["bert", "cut"] = twice
+    deployment.manifests["bert", "cut"] = twice
     with pytest.raises(InputFault, match="ensemble"):
-        found.texts("triton")
-    assert found.texts("kubernetes")
+        deployment.texts("triton")
+    assert deployment.texts("kubernetes")
 
 
 def test_a_dtype_that_the_protocol_has_not_got_is_named():
-    found = asked(cut_plan())
-    manifest = found.manifests["ocr", "whole"]
+    deployment = asked(cut_plan())
+    manifest = deployment.manifests["ocr", "whole"]
     (part,) = manifest.stages
     odd = replace(part, inputs=(replace(part.inputs[0], dtype="complex64"),))
-    found.manifests["ocr", "whole"] = replace(manifest, stages=(odd,))
+    deployment.manifests["ocr", "whole"] = replace(manifest, stages=(odd,))
     with pytest.raises(InputFault, match="complex64"):
-        found.texts("triton")
+        deployment.texts("triton")
 
 
 def test_the_scripts_start_a_server_for_each_slice_and_change_nothing_until_told():
@@ -120,11 +118,11 @@ def test_the_scripts_start_a_server_for_each_slice_and_change_nothing_until_told
 
 def test_cores_have_no_gpu():
     slices = (("2c", 2, tenant("a")),)
-    found = asked(plan_of(planned_gpu("cpu0", "CPU-4c", slices)))
-    (config,) = configs(found).values()
+    deployment = asked(plan_of(planned_gpu("cpu0", "CPU-4c", slices)))
+    (config,) = configs(deployment).values()
     (group,) = config.instance_group
     assert group.kind == model_config_pb2.ModelInstanceGroup.KIND_CPU
-    script = found.texts("triton")["triton/start/start.sh"]
+    script = deployment.texts("triton")["triton/start/start.sh"]
     assert "--cpuset-cpus 2-3" in script and "--gpus" not in script.split("start() {")[1].split("}")[1]
 
 
@@ -139,6 +137,6 @@ def test_any_text_comes_back_from_the_protobuf(text):
 
 def test_hostile_names_are_folders_of_no_consequence():
     evil = '../../x"; rm -rf / #'
-    found = asked(plan_of(planned_gpu("gpu0", "A100-80GB", [("7g.80gb", 0, evil)])))
-    (name,) = configs(found)
+    deployment = asked(plan_of(planned_gpu("gpu0", "A100-80GB", [("7g.80gb", 0, evil)])))
+    (name,) = configs(deployment)
     assert ".." not in name

@@ -1,7 +1,5 @@
 """GPUs left whole, GPUs without MIG and cores in the files of a plan."""
 
-from __future__ import annotations
-
 import pytest
 import yaml
 
@@ -21,15 +19,12 @@ def text(plan: PlanOutcome, form: str, name: str) -> str:
     return next(file.text for file in deploy(plan, [form]) if file.name == name)
 
 
-def test_mig_parted_turns_mig_off():
+def test_mig_parted_and_nvidia_smi_turn_mig_off_and_leave_cores_alone():
     (entries,) = yaml.safe_load(text(PLAN, "mig-parted", "mig-parted.yaml"))["mig-configs"].values()
     assert entries == [
         {"devices": [0], "mig-enabled": True, "mig-devices": {"3g.40gb": 1}},
         {"devices": [1, 2], "mig-enabled": False},
     ]
-
-
-def test_nvidia_smi_turns_mig_off_and_leaves_cores_alone():
     script = text(PLAN, "nvidia-smi", "apply-mig-n.sh")
     assert "leave_whole 1\n" in script and "leave_whole 2\n" in script and "-mig 0" in script
     assert "cut_gpu 0 3g.40gb:0\n" in script and "CPU-16c" not in script

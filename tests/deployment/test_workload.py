@@ -1,7 +1,5 @@
 """Every slice as a server of its own: a plan with one slice, true to the whole plan's figures."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -29,10 +27,7 @@ def workload(plan: PlanOutcome) -> Workload:
 def shared_plan() -> PlanOutcome:
     """A slice that two models share, one that a model has for itself with two processes, cores, and a whole GPU."""
     one, two = tenant("a", share=0.25, throughput_rps=30.0), tenant("b", share=0.75, throughput_rps=90.0)
-    slices = (
-        ("3g.40gb", 0, (one, two)),
-        ("3g.40gb", 4, tenant("a", processes=2)),
-    )
+    slices = (("3g.40gb", 0, (one, two)), ("3g.40gb", 4, tenant("a", processes=2)))
     cores = tuple(("2c", start, tenant("c", memory_gib=0.5)) for start in (0, 2))
     return plan_of(
         planned_gpu("gpu0", "A100-80GB", slices),
@@ -51,15 +46,11 @@ def test_each_kind_of_server_is_a_plan_that_holds_its_own_check():
         verify(request, plan)
         (gpu,) = plan.gpus
         (item,) = gpu.slices
-        assert [one.share for one in item.tenants] == [one.share for one in kind.tenants]
+        assert [tenant.share for tenant in item.tenants] == [tenant.share for tenant in kind.tenants]
         assert [one.throughput_rps for one in item.tenants] == [one.throughput_rps for one in kind.tenants]
         assert all(
             model.source == job.part.file for model, job in zip(request.models, kind.instances, strict=True)
         )
-
-
-def test_equal_slices_are_one_kind_and_cores_begin_where_their_slice_does():
-    made = workload(shared_plan())
     cores = [server for server in made.servers if server.kind.cores]
     assert [server.cores for server in cores] == ["0-1", "2-3"]
     assert cores[0].kind is cores[1].kind
@@ -75,12 +66,10 @@ def test_entries_of_one_host_have_cores_that_follow_on_one_another():
 
 
 def test_ports_are_a_hosts_own():
-    made = workload(
-        plan_of(
-            planned_gpu("n0/gpu0", "A100-80GB", [("1g.10gb", 0, "a"), ("1g.10gb", 1, "a")]),
-            planned_gpu("n1/gpu0", "A100-80GB", [("1g.10gb", 0, "a")]),
-        )
-    )
+    made = workload(plan_of(
+        planned_gpu("n0/gpu0", "A100-80GB", [("1g.10gb", 0, "a"), ("1g.10gb", 1, "a")]),
+        planned_gpu("n1/gpu0", "A100-80GB", [("1g.10gb", 0, "a")]),
+    ))  # fmt: skip
     assert [(server.host.name, server.port) for server in made.servers] == [
         ("n0", 8001), ("n0", 8002), ("n1", 8001),
     ]  # fmt: skip
@@ -104,12 +93,12 @@ def test_without_a_request_or_a_source_the_models_are_named(name):
     plan = plan_of(planned_gpu("gpu0", "A100-80GB", [("7g.80gb", 0, "clip")]))
     with pytest.raises(InputFault, match=r"clip.*--request"):
         deploy(plan, [name])
-    found = asked(plan)
+    deployment = asked(plan)
     with pytest.raises(InputFault, match="the plan answers"):
-        models_to_write(plan, [name], found.request)
+        models_to_write(plan, [name], deployment.request)
     for source in (None, "library:a100", "import:x"):
-        models = tuple(replace(model, source=source) for model in found.request.models)
-        request = replace(found.request, models=models)
+        models = tuple(replace(model, source=source) for model in deployment.request.models)
+        request = replace(deployment.request, models=models)
         answered = replace(plan, request_sha256=request_hash(request))
         if name in ("ray-serve", "triton"):
             with pytest.raises(InputFault, match=r"leaves out all of this plan: what runs in an image.*clip"):
@@ -134,21 +123,18 @@ def test_layouts_need_no_request():
     assert models_to_write(plan, ["mig-parted", "nvidia-smi"], None) == ()
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        StageValue("mask", "tensor", "float32", (1, 8), 32),
-        StageValue("scale", "tensor", "float32", (), 4),
-        StageValue("length", "int", bytes=8),
-    ],
-)
+@pytest.mark.parametrize("value", [
+    StageValue("mask", "tensor", "float32", (1, 8), 32),
+    StageValue("scale", "tensor", "float32", (), 4),
+    StageValue("length", "int", bytes=8),
+])  # fmt: skip
 def test_a_value_without_a_batch_is_named(value):
-    found = asked(plan_of(planned_gpu("gpu0", "A100-80GB", [("7g.80gb", 0, "clip")])))
-    manifest = found.manifests["clip", "whole"]
+    deployment = asked(plan_of(planned_gpu("gpu0", "A100-80GB", [("7g.80gb", 0, "clip")])))
+    manifest = deployment.manifests["clip", "whole"]
     part = replace(manifest.stages[0], inputs=(value,))
-    found.manifests["clip", "whole"] = replace(manifest, stages=(part,))
+    deployment.manifests["clip", "whole"] = replace(manifest, stages=(part,))
     with pytest.raises(InputFault, match=rf"clip.*{value.name}"):
-        found.files("kubernetes")
+        deployment.files("kubernetes")
 
 
 def test_files_of_servers_are_read_back_as_they_were_written():

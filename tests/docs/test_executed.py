@@ -1,11 +1,8 @@
 """The table of docs/reference/security.md names every place that unpickles or executes, and none that is gone."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -71,27 +68,24 @@ def ticked(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
 
-def test_the_table_names_every_place_and_none_that_is_gone() -> None:
+def test_the_table_names_every_place_and_none_that_is_gone():
     assert found() - named() == set(), "not in the table of docs/reference/security.md"
     assert named() - found() == set(), "in the table of docs/reference/security.md, but gone"
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "pickle.load(f)", "pickle.loads(b)", "pickle.Unpickler(f).load()", "_Unpickler(f)", "self.ray.get(x)",
-        "torch.load(f)", "torch.export.load(f)", "elastic_launch(c, f)(t)",
-        "eval(t)", "exec(t)", "__import__(n)", "importlib.import_module(n)", "dcp.load(s)",
-        "spec.loader.exec_module(m)",
-        "runpy.run_path(p)", "subprocess.run(c)", "os.system(c)", "np.load(f, allow_pickle=True)", "yaml.load(f)",
-        "pipe.recv()", "dist.broadcast_object_list(x)", "sympy.sympify(t)", "marshal.loads(b)", "joblib.load(f)",
-        "torch.jit.load(f)", "ctypes.CDLL(n)", "os.execve(a, b, c)", "code = '''\ntorch.export.load(f)\n'''",
-    ],
-)  # fmt: skip
-def test_such_a_call_is_seen(line: str) -> None:
+@pytest.mark.parametrize("line", [
+    "pickle.load(f)", "pickle.loads(b)", "pickle.Unpickler(f).load()", "_Unpickler(f)", "self.ray.get(x)",
+    "torch.load(f)", "torch.export.load(f)", "elastic_launch(c, f)(t)",
+    "eval(t)", "exec(t)", "__import__(n)", "importlib.import_module(n)", "dcp.load(s)",
+    "spec.loader.exec_module(m)",
+    "runpy.run_path(p)", "subprocess.run(c)", "os.system(c)", "np.load(f, allow_pickle=True)", "yaml.load(f)",
+    "pipe.recv()", "dist.broadcast_object_list(x)", "sympy.sympify(t)", "marshal.loads(b)", "joblib.load(f)",
+    "torch.jit.load(f)", "ctypes.CDLL(n)", "os.execve(a, b, c)", "code = '''\ntorch.export.load(f)\n'''",
+])  # fmt: skip
+def test_such_a_call_is_seen(line):
     assert list(calls_of(line))
 
 
-def test_what_only_reads_is_not(tmp_path: Path) -> None:
+def test_what_only_reads_is_not(tmp_path):
     lines = ("json.loads(t)", "re.compile(t)", "model.eval()", "sock.recv(9)", "store.load()", "yaml.dump(x)")
     assert not [line for line in lines if list(calls_of(line))]

@@ -1,7 +1,5 @@
 """docs/reference/metrics.md against the contract: it defines every number of the schemas, and names no others."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -27,7 +25,7 @@ def fields(form: str) -> tuple[frozenset[str], frozenset[str]]:
     """The fields of a format in its newest version, and those of them that hold numbers."""
     schema = json.loads((DOCS / "schemas" / f"torchsplit.{form}.json").read_text(encoding="utf-8"))
     root = _newest(schema)
-    found: dict[str, bool] = {}
+    found = {}
     for name, numeric in _properties(schema, root, "", set()):
         found[name] = numeric or found.get(name, False)
     return frozenset(found), frozenset(name for name, numeric in found.items() if numeric)
@@ -98,17 +96,17 @@ def words() -> tuple[tuple[str, str], ...]:
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_every_number_of_a_schema_is_defined(form: str) -> None:
+def test_every_number_of_a_schema_is_defined(form):
     _, numbers = fields(form)
     assert numbers
     assert sorted(numbers - {field for name, field in named() if name == form}) == []
 
 
-def test_no_field_is_named_that_no_schema_has() -> None:
+def test_no_field_is_named_that_no_schema_has():
     assert sorted((form, field) for form, field in named() if field not in fields(form)[0]) == []
 
 
-def test_a_word_is_defined_once_and_the_index_has_all_in_order() -> None:
+def test_a_word_is_defined_once_and_the_index_has_all_in_order():
     text = (DOCS / "reference" / "metrics.md").read_text(encoding="utf-8")
     index = re.findall(r"\[([^]]+)\]\(#([^)]+)\)", text.split("## Index\n")[1])
     assert len({word for word, _ in words()}) == len(words()) > 50
@@ -120,7 +118,7 @@ def _anchor(heading: str) -> str:
     return heading.lower().replace(" ", "-")
 
 
-def test_the_words_that_are_not_used_stand_on_no_page_and_in_no_document() -> None:
+def test_the_words_that_are_not_used_stand_on_no_page_and_in_no_document():
     table = (
         (DOCS / "reference" / "metrics.md")
         .read_text(encoding="utf-8")
@@ -145,21 +143,14 @@ def test_the_words_that_are_not_used_stand_on_no_page_and_in_no_document() -> No
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/architecture.md", "docs/internals/formulations.md"])
-def test_who_looks_for_a_figure_is_led_there(page: str) -> None:
+def test_who_looks_for_a_figure_is_led_there(page):
     assert re.search(r"\]\((docs/|\.\./)?reference/metrics\.md\)", (ROOT / page).read_text(encoding="utf-8"))
 
 
-def test_help_names_only_pages_that_there_are() -> None:
+def test_help_names_only_pages_that_there_are():
     menu = {
-        "Models",
-        "Plan",
-        "LLM placements",
-        "Training",
-        "Training runs",
-        "Evaluation",
-        "Workspace",
-        "Host",
-    }
+        "Models", "Plan", "LLM placements", "Training", "Training runs", "Evaluation", "Workspace", "Host",
+    }  # fmt: skip
     shown = (ROOT / "app" / "shell" / "navigation.py").read_text(encoding="utf-8")
     assert all(f'"{title}"' in shown for title in menu)
     cells = [word.shown for word in glossary.read_entries() if word.shown[:1].isupper()]

@@ -1,7 +1,5 @@
 """What the documents name lies where they say: files of the code, folders of the project, modules by their names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 
@@ -12,16 +10,8 @@ from tests.support.paths import ROOT
 CORE = ROOT / "torchsplit_core"
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 OURS = (
-    "app",
-    "benchmarks",
-    "docs",
-    "examples",
-    "pages",
-    "sample_models",
-    "tests",
-    "tools",
-    "torchsplit_core",
-)
+    "app", "benchmarks", "docs", "examples", "pages", "sample_models", "tests", "tools", "torchsplit_core",
+)  # fmt: skip
 """Folders of the project: what begins with one of them is a path of ours."""
 
 Named = list[tuple[str, str]]
@@ -56,21 +46,21 @@ def modules() -> Named:
     ]
 
 
-def test_every_python_file_that_is_named_exists() -> None:
+def test_every_python_file_that_is_named_exists():
     named = python_files()
     assert len(named) > 80 and ("formulations.md", "planning/patterns/master.py") in named
     # The documents name a file from the project's root, or from the core's as the tree of architecture.md does.
     assert [one for one in named if not any((root / one[1]).is_file() for root in (ROOT, CORE))] == []
 
 
-def test_every_path_of_the_project_that_is_named_exists() -> None:
+def test_every_path_of_the_project_that_is_named_exists():
     named = paths()
     assert len(named) > 30 and ("CONTRIBUTING.md", "sample_models/registry.py") in named
     assert [one for one in named if not (ROOT / one[1]).exists()] == []
 
 
 @pytest.mark.parametrize(("document", "name"), sorted(set(modules())))
-def test_every_module_that_is_named_exists(document: str, name: str) -> None:
+def test_every_module_that_is_named_exists(document, name):
     found, *rest = name.split(".")
     folder = ROOT / found
     while rest and (folder / rest[0]).is_dir():

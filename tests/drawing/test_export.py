@@ -1,7 +1,5 @@
 """A graph as a file: what is drawn open, Graphviz texts of the view, and what is refused."""
 
-from __future__ import annotations
-
 from xml.etree import ElementTree
 
 import pydot
@@ -86,37 +84,30 @@ def test_a_step_of_the_preparation_is_left_out_of_the_trees(what):
         GraphNode("y", "output", inputs=("v",)),
     ))  # fmt: skip
 
-    def names(*without: str) -> set[str]:
+    def names(*without):
         _, nodes, _ = parsed(render_drawing(graph, ".dot", what, without=without))
         return {node.get("label").strip('"') for node in nodes if node.get("label")} - {"<entry>", "<exit>"}
 
-    assert (
-        names() == {"x", "a"} and names("weights") == {"x", "w", "a"} and names("aliases") == {"x", "a", "v"}
-    )
+    assert names() == {"x", "a"} and names("weights") == {"x", "w", "a"}
+    assert names("aliases") == {"x", "a", "v"}
 
 
-@pytest.mark.parametrize(
-    ("what", "without", "said"),
-    [
-        ("regions", "inline", "unknown preparation step 'inline'. Known steps: dead, constants"),
-        ("dataflow", "dead", "drawn as traced"),
-    ],
-)
+@pytest.mark.parametrize(("what", "without", "said"), [
+    ("regions", "inline", "unknown preparation step 'inline'. Known steps: dead, constants"),
+    ("dataflow", "dead", "drawn as traced"),
+])  # fmt: skip
 def test_a_step_that_cannot_be_left_out_is_one_message(what, without, said):
     with pytest.raises(InputFault, match=said):
         render_drawing(GRAPH, ".dot", what, without=(without,))
 
 
-@pytest.mark.parametrize(
-    ("suffix", "what", "opened", "said"),
-    [
-        (".png", "dataflow", (), "svg or .dot"),
-        ("", "dataflow", (), "names a file without a suffix"),
-        (".dot", "everything", (), "dominators"),
-        (".svg", "regions", (), "Write a .dot file"),
-        (".svg", "dataflow", ("encoder.gone",), "encoder.gone"),
-    ],
-)
+@pytest.mark.parametrize(("suffix", "what", "opened", "said"), [
+    (".png", "dataflow", (), "svg or .dot"),
+    ("", "dataflow", (), "names a file without a suffix"),
+    (".dot", "everything", (), "dominators"),
+    (".svg", "regions", (), "Write a .dot file"),
+    (".svg", "dataflow", ("encoder.gone",), "encoder.gone"),
+])  # fmt: skip
 def test_what_cannot_be_drawn_is_one_message(suffix, what, opened, said):
     with pytest.raises(InputFault, match=said):
         render_drawing(GRAPH, suffix, what, opened)

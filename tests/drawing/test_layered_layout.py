@@ -1,7 +1,5 @@
 """Boxes in layers: none on another, readers below, and no line through a box."""
 
-from __future__ import annotations
-
 from itertools import combinations, pairwise
 
 import pytest
@@ -25,15 +23,13 @@ NEAR = 1e-6
 @st.composite
 def levels(draw: st.DrawFn) -> tuple[Sizes, Pairs]:
     """Boxes of all sizes, flat ones too, and any pairs: cycles, self loops, duplicates, several parts."""
-    sizes = draw(
-        st.lists(
-            st.tuples(
-                st.sampled_from((8.0, 76.0, 131.3, 700.0)), st.sampled_from((0.0, 18.0, 28.0, 42.0, 555.5))
-            ),
-            min_size=1,
-            max_size=14,
-        )
-    )
+    sizes = draw(st.lists(
+        st.tuples(
+            st.sampled_from((8.0, 76.0, 131.3, 700.0)), st.sampled_from((0.0, 18.0, 28.0, 42.0, 555.5))
+        ),
+        min_size=1,
+        max_size=14,
+    ))  # fmt: skip
     place = st.integers(0, len(sizes) - 1)
     return sizes, draw(st.lists(st.tuples(place, place), max_size=30))
 
@@ -79,7 +75,7 @@ def check(sizes: Sizes, pairs: Pairs, *, hasty: bool = False) -> LayeredLayout:
 @given(levels(), st.booleans())
 @example(([(76.0, 28.0)] * 3, [(0, 1), (1, 2), (2, 0)]), False)
 @example(([(76.0, 28.0)] * 4, [(3, 0), (2, 1), (1, 1), (1, 1)]), False)
-def test_any_level_keeps_its_promises_and_looks_the_same_again(level, hasty: bool):
+def test_any_level_keeps_its_promises_and_looks_the_same_again(level, hasty):
     sizes, pairs = level
     assert check(sizes, pairs, hasty=hasty) == layout_layers(sizes, pairs, fast=hasty)
 

@@ -1,7 +1,5 @@
 """The picture of a view: boxes inside boxes, lines from box to box, stubs for what everyone reads."""
 
-from __future__ import annotations
-
 from itertools import combinations, pairwise
 
 import pytest
@@ -61,7 +59,7 @@ def around(scene: Scene, i: int) -> list[int]:
 def test_items_stand_inside_their_frames_and_beside_each_other(look):
     _, scene = drawn(look)
     items, boxes = scene.view.items, scene.boxes
-    spare: dict[int, tuple[float, float]] = {}
+    spare = {}
     for i, item in enumerate(items):
         frame = (
             boxes[item.parent]
@@ -70,10 +68,8 @@ def test_items_stand_inside_their_frames_and_beside_each_other(look):
         )
         inside = [boxes[i], *(stub.box for stub in scene.stubs if stub.reader == i)]
         for box in inside:
-            assert (
-                box.x >= frame.x + MARGIN - NEAR
-                and box.x + box.width <= frame.x + frame.width - MARGIN + NEAR
-            )
+            assert box.x >= frame.x + MARGIN - NEAR
+            assert box.x + box.width <= frame.x + frame.width - MARGIN + NEAR
             assert box.y >= frame.y + TITLE - NEAR
             assert box.y + box.height <= frame.y + frame.height - MARGIN + NEAR
             if item.parent >= 0:
@@ -94,7 +90,7 @@ def test_items_stand_inside_their_frames_and_beside_each_other(look):
 def test_edges_are_those_of_the_graph_with_the_bytes_of_the_distinct_values(look):
     hierarchy, scene = drawn(look)
     graph, home = hierarchy.graph, scene.view.item_of
-    values: dict[tuple[int, int], set[str]] = {}
+    values = {}
     for name in hierarchy.nodes:
         for read in graph.by_id[name].inputs:
             if read in hierarchy.index and home[hierarchy.index[read]] != home[hierarchy.index[name]]:
@@ -130,12 +126,6 @@ def test_every_line_goes_from_a_box_to_a_box_and_through_none(look):
         for (x, y), (a, b) in pairwise(line.points):
             piece = Box(min(x, a) - 2 * NEAR, min(y, b), abs(a - x) + 4 * NEAR, abs(b - y))
             assert not [box for box in closed if overlap(piece, box)]
-
-
-@steady
-@given(looks())
-def test_every_edge_arrives_by_one_arrow_at_its_target(look):
-    _, scene = drawn(look)
     assert carried(scene) == sorted(scene.edges)
 
 
@@ -224,13 +214,10 @@ def chain(name: str, count: int, *inputs: str) -> list[GraphNode]:
     ]
 
 
-@pytest.mark.parametrize(
-    "inside",
-    [
-        [*chain("m", 1, "x"), *chain("dead", 4, "m0"), *chain("end", 1, "m0")],
-        [*chain("source", 4), GraphNode("end0", "op", target=ADD, inputs=("x", "source3"), module="m")],
-    ],
-)
+@pytest.mark.parametrize("inside", [
+    [*chain("m", 1, "x"), *chain("dead", 4, "m0"), *chain("end", 1, "m0")],
+    [*chain("source", 4), GraphNode("end0", "op", target=ADD, inputs=("x", "source3"), module="m")],
+])  # fmt: skip
 def test_dead_ends_and_sources_of_an_open_module_stay_below_its_title_and_in_its_frame(inside):
     nodes = (GraphNode("x", "input"), *inside, GraphNode("y", "output", inputs=("end0",)))
     hierarchy = Hierarchy(TorchGraph(nodes))

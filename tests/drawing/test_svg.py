@@ -1,7 +1,5 @@
 """The SVG file: XML that holds every item, and in which a model's names are text and nothing else."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ElementTree
 from xml.dom import minidom
 
@@ -20,12 +18,9 @@ from torchsplit_core.values import GraphNode
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 RELU, _, ADD = TARGETS
 HARMLESS = [
-    '</text></g></svg><script>alert("1")</script>',
-    "<![CDATA[ & &amp; ]]> <!-- -->",
-    "\" onload='x' ",
-    "𝔘nicode ✓ ↲ \u202e",
-    "x" * 50_000,
-]
+    '</text></g></svg><script>alert("1")</script>', "<![CDATA[ & &amp; ]]> <!-- -->", "\" onload='x' ",
+    "𝔘nicode ✓ ↲ \u202e", "x" * 50_000,
+]  # fmt: skip
 REPLACED = [
     ("\x00\x08\x0b\x1b\x7f\ufffe\uffff", "����\x7f��"),
     ("a lone \ud800 and \udfff", "a lone � and �"),
@@ -47,7 +42,7 @@ def texts(root: ElementTree.Element, tag: str = "text") -> list[str]:
 
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(looks(), st.booleans())
-def test_every_item_line_and_stub_is_there(look, dark: bool):
+def test_every_item_line_and_stub_is_there(look, dark):
     hierarchy, opened, unfolded = look
     scene = layout_scene(hierarchy, build_view(hierarchy, opened, unfolded))
     root = parsed(render_svg(scene, dark=dark))
@@ -65,7 +60,7 @@ def test_every_item_line_and_stub_is_there(look, dark: bool):
 
 
 @pytest.mark.parametrize(("name", "shown"), [*((name, name) for name in HARMLESS), *REPLACED])
-def test_a_hostile_name_is_text(name: str, shown: str):
+def test_a_hostile_name_is_text(name, shown):
     module = name.replace(".", "_")
     nodes = (
         GraphNode(name, "input", shape=(name,)),
@@ -80,7 +75,7 @@ def test_a_hostile_name_is_text(name: str, shown: str):
         assert tags <= {"svg", "title", "rect", "g", "text", "path"}
         assert not any(attribute.startswith("on") for element in root.iter() for attribute in element.attrib)
         minidom.parseString(text.encode("utf-8"))
-        assert all(len(found) < 60 for found in texts(root))
+        assert all(len(text) < 60 for text in texts(root))
         assert texts(root, "title")[0] == shown
 
 
@@ -91,7 +86,7 @@ def test_a_long_label_is_cut_and_whole_in_the_tooltip():
     assert any(title.startswith("long" * 100) for title in texts(root, "title"))
 
 
-def test_light_and_dark_differ_in_colours_alone():
+def test_light_and_dark_differ_in_colours_alone_and_hold_the_scene_with_a_margin():
     scene = picture(encoder(3), "module:encoder.layers")
     light, dark = render_svg(scene), render_svg(scene, dark=True)
     assert LIGHT.ground in light and DARK.ground in dark and LIGHT.ground not in dark
@@ -99,6 +94,8 @@ def test_light_and_dark_differ_in_colours_alone():
         dark = dark.replace(getattr(DARK, name), f"<{name}>")
         light = light.replace(getattr(LIGHT, name), f"<{name}>")
     assert light == dark
+    left, top, width, height = map(float, parsed(render_svg(scene)).attrib["viewBox"].split())
+    assert left < 0 and top < 0 and left + width > scene.width and top + height > scene.height
 
 
 def test_bars_fill_their_share_and_none_where_there_is_no_share():
@@ -113,12 +110,6 @@ def test_bars_fill_their_share_and_none_where_there_is_no_share():
 def test_a_number_of_bars_that_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="zip"):
         render_svg(picture(model([("a", RELU)])), fills=[None])
-
-
-def test_the_picture_holds_the_whole_scene_with_a_margin():
-    scene = picture(encoder(3), "module:encoder.layers")
-    left, top, width, height = map(float, parsed(render_svg(scene)).attrib["viewBox"].split())
-    assert left < 0 and top < 0 and left + width > scene.width and top + height > scene.height
 
 
 def test_a_route_is_straight_down_or_a_curve_that_leaves_and_arrives_upright():

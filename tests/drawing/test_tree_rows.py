@@ -1,7 +1,5 @@
 """Dominator trees as outlines, regions as an icicle."""
 
-from __future__ import annotations
-
 import itertools
 import random
 
@@ -28,7 +26,7 @@ def random_dag(seed: int) -> Dag:
 
 @steady
 @given(st.integers(0, 10**6), st.booleans())
-def test_every_value_stands_once_below_its_parent(seed: int, post: bool):
+def test_every_value_stands_once_below_its_parent(seed, post):
     dominance = DominanceInformation(random_dag(seed))
     rows = dominator_rows(dominance, post=post)
     place = {row.name: i for i, row in enumerate(rows)}
@@ -59,15 +57,9 @@ def test_the_spine_of_a_chain_stays_upright():
     assert dominator_rows(DominanceInformation(diamond())) == tuple(
         TreeRow(*row)
         for row in (
-            ("in", 0),
-            ("embed", 0),
-            ("query", 1),
-            ("key", 1),
-            ("scaled", 1),
-            ("attention", 0),
-            ("out", 0),
+            ("in", 0), ("embed", 0), ("query", 1), ("key", 1), ("scaled", 1), ("attention", 0), ("out", 0),
         )
-    )
+    )  # fmt: skip
     rows = dominator_rows(DominanceInformation(diamond()), post=True)
     assert [row.name for row in rows if row.indent == 0] == ["out", "attention", "embed", "in"]
     assert {row.name for row in rows if row.indent == 1} == {"query", "scaled", "key"}
@@ -81,7 +73,7 @@ def test_a_chain_of_many_thousand_values_is_no_recursion():
 
 @steady
 @given(st.integers(0, 10**6), st.integers(1, 9))
-def test_patches_are_nested_and_as_wide_as_their_weights(seed: int, most: int):
+def test_patches_are_nested_and_as_wide_as_their_weights(seed, most):
     tree = region_tree(random_dag(seed))
     rng = random.Random(seed)
     weights = {name: rng.choice((0.0, 0.5, 1.0, 3.0)) for name in tree.order}

@@ -1,7 +1,5 @@
 """What is drawn with which groups open: every node at home in one item, equal blocks folded."""
 
-from __future__ import annotations
-
 from itertools import groupby
 
 import pytest
@@ -24,10 +22,10 @@ steady = settings(max_examples=60, deadline=None, derandomize=True)
 
 @steady
 @given(looks())
-def test_every_node_is_at_home_in_exactly_one_closed_item(look):
+def test_every_node_is_at_home_in_exactly_one_closed_item_that_counts_its_operations(look):
     hierarchy, opened, unfolded = look
     shown = build_view(hierarchy, opened, unfolded)
-    owners: dict[int, int] = {}
+    owners = {}
     for i, item in enumerate(shown.items):
         assert item.parent < i and (item.parent == -1 or shown.items[item.parent].open)
         assert bool(item.nodes) is not item.open
@@ -39,12 +37,6 @@ def test_every_node_is_at_home_in_exactly_one_closed_item(look):
     assert {i for i, item in enumerate(shown.items) if item.open} == {item.parent for item in shown.items} - {
         -1
     }
-
-
-@steady
-@given(looks())
-def test_items_count_their_operations_and_leaves_say_what_they_are(look):
-    hierarchy, opened, unfolded = look
     for item in build_view(hierarchy, opened, unfolded).items:
         if item.kind in ("module", "run"):
             assert item.count == hierarchy.groups[item.id].count and item.expandable
@@ -61,7 +53,7 @@ def test_folds_are_the_longest_rows_of_equal_closed_neighbours(look):
     hierarchy, opened, unfolded = look
     groups = hierarchy.groups
 
-    def key(part: int | str) -> object:
+    def key(part):
         """Equal for parts that fold with each other."""
         if isinstance(part, int) or not groups[part].path.rpartition(".")[2].isdecimal():
             return ("alone", part)
@@ -95,7 +87,7 @@ def test_opening_any_item_opens_it_and_only_adds_boxes(look):
         if not item.expandable or item.open:
             continue
         after = build_view(hierarchy, opened | groups_to_open(hierarchy, item), unfolded)
-        assert item.id not in {one.id for one in after.items if not one.open}
+        assert item.id not in {item.id for item in after.items if not item.open}
         assert len(after.items) > len(before.items) or (item.kind == "fold" and item.repeats == 2)
         first = after.items[after.item_of[item.nodes[0]]]
         assert first.id != item.id and (len(first.nodes) < len(item.nodes))
@@ -112,26 +104,18 @@ def test_a_revealed_node_stands_alone(look):
         groups_around(hierarchy, "no such node")
 
 
-def test_the_first_view_of_an_encoder():
+def test_an_encoder_is_first_seen_folded_and_its_lists_of_blocks_open():
     hierarchy = Hierarchy(encoder(12))
     shown = build_view(hierarchy, initially_open(hierarchy))
     assert labels(shown) == ["x", "embed", "add", "encoder.layers × 12", "head", "y"]
     assert item_of(shown, "embed").kind == "op" and item_of(shown, "embed").note == "relu"
     layers = item_of(shown, "encoder.layers × 12")
     assert (layers.id, layers.repeats, layers.count, layers.note) == (LAYERS, 12, 48, "linear × 48")
-
-
-def test_opening_a_list_of_blocks_opens_its_first_block_and_folds_the_rest():
-    hierarchy = Hierarchy(encoder(12))
     opened = groups_to_open(hierarchy, item_of(build_view(hierarchy, ()), "encoder.layers × 12"))
     assert opened == {LAYERS, f"{LAYERS}.0"}
     assert labels(build_view(hierarchy, opened)) == [
         "x", "embed", "add", "encoder.layers", "  0", "    attention", "    feed", "  layers × 11", "head", "y",
     ]  # fmt: skip
-
-
-def test_opening_a_block_in_the_middle_splits_the_fold():
-    hierarchy = Hierarchy(encoder(12))
     shown = build_view(hierarchy, {LAYERS, f"{LAYERS}.5"})
     assert labels(shown)[3:9] == [
         "encoder.layers", "  layers × 5", "  5", "    attention", "    feed", "  layers × 6",

@@ -1,7 +1,5 @@
 """A case's figures by a second way: closed forms, conservation, and counts by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -89,10 +87,8 @@ def test_ends_of_estimates_move_response_times_and_load_the_other_way():
     (model,), figures = case.models, case.figures
     assert figures is not None and figures.at_low and figures.at_high
     assert (figures.at_low.common_load, figures.common_load, figures.at_high.common_load) == (
-        0.625,
-        1.25,
-        2.0,
-    )
+        0.625, 1.25, 2.0,
+    )  # fmt: skip
     # 80 requests/s are more than the 50 of the lower end; at the upper one they wait less.
     assert model.overloaded_at_low and model.p95_high_ms is None
     assert model.p95_low_ms and model.p95_ms and model.p95_low_ms < model.p95_ms
@@ -108,16 +104,12 @@ def cut(demand_rps: float) -> PlanModel:
 def placed(gpus: list[list[tuple[str, str, str, float]]], request: PlanRequest) -> PlanOutcome:
     """A plan with these (model, variant, stage, requests/s) as slices of each GPU."""
     planned = (
-        planned_gpu(
-            f"gpu{number}",
-            A100,
-            [
-                ("1g.10gb", start, Tenant(model, variant, stage, 1.0, 1, 1, rate, 2.5, "measured"))
-                for start, (model, variant, stage, rate) in enumerate(slices)
-            ],
-        )
+        planned_gpu(f"gpu{number}", A100, [
+            ("1g.10gb", start, Tenant(model, variant, stage, 1.0, 1, 1, rate, 2.5, "measured"))
+            for start, (model, variant, stage, rate) in enumerate(slices)
+        ])
         for number, slices in enumerate(gpus)
-    )
+    )  # fmt: skip
     models = tuple(PlannedModel(model.name, "cut", 100.0, 1.0, 20.0) for model in request.models)
     return replace(plan_of(*planned), request_sha256=request_hash(request), models=models)
 
@@ -152,7 +144,5 @@ def test_a_case_without_slices_says_why():
     request = PlanRequest((FleetEntry(A100),), (whole("m", 1.0, small(100.0)),))
     empty = replace(placed([[], []], request), status="timeout", warnings=("Nothing was found.",))
     case = evaluate_case(KEY, request, empty, (), SETTINGS)
-    assert (
-        case.figures is None
-        and case.why_not == "no plan with a slice within 5 s (timeout); Nothing was found."
-    )
+    assert case.figures is None
+    assert case.why_not == "no plan with a slice within 5 s (timeout); Nothing was found."

@@ -1,7 +1,5 @@
 """Comparisons and verdicts by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -20,7 +18,6 @@ from torchsplit_core.values.evaluation.outcome import (
     CaseFigures,
     CaseKey,
     Comparison,
-    ComparisonResult,
     EvaluatedCase,
     ModelFigures,
 )
@@ -68,9 +65,7 @@ def test_what_a_search_for_the_least_leaves_open_lies_below_it(tested, reference
 
 
 def told(better: int, equal: int, worse: int, open_: int = 0) -> list[Comparison]:
-    results: list[ComparisonResult] = (
-        ["better"] * better + ["equal"] * equal + ["worse"] * worse + ["open"] * open_
-    )
+    results = ["better"] * better + ["equal"] * equal + ["worse"] * worse + ["open"] * open_
     return [Comparison("case", 2.0, 1.0, result) for result in results]
 
 
@@ -120,12 +115,9 @@ def case(common_load: float, p95_ms: float = 10.0, **key: str) -> EvaluatedCase:
 
 def test_the_four_claims_of_cases_by_hand():
     cases = [
-        case(1.5),
-        case(1.5, p95_ms=12.0, sharing="fractional"),
-        case(1.4, colocation="hard"),
-        case(0.0, weights="throughput"),
-        case(1.2, planner="greedy"),
-    ]
+        case(1.5), case(1.5, p95_ms=12.0, sharing="fractional"), case(1.4, colocation="hard"),
+        case(0.0, weights="throughput"), case(1.2, planner="greedy"),
+    ]  # fmt: skip
     shared, fair, tied, made = judge_claims(cases)
     assert [one.verdict for one in (shared, fair, tied, made)] == [
         "supported", "supported", "not supported", "supported",
@@ -133,9 +125,9 @@ def test_the_four_claims_of_cases_by_hand():
     assert [(one.label, one.tested, one.reference) for one in shared.parts[0].comparisons] == [
         ("m-any-fractional-off-equal-planner / exclusive", 0.8, 0.7)
     ]
-    assert [one.verdict for one in shared.parts] == ["supported", "not supported", "not supported"]
+    assert [part.verdict for part in shared.parts] == ["supported", "not supported", "not supported"]
     # Traffic falls, and the responses are the same.
-    assert [one.comparisons[0].result for one in tied.parts] == ["better", "equal", "worse"]
+    assert [part.comparisons[0].result for part in tied.parts] == ["better", "equal", "worse"]
     assert fair.parts[2].comparisons[0].label == "m-any-exclusive-off-equal-planner / greedy"
     (starving,) = (one for one in judge_claims([case(0.0, weights="throughput")]) if one.number == 2)
     assert starving.verdict == "cannot be said"

@@ -25,10 +25,8 @@ def test_a_case_asks_for_what_its_key_says():
     key = CaseKey("S1", "any", "fractional", "routed", "favoured", "planner")
     request = case_request(key, 4.0)
     assert (request.sharing, request.objective.kind, request.solver.time_limit_s) == (
-        "fractional",
-        "leximin",
-        4.0,
-    )
+        "fractional", "leximin", 4.0,
+    )  # fmt: skip
     assert [model.weight for model in request.models] == [2.0, 1.0, 1.0, 1.0, 1.0, 1.0]
     assert [(tie.models, tie.mode) for tie in request.colocations] == [
         (("densenet121", "inceptionv3"), "routed"), (("mobilenetv2", "resnet50"), "routed"),

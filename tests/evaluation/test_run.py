@@ -1,12 +1,9 @@
 """A grid of two cells: run, resumed, written, and the document beside its stored outcome."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -25,7 +22,7 @@ from torchsplit_core.files import read_file, write_text
 from torchsplit_core.planning import plan
 from torchsplit_core.planning.outcome.build import no_plan
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.values import InputFault, PlanOutcome, PlanRequest
+from torchsplit_core.values import InputFault
 from torchsplit_core.values.evaluation.outcome import CaseKey, EvaluationOutcome, EvaluationSettings
 
 PLANNED = CaseKey("S1", "stock", "exclusive", "off", "equal", "planner")
@@ -38,21 +35,18 @@ STORED = ROOT / "docs" / "reference" / "evaluation.json"
 @pytest.fixture(scope="module")
 def told() -> tuple[EvaluationOutcome, list[EvaluationOutcome], list[float]]:
     """The grid's outcome, what was kept on the way, the progress that was told."""
-    kept: list[EvaluationOutcome] = []
-    shares: list[float] = []
+    kept = []
+    shares = []
     outcome = run.evaluate(
-        keys=(RULE, NONE, PLANNED),
-        settings=SETTINGS,
-        keep=kept.append,
+        keys=(RULE, NONE, PLANNED), settings=SETTINGS, keep=kept.append,
         progress=lambda share, _: shares.append(share),
-    )
+    )  # fmt: skip
     return outcome, kept, shares
 
 
 @pytest.fixture(scope="module")
 def stored() -> EvaluationOutcome:
-    outcome: EvaluationOutcome = read_file(STORED, expected="torchsplit.evaluation")[1]
-    return outcome
+    return read_file(STORED, expected="torchsplit.evaluation")[1]
 
 
 def test_planner_and_rule_answer_one_request_and_are_compared(told):
@@ -77,7 +71,7 @@ def test_planner_and_rule_answer_one_request_and_are_compared(told):
 
 def test_what_is_known_is_taken_over_and_nothing_else(told, monkeypatch):
     outcome, kept, _ = told
-    asked: list[int] = []
+    asked = []
     monkeypatch.setattr(run, "plan_all", lambda requests, *_: asked.append(len(requests)))
     again = run.evaluate(keys=(RULE, NONE, PLANNED), settings=SETTINGS, known=outcome)
     assert again.cases == outcome.cases and again.statistics["taken_over"] == 3
@@ -88,7 +82,7 @@ def test_what_is_known_is_taken_over_and_nothing_else(told, monkeypatch):
     monkeypatch.undo()
     other = replace(SETTINGS, requests_per_model=200)
     assert run.evaluate(keys=(RULE,), settings=other, known=outcome).statistics["taken_over"] == 0
-    foreign = replace(outcome, cases=tuple(replace(one, request_sha256="0" * 64) for one in outcome.cases))
+    foreign = replace(outcome, cases=tuple(replace(case, request_sha256="0" * 64) for case in outcome.cases))
     assert run.evaluate(keys=(NONE,), settings=SETTINGS, known=foreign).statistics["taken_over"] == 0
 
 
@@ -116,12 +110,8 @@ def test_every_file_is_written_whole_and_read_back(told, tmp_path):
     outcome = told[0]
     paths = output_folder.write_files(outcome, tmp_path / "new" / "folder")
     assert {path.name for path in paths} >= {
-        "evaluation.json",
-        "cases.csv",
-        "models.csv",
-        "claims.csv",
-        "report.html",
-    }
+        "evaluation.json", "cases.csv", "models.csv", "claims.csv", "report.html",
+    }  # fmt: skip
     assert output_folder.read_previous(tmp_path / "new" / "folder", SETTINGS) == outcome
     with pytest.raises(InputFault, match="is of the quick grid, not of the whole one"):
         output_folder.read_previous(tmp_path / "new" / "folder", replace(SETTINGS, quick=False))
@@ -130,10 +120,8 @@ def test_every_file_is_written_whole_and_read_back(told, tmp_path):
         ElementTree.fromstring(picture.read_text())
     rows = list(csv.DictReader(io.StringIO(cases_csv(outcome))))
     assert tuple(rows[0]) == CASE_COLUMNS and [row["planner"] for row in rows] == [
-        "first_fit",
-        "whole_gpu",
-        "planner",
-    ]
+        "first_fit", "whole_gpu", "planner",
+    ]  # fmt: skip
     assert rows[1]["common_load"] == "" and float(rows[2]["common_load"]) == pytest.approx(1.895, abs=1e-3)
     page = Loaded()
     page.feed(report(outcome))
@@ -159,7 +147,7 @@ def test_pictures_show_what_is_unknown_as_such(stored):
 
 
 def test_pictures_say_where_a_search_ended_early(stored):
-    def picture(gap: float) -> str:
+    def picture(gap):
         cases = tuple(
             replace(case, gap=gap if case.key.planner == "planner" else None) for case in stored.cases
         )
@@ -172,12 +160,12 @@ def test_pictures_say_where_a_search_ended_early(stored):
 
 def test_the_document_is_that_of_the_stored_outcome(stored):
     assert stored.complete and not stored.settings.quick
-    found = (ROOT / "docs" / "reference" / "evaluation.md").read_text(encoding="utf-8")
-    assert found == document(stored), (
+    text = (ROOT / "docs" / "reference" / "evaluation.md").read_text(encoding="utf-8")
+    assert text == document(stored), (
         "run torchsplit evaluate -o evaluation --doc docs/reference/evaluation.md"
     )
     assert judge_claims(stored.cases) == stored.claims
-    assert not re.search(r"@[A-Z]+@", found)
+    assert not re.search(r"@[A-Z]+@", text)
 
 
 def test_a_rule_of_the_stored_outcome_is_found_again(stored):
@@ -193,7 +181,7 @@ def test_the_measured_mix_is_proven_on_one_gpu_with_shares_and_on_two_without():
     assert [(case.figures and case.figures.gpus_used, case.gap) for case in outcome.cases] == [(2, 0), (1, 0)]
     said = outcome.claims[0]
     assert said.verdict == said.parts[1].verdict == "supported" and said.parts[1].counts
-    (table,) = (one for one in tables(outcome) if one.title.startswith("Fewest GPUs"))
+    (table,) = (table for table in tables(outcome) if table.title.startswith("Fewest GPUs"))
     assert [row[4:5] + row[6:] for row in table.rows] == [("2", "proven"), ("1", "proven")]
     assert "the fewest GPUs that carry every demand" in document(outcome)
 
@@ -205,9 +193,7 @@ def test_a_plan_on_fewer_layouts_never_beats_the_plan_on_all(monkeypatch, looser
     best = plan(strict)
     nothing = no_plan(case_request(free, 20.0), "timeout", best.statistics)
 
-    def plan_each(
-        requests: Sequence[PlanRequest], _: float, hear: Callable[[int, PlanOutcome], None]
-    ) -> None:
+    def plan_each(requests, _, hear):
         answers = {request_hash(strict): best, request_hash(case_request(free, 20.0)): nothing}
         order = range(len(requests)) if not looser_first else reversed(range(len(requests)))
         for position in order:

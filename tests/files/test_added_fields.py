@@ -1,3 +1,1 @@
 """Fields that were added to a format, and how values stand in files."""
-
-from __future__ import annotations

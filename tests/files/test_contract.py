@@ -1,11 +1,7 @@
 """Contract files: what is written can be read, what breaks the contract is refused with its place."""
 
-from __future__ import annotations
-
 import json
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -35,16 +31,9 @@ REQUEST = {
                         {
                             "name": "whole",
                             "points": [
-                                {
-                                    "gpu_type": "A100-80GB",
-                                    "profile": "1g.10gb",
-                                    "batch_size": 8,
-                                    "processes": 1,
-                                    "throughput_rps": 120.0,
-                                    "latency_ms": 62.0,
-                                    "memory_gib": 3.2,
-                                    "basis": "measured",
-                                }
+                                {"gpu_type": "A100-80GB", "profile": "1g.10gb", "batch_size": 8,
+                                 "processes": 1, "throughput_rps": 120.0, "latency_ms": 62.0,
+                                 "memory_gib": 3.2, "basis": "measured"}
                             ],
                         }
                     ],
@@ -57,7 +46,7 @@ REQUEST = {
     "sharing": "exclusive",
     "link_gb_per_s": 12.0,
     "solver": {"time_limit_s": 60},
-}
+}  # fmt: skip
 
 OUTCOME = {
     "format": "torchsplit.plan",
@@ -65,11 +54,7 @@ OUTCOME = {
     "request_sha256": "00",
     "status": "infeasible",
     "objective": {
-        "kind": "leximin",
-        "value": None,
-        "sorted_normalised": [],
-        "bound": None,
-        "gap": None,
+        "kind": "leximin", "value": None, "sorted_normalised": [], "bound": None, "gap": None,
         "proven_levels": 0,
     },
     "gpus": [],
@@ -86,22 +71,20 @@ OUTCOME = {
     "least_relaxation": [{"model": "bert", "demand": "min_throughput_rps", "from": 19.0, "to": 12.5}],
     "warnings": [],
     "statistics": {"build_s": 0.1, "solve_s": 0.4, "verify_s": 0.01, "solver": "highs 1.15.1", "details": {}},
-}
+}  # fmt: skip
 
 
-def test_a_plan_request_reads_into_its_value() -> None:
+def test_a_plan_request_reads_into_its_value():
     name, value = read_text(json.dumps(REQUEST))
     assert name == "torchsplit.plan_request"
     assert isinstance(value, PlanRequest)
-    assert (
-        value.models[0].demand_rps == 19.0
-        and value.models[0].variants[0].stages[0].points[0].memory_gib == 3.2
-    )
+    assert value.models[0].demand_rps == 19.0
+    assert value.models[0].variants[0].stages[0].points[0].memory_gib == 3.2
     assert value.gpus[1].count == 3 and value.gpus[0].layouts is None
     assert read_text(write_text(value)) == (name, value)
 
 
-def test_a_plan_reads_and_writes_field_for_field() -> None:
+def test_a_plan_reads_and_writes_field_for_field():
     _, value = read_text(json.dumps(OUTCOME))
     assert isinstance(value, PlanOutcome)
     assert value.least_relaxation is not None and value.least_relaxation[0].new == 12.5
@@ -125,44 +108,30 @@ POINT = "models.0.variants.0.stages.0.points.0"
 PLACE = "models[0].variants[0].stages[0].points[0]"
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "match"),
-    [
-        ("gpu", 1, "gpu: is not a known field. Did you mean gpus?"),
-        ("gpus.1.cuont", 3, "gpus[1].cuont: is not a known field. Did you mean count or cost?"),
-        (
-            f"{POINT}.throughput_rps",
-            -1.0,
-            "throughput_rps: is -1.0, below the least value 0. Give 0 or more.",
-        ),
-        (f"{POINT}.batch_size", 0, f"{PLACE}.batch_size: is 0, below the least value 1. Give 1 or more."),
-        (f"{POINT}.batch_size", "8", "batch_size: is '8', not a whole number. Give a whole number."),
-        (f"{POINT}.latency_ms", float("nan"), "has the number NaN, which JSON does not have."),
-        ("models.0.weight", 0, "models[0].weight: is 0, not above 0. Give a number above 0."),
-        ("models.0.weight", None, "weight: is null, not a number. Give a number."),
-        ("models.0.demand_rps", 1e-12, "demand_rps: is 1e-12, below the least positive value 1e-09."),
-        ("models.0.name", ..., "models[0].name: is missing. Add it"),
-        ("models.0.variants", [], "models[0].variants: is empty. Give at least 1 entry."),
-        ("models.0.arrivals", {"rate_rps": 1}, "models[0].arrivals.kind: is missing."),
-        (
-            "models.0.arrivals",
-            {"kind": "poison"},
-            "arrivals.kind: is 'poison', not a known value. Did you mean",
-        ),
-        ("models.0.arrivals", {"kind": "gamma", "rate_rps": 1}, "models[0].arrivals.cv: is missing."),
-        (
-            "models.0.arrivals",
-            {"kind": "gamma", "rate_rps": "x", "c": 1},
-            "rate_rps: is 'x', not a number (and 2 more fields are at fault).",
-        ),
-        ("sharing", "sometimes", "sharing: is 'sometimes', not a known value. Known values: exclusive, frac"),
-        ("objective.survives", 3, "objective.survives: is 3, not 0 or 1."),
-        ("version", 2, "version: is 2, not a version of torchsplit.plan_request that can be read."),
-        ("format", "torchsplit.plam", "format: is 'torchsplit.plam', not a known format. Did you mean"),
-        ("solver.time_limit_s", 0, "solver.time_limit_s: is 0, not above 0."),
-    ],
-)
-def test_a_broken_request_is_refused_with_its_place(path: str, value: object, match: str) -> None:
+@pytest.mark.parametrize(("path", "value", "match"), [
+    ("gpu", 1, "gpu: is not a known field. Did you mean gpus?"),
+    ("gpus.1.cuont", 3, "gpus[1].cuont: is not a known field. Did you mean count or cost?"),
+    (f"{POINT}.throughput_rps", -1.0, "throughput_rps: is -1.0, below the least value 0. Give 0 or more."),
+    (f"{POINT}.batch_size", 0, f"{PLACE}.batch_size: is 0, below the least value 1. Give 1 or more."),
+    (f"{POINT}.batch_size", "8", "batch_size: is '8', not a whole number. Give a whole number."),
+    (f"{POINT}.latency_ms", float("nan"), "has the number NaN, which JSON does not have."),
+    ("models.0.weight", 0, "models[0].weight: is 0, not above 0. Give a number above 0."),
+    ("models.0.weight", None, "weight: is null, not a number. Give a number."),
+    ("models.0.demand_rps", 1e-12, "demand_rps: is 1e-12, below the least positive value 1e-09."),
+    ("models.0.name", ..., "models[0].name: is missing. Add it"),
+    ("models.0.variants", [], "models[0].variants: is empty. Give at least 1 entry."),
+    ("models.0.arrivals", {"rate_rps": 1}, "models[0].arrivals.kind: is missing."),
+    ("models.0.arrivals", {"kind": "poison"}, "arrivals.kind: is 'poison', not a known value. Did you mean"),
+    ("models.0.arrivals", {"kind": "gamma", "rate_rps": 1}, "models[0].arrivals.cv: is missing."),
+    ("models.0.arrivals", {"kind": "gamma", "rate_rps": "x", "c": 1},
+     "rate_rps: is 'x', not a number (and 2 more fields are at fault)."),
+    ("sharing", "sometimes", "sharing: is 'sometimes', not a known value. Known values: exclusive, frac"),
+    ("objective.survives", 3, "objective.survives: is 3, not 0 or 1."),
+    ("version", 2, "version: is 2, not a version of torchsplit.plan_request that can be read."),
+    ("format", "torchsplit.plam", "format: is 'torchsplit.plam', not a known format. Did you mean"),
+    ("solver.time_limit_s", 0, "solver.time_limit_s: is 0, not above 0."),
+])  # fmt: skip
+def test_a_broken_request_is_refused_with_its_place(path, value, match):
     with pytest.raises(InputFault, match=re.escape(match)):
         read_text(changed(path, value))
 
@@ -170,12 +139,12 @@ def test_a_broken_request_is_refused_with_its_place(path: str, value: object, ma
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "null", "\x00", "[" * 100_000, '{"format": ["torchsplit.plan"]}']
 )
-def test_what_is_no_contract_file_is_refused(text: str) -> None:
+def test_what_is_no_contract_file_is_refused(text):
     with pytest.raises(InputFault):
         read_text(text)
 
 
-def test_reading_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+def test_reading_a_file_that_cannot_be_read(tmp_path):
     with pytest.raises(InputFault, match=r"none\.json: cannot be read: no such file\. Check the path\.$"):
         read_file(tmp_path / "none.json")
     (tmp_path / "noise.json").write_bytes(b"\xff\xfe\x00\x80")
@@ -186,7 +155,7 @@ def test_reading_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         read_file(tmp_path / "request.json", expected="torchsplit.plan")
 
 
-def test_writing_replaces_the_whole_file_or_nothing(tmp_path: Path) -> None:
+def test_writing_replaces_the_whole_file_or_nothing(tmp_path):
     _, value = read_text(json.dumps(REQUEST))
     path = write_file(value, tmp_path / "deep" / "request.json")
     assert read_file(path)[1] == value
@@ -196,7 +165,7 @@ def test_writing_replaces_the_whole_file_or_nothing(tmp_path: Path) -> None:
         write_file(value, tmp_path / "blocked" / "x.json")
 
 
-def test_the_schemas_in_the_docs_are_those_of_the_program() -> None:
+def test_the_schemas_in_the_docs_are_those_of_the_program():
     folder = ROOT / "docs" / "schemas"
     assert {path.stem for path in folder.glob("*.json")} == set(FORMATS)
     for name in FORMATS:
@@ -205,12 +174,12 @@ def test_the_schemas_in_the_docs_are_those_of_the_program() -> None:
         )
 
 
-def test_every_example_file_is_valid() -> None:
+def test_every_example_file_is_valid():
     examples = sorted((ROOT / "examples").rglob("*.json"))
     assert {read_file(path)[0] for path in examples} == set(FORMATS)
 
 
-def test_the_example_mixes_are_those_of_the_library_with_their_licence() -> None:
+def test_the_example_mixes_are_those_of_the_library_with_their_licence():
     folder = ROOT / "examples" / "mixes"
     expected = {
         "s1_fewest_gpus": mix_request("S1", 8, "min_gpus"),
@@ -228,7 +197,7 @@ def test_the_example_mixes_are_those_of_the_library_with_their_licence() -> None
 
 
 @pytest.mark.slow
-def test_times_of_operations_are_written_where_they_were_measured_and_stay_small() -> None:
+def test_times_of_operations_are_written_where_they_were_measured_and_stay_small():
     """Ten thousand operations at eight batch sizes, with six digits each as a measurement writes them."""
     sizes = (1, 2, 4, 8, 16, 32, 64, 128)
     times = {
@@ -241,19 +210,14 @@ def test_times_of_operations_are_written_where_they_were_measured_and_stay_small
     assert read_text(text) == ("torchsplit.profile", known)
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "column", "key", "first"),
-    [
-        ('{"a": 1, "a": 2}', 1, 10, "a", 1),
-        ('{"b": {"a": 1},\n "c": [{"a": 1}, {"a": 1,\n  "d": {"a": 2}, "a" :3}]}', 3, 18, "a", 2),
-        ('{"a b": 1,\n"a\\u0020b": 2}', 2, 1, "a b", 1),
-        ('{"t": "{\\"a\\": 1, ", "a": "a", "u": "\\\\",\n\n"a": 1}', 3, 1, "a", 1),
-        ('{"x": {"k": 1, "k": 1}, "x": 2}', 1, 16, "k", 1),
-    ],
-)
-def test_a_key_that_stands_twice_is_named_with_both_places(
-    text: str, line: int, column: int, key: str, first: int
-) -> None:
+@pytest.mark.parametrize(("text", "line", "column", "key", "first"), [
+    ('{"a": 1, "a": 2}', 1, 10, "a", 1),
+    ('{"b": {"a": 1},\n "c": [{"a": 1}, {"a": 1,\n  "d": {"a": 2}, "a" :3}]}', 3, 18, "a", 2),
+    ('{"a b": 1,\n"a\\u0020b": 2}', 2, 1, "a b", 1),
+    ('{"t": "{\\"a\\": 1, ", "a": "a", "u": "\\\\",\n\n"a": 1}', 3, 1, "a", 1),
+    ('{"x": {"k": 1, "k": 1}, "x": 2}', 1, 16, "k", 1),
+])  # fmt: skip
+def test_a_key_that_stands_twice_is_named_with_both_places(text, line, column, key, first):
     """Also beside keys of other objects, texts that look like keys, and one of the two in escapes."""
     with pytest.raises(InputFault) as raised:
         parse_json(text, "mix.json")
@@ -262,7 +226,7 @@ def test_a_key_that_stands_twice_is_named_with_both_places(
 
 
 @pytest.mark.parametrize("field", ["format", "version", "gpus", "models"])
-def test_a_contract_file_has_each_field_once(field: str) -> None:
+def test_a_contract_file_has_each_field_once(field):
     """Before anything else of it is said: the last one would count, and an edit of the first go unseen."""
     text = json.dumps(REQUEST)
     assert read_text(text)[0] == "torchsplit.plan_request"
@@ -272,7 +236,7 @@ def test_a_contract_file_has_each_field_once(field: str) -> None:
 
 
 @pytest.mark.parametrize("statuses", [[[200]], [[200, 1, 2]], [[]], [200], [[200, -1]]])
-def test_a_status_without_its_count_is_refused_with_its_place(statuses: list[Any]) -> None:
+def test_a_status_without_its_count_is_refused_with_its_place(statuses):
     data = json.loads((ROOT / "examples" / "measurement.json").read_text())
     data["models"][0]["statuses"] = statuses
     with pytest.raises(InputFault, match=r"models\[0\]\.statuses\[0\]"):

@@ -1,7 +1,5 @@
 """How values stand in files: what was added to a format is left out at its default, a whole GPU is null."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -31,13 +29,13 @@ ADDED = {place: field for place, field in FIELDS.items() if field.form.added}
 
 
 @pytest.mark.parametrize(("kind", "name"), ADDED, ids=str)
-def test_what_is_left_out_is_read_back_as_its_default(kind: type, name: str) -> None:
+def test_what_is_left_out_is_read_back_as_its_default(kind, name):
     field = ADDED[kind, name]
     described = file_model(kind).model_json_schema()["properties"][field.key(False)]
     assert described["default"] == to_data(field.default, False, complete=True)
 
 
-def test_an_added_field_is_written_where_it_says_something() -> None:
+def test_an_added_field_is_written_where_it_says_something():
     request = read_file(ROOT / "examples" / "plan_request.json")[1]
     (plain, *_) = json.loads(write_text(request))["gpus"]
     whole = replace(request, gpus=(replace(request.gpus[0], mig=False), *request.gpus[1:]))
@@ -45,12 +43,12 @@ def test_an_added_field_is_written_where_it_says_something() -> None:
     assert left_whole == {**plain, "mig": False} and "mig" not in plain
 
 
-def test_the_options_of_a_partition_are_written_whole() -> None:
+def test_the_options_of_a_partition_are_written_whole():
     request = read_file(ROOT / "examples" / "partition_request.json")[1]
     assert set(json.loads(write_text(request))["solver"]) == {"time_limit_s", "plan_at"}
 
 
-def test_a_whole_gpu_is_null_in_files_and_a_text_among_values() -> None:
+def test_a_whole_gpu_is_null_in_files_and_a_text_among_values():
     nulls = {(kind.__name__, name) for (kind, name), field in FIELDS.items() if field.form.null is not None}
     assert nulls == {("Point", "profile"), ("PlannedSlice", "profile"), ("MeasuredPoint", "profile")}
     measured = read_file(ROOT / "examples" / "measurement.json")[1]

@@ -17,48 +17,48 @@ from torchsplit_core.values import GraphNode, InputFault
 def test_immediate_dominators_equal_networkx(seed, make):
     ids, edges = make(seed, 30)
     graph = augmented(ids, edges)
-    found = DominanceInformation((ids, edges))
+    dominance = DominanceInformation((ids, edges))
     forward = nx.immediate_dominators(graph, ENTRY)
     backward = nx.immediate_dominators(graph.reverse(), EXIT)
     for name in (*ids, EXIT):
-        assert found.immediate_dominator(name) == forward[name]
+        assert dominance.immediate_dominator(name) == forward[name]
     for name in (*ids, ENTRY):
-        assert found.immediate_post_dominator(name) == backward[name]
+        assert dominance.immediate_post_dominator(name) == backward[name]
     assert immediate_dominators(ids, iter(edges)) == {name: forward[name] for name in ids}
-    assert found.immediate_dominator(ENTRY) is None and found.immediate_post_dominator(EXIT) is None
+    assert dominance.immediate_dominator(ENTRY) is None and dominance.immediate_post_dominator(EXIT) is None
 
 
 @in_blocks("seed", range(40))
 def test_queries_equal_the_definition(seed):
     ids, edges = random_dag(seed, 9)
     graph = augmented(ids, edges)
-    found = DominanceInformation((ids, edges))
+    dominance = DominanceInformation((ids, edges))
     everything = (ENTRY, *ids, EXIT)
     for a in everything:
         without = graph.subgraph(set(everything) - {a})
         for b in everything:
             dominates = a in (b, ENTRY) or (b != ENTRY and not nx.has_path(without, ENTRY, b))
             post = a in (b, EXIT) or (b != EXIT and not nx.has_path(without, b, EXIT))
-            assert found.dominates(a, b) == dominates == (a in found.dominators(b))
-            assert found.post_dominates(a, b) == post == (a in found.post_dominators(b))
-            assert found.strictly_dominates(a, b) == (dominates and a != b)
-            assert (b in found.reachable(a)) == nx.has_path(graph, a, b) == (a in found.reaching(b))
-            held = {n for n in ids if found.strictly_dominates(a, n) and found.post_dominates(b, n)}
-            assert found.region_between(a, b) == held
+            assert dominance.dominates(a, b) == dominates == (a in dominance.dominators(b))
+            assert dominance.post_dominates(a, b) == post == (a in dominance.post_dominators(b))
+            assert dominance.strictly_dominates(a, b) == (dominates and a != b)
+            assert (b in dominance.reachable(a)) == nx.has_path(graph, a, b) == (a in dominance.reaching(b))
+            held = {n for n in ids if dominance.strictly_dominates(a, n) and dominance.post_dominates(b, n)}
+            assert dominance.region_between(a, b) == held
 
 
 def test_trees_are_the_immediate_dominators():
-    found = DominanceInformation((("a", "b", "c", "d"), (("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"))))
-    assert found.dominator_tree["a"] == ("b", "c", "d")
-    assert set(found.post_dominator_tree["d"]) == {"a", "b", "c"}
-    assert found.dominator_tree[ENTRY] == ("a",) and found.post_dominator_tree[EXIT] == ("d",)
+    dominance = DominanceInformation((("a", "b", "c", "d"), (("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"))))
+    assert dominance.dominator_tree["a"] == ("b", "c", "d")
+    assert set(dominance.post_dominator_tree["d"]) == {"a", "b", "c"}
+    assert dominance.dominator_tree[ENTRY] == ("a",) and dominance.post_dominator_tree[EXIT] == ("d",)
 
 
 def test_a_chain_of_thousands_needs_no_recursion():
     ids = tuple(f"v{i}" for i in range(20_000))
-    found = DominanceInformation((ids, tuple(itertools.pairwise(ids))))
-    assert found.dominates("v0", "v19999") and not found.dominates("v19999", "v0")
-    assert len(found.dominators("v19999")) == 20_001
+    dominance = DominanceInformation((ids, tuple(itertools.pairwise(ids))))
+    assert dominance.dominates("v0", "v19999") and not dominance.dominates("v19999", "v0")
+    assert len(dominance.dominators("v19999")) == 20_001
 
 
 def test_ids_in_topological_order_keep_it_and_others_get_one():
@@ -79,9 +79,9 @@ def far_readers(length, readers):
 def test_readers_of_both_ends_of_a_long_chain_meet_in_few_steps():
     """Step by step this would be 10^10 steps, which no limit of time for a test would allow."""
     ids, edges = far_readers(100_000, 100_000)
-    found = DominanceInformation((ids, edges))
-    assert {found.immediate_dominator(name) for name in ids[100_000:]} == {"v0"}
-    assert found.immediate_post_dominator("v99999") == EXIT
+    dominance = DominanceInformation((ids, edges))
+    assert {dominance.immediate_dominator(name) for name in ids[100_000:]} == {"v0"}
+    assert dominance.immediate_post_dominator("v99999") == EXIT
     turned = DominanceInformation((ids, tuple((b, a) for a, b in edges)))
     assert {turned.immediate_post_dominator(name) for name in ids[100_000:]} == {"v0"}
 
@@ -95,32 +95,24 @@ def test_long_ways_up_equal_networkx(seed):
     edges |= {tuple(ids[i] for i in sorted(rng.sample(range(900), 2))) for _ in range(12)}
     graph = augmented(ids, edges)
     forward, backward = nx.immediate_dominators(graph, ENTRY), nx.immediate_dominators(graph.reverse(), EXIT)
-    found = DominanceInformation((ids, sorted(edges)))
-    assert all(found.immediate_dominator(name) == forward[name] for name in ids)
-    assert all(found.immediate_post_dominator(name) == backward[name] for name in ids)
+    dominance = DominanceInformation((ids, sorted(edges)))
+    assert all(dominance.immediate_dominator(name) == forward[name] for name in ids)
+    assert all(dominance.immediate_post_dominator(name) == backward[name] for name in ids)
 
 
 def test_a_torch_graph_gives_its_inputs_as_edges():
-    graph = TorchGraph(
-        (
-            GraphNode("x", "input"),
-            GraphNode("y", "op", inputs=("x", "x")),
-            GraphNode("z", "op", inputs=("y",)),
-        )
-    )
+    graph = TorchGraph((
+        GraphNode("x", "input"),
+        GraphNode("y", "op", inputs=("x", "x")),
+        GraphNode("z", "op", inputs=("y",)),
+    ))  # fmt: skip
     assert DominanceInformation(graph).immediate_dominator("z") == "y"
 
 
-@pytest.mark.parametrize(
-    ("ids", "edges"),
-    [
-        (("a", "a"), ()),
-        ((ENTRY,), ()),
-        (("a",), (("a", "b"),)),
-        (("a", "b"), (("a", "b"), ("b", "a"))),
-        (("a",), (("a", "a"),)),
-    ],
-)
+@pytest.mark.parametrize(("ids", "edges"), [
+    (("a", "a"), ()), ((ENTRY,), ()), (("a",), (("a", "b"),)), (("a", "b"), (("a", "b"), ("b", "a"))),
+    (("a",), (("a", "a"),)),
+])  # fmt: skip
 def test_bad_graphs_are_the_users_fault(ids, edges):
     with pytest.raises(InputFault):
         DominanceInformation((ids, edges))

@@ -131,7 +131,7 @@ def test_units_of_random_graphs_are_acyclic_and_complete(seed):
         inputs = tuple(s for s, t in edges if t == name)
         nodes.append(op(name, *inputs, target=targets[i % 4]) if inputs else leaf(name, kinds[name]))
     prepared = prepare(TorchGraph(tuple(nodes)))
-    seen: set[str] = set()
+    seen = set()
     arriving = {(e.source, e.target) for e in prepared.edges}
     for unit in prepared.units:
         assert all(source in seen for source, target in arriving if target == unit.id)

@@ -1,7 +1,5 @@
 """Every step of the preparation alone, left out, and put back; what the report says of each."""
 
-from __future__ import annotations
-
 from itertools import chain, combinations
 
 import networkx as nx
@@ -47,14 +45,11 @@ def test_without_any_step_every_node_is_a_unit_and_every_read_an_edge():
 
 
 def test_dead_alone_sets_aside_what_no_output_needs():
-    found = prepare(ENCODER, ("dead",))
-    assert found.dead == ("assertion",)
-    assert found.units == tuple(unit for unit in RAW.units if unit.id != "assertion")
-    assert found.edges == tuple(edge for edge in RAW.edges if edge.target != "assertion")
-    assert found.sideband == frozenset()
-
-
-def test_dead_alone_sets_aside_weights_that_only_dead_operations_read():
+    prepared = prepare(ENCODER, ("dead",))
+    assert prepared.dead == ("assertion",)
+    assert prepared.units == tuple(unit for unit in RAW.units if unit.id != "assertion")
+    assert prepared.edges == tuple(edge for edge in RAW.edges if edge.target != "assertion")
+    assert prepared.sideband == frozenset()
     graph = TorchGraph((
         leaf("x"), leaf("w", "parameter"), leaf("v", "parameter"), op("a", "x", "w"), op("unused", "a", "v"),
         GraphNode("output", "output", inputs=("a",)),
@@ -64,40 +59,40 @@ def test_dead_alone_sets_aside_weights_that_only_dead_operations_read():
 
 
 def test_constants_alone_join_their_one_reader():
-    found = prepare(ENCODER, ("constants",))
-    assert alone(found) == {f"qkv{i}": (f"wt{i}", f"qkv{i}") for i in range(3)}
-    assert [unit.id for unit in found.units if unit.kind == "constant"] == ["angles"]
-    assert {e for e in found.edges if e.target == "qkv1" and e.source == "w1"}
-    assert (found.dead, found.sideband) == ((), frozenset())
-    assert {unit.id for unit in RAW.units} - {unit.id for unit in found.units} == {"wt0", "wt1", "wt2"}
+    prepared = prepare(ENCODER, ("constants",))
+    assert alone(prepared) == {f"qkv{i}": (f"wt{i}", f"qkv{i}") for i in range(3)}
+    assert [unit.id for unit in prepared.units if unit.kind == "constant"] == ["angles"]
+    assert {e for e in prepared.edges if e.target == "qkv1" and e.source == "w1"}
+    assert (prepared.dead, prepared.sideband) == ((), frozenset())
+    assert {unit.id for unit in RAW.units} - {unit.id for unit in prepared.units} == {"wt0", "wt1", "wt2"}
 
 
 def test_aliases_alone_join_their_producer_and_views_of_weights_do_not():
-    found = prepare(ENCODER, ("aliases",))
-    assert alone(found) == {
+    prepared = prepare(ENCODER, ("aliases",))
+    assert alone(prepared) == {
         **{f"qkv{i}": (f"qkv{i}", f"split{i}", f"q{i}", f"k{i}") for i in range(3)},
         **{f"attn{i}": (f"attn{i}", f"view{i}") for i in range(3)},
     }
-    assert "wt0" in found.by_id and {unit.kind for unit in found.units} == {"input", "weight", "op"}
-    assert (found.dead, found.sideband) == ((), frozenset())
+    assert "wt0" in prepared.by_id and {unit.kind for unit in prepared.units} == {"input", "weight", "op"}
+    assert (prepared.dead, prepared.sideband) == ((), frozenset())
 
 
 def test_weights_alone_are_charged_to_all_that_read_them():
-    found = prepare(ENCODER, ("weights",))
+    prepared = prepare(ENCODER, ("weights",))
     weights = {unit.id for unit in RAW.units if unit.kind == "weight"}
-    assert found.by_id.keys() == RAW.by_id.keys() - weights and not alone(found)
-    assert {unit.id: unit.weight_bytes for unit in found.units if unit.weights} == {
+    assert prepared.by_id.keys() == RAW.by_id.keys() - weights and not alone(prepared)
+    assert {unit.id: unit.weight_bytes for unit in prepared.units if unit.weights} == {
         "embed": 5000, "angles": 64, "wt0": 4000, "wt1": 4000, "wt2": 4000,
     }  # fmt: skip
-    assert found.edges == tuple(edge for edge in RAW.edges if edge.source not in weights)
+    assert prepared.edges == tuple(edge for edge in RAW.edges if edge.source not in weights)
 
 
 def test_the_side_band_alone_takes_masks_from_the_values_that_count():
-    found = prepare(ENCODER, ("side-band",))
-    assert (found.units, found.edges) == (RAW.units, RAW.edges)
-    assert found.sideband == {"mask", "cast", "bias", "positions", "angles"}
-    assert not set(found.main_ids) & found.sideband
-    assert all(source not in found.sideband for source, _ in found.main_edges)
+    prepared = prepare(ENCODER, ("side-band",))
+    assert (prepared.units, prepared.edges) == (RAW.units, RAW.edges)
+    assert prepared.sideband == {"mask", "cast", "bias", "positions", "angles"}
+    assert not set(prepared.main_ids) & prepared.sideband
+    assert all(source not in prepared.sideband for source, _ in prepared.main_edges)
 
 
 @pytest.mark.parametrize("steps", [steps for steps in SUBSETS if "aliases" in steps])
@@ -133,12 +128,9 @@ def test_what_leaving_one_step_out_costs_the_encoder(left_out):
     """Its views lie inside the blocks: they cost no cut point."""
     found = region_tree(prepare(ENCODER, [name for name in ALL_STEPS if name != left_out])).cut_points
     expected = {
-        "dead": ("ids",),
-        "constants": (),
-        "aliases": ("ids", "embed", "add0", "add1"),
-        "weights": (),
+        "dead": ("ids",), "constants": (), "aliases": ("ids", "embed", "add0", "add1"), "weights": (),
         "side-band": (),
-    }
+    }  # fmt: skip
     assert found == expected[left_out]
 
 
@@ -173,7 +165,7 @@ def test_the_regions_of_any_steps_are_those_of_the_definition(seed):
         tree.verify()
         defined = regions_by_definition(prepared.main_ids, prepared.main_edges)
         chains = [region.elements for region in tree.regions if region.kind == "chain"]
-        assert {pair for one in chains for pair in combinations(one, 2)} == set(defined), steps
+        assert {pair for chain in chains for pair in combinations(chain, 2)} == set(defined), steps
         for region in tree.regions:
             assert set(region.ids) == defined[region.start, region.end], steps
 
@@ -204,14 +196,14 @@ def test_what_the_first_steps_do_is_the_same_with_and_without_those_behind(seed)
 
 
 def test_the_fate_of_every_node_of_the_encoder():
-    found = fates(prepare(ENCODER))
-    assert list(found) == [name for name in ENCODER.topological_ids if name != "output"]
-    assert (found["assertion"].became, found["assertion"].to) == ("dead", ())
-    assert (found["wt0"].became, found["wt0"].to) == ("folded", ("qkv0",))
-    assert (found["q2"].became, found["q2"].to) == ("fused", ("qkv2",))
-    assert (found["w1"].became, found["w1"].to) == ("charged", ("qkv1",))
-    assert (found["bias"].became, found["bias"].beside) == ("side-band", True)
-    assert (found["add0"].became, found["add0"].to, found["add0"].beside) == ("kept", (), False)
+    fate = fates(prepare(ENCODER))
+    assert list(fate) == [name for name in ENCODER.topological_ids if name != "output"]
+    assert (fate["assertion"].became, fate["assertion"].to) == ("dead", ())
+    assert (fate["wt0"].became, fate["wt0"].to) == ("folded", ("qkv0",))
+    assert (fate["q2"].became, fate["q2"].to) == ("fused", ("qkv2",))
+    assert (fate["w1"].became, fate["w1"].to) == ("charged", ("qkv1",))
+    assert (fate["bias"].became, fate["bias"].beside) == ("side-band", True)
+    assert (fate["add0"].became, fate["add0"].to, fate["add0"].beside) == ("kept", (), False)
 
 
 def test_a_view_of_a_mask_joins_it_and_goes_beside_with_it():

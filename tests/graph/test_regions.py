@@ -131,20 +131,17 @@ def test_a_value_with_a_hundred_thousand_readers():
 DIAMOND = (tuple("abcd"), (("a", "b"), ("b", "c"), ("a", "c"), ("c", "d")))
 
 
-@pytest.mark.parametrize(
-    ("row", "change", "fault"),
-    [
-        (0, {"count": 3}, "not the whole graph"),
-        (2, {"parent": None}, "no parent"),
-        (2, {"parent": 2}, "no parent"),
-        (2, {"count": 9}, "not inside its parent"),
-        (2, {"first": 0, "count": 3}, "overlaps a sibling"),
-        (2, {"end": "d"}, "does not end"),
-        (2, {"start": "b"}, "crossed by a -> b"),
-        (1, {"start": "c"}, "crossed by <entry> -> a"),
-        (3, {"end": EXIT, "first": 2, "parent": 2, "count": 1}, "crossed by"),
-    ],
-)
+@pytest.mark.parametrize(("row", "change", "fault"), [
+    (0, {"count": 3}, "not the whole graph"),
+    (2, {"parent": None}, "no parent"),
+    (2, {"parent": 2}, "no parent"),
+    (2, {"count": 9}, "not inside its parent"),
+    (2, {"first": 0, "count": 3}, "overlaps a sibling"),
+    (2, {"end": "d"}, "does not end"),
+    (2, {"start": "b"}, "crossed by a -> b"),
+    (1, {"start": "c"}, "crossed by <entry> -> a"),
+    (3, {"end": EXIT, "first": 2, "parent": 2, "count": 1}, "crossed by"),
+])  # fmt: skip
 def test_verify_notices_a_false_region(row, change, fault):
     tree = region_tree(DIAMOND)
     assert [r.elements[0] + r.end for r in tree.regions] == [ENTRY + EXIT, ENTRY + "a", "ac", "cd"]
@@ -153,15 +150,12 @@ def test_verify_notices_a_false_region(row, change, fault):
         replace(tree, regions=tuple(regions)).verify()
 
 
-@pytest.mark.parametrize(
-    ("change", "fault"),
-    [
-        ({"cut_points": ("b",)}, "crossed by a read of c"),
-        ({"cut_points": ("d",)}, "nothing reads"),
-        ({"order": tuple("acbd")}, "c|b"),
-        ({"order": tuple("abcc")}, "every value once"),
-    ],
-)
+@pytest.mark.parametrize(("change", "fault"), [
+    ({"cut_points": ("b",)}, "crossed by a read of c"),
+    ({"cut_points": ("d",)}, "nothing reads"),
+    ({"order": tuple("acbd")}, "c|b"),
+    ({"order": tuple("abcc")}, "every value once"),
+])  # fmt: skip
 def test_verify_notices_a_false_cut_point_or_order(change, fault):
     with pytest.raises(InternalFault, match=fault):
         replace(region_tree(DIAMOND), **change).verify()

@@ -1,7 +1,5 @@
 """The data of the catalogue: every row has a source, slices fit into their GPU, and what is not published is named."""
 
-from __future__ import annotations
-
 import pytest
 
 from torchsplit_core.hardware import (
@@ -14,20 +12,16 @@ from torchsplit_core.hardware import (
 )
 from torchsplit_core.hardware.discovery import read_gpu
 from torchsplit_core.hardware.nvml import GpuListing
-from torchsplit_core.values import GpuType, SliceProfile
+from torchsplit_core.values import SliceProfile
 
 GPUS = list(catalogue().values())
 WHOLE_ALONE = (
-    "B300-270GB",
-    "GB300-279GB",
-    "H20-96GB",
-    "RTX-PRO-5000-Blackwell-48GB",
-    "RTX-PRO-4500-Blackwell-32GB",
-)
+    "B300-270GB", "GB300-279GB", "H20-96GB", "RTX-PRO-5000-Blackwell-48GB", "RTX-PRO-4500-Blackwell-32GB",
+)  # fmt: skip
 """Types of which no listing gives the memory of a slice."""
 
 
-def test_every_row_has_a_source() -> None:
+def test_every_row_has_a_source():
     for gpu in GPUS:
         for profile in gpu.profiles:
             # A source's key that the file has not would stand there as it is: S13.
@@ -45,7 +39,7 @@ def _at_once(profile: SliceProfile) -> int:
 
 
 @pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.name)
-def test_slices_fit_into_their_gpu(gpu: GpuType) -> None:
+def test_slices_fit_into_their_gpu(gpu):
     assert gpu.profiles and gpu.whole is not None
     for one in gpu.profiles:
         assert one.name.startswith(f"{one.compute_slices}g.")
@@ -64,21 +58,21 @@ def test_slices_fit_into_their_gpu(gpu: GpuType) -> None:
 
 
 @pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.name)
-def test_what_is_not_published_is_named(gpu: GpuType) -> None:
+def test_what_is_not_published_is_named(gpu):
     peak = peaks(gpu.name)
     figures = (peak.fp32_tflops, peak.tf32_tflops, peak.bf16_tflops, peak.fp16_tflops, peak.memory_gb_per_s)
     silent = bool(unsourced_profiles(gpu)) or None in figures
-    silent |= any(not one.placement_starts or one.profile_id < 0 for one in gpu.profiles)
+    silent |= any(not profile.placement_starts or profile.profile_id < 0 for profile in gpu.profiles)
     assert silent == bool(gpu.note)
     # Neither is a row of a GPU with slots but without starts one that layouts are made of.
-    assert all(one.placement_starts or one.memory_gib is None for one in gpu.profiles)
+    assert all(profile.placement_starts or profile.memory_gib is None for profile in gpu.profiles)
 
 
-def test_types_that_are_planned_whole_alone() -> None:
+def test_types_that_are_planned_whole_alone():
     assert set(catalogue()) - set(sliced_types()) == set(WHOLE_ALONE)
 
 
-def test_each_card_is_one_type() -> None:
+def test_each_card_is_one_type():
     ids = [pci for gpu in GPUS for pci in gpu.pci_device_ids]
     names = [name for gpu in GPUS for name in gpu.product_names]
     assert len(set(ids)) == len(ids) and len(set(names)) == len(names)
@@ -95,36 +89,26 @@ class OneGpu:
         return self.listing
 
 
-@pytest.mark.parametrize(
-    ("name", "pci", "found"),
-    [
-        ("NVIDIA B300 SXM6 AC", "0x318210DE", "B300-270GB"),
-        ("NVIDIA GB300", "0x31C210DE", "GB300-279GB"),
-        ("NVIDIA H20", "0x232910de", "H20-96GB"),
-        (
-            "NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
-            None,
-            "RTX-PRO-6000-Blackwell-Workstation-96GB",
-        ),
-        (
-            "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",
-            "0x2BB410DE",
-            "RTX-PRO-6000-Blackwell-Max-Q-96GB",
-        ),
-        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", None, "RTX-PRO-6000-Blackwell-96GB"),
-        ("NVIDIA RTX PRO 4500 Blackwell", "0x2C3110DE", "RTX-PRO-4500-Blackwell-32GB"),
-        # One PCI id, two sizes of memory: the name tells which.
-        ("NVIDIA RTX PRO 5000 Blackwell", "0x2BB310DE", "RTX-PRO-5000-Blackwell-48GB"),
-        ("NVIDIA RTX PRO 5000 72GB Blackwell", "0x2BB310DE", None),
-        ("NVIDIA GB300", None, None),
-    ],
-)
-def test_a_card_is_known_by_its_id_or_its_name(name: str, pci: str | None, found: str | None) -> None:
+@pytest.mark.parametrize(("name", "pci", "found"), [
+    ("NVIDIA B300 SXM6 AC", "0x318210DE", "B300-270GB"),
+    ("NVIDIA GB300", "0x31C210DE", "GB300-279GB"),
+    ("NVIDIA H20", "0x232910de", "H20-96GB"),
+    ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", None, "RTX-PRO-6000-Blackwell-Workstation-96GB"),
+    ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "0x2BB410DE",
+     "RTX-PRO-6000-Blackwell-Max-Q-96GB"),
+    ("NVIDIA RTX PRO 6000 Blackwell Server Edition", None, "RTX-PRO-6000-Blackwell-96GB"),
+    ("NVIDIA RTX PRO 4500 Blackwell", "0x2C3110DE", "RTX-PRO-4500-Blackwell-32GB"),
+    # One PCI id, two sizes of memory: the name tells which.
+    ("NVIDIA RTX PRO 5000 Blackwell", "0x2BB310DE", "RTX-PRO-5000-Blackwell-48GB"),
+    ("NVIDIA RTX PRO 5000 72GB Blackwell", "0x2BB310DE", None),
+    ("NVIDIA GB300", None, None),
+])  # fmt: skip
+def test_a_card_is_known_by_its_id_or_its_name(name, pci, found):
     assert read_gpu(OneGpu(name, pci), 0).gpu_type == found  # type: ignore[arg-type]
 
 
-def test_workstation_cards_have_the_slices_of_the_server_edition() -> None:
-    def known(name: str) -> list[tuple[object, ...]]:
+def test_workstation_cards_have_the_slices_of_the_server_edition():
+    def known(name):
         return [
             (one.name, one.profile_id, one.sm_count, one.memory_gib, one.placement_starts, one.max_instances)
             for one in catalogue()[name].profiles
@@ -139,6 +123,6 @@ def test_workstation_cards_have_the_slices_of_the_server_edition() -> None:
     )
 
 
-def test_tf32_came_with_bfloat16_and_silent_sources_say_nothing_of_it() -> None:
+def test_tf32_came_with_bfloat16_and_silent_sources_say_nothing_of_it():
     before = {name for name in (*catalogue(), *without_mig()) if peaks(name).before_tf32}
     assert before == {"V100-SXM2-32GB", "T4-16GB"}

@@ -1,11 +1,7 @@
 """What DCGM says, by a stand-in for dcgmi: which GPU, which column, nothing where it says nothing. No hardware."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
-
-import pytest
 
 from tests.support.hardware.listings import replay
 from torchsplit_core.hardware.current_state import DcgmFigures, DcgmSampler, host
@@ -29,15 +25,13 @@ def dcgmi(folder: Path, text: str) -> None:
     (folder / "dcgmi").chmod(0o755)
 
 
-def test_the_last_row_of_each_gpu_counts_and_what_is_not_told_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_last_row_of_each_gpu_counts_and_what_is_not_told_is_none(tmp_path, monkeypatch):
     dcgmi(tmp_path, ROWS)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     assert query_dcgm() == {0: DcgmFigures(0.25, None, None, 1000.0), 1: DcgmFigures(0.912, 0.401, 2.5e10)}
 
 
-def test_columns_go_by_their_names_and_other_rows_are_passed_over() -> None:
+def test_columns_go_by_their_names_and_other_rows_are_passed_over():
     rows = ("GPU 0 0.1 0.2", "GPU-I 1 0.3 0.4", "GPU 2 0.3", "GPU x 0.1 0.2", "GPU 3 140737488355328.000 -1")
     assert parse_dmon("\n".join(("#Entity DRAMA SMACT", "ID", *rows))) == {
         0: DcgmFigures(0.2, 0.1),
@@ -46,9 +40,7 @@ def test_columns_go_by_their_names_and_other_rows_are_passed_over() -> None:
     assert parse_dmon("Error: unable to establish a connection to the specified host: localhost\n") == {}
 
 
-def test_without_dcgmi_or_with_one_that_fails_there_are_no_figures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_dcgmi_or_with_one_that_fails_there_are_no_figures(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert query_dcgm() == {}
     (tmp_path / "dcgmi").write_text("#!/no/such/shell\n")
@@ -56,9 +48,7 @@ def test_without_dcgmi_or_with_one_that_fails_there_are_no_figures(
     assert query_dcgm() == {}
 
 
-def test_nobody_waits_for_dcgm_and_a_replayed_listing_has_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nobody_waits_for_dcgm_and_a_replayed_listing_has_none(tmp_path, monkeypatch):
     dcgmi(tmp_path, ROWS)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     listing = replay(tmp_path, "a100_40gb_two_halves.json")

@@ -1,7 +1,5 @@
 """Host discovery with and without a GPU, against a stand-in for NVML."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -13,7 +11,7 @@ from torchsplit_core.hardware.replay import ReplayNvml
 
 
 @pytest.fixture(autouse=True)
-def no_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_replay(monkeypatch) -> None:
     monkeypatch.delenv("TORCHSPLIT_NVML_REPLAY", raising=False)
 
 
@@ -25,21 +23,21 @@ def fake_nvml(*, works: bool = True, gpus: int = 1, mig: bool = True) -> ModuleT
     """A pynvml with one kind of GPU: an H100 with two MIG devices out of seven."""
     nvml = ModuleType("pynvml")
 
-    def init() -> None:
+    def init():
         if not works:
             raise FakeError("Driver Not Loaded")
 
-    def mig_device(handle: int, index: int) -> str:
+    def mig_device(handle, index):
         if index >= 2:
             raise FakeError("Not Found")
         return f"mig{index}"
 
-    def mig_mode(handle: int) -> list[int]:
+    def mig_mode(handle):
         if not mig:
             raise FakeError("Not Supported")
         return [1, 1]
 
-    entries: dict[str, object] = {
+    entries = {
         "NVMLError": FakeError,
         "NVMLLibraryMismatchError": FakeError,
         "NVML_DEVICE_MIG_ENABLE": 1,
@@ -65,7 +63,7 @@ def fake_nvml(*, works: bool = True, gpus: int = 1, mig: bool = True) -> ModuleT
     return nvml
 
 
-def test_no_driver_is_a_calm_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_driver_is_a_calm_answer(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(works=False))
     report = discover_host()
     assert report.gpus == ()
@@ -73,12 +71,12 @@ def test_no_driver_is_a_calm_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert report.cpu_cores >= 1 and report.cpu_name
 
 
-def test_driver_without_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_driver_without_gpus(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(gpus=0))
     assert discover_host().message.startswith("No GPU")
 
 
-def test_gpu_with_mig_instances(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_with_mig_instances(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(gpus=2))
     report = discover_host()
     assert len(report.gpus) == 2
@@ -91,18 +89,18 @@ def test_gpu_with_mig_instances(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def test_gpu_without_mig(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_without_mig(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(mig=False))
     gpu = discover_host().gpus[0]
     assert gpu.mig_enabled is None and gpu.instances == ()
 
 
-def test_this_machine_is_read_without_a_stand_in() -> None:
+def test_this_machine_is_read_without_a_stand_in():
     report = discover_host()
     assert report.message.startswith("No GPU") == (report.gpus == ())
 
 
-def test_a_lost_gpu_does_not_hide_the_others() -> None:
+def test_a_lost_gpu_does_not_hide_the_others():
     listing = ReplayNvml(Path(__file__).parent / "data" / "a100_40gb_whole_and_empty.json")
 
     class FirstLost:

@@ -1,7 +1,5 @@
 """What a slice loses to loaded neighbours: measured GPUs, all of the catalogue, with their sources."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 
@@ -11,7 +9,7 @@ from torchsplit_core.hardware import catalogue, neighbour_load
 TABLE = Path(hardware.__file__).parent / "data" / "neighbour_load.csv"
 
 
-def test_every_row_is_a_gpu_of_the_catalogue_with_a_source() -> None:
+def test_every_row_is_a_gpu_of_the_catalogue_with_a_source():
     with TABLE.open(encoding="utf-8", newline="") as file:
         names = [row["gpu"] for row in csv.DictReader(file)]
     assert names
@@ -24,12 +22,9 @@ def test_every_row_is_a_gpu_of_the_catalogue_with_a_source() -> None:
         assert "mlcommons/inference_results" in found.source
 
 
-def test_the_published_shares() -> None:
+def test_the_published_shares_and_none_where_nobody_measured():
     a100, a30 = neighbour_load("A100-80GB"), neighbour_load("A30-24GB")
     assert a100 is not None
     assert a30 is not None
     assert (a100.share, a30.share) == (0.99, 0.91)
-
-
-def test_what_nobody_measured_is_none() -> None:
     assert neighbour_load("H100-SXM5-80GB") is None

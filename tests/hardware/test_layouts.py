@@ -1,7 +1,5 @@
 """The catalogue and the legal layouts against counts known from NVIDIA's own tables."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest
@@ -24,7 +22,7 @@ from torchsplit_core.values import InputFault, PlacedProfile
 SEVEN_SLICES = ["A100-40GB", "A100-80GB", "H100-SXM5-80GB", "H200-141GB"]
 
 
-def test_catalogue_names_and_faults() -> None:
+def test_catalogue_names_and_faults():
     assert len(catalogue()) == 19
     assert gpu_type("A100-80GB").profile("3g.40gb").memory_gib == 39.25
     with pytest.raises(InputFault, match="A100-80GB"):
@@ -33,7 +31,7 @@ def test_catalogue_names_and_faults() -> None:
         gpu_type("A30-24GB").profile("7g.80gb")
 
 
-def test_plain_profiles_leave_out_variants_and_unsourced_memory() -> None:
+def test_plain_profiles_leave_out_variants_and_unsourced_memory():
     assert [p.name for p in plain_profiles(gpu_type("A30-24GB"))] == ["1g.6gb", "2g.12gb", "4g.24gb"]
     part = gpu_type("GH200-144GB-HBM3e")
     assert unsourced_profiles(part) == ("3g.72gb", "4g.72gb", "7g.144gb")
@@ -41,7 +39,7 @@ def test_plain_profiles_leave_out_variants_and_unsourced_memory() -> None:
 
 
 @pytest.mark.parametrize("name", SEVEN_SLICES)
-def test_seven_slice_counts(name: str) -> None:
+def test_seven_slice_counts(name):
     gpu = gpu_type(name)
     assert len(legal_layouts(gpu, maximal=True, double_memory=False)) == 19
     assert len(layout_multisets(gpu)) == 78
@@ -51,13 +49,13 @@ def test_seven_slice_counts(name: str) -> None:
     assert sum(not layout.placed for layout in layouts) == 1
 
 
-def test_every_layout_passes_the_independent_check() -> None:
+def test_every_layout_passes_the_independent_check():
     for name, gpu in catalogue().items():
         for layout in legal_layouts(gpu):
             assert layout_fault(gpu, layout.placed) is None, (name, layout)
 
 
-def test_known_layouts() -> None:
+def test_known_layouts():
     gpu = gpu_type("A100-80GB")
     both = place_layout(gpu, ["3g.40gb", "4g.40gb"])
     assert both is not None
@@ -72,7 +70,7 @@ def test_known_layouts() -> None:
         place_layout(gpu, ["1g.6gb"])
 
 
-def test_placing_agrees_with_enumeration() -> None:
+def test_placing_agrees_with_enumeration():
     gpu = gpu_type("A100-80GB")
     legal = set(layout_multisets(gpu))
     names = [p.name for p in plain_profiles(gpu)]
@@ -86,7 +84,7 @@ def test_placing_agrees_with_enumeration() -> None:
     assert tried == 6**3
 
 
-def test_layout_fault_names_the_trouble() -> None:
+def test_layout_fault_names_the_trouble():
     gpu = gpu_type("A100-80GB")
     assert "overlaps" in str(layout_fault(gpu, [PlacedProfile("4g.40gb", 0), PlacedProfile("1g.10gb", 3)]))
     assert "cannot start" in str(layout_fault(gpu, [PlacedProfile("4g.40gb", 4)]))
@@ -96,7 +94,7 @@ def test_layout_fault_names_the_trouble() -> None:
     assert "more than 1" in str(layout_fault(gpu, twice))
 
 
-def test_creation_order_is_large_first() -> None:
+def test_creation_order_is_large_first():
     gpu = gpu_type("A100-80GB")
     layout = place_layout(gpu, ["1g.10gb", "1g.10gb", "2g.20gb", "3g.40gb"])
     assert layout is not None
@@ -106,7 +104,7 @@ def test_creation_order_is_large_first() -> None:
     assert Counter(order) == Counter(layout.placed)
 
 
-def test_peaks() -> None:
+def test_peaks():
     assert peaks("A100-80GB").fp16_tflops == 312
     assert peaks("A100-80GB").memory_gb_per_s == 2039
     assert peaks("V100-SXM2-32GB").bf16_tflops is None

@@ -1,7 +1,5 @@
 """Slices for the time of a measurement: made, given back, and mended after faults and kills. All on replays."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -21,14 +19,11 @@ from torchsplit_core.hardware.replay import REPLAY_VARIABLE, ReplayNvml
 from torchsplit_core.values import InputFault
 
 CHANGES = (
-    "create_gpu_instance",
-    "create_compute_instance",
-    "destroy_compute_instance",
-    "destroy_gpu_instance",
-)
+    "create_gpu_instance", "create_compute_instance", "destroy_compute_instance", "destroy_gpu_instance",
+)  # fmt: skip
 
 
-def test_slices_in_place_of_all_and_back(tmp_path: Path) -> None:
+def test_slices_in_place_of_all_and_back(tmp_path):
     nvml = replay(tmp_path, "a30_three_slices.json")
     journal = tmp_path / "room" / "mig.json"
     assert layout(nvml) == A30
@@ -43,7 +38,7 @@ def test_slices_in_place_of_all_and_back(tmp_path: Path) -> None:
     assert not journal.exists()
 
 
-def test_what_is_there_is_used_and_left_alone(tmp_path: Path) -> None:
+def test_what_is_there_is_used_and_left_alone(tmp_path):
     nvml = replay(tmp_path, "h100_nvl_four_slices.json")
     before = nvml.path.read_bytes()
     with temporary_slices(nvml, 0, ["1g.12gb", "2g.24gb"], True, journal=tmp_path / "j") as devices:
@@ -55,8 +50,8 @@ def test_what_is_there_is_used_and_left_alone(tmp_path: Path) -> None:
     assert nvml.path.read_bytes() == before
 
 
-def test_what_fits_beside_the_present_ones_disturbs_none_of_them(tmp_path: Path) -> None:
-    def only_one(data: dict[str, Any]) -> None:
+def test_what_fits_beside_the_present_ones_disturbs_none_of_them(tmp_path):
+    def only_one(data):
         del data["gpus"][0]["instances"][1:]
 
     nvml = replay(tmp_path, "a30_three_slices.json", only_one)
@@ -68,8 +63,8 @@ def test_what_fits_beside_the_present_ones_disturbs_none_of_them(tmp_path: Path)
     assert nvml.mig_devices(0) == kept
 
 
-def test_an_instance_without_compute_instance_gets_one_and_loses_it_again(tmp_path: Path) -> None:
-    def bare(data: dict[str, Any]) -> None:
+def test_an_instance_without_compute_instance_gets_one_and_loses_it_again(tmp_path):
+    def bare(data):
         data["gpus"][0]["instances"][0]["compute_instance"] = None
 
     nvml = replay(tmp_path, "a30_three_slices.json", bare)
@@ -79,8 +74,8 @@ def test_an_instance_without_compute_instance_gets_one_and_loses_it_again(tmp_pa
     assert layout(nvml) == [*A30[:2], ("2g.12gb", 2, False)]
 
 
-def test_an_instance_with_media_extensions_is_kept_or_comes_back(tmp_path: Path) -> None:
-    def media(data: dict[str, Any]) -> None:
+def test_an_instance_with_media_extensions_is_kept_or_comes_back(tmp_path):
+    def media(data):
         data["gpus"][0]["instances"][1]["profile"] = "1g.6gb+me"
 
     nvml = replay(tmp_path, "a30_three_slices.json", media)
@@ -93,9 +88,9 @@ def test_an_instance_with_media_extensions_is_kept_or_comes_back(tmp_path: Path)
     assert layout(nvml) == before
 
 
-def test_large_instances_are_made_first(tmp_path: Path) -> None:
+def test_large_instances_are_made_first(tmp_path):
     nvml = replay(tmp_path, "a30_three_slices.json")
-    made: list[int] = []
+    made = []
 
     class Noted(Dying):
         def create_gpu_instance(self, index: int, profile_id: int, start: int, size: int) -> int:
@@ -108,7 +103,7 @@ def test_large_instances_are_made_first(tmp_path: Path) -> None:
     assert made == [4, 2, 1, 1]
 
 
-def test_a_driver_that_only_says_it_is_done_is_found_out(tmp_path: Path) -> None:
+def test_a_driver_that_only_says_it_is_done_is_found_out(tmp_path):
     nvml = replay(tmp_path, "a30_three_slices.json")
     journal = tmp_path / "j"
 
@@ -127,7 +122,7 @@ def test_a_driver_that_only_says_it_is_done_is_found_out(tmp_path: Path) -> None
     assert journal.is_file()
 
 
-def test_a_failure_of_the_measurement_restores_too(tmp_path: Path) -> None:
+def test_a_failure_of_the_measurement_restores_too(tmp_path):
     nvml = replay(tmp_path, "a30_three_slices.json")
     with (
         pytest.raises(RuntimeError, match="the model fell over"),
@@ -174,7 +169,7 @@ def changes_needed(tmp_path: Path) -> int:
     return 10**6 - counted.calls
 
 
-def test_cut_off_at_any_step_the_journal_brings_the_former_layout_back(tmp_path: Path) -> None:
+def test_cut_off_at_any_step_the_journal_brings_the_former_layout_back(tmp_path):
     steps = changes_needed(tmp_path)
     assert steps >= 6
     for step in range(steps):
@@ -193,7 +188,7 @@ def test_cut_off_at_any_step_the_journal_brings_the_former_layout_back(tmp_path:
         assert not journal.exists()
 
 
-def test_a_change_that_the_driver_refuses_once_is_undone(tmp_path: Path) -> None:
+def test_a_change_that_the_driver_refuses_once_is_undone(tmp_path):
     for step in range(changes_needed(tmp_path) // 2):
         nvml = replay(tmp_path, "a30_three_slices.json")
         dying = Dying(nvml, step, NvmlFault("in_use", "In use by another client"), then_dead=False)
@@ -205,18 +200,15 @@ def test_a_change_that_the_driver_refuses_once_is_undone(tmp_path: Path) -> None
         assert layout(nvml) == A30 and not (tmp_path / "j").exists()
 
 
-def test_what_cannot_be_restored_is_named_with_the_commands_that_mend_it(tmp_path: Path) -> None:
+def test_what_cannot_be_restored_is_named_with_the_commands_that_mend_it(tmp_path):
     nvml = replay(tmp_path, "a30_three_slices.json")
     journal = tmp_path / "j"
-    with (
-        pytest.raises(InputFault) as found,
-        temporary_slices(nvml, 0, ["4g.24gb"], True, journal=journal),
-    ):
+    with pytest.raises(InputFault) as caught, temporary_slices(nvml, 0, ["4g.24gb"], True, journal=journal):
         data = json.loads(nvml.path.read_text())
         number = data["gpus"][0]["instances"][0]["id"]
         data["gpus"][0]["processes"] = [{"pid": 77, "gpu_instance": number}]
         nvml.path.write_text(json.dumps(data))
-    text = str(found.value)
+    text = str(caught.value)
     assert "4g.24gb at 0 is still there" in text and "In use by another client" in text
     assert "nv-hostengine" in text and "nvidia-device-plugin" in text
     assert f"nvidia-smi mig -i 0 -dgi -gi {number}" in text
@@ -228,7 +220,7 @@ def test_what_cannot_be_restored_is_named_with_the_commands_that_mend_it(tmp_pat
     assert layout(nvml) == A30 and restore_from_journal(nvml, journal) is None
 
 
-def test_a_gpu_that_disappears_leaves_the_journal_and_says_what_it_had(tmp_path: Path) -> None:
+def test_a_gpu_that_disappears_leaves_the_journal_and_says_what_it_had(tmp_path):
     nvml = replay(tmp_path, "a30_three_slices.json")
     with (
         pytest.raises(InputFault, match=r"has to have 1g\.6gb:0, 1g\.6gb:1, 2g\.12gb:2"),
@@ -240,7 +232,7 @@ def test_a_gpu_that_disappears_leaves_the_journal_and_says_what_it_had(tmp_path:
     assert (tmp_path / "j").is_file()
 
 
-def test_a_strangers_instance_is_never_removed(tmp_path: Path) -> None:
+def test_a_strangers_instance_is_never_removed(tmp_path):
     nvml = replay(tmp_path, "a30_three_slices.json")
     journal = tmp_path / "j"
     with (
@@ -258,7 +250,7 @@ def test_a_strangers_instance_is_never_removed(tmp_path: Path) -> None:
     assert ("2g.12gb", 0, True) in layout(nvml) and journal.is_file()
 
 
-def test_a_process_killed_in_the_middle_is_made_good_at_the_next_start(tmp_path: Path) -> None:
+def test_a_process_killed_in_the_middle_is_made_good_at_the_next_start(tmp_path):
     nvml = replay(tmp_path, "a30_three_slices.json")
     journal = tmp_path / "j"
     program = (
@@ -270,12 +262,9 @@ def test_a_process_killed_in_the_middle_is_made_good_at_the_next_start(tmp_path:
         "    time.sleep(600)\n"
     )
     child = subprocess.Popen(
-        [sys.executable, "-c", program, str(journal)],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
+        [sys.executable, "-c", program, str(journal)], stdout=subprocess.PIPE, text=True, cwd=ROOT,
         env={**os.environ, REPLAY_VARIABLE: str(nvml.path)},
-    )
+    )  # fmt: skip
     try:
         assert child.stdout is not None
         assert child.stdout.readline().startswith("MIG-")
@@ -298,7 +287,7 @@ def test_a_process_killed_in_the_middle_is_made_good_at_the_next_start(tmp_path:
     assert layout(nvml) == A30 and not journal.exists()
 
 
-def test_a_divided_instance_cannot_be_made_again_and_is_refused(tmp_path: Path) -> None:
+def test_a_divided_instance_cannot_be_made_again_and_is_refused(tmp_path):
     from dataclasses import replace
 
     from torchsplit_core.hardware.nvml import ComputeInstanceListing
@@ -319,7 +308,7 @@ def test_a_divided_instance_cannot_be_made_again_and_is_refused(tmp_path: Path) 
     assert layout(nvml) == A30
 
 
-def test_a_journal_that_is_none_says_so(tmp_path: Path) -> None:
+def test_a_journal_that_is_none_says_so(tmp_path):
     nvml = replay(tmp_path, "a30_three_slices.json")
     journal = tmp_path / "j"
     for text in ("{", "[]", '{"format": "other", "version": 1}'):
@@ -328,7 +317,7 @@ def test_a_journal_that_is_none_says_so(tmp_path: Path) -> None:
             restore_from_journal(nvml, journal)
 
 
-def test_a_journal_that_cannot_be_written_stops_before_any_change(tmp_path: Path) -> None:
+def test_a_journal_that_cannot_be_written_stops_before_any_change(tmp_path):
     nvml = replay(tmp_path, "a30_three_slices.json")
     (tmp_path / "file").write_text("")
     with (
@@ -340,7 +329,7 @@ def test_a_journal_that_cannot_be_written_stops_before_any_change(tmp_path: Path
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{\xf8", b"[" * 100_000, b'{"format": "x", "version": 1}'])
-def test_a_journal_that_is_none_is_one_message(content: bytes, tmp_path: Path) -> None:
+def test_a_journal_that_is_none_is_one_message(content, tmp_path):
     journal = tmp_path / "j"
     journal.write_bytes(content)
     with pytest.raises(InputFault, match="is not a readable"), take_journal(journal):

@@ -1,12 +1,9 @@
 """The replayed listing: it says what it is, judges as the driver does, and keeps what was changed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,30 +19,26 @@ def empty(data: dict[str, Any]) -> None:
     data["gpus"][0]["instances"] = []
 
 
-def test_the_a30_is_as_its_transcript_lists_it() -> None:
+def test_the_a30_is_as_its_transcript_lists_it():
     """nvidia-smi mig -lgi and -L of the transcript: profile id, instance id, start:size, UUIDs in order."""
     nvml = ReplayNvml(DATA / "a30_three_slices.json")
     assert [(i.profile, i.profile_id, i.id, i.start, i.size) for i in nvml.gpu_instances(0)] == [
-        ("1g.6gb", 14, 3, 0, 1),
-        ("1g.6gb", 14, 4, 1, 1),
-        ("2g.12gb", 5, 2, 2, 2),
-    ]
+        ("1g.6gb", 14, 3, 0, 1), ("1g.6gb", 14, 4, 1, 1), ("2g.12gb", 5, 2, 2, 2),
+    ]  # fmt: skip
     assert [(device.profile, device.uuid[:12]) for device in nvml.mig_devices(0)] == [
-        ("2g.12gb", "MIG-1b8509c0"),
-        ("1g.6gb", "MIG-41b9eab5"),
-        ("1g.6gb", "MIG-55dcd9bd"),
-    ]
+        ("2g.12gb", "MIG-1b8509c0"), ("1g.6gb", "MIG-41b9eab5"), ("1g.6gb", "MIG-55dcd9bd"),
+    ]  # fmt: skip
     first = nvml.mig_devices(0)[0]
     assert (first.sm_count, first.name) == (28, "NVIDIA A30 MIG 2g.12gb")
 
 
-def test_a_replay_never_passes_for_this_machine() -> None:
+def test_a_replay_never_passes_for_this_machine():
     nvml = ReplayNvml(DATA / "h100_nvl_four_slices.json")
     assert str(nvml.origin).startswith("Replayed listing, not this machine's GPU")
     assert discover_host(nvml).message.endswith(str(nvml.origin))
 
 
-def test_the_variable_reaches_another_process(tmp_path: Path) -> None:
+def test_the_variable_reaches_another_process(tmp_path):
     nvml = replay(tmp_path, "a30_three_slices.json")
     program = (
         "from torchsplit_core.hardware import discover_host, open_nvml\n"
@@ -62,7 +55,7 @@ def test_the_variable_reaches_another_process(tmp_path: Path) -> None:
     assert [device.profile for device in nvml.mig_devices(0)] == ["1g.6gb", "1g.6gb"]
 
 
-def test_the_variable_here_and_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_variable_here_and_without_it(monkeypatch):
     monkeypatch.setenv(REPLAY_VARIABLE, str(DATA / "t4_without_mig.json"))
     assert [gpu.name for gpu in discover_host().gpus] == ["Tesla T4"]
     with open_nvml() as nvml:
@@ -71,7 +64,7 @@ def test_the_variable_here_and_without_it(monkeypatch: pytest.MonkeyPatch) -> No
     assert "Tesla T4" not in {gpu.name for gpu in discover_host().gpus}
 
 
-def test_every_legal_layout_can_be_made_and_removed(tmp_path: Path) -> None:
+def test_every_legal_layout_can_be_made_and_removed(tmp_path):
     nvml = replay(tmp_path, "a30_three_slices.json", empty)
     kind = gpu_type("A30-24GB")
     layouts = legal_layouts(kind)
@@ -89,30 +82,25 @@ def test_every_legal_layout_can_be_made_and_removed(tmp_path: Path) -> None:
             nvml.destroy_gpu_instance(0, instance.id)
 
 
-@pytest.mark.parametrize(
-    ("profile_id", "start", "size", "kind"),
-    [
-        (14, 3, 1, "no_room"),  # overlaps the 2g.12gb at 2
-        (5, 0, 2, "no_room"),  # overlaps both 1g.6gb
-        (5, 1, 2, "no_room"),  # no placement of the profile
-        (0, 0, 4, "no_room"),
-        (5, 0, 1, "other"),  # not the profile's size
-        (99, 0, 1, "other"),
-    ],
-)
-def test_what_cannot_stand_there_is_refused(
-    profile_id: int, start: int, size: int, kind: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("profile_id", "start", "size", "kind"), [
+    (14, 3, 1, "no_room"),  # overlaps the 2g.12gb at 2
+    (5, 0, 2, "no_room"),  # overlaps both 1g.6gb
+    (5, 1, 2, "no_room"),  # no placement of the profile
+    (0, 0, 4, "no_room"),
+    (5, 0, 1, "other"),  # not the profile's size
+    (99, 0, 1, "other"),
+])  # fmt: skip
+def test_what_cannot_stand_there_is_refused(profile_id, start, size, kind, tmp_path):
     nvml = replay(tmp_path, "a30_three_slices.json")
     before = nvml.path.read_bytes()
-    with pytest.raises(NvmlFault) as found:
+    with pytest.raises(NvmlFault) as caught:
         nvml.create_gpu_instance(0, profile_id, start, size)
-    assert found.value.kind == kind
+    assert caught.value.kind == kind
     assert nvml.path.read_bytes() == before
 
 
-def test_an_instance_in_use_and_one_with_a_compute_instance_stay(tmp_path: Path) -> None:
-    def busy(data: dict[str, Any]) -> None:
+def test_an_instance_in_use_and_one_with_a_compute_instance_stay(tmp_path):
+    def busy(data):
         data["gpus"][0]["processes"] = [{"pid": 4711, "gpu_instance": 3}]
 
     nvml = replay(tmp_path, "a30_three_slices.json", busy)
@@ -128,8 +116,8 @@ def test_an_instance_in_use_and_one_with_a_compute_instance_stay(tmp_path: Path)
     assert [item.id for item in nvml.gpu_instances(0)] == [3, 2]
 
 
-def test_without_rights_it_reads_devices_but_changes_nothing(tmp_path: Path) -> None:
-    def no_rights(data: dict[str, Any]) -> None:
+def test_without_rights_it_reads_devices_but_changes_nothing(tmp_path):
+    def no_rights(data):
         data["permission"] = False
 
     nvml = replay(tmp_path, "a30_three_slices.json", no_rights)
@@ -144,48 +132,39 @@ def test_without_rights_it_reads_devices_but_changes_nothing(tmp_path: Path) -> 
 
 
 def broken(**values: Any) -> Callable[[dict[str, Any]], None]:
-    def change(data: dict[str, Any]) -> None:
+    def change(data):
         data["gpus"][0].update(values)
 
     return change
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda data: data.update(format="torchsplit.profile"),
-        lambda data: data.update(version=2),
-        lambda data: data.pop("source"),
-        lambda data: data.update(permission="yes"),
-        lambda data: data.update(gpus=None),
-        lambda data: data["gpus"][0].pop("uuid"),
-        broken(mig="maybe"),
-        broken(mig="off"),  # with instances
-        broken(type=None),
-        broken(type="A31"),
-        broken(memory_mib="much"),
-        broken(memory_mib="12"),
-        broken(pci_device_id=1.5),
-        broken(name=3),
-        broken(memory_mib=10**400),
-        broken(
-            instances=[{"id": 1, "profile": "2g.12gb", "start": 1, "compute_instance": 0, "uuid": "MIG-x"}]
-        ),
-        broken(processes=[{"pid": "x", "gpu_instance": None}]),
-    ],
-)
-def test_a_listing_that_is_none_is_refused_with_its_name(
-    change: Callable[[dict[str, Any]], object], tmp_path: Path
-) -> None:
-    with pytest.raises(InputFault, match=REPLAY_VARIABLE) as found:
+@pytest.mark.parametrize("change", [
+    lambda data: data.update(format="torchsplit.profile"),
+    lambda data: data.update(version=2),
+    lambda data: data.pop("source"),
+    lambda data: data.update(permission="yes"),
+    lambda data: data.update(gpus=None),
+    lambda data: data["gpus"][0].pop("uuid"),
+    broken(mig="maybe"),
+    broken(mig="off"),  # with instances
+    broken(type=None),
+    broken(type="A31"),
+    broken(memory_mib="much"),
+    broken(memory_mib="12"),
+    broken(pci_device_id=1.5),
+    broken(name=3),
+    broken(memory_mib=10**400),
+    broken(instances=[{"id": 1, "profile": "2g.12gb", "start": 1, "compute_instance": 0, "uuid": "MIG-x"}]),
+    broken(processes=[{"pid": "x", "gpu_instance": None}]),
+])  # fmt: skip
+def test_a_listing_that_is_none_is_refused_with_its_name(change, tmp_path):
+    with pytest.raises(InputFault, match=REPLAY_VARIABLE) as caught:
         replay(tmp_path, "a30_three_slices.json", change)
-    assert "a30_three_slices.json" in str(found.value)
+    assert "a30_three_slices.json" in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "null", "[" * 100_000])
-def test_a_file_that_is_no_listing_is_refused(
-    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_no_listing_is_refused(text, tmp_path, monkeypatch):
     path = tmp_path / "listing.json"
     path.write_text(text)
     monkeypatch.setenv(REPLAY_VARIABLE, str(path))
@@ -196,7 +175,7 @@ def test_a_file_that_is_no_listing_is_refused(
         discover_host()
 
 
-def test_a_key_that_stands_twice_is_named(tmp_path: Path) -> None:
+def test_a_key_that_stands_twice_is_named(tmp_path):
     nvml = replay(tmp_path, "a30_three_slices.json")
     nvml.path.write_text(nvml.path.read_text().replace('"mig":', '"mig": "off", "mig":', 1))
     with pytest.raises(InputFault, match="the key 'mig' stands twice in one object"):

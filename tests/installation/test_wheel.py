@@ -1,7 +1,5 @@
 """The wheel, installed where nothing else is: one package, all it needs, and commands that run far from a checkout."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess
@@ -41,32 +39,32 @@ print(job.title, job.state, job.fault)
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(tmp_path_factory) -> Path:
     return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
-def made(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Installed]:
+def made(wheel, tmp_path_factory) -> Callable[..., Installed]:
     """Environments with these extras."""
 
-    def make(*extras: str) -> Installed:
+    def make(*extras):
         return install(wheel, tmp_path_factory.mktemp("installed") / "-".join(("env", *extras)), extras)
 
     return make
 
 
 @pytest.fixture(scope="module")
-def plain(made: Callable[..., Installed]) -> Installed:
+def plain(made) -> Installed:
     return made()
 
 
 @pytest.fixture(scope="module")
-def with_app(made: Callable[..., Installed]) -> Installed:
+def with_app(made) -> Installed:
     return made("app")
 
 
 @pytest.fixture
-def server(with_app: Installed) -> Iterator[str]:
+def server(with_app) -> Iterator[str]:
     """The address of the dashboard of an installation."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -90,7 +88,7 @@ def server(with_app: Installed) -> Iterator[str]:
         process.wait(30)
 
 
-def test_its_one_package_is_the_core_and_carries_all_that_lies_beside_it(wheel: Path) -> None:
+def test_its_one_package_is_the_core_and_carries_all_that_lies_beside_it(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         info = next(name.split("/")[0] for name in names if name.endswith(".dist-info/METADATA"))
@@ -105,7 +103,7 @@ def test_its_one_package_is_the_core_and_carries_all_that_lies_beside_it(wheel: 
     assert "torchsplit_core/_bundle/.streamlit/config.toml" in names
 
 
-def test_planning_needs_nothing_but_the_base(plain: Installed) -> None:
+def test_planning_needs_nothing_but_the_base(plain):
     assert plain.run("--version").stdout.startswith("torchsplit ")
     found = plain.run("plan", EXAMPLES / "plan_request.json", "--json")
     assert (found.returncode, json.loads(found.stdout)["status"]) == (0, "optimal")
@@ -122,15 +120,13 @@ def test_planning_needs_nothing_but_the_base(plain: Installed) -> None:
     (("train", "sample:llama", "--strategy", EXAMPLES / "training" / "two_ranks.json", "-o", "run"),
      "torchsplit train needs torch. Install torchsplit[train]."),
 ])  # fmt: skip
-def test_a_command_without_its_extra_says_which_it_is(
-    plain: Installed, arguments: tuple[str | Path, ...], message: str
-) -> None:
+def test_a_command_without_its_extra_says_which_it_is(plain, arguments, message):
     found = plain.run(*arguments)
     assert (found.returncode, found.stdout, found.stderr) == (2, "", f"{message}\n")
 
 
 @pytest.mark.torch
-def test_a_sample_is_traced_as_in_a_checkout(made: Callable[..., Installed]) -> None:
+def test_a_sample_is_traced_as_in_a_checkout(made):
     found = made("trace").run("trace", "sample:diamond", "--json")
     assert found.returncode == 0, found.stderr
     traced = json.loads(found.stdout)
@@ -138,7 +134,7 @@ def test_a_sample_is_traced_as_in_a_checkout(made: Callable[..., Installed]) -> 
     assert places and all(place.startswith("diamond.py:") for place in places)
 
 
-def test_the_dashboard_answers_and_its_pages_run(with_app: Installed, server: str) -> None:
+def test_the_dashboard_answers_and_its_pages_run(with_app, server):
     with urllib.request.urlopen(server, timeout=30) as answer:
         assert b"<title>" in answer.read()
     with urllib.request.urlopen(f"{server}/_stcore/host-config", timeout=30) as answer:

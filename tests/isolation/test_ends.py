@@ -1,7 +1,5 @@
 """All that a child started ends with it: daemons too, however it ends, and when whoever called it is killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -24,28 +22,20 @@ run_limited("tests.support.isolation.targets:daemons", json.loads(sys.argv[1]), 
 """
 
 
-@pytest.mark.parametrize(
-    ("end", "said"),
-    [
-        ("result", ""),
-        ("fault", "is wrong"),
-        ("exit", "status 7"),
-        ("crash", "SIGSEGV"),
-        ("wait", "still running"),
-    ],
-)
-def test_no_daemon_outlives_its_child(level: str, end: str, said: str) -> None:
+@pytest.mark.parametrize(("end", "said"), [
+    ("result", ""), ("fault", "is wrong"), ("exit", "status 7"), ("crash", "SIGSEGV"),
+    ("wait", "still running"),
+])  # fmt: skip
+def test_no_daemon_outlives_its_child(level, end, said):
     name = mark()
-    heard: list[str] = []
+    heard = []
 
-    def call() -> None:
+    def call():
         run_limited(
-            "tests.support.isolation.targets:daemons",
-            {"mark": name, "end": end},
-            limits=Limits(wall_s=120.0, silent_s=0.5 if end == "wait" else 60.0),
-            subject="the model",
+            "tests.support.isolation.targets:daemons", {"mark": name, "end": end},
+            limits=Limits(wall_s=120.0, silent_s=0.5 if end == "wait" else 60.0), subject="the model",
             receive=heard.append,
-        )
+        )  # fmt: skip
 
     if said:
         with pytest.raises(InputFault, match=said):
@@ -55,20 +45,18 @@ def test_no_daemon_outlives_its_child(level: str, end: str, said: str) -> None:
     assert heard == ["three of them"] and running(name) == []
 
 
-def test_a_cancelled_call_leaves_no_daemon(level: str) -> None:
+def test_a_cancelled_call_leaves_no_daemon(level):
     name = mark()
 
-    def stop(share: float, text: str) -> None:
+    def stop(share, text):
         assert len(running(name)) == 3
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         run_limited(
-            "tests.support.isolation.targets:daemons",
-            {"mark": name, "end": "wait"},
-            progress=stop,
+            "tests.support.isolation.targets:daemons", {"mark": name, "end": "wait"}, progress=stop,
             receive=print,
-        )
+        )  # fmt: skip
     assert running(name) == []
 
 
@@ -82,7 +70,7 @@ def calling(arguments: dict[str, str]) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM])
-def test_a_killed_caller_takes_all_of_it_along(level: str, sign: signal.Signals) -> None:
+def test_a_killed_caller_takes_all_of_it_along(level, sign):
     name = mark()
     caller = calling({"mark": name, "end": "wait"})
     try:
@@ -100,19 +88,17 @@ def own_children() -> set[int]:
     return set(map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()))
 
 
-def test_a_killed_supervisor_takes_all_of_it_along_in_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_supervisor_takes_all_of_it_along_in_namespaces(monkeypatch):
     monkeypatch.setenv("TORCHSPLIT_ISOLATION", "namespaces")
     name, before = mark(), own_children()
 
-    def kill_it(share: float, text: str) -> None:
+    def kill_it(share, text):
         (supervisor,) = own_children() - before  # other tests of this process may have left children
         os.kill(supervisor, signal.SIGKILL)
 
     with pytest.raises(InputFault):
         run_limited(
-            "tests.support.isolation.targets:daemons",
-            {"mark": name, "end": "wait"},
-            progress=kill_it,
+            "tests.support.isolation.targets:daemons", {"mark": name, "end": "wait"}, progress=kill_it,
             receive=print,
-        )
+        )  # fmt: skip
     assert gone(name)

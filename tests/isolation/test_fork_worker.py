@@ -1,7 +1,5 @@
 """A forked worker: what it answers, what it says of its end, and that no killed parent leaves one behind."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -34,7 +32,7 @@ workers.plan_all([None], 300, print)
 """
 
 
-def test_a_worker_answers_one_question_after_the_other_in_its_own_process() -> None:
+def test_a_worker_answers_one_question_after_the_other_in_its_own_process():
     worker = ForkedWorker(lambda *question: (os.getpid(), question))
     try:
         told = []
@@ -48,7 +46,7 @@ def test_a_worker_answers_one_question_after_the_other_in_its_own_process() -> N
         worker.kill()
 
 
-def test_what_it_raises_is_a_fault_of_our_own_and_it_goes_on() -> None:
+def test_what_it_raises_is_a_fault_of_our_own_and_it_goes_on():
     worker = ForkedWorker(lambda divisor: 1 / divisor)
     try:
         worker.submit(0)
@@ -60,7 +58,7 @@ def test_what_it_raises_is_a_fault_of_our_own_and_it_goes_on() -> None:
         worker.kill()
 
 
-def test_one_that_died_says_so_then_and_at_the_next_question() -> None:
+def test_one_that_died_says_so_then_and_at_the_next_question():
     worker = ForkedWorker(os._exit)
     try:
         for _ in range(2):
@@ -72,7 +70,7 @@ def test_one_that_died_says_so_then_and_at_the_next_question() -> None:
         worker.kill()
 
 
-def test_it_is_ended_whatever_it_does() -> None:
+def test_it_is_ended_whatever_it_does():
     worker = ForkedWorker(lambda: (os.getpid(), time.sleep(600)))
     worker.submit()
     assert not worker.poll()
@@ -84,7 +82,7 @@ def test_it_is_ended_whatever_it_does() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", [WORKER, EXPLANATION, SWEEP], ids=["worker", "explanation", "sweep"])
-def test_a_killed_parent_leaves_no_worker_behind(program: str) -> None:
+def test_a_killed_parent_leaves_no_worker_behind(program):
     name = mark()
     parent = subprocess.Popen([sys.executable, "-c", f"import time\n{program}", name])
     try:

@@ -1,7 +1,5 @@
 """What a child tries to reach and must not, at every level that promises so (docs/reference/security.md)."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -34,20 +32,15 @@ print(json.dumps(run_limited(sys.argv[1], arguments)))
 
 
 def escape(function: str, **arguments: Any) -> dict[str, str]:
-    found: dict[str, str] = run_limited(f"tests.support.isolation.escapes:{function}", arguments)
-    return found
+    return run_limited(f"tests.support.isolation.escapes:{function}", arguments)
 
 
 def called_by_another(target: str, arguments: dict[str, Any], **environment: str) -> Any:
     """The same from a process of its own, with these names in its environment."""
     done = subprocess.run(
-        [sys.executable, "-P", "-c", CALL, target, json.dumps(arguments)],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+        [sys.executable, "-P", "-c", CALL, target, json.dumps(arguments)], env=os.environ | environment,
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -57,16 +50,13 @@ def reached(outcomes: dict[str, str]) -> dict[str, str]:
     return {name: outcome for name, outcome in outcomes.items() if outcome.startswith(GOT)}
 
 
-def test_no_file_outside_is_read_or_changed(holding: str, tmp_path: Path) -> None:
+def test_no_file_outside_is_read_or_changed(holding, tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("the secret")
     outcomes = escape(
-        "try_files",
-        secret=str(secret),
-        folder=str(tmp_path),
-        store=os.environ["TORCHSPLIT_HOME"],
+        "try_files", secret=str(secret), folder=str(tmp_path), store=os.environ["TORCHSPLIT_HOME"],
         home=str(Path.home()),
-    )
+    )  # fmt: skip
     # In a tree of its own /tmp is there where something was bound below it, and shows that alone.
     if holding == "namespaces":
         outcomes = {
@@ -76,28 +66,21 @@ def test_no_file_outside_is_read_or_changed(holding: str, tmp_path: Path) -> Non
     assert secret.read_text() == "the secret" and os.listdir(tmp_path) == ["secret"]
 
 
-def test_in_a_tree_of_its_own_only_what_was_bound_has_a_name(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_in_a_tree_of_its_own_only_what_was_bound_has_a_name(monkeypatch, tmp_path):
     monkeypatch.setenv("TORCHSPLIT_ISOLATION", "namespaces")
     for name in ("given", "kept"):
         (tmp_path / name).write_text(name)
     there = [str(tmp_path / "given"), "/dev/null", "/proc/self", os.__file__]
     hidden = [
-        str(tmp_path / "kept"),
-        os.environ["TORCHSPLIT_HOME"],
-        "/var",
-        "/run",
-        "/etc/shadow",
-        "/dev/mem",
-    ]
+        str(tmp_path / "kept"), os.environ["TORCHSPLIT_HOME"], "/var", "/run", "/etc/shadow", "/dev/mem",
+    ]  # fmt: skip
     call = {"paths": [*there, *hidden]}
-    found = run_limited("tests.support.isolation.escapes:named", call, readable=[tmp_path / "given"])
-    assert found == there
+    answer = run_limited("tests.support.isolation.escapes:named", call, readable=[tmp_path / "given"])
+    assert answer == there
 
 
 @pytest.fixture
-def servers(tmp_path: Path) -> Iterator[dict[str, Any]]:
+def servers(tmp_path) -> Iterator[dict[str, Any]]:
     """Servers of the test's own that say hello; their addresses."""
     name = uuid.uuid4().hex
     with ExitStack() as stack:
@@ -108,7 +91,7 @@ def servers(tmp_path: Path) -> Iterator[dict[str, Any]]:
         named.bind(str(tmp_path / "socket"))
         abstract.bind("\0" + name)
 
-        def greet(server: socket.socket) -> None:
+        def greet(server):
             while True:
                 try:
                     with server.accept()[0] as client:
@@ -116,7 +99,7 @@ def servers(tmp_path: Path) -> Iterator[dict[str, Any]]:
                 except OSError:
                     return
 
-        def answer() -> None:
+        def answer():
             while True:
                 try:
                     udp.sendto(b"hello", udp.recvfrom(16)[1])
@@ -128,16 +111,14 @@ def servers(tmp_path: Path) -> Iterator[dict[str, Any]]:
             threading.Thread(target=greet, args=(server,), daemon=True).start()
         threading.Thread(target=answer, daemon=True).start()
         yield {
-            "tcp": tcp.getsockname(),
-            "udp": udp.getsockname(),
-            "named": str(tmp_path / "socket"),
+            "tcp": tcp.getsockname(), "udp": udp.getsockname(), "named": str(tmp_path / "socket"),
             "abstract": name,
-        }
+        }  # fmt: skip
         for server in (named, abstract, tcp, udp):
             server.shutdown(socket.SHUT_RDWR) if server is not udp else None
 
 
-def test_no_server_is_reached_that_the_level_says_it_holds(level: str, servers: dict[str, Any]) -> None:
+def test_no_server_is_reached_that_the_level_says_it_holds(level, servers):
     found = set(reached(escape("try_network", **servers)))
     abi = isolation_level().landlock_abi
     everything = {"tcp", "listen", "abstract", "udp", "named"}
@@ -150,7 +131,7 @@ def test_no_server_is_reached_that_the_level_says_it_holds(level: str, servers: 
         assert found == everything - closed
 
 
-def test_no_socket_of_a_family_that_no_namespace_holds_can_be_made(level: str) -> None:
+def test_no_socket_of_a_family_that_no_namespace_holds_can_be_made(level):
     found = escape("try_sockets")
     held = isolation_level().sockets_held
     assert found["a pair"] == GOT + "b'hello'"
@@ -164,14 +145,12 @@ def test_no_socket_of_a_family_that_no_namespace_holds_can_be_made(level: str) -
         assert found["unix"].startswith(GOT) and found["udp"].startswith(GOT)
 
 
-def test_no_process_outside_is_read_traced_or_signalled(holding: str) -> None:
+def test_no_process_outside_is_read_traced_or_signalled(holding):
     token = f"token-{uuid.uuid4().hex}"
     outcomes = called_by_another(
-        "tests.support.isolation.escapes:try_processes",
-        {"token": token, "kill": True},
-        MY_SECRET=token,
+        "tests.support.isolation.escapes:try_processes", {"token": token, "kill": True}, MY_SECRET=token,
         TORCHSPLIT_ISOLATION=holding,
-    )
+    )  # fmt: skip
     rights = {outcomes.pop("own capabilities"), outcomes.pop("capabilities of a program it starts")}
     assert rights <= {"0000000000000000", "0000000000000006"}  # of root's: reading and writing its files
     spaces, pids, processes = (outcomes.pop(name) for name in ("user namespaces", "pids", "processes"))
@@ -192,51 +171,43 @@ def test_no_process_outside_is_read_traced_or_signalled(holding: str) -> None:
     assert Path("/proc/sys/kernel/pid_max").read_text().strip() == host
 
 
-def test_the_same_tries_succeed_without_isolation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_same_tries_succeed_without_isolation(monkeypatch, tmp_path):
     """Else a try that fails for another reason would pass for isolation."""
     monkeypatch.setenv("TORCHSPLIT_ISOLATION", "limits")
     (tmp_path / "secret").write_text("the secret")
     paths = {"secret": str(tmp_path / "secret"), "folder": str(tmp_path), "home": str(Path.home())}
     outcomes = escape("try_files", store=os.environ["TORCHSPLIT_HOME"], **paths)
     assert {
-        "read",
-        "read by a link",
-        "overwrite",
-        "new file",
-        "list",
-        "list the store",
-        "list the home",
-    } <= set(reached(outcomes))
+        "read", "read by a link", "overwrite", "new file", "list", "list the store", "list the home",
+    } <= set(reached(outcomes))  # fmt: skip
     token = f"token-{uuid.uuid4().hex}"
-    found = called_by_another(
+    answer = called_by_another(
         "tests.support.isolation.escapes:try_processes", {"token": token, "kill": False}, MY_SECRET=token
     )
     # Root gives up the right to trace at every level.
-    assert {"signal", "limits", "keys"} | ({"environment"} if os.geteuid() else set()) <= set(reached(found))
+    assert {"signal", "limits", "keys"} | ({"environment"} if os.geteuid() else set()) <= set(reached(answer))
 
 
-def test_what_a_call_names_is_open_and_nothing_beside_it(holding: str, tmp_path: Path) -> None:
+def test_what_a_call_names_is_open_and_nothing_beside_it(holding, tmp_path):
     for name in ("given", "beside", "changeable"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text(name)
     (tmp_path / "link").symlink_to(tmp_path / "given")
     paths = [str(tmp_path / name) for name in ("given/file", "link/file", "beside/file")]
-    found = run_limited(
+    answer = run_limited(
         "tests.support.isolation.escapes:read", {"paths": paths}, readable=[tmp_path / "link"]
     )
-    assert [found[path].startswith(GOT) for path in paths] == [True, True, False]
+    assert [answer[path].startswith(GOT) for path in paths] == [True, True, False]
     folders = [str(tmp_path / name) for name in ("given", "changeable", "beside")]
-    found = run_limited(
+    answer = run_limited(
         "tests.support.isolation.escapes:write", {"paths": folders},
         readable=[tmp_path / "given"], writable=[tmp_path / "changeable"],
     )  # fmt: skip
-    assert [found[path].startswith(GOT) for path in folders] == [False, True, False]
+    assert [answer[path].startswith(GOT) for path in folders] == [False, True, False]
     assert (tmp_path / "changeable" / "new").read_text() == "x"
 
 
-def test_paths_of_the_environment_are_open_to_every_child(
-    holding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_paths_of_the_environment_are_open_to_every_child(holding, tmp_path, monkeypatch):
     (tmp_path / "weights").write_text("weights")
     monkeypatch.setenv("TORCHSPLIT_READABLE", str(tmp_path / "weights"))
     path = str(tmp_path / "weights")
@@ -246,12 +217,12 @@ def test_paths_of_the_environment_are_open_to_every_child(
         run_limited("tests.support.isolation.escapes:read", {"paths": [path]})
 
 
-def test_where_the_packages_lie_in_the_home_only_they_are_open(holding: str) -> None:
+def test_where_the_packages_lie_in_the_home_only_they_are_open(holding):
     paths = [str(ROOT / "README.md"), str(ROOT / "torchsplit_core" / "__init__.py")]
-    found = called_by_another(
+    answer = called_by_another(
         "torchsplit_core.isolation.cost:report_setup_s", {}, HOME=str(ROOT), TORCHSPLIT_ISOLATION=holding
     )
-    assert found > 0
+    assert answer > 0
     # Of the home the child finds our packages alone, so what it runs is named from a folder inside.
     modules = os.pathsep.join((os.environ["PYTHONPATH"], str(TESTS / "support" / "isolation")))
     seen = called_by_another(
@@ -260,9 +231,7 @@ def test_where_the_packages_lie_in_the_home_only_they_are_open(holding: str) -> 
     assert [seen[path].startswith(GOT) for path in paths] == [False, True]
 
 
-def test_in_namespaces_locks_between_processes_work_and_their_memory_is_the_childs_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_in_namespaces_locks_between_processes_work_and_their_memory_is_the_childs_own(monkeypatch):
     monkeypatch.setenv("TORCHSPLIT_ISOLATION", "namespaces")
     ours = SharedMemory(create=True, size=16)
     try:
@@ -273,7 +242,7 @@ def test_in_namespaces_locks_between_processes_work_and_their_memory_is_the_chil
         ours.unlink()
 
 
-def test_a_fault_of_isolation_names_the_way_to_open_a_path(holding: str) -> None:
+def test_a_fault_of_isolation_names_the_way_to_open_a_path(holding):
     with pytest.raises(InputFault, match=r"--read PATH .*TORCHSPLIT_READABLE"):
         run_limited(
             "tests.support.isolation.targets:read_elsewhere",

@@ -1,20 +1,17 @@
 """Which level is chosen where the kernel refuses something, and that its words are true of it."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.paths import ROOT
-from torchsplit_core.isolation import IsolationLevel, available_levels, isolation_level, run_limited
+from torchsplit_core.isolation import available_levels, isolation_level, run_limited
 from torchsplit_core.isolation.cost import set_up_seconds
 from torchsplit_core.isolation.sandbox.access import is_wide, readable_beside
 from torchsplit_core.isolation.sandbox.level import NAMES, Availability, levels_in
@@ -34,28 +31,19 @@ def told(forbidden: str, code: str = TOLD, **environment: str) -> subprocess.Com
     """What a process says for which these calls fail."""
     return subprocess.run(
         [sys.executable, "-P", str(ROOT / "tests" / "support" / "isolation" / "seccomp.py"), forbidden, code],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+        env=os.environ | environment, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("forbidden", "name", "words"),
-    [
-        ("unshare=EPERM", "landlock", "No namespaces: .*Operation not permitted"),
-        ("mount=EACCES", "landlock", "No namespaces: .*Permission denied"),
-        ("mount_setattr=ENOSYS", "landlock", "No namespaces: .*not implemented"),
-        ("unshare=EPERM,landlock_create_ruleset=ENOSYS", "limits", "It can read and change what you can"),
-        ("unshare=EPERM,landlock_create_ruleset=EOPNOTSUPP", "limits", "No Landlock"),
-    ],
-)
-def test_the_best_level_that_the_kernel_allows_is_taken_and_works(
-    forbidden: str, name: str, words: str
-) -> None:
+@pytest.mark.parametrize(("forbidden", "name", "words"), [
+    ("unshare=EPERM", "landlock", "No namespaces: .*Operation not permitted"),
+    ("mount=EACCES", "landlock", "No namespaces: .*Permission denied"),
+    ("mount_setattr=ENOSYS", "landlock", "No namespaces: .*not implemented"),
+    ("unshare=EPERM,landlock_create_ruleset=ENOSYS", "limits", "It can read and change what you can"),
+    ("unshare=EPERM,landlock_create_ruleset=EOPNOTSUPP", "limits", "No Landlock"),
+])  # fmt: skip
+def test_the_best_level_that_the_kernel_allows_is_taken_and_works(forbidden, name, words):
     if name == "landlock" and "landlock" not in available_levels():
         name, words = "limits", "No Landlock"
     done = told(forbidden)
@@ -65,7 +53,7 @@ def test_the_best_level_that_the_kernel_allows_is_taken_and_works(
     assert re.search(words, text), text
 
 
-def test_namespaces_without_landlock_are_still_namespaces() -> None:
+def test_namespaces_without_landlock_are_still_namespaces():
     if "namespaces" not in available_levels():
         assert isolation_level().name != "namespaces"
         return
@@ -75,14 +63,14 @@ def test_namespaces_without_landlock_are_still_namespaces() -> None:
     assert name == "namespaces" and "Landlock" not in text
 
 
-def test_a_level_that_is_asked_for_and_not_there_is_a_fault_and_nothing_runs() -> None:
+def test_a_level_that_is_asked_for_and_not_there_is_a_fault_and_nothing_runs():
     done = told("unshare=EPERM", TORCHSPLIT_ISOLATION="namespaces")
     assert done.returncode == 1 and done.stdout == ""
     assert "InputFault: TORCHSPLIT_ISOLATION: is namespaces, which this machine does not offer" in done.stderr
     assert "Operation not permitted" in done.stderr
 
 
-def test_isolation_that_fails_after_it_was_found_to_work_is_a_fault_and_nothing_runs() -> None:
+def test_isolation_that_fails_after_it_was_found_to_work_is_a_fault_and_nothing_runs():
     later = (
         "import torchsplit_core.isolation.sandbox.level as own; own.probe_availability = lambda: "
         "own.Availability('', 1, True)\n"
@@ -92,44 +80,35 @@ def test_isolation_that_fails_after_it_was_found_to_work_is_a_fault_and_nothing_
     assert "could not be isolated as this machine allowed before" in done.stderr
 
 
-def test_a_name_that_is_no_level_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_is_no_level_is_a_fault(monkeypatch):
     monkeypatch.setenv("TORCHSPLIT_ISOLATION", "chroot")
     with pytest.raises(InputFault, match="namespaces, landlock, limits"):
         isolation_level()
 
 
-def test_each_level_that_is_asked_for_is_the_one_that_runs(level: str) -> None:
+def test_each_level_that_is_asked_for_is_the_one_that_runs(level):
     assert isolation_level().name == level
     assert run_limited("tests.support.isolation.targets:own_level", {}) == level
     assert set_up_seconds(1)[0] > 0
 
 
 @pytest.mark.parametrize("held", [True, False])
-@pytest.mark.parametrize(
-    ("abi", "missing", "of_sockets"),
-    [
-        (0, (), ()),
-        (1, ("cutting files", "signals"), ("TCP", "abstract unix sockets")),
-        (3, ("signals",), ("TCP", "abstract unix sockets")),
-        (4, ("signals",), ("abstract unix sockets",)),
-        (5, ("signals",), ("abstract unix sockets",)),
-        (6, (), ()),
-        (7, (), ()),
-    ],
-)
-def test_the_words_on_landlock_say_what_its_abi_lacks(
-    abi: int,
-    missing: tuple[str, ...],
-    of_sockets: tuple[str, ...],
-    held: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.mark.parametrize(("abi", "missing", "of_sockets"), [
+    (0, (), ()),
+    (1, ("cutting files", "signals"), ("TCP", "abstract unix sockets")),
+    (3, ("signals",), ("TCP", "abstract unix sockets")),
+    (4, ("signals",), ("abstract unix sockets",)),
+    (5, ("signals",), ("abstract unix sockets",)),
+    (6, (), ()),
+    (7, (), ()),
+])  # fmt: skip
+def test_the_words_on_landlock_say_what_its_abi_lacks(abi, missing, of_sockets, held, monkeypatch):
     monkeypatch.setattr(
         "torchsplit_core.isolation.sandbox.level.probe_availability",
         lambda: Availability("refused here", abi, held),
     )
     monkeypatch.delenv("TORCHSPLIT_ISOLATION", raising=False)
-    found: IsolationLevel = isolation_level()
+    found = isolation_level()
     assert found.name == ("landlock" if abi else "limits") and "refused here" in found.text
     lacks = [word for word in (*missing, *of_sockets) if word in found.text.partition("does not hold ")[2]]
     assert lacks == [*missing, *(() if held else of_sockets)]
@@ -141,15 +120,13 @@ def test_the_words_on_landlock_say_what_its_abi_lacks(
         found.name = "namespaces"  # type: ignore[misc]
 
 
-def test_an_offer_of_nothing_leaves_the_limits() -> None:
+def test_an_offer_of_nothing_leaves_the_limits():
     assert levels_in(Availability("no", 0, True)) == ("limits",)
     assert levels_in(Availability("", 0, False)) == ("namespaces", "limits")
     assert levels_in(Availability("", 3, True)) == NAMES
 
 
-def test_wide_folders_are_those_that_hold_what_is_private(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wide_folders_are_those_that_hold_what_is_private(tmp_path, monkeypatch):
     home, store = tmp_path / "user" / "home", tmp_path / "data" / "store"
     for folder in (home / "project", store):
         folder.mkdir(parents=True)
@@ -168,20 +145,20 @@ def test_wide_folders_are_those_that_hold_what_is_private(
 
 def answers(*arguments: Any, **options: Any) -> list[str]:
     """What came of a child that says text with control characters: progress, then its fault."""
-    heard: list[str] = []
-    with pytest.raises(InputFault) as found:
+    heard = []
+    with pytest.raises(InputFault) as caught:
         run_limited(*arguments, progress=lambda share, text: heard.append(text), **options)
-    return [*heard, str(found.value)]
+    return [*heard, str(caught.value)]
 
 
 @pytest.mark.parametrize("how", ["fault", "error", "exit"])
-def test_no_control_character_of_a_child_reaches_a_person(how: str) -> None:
+def test_no_control_character_of_a_child_reaches_a_person(how):
     text = "a\x1b[2J\x1b]0;title\x07b\r\u202ec\u2066\ud800\x9b1m"
     for said in answers("tests.support.isolation.targets:say", {"how": how, "text": text}):
         assert said.isprintable() and ("\\x1b[2J" in said or "\\x9b1m" in said)
 
 
-def test_no_line_of_a_child_looks_like_one_of_ours() -> None:
+def test_no_line_of_a_child_looks_like_one_of_ours():
     progress, fault = answers(
         "tests.support.isolation.targets:say", {"how": "exit", "text": "a\ntorchsplit: done"}
     )

@@ -1,7 +1,5 @@
 """A child answers, or each way of not answering becomes one clear fault and leaves nothing running."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +18,8 @@ def call(function: str, limits: Limits | None = None, **arguments: Any) -> Any:
     )
 
 
-def test_the_result_and_progress_come_back_and_the_room_is_private_and_empty() -> None:
-    heard: list[tuple[float, str]] = []
+def test_the_result_and_progress_come_back_and_the_room_is_private_and_empty():
+    heard = []
     outcome = run_limited(
         "tests.support.isolation.targets:echo",
         {"n": [1, "ü"]},
@@ -34,24 +32,22 @@ def test_the_result_and_progress_come_back_and_the_room_is_private_and_empty() -
     assert not Path(outcome["cwd"]).exists()
 
 
-def test_an_answer_larger_than_a_pipe_comes_whole() -> None:
+def test_an_answer_larger_than_a_pipe_comes_whole():
     assert call("large") == list(range(300_000))
 
 
-def test_an_answer_in_parts_comes_part_by_part() -> None:
-    heard: list[Any] = []
+def test_an_answer_in_parts_comes_part_by_part():
+    heard = []
     outcome = run_limited(
-        "tests.support.isolation.targets:pieces",
-        {"count": 4},
-        progress=lambda share, text: heard.append(share),
-        receive=lambda part: heard.append(part[0]),
-    )
+        "tests.support.isolation.targets:pieces", {"count": 4},
+        progress=lambda share, text: heard.append(share), receive=lambda part: heard.append(part[0]),
+    )  # fmt: skip
     assert outcome is None
     assert heard == [0, 0, 0.25, 1, 0.5, 2, 0.75, 3]
 
 
-def test_a_fault_after_some_parts_is_the_fault() -> None:
-    heard: list[Any] = []
+def test_a_fault_after_some_parts_is_the_fault():
+    heard = []
     with pytest.raises(InputFault, match="the last part: is missing"):
         run_limited(
             "tests.support.isolation.targets:pieces", {"count": 2, "fail": True}, receive=heard.append
@@ -59,12 +55,12 @@ def test_a_fault_after_some_parts_is_the_fault() -> None:
     assert len(heard) == 2
 
 
-def test_parts_that_nobody_asked_for_are_refused() -> None:
+def test_parts_that_nobody_asked_for_are_refused():
     with pytest.raises(InputFault, match="the model"):
         call("pieces", count=1)
 
 
-def test_secrets_of_the_environment_stay_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_of_the_environment_stay_here(monkeypatch):
     monkeypatch.setenv("MY_SECRET_TOKEN", "hush")
     monkeypatch.setenv("TORCHSPLIT_EXECUTION", "refused")
     seen = call("environment")
@@ -73,7 +69,7 @@ def test_secrets_of_the_environment_stay_here(monkeypatch: pytest.MonkeyPatch) -
     assert seen["HOME"] == seen["TMPDIR"]
 
 
-def test_an_input_fault_arrives_as_it_was() -> None:
+def test_an_input_fault_arrives_as_it_was():
     with pytest.raises(InputFault) as caught:
         call("fault")
     original = InputFault("somewhere", "has {'a': \"it's\"}", "The remedy.")
@@ -81,51 +77,46 @@ def test_an_input_fault_arrives_as_it_was() -> None:
     assert caught.value.parts == original.parts
 
 
-def test_our_own_fault_stays_our_own() -> None:
+def test_our_own_fault_stays_our_own():
     with pytest.raises(InternalFault, match="a promise"):
         call("internal")
 
 
-@pytest.mark.parametrize(
-    ("function", "limits", "arguments", "said"),
-    [
-        ("error", Limits(), {}, r"KeyError: 'missing thing' \(targets.py:\d+\)"),
-        ("chained", Limits(), {}, r"raised KeyError: 'missing thing' \(targets.py:\d+\)"),
-        ("hang_after_error", Limits(wall_s=20.0), {}, "ValueError: with a thread left"),
-        ("leave", Limits(), {}, r"status 1 without an answer.*farewell"),
-        ("crash", Limits(), {}, "SIGSEGV"),
-        ("spin", Limits(cpu_s=1), {}, "used up its 1 s of processor time"),
-        ("hoard", Limits(memory_bytes=2**30), {"bytes": 2**31}, r"out of memory.*1\.0 GiB.*memory limit"),
-        ("write", Limits(file_bytes=2**20), {"bytes": 2**21}, "OSError.*File too large"),
-        ("open_many", Limits(open_files=40), {"count": 60}, "Too many open files"),
-        ("lie", Limits(), {"line": "not json"}, "broke the form of its answers"),
-        ("lie", Limits(), {"line": '{"progress": 3}'}, "broke the form of its answers"),
-        ("lie", Limits(), {"line": "[" * 100_000}, "broke the form of its answers"),
-    ],
-)
-def test_each_way_to_fail_is_one_clear_fault(
-    function: str, limits: Limits, arguments: dict[str, Any], said: str
-) -> None:
+@pytest.mark.parametrize(("function", "limits", "arguments", "said"), [
+    ("error", Limits(), {}, r"KeyError: 'missing thing' \(targets.py:\d+\)"),
+    ("chained", Limits(), {}, r"raised KeyError: 'missing thing' \(targets.py:\d+\)"),
+    ("hang_after_error", Limits(wall_s=20.0), {}, "ValueError: with a thread left"),
+    ("leave", Limits(), {}, r"status 1 without an answer.*farewell"),
+    ("crash", Limits(), {}, "SIGSEGV"),
+    ("spin", Limits(cpu_s=1), {}, "used up its 1 s of processor time"),
+    ("hoard", Limits(memory_bytes=2**30), {"bytes": 2**31}, r"out of memory.*1\.0 GiB.*memory limit"),
+    ("write", Limits(file_bytes=2**20), {"bytes": 2**21}, "OSError.*File too large"),
+    ("open_many", Limits(open_files=40), {"count": 60}, "Too many open files"),
+    ("lie", Limits(), {"line": "not json"}, "broke the form of its answers"),
+    ("lie", Limits(), {"line": '{"progress": 3}'}, "broke the form of its answers"),
+    ("lie", Limits(), {"line": "[" * 100_000}, "broke the form of its answers"),
+])  # fmt: skip
+def test_each_way_to_fail_is_one_clear_fault(function, limits, arguments, said):
     with pytest.raises(InputFault, match=f"^the model: .*{said}"):
         call(function, limits, **arguments)
 
 
-def test_within_its_memory_the_same_work_succeeds() -> None:
+def test_within_its_memory_the_same_work_succeeds():
     assert call("hoard", Limits(memory_bytes=2**32), bytes=2**28) == 2**28
     assert call("hoard", Limits(memory_bytes=None), bytes=2**28) == 2**28
 
 
-def test_time_over_ends_the_child_and_what_it_started(level: str) -> None:
+def test_time_over_ends_the_child_and_what_it_started(level):
     name = mark()
     with pytest.raises(InputFault, match=r"still running after 1\.5 s.*time limit"):
         call("forever", Limits(wall_s=1.5), mark=name)
     assert gone(name)
 
 
-def test_a_listener_that_raises_cancels_the_child_and_what_it_started(level: str) -> None:
+def test_a_listener_that_raises_cancels_the_child_and_what_it_started(level):
     name = mark()
 
-    def stop(share: float, message: str) -> None:
+    def stop(share, message):
         assert began(name)
         raise KeyboardInterrupt
 
@@ -134,30 +125,28 @@ def test_a_listener_that_raises_cancels_the_child_and_what_it_started(level: str
     assert gone(name)
 
 
-def test_what_a_child_leaves_running_is_ended_and_does_not_hold_the_answer(level: str) -> None:
+def test_what_a_child_leaves_running_is_ended_and_does_not_hold_the_answer(level):
     name = mark()
     assert call("daemon", Limits(wall_s=60.0), mark=name) == "left one"
     assert running(name) == []  # before the answer is handed on, not some time after
 
 
-def test_the_default_memory_limit_leaves_room_on_this_machine() -> None:
+def test_the_default_memory_limit_leaves_room_on_this_machine():
     assert default_memory_bytes() >= 4 * 2**30
 
 
-def test_a_child_that_falls_silent_ends_with_what_it_said_kept() -> None:
-    heard: list[int] = []
-    with pytest.raises(ChildFault, match=r"still running after 2\.5 s") as found:
+def test_a_child_that_falls_silent_ends_with_what_it_said_kept():
+    heard = []
+    with pytest.raises(ChildFault, match=r"still running after 2\.5 s") as caught:
         run_limited(
-            "tests.support.isolation.targets:silent_after",
-            {},
-            limits=Limits(wall_s=30, silent_s=2.5),
+            "tests.support.isolation.targets:silent_after", {}, limits=Limits(wall_s=30, silent_s=2.5),
             receive=heard.append,
-        )
-    assert found.value.kind == "time_limit"
+        )  # fmt: skip
+    assert caught.value.kind == "time_limit"
     assert heard == [0, 1, 2]  # together longer than the silence that is allowed
 
 
-def test_names_added_to_the_environment_reach_the_child() -> None:
+def test_names_added_to_the_environment_reach_the_child():
     outcome = run_limited(
         "tests.support.isolation.targets:environment", {}, environment={"CUDA_VISIBLE_DEVICES": "MIG-1"}
     )

@@ -1,7 +1,5 @@
 """Private rooms name their owner; sweeping removes those of the dead and nothing else."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -28,7 +26,7 @@ with private_temp_dir() as room:
 
 
 @pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def temporary(tmp_path, monkeypatch) -> Path:
     """A temporary folder of the test's own."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
@@ -41,17 +39,17 @@ def aged(path: Path, seconds: float) -> Path:
     return path
 
 
-def test_a_room_is_private_names_its_owner_and_goes(temporary: Path) -> None:
+def test_a_room_is_private_names_its_owner_and_goes(temporary):
     with private_temp_dir() as room:
         assert room.parent == temporary and room.stat().st_mode & 0o777 == 0o700
-        found = re.fullmatch(NAME, room.name)
-        assert found is not None and int(found[1]) == os.getpid()
+        match = re.fullmatch(NAME, room.name)
+        assert match is not None and int(match[1]) == os.getpid()
         (room / "file").write_text("x")
         assert remove_stale_temp_dirs() == 0 and (room / "file").exists()
     assert list(temporary.iterdir()) == []
 
 
-def test_the_room_of_a_killed_process_is_swept_and_that_of_a_living_one_is_not(temporary: Path) -> None:
+def test_the_room_of_a_killed_process_is_swept_and_that_of_a_living_one_is_not(temporary):
     environment = os.environ | {"TMPDIR": str(temporary)}
     with subprocess.Popen(
         [sys.executable, "-c", OWNER], env=environment, stdout=subprocess.PIPE, text=True
@@ -64,17 +62,15 @@ def test_the_room_of_a_killed_process_is_swept_and_that_of_a_living_one_is_not(t
         assert room.exists() and remove_stale_temp_dirs() == 1 and not room.exists()
 
 
-def test_a_later_process_with_the_owners_number_does_not_keep_its_room(temporary: Path) -> None:
+def test_a_later_process_with_the_owners_number_does_not_keep_its_room(temporary):
     with private_temp_dir() as room:
-        found = re.fullmatch(NAME, room.name)
-        assert found is not None
-        aged(temporary / room.name.replace(f"t{found[3]}-", "t1-"), 0)
+        match = re.fullmatch(NAME, room.name)
+        assert match is not None
+        aged(temporary / room.name.replace(f"t{match[3]}-", "t1-"), 0)
         assert remove_stale_temp_dirs() == 1 and list(temporary.iterdir()) == [room]
 
 
-def test_what_is_not_certainly_rubbish_stays(
-    temporary: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_what_is_not_certainly_rubbish_stays(temporary, tmp_path_factory):
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     kept = aged(elsewhere / "kept", 10 * FOREIGN_STALE_S)
     stay = [
@@ -97,9 +93,7 @@ def test_what_is_not_certainly_rubbish_stays(
     assert set(temporary.iterdir()) == {*stay, link} and (kept / "upload.pt2").exists()
 
 
-def test_a_room_goes_however_deep_and_closed_it_is_and_no_link_is_followed(
-    temporary: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_room_goes_however_deep_and_closed_it_is_and_no_link_is_followed(temporary, tmp_path_factory):
     outside = tmp_path_factory.mktemp("outside")
     (outside / "kept").write_text("kept")
     outside.chmod(0o750)

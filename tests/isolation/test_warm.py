@@ -1,7 +1,5 @@
 """A child of the tests that begins with torch loaded stands where one that starts as users' do stands."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 from typing import Any
@@ -20,10 +18,10 @@ TARGETS = "tests.support.isolation.targets"
 
 
 @pytest.fixture
-def warm(monkeypatch: pytest.MonkeyPatch) -> Switch:
+def warm(monkeypatch) -> Switch:
     """Switches between children of both kinds."""
 
-    def switch(on: bool) -> None:
+    def switch(on):
         monkeypatch.setattr(launch, "subprocess", WarmSubprocess if on else subprocess)
 
     return switch
@@ -33,9 +31,7 @@ def ask(function: str, **arguments: Any) -> Any:
     return run_limited(f"{TARGETS}:{function}", arguments, subject="the model", limits=Limits(wall_s=60))
 
 
-def test_a_warm_child_stands_as_a_cold_one_does(
-    level: str, warm: Switch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_warm_child_stands_as_a_cold_one_does(level, warm, monkeypatch):
     monkeypatch.setenv("TORCHSPLIT_TEST_SECRET", "hush")
     found = []
     for on in (False, True):
@@ -47,17 +43,17 @@ def test_a_warm_child_stands_as_a_cold_one_does(
 
 
 @pytest.mark.parametrize("function", ["fault", "error", "leave", "crash"])
-def test_a_warm_child_that_fails_or_leaves_is_told_as_a_cold_one_is(function: str, warm: Switch) -> None:
+def test_a_warm_child_that_fails_or_leaves_is_told_as_a_cold_one_is(function, warm):
     told = []
     for on in (False, True):
         warm(on)
-        with pytest.raises(InputFault) as found:
+        with pytest.raises(InputFault) as caught:
             ask(function)
-        told.append(str(found.value))
+        told.append(str(caught.value))
     assert told[0] == told[1]
 
 
-def test_a_warm_child_ends_with_its_time_and_leaves_nothing(warm: Switch) -> None:
+def test_a_warm_child_ends_with_its_time_and_leaves_nothing(warm):
     warm(True)
     name = mark()
     with pytest.raises(InputFault, match=r"still running after 1\.5 s"):

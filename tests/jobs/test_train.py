@@ -74,7 +74,8 @@ def test_a_trusted_upload_is_trained_and_gone_on_with(workspace):
     assert told["step"] == 4 and told["restarts"] == 0
     view = RunReader(workspace.runs / "client-1").view()
     assert (view.state, list(view.steps.step)) == ("finished", [1, 2, 3, 4])
-    assert [one.kind for one in view.events if one.kind in ("started", "resumed")] == ["started", "resumed"]
+    kinds = [event.kind for event in view.events if event.kind in ("started", "resumed")]
+    assert kinds == ["started", "resumed"]
 
 
 def test_a_step_of_a_run_is_a_model_of_the_workspace(workspace, tmp_path):

@@ -27,6 +27,7 @@ from torchsplit_core.values import (
     InputFault,
     InternalFault,
     Objective,
+    ObjectiveValue,
     PlanModel,
     PlannedGpu,
     PlanRequest,
@@ -242,6 +243,20 @@ def test_more_than_can_be_served_is_infeasible():
     outcome = workflow.plan(request(model("a", 5000.0, 100.0), gpus=1))
     assert outcome.status == "infeasible"
     assert [demand.demand for demand in outcome.conflicts[0].demands] == ["max_response_ms"]
+
+
+def test_a_slice_on_which_a_model_serves_nothing_changes_no_plan():
+    """A profile may hold a point of 0 requests/s, where the model does not fit."""
+    asked = request(model("a", 150.0, 60.0), gpus=2)
+    (stage,) = asked.models[0].variants[0].stages
+    points = tuple(point for point in stage.points if point.profile != "1g.6gb")
+    idle = Point(A30, "1g.6gb", 1, 0.0, 0.0, memory_gib=1.0)
+
+    def objective(*points: Point) -> ObjectiveValue:
+        spec = replace(asked.models[0], variants=(Variant("whole", (replace(stage, points=points),)),))
+        return workflow.plan(replace(asked, models=(spec,))).objective
+
+    assert objective(idle, *points) == objective(*points)
 
 
 @pytest.mark.parametrize(

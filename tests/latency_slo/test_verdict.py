@@ -9,9 +9,16 @@ import pytest
 
 from tests.support.app.values import plan, request
 from tests.support.planning.edits import with_each_model, with_model, with_points
-from torchsplit_core import workflow
+from torchsplit_core import simulation, workflow
 from torchsplit_core.latency_slo import expected_response
-from torchsplit_core.latency_slo.expected_response import REPLICATIONS, REQUESTS, expected_responses
+from torchsplit_core.latency_slo.expected_response import (
+    CALM,
+    LOOK_REQUESTS,
+    REPLICATIONS,
+    REQUESTS,
+    ExpectedResponse,
+    expected_responses,
+)
 from torchsplit_core.latency_slo.verdict import PlanVerdict, plan_verdict
 from torchsplit_core.planning.request import edit
 from torchsplit_core.values import (
@@ -20,6 +27,7 @@ from torchsplit_core.values import (
     PlanOutcome,
     PlanRequest,
     ResponsePercentiles,
+    SimulationRequest,
 )
 
 
@@ -46,6 +54,24 @@ def test_figures_under_load_are_those_of_simulate_and_a_first_look_decides_no_cl
     assert found["ocr"].response_ms == pytest.approx(told.response_ms.p95)
     assert found["ocr"].width_ms == pytest.approx(told.response_ci95_ms.p95)
     assert found["ocr"].exceeds and found["bert"].within_limit and not found["ocr"].promised
+
+
+@pytest.mark.parametrize(("demand_rps", "simulated"), [(30.0, 1), (300 * CALM, 1), (300 * CALM + 1, 2)])
+def test_a_first_look_is_enough_up_to_its_share_of_what_can_be_served(
+    demand_rps: float, simulated: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = []
+
+    def simulate_model(asked: SimulationRequest, number: int) -> Any:
+        runs.append(asked.requests_per_model)
+        return simulation.simulate_model(asked, number)
+
+    asked = with_each_model(asking(demand_rps=demand_rps), max_latency_ms=None)
+    asked = with_model(asked, 1, max_latency_ms=1e4)
+    monkeypatch.setattr(expected_response, "simulate_model", simulate_model)
+    (ocr,) = expected_responses(asked, plan(asked))
+    assert isinstance(ocr, ExpectedResponse) and ocr.within_limit
+    assert runs == [LOOK_REQUESTS, REQUESTS][:simulated]
 
 
 def test_a_limit_of_the_service_time_that_queues_break_is_amber_and_of_the_response_red():

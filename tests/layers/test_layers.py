@@ -1,7 +1,5 @@
 """Imports run downward only, and the heavy packages stay in their rooms."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import re
@@ -45,24 +43,13 @@ APP_LAYERS = (
     ("shell",),
     ("explorer",),
     # The pages: what two of them need stands below.
-    (
-        "models",
-        "models/cuts",
-        "models/graph",
-        "models/profile",
-        "placements",
-        "plans",
-        "trainings",
-        "runs",
-        "host",
-        "evaluation",
-        "workspace",
-    ),
+    ("models", "models/cuts", "models/graph", "models/profile", "placements", "plans", "trainings", "runs",
+     "host", "evaluation", "workspace"),
     # What brings several of them together: the page of one thing with its tabs, the overview.
     ("overview", "object_pages"),
     ("login", "preload"),
     ("main", "server"),
-)
+)  # fmt: skip
 """The rooms of the app; a folder within one that is not named here belongs to it."""
 APP_LAYER = {room: floor for floor, rooms in enumerate(APP_LAYERS) for room in rooms}
 MOST_MODULES = 16
@@ -71,16 +58,8 @@ FLAT = {"pages"}
 """In one folder: more is a room with several purposes."""
 ONLY_IN = {
     "torch": {
-        "tracing",
-        "profiling",
-        "partitioning",
-        "checkpoints",
-        "model_source",
-        "deployment",
-        "serving",
-        "stages",
-        "training",
-        "sample_models",
+        "tracing", "profiling", "partitioning", "checkpoints", "model_source", "deployment", "serving",
+        "stages", "training", "sample_models",
     },
     "pyomo": {"solver"},
     "highspy": {"solver"},
@@ -95,7 +74,7 @@ ONLY_IN = {
     "orjson": {"serving"},
     "prometheus_client": {"serving", "training"},
     "ray": {"serving", "training"},
-}
+}  # fmt: skip
 
 FUNCTION = re.compile(r"torchsplit_core(\.\w+)+:\w+")
 
@@ -177,12 +156,12 @@ def faults(path: Path) -> list[str]:
     return found
 
 
-def test_every_room_has_a_layer() -> None:
+def test_every_room_has_a_layer():
     rooms = {room_of(path) for path in sources()}
     assert rooms - {"sample_models"} <= set(LAYER)
 
 
-def test_a_folder_is_a_room_not_a_prefix() -> None:
+def test_a_folder_is_a_room_not_a_prefix():
     crowded, prefixed = [], []
     for folder in {path.parent for path in sources()}:
         modules = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
@@ -194,7 +173,7 @@ def test_a_folder_is_a_room_not_a_prefix() -> None:
     assert (crowded, prefixed) == ([], [])
 
 
-def test_imports_run_downward() -> None:
+def test_imports_run_downward():
     assert [fault for path in sources() for fault in faults(path)] == []
 
 
@@ -212,7 +191,7 @@ def folder_of(module: str, modules: dict[str, Path]) -> str:
 
 def within(folder: str) -> list[str]:
     """The folders around a folder."""
-    return [str(one) for one in Path(folder).parents]
+    return [str(parent) for parent in Path(folder).parents]
 
 
 def arrows(package: str) -> tuple[dict[str, Path], dict[str, set[str]]]:
@@ -227,14 +206,14 @@ def arrows(package: str) -> tuple[dict[str, Path], dict[str, set[str]]]:
             elif isinstance(node, ast.ImportFrom):
                 # `from package import module` is an arrow to the module, not to its package.
                 names = [f"{node.module}.{alias.name}" for alias in node.names]
-                found[name] |= {one if one in modules else node.module or "" for one in names}
+                found[name] |= {name if name in modules else node.module or "" for name in names}
         found[name] &= set(modules)
     return modules, found
 
 
 def circles(graph: dict[str, set[str]]) -> list[set[str]]:
     """Sets of names of which each leads to each other one."""
-    reached: dict[str, set[str]] = {}
+    reached = {}
     for name in graph:
         seen, queue = set(), [name]
         while queue:
@@ -253,16 +232,16 @@ def circles(graph: dict[str, set[str]]) -> list[set[str]]:
 @pytest.mark.parametrize(("package", "least", "one"), [
     ("torchsplit_core", 500, "torchsplit_core.values"), ("app", 200, "app.shell.frame"),
 ])  # fmt: skip
-def test_no_modules_import_each_other_in_a_circle(package: str, least: int, one: str) -> None:
+def test_no_modules_import_each_other_in_a_circle(package, least, one):
     modules, graph = arrows(package)
     assert sum(map(len, graph.values())) > least and one in modules
     assert circles(graph) == []
 
 
 @pytest.mark.parametrize("package", ["torchsplit_core", "app"])
-def test_no_folders_import_each_other_in_a_circle(package: str) -> None:
+def test_no_folders_import_each_other_in_a_circle(package):
     modules, graph = arrows(package)
-    folders: dict[str, set[str]] = {}
+    folders = {}
     for name, targets in graph.items():
         own = folder_of(name, modules)
         folders.setdefault(own, set()).update(folder_of(target, modules) for target in targets)
@@ -290,13 +269,13 @@ def upward(graph: dict[str, set[str]]) -> list[str]:
     ]
 
 
-def test_the_app_imports_downward_and_no_page_another() -> None:
+def test_the_app_imports_downward_and_no_page_another():
     modules, graph = arrows("app")
     assert {app_room(module) for module in modules if module != "app"} == set(APP_LAYER)
     assert upward(graph) == []
 
 
-def test_an_import_of_another_page_is_found() -> None:
+def test_an_import_of_another_page_is_found():
     graph = {
         "app.plans.sweep.tab": {"app.plans.summary", "app.shell.frame", "app.models.graph.tables"},
         "app.models.page": {"app.models.upload", "app.models.graph.page"},
@@ -311,7 +290,7 @@ def test_an_import_of_another_page_is_found() -> None:
     ]
 
 
-def test_the_search_for_circles_finds_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_search_for_circles_finds_one(tmp_path, monkeypatch):
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"d", "a"}}) == [{"b", "c"}]
     folder = tmp_path / "torchsplit_core" / "planning"
     folder.mkdir(parents=True)
@@ -325,7 +304,7 @@ def test_the_search_for_circles_finds_one(tmp_path: Path, monkeypatch: pytest.Mo
     ]
 
 
-def test_the_check_itself_finds_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_itself_finds_a_fault(tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
     bad = tmp_path / "torchsplit_core" / "planning" / "bad.py"
     bad.parent.mkdir(parents=True)
@@ -335,7 +314,7 @@ def test_the_check_itself_finds_a_fault(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(faults(bad)) == 3
 
 
-def test_planning_starts_without_torch() -> None:
+def test_planning_starts_without_torch():
     program = (
         "import sys, torchsplit_core, torchsplit_core.values, torchsplit_core.planning, torchsplit_core.workflow, "
         "torchsplit_core.cli; sys.exit('torch' in sys.modules)"
@@ -343,7 +322,7 @@ def test_planning_starts_without_torch() -> None:
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
 
 
-def test_public_names_resolve() -> None:
+def test_public_names_resolve():
     import torchsplit_core
 
     for name in torchsplit_core.__all__:

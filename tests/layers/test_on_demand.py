@@ -1,11 +1,8 @@
 """What packages offer on demand is what type checkers read, and no module of theirs takes a name's place."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -26,7 +23,7 @@ def offered(tree: ast.Module) -> dict[str, str]:
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "on_demand"
     )
-    table: dict[str, str] = ast.literal_eval(call.args[1])
+    table = ast.literal_eval(call.args[1])
     return {name: module for module, names in table.items() for name in names.split()}
 
 
@@ -61,12 +58,11 @@ def listed(tree: ast.Module) -> list[str]:
         and isinstance(node.targets[0], ast.Name)
         and node.targets[0].id == "__all__"
     )
-    found: list[str] = ast.literal_eval(names)
-    return found
+    return ast.literal_eval(names)
 
 
 @pytest.mark.parametrize("path", OFFERING, ids=lambda path: path.parent.name)
-def test_the_table_says_what_type_checkers_read(path: Path) -> None:
+def test_the_table_says_what_type_checkers_read(path):
     tree = ast.parse(path.read_text())
     found = offered(tree)
     assert found and found == declared(tree, ".".join(path.parent.relative_to(ROOT).parts))
@@ -75,7 +71,7 @@ def test_the_table_says_what_type_checkers_read(path: Path) -> None:
     assert not beside & set(found), "once loaded, the module would stand in the name's place"
 
 
-def test_a_name_loads_its_module_alone_and_an_unknown_one_is_refused() -> None:
+def test_a_name_loads_its_module_alone_and_an_unknown_one_is_refused():
     program = (
         "import sys; from torchsplit_core.values import InputFault\n"
         "told = [name for name in sys.modules if name.startswith('torchsplit_core.values.')]\n"

@@ -1,7 +1,5 @@
 """What the tests share to run many seeds: every instance runs, and a failure names its own."""
 
-from __future__ import annotations
-
 import inspect
 import re
 
@@ -21,7 +19,7 @@ def test_every_instance_is_in_one_block():
     def test(seed, kind):
         seen.append((seed, kind))
 
-    seen: list[tuple[int, str]] = []
+    seen = []
     assert list(inspect.signature(test).parameters) == ["block", "kind"]
     assert [len(block) for block in blocks_of(test)] == [BLOCK, BLOCK, 1]
     for block in blocks_of(test):

@@ -41,10 +41,10 @@ def needs(request, stages, names):
     def above(name):
         found, stack = {name}, [name]
         while stack:
-            for one in reads.get(stack.pop(), ()):
-                if one not in found:
-                    found.add(one)
-                    stack.append(one)
+            for element in reads.get(stack.pop(), ()):
+                if element not in found:
+                    found.add(element)
+                    stack.append(element)
         return found
 
     stage_of = {n: i for i, stage in enumerate(stages) for n in stage}
@@ -66,11 +66,11 @@ def test_a_cut_behind_a_value_has_before_it_all_that_the_value_needs(seed):
             with pytest.raises(InputFault, match="nothing is computed behind"):
                 cut_behind(provider, [node.id], link_gb_per_s=LINK)
             continue
-        found = cut_behind(provider, [node.id], link_gb_per_s=LINK)
-        verify_candidate(request, found)
-        assert found.max_load_ms >= bound * (1 - 1e-9) and len(found.stages) == 2
+        cut = cut_behind(provider, [node.id], link_gb_per_s=LINK)
+        verify_candidate(request, cut)
+        assert cut.max_load_ms >= bound * (1 - 1e-9) and len(cut.stages) == 2
         if not grouped:
-            needs(request, found.stages, [node.id])
+            needs(request, cut.stages, [node.id])
 
 
 @in_blocks("seed", range(40))
@@ -84,9 +84,9 @@ def test_several_cuts_nest_in_the_order_of_the_graph(seed):
     for pair in product(inner, inner):
         if inner.index(pair[0]) >= inner.index(pair[1]):
             continue
-        found = cut_behind(provider, reversed(pair), link_gb_per_s=LINK)
-        verify_candidate(request, found)
-        needs(request, found.stages, pair)
+        cut = cut_behind(provider, reversed(pair), link_gb_per_s=LINK)
+        verify_candidate(request, cut)
+        needs(request, cut.stages, pair)
 
 
 def test_what_belongs_to_neither_side_goes_where_it_is_better():
@@ -94,55 +94,46 @@ def test_what_belongs_to_neither_side_goes_where_it_is_better():
     names = ["a", "b", *(f"c{i}" for i in range(4)), "z"]
     nodes = [GraphNode("x", "input", output_bytes=4)]
     reads = {
-        "a": ("x",),
-        "b": ("a",),
-        "c0": ("x",),
-        "c1": ("c0",),
-        "c2": ("c1",),
-        "c3": ("c2",),
-        "z": ("b", "c3"),
-    }
+        "a": ("x",), "b": ("a",), "c0": ("x",), "c1": ("c0",), "c2": ("c1",), "c3": ("c2",), "z": ("b", "c3"),
+    }  # fmt: skip
     nodes += [GraphNode(n, "op", target="aten.mm.default", inputs=reads[n], output_bytes=4) for n in names]
     nodes.append(GraphNode("output", "output", inputs=("z",)))
     provider = provider_of(TorchGraph(tuple(nodes), architecture_hash="h", traced_batch=2))
-    found = cut_behind(provider, ["b"])
-    assert found.stages == (("x", "a", "b"), ("c0", "c1", "c2", "c3", "z"))
-    assert found.loads_ms == (pytest.approx(20 / 7), pytest.approx(50 / 7))
+    cut = cut_behind(provider, ["b"])
+    assert cut.stages == (("x", "a", "b"), ("c0", "c1", "c2", "c3", "z"))
+    assert cut.loads_ms == (pytest.approx(20 / 7), pytest.approx(50 / 7))
     other = cut_behind(provider, ["c3"])
     assert other.stages == (("x", "c0", "c1", "c2", "c3"), ("a", "b", "z"))
 
 
 def test_results_that_nothing_needs_stay_with_what_they_read():
-    own = cut_behind(provider_of(), ["mm0", "out2"], link_gb_per_s=LINK)
-    assert "check" in own.stages[0]
+    cut = cut_behind(provider_of(), ["mm0", "out2"], link_gb_per_s=LINK)
+    assert "check" in cut.stages[0]
 
 
 def test_the_figures_are_those_of_the_same_cut_among_the_candidates():
     provider = provider_of()
     best = provider.solve(provider.request(2, 5, LINK)).candidates
     region = provider.region_candidates(provider.request(2, 1, LINK))[0]
-    own = cut_behind(provider, ["out1"], link_gb_per_s=LINK)
-    assert own == region and own.max_load_ms >= best[0].max_load_ms
-    assert own.times_ms[2] == pytest.approx((5.0, 5.0), abs=1.0) and own.latency_ms > 10.0
+    cut = cut_behind(provider, ["out1"], link_gb_per_s=LINK)
+    assert cut == region and cut.max_load_ms >= best[0].max_load_ms
+    assert cut.times_ms[2] == pytest.approx((5.0, 5.0), abs=1.0) and cut.latency_ms > 10.0
 
 
 def test_on_unequal_devices_the_longest_part_runs_on_the_fastest():
-    own = cut_behind(provider_of(), ["out0"], time_factors=(4.0, 2.0, 1.0))
-    assert own.devices == (1, 2)
-    assert own.loads_ms == tuple(t * f for t, f in zip(own.times_ms[2], (2.0, 1.0), strict=True))
+    cut = cut_behind(provider_of(), ["out0"], time_factors=(4.0, 2.0, 1.0))
+    assert cut.devices == (1, 2)
+    assert cut.loads_ms == tuple(t * f for t, f in zip(cut.times_ms[2], (2.0, 1.0), strict=True))
     with pytest.raises(InputFault, match="3 stages for 2 devices"):
         cut_behind(provider_of(), ["out0", "out1"], time_factors=(1.0, 2.0))
 
 
-@pytest.mark.parametrize(
-    ("names", "words"),
-    [
-        (["w0"], "'w0' is no operation or input"),
-        (["gone"], "'gone' is no operation or input"),
-        (["out3"], "nothing is computed behind 'out3'"),
-        (["mm0", "v0"], "in the same unit as another"),
-    ],
-)
+@pytest.mark.parametrize(("names", "words"), [
+    (["w0"], "'w0' is no operation or input"),
+    (["gone"], "'gone' is no operation or input"),
+    (["out3"], "nothing is computed behind 'out3'"),
+    (["mm0", "v0"], "in the same unit as another"),
+])  # fmt: skip
 def test_what_cannot_end_a_stage_is_refused(names, words):
     with pytest.raises(InputFault, match=words):
         cut_behind(provider_of(), names)
@@ -156,6 +147,7 @@ def test_a_cut_at_a_cut_point_is_explained_by_the_one_value_that_crosses():
         ("out1", 100, False),
         ("mask", 10, True),
     ]
+    assert cut_reasons(provider, provider.solve(provider.request(1)).candidates[0]) == ()
 
 
 def test_a_cut_inside_a_block_names_the_region_it_runs_through():
@@ -163,14 +155,7 @@ def test_a_cut_inside_a_block_names_the_region_it_runs_through():
     reasons = cut_reasons(provider, cut_behind(provider, ["v1", "out2"]))
     assert [reason.cut_point for reason in reasons] == [None, "out2"]
     assert reasons[0].ends == ("out0", "out1") and {v.id for v in reasons[0].crossing} == {
-        "v1",
-        "out0",
-        "mask",
-    }
+        "v1", "out0", "mask",
+    }  # fmt: skip
     region = provider.regions.regions[reasons[0].inside]
     assert (region.start, region.end) == ("out0", "out1") and reasons[1].inside is None
-
-
-def test_one_stage_has_no_cut_to_explain():
-    provider = provider_of()
-    assert cut_reasons(provider, provider.solve(provider.request(1)).candidates[0]) == ()

@@ -1,7 +1,5 @@
 """What the comparison with torch's own splitting rests on: its stages in our operations, and the loads of both."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -24,9 +22,7 @@ def bert() -> TorchGraph:
 
 
 @pytest.mark.parametrize("count", [2, 3])
-def test_torch_splits_before_the_blocks_and_every_operation_has_its_stage(
-    bert: TorchGraph, count: int
-) -> None:
+def test_torch_splits_before_the_blocks_and_every_operation_has_its_stage(bert, count):
     """Two blocks for two stages; for three, torch splits inside the blocks."""
     split = torch_split("sample:bert", bert, count)
     assert len(split.before) == count - 1 and not split.refused
@@ -44,7 +40,7 @@ def test_torch_splits_before_the_blocks_and_every_operation_has_its_stage(
         assert stages.index(stage) == inside[0]
 
 
-def test_blocks_are_made_finer_until_there_are_enough(bert: TorchGraph) -> None:
+def test_blocks_are_made_finer_until_there_are_enough(bert):
     model = open_model(load_client("sample:bert"))
     assert blocks(model, bert, 2) == ["encoder.layer.0", "encoder.layer.1"]
     finer = blocks(model, bert, 3)
@@ -53,7 +49,7 @@ def test_blocks_are_made_finer_until_there_are_enough(bert: TorchGraph) -> None:
     assert spread(list("abcdefgh"), 4) == ("c", "e", "g") and spread(list("abc"), 2) == ("c",)
 
 
-def test_our_further_operations_go_with_the_one_before_and_strangers_are_refused() -> None:
+def test_our_further_operations_go_with_the_one_before_and_strangers_are_refused():
     nodes = (
         GraphNode("x", "input"),
         GraphNode("late", "input"),
@@ -70,7 +66,7 @@ def test_our_further_operations_go_with_the_one_before_and_strangers_are_refused
 
 
 @pytest.mark.parametrize("link", [None, 1e-6])
-def test_both_sides_are_charged_by_the_contract(link: float | None) -> None:
+def test_both_sides_are_charged_by_the_contract(link):
     provider = PartitionProvider(GRAPH, even_profile(GRAPH, replace(row(), latency_ms=17.0)))
     request = provider.request(3, 1, link)
     best = provider.solve(request).candidates[0]

@@ -30,11 +30,8 @@ def test_the_best_region_cut_is_always_offered_and_ships_only_one_value_and_the_
     profile = even_profile(GRAPH)
     provider = PartitionProvider(GRAPH, profile)
     assert provider.prepared.sideband == {"mask"} and provider.regions.cut_points == (
-        "x",
-        "out0",
-        "out1",
-        "out2",
-    )
+        "x", "out0", "out1", "out2",
+    )  # fmt: skip
     request = provider.request(2, top_k=2)
     region = provider.region_candidates(request)[0]
     assert region.cut_bytes == (110,) and region.stages[0][-1] == "out1"

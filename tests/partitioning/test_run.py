@@ -1,7 +1,5 @@
 """The command writes parts, a fresh process runs them from the files alone, and what is not ours is refused."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -39,59 +37,46 @@ def profile_of(graph: Any, source: str) -> Profile:
 
 
 @pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, torch.nn.Module]:
+def bert(tmp_path_factory) -> tuple[Path, Any, torch.nn.Module]:
     """Three parts of BERT as the command writes them."""
     folder = tmp_path_factory.mktemp("bert")
     client, model, program = sample_program("bert")
     write_file(profile_of(graph_of(program), "sample:bert"), folder / "bert.json")
     parts = folder / "parts"
     command = [
-        "partition",
-        "sample:bert",
-        "--profile",
-        str(folder / "bert.json"),
-        "--stages",
-        "3",
-        "--time-limit",
+        "partition", "sample:bert", "--profile", str(folder / "bert.json"), "--stages", "3", "--time-limit",
         "1",
-    ]
+    ]  # fmt: skip
     assert main([*command, "--export", str(parts), "--candidate", "2", "-o", str(folder / "cuts.json")]) == 0
     return parts, client, model
 
 
-def test_the_command_writes_the_candidate_asked_for(bert: Any) -> None:
+def test_the_command_writes_the_candidate_asked_for_as_parts_that_trace(bert):
     parts, _, _ = bert
     _, manifest = read_file(parts / MANIFEST, expected="torchsplit.stages")
     _, cuts = read_file(parts.parent / "cuts.json", expected="torchsplit.partition")
     assert manifest.architecture_hash == cuts.architecture_hash and manifest.source == "sample:bert"
     assert len(manifest.stages) == len(cuts.candidates[1].stages) == 3 and manifest.verified_batches == (2, 3)
     assert sorted(entry.name for entry in parts.iterdir()) == [
-        "stage0.pt2",
-        "stage1.pt2",
-        "stage2.pt2",
-        MANIFEST,
-    ]
+        "stage0.pt2", "stage1.pt2", "stage2.pt2", MANIFEST,
+    ]  # fmt: skip
     first = set(cuts.candidates[1].stages[0])
     assert {value.name for value in manifest.stages[0].outputs} <= first
+    graph = trace(str(parts / "stage1.pt2"))
+    inputs = [node for node in graph.nodes if node.kind == "input"]
+    assert inputs and all(isinstance(node.shape[0], str) for node in inputs if node.shape)
 
 
-def test_a_fresh_process_runs_the_files_alone_to_the_bit(bert: Any, tmp_path: Path) -> None:
+def test_a_fresh_process_runs_the_files_alone_to_the_bit(bert, tmp_path):
     parts, client, model = bert
     inputs = {batch: example_arguments(client, batch)[0] for batch in (1, 4, 7)}
     torch.save(inputs, tmp_path / "inputs")
     command = [sys.executable, "-c", FRESH, str(parts), str(tmp_path / "inputs"), str(tmp_path / "results")]
     subprocess.run(command, check=True, cwd=ROOT)
-    found = torch.load(tmp_path / "results", weights_only=True)
+    stored = torch.load(tmp_path / "results", weights_only=True)
     for batch, args in inputs.items():
         with torch.no_grad():
-            assert_same(found[batch], model(*args))
-
-
-def test_each_part_is_a_pt2_that_traces_with_a_free_batch(bert: Any) -> None:
-    parts, _, _ = bert
-    graph = trace(str(parts / "stage1.pt2"))
-    inputs = [node for node in graph.nodes if node.kind == "input"]
-    assert inputs and all(isinstance(node.shape[0], str) for node in inputs if node.shape)
+            assert_same(stored[batch], model(*args))
 
 
 def copied(parts: Path, folder: Path) -> Path:
@@ -100,9 +85,7 @@ def copied(parts: Path, folder: Path) -> Path:
     return folder
 
 
-def test_parts_of_another_hand_need_trust_and_changed_ones_are_never_loaded(
-    bert: Any, tmp_path: Path
-) -> None:
+def test_parts_of_another_hand_need_trust_and_changed_ones_are_never_loaded(bert, tmp_path):
     parts, client, model = bert
     args = example_arguments(client, 3)[0]
     folder = copied(parts, tmp_path)
@@ -127,7 +110,7 @@ def test_parts_of_another_hand_need_trust_and_changed_ones_are_never_loaded(
 
 
 @pytest.mark.parametrize("name", ["../stage0.pt2", "/etc/passwd", "a/b.pt2", ".pt2"])
-def test_a_manifest_names_no_file_outside_its_folder(bert: Any, tmp_path: Path, name: str) -> None:
+def test_a_manifest_names_no_file_outside_its_folder(bert, tmp_path, name):
     manifest = json.loads((bert[0] / MANIFEST).read_text())
     manifest["stages"][0]["file"] = name
     (tmp_path / MANIFEST).write_text(json.dumps(manifest))
@@ -135,7 +118,7 @@ def test_a_manifest_names_no_file_outside_its_folder(bert: Any, tmp_path: Path, 
         open_stages(tmp_path, trust=True)
 
 
-def test_arguments_unlike_the_traced_ones_are_refused(bert: Any) -> None:
+def test_arguments_unlike_the_traced_ones_are_refused(bert):
     parts, client, _ = bert
     model = open_stages(parts)
     ids, mask, segments = example_arguments(client, 2)[0]
@@ -171,7 +154,7 @@ class Client:
 """
 
 
-def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_refused(tmp_path):
     _, _, program = sample_program("diamond")
     graph = graph_of(program)
     (tmp_path / "mine.txt").write_text("mine")
@@ -182,19 +165,17 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_a_cut_of_the_version_before_says_to_measure_again(tmp_path: Path) -> None:
+def test_a_cut_of_the_version_before_says_to_measure_again(tmp_path):
     _, _, program = sample_program("diamond")
     graph = graph_of(program)
     with pytest.raises(InputFault, match="by an earlier version of TorchSplit"):
         export_stages(
-            "sample:diamond",
-            best_cut(graph, 2),
-            tmp_path / "parts",
+            "sample:diamond", best_cut(graph, 2), tmp_path / "parts",
             architecture_hash=former_architecture_hash(graph),
-        )
+        )  # fmt: skip
 
 
-def test_a_model_of_the_users_and_a_pt2_need_trust_and_keep_their_keywords(bert: Any, tmp_path: Path) -> None:
+def test_a_model_of_the_users_and_a_pt2_need_trust_and_keep_their_keywords(bert, tmp_path):
     (tmp_path / "net.py").write_text(CLIENT)
     source = f"{tmp_path / 'net.py'}:Client"
     graph = graph_of(program_of(source, trust=True)[2])
@@ -207,10 +188,8 @@ def test_a_model_of_the_users_and_a_pt2_need_trust_and_keep_their_keywords(bert:
     manifest = export_stages(source, cut, tmp_path / "parts", architecture_hash=digest, trust=True)
     # the earlier export is replaced, and nothing is left beside it
     assert sorted(entry.name for entry in (tmp_path / "parts").iterdir()) == [
-        "stage0.pt2",
-        "stage1.pt2",
-        MANIFEST,
-    ]
+        "stage0.pt2", "stage1.pt2", MANIFEST,
+    ]  # fmt: skip
     assert sorted(entry.name for entry in tmp_path.iterdir() if entry.name != "__pycache__") == [
         "net.py",
         "parts",
@@ -236,23 +215,14 @@ def test_a_model_of_the_users_and_a_pt2_need_trust_and_keep_their_keywords(bert:
     assert all(same_bits(one, two) for one, two in zip(found, expected.values(), strict=True))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["{root}/examples/partition_request.json", "--export", "{out}"], "only a model has parts to write"),
-        (
-            ["sample:diamond", "--profile", "{root}/examples/profile.json", "--candidate", "1"],
-            "but nothing is exported",
-        ),
-        (
-            ["sample:diamond", "--profile", "{root}/examples/profile.json", "--export", "{root}/examples"],
-            "--export",
-        ),
-    ],
-)
-def test_the_command_refuses_what_cannot_be_exported(
-    arguments: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize(("arguments", "told"), [
+    (["{root}/examples/partition_request.json", "--export", "{out}"], "only a model has parts to write"),
+    (["sample:diamond", "--profile", "{root}/examples/profile.json", "--candidate", "1"],
+     "but nothing is exported"),
+    (["sample:diamond", "--profile", "{root}/examples/profile.json", "--export", "{root}/examples"],
+     "--export"),
+])  # fmt: skip
+def test_the_command_refuses_what_cannot_be_exported(arguments, told, tmp_path, capsys):
     filled = [text.format(root=ROOT, out=tmp_path / "out") for text in arguments]
     assert main(["partition", *filled]) == 2
     assert told in capsys.readouterr().err and not (tmp_path / "out").exists()

@@ -51,9 +51,8 @@ def test_candidates_of_one_to_four_stages():
     assert len(kept[-1].stages) == 1 and not kept[-1].cut_bytes and len({len(c.stages) for c in kept}) > 1
     one = outcome.combined
     verify_outcome(provider.request(4, 20, 1e-3), one)
-    assert (
-        one.candidates == kept and one.status == "optimal" and one.devices == PartitionDevices(4, None, 1e-3)
-    )
+    assert one.candidates == kept and one.status == "optimal"
+    assert one.devices == PartitionDevices(4, None, 1e-3)
 
 
 def test_the_latency_decides_where_it_is_asked():
@@ -94,18 +93,18 @@ def by_batch():
 def test_times_of_stages_by_batch_follow_the_shares_timed_there():
     profile = by_batch()
     outcome = pareto_candidates(PartitionProvider(GRAPH, profile), stages=(2,))
-    for found in outcome.candidates:
-        assert list(found.times_ms) == [1, 4, 8]
+    for candidate in outcome.candidates:
+        assert list(candidate.times_ms) == [1, 4, 8]
         for batch, whole in ((1, 8.0), (4, 20.0), (8, 40.0)):
-            assert sum(found.times_ms[batch]) == pytest.approx(whole)
-        for i, stage in enumerate(found.stages):
+            assert sum(candidate.times_ms[batch]) == pytest.approx(whole)
+        for i, stage in enumerate(candidate.stages):
             heavy = sum(name.startswith("mm") for name in stage) / 4
             light = sum(n.id in stage and not n.id.startswith("mm") for n in GRAPH.ops) / 13
-            assert found.times_ms[1][i] == pytest.approx(8 * (0.5 * heavy + 0.5 * light))
-            assert found.times_ms[8][i] == pytest.approx(40 * (0.9 * heavy + 0.1 * light))
-            assert found.times_ms[4][i] == pytest.approx(20 * (0.9 * heavy + 0.1 * light))
+            assert candidate.times_ms[1][i] == pytest.approx(8 * (0.5 * heavy + 0.5 * light))
+            assert candidate.times_ms[8][i] == pytest.approx(40 * (0.9 * heavy + 0.1 * light))
+            assert candidate.times_ms[4][i] == pytest.approx(20 * (0.9 * heavy + 0.1 * light))
             if heavy and light:
-                assert 0 < found.batch_sensitivity[i] < 1.2
+                assert 0 < candidate.batch_sensitivity[i] < 1.2
 
 
 def test_one_batch_size_has_no_sensitivity_and_false_numbers_of_stages_are_refused():

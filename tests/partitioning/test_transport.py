@@ -1,7 +1,5 @@
 """Values between the stages of a cut model arrive with their bits, strides and alignment."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from io import BufferedReader, BytesIO
@@ -50,7 +48,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_a_tensor_arrives_with_its_bits_strides_and_place_in_a_cache_line(name: str) -> None:
+def test_a_tensor_arrives_with_its_bits_strides_and_place_in_a_cache_line(name):
     sent = SHAPES[name]
     received = transported({"x": sent})["x"]
     assert same_bits(received, sent) and received.stride() == sent.resolve_conj().stride()
@@ -58,12 +56,12 @@ def test_a_tensor_arrives_with_its_bits_strides_and_place_in_a_cache_line(name: 
         assert (received.data_ptr() - sent.resolve_conj().data_ptr()) % 64 == 0 or sent.is_conj()
 
 
-def test_numbers_keep_their_type() -> None:
+def test_numbers_keep_their_type():
     received = transported({"n": 7, "f": 0.1, "b": True, "x": BASE})
     assert [(type(v), v) for v in list(received.values())[:3]] == [(int, 7), (float, 0.1), (bool, True)]
 
 
-def test_what_cannot_be_sent_is_refused() -> None:
+def test_what_cannot_be_sent_is_refused():
     with pytest.raises(TypeError, match="sparse"):
         encode_values({"x": BASE[0].to_sparse()})
     with pytest.raises(TypeError, match="x is a str"):
@@ -74,6 +72,6 @@ MESSAGE = b"".join(encode_values({"x": BASE}))
 
 
 @pytest.mark.parametrize("content", [b"", b"\x08\x00", b"\xff" * 8, MESSAGE[:100], MESSAGE[:-1]])
-def test_a_message_that_is_cut_off_is_no_message(content: bytes) -> None:
+def test_a_message_that_is_cut_off_is_no_message(content):
     with pytest.raises(EOFError):
         receive_values(BufferedReader(BytesIO(content)))

@@ -1,10 +1,7 @@
 """A card as what it is: SVG whose rectangles must be where the plan's slices are, and whose words fit."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -27,7 +24,7 @@ from torchsplit_core.pictures.slice_values import gpu_groups, slice_table, stage
 from torchsplit_core.pictures.slices.drawing import GAP, WIDTH
 
 
-def test_slices_stand_at_their_true_slots_and_to_scale() -> None:
+def test_slices_stand_at_their_true_slots_and_to_scale():
     for card, planned in zip(drawn(MIXED), MIXED.gpus, strict=True):
         kind = catalogue()[planned.type]
         slot = WIDTH / kind.memory_slices
@@ -40,7 +37,7 @@ def test_slices_stand_at_their_true_slots_and_to_scale() -> None:
 
 
 @pytest.mark.parametrize("kind", ["A30-24GB", A100])
-def test_for_every_layout_slices_and_gaps_fill_the_gpu_without_overlap(kind: str) -> None:
+def test_for_every_layout_slices_and_gaps_fill_the_gpu_without_overlap(kind):
     total = catalogue()[kind].memory_slices
     for layout in legal_layouts(catalogue()[kind])[::7]:
         slices = [cut(item.profile, item.start, tenant("m")) for item in layout.placed]
@@ -59,7 +56,7 @@ def test_for_every_layout_slices_and_gaps_fill_the_gpu_without_overlap(kind: str
 def test_the_gauge_is_as_wide_as_the_load_and_lies_below_every_word() -> None:
     (first, second) = drawn(MIXED, request=demanding({"clip": 370.0, "bert": 150.0, "ocr": 900.0}))
 
-    def shares(card: ElementTree.Element) -> list[float]:
+    def shares(card):
         rooms = [float(one.get("width", "nan")) for one in of_class(card, "headroom", tag="rect")]
         loads = [float(one.get("width", "nan")) for one in of_class(card, "load", tag="rect")]
         return [load / room for load, room in zip(loads, rooms, strict=True)]
@@ -76,7 +73,7 @@ def test_the_gauge_is_as_wide_as_the_load_and_lies_below_every_word() -> None:
     assert "900" in titles[1]
 
 
-def test_an_unknown_load_is_not_shown_as_zero() -> None:
+def test_an_unknown_load_is_not_shown_as_zero():
     outcome = replace(MIXED, models=())
     assert stage_loads(outcome) == {}
     for card in drawn(outcome):
@@ -85,7 +82,7 @@ def test_an_unknown_load_is_not_shown_as_zero() -> None:
     assert all(row["load %"] is None for row in slice_table(outcome))
 
 
-def test_equal_gpus_are_one_card_and_unused_ones_come_last() -> None:
+def test_equal_gpus_are_one_card_and_unused_ones_come_last():
     same = [gpu(f"n{i}/gpu0", A100, cut("7g.80gb", 0, tenant("m"))) for i in range(12)]
     outcome = plan(gpu("idle", A100), *same, gpu("other", A100, cut("7g.80gb", 0, tenant("n"))))
     assert [len(group.ids) for group in gpu_groups(outcome)] == [12, 1, 1]
@@ -96,7 +93,7 @@ def test_equal_gpus_are_one_card_and_unused_ones_come_last() -> None:
     assert "not used" in "".join(last.itertext())
 
 
-def test_tenants_of_a_slice_are_as_wide_as_their_shares_and_the_rest_is_free() -> None:
+def test_tenants_of_a_slice_are_as_wide_as_their_shares_and_the_rest_is_free():
     shared = cut("4g.40gb", 0, tenant("a", share=0.25), tenant("b", share=0.5))
     (card,) = drawn(plan(gpu("g", A100, shared)))
     (box,) = of_class(card, "slice")
@@ -108,7 +105,7 @@ def test_tenants_of_a_slice_are_as_wide_as_their_shares_and_the_rest_is_free() -
     assert "25" in title(rest)
 
 
-def test_text_fits_its_slice() -> None:
+def test_text_fits_its_slice():
     names = ["densenet121", "mobilenetv2", "a-very-long-model-name-2024", "W" * 40, "m"]
     slices = [cut("1g.10gb", i, tenant(name, 123_456.0)) for i, name in enumerate(names)]
     wide = cut("3g.40gb", 0, tenant("W" * 40, stage="s" * 60, variant="v" * 60))
@@ -120,7 +117,7 @@ def test_text_fits_its_slice() -> None:
                 assert float(text.get("x", "nan")) + needed <= span(box)[1], "".join(text.itertext())
 
 
-def test_gpus_whose_shares_differ_by_rounding_alone_are_one_card() -> None:
+def test_gpus_whose_shares_differ_by_rounding_alone_are_one_card():
     almost = 0.9999999999999998
     whole, rounded = tenant("m", 100.0), tenant("m", 100.0 * almost, share=almost)
     alike = plan(gpu("a", A100, cut("7g.80gb", 0, whole)), gpu("b", A100, cut("7g.80gb", 0, rounded)))
@@ -130,7 +127,7 @@ def test_gpus_whose_shares_differ_by_rounding_alone_are_one_card() -> None:
     assert len(drawn(plan(alike.gpus[0], gpu("b", A100, cut("7g.80gb", 0, other))))) == 2
 
 
-def test_cards_speak_and_titles_carry_the_exact_figures() -> None:
+def test_cards_speak_and_titles_carry_the_exact_figures():
     first, _ = drawn(MIXED)
     spoken = first.get("aria-label", "")
     assert spoken.startswith("gpu0, A100-80GB: 4g.40gb clip whole 1")
@@ -141,6 +138,6 @@ def test_cards_speak_and_titles_carry_the_exact_figures() -> None:
     assert "84 of 98 SMs planned" in "".join(first.itertext())
 
 
-def test_unsourced_sms_are_not_counted_as_zero() -> None:
+def test_unsourced_sms_are_not_counted_as_zero():
     (card,) = drawn(plan(gpu("g", "GB200-186GB", cut("7g.189gb", 0, tenant("m")))))
     assert "SMs not sourced" in "".join(card.itertext())

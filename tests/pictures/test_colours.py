@@ -1,7 +1,5 @@
 """Colours stay apart for everyone, and text on them can be read in either theme."""
 
-from __future__ import annotations
-
 import tomllib
 from itertools import combinations
 from pathlib import Path
@@ -19,7 +17,7 @@ from torchsplit_core.pictures.colours import (
 )
 
 
-def test_a_model_keeps_its_colour_and_names_may_repeat() -> None:
+def test_a_model_keeps_its_colour_and_names_may_repeat():
     names = [f"m{i}" for i in range(15)]
     colours = model_colours(names)
     assert list(colours) == names
@@ -35,13 +33,11 @@ def linear(colour: str) -> np.ndarray:
 
 def cielab(value: np.ndarray) -> np.ndarray:
     """sRGB (linear) to CIELAB with D65."""
-    to_xyz = np.array(
-        [
-            [0.4124564, 0.3575761, 0.1804375],
-            [0.2126729, 0.7151522, 0.0721750],
-            [0.0193339, 0.1191920, 0.9503041],
-        ]
-    )
+    to_xyz = np.array([
+        [0.4124564, 0.3575761, 0.1804375],
+        [0.2126729, 0.7151522, 0.0721750],
+        [0.0193339, 0.1191920, 0.9503041],
+    ])  # fmt: skip
     x, y, z = (to_xyz @ value) / np.array([0.95047, 1.0, 1.08883])
     fx, fy, fz = (np.cbrt(v) if v > 0.008856 else 7.787 * v + 16 / 116 for v in (x, y, z))
     return np.array([116 * fy - 16, 500 * (fx - fy), 200 * (fy - fz)])
@@ -64,14 +60,14 @@ SIGHT = {
 
 
 @pytest.mark.parametrize("sight", SIGHT)
-def test_colours_stay_apart_for_everyone(sight: str) -> None:
+def test_colours_stay_apart_for_everyone(sight):
     seen = [cielab(np.clip(SIGHT[sight] @ linear(colour), 0, 1)) for colour in PALETTE]
     least = min(float(np.linalg.norm(a - b)) for a, b in combinations(seen, 2))
     assert least > (24 if sight == "usual" else 13)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_text_on_every_fill_has_enough_contrast(theme: str) -> None:
+def test_text_on_every_fill_has_enough_contrast(theme):
     config = tomllib.loads(Path(".streamlit/config.toml").read_text())["theme"][theme]
     plane = {
         name: np.array([int(config[name][i : i + 2], 16) for i in (1, 3, 5)]) / 255
@@ -79,11 +75,11 @@ def test_text_on_every_fill_has_enough_contrast(theme: str) -> None:
     }
     text = plane.pop("textColor")
 
-    def luminance(value: np.ndarray) -> float:
+    def luminance(value):
         lin = np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
         return float(lin @ np.array([0.2126, 0.7152, 0.0722]))
 
-    def contrast(one: np.ndarray, two: np.ndarray) -> float:
+    def contrast(one, two):
         low, high = sorted((luminance(one), luminance(two)))
         return (high + 0.05) / (low + 0.05)
 

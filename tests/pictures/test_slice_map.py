@@ -1,9 +1,6 @@
 """The whole map: names as text alone, marks, equal GPUs, places to choose, what is looked for."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -14,20 +11,15 @@ from torchsplit_core.pictures.colours import model_colours
 from torchsplit_core.pictures.slice_map import MOST_CARDS, MOST_ROWS, fleet_svg
 from torchsplit_core.pictures.slices.drawing import WIDTH
 from torchsplit_core.pictures.slices.row import HEAD, HEIGHT
-from torchsplit_core.values import PlanOutcome
 
 HOSTILE = [
-    "<script>alert(1)</script>",
-    "\"'><img src=x onerror=alert(1)>",
-    "&amp;",
-    "a\x00\x1b\u202eb",
-    "]]>",
+    "<script>alert(1)</script>", "\"'><img src=x onerror=alert(1)>", "&amp;", "a\x00\x1b\u202eb", "]]>",
     "x" * 500,
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_names_are_only_text(name: str) -> None:
+def test_hostile_names_are_only_text(name):
     outcome = plan(
         gpu(name, A100, cut("3g.40gb", 0, tenant(name)), cut("1g.10gb", 4, tenant(name, stage=name)))
     )
@@ -40,7 +32,7 @@ def test_hostile_names_are_only_text(name: str) -> None:
     assert "\u202e" not in ElementTree.tostring(card, encoding="unicode")
 
 
-def test_no_name_can_end_the_html_early() -> None:
+def test_no_name_can_end_the_html_early():
     """Markdown ends a block of HTML at a blank line and would interpret what follows."""
     name = "a\n\n# heading <b>\r\n\u2028\u2029**x**"
     outcome = plan(gpu(name, A100, cut("7g.80gb", 0, tenant(name, stage=name, variant=name))))
@@ -49,7 +41,7 @@ def test_no_name_can_end_the_html_early() -> None:
     assert text.startswith("<div")
 
 
-def test_marked_slices_are_framed_with_their_word_and_part_equal_gpus() -> None:
+def test_marked_slices_are_framed_with_their_word_and_part_equal_gpus():
     base = solved()
     twice = replace(base, gpus=(base.gpus[0], replace(base.gpus[0], id="gpu1")))
     assert fleet_svg(twice, {}).count("× 2") == 1 and 'class="mark"' not in fleet_svg(twice, {})
@@ -58,7 +50,7 @@ def test_marked_slices_are_framed_with_their_word_and_part_equal_gpus() -> None:
     assert "<new>" not in marked and "3g.40gb ocr whole 300" in marked and "&lt;new&gt;" in marked
 
 
-def test_a_card_of_several_opens_to_say_which() -> None:
+def test_a_card_of_several_opens_to_say_which():
     slices = (cut("7g.80gb", 0, tenant("<b>bert</b>")),)
     both = plan(gpu("gpu0", A100, *slices), gpu("gpu1", A100, *slices), gpu("gpu2", A100))
     text = fleet_svg(both, {})
@@ -66,28 +58,22 @@ def test_a_card_of_several_opens_to_say_which() -> None:
     assert "7g.80gb at slot 0: &lt;b&gt;bert&lt;/b&gt; 100" in text
 
 
-def test_places_are_named_from_left_to_right_only_where_they_are_wanted() -> None:
-    one = plan(gpu("a b", A100, cut("1g.10gb", 2, tenant("bert")), cut("3g.40gb", 4)))
-    assert "data-place" not in fleet_svg(one, {}) and 'role="group"' not in fleet_svg(one, {})
-    card = drawn(one, places=True)[0]
+def test_places_are_named_from_left_to_right_only_where_they_are_wanted():
+    outcome = plan(gpu("a b", A100, cut("1g.10gb", 2, tenant("bert")), cut("3g.40gb", 4)))
+    assert "data-place" not in fleet_svg(outcome, {}) and 'role="group"' not in fleet_svg(outcome, {})
+    card = drawn(outcome, places=True)[0]
     found = [node.get("data-place") for node in card.iter() if node.get("data-place")]
     assert found == ["0 a b", "2 a b", "3 a b", "4 a b"] and card.get("role") == "group"
     # What nothing can use cannot be chosen.
-    full = plan(
-        gpu(
-            "gpu0",
-            A100,
-            cut("4g.40gb", 0, tenant("bert")),
-            cut("1g.10gb", 4),
-            cut("1g.10gb", 5),
-            cut("1g.10gb", 6),
-        )
-    )
+    full = plan(gpu(
+        "gpu0", A100, cut("4g.40gb", 0, tenant("bert")), cut("1g.10gb", 4), cut("1g.10gb", 5),
+        cut("1g.10gb", 6),
+    ))  # fmt: skip
     places = [node.get("data-place") for node in drawn(full, places=True)[0].iter() if node.get("data-place")]
     assert places == ["0 gpu0", "4 gpu0", "5 gpu0", "6 gpu0"]
 
 
-def test_a_large_fleet_is_folded_and_can_be_searched() -> None:
+def test_a_large_fleet_is_folded_and_can_be_searched():
     gpus = [
         gpu(f"n{i // 8}/gpu{i}", A100, cut("7g.80gb", 0, tenant(f"m{i % 40}", 100.0 + i % 40)))
         for i in range(1024)
@@ -95,8 +81,8 @@ def test_a_large_fleet_is_folded_and_can_be_searched() -> None:
     large = plan(*gpus)
     text = fleet_svg(large, {})
     root = ElementTree.fromstring(text.replace(' xmlns="http://www.w3.org/2000/svg"', ""))
-    (more,) = (one for one in root.iter("details") if one.get("data-group") == "more")
-    folded = [one for one in more.iter("svg") if one.get("role") == "img"]
+    (more,) = (element for element in root.iter("details") if element.get("data-group") == "more")
+    folded = [element for element in more.iter("svg") if element.get("role") == "img"]
     assert len(folded) == 40 - MOST_ROWS and "4 more kinds" in "".join(more.itertext())
     for wanted, count in (("GPU1023", 1), ("m17", 1), ("a100", 40), ("7g", 40), (" n0/ ", 8)):
         assert len(drawn(large, find=wanted)) == count, wanted
@@ -104,8 +90,8 @@ def test_a_large_fleet_is_folded_and_can_be_searched() -> None:
     assert "No GPU, slice or model has &lt;b&gt;" in nothing and 'role="img"' not in nothing
 
 
-def test_more_kinds_than_cards_have_room_for_are_a_row_each() -> None:
-    def fleet(kinds: int) -> PlanOutcome:
+def test_more_kinds_than_cards_have_room_for_are_a_row_each():
+    def fleet(kinds):
         return plan(
             *(
                 gpu(f"gpu{i}", A100, cut("1g.10gb", 0, tenant("<b>", 900.0 + i)), cut("3g.40gb", 4))
@@ -114,7 +100,7 @@ def test_more_kinds_than_cards_have_room_for_are_a_row_each() -> None:
             gpu("twin", A100, cut("1g.10gb", 0, tenant("<b>", 900.0)), cut("3g.40gb", 4)),
         )
 
-    def heights(outcome: PlanOutcome, **more: Any) -> set[float]:
+    def heights(outcome, **more):
         return {float(str(card.get("viewBox")).split()[3]) for card in drawn(outcome, **more)}
 
     few, many = fleet(MOST_CARDS), fleet(MOST_CARDS + 1)

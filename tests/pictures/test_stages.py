@@ -1,7 +1,5 @@
 """Stages of a cut model on the map: which of how many, a shade each, the row of stages and what crosses the cuts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from xml.etree import ElementTree
 
@@ -20,7 +18,7 @@ REQUEST = PlanRequest((FleetEntry(A100),), (PlanModel("bert", (VARIANT,)),))
 def staged() -> PlanOutcome:
     """Tail on the first slice, head on one of another GPU, two copies of the body."""
 
-    def one(stage: str, rps: float) -> object:
+    def one(stage, rps):
         return tenant("bert", rps, variant="cut3", stage=stage)
 
     outcome = plan(
@@ -31,7 +29,7 @@ def staged() -> PlanOutcome:
     return replace(outcome, models=(replace(model, variant="cut3", throughput_rps=400.0),))
 
 
-def test_every_slice_says_its_stage_also_a_narrow_one() -> None:
+def test_every_slice_says_its_stage_also_a_narrow_one():
     cards = drawn(staged(), request=REQUEST)
     told = {
         title(box).splitlines()[0]: "".join("".join(text.itertext()) + "|" for text in box.iter("text"))
@@ -44,7 +42,7 @@ def test_every_slice_says_its_stage_also_a_narrow_one() -> None:
         assert sign in words
 
 
-def test_stages_of_one_model_differ_in_shade_and_whole_models_have_their_own() -> None:
+def test_stages_of_one_model_differ_in_shade_and_whole_models_have_their_own():
     opacity = {}
     for card in drawn(staged(), request=REQUEST):
         for box in of_class(card, "tenant"):
@@ -53,7 +51,7 @@ def test_stages_of_one_model_differ_in_shade_and_whole_models_have_their_own() -
     assert opacity["1"] < opacity["2"] < opacity["3"]
 
 
-def test_the_row_of_stages_joins_copies_and_tells_what_crosses() -> None:
+def test_the_row_of_stages_joins_copies_and_tells_what_crosses():
     (flow,) = stage_flows(staged(), REQUEST)
     assert [stage.name for stage in flow.stages] == list(NAMES)
     assert [len(stage.copies) for stage in flow.stages] == [1, 2, 1]
@@ -67,7 +65,7 @@ def test_the_row_of_stages_joins_copies_and_tells_what_crosses() -> None:
     assert "2 × 3g.40gb" in words and "gpu0 to gpu1" in words
 
 
-def test_what_nobody_told_is_not_claimed() -> None:
+def test_what_nobody_told_is_not_claimed():
     bare = replace(VARIANT, cut_bytes=(), cut_bytes_per_request=())
     request = replace(REQUEST, models=(replace(REQUEST.models[0], variants=(bare,)),))
     assert stage_flows(staged(), request)[0].bytes_per_s == (None, None)
@@ -77,7 +75,7 @@ def test_what_nobody_told_is_not_claimed() -> None:
     assert "<figure" not in fleet_svg(staged(), {})
 
 
-def test_names_that_tell_their_place_are_read_without_a_request() -> None:
+def test_names_that_tell_their_place_are_read_without_a_request():
     slices = [cut("1g.10gb", i, tenant("m", variant="cut2", stage=f"cut2.{i + 1}of2")) for i in range(2)]
     outcome = plan(gpu("g", A100, *slices))
     outcome = replace(outcome, models=(replace(outcome.models[0], variant="cut2"),))
@@ -89,7 +87,7 @@ def test_names_that_tell_their_place_are_read_without_a_request() -> None:
     assert stage_positions(wrong, None) == {}
 
 
-def test_names_of_one_family_stay_apart() -> None:
+def test_names_of_one_family_stay_apart():
     names = ("densenet121-of-the-second-generation", "densenet169-of-the-second-generation-b")
     for profile, starts in (("1g.10gb", (0, 1)), ("2g.20gb", (0, 2))):
         slices = [cut(profile, start, tenant(name)) for start, name in zip(starts, names, strict=True)]

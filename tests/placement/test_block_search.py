@@ -1,7 +1,5 @@
 """Layers cut among GPUs of large fleets: pipelines of blocks, and a bound that holds."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -14,9 +12,7 @@ from torchsplit_core.values import PlacementSolver
 
 
 @pytest.mark.parametrize("phase", ["decode", "prefill"])
-def test_blocks_are_sound_and_no_pipeline_passes_their_bound(
-    phase: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_are_sound_and_no_pipeline_passes_their_bound(phase, monkeypatch):
     monkeypatch.setattr(block_search, "MOST_VALUES", 0)
     found = met = 0
     for seed in range(60):
@@ -36,7 +32,7 @@ def test_blocks_are_sound_and_no_pipeline_passes_their_bound(
     assert found > 20 and met > 10
 
 
-def test_a_fleet_of_many_nodes_has_a_pipeline_within_a_few_percent() -> None:
+def test_a_fleet_of_many_nodes_has_a_pipeline_within_a_few_percent():
     request = build_request(
         "llama-3.1-70b", "8x8xH100-SXM5-80GB", batch_size=64, max_gpus_per_segment=8, split="tensor"
     )

@@ -1,10 +1,7 @@
 """Three solvers side by side."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +13,7 @@ from torchsplit_core.files import write_file
 from torchsplit_core.placement.comparison import COUNTS, as_counts_request, compare
 
 
-def test_a_solver_of_counts_promises_what_its_gpus_do_not_give() -> None:
+def test_a_solver_of_counts_promises_what_its_gpus_do_not_give():
     """Of four alike GPUs two are well linked: the mean hides that the others are not."""
     gpus = tuple(replace(tiny().gpus[0], id=number, memory_gib=3.5) for number in range(4))
     links = [[0.0001 for _ in range(4)] for _ in range(4)]
@@ -28,7 +25,7 @@ def test_a_solver_of_counts_promises_what_its_gpus_do_not_give() -> None:
     assert alone.delivered == alone.outcome.throughput and alone.delivered > counts.delivered
 
 
-def test_counts_know_the_mean_between_types_and_one_type_a_segment() -> None:
+def test_counts_know_the_mean_between_types_and_one_type_a_segment():
     request = tiny(2)
     seen = as_counts_request(request)
     assert seen.same_type_segments and seen.bandwidth_gib_per_s == request.bandwidth_gib_per_s
@@ -38,24 +35,18 @@ def test_counts_know_the_mean_between_types_and_one_type_a_segment() -> None:
     assert as_counts_request(uneven).bandwidth_gib_per_s[0][2:] == (200.0, 200.0)
 
 
-def test_every_division_of_a_decode_stands_beside_the_others() -> None:
+def test_every_division_of_a_decode_stands_beside_the_others():
     request = replace(random_decode(3, "equal"), max_gpus_per_segment=2, same_type_segments=False)
     found = {one.label: one for one in compare(request)}
     assert [label.rpartition(", ")[2] for label in found] == [
-        "one GPU",
-        COUNTS,
-        "equal parts",
-        "in proportion",
-        "layers cut",
-    ]
+        "one GPU", COUNTS, "equal parts", "in proportion", "layers cut",
+    ]  # fmt: skip
     for label, split in (("equal parts", "equal"), ("layers cut", "tensor")):
         outcome = found[f"particular GPUs, up to 2, {label}"].outcome
         assert (outcome.throughput or 0.0) == pytest.approx(best_of(replace(request, split=split)))
 
 
-def test_the_command_tells_them_and_the_size_of_the_program(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_tells_them_and_the_size_of_the_program(tmp_path, capsys):
     write_file(tiny(2), tmp_path / "request.json")
     assert main(["place", str(tmp_path / "request.json"), "--compare", "-o", str(tmp_path / "out.json")]) == 0
     told = capsys.readouterr().err

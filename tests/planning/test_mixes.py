@@ -1,7 +1,5 @@
 """The measured A100 mixes: fewest GPUs proven, and a verified leximin plan within its time."""
 
-from __future__ import annotations
-
 import csv
 import json
 
@@ -11,13 +9,7 @@ from tests.support.paths import ROOT
 from tests.support.planning.requests import whole_model
 from torchsplit_core.planning import plan, violations
 from torchsplit_core.planning.formulation.objectives import find_any_plan
-from torchsplit_core.values import (
-    FleetEntry,
-    Objective,
-    PlanRequest,
-    Point,
-    SolverOptions,
-)
+from torchsplit_core.values import FleetEntry, Objective, PlanRequest, Point, SolverOptions
 
 DATA = ROOT / "torchsplit_core" / "profiling" / "data"
 PROFILES = {"1": "1g.10gb", "2": "2g.20gb", "3": "3g.40gb", "4": "4g.40gb", "7": "7g.80gb"}
@@ -36,27 +28,18 @@ def mix(name: str, kind: str, gpus: int, seconds: float) -> PlanRequest:
         limit = 0.45 * model["slo_ms"]
         points = tuple(
             Point(
-                A100,
-                PROFILES[row["compute_slices"]],
-                int(row["batch_size"]),
-                float(row["throughput_rps"]),
-                float(row["latency_ms"]),
-                int(row["processes"]),
+                A100, PROFILES[row["compute_slices"]], int(row["batch_size"]), float(row["throughput_rps"]),
+                float(row["latency_ms"]), int(row["processes"]),
             )
             for row in rows
             if row["model"] == model["model"]
             and int(row["processes"]) <= 3
             and float(row["latency_ms"]) < limit
-        )
-        found.append(
-            whole_model(
-                model["model"],
-                points,
-                demand_rps=model["rate_rps"],
-                min_throughput_rps=model["rate_rps"] if kind == "min_gpus" else None,
-                max_latency_ms=limit,
-            )
-        )
+        )  # fmt: skip
+        found.append(whole_model(
+            model["model"], points, demand_rps=model["rate_rps"],
+            min_throughput_rps=model["rate_rps"] if kind == "min_gpus" else None, max_latency_ms=limit,
+        ))  # fmt: skip
     return PlanRequest(
         (FleetEntry(A100, count=gpus),),
         tuple(found),
@@ -96,7 +79,7 @@ def test_any_plan_is_a_plan():
     from torchsplit_core.planning.problem.build import build_problem
 
     built = build(build_problem(mix("S1", "min_gpus", 3, 1.0)), "exclusive")
-    found = find_any_plan(built, 5.0)
-    assert found.status == "feasible" and found.best is not None
-    for spec, rate in zip(built.problem.request.models, found.best.rates, strict=True):
+    outcome = find_any_plan(built, 5.0)
+    assert outcome.status == "feasible" and outcome.best is not None
+    for spec, rate in zip(built.problem.request.models, outcome.best.rates, strict=True):
         assert rate >= (spec.min_throughput_rps or 0.0) * (1 - 1e-6)

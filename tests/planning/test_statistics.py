@@ -1,7 +1,5 @@
 """What the statistics of an outcome say of the time spent: searching and building, each second once."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable
@@ -17,7 +15,7 @@ from torchsplit_core.planning.exclusive import plan as exclusive_plan
 from torchsplit_core.planning.formulation.leximin import LevelsResult
 from torchsplit_core.planning.fractional import initial_plan
 from torchsplit_core.planning.fractional import plan as fractional_plan
-from torchsplit_core.planning.problem.build import Problem, build_problem
+from torchsplit_core.planning.problem.build import build_problem
 from torchsplit_core.values import Colocation, Objective, PlanRequest
 
 PAIR = (Colocation(("text check", "encoder")),)
@@ -61,9 +59,9 @@ def test_searching_and_building_are_told_apart_and_are_no_more_than_the_call(nam
 
 @pytest.mark.parametrize("name", [name for name in ASKED if not name.startswith("no ")])
 def test_the_problem_of_a_request_is_built_once(name, monkeypatch):
-    built: list[tuple[PlanRequest, dict[str, Any]]] = []
+    built = []
 
-    def counted(request: PlanRequest, **how: Any) -> Problem:
+    def counted(request, **how):
         built.append((request, how))
         return build_problem(request, **how)
 

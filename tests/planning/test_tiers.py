@@ -1,7 +1,5 @@
 """Models in tiers: the highest is served up to its demand first, and everything that compares plans heeds it."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 
@@ -77,11 +75,11 @@ def test_the_higher_tier_is_served_up_to_its_demand_and_no_further():
     assert flat.objective.levels == () and flat.objective.proven_levels == 3
     assert min(rates(flat).values()) == 10.0
     for name in ("first", "second"):
-        found = plan(scarce(name))
-        assert rates(found)[name] == 20.0 and found.status == "optimal"
+        outcome = plan(scarce(name))
+        assert rates(outcome)[name] == 20.0 and outcome.status == "optimal"
         # Of two slices left the one that is worst off by its demand gets one, then the other.
-        assert sorted(rates(found).values()) == [10.0, 10.0, 20.0]
-        assert found.objective.levels == (1.0, 0.5, 1.0, 0.5, 1.0, 1.0) and found.objective.value == 0.5
+        assert sorted(rates(outcome).values()) == [10.0, 10.0, 20.0]
+        assert outcome.objective.levels == (1.0, 0.5, 1.0, 0.5, 1.0, 1.0) and outcome.objective.value == 0.5
     # What is beyond the demand of the highest tier goes to the others.
     third = plan(scarce("third"))
     assert rates(third)["third"] == 10.0
@@ -101,8 +99,8 @@ def test_equal_tiers_change_nothing():
 
 
 def test_the_worst_served_alone_is_that_of_the_highest_tier():
-    found = plan(scarce("second", objective=Objective("max_min")))
-    assert found.objective.value == 1.0 and found.status == "optimal" and rates(found)["second"] >= 20.0
+    outcome = plan(scarce("second", objective=Objective("max_min")))
+    assert outcome.objective.value == 1.0 and outcome.status == "optimal" and rates(outcome)["second"] >= 20.0
 
 
 @pytest.mark.parametrize("kind", ["weighted_sum", "min_gpus"])
@@ -113,20 +111,17 @@ def test_objectives_without_tiers_refuse_different_ones(kind):
     validate(with_each_model(request, tier=3))
 
 
-@pytest.mark.parametrize(
-    ("tier", "words"),
-    [
-        (-1, "is -1, below the least value 0"),
-        (1001, "is 1001, above the greatest value 1000"),
-        (10**400, "above the greatest value 1000"),
-        (1.5, "is 1.5, not a whole number"),
-        (float("nan"), "not a whole number"),
-        (float("inf"), "not a whole number"),
-        (True, "not a whole number"),
-        ("1", "is '1', not a whole number"),
-        (None, "not a whole number"),
-    ],
-)
+@pytest.mark.parametrize(("tier", "words"), [
+    (-1, "is -1, below the least value 0"),
+    (1001, "is 1001, above the greatest value 1000"),
+    (10**400, "above the greatest value 1000"),
+    (1.5, "is 1.5, not a whole number"),
+    (float("nan"), "not a whole number"),
+    (float("inf"), "not a whole number"),
+    (True, "not a whole number"),
+    ("1", "is '1', not a whole number"),
+    (None, "not a whole number"),
+])  # fmt: skip
 def test_a_tier_that_is_none_is_refused(tier, words):
     request = published(1)
     wrong = replace(request.models[0], tier=tier)  # type: ignore[arg-type]
@@ -160,10 +155,7 @@ def test_the_check_knows_tiers():
 def two_plans() -> tuple[PlanRequest, PlanOutcome, PlanOutcome]:
     """A request with tiers, its best plan, and one whose least r is higher and whose high tier gets less."""
     rates = {"1g.6gb": 6.0, "2g.12gb": 11.0, "4g.24gb": 30.0}
-    models = (
-        simple("high", rates, demand_rps=18.0, tier=2),
-        simple("low", rates, demand_rps=6.0),
-    )
+    models = (simple("high", rates, demand_rps=18.0, tier=2), simple("low", rates, demand_rps=6.0))
     request = on_a30(*models, layouts=(("1g.6gb",) * 4, ("2g.12gb",) * 2))
     best = plan(request)
     flat = tuple(replace(model, tier=0) for model in models)
@@ -195,7 +187,7 @@ def test_plans_are_compared_by_tiers_and_not_by_the_least():
     )
 
 
-def test_tiers_are_part_of_the_question() -> None:
+def test_tiers_are_part_of_the_question():
     assert len({equivalence_hash(scarce(name)) for name in ("first", "second", "nobody")}) == 3
 
 

@@ -1,7 +1,5 @@
 """Graphs for the tests of profiling, and a folder that their models may write to."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +13,7 @@ from torchsplit_core.profiling.measuring import measurement
 def models_write_beside_themselves() -> Iterator[None]:
     """The models of these tests count their runs in a file beside them, which isolation would keep them from."""
 
-    def call(target: str, arguments: dict[str, Any], **options: Any) -> Any:
+    def call(target, arguments, **options):
         file, python, _ = arguments["source"].rpartition(".py:")
         writable = [*options.pop("writable", ()), *([file.rpartition("/")[0]] if python else [])]
         return run_limited(target, arguments, writable=writable, **options)

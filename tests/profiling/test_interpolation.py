@@ -1,7 +1,5 @@
 """Slices that were not measured, from those that were; checked against the slices the library has measured."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -28,7 +26,7 @@ def with_slices(*measured: str) -> Profile:
     return replace(REAL, rows=(*[row for row in ROWS if row.profile in measured], *poor))
 
 
-def test_other_slices_come_from_the_curves_with_intervals_that_hold() -> None:
+def test_other_slices_come_from_the_curves_with_intervals_that_hold():
     filled = interpolate_slices(with_slices("1g.10gb", "7g.80gb"))
     real = {(row.profile, row.batch_size): row for row in ROWS}
     estimated = [row for row in filled.rows if row.basis == "estimated"]
@@ -46,7 +44,7 @@ def test_other_slices_come_from_the_curves_with_intervals_that_hold() -> None:
     assert filled.environment["curves"] == {LIBRARY_GPU: {"points": points, "slices": 2}}
 
 
-def test_measured_rows_and_other_gpus_stay_as_they_are() -> None:
+def test_measured_rows_other_gpus_and_slices_without_a_size_stay_as_they_are():
     before = with_slices("1g.10gb", "7g.80gb")
     other = replace(before.rows[-1], gpu_type="A30-24GB", profile="1g.6gb")
     filled = interpolate_slices(replace(before, rows=(*before.rows, other)))
@@ -54,14 +52,16 @@ def test_measured_rows_and_other_gpus_stay_as_they_are() -> None:
         row for row in before.rows if row.basis == "measured"
     ]
     assert filled.rows[-1] == other
+    strange = replace(before.rows[-1], profile="9g.99gb", basis="estimated")
+    assert interpolate_slices(replace(before, rows=(*before.rows, strange))).rows[-1] == strange
 
 
-def test_without_a_measured_slice_nothing_changes() -> None:
+def test_without_a_measured_slice_nothing_changes():
     before = with_slices()
     assert interpolate_slices(before) == before and slice_samples(before, GPU) == ()
 
 
-def test_what_a_smaller_slice_could_not_hold_is_not_promised() -> None:
+def test_what_a_smaller_slice_could_not_hold_is_not_promised():
     before = with_slices("1g.10gb", "7g.80gb")
     full = ProfileFailure("whole", LIBRARY_GPU, "2g.20gb", 32, 1, "out_of_memory", "Out of memory.")
     filled = interpolate_slices(replace(before, failures=(full,)))
@@ -72,19 +72,17 @@ def test_what_a_smaller_slice_could_not_hold_is_not_promised() -> None:
     assert any(row.profile == "4g.40gb" and row.batch_size >= 32 for row in filled.rows)
 
 
-def test_a_whole_gpu_and_a_number_of_sms_count_as_slices() -> None:
+def test_a_whole_gpu_and_a_number_of_sms_count_as_slices():
     whole = ProfileRow("whole", LIBRARY_GPU, None, 8, 1, 900.0, 9.0, None, None, None, "measured")
     strange = replace(whole, profile="sm:20")
     emulated = replace(whole, profile="3g.40gb", basis="emulated")
     samples = slice_samples(replace(REAL, rows=(whole, strange, emulated)), GPU)
     assert [(sample.size, sample.memory_share) for sample in samples] == [
-        (108.0, 1.0),
-        (20.0, 1.0),
-        (42.0, 1.0),
-    ]
+        (108.0, 1.0), (20.0, 1.0), (42.0, 1.0),
+    ]  # fmt: skip
 
 
-def test_what_a_slice_has_is_told_apart_from_the_gpu_with_mig_off() -> None:
+def test_what_a_slice_has_is_told_apart_from_the_gpu_with_mig_off():
     before = with_slices("1g.10gb", "7g.80gb")
     off = tuple(replace(row, profile=None) if row.profile == "7g.80gb" else row for row in before.rows)
     asked = [
@@ -97,25 +95,19 @@ def test_what_a_slice_has_is_told_apart_from_the_gpu_with_mig_off() -> None:
     assert 98 / 108 < seven.throughput_rps / whole.throughput_rps < 1
 
 
-def test_an_estimate_of_a_slice_that_has_no_size_stays_as_it_is() -> None:
-    before = with_slices("1g.10gb", "7g.80gb")
-    strange = replace(before.rows[-1], profile="9g.99gb", basis="estimated")
-    assert interpolate_slices(replace(before, rows=(*before.rows, strange))).rows[-1] == strange
-
-
-def test_advice_names_the_slice_that_would_help_most() -> None:
+def test_advice_names_the_slice_that_would_help_most():
     samples = slice_samples(with_slices("7g.80gb"), GPU)
     widths = {item.size: item for item in advice(samples, (14.0, 28.0, 42.0, 56.0, 98.0)).uncertainty}
     # The farther from what was measured, the less is known.
     assert widths[14.0].width_now > widths[56.0].width_now > widths[98.0].width_now
-    found = slice_advice(GPU, samples)
-    assert found is not None and found.widest == "1g.10gb" and found.slices_measured == 1
-    assert found.width_now == pytest.approx(widths[14.0].width_now ** 0.5)
-    assert found.next_slice != "7g.80gb" and found.width_after < found.width_now
+    advised = slice_advice(GPU, samples)
+    assert advised is not None and advised.widest == "1g.10gb" and advised.slices_measured == 1
+    assert advised.width_now == pytest.approx(widths[14.0].width_now ** 0.5)
+    assert advised.next_slice != "7g.80gb" and advised.width_after < advised.width_now
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_one_or_two_points_give_wide_intervals_not_faults(count: int) -> None:
+def test_one_or_two_points_give_wide_intervals_not_faults(count):
     before = with_slices("7g.80gb")
     few = [row for row in before.rows if row.basis == "measured"][:count]
     filled = interpolate_slices(

@@ -1,7 +1,5 @@
 """The shipped measurements become profiles and plan requests without losing or inventing anything."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -18,14 +16,14 @@ from torchsplit_core.profiling.library import (
 from torchsplit_core.values import InputFault
 
 
-def test_every_measurement_is_read() -> None:
+def test_every_measurement_is_read():
     rows = measured_library()
     assert len(rows) == 1747
     assert rows[0].model == "bert" and rows[0].throughput_rps == 74.408 and rows[0].latency_ms == 13.0
     assert all(row.throughput_rps > 0 and row.latency_ms > 0 for row in rows)
 
 
-def test_profiles_keep_slice_and_processes_and_invent_no_interval() -> None:
+def test_profiles_keep_slice_and_processes_and_invent_no_interval():
     profiles = library_profiles()
     assert len(profiles) == 11
     assert sum(len(profile.rows) for profile in profiles) == 1747
@@ -39,7 +37,7 @@ def test_profiles_keep_slice_and_processes_and_invent_no_interval() -> None:
     assert {row.batch_size: row.throughput_rps for row in whole}[256] == 2582.226
 
 
-def test_memory_is_estimated_and_what_ran_fits() -> None:
+def test_memory_is_estimated_and_what_ran_fits():
     for profile in library_profiles():
         for row in profile.rows:
             assert row.memory_gib is not None and row.memory_parts_gib is not None and row.profile is not None
@@ -56,12 +54,12 @@ def test_memory_is_estimated_and_what_ran_fits() -> None:
     assert list(by_batch.values()) == sorted(by_batch.values())
 
 
-def test_unknown_library_model_names_the_known_ones() -> None:
+def test_unknown_library_model_names_the_known_ones():
     with pytest.raises(InputFault, match="resnet50"):
         library_profile("alexnet")
 
 
-def test_s3_request_follows_the_published_rules() -> None:
+def test_s3_request_follows_the_published_rules():
     request = mix_request("S3")
     assert [(entry.type, entry.count) for entry in request.gpus] == [("A100-80GB", 5)]
     assert len(request.models) == 11
@@ -75,7 +73,7 @@ def test_s3_request_follows_the_published_rules() -> None:
     assert len(points) == expected
 
 
-def test_min_gpus_makes_the_rates_binding() -> None:
+def test_min_gpus_makes_the_rates_binding():
     request = mix_request("S1", gpus=4, objective="min_gpus")
     assert request.gpus[0].count == 4
     assert request.objective.kind == "min_gpus"
@@ -84,11 +82,11 @@ def test_min_gpus_makes_the_rates_binding() -> None:
 
 
 @pytest.mark.parametrize(("name", "gpus"), [("S9", None), ("S1", 0)])
-def test_unknown_mix_and_empty_fleet_are_refused(name: str, gpus: int | None) -> None:
+def test_unknown_mix_and_empty_fleet_are_refused(name, gpus):
     with pytest.raises(InputFault):
         mix_request(name, gpus)
 
 
-def test_library_loads_without_torch() -> None:
+def test_library_loads_without_torch():
     code = "import sys, torchsplit_core.profiling.library; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

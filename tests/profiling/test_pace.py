@@ -1,7 +1,5 @@
 """How a device changes its speed, found in the times of looks that were made up with a known pace."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -18,7 +16,7 @@ PIECES, PIECE_S = 20, 0.1
 def looks(rng: np.random.Generator, sigma: float, seconds: float, drift: float, noise: float = 0.0) -> list:
     """Three looks at each of three sizes; all sizes drift together."""
     kept = math.exp(-PIECE_S / seconds)
-    points: list[list[list[list[float]]]] = [[] for _ in SIZES_MS]
+    points = [[] for _ in SIZES_MS]
     for begin in BEGINS_S:
         level = rng.normal(0, drift) if drift else 0.0
         for number, ms in enumerate(SIZES_MS):
@@ -33,12 +31,14 @@ def looks(rng: np.random.Generator, sigma: float, seconds: float, drift: float, 
     return points
 
 
-def test_a_device_that_keeps_its_speed_has_no_pace() -> None:
+def test_a_device_that_keeps_its_speed_or_was_looked_at_once_has_no_pace():
     assert fit_pace(looks(np.random.default_rng(0), 0.0, 1.0, 0.0)) is None
     assert fit_pace([]) is None
+    points = looks(np.random.default_rng(0), 0.2, 0.4, 0.1)
+    assert fit_pace([point[:1] for point in points]) is None
 
 
-def test_what_runs_vary_by_on_their_own_is_no_pace() -> None:
+def test_what_runs_vary_by_on_their_own_is_no_pace():
     found = [fit_pace(looks(np.random.default_rng(seed), 0.0, 1.0, 0.0, noise=0.03)) for seed in range(8)]
     assert all(
         pace is None or (pace.cv < 0.015 and pace.drift_cv < math.hypot(0.03, BETWEEN_RUNS_SD))
@@ -46,19 +46,19 @@ def test_what_runs_vary_by_on_their_own_is_no_pace() -> None:
     )
 
 
-def test_runs_part_by_more_than_looks_of_one_minute_show() -> None:
+def test_runs_part_by_more_than_looks_of_one_minute_show():
     pace = fit_pace(looks(np.random.default_rng(0), 0.2, 0.4, 0.0))
     assert pace is not None and pace.drift_cv > BETWEEN_RUNS_SD
 
 
-def test_slow_periods_come_back_with_their_spread_and_length() -> None:
+def test_slow_periods_come_back_with_their_spread_and_length():
     found = [fit_pace(looks(np.random.default_rng(seed), 0.2, 0.4, 0.0, noise=0.02)) for seed in range(8)]
     assert all(pace is not None for pace in found)
     assert np.median([pace.cv for pace in found if pace]) == pytest.approx(0.2, rel=0.2)
     assert 0.2 <= float(np.median([pace.seconds for pace in found if pace])) <= 0.8
 
 
-def test_a_drift_from_minute_to_minute_is_told_apart_from_the_periods_within() -> None:
+def test_a_drift_from_minute_to_minute_is_told_apart_from_the_periods_within():
     found = [fit_pace(looks(np.random.default_rng(seed), 0.02, 0.4, 0.15)) for seed in range(8)]
     assert all(pace is not None and pace.cv < 0.06 for pace in found)
     # Three minutes tell little of a drift, so what is to be reckoned with is more than what was seen.
@@ -67,12 +67,7 @@ def test_a_drift_from_minute_to_minute_is_told_apart_from_the_periods_within() -
     assert max(pace.drift_cv for pace in calm if pace) < min(pace.drift_cv for pace in found if pace)
 
 
-def test_of_one_look_each_nothing_is_known() -> None:
-    points = looks(np.random.default_rng(0), 0.2, 0.4, 0.1)
-    assert fit_pace([point[:1] for point in points]) is None
-
-
-def test_looks_are_cut_in_pieces_and_busy_ones_left_out() -> None:
+def test_looks_are_cut_in_pieces_and_busy_ones_left_out():
     quiet = TimingRound(((40.0, 40.0, 40.0, 40.0), (90.0,)), 0.0, (100.0, 101.0))
     busy = TimingRound(((400.0,),), 2 * MAX_STOLEN_SHARE, (200.0,))
     (lost, pieces), _ = segment_rounds([quiet, busy])

@@ -1,7 +1,5 @@
 """The roofline against the measured library, its arithmetic by hand, and what it refuses to guess."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -46,7 +44,7 @@ def resnet50() -> TorchGraph:
     return to_graph(export(model, (torch.zeros(2, 3, 224, 224, device="meta"),)))
 
 
-def test_resnet50_lies_within_its_interval_of_what_was_measured(resnet50: TorchGraph) -> None:
+def test_resnet50_lies_within_its_interval_of_what_was_measured(resnet50):
     measured = {
         (row.profile, row.batch_size): row for row in library_profile("resnet50").rows if row.processes == 1
     }
@@ -65,7 +63,7 @@ def test_resnet50_lies_within_its_interval_of_what_was_measured(resnet50: TorchG
     assert sorted(errors)[len(errors) // 2] < 0.10
 
 
-def test_rows_are_complete_and_larger_slices_are_not_slower(resnet50: TorchGraph) -> None:
+def test_rows_are_complete_and_larger_slices_are_not_slower(resnet50):
     rows = estimate_rows(resnet50, (A100, "H100-SXM5-80GB"), (1, 32), stage="first")
     assert {row.gpu_type for row in rows} == {A100, "H100-SXM5-80GB"}
     for row in rows:
@@ -82,7 +80,7 @@ def test_rows_are_complete_and_larger_slices_are_not_slower(resnet50: TorchGraph
     assert at[A100, "2g.20gb", 1] == at[A100, "7g.80gb", 1]  # one image: the processor cannot issue faster
 
 
-def test_a_whole_gpu_and_one_without_mig_are_one_slice_of_all_they_have(resnet50: TorchGraph) -> None:
+def test_a_whole_gpu_and_one_without_mig_are_one_slice_of_all_they_have(resnet50):
     rows = estimate_rows(resnet50, (A100, "L4-24GB", "T4-16GB"), (32,))
     at = {(row.gpu_type, row.profile): row.throughput_rps for row in rows}
     assert at[A100, None] > at[A100, "7g.80gb"]  # 108 SMs, of which MIG reaches 98
@@ -90,14 +88,14 @@ def test_a_whole_gpu_and_one_without_mig_are_one_slice_of_all_they_have(resnet50
     assert at["T4-16GB", None] < at["L4-24GB", None] < at[A100, None]  # the T4 has no TF32: FP32 it is
 
 
-def test_batches_past_the_memory_of_a_slice_are_left_out(resnet50: TorchGraph) -> None:
+def test_batches_past_the_memory_of_a_slice_are_left_out(resnet50):
     rows = estimate_rows(resnet50, (A100,), (16, 2048))
     fitting = {row.profile for row in rows if row.batch_size == 2048}
     assert "1g.10gb" not in fitting and "7g.80gb" in fitting
     assert "1g.10gb" in {row.profile for row in rows if row.batch_size == 16}
 
 
-def test_time_of_one_operation_by_hand() -> None:
+def test_time_of_one_operation_by_hand():
     one = rates("1g.10gb")
     assert one.fp32 == pytest.approx(19.5e12 * 14 / 108)
     assert one.bytes_per_s == pytest.approx(2039e9 / 8)
@@ -118,7 +116,7 @@ def test_time_of_one_operation_by_hand() -> None:
     assert node_time_s(NodeCost("c", 0, 0, 0, 0, unit="none"), one) == 0
 
 
-def test_processor_or_gpu_whichever_is_slower() -> None:
+def test_processor_or_gpu_whichever_is_slower():
     small = tuple(NodeCost(str(index), 10, 10, 10, 1) for index in range(100))
     assert batch_time_s(small, rates("7g.80gb")) == pytest.approx(100 * FITTED_CONSTANTS.host_s)
     large = (NodeCost("x", 1, 1e12, 0, 1),)
@@ -126,7 +124,7 @@ def test_processor_or_gpu_whichever_is_slower() -> None:
     assert spent == pytest.approx(1e12 / (2039e9 * FITTED_CONSTANTS.memory), rel=1e-3)
 
 
-def test_intervals_are_wider_for_products_and_for_gpus_never_measured() -> None:
+def test_intervals_are_wider_for_products_and_for_gpus_never_measured():
     convolution = [NodeCost("a", 10, 0, 0, 1, 10, "convolution"), NodeCost("b", 4, 0, 0, 1, 4, "matmul")]
     product = [NodeCost("a", 10, 0, 0, 1, 10, "matmul")]
     assert interval(convolution, A100) == CONVOLUTION_INTERVAL
@@ -135,9 +133,7 @@ def test_intervals_are_wider_for_products_and_for_gpus_never_measured() -> None:
     assert interval(convolution, "H200-141GB") == (low / OTHER_GPU_WIDENING, high * OTHER_GPU_WIDENING)
 
 
-def test_a_peak_that_is_not_sourced_leaves_rows_out_with_a_warning(
-    resnet50: TorchGraph, make_graph: Any
-) -> None:
+def test_a_peak_that_is_not_sourced_leaves_rows_out_with_a_warning(resnet50, make_graph):
     ada = "L20-48GB"
     assert peaks(ada).tf32_tflops is None
     with pytest.warns(UserWarning, match=r"^L20-48GB: no estimate for whole GPU: .* is not sourced\.$"):
@@ -148,7 +144,7 @@ def test_a_peak_that_is_not_sourced_leaves_rows_out_with_a_warning(
         assert estimate_rows(products, (ada,), (1,))
 
 
-def test_of_types_that_nobody_named_nothing_is_said(make_graph: Any) -> None:
+def test_of_types_that_nobody_named_nothing_is_said(make_graph):
     graph = make_graph(nn.Linear(64, 64), (torch.randn(2, 64),))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -157,7 +153,7 @@ def test_of_types_that_nobody_named_nothing_is_said(make_graph: Any) -> None:
     assert "3g.93gb" not in {row.profile for row in rows}
 
 
-def test_every_gpu_of_the_catalogue_has_rows_or_a_warning(make_graph: Any) -> None:
+def test_every_gpu_of_the_catalogue_has_rows_or_a_warning(make_graph):
     graph = make_graph(nn.Linear(64, 64), (torch.randn(2, 64),))
     for name in catalogue():
         with warnings.catch_warnings(record=True) as heard:
@@ -167,7 +163,7 @@ def test_every_gpu_of_the_catalogue_has_rows_or_a_warning(make_graph: Any) -> No
         assert all(row.throughput_rps > 0 for row in rows)
 
 
-def test_shares_of_operations_add_up_and_follow_the_work(resnet50: TorchGraph) -> None:
+def test_shares_of_operations_add_up_and_follow_the_work(resnet50):
     nodes = estimated_nodes(resnet50)
     assert [node.id for node in nodes] == [node.id for node in resnet50.ops]
     assert sum(node.time_share for node in nodes) == pytest.approx(1.0)
@@ -176,7 +172,7 @@ def test_shares_of_operations_add_up_and_follow_the_work(resnet50: TorchGraph) -
 
 
 @pytest.mark.parametrize(("gpus", "batches"), [(("B300",), (1,)), ((A100,), (0,))])
-def test_unknown_gpu_and_empty_batch_are_refused(gpus: Any, batches: Any) -> None:
+def test_unknown_gpu_and_empty_batch_are_refused(gpus, batches):
     graph = TorchGraph((GraphNode("x", "input", shape=("s0",), dtype="float32"),))
     with pytest.raises(InputFault):
         estimate_rows(graph, gpus, batches)

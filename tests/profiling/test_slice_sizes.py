@@ -1,7 +1,5 @@
 """One size of a slice for estimates, curves and advice: what MIG reaches, what it does not, and what is no slice."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 
@@ -21,41 +19,38 @@ def row(profile: str | None, batch: int = 8, rate: float = 900.0, basis: str = "
     return ProfileRow("whole", A100, profile, batch, 1, rate, latency, None, None, None, basis)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("gpu", "profile", "size"),
-    [
-        (A100, None, SliceSize(108.0, 1.0)),
-        (A100, "7g.80gb", SliceSize(98.0, 1.0)),
-        ("A100-40GB", None, SliceSize(108.0, 1.0)),
-        ("A100-40GB", "7g.40gb", SliceSize(98.0, 1.0)),
-        (A100, "3g.40gb", SliceSize(42.0, 0.5)),
-        (A100, "1g.20gb", SliceSize(14.0, 0.25)),
-        (A100, "sm:20", SliceSize(20.0, 1.0)),
-        ("A30-24GB", None, SliceSize(56.0, 1.0)),
-        ("A30-24GB", "4g.24gb", SliceSize(56.0, 1.0)),
-        ("H100-SXM5-80GB", "7g.80gb", SliceSize(132.0, 1.0)),
-        ("H200-141GB", None, SliceSize(132.0, 1.0)),
-        ("B200-180GB", "4g.90gb", SliceSize(72.0, 0.5)),
-        ("GH200-144GB-HBM3e", "7g.144gb", None),  # its listing was not seen
-        ("GH200-144GB-HBM3e", None, SliceSize(132.0, 1.0)),
-        (A100, "9g.99gb", None),
-        (A100, "sm:", None),
-        (A100, "sm:0", None),
-        ("CPU", None, SliceSize(1.0, None)),
-        ("Another GPU", None, SliceSize(1.0, None)),
-        ("Another GPU", "1g.5gb", None),
-    ],
-)
-def test_the_size_of_a_slice(gpu: str, profile: str | None, size: SliceSize | None) -> None:
+@pytest.mark.parametrize(("gpu", "profile", "size"), [
+    (A100, None, SliceSize(108.0, 1.0)),
+    (A100, "7g.80gb", SliceSize(98.0, 1.0)),
+    ("A100-40GB", None, SliceSize(108.0, 1.0)),
+    ("A100-40GB", "7g.40gb", SliceSize(98.0, 1.0)),
+    (A100, "3g.40gb", SliceSize(42.0, 0.5)),
+    (A100, "1g.20gb", SliceSize(14.0, 0.25)),
+    (A100, "sm:20", SliceSize(20.0, 1.0)),
+    ("A30-24GB", None, SliceSize(56.0, 1.0)),
+    ("A30-24GB", "4g.24gb", SliceSize(56.0, 1.0)),
+    ("H100-SXM5-80GB", "7g.80gb", SliceSize(132.0, 1.0)),
+    ("H200-141GB", None, SliceSize(132.0, 1.0)),
+    ("B200-180GB", "4g.90gb", SliceSize(72.0, 0.5)),
+    ("GH200-144GB-HBM3e", "7g.144gb", None),  # its listing was not seen
+    ("GH200-144GB-HBM3e", None, SliceSize(132.0, 1.0)),
+    (A100, "9g.99gb", None),
+    (A100, "sm:", None),
+    (A100, "sm:0", None),
+    ("CPU", None, SliceSize(1.0, None)),
+    ("Another GPU", None, SliceSize(1.0, None)),
+    ("Another GPU", "1g.5gb", None),
+])  # fmt: skip
+def test_the_size_of_a_slice(gpu, profile, size):
     assert slice_size(gpu, profile) == size
 
 
-def test_mig_reaches_what_its_largest_slice_has_and_never_more_than_the_gpu() -> None:
+def test_mig_reaches_what_its_largest_slice_has_and_never_more_than_the_gpu():
     with PEAKS.open(newline="") as file:
         listed = {line["gpu"]: int(line["sm_count"]) for line in csv.DictReader(file) if line["sm_count"]}
     lost = {}
     for name, gpu in catalogue().items():
-        whole = max((one for one in gpu.profiles), key=lambda one: one.compute_slices)
+        whole = max((profile for profile in gpu.profiles), key=lambda one: one.compute_slices)
         assert gpu.sm_mig_on == whole.sm_count and gpu.sm_mig_off == listed[name]
         if gpu.sm_mig_on is not None and gpu.sm_mig_off is not None:
             lost[name] = gpu.sm_mig_off - gpu.sm_mig_on
@@ -63,7 +58,7 @@ def test_mig_reaches_what_its_largest_slice_has_and_never_more_than_the_gpu() ->
     assert {name: count for name, count in lost.items() if count} == {"A100-40GB": 10, "A100-80GB": 10}
 
 
-def test_emulated_sms_keep_all_bandwidth_and_failures_are_rows_of_zero() -> None:
+def test_emulated_sms_keep_all_bandwidth_and_failures_are_rows_of_zero():
     measured, emulated = (
         slice_sample(row("3g.40gb", basis=basis), "m") for basis in ("measured", "emulated")
     )
@@ -75,7 +70,7 @@ def test_emulated_sms_keep_all_bandwidth_and_failures_are_rows_of_zero() -> None
     assert slice_sample(row("9g.99gb"), "m") is None
 
 
-def test_advice_counts_slices_of_equal_sms_once_and_mig_off_as_a_size_of_its_own() -> None:
+def test_advice_counts_slices_of_equal_sms_once_and_mig_off_as_a_size_of_its_own():
     samples = [
         sample
         for place, factor in ((None, 1.0), ("7g.80gb", 0.92))

@@ -1,7 +1,5 @@
 """Training steps of a model itself: measured, tracked by torch, and beside them what its graph says."""
 
-from __future__ import annotations
-
 import pytest
 
 from torchsplit_core.profiling.training_step.measurement import measure_step, track_peak
@@ -33,21 +31,19 @@ def reckoned(model: GraphCostModel, shards: int = 1, shard: Shard = "none", reco
     return memory.total - memory.reserve
 
 
-def test_a_step_is_measured_and_its_peak_is_what_torch_tracks_and_the_graph_says(
-    bert: GraphCostModel,
-) -> None:
+def test_a_step_is_measured_and_its_peak_is_what_torch_tracks_and_the_graph_says(bert):
     measured = measure_step("sample:bert", BATCH, steps=1)
     assert measured.seconds > 0
     assert track_peak("sample:bert", BATCH) == pytest.approx(measured.peak_bytes, rel=0.05)
     assert reckoned(bert) == pytest.approx(measured.peak_bytes, rel=0.15)
 
 
-def test_shards_are_followed_on_tensors_without_memory(bert: GraphCostModel) -> None:
+def test_shards_are_followed_on_tensors_without_memory(bert):
     tracked = track_peak("sample:bert", BATCH, shards=4, blocks=BLOCKS)
     assert reckoned(bert, 4, "fsdp") == pytest.approx(tracked, rel=0.25)
     assert track_peak("sample:bert", BATCH, shards=4, blocks=BLOCKS, recompute=True) < tracked
 
 
-def test_a_file_that_nobody_trusts_is_not_trained(tmp_path: object) -> None:
+def test_a_file_that_nobody_trusts_is_not_trained(tmp_path):
     with pytest.raises(InputFault):
         measure_step(f"{tmp_path}/model.py:Client", 1)

@@ -1,7 +1,5 @@
 """Every sample is a client whose model runs, repeats itself and exports with a free batch."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -22,18 +20,18 @@ def run(client: SplitClient, batch_size: int) -> list[torch.Tensor]:
     return list(outcome) if isinstance(outcome, tuple) else [outcome]
 
 
-def test_the_registry_names_the_promised_samples() -> None:
+def test_the_registry_names_the_promised_samples():
     assert NAMES == ["clip", "bert", "fastpitch", "ocr", "resnet50", "llama", "diamond", "cond"]
     assert all(sample.title and sample.sentence.endswith(".") and sample.large for sample in SAMPLES)
 
 
-def test_listing_the_samples_does_not_load_torch() -> None:
+def test_listing_the_samples_does_not_load_torch():
     code = "import sys, sample_models; assert sample_models.SAMPLES; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_sample_is_a_client_in_eval_mode_with_the_batch_first(name: str) -> None:
+def test_a_sample_is_a_client_in_eval_mode_with_the_batch_first(name):
     client = sample_models.load(name)
     assert isinstance(client, SplitClient)
     assert not any(module.training for module in client.get_model().modules())
@@ -43,7 +41,7 @@ def test_a_sample_is_a_client_in_eval_mode_with_the_batch_first(name: str) -> No
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_equal_seeds_give_equal_results_and_leave_the_global_generator_alone(name: str) -> None:
+def test_equal_seeds_give_equal_results_and_leave_the_global_generator_alone(name):
     before = torch.random.get_rng_state()
     first, second = run(sample_models.load(name), 2), run(sample_models.load(name), 2)
     other = run(sample_models.load(name, seed=7), 2)
@@ -54,7 +52,7 @@ def test_equal_seeds_give_equal_results_and_leave_the_global_generator_alone(nam
 
 
 @repeated("name", NAMES, kept=3)
-def test_a_sample_exports_with_a_free_batch_and_gives_the_same_numbers(name: str) -> None:
+def test_a_sample_exports_with_a_free_batch_and_gives_the_same_numbers(name):
     client = sample_models.load(name)
     model, example = client.get_model(), client.get_example_inputs(2)
     free = tuple({0: torch.export.Dim.AUTO} for _ in example)
@@ -67,7 +65,7 @@ def test_a_sample_exports_with_a_free_batch_and_gives_the_same_numbers(name: str
         torch.testing.assert_close(ours, theirs)
 
 
-def test_large_samples_have_the_real_numbers_of_weights() -> None:
+def test_large_samples_have_the_real_numbers_of_weights():
     """Published sizes: CLIP ViT-B/32 151.3 M, BERT-large 335.1 M, ResNet-50 25.6 M, TinyLlama 1.10 B."""
     published = {"clip": 151.28e6, "bert": 335.14e6, "resnet50": 25.557e6, "llama": 1.10e9}
     for name, expected in published.items():
@@ -77,13 +75,13 @@ def test_large_samples_have_the_real_numbers_of_weights() -> None:
 
 
 @pytest.mark.parametrize(("name", "size"), [("brt", "small"), ("bert", "huge")])
-def test_an_unknown_name_or_size_names_what_there_is(name: str, size: str) -> None:
+def test_an_unknown_name_or_size_names_what_there_is(name, size):
     with pytest.raises(InputFault, match=r"bert|small, large"):
         sample_models.load(name, size)
 
 
 @pytest.mark.parametrize("name", ["bert", "llama"])
-def test_samples_of_tokens_take_other_lengths(name: str) -> None:
+def test_samples_of_tokens_take_other_lengths(name):
     client = sample_models.load(name)
     model = client.get_model()
     for length in client.sequence_lengths:
@@ -100,7 +98,7 @@ def test_samples_of_tokens_take_other_lengths(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_sample_can_be_trained_on_data_that_stays_the_same(name: str) -> None:
+def test_a_sample_can_be_trained_on_data_that_stays_the_same(name):
     client = sample_models.load(name)
     assert isinstance(client, TrainClient)
     data = client.get_dataset()
@@ -123,7 +121,7 @@ def test_a_sample_can_be_trained_on_data_that_stays_the_same(name: str) -> None:
     assert all(weight.grad is not None for weight in model.parameters())
 
 
-def test_large_samples_have_samples_too() -> None:
+def test_large_samples_have_samples_too():
     """Their shapes fit the model's: the batch of one is what the model's examples are."""
     for name in NAMES:
         client = sample_models.load(name, "large")

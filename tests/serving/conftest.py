@@ -1,7 +1,7 @@
-"""Models in a file, and a server of the one that doubles."""
+"""A loop for tests that are coroutines; models in a file, and a server of the one that doubles."""
 
-from __future__ import annotations
-
+import asyncio
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,15 +13,31 @@ from tests.support.serving.running import Running, running
 from torchsplit_core.serving.settings import ServeSettings
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test that is a coroutine runs in a loop of its own, and fails after a minute."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    given = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+
+    async def run():
+        # In the task of the test itself: some tests end all others.
+        async with asyncio.timeout(60):
+            await pyfuncitem.obj(**given)
+
+    asyncio.run(run())
+    return True
+
+
 @pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def file(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("models") / "models.py"
     path.write_text(MODELS)
     return path
 
 
 @pytest.fixture
-def doubling(file: Path) -> Iterator[Running]:
+def doubling(file) -> Iterator[Running]:
     plan = cpu_plan([Placed("double")], {"double": f"{file}:Client"}, max_wait_ms={"double": 20.0})
     with running(plan, ServeSettings(trust=True, queue_limit=50, deadline_s=20)) as server:
         yield server

@@ -1,7 +1,5 @@
 """Queues and turns, without a process."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
@@ -20,7 +18,7 @@ def loop() -> asyncio.AbstractEventLoop:
     return asyncio.new_event_loop()
 
 
-def test_a_batch_is_the_first_rows_that_fit(loop: asyncio.AbstractEventLoop) -> None:
+def test_a_batch_is_the_first_rows_that_fit(loop):
     queue = BatchQueue()
     items = [item(loop, rows) for rows in (2, 1, 3, 1)]
     for one in items:
@@ -31,7 +29,7 @@ def test_a_batch_is_the_first_rows_that_fit(loop: asyncio.AbstractEventLoop) -> 
     assert queue.rows == 0 and queue.peek() is None
 
 
-def test_a_batch_starts_when_full_or_when_the_first_has_waited(loop: asyncio.AbstractEventLoop) -> None:
+def test_a_batch_starts_when_full_or_when_the_first_has_waited(loop):
     queue = BatchQueue(max_wait_s=0.5)
     queue.enqueue(item(loop, joined=10.0))
     assert not queue.is_due(10.4, 2) and queue.is_due(10.5, 2) and queue.next_due_at() == 10.5
@@ -39,7 +37,7 @@ def test_a_batch_starts_when_full_or_when_the_first_has_waited(loop: asyncio.Abs
     assert queue.is_due(10.1, 2) and not queue.is_due(10.1, 3)
 
 
-def test_who_went_away_is_passed(loop: asyncio.AbstractEventLoop) -> None:
+def test_who_went_away_is_passed(loop):
     queue = BatchQueue()
     first, second, third = (item(loop) for _ in range(3))
     for one in (first, second, third):
@@ -50,7 +48,7 @@ def test_who_went_away_is_passed(loop: asyncio.AbstractEventLoop) -> None:
     assert queue.peek() is None and queue.rows == 0 and not queue.is_due(0.0, 1)
 
 
-def test_a_retried_request_runs_by_itself_and_first(loop: asyncio.AbstractEventLoop) -> None:
+def test_a_retried_request_runs_by_itself_and_first(loop):
     queue = BatchQueue(max_wait_s=9.0)
     queue.enqueue(item(loop))
     again = item(loop, alone=True)
@@ -59,7 +57,7 @@ def test_a_retried_request_runs_by_itself_and_first(loop: asyncio.AbstractEventL
     assert queue.take_batch(8).requests == [again]
 
 
-def test_batches_between_stages_stay_as_they_are(loop: asyncio.AbstractEventLoop) -> None:
+def test_batches_between_stages_stay_as_they_are(loop):
     queue = BatchQueue()
     batches = [Batch([item(loop), item(loop)], 0.0), Batch([item(loop)], 0.0)]
     for batch in batches:
@@ -69,7 +67,7 @@ def test_batches_between_stages_stay_as_they_are(loop: asyncio.AbstractEventLoop
     assert queue.drain() == batches[0].requests and queue.rows == 0
 
 
-def test_turns_give_shares_of_the_time() -> None:
+def test_turns_give_shares_of_the_time():
     turns = FairScheduler({"a": 0.75, "b": 0.25})
     spent = dict.fromkeys("ab", 0.0)
     for _ in range(400):
@@ -82,7 +80,7 @@ def test_turns_give_shares_of_the_time() -> None:
     assert spent["a"] / sum(spent.values()) == pytest.approx(0.75, abs=0.02)
 
 
-def test_idle_time_is_not_saved_up() -> None:
+def test_idle_time_is_not_saved_up():
     turns = FairScheduler({"a": 0.5, "b": 0.5})
     for _ in range(100):
         turns.start("a")
@@ -96,7 +94,7 @@ def test_idle_time_is_not_saved_up() -> None:
     assert order.count("b") <= 4, "who was idle does not have the slice to itself for as long"
 
 
-def test_one_tenant_has_the_slice_at_a_time() -> None:
+def test_one_tenant_has_the_slice_at_a_time():
     turns = FairScheduler({"a": 0.5, "b": 0.5})
     turns.start("a")
     assert not turns.may_start("b", others_wait=False)

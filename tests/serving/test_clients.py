@@ -1,7 +1,5 @@
 """What clients see: their own answers, of whole models and of cut ones; statuses, metadata, metrics."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os
@@ -18,13 +16,13 @@ from tritonclient.utils import InferenceServerException
 from tests.support.paths import ROOT
 from tests.support.serving.doubling import children_of, doubled, x
 from tests.support.serving.plans import Placed, cpu_plan
-from tests.support.serving.running import Running, running
+from tests.support.serving.running import running
 from torchsplit_core.files import read_file
 from torchsplit_core.model_source import load_client
 from torchsplit_core.serving.settings import AccessSettings, ServeSettings
 
 
-def test_the_public_client_gets_the_models_own_answers() -> None:
+def test_the_public_client_gets_the_models_own_answers():
     plan = cpu_plan(
         [Placed("bert", batch_size=4), Placed("clip", start=1, batch_size=2)],
         {"bert": "sample:bert", "clip": "sample:clip"},
@@ -67,7 +65,7 @@ def test_the_public_client_gets_the_models_own_answers() -> None:
             client.infer("nobody", inputs)
 
 
-def test_a_cut_model_is_served_by_a_row_of_workers() -> None:
+def test_a_cut_model_is_served_by_a_row_of_workers():
     _, cut = read_file(ROOT / "examples" / "partition.json", expected="torchsplit.partition")
     nodes = {str(number): stage for number, stage in enumerate(cut.candidates[0].stages)}
     placed = [
@@ -99,7 +97,7 @@ def test_a_cut_model_is_served_by_a_row_of_workers() -> None:
             assert client.infer("diamond", [one]).as_numpy("output_0").shape[0] == 2
 
 
-def test_statuses_metadata_and_metrics(doubling: Running) -> None:
+def test_statuses_metadata_and_metrics(doubling):
     assert doubled(doubling.infer("double", x(1, 2, 3))) == [2, 4, 6]
     assert doubling.ask("GET", "/v2/models/double")[1]["outputs"] == [
         {"name": "output_0", "datatype": "FP32", "shape": [-1, 2]}
@@ -132,17 +130,16 @@ def test_statuses_metadata_and_metrics(doubling: Running) -> None:
     assert 'torchsplit_queue_rows{model="double",stage="whole"} 0.0' in text
 
 
-def test_numbers_that_json_lacks_come_as_bytes_alone(doubling: Running) -> None:
+def test_numbers_that_json_lacks_come_as_bytes_alone(doubling):
     status, told = doubling.infer("double", x(3e38))
-    assert (
-        status == 400 and "output_0: holds NaN or infinity" in told["error"] and "as bytes" in told["error"]
-    )
+    assert status == 400 and "output_0: holds NaN or infinity" in told["error"]
+    assert "as bytes" in told["error"]
     wanted = [{"name": "output_0", "parameters": {"binary_data": True}}]
     status, text = doubling.infer("double", x(3e38), outputs=wanted)
     assert status == 200 and text.endswith("@")
 
 
-def test_a_token_and_tls_are_asked_for(file: Path) -> None:
+def test_a_token_and_tls_are_asked_for(file):
     pems = Path(__file__).parents[1] / "support/serving/tls"
     token = "a token of sixteen".replace(" ", "-")
     access = AccessSettings(("localhost",), token, str(pems / "certificate.pem"), str(pems / "key.pem"))

@@ -1,7 +1,5 @@
 """The end: what was taken is answered or refused, and no process is left behind."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import subprocess
@@ -14,14 +12,14 @@ import pytest
 
 from tests.support.serving.doubling import children_of, doubled, x
 from tests.support.serving.plans import Placed, cpu_plan
-from tests.support.serving.running import Running, running
+from tests.support.serving.running import running
 from torchsplit_core.files import write_file
 from torchsplit_core.serving.settings import ServeSettings
 
 pytestmark = pytest.mark.torch
 
 
-def test_what_is_not_answered_in_time_at_the_end_is_refused(file: Path) -> None:
+def test_what_is_not_answered_in_time_at_the_end_is_refused(file):
     plan = cpu_plan([Placed("double")], {"double": f"{file}:Client"})
     with running(plan, ServeSettings(trust=True, drain_s=0.1)) as server, ThreadPoolExecutor(1) as pool:
         taken = pool.submit(server.infer, "double", x(300))
@@ -31,7 +29,7 @@ def test_what_is_not_answered_in_time_at_the_end_is_refused(file: Path) -> None:
         assert status == 503 and "stopped" in told["error"]
 
 
-def test_draining_answers_what_was_taken_and_refuses_the_rest(doubling: Running) -> None:
+def test_draining_answers_what_was_taken_and_refuses_the_rest(doubling):
     with ThreadPoolExecutor(2) as pool:
         taken = pool.submit(doubling.infer, "double", x(300))
         time.sleep(0.2)
@@ -42,7 +40,7 @@ def test_draining_answers_what_was_taken_and_refuses_the_rest(doubling: Running)
         assert doubled(taken.result()) == [600]
 
 
-def test_no_process_is_left_behind(file: Path, tmp_path: Path) -> None:
+def test_no_process_is_left_behind(file, tmp_path):
     """kill -9 of the front: the workers end by themselves. Then SIGTERM, a port and a slice that are taken."""
     plan, request = cpu_plan([Placed("double")], {"double": f"{file}:Client"}, cores=1)
     write_file(plan, tmp_path / "plan.json")

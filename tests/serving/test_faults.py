@@ -1,7 +1,5 @@
 """Models that raise, die or stand still: only the request at fault fails; a worker that died is replaced."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
@@ -12,7 +10,7 @@ import pytest
 
 from tests.support.serving.doubling import children_of, doubled, x
 from tests.support.serving.plans import Placed, cpu_plan
-from tests.support.serving.running import Running, running
+from tests.support.serving.running import running
 from torchsplit_core.serving.settings import ServeSettings
 from torchsplit_core.serving.worker_process import LONGEST_OUTPUT
 from torchsplit_core.values import InputFault
@@ -20,7 +18,7 @@ from torchsplit_core.values import InputFault
 pytestmark = pytest.mark.torch
 
 
-def test_a_request_that_fails_is_alone_with_it(doubling: Running) -> None:
+def test_a_request_that_fails_is_alone_with_it(doubling):
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(lambda row: doubling.infer("double", x(row)), (1, 100, 3, 4)))
     assert [status for status, _ in answers] == [200, 500, 200, 200]
@@ -28,7 +26,7 @@ def test_a_request_that_fails_is_alone_with_it(doubling: Running) -> None:
     assert [doubled(answers[i]) for i in (0, 2, 3)] == [[2], [6], [8]]
 
 
-def test_a_request_that_kills_its_worker_takes_no_other_with_it(doubling: Running) -> None:
+def test_a_request_that_kills_its_worker_takes_no_other_with_it(doubling):
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(lambda row: doubling.infer("double", x(row)), (1, 200, 3, 4)))
     assert [status for status, _ in answers] == [200, 503, 200, 200]
@@ -36,7 +34,7 @@ def test_a_request_that_kills_its_worker_takes_no_other_with_it(doubling: Runnin
     assert doubled(doubling.infer("double", x(5))) == [10]
 
 
-def test_a_killed_worker_is_started_again_and_its_batch_retried(doubling: Running) -> None:
+def test_a_killed_worker_is_started_again_and_its_batch_retried(doubling):
     with ThreadPoolExecutor(8) as pool:
         slow = pool.submit(doubling.infer, "double", x(300))
         time.sleep(0.3)
@@ -55,7 +53,7 @@ def test_a_killed_worker_is_started_again_and_its_batch_retried(doubling: Runnin
     assert doubling.ask("GET", "/torchsplit/tallies")[1]["host0/1c@0"]["deaths"] == 1
 
 
-def test_workers_that_die_idle_are_replaced_before_a_request_meets_them(file: Path) -> None:
+def test_workers_that_die_idle_are_replaced_before_a_request_meets_them(file):
     plan = cpu_plan([Placed("double", processes=2)], {"double": f"{file}:Client"})
     with running(plan, ServeSettings(trust=True)) as server:
         workers = server.ask("GET", "/torchsplit/state")[1]["workers"]
@@ -76,7 +74,7 @@ def test_workers_that_die_idle_are_replaced_before_a_request_meets_them(file: Pa
         assert server.ask("GET", "/v2/health/ready")[0] == 200
 
 
-def test_of_what_a_model_prints_the_end_is_kept_in_memory(file: Path) -> None:
+def test_of_what_a_model_prints_the_end_is_kept_in_memory(file):
     plan = cpu_plan([Placed("double")], {"double": f"{file}:Chatty"})
     with running(plan, ServeSettings(trust=True)) as server:
         (told,) = server.ask("GET", "/torchsplit/state")[1]["workers"].values()
@@ -92,7 +90,7 @@ def test_of_what_a_model_prints_the_end_is_kept_in_memory(file: Path) -> None:
         assert status == 503 and "at the end" in answer["error"]
 
 
-def test_a_model_that_stands_still_is_ended(file: Path) -> None:
+def test_a_model_that_stands_still_is_ended(file):
     plan = cpu_plan([Placed("double")], {"double": f"{file}:Client"})
     with running(plan, ServeSettings(trust=True, deadline_s=0.3)) as server:
         assert server.infer("double", x(300))[0] == 504
@@ -108,10 +106,10 @@ def test_a_model_that_stands_still_is_ended(file: Path) -> None:
     ("Broken", "no weights here"), ("Dies", "ended its process while it loaded, with status 7"),
     ("Flat", "without the batch in front"),
 ])  # fmt: skip
-def test_models_that_cannot_be_served_are_named(file: Path, name: str, words: str) -> None:
+def test_models_that_cannot_be_served_are_named(file, name, words):
     plan = cpu_plan([Placed("odd")], {"odd": f"{file}:{name}"})
-    with pytest.raises(InputFault, match="odd") as told, running(plan, ServeSettings(trust=True)):
+    with pytest.raises(InputFault, match="odd") as caught, running(plan, ServeSettings(trust=True)):
         pass
-    assert words in str(told.value)
+    assert words in str(caught.value)
     with pytest.raises(InputFault, match="--trust"), running(plan):
         pass

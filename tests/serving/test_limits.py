@@ -1,25 +1,22 @@
 """Deadlines, full queues, clients that go away, many at once, shares of a slice."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from tests.support.serving.doubling import doubled, x
 from tests.support.serving.plans import Placed, cpu_plan
-from tests.support.serving.running import Running, running
+from tests.support.serving.running import running
 from torchsplit_core.serving.settings import ServeSettings
 
 pytestmark = pytest.mark.torch
 
 
-def test_deadlines_and_full_queues(doubling: Running) -> None:
+def test_deadlines_and_full_queues(doubling):
     begin = time.monotonic()
     status, told = doubling.infer("double", x(300), parameters={"timeout": 200_000})
     assert status == 504 and "0.2 s" in told["error"] and time.monotonic() - begin < 0.9
@@ -35,7 +32,7 @@ def test_deadlines_and_full_queues(doubling: Running) -> None:
     assert doubling.infer("double", x(*range(51)))[0] == 429
 
 
-def test_clients_that_go_away_or_never_end(doubling: Running) -> None:
+def test_clients_that_go_away_or_never_end(doubling):
     held = []
     for sent in (b"", b"POST /v2/models/double/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nabc"):
         stream = socket.create_connection((doubling.host, doubling.port))
@@ -56,12 +53,12 @@ def test_clients_that_go_away_or_never_end(doubling: Running) -> None:
         stream.close()
 
 
-def test_many_at_once_are_all_answered_once(doubling: Running) -> None:
+def test_many_at_once_are_all_answered_once(doubling):
     """As many as there are descriptors for here, of 10,000 (benchmarks has all of them)."""
-    counts: dict[int, int] = {}
+    counts = {}
     lock = threading.Lock()
 
-    def burst(number: int) -> None:
+    def burst(number):
         for row in range(10):
             status, told = doubling.infer("double", x(float(row)))
             with lock:
@@ -76,7 +73,7 @@ def test_many_at_once_are_all_answered_once(doubling: Running) -> None:
         assert f'torchsplit_requests_total{{model="double",status="{status}"}} {float(count)}' in text
 
 
-def test_shares_are_kept_by_turns(file: Path) -> None:
+def test_shares_are_kept_by_turns(file):
     plan = cpu_plan(
         [Placed("big", share=0.75, batch_size=1), Placed("small", share=0.25, batch_size=1)],
         {"big": f"{file}:Client", "small": f"{file}:Client"},
@@ -84,7 +81,7 @@ def test_shares_are_kept_by_turns(file: Path) -> None:
     with running(plan, ServeSettings(trust=True)) as server, ThreadPoolExecutor(8) as pool:
         until = time.monotonic() + 4.0
 
-        def ask(model: str) -> None:
+        def ask(model):
             while time.monotonic() < until:
                 assert server.infer(model, x(1))[0] == 200
 

@@ -1,11 +1,8 @@
 """Load and comparison: what is sent when, and what is said of what came back."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,36 +66,36 @@ def measured(
 ) -> Measurement:
     answers = [(due, response_s, status if number % 10 == 0 else 200) for number, due in enumerate(TIMES)]
     sent = LoadResult({"bert": answers}, BEGUN_S)
-    found = LoadTestData(sent, tallies or {SERVER: tally()}, {"bert": hop}, {SERVER: 0.5}, 10.0)
+    data = LoadTestData(sent, tallies or {SERVER: tally()}, {"bert": hop}, {SERVER: 0.5}, 10.0)
     asked = build_simulation(PLAN, REQUEST, {"bert": TIMES}, {SERVER: 0.5})
-    return build_measurement(PLAN, ROSTER, found, asked, simulate(asked))
+    return build_measurement(PLAN, ROSTER, data, asked, simulate(asked))
 
 
-def test_what_agrees_is_not_named() -> None:
-    found = measured()
-    (model,) = found.models
+def test_what_agrees_is_not_named():
+    profile = measured()
+    (model,) = profile.models
     assert (model.offered_rps, model.predicted_rps, model.errors) == (50.0, 50.0, 0)
     assert model.measured_rps == pytest.approx(500 / 10.011)
     # 10 ms of service and 0.5 ms of hand-over in the queue's server, 0.5 ms of the front's way beside it.
     assert model.simulated_ms == MeasuredTimes(*[pytest.approx(11.0)] * 3)
     assert model.measured_ms == MeasuredTimes(*[pytest.approx(11.0)] * 3)
     assert model.replayed_ms == MeasuredTimes(*[pytest.approx(11.0)] * 3)
-    assert found.disagreements == ()
-    (server,) = found.servers
+    assert profile.disagreements == ()
+    (server,) = profile.servers
     assert server.planned_batch_ms == pytest.approx(10.5) and server.utilisation == pytest.approx(0.5)
     assert server.simulated_utilisation == pytest.approx(0.525, abs=0.01)
-    (point,) = found.points
+    (point,) = profile.points
     assert (point.batch_size, point.throughput_rps, point.profile, point.gpu_type) == (1, 100.0, "1c", "CPU")
 
 
-def test_a_p95_that_the_simulation_has_for_this_host_is_no_disagreement() -> None:
+def test_a_p95_that_the_simulation_has_for_this_host_is_no_disagreement():
     plan, request = paced(Pace(0.2, 1.0, 0.4))
     asked = build_simulation(plan, request, {"bert": TIMES}, {SERVER: 0.5})
-    found = LoadTestData(
+    data = LoadTestData(
         LoadResult({"bert": [(due, 0.0145, 200) for due in TIMES]}, BEGUN_S),
         {SERVER: tally()}, {"bert": 1.0}, {SERVER: 0.5}, 10.0,
     )  # fmt: skip
-    told = build_measurement(plan, ROSTER, found, asked, simulate(asked))
+    told = build_measurement(plan, ROSTER, data, asked, simulate(asked))
     (model,) = told.models
     low, high = model.simulated_low_ms, model.simulated_high_ms
     assert low is not None and high is not None and low.p95 is not None and high.p95 is not None
@@ -122,21 +119,21 @@ def paced(pace: Pace) -> tuple[PlanOutcome, PlanRequest]:
     return PLAN, replace(REQUEST, models=(replace(model, variants=(variant,)),))
 
 
-def test_slow_batches_are_named_with_their_slice_and_stage() -> None:
+def test_slow_batches_are_named_with_their_slice_and_stage():
     slow = {SERVER: tally(whole_ms={"1": [15.0] * 500}, busy_s=7.5)}
     (fault,) = measured(0.016, tallies=slow).disagreements
     assert (fault.where, fault.server, fault.stage) == ("service", SERVER, "whole")
     assert "+43%" in fault.message and "replayed p95 11 ms, -31% against measured" in fault.message
 
 
-def test_queues_and_the_front_are_told_apart() -> None:
+def test_queues_and_the_front_are_told_apart():
     (wait,) = measured(0.030, tallies={SERVER: tally(waited_s=9.5)}).disagreements
     assert (wait.where, wait.server) == ("wait", SERVER)
     (front,) = measured(0.030).disagreements
     assert front.where == "front" and "19.5 ms under load and 1 ms alone" in front.message
 
 
-def test_a_core_that_changes_its_speed_is_told_from_a_queue() -> None:
+def test_a_core_that_changes_its_speed_is_told_from_a_queue():
     """Half of the run batches take 6 ms, then 15.2 ms, in turns of a second: 10.6 ms in the mean, as was planned."""
     phases = [6.0 if due % 2 < 1 else 15.2 for due in TIMES]
     loose = {SERVER: tally(whole_ms={"1": phases}, course=course(phases))}
@@ -148,7 +145,7 @@ def test_a_core_that_changes_its_speed_is_told_from_a_queue() -> None:
     assert wait.where == "wait" and "replayed p95 15.7 ms, -48% against measured" in wait.message
 
 
-def test_without_batches_nothing_is_replayed() -> None:
+def test_without_batches_nothing_is_replayed():
     nothing = tally(batches=0, rows=0, busy_s=0.0, whole_ms={}, compute_ms={}, course=[])
     (model,) = measured(status=504, tallies={SERVER: nothing}).models
     assert model.replayed_ms == MeasuredTimes() and "replayed" not in write_text(
@@ -156,29 +153,29 @@ def test_without_batches_nothing_is_replayed() -> None:
     )
 
 
-def test_requests_without_a_result_are_counted_by_status() -> None:
-    found = measured(status=429)
-    assert (found.models[0].errors, found.models[0].statuses) == (50, ((200, 450), (429, 50)))
-    assert found.disagreements[0].where == "load" and "50 × 429" in found.disagreements[0].message
+def test_requests_without_a_result_are_counted_by_status():
+    profile = measured(status=429)
+    assert (profile.models[0].errors, profile.models[0].statuses) == (50, ((200, 450), (429, 50)))
+    assert profile.disagreements[0].where == "load" and "50 × 429" in profile.disagreements[0].message
 
 
-def test_nothing_answered_is_no_zero() -> None:
+def test_nothing_answered_is_no_zero():
     assert percentiles([]) == MeasuredTimes(None, None, None)
     assert percentiles([0.001 * number for number in range(1, 101)]) == MeasuredTimes(50.0, 95.0, 99.0)
 
 
-def test_points_need_enough_batches() -> None:
+def test_points_need_enough_batches():
     few = tally(whole_ms={"1": [10.5] * 19}, compute_ms={"1": [10.0] * 19})
     assert measured(tallies={SERVER: few}).points == ()
 
 
-def test_the_outcome_is_a_contract_file() -> None:
-    found = measured(status=504)
-    assert read_text(write_text(found), expected="torchsplit.measurement")[1] == found
+def test_the_outcome_is_a_contract_file():
+    profile = measured(status=504)
+    assert read_text(write_text(profile), expected="torchsplit.measurement")[1] == profile
 
 
-def test_arrivals_are_those_of_the_simulation() -> None:
-    def times(load: LoadSettings, kind: Any = None) -> list[float]:
+def test_arrivals_are_those_of_the_simulation():
+    def times(load, kind=None):
         made = (lambda model: kind) if kind else (lambda model: model.expected_arrivals)
         return arrival_times(REQUEST, ROSTER, load, made)["bert"]
 
@@ -199,24 +196,21 @@ def test_arrivals_are_those_of_the_simulation() -> None:
         times(LoadSettings(3600.0, 1e6))
 
 
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [
-        (GammaArrivals(10.0, 0.0), "arrivals.cv: is 0.0"),
-        (GammaArrivals(10.0, math.nan), "arrivals.cv"),
-        (PoissonArrivals(math.inf), "arrivals.rate_rps: is inf"),
-        (MmppArrivals((RateState(0.0, 1.0),)), "no rate above 0"),
-        (MmppArrivals((RateState(1.0, 1e-9), RateState(2.0, 1e-9))), "more than 20000000"),
-        (TraceArrivals((2.0, 1.0)), "less than the 2.0 before it"),
-    ],
-)
-def test_arrivals_that_make_no_sense(kind: Any, words: str) -> None:
-    with pytest.raises(InputFault, match="models: bert: arrivals") as told:
+@pytest.mark.parametrize(("kind", "words"), [
+    (GammaArrivals(10.0, 0.0), "arrivals.cv: is 0.0"),
+    (GammaArrivals(10.0, math.nan), "arrivals.cv"),
+    (PoissonArrivals(math.inf), "arrivals.rate_rps: is inf"),
+    (MmppArrivals((RateState(0.0, 1.0),)), "no rate above 0"),
+    (MmppArrivals((RateState(1.0, 1e-9), RateState(2.0, 1e-9))), "more than 20000000"),
+    (TraceArrivals((2.0, 1.0)), "less than the 2.0 before it"),
+])  # fmt: skip
+def test_arrivals_that_make_no_sense(kind, words):
+    with pytest.raises(InputFault, match="models: bert: arrivals") as caught:
         arrival_times(REQUEST, ROSTER, LoadSettings(10.0), lambda model: kind)
-    assert words in str(told.value)
+    assert words in str(caught.value)
 
 
-def test_workers_that_died_under_load_are_told() -> None:
+def test_workers_that_died_under_load_are_told():
     """Their requests were answered late, not with an error: nothing else says it."""
     (words,) = death_warnings({SERVER: tally(deaths=1), "host0/1c@1": tally(deaths=0)})
     assert words.startswith(f"{SERVER}: a worker died under load")
@@ -226,28 +220,28 @@ def test_workers_that_died_under_load_are_told() -> None:
 @pytest.mark.parametrize(
     "load", [LoadSettings(0.0), LoadSettings(1.0, 0.0), LoadSettings(1e9), LoadSettings(-1.0)]
 )
-def test_loads_that_make_no_sense(load: LoadSettings) -> None:
+def test_loads_that_make_no_sense(load):
     with pytest.raises(InputFault, match=r"--load|--duration-s"):
         workflow.measure(PLAN, REQUEST, ServeSettings(stand_in="cpu", port=0), load)
 
 
 @pytest.mark.torch
 @pytest.mark.slow
-def test_a_plan_is_measured(tmp_path: Path) -> None:
+def test_a_plan_is_measured(tmp_path):
     plan = cpu_plan([Placed("bert", batch_size=4, ms=2.0)], {"bert": "sample:bert"}, cores=1, demand_rps=20.0)
-    moments: list[dict[str, Any]] = []
-    found = workflow.measure(
+    moments = []
+    measurement = workflow.measure(
         *plan, ServeSettings(port=0), LoadSettings(3.0), arrivals=lambda m: DeterministicArrivals(20.0),
         on_sample=moments.append,
     )  # fmt: skip
-    (model,) = found.models
+    (model,) = measurement.models
     assert (model.offered_rps, model.errors, model.statuses) == (20.0, 0, ((200, 60),))
     assert model.measured_ms.p50 is not None and model.hop_ms > 0 and model.measured_rps > 0
     assert moments and set(moments[-1]["models"]["bert"]) == {"sent", "answered", "rate_rps", "p95_ms"}
     assert moments[-1]["queues"]["bert"]["ready"]
-    assert sum(server.mean_batch or 0 for server in found.servers) >= 1
+    assert sum(server.mean_batch or 0 for server in measurement.servers) >= 1
     path = tmp_path / "measurement.json"
-    path.write_text(write_text(replace(found, load=1.0)))
+    path.write_text(write_text(replace(measurement, load=1.0)))
     plan_with_nobody = replace(plan[1], models=(replace(plan[1].models[0], source="sample:nobody"),))
     with pytest.raises(InputFault, match="nobody"):
         workflow.measure(plan[0], plan_with_nobody, ServeSettings(port=0), LoadSettings(1.0))
@@ -257,7 +251,7 @@ COSTS = FrontCosts(0.4, 0.4, hand_over_ms=0.3, cores=2, generator_ms=0.2, host="
 """bert in batches of one: 0.8 ms of the front, 1.0 with the generator on its core."""
 
 
-def test_the_simulation_of_a_run_has_the_front_and_the_generator_that_shares_its_core() -> None:
+def test_the_simulation_of_a_run_has_the_front_and_the_generator_that_shares_its_core():
     request = replace(REQUEST, front=COSTS)
     asked = build_simulation(PLAN, request, {"bert": TIMES}, {SERVER: 0.5})
     assert [model.front_ms for model in asked.models] == [pytest.approx(1.0)]
@@ -268,17 +262,17 @@ def test_the_simulation_of_a_run_has_the_front_and_the_generator_that_shares_its
     assert build_simulation(PLAN, REQUEST, {"bert": TIMES}, {}).models[0].front_ms == 0.0
 
 
-def test_the_way_through_the_simulated_front_is_not_counted_twice() -> None:
+def test_the_way_through_the_simulated_front_is_not_counted_twice():
     request = replace(REQUEST, front=replace(COSTS, cores=3))
     asked = build_simulation(PLAN, request, {"bert": TIMES}, {SERVER: 0.5})
     sent = LoadResult({"bert": [(due, 0.011, 200) for due in TIMES]}, BEGUN_S)
-    found = LoadTestData(sent, {SERVER: tally()}, {"bert": 1.5}, {SERVER: 0.5}, 10.0, {"bert": 0.8})
-    (model,) = build_measurement(PLAN, ROSTER, found, asked, simulate(asked)).models
+    data = LoadTestData(sent, {SERVER: tally()}, {"bert": 1.5}, {SERVER: 0.5}, 10.0, {"bert": 0.8})
+    (model,) = build_measurement(PLAN, ROSTER, data, asked, simulate(asked)).models
     # 0.8 ms of the front, 10.5 of the worker, and 0.2 of the 1.5 ms beside the computing that are neither.
     assert model.simulated_ms == MeasuredTimes(*[pytest.approx(11.5)] * 3)
 
 
-def test_what_the_front_does_not_pass_is_said_of_the_load_that_is_sent() -> None:
+def test_what_the_front_does_not_pass_is_said_of_the_load_that_is_sent():
     request = replace(REQUEST, front=replace(COSTS, ms_per_request=20.0))
     assert front_warning(PLAN, REQUEST) == ""
     # 20.6 ms with the generator's, which is on the front's only core, and 0.3 ms from batch to batch.

@@ -1,7 +1,5 @@
 """Plans as workers and places: what is served where, and what is said where it cannot be."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -26,24 +24,22 @@ def host(*gpus: HostGpu) -> HostReport:
     return HostReport("a processor", 4, 16.0, gpus, f"{len(gpus)} GPUs.")
 
 
-def test_processes_are_workers_and_starts_are_cores() -> None:
+def test_processes_are_workers_and_starts_are_cores():
     plan, request = cpu_plan(
         [Placed("bert", "2c", 1, processes=2), Placed("ocr", "1c", 0, batch_size=8)],
-        {"bert": BERT, "ocr": OCR},
-        cores=4,
-        max_wait_ms={"bert": 3.0},
-    )
+        {"bert": BERT, "ocr": OCR}, cores=4, max_wait_ms={"bert": 3.0},
+    )  # fmt: skip
     places = bind_slices(plan, report=host(), cores=(4, 5, 6, 7))
     assert {place.id: place.cores for place in places} == {"host0/2c@1": (5, 6), "host0/1c@0": (4,)}
     roster = plan_serving(plan, request, places)
-    assert [(one.id, one.max_batch) for one in roster.workers] == [
+    assert [(worker.id, worker.max_batch) for worker in roster.workers] == [
         ("host0/1c@0#0", 8), ("host0/2c@1#0", 4), ("host0/2c@1#1", 4),
     ]  # fmt: skip
     assert {model.name: model.max_wait_ms for model in roster.models} == {"bert": 3.0, "ocr": 0.0}
     assert roster.shared_slices == () and roster.warnings == ()
 
 
-def test_tenants_that_need_more_than_their_cores_part_of_the_memory_are_named() -> None:
+def test_tenants_that_need_more_than_their_cores_part_of_the_memory_are_named():
     plan, request = cpu_plan(
         [Placed("bert", "1c"), Placed("ocr", "2c", 1)], {"bert": BERT, "ocr": OCR}, cores=4
     )
@@ -54,7 +50,7 @@ def test_tenants_that_need_more_than_their_cores_part_of_the_memory_are_named() 
     assert "host0/1c@0" in warning and "need 0.1 GiB" in warning and "0.075 GiB" in warning
 
 
-def test_tenants_of_a_slice_take_turns() -> None:
+def test_tenants_of_a_slice_take_turns():
     plan, request = cpu_plan(
         [Placed("bert", share=0.25), Placed("ocr", share=0.75)], {"bert": BERT, "ocr": OCR, "idle": BERT}
     )
@@ -65,13 +61,13 @@ def test_tenants_of_a_slice_take_turns() -> None:
 
 
 @pytest.mark.parametrize("source", [None, "library:bert", "import:bert", ""])
-def test_a_model_without_a_source_is_named(source: str | None) -> None:
+def test_a_model_without_a_source_is_named(source):
     plan, request = cpu_plan([Placed("bert")], {"bert": source})
     with pytest.raises(InputFault, match="models: bert: source"):
         plan_serving(plan, request, bind_slices(plan, report=host(), cores=(0, 1)))
 
 
-def test_a_cut_needs_its_nodes() -> None:
+def test_a_cut_needs_its_nodes():
     placed = [Placed("bert", stage="0"), Placed("bert", start=1, stage="1")]
     plan, request = cpu_plan(placed, {"bert": BERT})
     places = bind_slices(plan, report=host(), cores=(0, 1))
@@ -80,21 +76,21 @@ def test_a_cut_needs_its_nodes() -> None:
     plan, request = cpu_plan(placed, {"bert": BERT}, nodes={"bert": {"0": ("a",), "1": ("b", "c")}})
     roster = plan_serving(plan, request, places)
     assert roster.models[0].nodes == (("a",), ("b", "c"))
-    assert [one.position for one in roster.workers] == [0, 1]
+    assert [worker.position for worker in roster.workers] == [0, 1]
 
 
-def test_another_requests_plan_is_refused() -> None:
+def test_another_requests_plan_is_refused():
     plan, request = cpu_plan([Placed("bert")], {"bert": BERT})
     other = replace(request, models=(replace(request.models[0], name="other"),))
     with pytest.raises(InputFault, match="the request that this plan answers"):
         plan_serving(plan, other, bind_slices(plan, report=host(), cores=(0, 1)))
 
 
-def test_what_is_missing_is_said_and_what_can_stand_in() -> None:
+def test_what_is_missing_is_said_and_what_can_stand_in():
     plan, _ = cpu_plan([Placed("bert", "3g.40gb"), Placed("bert", "3g.40gb", 4)], {"bert": BERT}, type_=A100)
-    with pytest.raises(InputFault) as told:
+    with pytest.raises(InputFault) as caught:
         bind_slices(plan, report=host())
-    assert "2 × host0 A100-80GB: 3g.40gb" in str(told.value) and "--stand-in cpu" in str(told.value)
+    assert "2 × host0 A100-80GB: 3g.40gb" in str(caught.value) and "--stand-in cpu" in str(caught.value)
     with pytest.raises(InputFault, match="--stand-in sm"):
         bind_slices(plan, report=host(GPU))
     places = bind_slices(plan, "cpu", report=host(), cores=(0, 1))
@@ -104,22 +100,22 @@ def test_what_is_missing_is_said_and_what_can_stand_in() -> None:
         bind_slices(plan, report=host(), cores=(0, 1))
 
 
-def test_mig_instances_are_taken_once_each() -> None:
+def test_mig_instances_are_taken_once_each():
     plan, _ = cpu_plan([Placed("bert", "3g.40gb"), Placed("bert", "3g.40gb", 4)], {"bert": BERT}, type_=A100)
     assert [place.device.uuid for place in bind_slices(plan, report=host(MIG))] == ["MIG-1", "MIG-2"]
     one = replace(MIG, instances=MIG.instances[:1])
-    with pytest.raises(InputFault) as told:
+    with pytest.raises(InputFault) as caught:
         bind_slices(plan, report=host(one))
-    assert "lacks: host0 A100-80GB: 3g.40gb." in str(told.value)
+    assert "lacks: host0 A100-80GB: 3g.40gb." in str(caught.value)
 
 
-def test_slices_emulated_by_sms() -> None:
+def test_slices_emulated_by_sms():
     plan, _ = cpu_plan([Placed("bert", "3g.40gb")], {"bert": BERT}, type_=A100)
     (place,) = bind_slices(plan, "sm", report=host(GPU))
     assert (place.device.kind, place.device.sm_count, place.device.uuid) == ("sm", 42, "GPU-1")
 
 
-def test_several_hosts_are_not_one() -> None:
+def test_several_hosts_are_not_one():
     plan, _ = cpu_plan([Placed("bert")], {"bert": BERT})
     gpus = tuple(replace(plan.gpus[0], id=f"{name}/cpu") for name in ("a", "b"))
     with pytest.raises(InputFault, match="is of 2 hosts"):

@@ -1,13 +1,10 @@
 """A slice is served by one process at a time, until that process ends in whatever way."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -56,11 +53,11 @@ def holder() -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_folder(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
 
 
-def test_a_slice_that_is_served_is_refused_until_its_process_is_killed() -> None:
+def test_a_slice_that_is_served_is_refused_until_its_process_is_killed():
     with holder() as process:
         with (
             pytest.raises(InputFault, match=rf"host0/1c@4: is taken: process {process.pid} serves on core 4"),
@@ -81,7 +78,7 @@ def test_a_slice_that_is_served_is_refused_until_its_process_is_killed() -> None
             pass
 
 
-def test_serve_and_measure_take_the_slices_and_stand_ins_share_them() -> None:
+def test_serve_and_measure_take_the_slices_and_stand_ins_share_them():
     plan, request = cpu_plan([Placed("bert")], {"bert": "sample:bert"}, cores=1)
     settings = ServeSettings(port=0)
     roster = prepare_serving(plan, request, settings)
@@ -93,7 +90,7 @@ def test_serve_and_measure_take_the_slices_and_stand_ins_share_them() -> None:
             pass
 
 
-def test_the_locks_folder_is_this_users_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_locks_folder_is_this_users_alone(tmp_path, monkeypatch):
     with lock_devices([on_cores(0)]):
         pass
     folder = tmp_path / "torchsplit"

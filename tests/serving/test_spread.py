@@ -1,7 +1,5 @@
 """Batch times of a simulated plan drawn as its measured points vary."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,7 +15,7 @@ from torchsplit_core.latency_slo.simulation_input import simulation_request
 from torchsplit_core.profiling.measuring.run_statistics import summarise
 from torchsplit_core.serving.load_test.measurement import build_simulation
 from torchsplit_core.simulation import simulate
-from torchsplit_core.values import Pace, PlanOutcome, PlanRequest, Point, Server, Service, TraceArrivals
+from torchsplit_core.values import Pace, PlanOutcome, PlanRequest, Server, Service, TraceArrivals
 
 P95_OVER_MEAN = math.exp(0.2 * 1.6448536269514722 - 0.2**2 / 2)
 """Of log-normal times with a σ of 0.2."""
@@ -35,7 +33,7 @@ def plan_of(
     (variant,) = model.variants
     (stage,) = variant.stages
 
-    def varying(point: Point) -> Point:
+    def varying(point):
         rate = point.throughput_rps
         told = replace(
             point, latency_ms=ms * ratios[point.batch_size], low_rps=0.9 * rate, high_rps=1.1 * rate
@@ -52,7 +50,7 @@ def server_of(plan: tuple[PlanOutcome, PlanRequest], hand_over_ms: float = 0.0) 
     return server
 
 
-def test_times_have_the_mean_and_the_p95_of_the_point() -> None:
+def test_times_have_the_mean_and_the_p95_of_the_point():
     """Requests a second apart, each alone in its batch: what comes out is the distribution of one batch."""
     plan = plan_of({1: P95_OVER_MEAN, 4: P95_OVER_MEAN})
     times = [float(number) for number in range(4000)]
@@ -63,17 +61,17 @@ def test_times_have_the_mean_and_the_p95_of_the_point() -> None:
     assert found.p50 == pytest.approx(10.0 / math.exp(0.02), rel=0.01)
 
 
-def test_runs_of_log_normal_times_come_back() -> None:
+def test_runs_of_log_normal_times_come_back():
     """From runs to a point and back: the mean that the queues get is the runs' own."""
     runs = np.random.default_rng(0).lognormal(math.log(8.0), 0.3, 3000)
-    told = summarise([list(runs)])
-    ratio = told.latency.p95.value / told.mean_ms
-    server = server_of(plan_of({1: ratio, 4: ratio}, ms=told.mean_ms))
+    summary = summarise([list(runs)])
+    ratio = summary.latency.p95.value / summary.mean_ms
+    server = server_of(plan_of({1: ratio, 4: ratio}, ms=summary.mean_ms))
     assert server.batch_ms[1] == pytest.approx(runs.mean(), rel=0.02)
     assert server.service.cv == pytest.approx(runs.std() / runs.mean(), rel=0.1)
 
 
-def test_without_spread_every_batch_takes_its_time() -> None:
+def test_without_spread_every_batch_takes_its_time():
     plan = plan_of({1: 1.0, 4: 1.0})
     assert server_of(plan) == simulation_request(*plan).servers[0]
     asked = build_simulation(*plan, {"bert": [0.0, 1.0, 1.001]}, {})
@@ -83,13 +81,13 @@ def test_without_spread_every_batch_takes_its_time() -> None:
 
 
 @pytest.mark.parametrize("change", [{"basis": "estimated"}, {"basis": "emulated"}, {"low_rps": None}])
-def test_only_what_was_measured_says_how_it_varies(change: Mapping[str, object]) -> None:
+def test_only_what_was_measured_says_how_it_varies(change):
     """Nor do rows without the mean's interval: their latency may be a mean, or have a queue in it."""
     plan = plan_of({1: 1.5, 4: 1.5}, **change)
     assert server_of(plan) == simulation_request(*plan).servers[0]
 
 
-def test_one_spread_is_shared_by_the_sizes() -> None:
+def test_one_spread_is_shared_by_the_sizes():
     """σ of 0 and of 0.2: the root of the mean square, for both; a size beyond the tenant's plays no part."""
     sigma = math.sqrt(0.5) * 0.2
     server = server_of(plan_of({1: 1.0, 4: P95_OVER_MEAN}))
@@ -97,24 +95,21 @@ def test_one_spread_is_shared_by_the_sizes() -> None:
     assert server.batch_ms == pytest.approx(dict.fromkeys((1, 4), 10.0))
 
 
-def test_processes_shares_and_the_hand_over() -> None:
+def test_processes_shares_and_the_hand_over():
     """Means are of one process; a share takes 1/s as long; the hand-over varies as the worker's batches do."""
     both = {1: P95_OVER_MEAN, 4: P95_OVER_MEAN}
-    for plan, mean in (
-        (plan_of(both, processes=2), 10.0),
-        (plan_of(both, share=0.5), 20.0),
-    ):
+    for plan, mean in ((plan_of(both, processes=2), 10.0), (plan_of(both, share=0.5), 20.0)):
         server = server_of(plan, hand_over_ms=0.5)
         assert server.batch_ms[4] == pytest.approx(mean + 0.5)
         assert server.service.cv == pytest.approx(math.sqrt(math.expm1(0.04)))
 
 
-def test_a_spread_beyond_what_is_simulated_is_the_widest() -> None:
+def test_a_spread_beyond_what_is_simulated_is_the_widest():
     widest = math.sqrt(math.expm1(1.6448536269514722**2))
     assert server_of(plan_of({1: 1e200, 4: 1e200})).service == Service("lognormal", pytest.approx(widest))
 
 
-def test_a_figure_is_the_mean_over_draws() -> None:
+def test_a_figure_is_the_mean_over_draws():
     """A trace is one run by contract; drawn times make another p95 each time, and the mean of many hardly moves."""
     plan = plan_of({1: 2.0, 4: 2.0})
     times = [0.0105 * number for number in range(400)]
@@ -127,7 +122,7 @@ def test_a_figure_is_the_mean_over_draws() -> None:
     assert isinstance(asked.models[0].arrivals, TraceArrivals)
 
 
-def test_the_simulation_of_a_plan_stays_as_promised_and_the_pages_line_is_drawn() -> None:
+def test_the_simulation_of_a_plan_stays_as_promised_and_the_pages_line_is_drawn():
     plan = plan_of({1: P95_OVER_MEAN, 4: P95_OVER_MEAN})
     (server,) = simulation_request(*plan).servers
     assert server.service == Service() and server.batch_ms == {1: 10.0, 4: 10.0}
@@ -139,7 +134,7 @@ def test_the_simulation_of_a_plan_stays_as_promised_and_the_pages_line_is_drawn(
 PACE = Pace(0.1, 0.5, 0.05)
 
 
-def test_a_host_that_changes_its_speed_is_drawn_beside_what_its_batches_vary_by() -> None:
+def test_a_host_that_changes_its_speed_is_drawn_beside_what_its_batches_vary_by():
     """The slow periods were among the runs whose p95 the point tells: σ² of the two together is that of the point."""
     both = {1: P95_OVER_MEAN, 4: P95_OVER_MEAN}
     plan = plan_of(both, pace=PACE)
@@ -153,6 +148,6 @@ def test_a_host_that_changes_its_speed_is_drawn_beside_what_its_batches_vary_by(
     assert server_of(wild).service == Service()
 
 
-def test_parts_of_a_cut_model_keep_the_pace_of_their_cores() -> None:
+def test_parts_of_a_cut_model_keep_the_pace_of_their_cores():
     plan = plan_of({1: 1.0, 4: 1.0}, pace=PACE, basis="estimated", low_rps=None)
     assert server_of(plan).pace == PACE and server_of(plan).service == Service()

@@ -1,7 +1,5 @@
 """Stages of cut models in workers: the model's bits, isolated like a model's code, and never from a changed file."""
 
-from __future__ import annotations
-
 import hashlib
 import zipfile
 from dataclasses import replace
@@ -28,7 +26,7 @@ SOURCE = "sample:diamond"
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(tmp_path_factory) -> Path:
     """The smallest sample, whose input is (rows, 16), as one stage."""
     folder = tmp_path_factory.mktemp("whole")
     client, _, program = sample_program("diamond")
@@ -39,7 +37,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_stage_gives_the_models_bits_and_its_process_ends(whole: Path) -> None:
+def test_a_stage_gives_the_models_bits_and_its_process_ends(whole):
     rows = torch.randn(3, 16)
     result = run_stage(whole, SOURCE, [row.numpy().tobytes() for row in rows])
     with torch.no_grad(), one_thread():
@@ -48,7 +46,7 @@ def test_a_stage_gives_the_models_bits_and_its_process_ends(whole: Path) -> None
     assert bytes(result.payload) == expected.numpy().tobytes()
 
 
-def test_a_stage_that_was_changed_is_not_loaded(whole: Path, tmp_path: Path) -> None:
+def test_a_stage_that_was_changed_is_not_loaded(whole, tmp_path):
     for entry in whole.iterdir():
         (tmp_path / entry.name).write_bytes(entry.read_bytes())
     part = tmp_path / "stage0.pt2"
@@ -68,9 +66,7 @@ class Trap:
 
 
 @pytest.mark.parametrize("level", available_levels())
-def test_what_a_part_carries_is_held_like_the_code_of_a_model(
-    whole: Path, tmp_path: Path, level: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_part_carries_is_held_like_the_code_of_a_model(whole, tmp_path, level, monkeypatch):
     monkeypatch.setenv("TORCHSPLIT_ISOLATION", level)
     marker, folder = tmp_path / "sprung", tmp_path / "parts"
     folder.mkdir()
@@ -92,18 +88,15 @@ def test_what_a_part_carries_is_held_like_the_code_of_a_model(
         assert not marker.exists()
 
 
-def test_values_that_skip_a_stage_are_passed_on(whole: Path) -> None:
+def test_values_that_skip_a_stage_are_passed_on(whole):
     manifest: StageManifest
     _, manifest = read_file(whole / MANIFEST, expected="torchsplit.stages")
     stage = manifest.stages[0]
     x, y = stage.inputs[0], stage.outputs[0]
     a, b = replace(x, name="a"), replace(x, name="b")
-    chain = replace(
-        manifest,
-        stages=(
-            replace(stage, inputs=(x,), outputs=(a, b)),
-            replace(stage, inputs=(a,), outputs=(replace(x, name="c"),)),
-            replace(stage, inputs=(b, replace(x, name="c")), outputs=(y,)),
-        ),
-    )
+    chain = replace(manifest, stages=(
+        replace(stage, inputs=(x,), outputs=(a, b)),
+        replace(stage, inputs=(a,), outputs=(replace(x, name="c"),)),
+        replace(stage, inputs=(b, replace(x, name="c")), outputs=(y,)),
+    ))  # fmt: skip
     assert [live_values(chain, position) for position in range(3)] == [["a", "b"], ["b", "c"], [y.name]]

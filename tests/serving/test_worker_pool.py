@@ -1,9 +1,7 @@
 """The pool of workers without processes: start, death, restart, giving up, end."""
 
-from __future__ import annotations
-
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -18,7 +16,7 @@ from torchsplit_core.values import InputFault, ignore_progress
 
 
 @pytest.fixture
-def workers(monkeypatch: pytest.MonkeyPatch) -> FakeWorkers:
+def workers(monkeypatch) -> FakeWorkers:
     fakes = FakeWorkers()
     monkeypatch.setattr(stage_workers, "WorkerProcess", fakes)
     monkeypatch.setattr(worker_pool, "MONITOR_INTERVAL_S", 0.001)
@@ -57,100 +55,63 @@ async def until(condition: Callable[[], bool]) -> None:
             await settle()
 
 
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(test())  # type: ignore[arg-type]
-
-
-def test_start_waits_for_all_workers_and_reports_progress(workers: FakeWorkers) -> None:
+async def test_start_waits_for_all_workers_and_reports_progress(workers):
     shares = []
-
-    async def test() -> None:
-        async with pool_of(2) as pool:
-            await pool.start({"m": "/parts"}, lambda share, text: shares.append(share))
-            assert [slot.state for slot in pool.slots] == ["free", "free"]
-            assert [worker.config.directory for worker in workers.running] == ["/parts", "/parts"]
-            assert all(slot.ports["inputs"] for slot in pool.slots)
-        assert not workers.running and [slot.state for slot in pool.slots] == ["lost", "lost"]
-
-    run(test)
+    async with pool_of(2) as pool:
+        await pool.start({"m": "/parts"}, lambda share, text: shares.append(share))
+        assert [slot.state for slot in pool.slots] == ["free", "free"]
+        assert [worker.config.directory for worker in workers.running] == ["/parts", "/parts"]
+        assert all(slot.ports["inputs"] for slot in pool.slots)
+    assert not workers.running and [slot.state for slot in pool.slots] == ["lost", "lost"]
     assert shares == [0.0, 0.5, 1.0]
 
 
-def test_a_worker_that_does_not_start_fails_the_start(workers: FakeWorkers) -> None:
+async def test_a_worker_that_does_not_start_fails_the_start(workers):
     workers.failing_starts, workers.start_s = 1, 0.01
-
-    async def test() -> None:
-        async with pool_of(2) as pool:
-            with pytest.raises(InputFault, match="does not load"):
-                await pool.start({}, ignore_progress)
-            await asyncio.sleep(0.02)
-            assert not any(worker.ports for worker in workers.made), "the other start was cancelled"
-
-    run(test)
+    async with pool_of(2) as pool:
+        with pytest.raises(InputFault, match="does not load"):
+            await pool.start({}, ignore_progress)
+        await asyncio.sleep(0.02)
+        assert not any(worker.ports for worker in workers.made), "the other start was cancelled"
 
 
-def test_a_worker_that_dies_idle_is_replaced(workers: FakeWorkers) -> None:
+async def test_a_worker_that_dies_idle_is_replaced(workers):
     calls = Calls()
-
-    async def test() -> None:
-        async with pool_of(2, calls) as pool:
-            await pool.start({}, ignore_progress)
-            first, second = workers.running
-            await first.die()
-            await until(lambda: bool(calls.ready))
-            assert calls.ready == [pool.slots[0]] and pool.slots[0].state == "free"
-            assert first.ended and pool.slots[0].process is workers.made[-1]
-            assert pool.slots[1].process is second and second.output_trimmed
-            deaths = [pool.metrics.batch_stats[name].deaths for name in ("w0", "w1")]
-            assert deaths == [1, 0] and not calls.lost
-
-    run(test)
+    async with pool_of(2, calls) as pool:
+        await pool.start({}, ignore_progress)
+        first, second = workers.running
+        await first.die()
+        await until(lambda: bool(calls.ready))
+        assert calls.ready == [pool.slots[0]] and pool.slots[0].state == "free"
+        assert first.ended and pool.slots[0].process is workers.made[-1]
+        assert pool.slots[1].process is second and second.output_trimmed
+        deaths = [pool.metrics.batch_stats[name].deaths for name in ("w0", "w1")]
+        assert deaths == [1, 0] and not calls.lost
 
 
-def test_a_worker_is_started_again_after_failed_starts(workers: FakeWorkers) -> None:
+@pytest.mark.parametrize(("failing", "state"), [(MOST_STARTS - 1, "free"), (MOST_STARTS, "lost")])
+async def test_a_worker_is_started_again_after_failed_starts_up_to_a_limit(workers, failing, state):
     calls = Calls()
-
-    async def test() -> None:
-        async with pool_of(1, calls) as pool:
-            await pool.start({}, ignore_progress)
-            workers.failing_starts = MOST_STARTS - 1
-            pool.restart(pool.slots[0])
-            assert pool.slots[0].state == "down"
-            await until(lambda: bool(calls.ready))
-            assert pool.slots[0].state == "free" and not calls.lost
-            assert len(workers.running) == 1
-
-    run(test)
-
-
-def test_a_worker_is_given_up_after_too_many_failed_starts(workers: FakeWorkers) -> None:
-    calls = Calls()
-
-    async def test() -> None:
-        async with pool_of(1, calls) as pool:
-            await pool.start({}, ignore_progress)
-            made = len(workers.made)
-            workers.failing_starts = MOST_STARTS
-            pool.restart(pool.slots[0])
-            await until(lambda: bool(calls.lost))
-            assert pool.slots[0].state == "lost" and not calls.ready
-            await settle()
-            assert len(workers.made) == made + MOST_STARTS and not workers.running
-
-    run(test)
-
-
-def test_stop_ends_a_restart_under_way(workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_pool, "LONGEST_BACKOFF_S", 0.03)
-
-    async def test() -> None:
-        async with pool_of(1) as pool:
-            await pool.start({}, ignore_progress)
-            workers.failing_starts = 1
-            pool.restart(pool.slots[0])
-            await until(lambda: not workers.failing_starts)
+    async with pool_of(1, calls) as pool:
+        await pool.start({}, ignore_progress)
         made = len(workers.made)
-        await asyncio.sleep(0.05)
-        assert not workers.running and len(workers.made) == made
+        workers.failing_starts = failing
+        pool.restart(pool.slots[0])
+        assert pool.slots[0].state == "down"
+        await until(lambda: bool(calls.ready or calls.lost))
+        await settle()
+        assert pool.slots[0].state == state
+        assert (bool(calls.ready), bool(calls.lost)) == (state == "free", state == "lost")
+        assert len(workers.made) == made + MOST_STARTS and len(workers.running) == (state == "free")
 
-    run(test)
+
+async def test_stop_ends_a_restart_under_way(workers, monkeypatch):
+    monkeypatch.setattr(worker_pool, "LONGEST_BACKOFF_S", 0.03)
+    async with pool_of(1) as pool:
+        await pool.start({}, ignore_progress)
+        workers.failing_starts = 1
+        pool.restart(pool.slots[0])
+        await until(lambda: not workers.failing_starts)
+    made = len(workers.made)
+    await asyncio.sleep(0.05)
+    assert not workers.running and len(workers.made) == made

@@ -1,7 +1,5 @@
 """The front that all models share, against queueing theory and a loop that shares no code."""
 
-from __future__ import annotations
-
 import json
 import random
 from dataclasses import replace
@@ -37,7 +35,7 @@ def request(*models: tuple[str, Arrivals, float], count: int = 1000, ms: float =
 
 
 @pytest.mark.parametrize(("rate", "wait"), [(0.5, 0.5), (0.8, 2.0), (0.9, 4.5)])
-def test_poisson_models_through_one_front_wait_as_in_an_m_d_1(rate: float, wait: float) -> None:
+def test_poisson_models_through_one_front_wait_as_in_an_m_d_1(rate, wait):
     """1 ms each: the sum of Poisson processes is one, whatever the shares."""
     asked = request(
         ("a", PoissonArrivals(rate * 700), 1.0),
@@ -50,7 +48,7 @@ def test_poisson_models_through_one_front_wait_as_in_an_m_d_1(rate: float, wait:
         assert model.response_ms.mean == pytest.approx(wait + 1.0, abs=3 * (model.response_ci95_ms.mean or 0))
 
 
-def test_models_of_different_cost_wait_as_pollaczek_and_khinchine_have_it() -> None:
+def test_models_of_different_cost_wait_as_pollaczek_and_khinchine_have_it():
     """E(W) = λ E(S²) / 2 (1 − ρ): 0.2/ms of 1 ms and 0.1/ms of 4 ms are ρ = 0.6, λ E(S²) = 1.8."""
     asked = request(("a", PoissonArrivals(200.0), 1.0), ("b", PoissonArrivals(100.0), 4.0))
     for model in simulate(asked).models:
@@ -102,7 +100,7 @@ def instance(seed: int) -> dict[str, Any]:
 
 
 @in_blocks("seed", range(200))
-def test_every_response_is_that_of_a_loop_before_the_slow_simulator(seed: int) -> None:
+def test_every_response_is_that_of_a_loop_before_the_slow_simulator(seed):
     data = instance(seed)
     left = through(data)
     behind = json.loads(json.dumps(data))
@@ -118,63 +116,58 @@ def test_every_response_is_that_of_a_loop_before_the_slow_simulator(seed: int) -
         )
 
 
-def test_what_is_more_than_the_front_passes_grows_without_end() -> None:
+def test_what_is_more_than_the_front_passes_grows_without_end():
     asked = request(("a", PoissonArrivals(600.0), 1.0), ("b", PoissonArrivals(300.0), 2.0))
-    found = simulate(asked)
-    assert [model.stable for model in found.models] == [False, False]
-    assert [model.capacity_rps for model in found.models] == pytest.approx([500.0, 250.0])
-    assert [model.response_ms.p95 for model in found.models] == [None, None]
-    assert found.warnings[0].startswith(
+    outcome = simulate(asked)
+    assert [model.stable for model in outcome.models] == [False, False]
+    assert [model.capacity_rps for model in outcome.models] == pytest.approx([500.0, 250.0])
+    assert [model.response_ms.p95 for model in outcome.models] == [None, None]
+    assert outcome.warnings[0].startswith(
         "a: 600 requests/s arrive and 500 requests/s can be passed on by the front"
     )
 
 
-def test_the_slower_of_front_and_servers_is_the_capacity() -> None:
+def test_the_slower_of_front_and_servers_is_the_capacity():
     asked = request(("a", PoissonArrivals(100.0), 1.0), count=1, ms=4.0)
     assert simulate(replace(asked, requests_per_model=100)).models[0].capacity_rps == pytest.approx(250.0)
     asked = request(("a", PoissonArrivals(100.0), 5.0), count=1, ms=4.0)
     assert simulate(replace(asked, requests_per_model=100)).models[0].capacity_rps == pytest.approx(200.0)
 
 
-def test_the_highest_load_ends_at_the_front() -> None:
+def test_the_highest_load_ends_at_the_front():
     asked = request(("a", DeterministicArrivals(100.0), 2.0), ("b", PoissonArrivals(50.0), 2.0))
     asked = replace(
-        asked,
-        models=tuple(replace(model, slo_ms=20.0) for model in asked.models),
-        requests_per_model=20_000,
-        replications=3,
-        find=MaxLoadSearch(95.0),
-    )
+        asked, models=tuple(replace(model, slo_ms=20.0) for model in asked.models), requests_per_model=20_000,
+        replications=3, find=MaxLoadSearch(95.0),
+    )  # fmt: skip
     found = simulate(asked).highest_load
     assert found is not None and found.factor is not None and 2.5 < found.factor < 1000 / 300
 
 
-def test_a_model_that_passes_no_front_is_as_it_was_to_the_bit() -> None:
+def test_a_model_that_passes_no_front_is_as_it_was_to_the_bit():
     alone = request(("a", PoissonArrivals(300.0), 0.0), count=1, ms=3.0)
     beside = request(("a", PoissonArrivals(300.0), 0.0), ("b", PoissonArrivals(900.0), 1.0), count=1, ms=3.0)
     assert simulate(alone).models[0] == simulate(beside).models[0]
     assert "front_ms" not in write_text(alone) and "front_ms" in write_text(beside)
 
 
-def test_a_rare_model_beside_a_busy_one_has_fewer_requests_and_says_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_rare_model_beside_a_busy_one_has_fewer_requests_and_says_so(monkeypatch):
     monkeypatch.setattr(frontend, "MOST_PASSED", 10_000)
     asked = request(("a", PoissonArrivals(1.0), 0.5), ("b", PoissonArrivals(999.0), 0.5))
-    found = simulate(replace(asked, requests_per_model=5_000))
-    assert [model.completed for model in found.models] == [10 * 5, 5_000 * 5]
-    assert any(words.startswith("a: 10 of 5000 requests are simulated") for words in found.warnings)
+    outcome = simulate(replace(asked, requests_per_model=5_000))
+    assert [model.completed for model in outcome.models] == [10 * 5, 5_000 * 5]
+    assert any(words.startswith("a: 10 of 5000 requests are simulated") for words in outcome.warnings)
     # Whom it waits behind is the busy one, not itself.
-    assert (found.models[0].wait_ms.mean or 0.0) > 0.1
+    assert (outcome.models[0].wait_ms.mean or 0.0) > 0.1
 
 
 @pytest.mark.parametrize("ms", [-1.0, float("nan")])
-def test_a_front_that_makes_no_sense_is_refused(ms: float) -> None:
+def test_a_front_that_makes_no_sense_is_refused(ms):
     with pytest.raises(InputFault, match="front_ms"):
         simulate(request(("a", PoissonArrivals(1.0), ms)))
 
 
-def test_a_trace_too_long_for_what_else_passes_is_refused() -> None:
+def test_a_trace_too_long_for_what_else_passes_is_refused():
     long = TraceArrivals((0.0, 1e6))
     with pytest.raises(InputFault, match="pass the front, more than"):
         simulate(request(("a", long, 1.0), ("b", PoissonArrivals(100.0), 1.0)))

@@ -1,7 +1,5 @@
 """Servers whose speed is drawn: of mean 1, with the covariance asked for, and nothing where nothing changes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -34,7 +32,7 @@ def paced(pace: Pace | None, **change: object) -> SimulationRequest:
     return replace(REQUEST, servers=(replace(SERVER, pace=pace),), **change)  # type: ignore[arg-type]
 
 
-def test_of_mean_1_over_time_and_over_runs() -> None:
+def test_of_mean_1_over_time_and_over_runs():
     pace = PaceProcess(Pace(0.3, 0.5, 0.0), np.random.default_rng(0))
     values = np.array([pace(float(instant)) for instant in range(0, 4_000_000, 50)])
     assert values.mean() == pytest.approx(1.0, abs=0.01) and values.std() == pytest.approx(0.3, rel=0.05)
@@ -42,7 +40,7 @@ def test_of_mean_1_over_time_and_over_runs() -> None:
     assert np.mean(levels) == pytest.approx(1.0, abs=0.01) and np.std(levels) == pytest.approx(0.2, rel=0.05)
 
 
-def test_what_is_slow_stays_slow_for_as_long_as_asked() -> None:
+def test_what_is_slow_stays_slow_for_as_long_as_asked():
     pace = PaceProcess(Pace(0.3, 0.5, 0.0), np.random.default_rng(1))
     values = np.array([pace(float(instant)) for instant in range(0, 4_000_000, 100)])
     for lag in (1, 3, 5, 10):
@@ -52,7 +50,7 @@ def test_what_is_slow_stays_slow_for_as_long_as_asked() -> None:
     assert [pace(100.0 * place) for place in (7, 3, 39_999)] == values[[7, 3, 39_999]].tolist()
 
 
-def test_without_spread_the_figures_are_those_without_a_pace() -> None:
+def test_without_spread_the_figures_are_those_without_a_pace():
     still = run_model(prepare_model(paced(None), 0), 0)
     zero = run_model(prepare_model(paced(Pace(0.0, 1.0, 0.0)), 0), 0)
     assert np.array_equal(still.response_ms, zero.response_ms)
@@ -62,7 +60,7 @@ def test_without_spread_the_figures_are_those_without_a_pace() -> None:
     assert '"pace"' not in write_text(paced(None))
 
 
-def test_the_interval_holds_90_percent_of_the_runs_and_widens_with_the_spread() -> None:
+def test_the_interval_holds_90_percent_of_the_runs_and_widens_with_the_spread():
     widths = []
     for pace in (Pace(0.0, 1.0, 0.0), Pace(0.1, 2.0, 0.05), Pace(0.1, 2.0, 0.2)):
         request = paced(pace)
@@ -81,7 +79,7 @@ def test_the_interval_holds_90_percent_of_the_runs_and_widens_with_the_spread() 
     assert widths == sorted(widths) and widths[2] > 1.5 * widths[0]
 
 
-def test_a_request_with_a_pace_and_its_outcome_are_read_as_they_were_written() -> None:
+def test_a_request_with_a_pace_and_its_outcome_are_read_as_they_were_written():
     request = paced(Pace(0.1, 2.5, 0.05))
     assert read_text(write_text(request))[1] == request
     outcome = simulate(request)
@@ -89,6 +87,6 @@ def test_a_request_with_a_pace_and_its_outcome_are_read_as_they_were_written() -
 
 
 @pytest.mark.parametrize("pace", [Pace(-0.1, 1.0, 0.0), Pace(0.1, 0.0, 0.0), Pace(0.1, 1.0, 101.0)])
-def test_a_pace_that_makes_no_sense_is_refused(pace: Pace) -> None:
+def test_a_pace_that_makes_no_sense_is_refused(pace):
     with pytest.raises(InputFault, match=r"servers\.cpu0/1c@0\.pace"):
         simulate(paced(pace))

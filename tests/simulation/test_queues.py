@@ -4,8 +4,6 @@ Values: Erlang C, Pollaczek-Khinchine and Erlang 1909, Crommelin, GI/M/1 by its 
 batches; tandem: Friedman, Operations Research 13 (1965). Times in ms at a mean service of 1 ms unless said.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -94,13 +92,9 @@ def request_of(case: Case, seed: int = 2, **changes: Any) -> SimulationRequest:
         "s", "m", "whole", case.batch, table, case.servers, case.max_wait, Service(case.service)  # type: ignore[arg-type]
     )  # fmt: skip
     return SimulationRequest(
-        (SimulatedModel("m", ("whole",), arrivals),),
-        (server,),
-        requests_per_model=REQUESTS,
-        replications=8,
-        seed=seed,
-        **changes,
-    )
+        (SimulatedModel("m", ("whole",), arrivals),), (server,), requests_per_model=REQUESTS, replications=8,
+        seed=seed, **changes,
+    )  # fmt: skip
 
 
 def load_of(request: SimulationRequest) -> ModelLoad:
@@ -109,7 +103,7 @@ def load_of(request: SimulationRequest) -> ModelLoad:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_figures_are_those_of_theory(name: str) -> None:
+def test_figures_are_those_of_theory(name):
     case = CASES[name]
     load = load_of(request_of(case))
     width = load.response_ci95_ms
@@ -129,7 +123,7 @@ def test_figures_are_those_of_theory(name: str) -> None:
     assert sure < 0.2 * load.response_ms.mean
 
 
-def test_stages_in_a_row_wait_as_long_as_the_longest_alone() -> None:
+def test_stages_in_a_row_wait_as_long_as_the_longest_alone():
     """Constant times 0.5, 1 and 0.7 in any order: all waits together are those of M/D/1 at 1."""
     for order in ((0.5, 1.0, 0.7), (1.0, 0.7, 0.5)):
         stages = tuple(f"s{number}" for number in range(3))
@@ -145,10 +139,10 @@ def test_stages_in_a_row_wait_as_long_as_the_longest_alone() -> None:
         assert load.response_ms.mean == pytest.approx((load.wait_ms.mean or 0.0) + 2.2 + 3.0, abs=1e-6)
 
 
-def test_a_changing_rate_of_one_value_is_poisson_and_bursts_wait_longer() -> None:
+def test_a_changing_rate_of_one_value_is_poisson_and_bursts_wait_longer():
     case = CASES["M/D/1 0.8"]
 
-    def waits(*states: RateState) -> tuple[float, float]:
+    def waits(*states):
         request = request_of(case)
         model = SimulatedModel("m", ("whole",), MmppArrivals(states))
         load = load_of(SimulationRequest((model,), request.servers, requests_per_model=REQUESTS))
@@ -163,7 +157,7 @@ def test_a_changing_rate_of_one_value_is_poisson_and_bursts_wait_longer() -> Non
     assert off > 2.0
 
 
-def test_lognormal_times_have_their_mean_and_spread() -> None:
+def test_lognormal_times_have_their_mean_and_spread():
     """M/G/1: wait ρ(1 + cv²) / (2(1 − ρ))."""
     for cv in (0.5, 1.5):
         request = request_of(CASES["M/D/1 0.5"])
@@ -176,7 +170,7 @@ def test_lognormal_times_have_their_mean_and_spread() -> None:
 
 
 @pytest.mark.slow
-def test_a_queue_for_each_of_two_servers_waits_longer_than_one_for_both() -> None:
+def test_a_queue_for_each_of_two_servers_waits_longer_than_one_for_both():
     case = CASES["M/M/2"]
     shared = load_of(request_of(case)).wait_ms.mean or 0.0
     own = load_of(request_of(case, queue="per_server"))
@@ -185,7 +179,7 @@ def test_a_queue_for_each_of_two_servers_waits_longer_than_one_for_both() -> Non
     assert shared + half < (own.wait_ms.mean or 0.0) < 4.0 - half
 
 
-def test_utilisation_and_rates() -> None:
+def test_utilisation_and_rates():
     outcome = simulate(request_of(CASES["M/D/4"]))
     (load,), (server,) = outcome.models, outcome.servers
     assert (load.offered_rps, load.capacity_rps, load.stable) == (3200.0, 4000.0, True)
@@ -194,7 +188,7 @@ def test_utilisation_and_rates() -> None:
     assert load.completed == 8 * REQUESTS
 
 
-def test_a_count_is_as_many_servers_one_behind_the_other() -> None:
+def test_a_count_is_as_many_servers_one_behind_the_other():
     """Also by the two ways in which they are reckoned: a recursion for equal servers, a loop for those in a list."""
     times = tuple(
         float(time) for time in np.cumsum(np.random.default_rng(4).standard_exponential(3000)) / 2800

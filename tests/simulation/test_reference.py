@@ -1,7 +1,5 @@
 """Small random instances against a slow simulator that shares no code, to the microsecond."""
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any
@@ -52,13 +50,12 @@ def instance(seed: int) -> dict[str, Any]:
 
 
 def request_of(data: dict[str, Any]) -> SimulationRequest:
-    found: SimulationRequest = read_text(json.dumps(data))[1]
-    return found
+    return read_text(json.dumps(data))[1]
 
 
 @pytest.mark.slow
 @in_blocks("seed", range(600), kept=10)
-def test_every_response_is_that_of_the_slow_simulator(seed: int) -> None:
+def test_every_response_is_that_of_the_slow_simulator(seed):
     data = instance(seed)
     request = request_of(data)
     for number, (name, expected) in enumerate(responses(data).items()):
@@ -67,7 +64,7 @@ def test_every_response_is_that_of_the_slow_simulator(seed: int) -> None:
 
 
 @in_blocks("seed", range(1000, 1100))
-def test_simulate_one_and_the_figures_are_of_the_same_responses(seed: int) -> None:
+def test_simulate_one_and_the_figures_are_of_the_same_responses(seed):
     data = instance(seed)
     data["warmup_share"] = 0.2
     for model in data["models"]:

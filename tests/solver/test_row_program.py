@@ -1,7 +1,5 @@
 """Programs built row by row: solved by hand, in whole numbers and in part of them, and their prices."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -17,7 +15,7 @@ def mixed() -> RowProgram:
     return program
 
 
-def test_in_whole_numbers_and_without() -> None:
+def test_in_whole_numbers_and_without():
     whole = mixed().solve(10.0)
     assert (whole.status, whole.bound) == ("optimal", pytest.approx(6.0)) and whole.values.tolist() == [
         2.0,
@@ -28,7 +26,7 @@ def test_in_whole_numbers_and_without() -> None:
     assert real.values.tolist() == pytest.approx([1.75, 0.0])
 
 
-def test_columns_that_need_not_be_whole() -> None:
+def test_columns_that_need_not_be_whole():
     program = mixed()
     program.upper[0] = 1.0
     program.continuous.add(1)
@@ -38,14 +36,14 @@ def test_columns_that_need_not_be_whole() -> None:
     assert program.solve(10.0).values.tolist() == [1.0, 2.0]
 
 
-def test_a_column_named_twice_counts_twice_and_rows_are_counted() -> None:
+def test_a_column_named_twice_counts_twice_and_rows_are_counted():
     program = mixed()
     assert program.add_row(-INF, 2.0, [0, 0], [1.0, 1.0]) == 1
     answer = program.solve(10.0)
     assert answer.status == "optimal" and answer.values.tolist() == [1.0, 2.0]
 
 
-def test_without_a_solution() -> None:
+def test_without_a_solution():
     program = mixed()
     program.add_row(-INF, 1.0, [0, 1], [1.0, 1.0])
     for whole in (True, False):
@@ -54,14 +52,14 @@ def test_without_a_solution() -> None:
     assert program.duals(10.0) is None
 
 
-def test_prices_of_rows() -> None:
+def test_prices_of_rows():
     program = mixed()
     program.add_row(-INF, 100.0, [1], [1.0])
     duals = program.duals(10.0)
     assert duals is not None and np.abs(duals).tolist() == pytest.approx([1.5, 0.0])
 
 
-def test_a_program_beyond_the_solver_is_refused() -> None:
+def test_a_program_beyond_the_solver_is_refused():
     program = mixed()
     program.add_row(0.0, 1.0, [0], [1e16])
     with pytest.raises(ProgramRejected, match="integer program") as refused:

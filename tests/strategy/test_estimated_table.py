@@ -83,6 +83,21 @@ def test_known_rows_calibrate_their_framework_and_gpu() -> None:
         estimate_table(text_of(columns, rows), text_of(columns, [{**rows[0], "iter_s": ""}]))
 
 
+def test_known_rows_as_long_as_estimated_move_nothing_and_quicker_ones_down() -> None:
+    columns, rows = some_rows()
+    (plain, *_) = estimate_table(text_of(columns, rows)).estimates
+    assert plain is not None
+
+    def seconds(times: float) -> float:
+        known = [{**rows[0], "iter_s": repr(times * plain.seconds)}]
+        (moved, *_) = estimate_table(text_of(columns, rows), text_of(columns, known)).estimates
+        assert moved is not None
+        return moved.seconds
+
+    assert seconds(1.0) == pytest.approx(plain.seconds)
+    assert plain.seconds / 3 < seconds(1 / 3) < plain.seconds < seconds(3.0) < 3 * plain.seconds
+
+
 def test_errors_by_hand() -> None:
     steps = [
         StepComparison("a", ("w",), 1.0, 1.1, 0.9, 1.3),

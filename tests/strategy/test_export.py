@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -19,6 +20,7 @@ from torchsplit_core.strategy.search import search_strategy
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.outcome import StrategyCandidate
 from torchsplit_core.values.strategy.request import (
+    Choice,
     SourceSizes,
     StrategyFix,
     StrategyNodes,
@@ -40,6 +42,7 @@ def asked(model: TransformerSizes = GATED, precision: str = "fp32", **fix: objec
         TrainingJob(8, precision),  # type: ignore[arg-type]
         StrategyFix(**{**ALONE, "offload": "none", **fix}),  # type: ignore[arg-type]
         1,
+        may_need=get_args(Choice),
     )
 
 

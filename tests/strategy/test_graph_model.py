@@ -14,6 +14,8 @@ from torchsplit_core.strategy.graph_model.model import GraphCostModel
 from torchsplit_core.strategy.graph_model.solve import TRACKED_MEMORY, search_graph_strategy
 from torchsplit_core.strategy.graph_model.space import WITHOUT_SIZES
 from torchsplit_core.strategy.graph_model.stage_partition import partition_evenly
+from torchsplit_core.strategy.search.homogeneous import NOT_RUN
+from torchsplit_core.strategy.supported import RUNNERS, TRAIN
 from torchsplit_core.values import GraphNode, InputFault, Profile, ProfileRow
 from torchsplit_core.values.strategy.request import (
     MeasuredStep,
@@ -266,3 +268,19 @@ def test_nothing_that_fits_says_what_is_missing() -> None:
     found = search_graph_strategy(asked(), replace(graph, nodes=tuple(nodes)))
     assert found.status == "infeasible" and "GiB more" in found.message
     assert found.considered == sum(one.count for one in found.refused)
+
+
+def test_what_is_found_for_a_graph_runs_and_the_best_that_does_not_is_named() -> None:
+    request = asked(pipeline=2)
+    for runners in (RUNNERS, TRAIN):
+        outcome = search_graph_strategy(replace(request, top_k=1000), chain(), runners=runners)
+        shards = {(entry.shard, entry.offload) for entry in outcome.candidates}
+        assert (("fsdp", "parameters") in shards) == (runners == RUNNERS)
+        assert outcome.considered == len(outcome.candidates) + sum(entry.count for entry in outcome.refused)
+        not_run = [entry for entry in outcome.refused if entry.reason == NOT_RUN]
+        assert bool(not_run) == (runners == TRAIN)
+    assert not_run[0].nearest is not None and "parameters offloaded" in not_run[0].nearest
+    half = replace(request, training=TrainingJob(32, "fp16"))
+    with pytest.raises(InputFault, match='add "precision" to may_need'):
+        search_graph_strategy(half, chain())
+    assert search_graph_strategy(replace(half, may_need=("precision",)), chain()).candidates

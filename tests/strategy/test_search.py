@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
 from torchsplit_core.hardware.peaks import peak_names, peaks
 from torchsplit_core.strategy.cost_model.memory import activation_bytes, state_bytes
 from torchsplit_core.strategy.search import search_strategy
-from torchsplit_core.strategy.search.descriptions import describe_slowdown
-from torchsplit_core.strategy.search.homogeneous import HomogeneousSearch, rank
+from torchsplit_core.strategy.search.descriptions import describe_choices, describe_slowdown
+from torchsplit_core.strategy.search.homogeneous import NOT_RUN, HomogeneousSearch, rank
 from torchsplit_core.strategy.search.machines import read_fleet
 from torchsplit_core.strategy.search.software import SOFTWARE
 from torchsplit_core.strategy.search.space import SearchSpace
+from torchsplit_core.strategy.supported import TRAIN, Runnable, Runner, refusals, traits_of
 from torchsplit_core.strategy.table_input.errors import RowError
 from torchsplit_core.strategy.table_input.gpu_text import read_machine
 from torchsplit_core.values import InputFault
+from torchsplit_core.values.strategy.outcome import StrategyCandidate
 from torchsplit_core.values.strategy.request import (
+    Choice,
     SourceSizes,
     StrategyFix,
     StrategyNodes,
@@ -27,6 +31,7 @@ from torchsplit_core.values.strategy.request import (
 )
 from torchsplit_core.values.training import ParallelConfig, StepEstimate, TrainingJob
 
+EVERYTHING: tuple[Choice, ...] = get_args(Choice)
 GPT = TransformerSizes(24, 2048, 16, 16, 8192, 50257, 2048)
 MIXTURE = TransformerSizes(12, 1024, 16, 4, 2816, 32000, 1024, gated=True, experts=8, experts_per_token=2)
 LLAMA70 = TransformerSizes(80, 8192, 64, 8, 28672, 128256, 8192, gated=True, tied_embeddings=False)
@@ -41,22 +46,26 @@ def asked(
     *,
     precision: str = "bf16",
     top_k: int = 5,
+    may_need: tuple[Choice, ...] = EVERYTHING,
     **fix: object,
 ) -> StrategyRequest:
+    """A request that may need every choice: whether something runs is asked where `may_need` says so."""
     return StrategyRequest(
         model,
         (StrategyNodes(nodes, per_node, kind),),
         TrainingJob(batch, precision),  # type: ignore[arg-type]
         StrategyFix(**fix),  # type: ignore[arg-type]
         top_k,
+        may_need=may_need,
     )
 
 
 def searched(request: StrategyRequest) -> tuple[HomogeneousSearch, int]:
     (machine,) = read_fleet(request.fleet, request.training.precision)
     assert isinstance(request.model, TransformerSizes)
+    runnable = Runnable(request.training.precision, traits_of(request.model), request.may_need)
     space = SearchSpace(
-        request.model.transformer(), request.training, machine.cluster.gpus_per_node, request.fix
+        request.model.transformer(), request.training, machine.cluster.gpus_per_node, request.fix, runnable
     )
     return HomogeneousSearch(machine, space), machine.devices
 
@@ -66,9 +75,13 @@ def every(
 ) -> tuple[list[tuple[ParallelConfig, StepEstimate]], Counter[str]]:
     """All choices that fit in their order, and how many were refused: none is ruled out by a bound."""
     fitting, refused = [], Counter[str]()
-    for choices in search.space.choices(devices):
+    space = search.space
+    runnable = space.runnable
+    for choices in replace(space, runnable=runnable.anything()).choices(devices):
         step = search.estimate(choices)
-        if search.host_bytes(choices) > search.machine.host_bytes:
+        if not runnable.includes(choices):
+            refused[NOT_RUN] += 1
+        elif search.host_bytes(choices) > search.machine.host_bytes:
             refused["host memory"] += 1
         elif not step.fits:
             refused["memory"] += 1
@@ -88,6 +101,10 @@ def every(
         asked(nodes=1, per_node=1, kind="L4-24GB", batch=6),
         asked(LLAMA70, nodes=4, per_node=8, kind="H100-SXM5-80GB", batch=64, tensor=8, recompute="full"),
         asked(micro_batch=2, shard="fsdp"),
+        asked(may_need=()),
+        asked(MIXTURE, nodes=1, per_node=8, batch=24, may_need=()),
+        asked(MIXTURE, nodes=1, per_node=8, batch=24, may_need=("expert", "shard")),
+        asked(nodes=1, per_node=8, may_need=("context",), offload="none"),
     ],
 )
 def test_the_search_is_equal_to_a_look_at_every_choice(request_: StrategyRequest) -> None:
@@ -248,3 +265,62 @@ def test_every_gpu_of_the_catalogue_is_read_as_itself() -> None:
 def test_a_link_of_zero_that_joins_nothing_is_no_fault() -> None:
     one = replace(asked(), fleet=(StrategyNodes(1, 1, "A100-80GB", 0.0, 0.0),))
     assert search_strategy(one).status == "optimal"
+
+
+def runs(candidate: StrategyCandidate, request: StrategyRequest, runner: Runner) -> bool:
+    return not refusals(candidate.choices, request.training.precision, runner, traits_of(request.model))
+
+
+def test_what_is_found_runs_and_the_best_that_does_not_is_named() -> None:
+    request = asked(MIXTURE, nodes=1, per_node=8, batch=24, top_k=50, may_need=())
+    outcome = search_strategy(request)
+    assert len(outcome.candidates) == 50
+    assert all(
+        runs(candidate, request, "train") or runs(candidate, request, "export")
+        for candidate in outcome.candidates
+    )
+    (not_run,) = [refusal for refusal in outcome.refused if refusal.reason == NOT_RUN]
+    every_choice = search_strategy(replace(request, may_need=EVERYTHING, top_k=10000)).candidates
+    best = next(
+        candidate
+        for candidate in every_choice
+        if not runs(candidate, request, "train") and not runs(candidate, request, "export")
+    )
+    assert not_run.nearest == f"{describe_choices(best.choices)}: {best.seconds_per_step:.4g} s a step"
+    assert not_run.count > 100
+
+
+def test_a_search_for_a_run_alone_has_nothing_that_only_a_file_carries_out() -> None:
+    request = asked(tensor=2, pipeline=2, may_need=())
+    assert all(runs(candidate, request, "export") for candidate in search_strategy(request).candidates)
+    with pytest.raises(InputFault, match="which no training run carries out yet: the traced stages"):
+        search_strategy(request, runners=TRAIN)
+    outcome = search_strategy(asked(may_need=(), top_k=50), runners=TRAIN)
+    assert all(runs(candidate, asked(), "train") for candidate in outcome.candidates)
+
+
+@pytest.mark.parametrize(
+    ("fix", "choice"),
+    [
+        ({"offload": "optimizer"}, "offload"),
+        ({"offload": "optimizer", "tensor": 2, "micro_batch": 1}, "offload"),
+    ],
+)
+def test_a_fix_that_does_not_run_is_refused_unless_the_request_may_need_it(
+    fix: dict[str, object], choice: Choice
+) -> None:
+    with pytest.raises(InputFault) as fault:
+        search_strategy(asked(may_need=(), **fix))
+    assert fault.value.where == f"fix.{choice}" and f'add "{choice}" to may_need' in fault.value.remedy
+    (name, value), *_ = fix.items()
+    candidates = search_strategy(asked(may_need=(choice,), **fix)).candidates
+    assert candidates and all(getattr(candidate, name) == value for candidate in candidates)
+
+
+def test_a_precision_that_does_not_run_is_refused_unless_the_request_may_need_it() -> None:
+    with pytest.raises(
+        InputFault, match="'fp16', which neither a training run nor an exported file"
+    ) as fault:
+        search_strategy(asked(precision="fp16", may_need=()))
+    assert fault.value.where == "training.precision"
+    assert search_strategy(asked(precision="fp16", may_need=("precision",))).candidates

@@ -3,8 +3,6 @@
 `python -m tests.support.gloo STEPS N FILE [N FILE …]` prints a line of JSON a run: its exit codes and what it wrote.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import runpy

@@ -1,7 +1,5 @@
 """The wheel as a stranger has it: built of what the image is built of, in environments that hold what it asks for."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Random instances in blocks, and which cases of a test are left to `make test-repeated`."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """Times of arrival from a table: seconds, timestamps, one model or several, and what is none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -16,20 +14,17 @@ def read(folder: Path, text: str) -> dict[str | None, tuple[float, ...]]:
     return read_arrival_times(path)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "time_s\n0.5\n0.75\n0.75\n",
-        "0.5\n0.75\n0.75\n",
-        "id,Time\n7,0.5\n8,0.75\n9,7.5e-1\n",
-        "\ufeffarrival_time,tokens\r\n0.5,3\r\n\r\n0.75,4\r\n0.75,4\r\n",
-    ],
-)
-def test_seconds_stand_as_they_are(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("text", [
+    "time_s\n0.5\n0.75\n0.75\n",
+    "0.5\n0.75\n0.75\n",
+    "id,Time\n7,0.5\n8,0.75\n9,7.5e-1\n",
+    "\ufeffarrival_time,tokens\r\n0.5,3\r\n\r\n0.75,4\r\n0.75,4\r\n",
+])  # fmt: skip
+def test_seconds_stand_as_they_are(tmp_path, text):
     assert read(tmp_path, text) == {None: (0.5, 0.75, 0.75)}
 
 
-def test_timestamps_of_a_public_trace_count_from_the_first(tmp_path: Path) -> None:
+def test_timestamps_of_a_public_trace_count_from_the_first(tmp_path):
     text = (
         "TIMESTAMP,ContextTokens,GeneratedTokens\n"
         "2023-11-16 18:17:03.9799600,4808,10\n"
@@ -41,33 +36,30 @@ def test_timestamps_of_a_public_trace_count_from_the_first(tmp_path: Path) -> No
     assert read(tmp_path, text) == {None: (0.0, 3600.5)}
 
 
-def test_a_column_of_models_divides_the_rows(tmp_path: Path) -> None:
+def test_a_column_of_models_divides_the_rows(tmp_path):
     text = "model,time_s\nbert,0\nocr,0.1\nbert,0.2\n"
     assert read(tmp_path, text) == {"bert": (0.0, 0.2), "ocr": (0.1,)}
 
 
-@pytest.mark.parametrize(
-    ("text", "match"),
-    [
-        ("", "trace.csv: is empty"),
-        ("time_s\n", "has a header but no arrivals"),
-        ("when,what\n1,2\n", "has no column of times: its header is 'when, what'"),
-        ("time_s\n0.5\nsoon\n", "row 3: 'soon' is neither seconds nor a timestamp"),
-        ("time_s,x\n0.5,1\n,2\n", "row 3: ''"),
-        ("time_s\nnan\n", "row 2: 'nan'"),
-        ("timestamp\n2023-13-16 18:17:03\n", "row 2: '2023-13-16 18:17:03' is no date of the calendar"),
-        ("time_s\n1\n1\n0.5\n", "row 4: the time 0.5 is before that of the row above"),
-        ("model,time_s\na,3\nb,1\na,2\n", "row 4: the time 2 is before that of the row above"),
-        ("time_s,time_s\n1,2\n", "header: names 'time_s' twice"),
-        ("model,model,t\na,b,2\n", "header: names 'model' twice"),
-        ("time_s\n-1\n2\n", "row 2: the time -1 is below 0"),
-    ],
-)
-def test_what_is_no_time_is_one_message(tmp_path: Path, text: str, match: str) -> None:
+@pytest.mark.parametrize(("text", "match"), [
+    ("", "trace.csv: is empty"),
+    ("time_s\n", "has a header but no arrivals"),
+    ("when,what\n1,2\n", "has no column of times: its header is 'when, what'"),
+    ("time_s\n0.5\nsoon\n", "row 3: 'soon' is neither seconds nor a timestamp"),
+    ("time_s,x\n0.5,1\n,2\n", "row 3: ''"),
+    ("time_s\nnan\n", "row 2: 'nan'"),
+    ("timestamp\n2023-13-16 18:17:03\n", "row 2: '2023-13-16 18:17:03' is no date of the calendar"),
+    ("time_s\n1\n1\n0.5\n", "row 4: the time 0.5 is before that of the row above"),
+    ("model,time_s\na,3\nb,1\na,2\n", "row 4: the time 2 is before that of the row above"),
+    ("time_s,time_s\n1,2\n", "header: names 'time_s' twice"),
+    ("model,model,t\na,b,2\n", "header: names 'model' twice"),
+    ("time_s\n-1\n2\n", "row 2: the time -1 is below 0"),
+])  # fmt: skip
+def test_what_is_no_time_is_one_message(tmp_path, text, match):
     with pytest.raises(InputFault, match=match):
         read(tmp_path, text)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(InputFault, match=r"none\.csv: cannot be read: no such file\."):
         read_arrival_times(tmp_path / "none.csv")

@@ -1,7 +1,5 @@
 """Whatever text comes: profiles or one InputFault, never anything else."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -22,12 +20,10 @@ HEADERS = [
     "Concurrency,Inferences/Second,p50 latency,p95 latency",
     "model\tprofile\tbatch_size\tthroughput_rps\ttimed_runs\ttimed_p50_ms\tmemory_parts_basis\tfailure_reason",
 ]
-CELLS = st.sampled_from(
-    [
-        *("", "m", "1", "7", "8", "3g.40gb", "1:GPU", "100", "0", "-1", "nan", "inf", "1e999", "1,5", "1.5"),
-        *('"', '"x', "=1", "٣", "²", "1e-320", "out_of_memory", "measured", "\x00", "\ud800", "x" * 300),
-    ]
-) | st.text(max_size=8)
+CELLS = st.sampled_from([
+    *("", "m", "1", "7", "8", "3g.40gb", "1:GPU", "100", "0", "-1", "nan", "inf", "1e999", "1,5", "1.5"),
+    *('"', '"x', "=1", "٣", "²", "1e-320", "out_of_memory", "measured", "\x00", "\ud800", "x" * 300),
+]) | st.text(max_size=8)  # fmt: skip
 TABLES = st.builds(
     lambda header, rows, delimiter, end: end.join([header, *(delimiter.join(row) for row in rows)]),
     st.sampled_from(HEADERS),
@@ -43,7 +39,7 @@ def finite(row: ProfileRow) -> bool:
 
 @settings(deadline=None, max_examples=400)
 @given(TABLES | st.text(), st.booleans())
-def test_any_text_is_profiles_or_an_input_fault(text: str, skip_bad: bool) -> None:
+def test_any_text_is_profiles_or_an_input_fault(text, skip_bad):
     try:
         imported = read_any(text, model="given", batch_size=2, skip_bad=skip_bad)
     except InputFault as fault:
@@ -57,7 +53,7 @@ def test_any_text_is_profiles_or_an_input_fault(text: str, skip_bad: bool) -> No
 
 @settings(deadline=None, max_examples=200)
 @given(TABLES)
-def test_what_was_read_is_read_again_from_what_is_written(text: str) -> None:
+def test_what_was_read_is_read_again_from_what_is_written(text):
     try:
         imported = read_profile_csv(text, skip_bad=True)
     except InputFault as fault:
@@ -71,7 +67,7 @@ def test_what_was_read_is_read_again_from_what_is_written(text: str) -> None:
 
 @settings(deadline=None, max_examples=100)
 @given(TABLES, TABLES, st.booleans())
-def test_estimates_of_any_two_texts(measured: str, query: str, skip_bad: bool) -> None:
+def test_estimates_of_any_two_texts(measured, query, skip_bad):
     try:
         table = estimate_table(measured, query, skip_bad=skip_bad)
     except InputFault as fault:
@@ -81,7 +77,7 @@ def test_estimates_of_any_two_texts(measured: str, query: str, skip_bad: bool) -
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_text_or_an_input_fault(data: bytes) -> None:
+def test_any_bytes_are_text_or_an_input_fault(data):
     try:
         assert isinstance(decode(data), str)
     except InputFault as fault:

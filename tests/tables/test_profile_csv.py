@@ -1,7 +1,5 @@
 """Anybody's table as profiles: columns and their spellings, slices, defaults, notes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from importlib import resources
 
@@ -22,7 +20,7 @@ def row_of(text: str, **options: str) -> ProfileRow:
     return imported.profiles[0].rows[0]
 
 
-def test_the_shipped_library_read_as_a_table_is_the_library() -> None:
+def test_the_shipped_library_read_as_a_table_is_the_library():
     text = (
         resources.files("torchsplit_core.profiling") / "data" / "measured_profiles_a100_80gb.csv"
     ).read_text(encoding="utf-8")
@@ -40,7 +38,7 @@ def test_the_shipped_library_read_as_a_table_is_the_library() -> None:
     assert any("1g.10gb, not 1g.20gb" in note for note in imported.notes)
 
 
-def test_a_missing_latency_is_derived_and_said() -> None:
+def test_a_missing_latency_is_derived_and_said():
     imported = read_profile_csv(
         "model,compute_slices,batch_size,processes,throughput_rps\nm,7,8,2,400\nm,7,4,1,\n", skip_bad=True
     )
@@ -50,7 +48,7 @@ def test_a_missing_latency_is_derived_and_said() -> None:
     assert [row.latency_ms for row in mixed.profiles[0].rows] == [90.0, 40.0]
 
 
-def test_zero_throughput_is_out_of_memory_and_no_row() -> None:
+def test_zero_throughput_is_out_of_memory_and_no_row():
     imported = read_profile_csv(f"{HEADER}\nm,1,64,1,0,0\nm,1,128,1,0,\nm,1,32,1,100,320\n")
     profile = imported.profiles[0]
     assert [row.batch_size for row in profile.rows] == [32]
@@ -61,7 +59,7 @@ def test_zero_throughput_is_out_of_memory_and_no_row() -> None:
     assert all(isinstance(item, ProfileFailure) and item.message for item in profile.failures)
 
 
-def test_other_spellings_are_guessed_and_said() -> None:
+def test_other_spellings_are_guessed_and_said():
     text = "Model Name;MIG;BS;Instances;QPS;p95 (ms)\nm;3g.40gb;8;2;100,5;12,25\n"
     imported = read_profile_csv(text)
     row = imported.profiles[0].rows[0]
@@ -70,39 +68,34 @@ def test_other_spellings_are_guessed_and_said() -> None:
     assert "'QPS' as throughput_rps" in imported.notes[0]
 
 
-def test_a_guess_uses_no_column_twice_and_no_unit_that_is_not_ours() -> None:
+def test_a_guess_uses_no_column_twice_and_no_unit_that_is_not_ours():
     assert guess_mapping(("model", "batch", "bs", "rps")) == {
-        "model": "model",
-        "batch_size": "batch",
-        "throughput_rps": "rps",
-    }
+        "model": "model", "batch_size": "batch", "throughput_rps": "rps",
+    }  # fmt: skip
     assert "latency_ms" not in guess_mapping(("model", "latency_us", "latency (s)"))
     assert "memory_gib" not in guess_mapping(("model", "memory_mb"))
     assert guess_mapping(("p95_ms", "latency_ms")) == {"latency_ms": "latency_ms"}
 
 
-def test_a_mapping_goes_before_the_guess_and_can_leave_a_column_out() -> None:
+def test_a_mapping_goes_before_the_guess_and_can_leave_a_column_out():
     text = "model,compute_slices,batch_size,qps,mine,latency_ms\nm,7,8,1,200,5\n"
     assert row_of(text, mapping={"throughput_rps": "mine"}).throughput_rps == 200  # type: ignore[arg-type]
     left_out = read_profile_csv(text, mapping={"latency_ms": ""})
     assert left_out.profiles[0].rows[0].latency_ms == 8000
 
 
-@pytest.mark.parametrize(
-    ("mapping", "word"),
-    [
-        ({"batchsize": "bs"}, "batch_size"),
-        ({"batch_size": "size"}, "has no column 'size'. Known columns: model, compute_slices, bs"),
-        ({"model": "bs"}, "batch_size"),
-    ],
-)
-def test_a_mapping_that_names_nothing_says_what_there_is(mapping: dict[str, str], word: str) -> None:
+@pytest.mark.parametrize(("mapping", "word"), [
+    ({"batchsize": "bs"}, "batch_size"),
+    ({"batch_size": "size"}, "has no column 'size'. Known columns: model, compute_slices, bs"),
+    ({"model": "bs"}, "batch_size"),
+])  # fmt: skip
+def test_a_mapping_that_names_nothing_says_what_there_is(mapping, word):
     with pytest.raises(InputFault) as caught:
         read_profile_csv("model,compute_slices,bs,rps\nm,7,8,1\n", mapping=mapping)
     assert word in str(caught.value)
 
 
-def test_a_needed_column_that_is_nowhere_is_named() -> None:
+def test_a_needed_column_that_is_nowhere_is_named():
     with pytest.raises(InputFault, match="columns batch_size, throughput_rps"):
         read_profile_csv("model,compute_slices,size,rate\nm,7,8,1\n")
     with pytest.raises(InputFault, match="names 'batch_size', the column of batch_size, 2 times"):
@@ -111,7 +104,7 @@ def test_a_needed_column_that_is_nowhere_is_named() -> None:
         read_profile_csv(HEADER + "\n")
 
 
-def test_what_the_file_lacks_can_be_given() -> None:
+def test_what_the_file_lacks_can_be_given():
     row = row_of(
         "throughput_rps,latency_ms\n100,5\n",
         model="mine",
@@ -122,30 +115,28 @@ def test_what_the_file_lacks_can_be_given() -> None:
     assert (row.gpu_type, row.profile, row.batch_size, row.processes) == ("A30-24GB", "1g.6gb", 4, 1)
 
 
-def test_a_given_slice_does_not_move_rows_of_the_whole_gpu() -> None:
+def test_a_given_slice_does_not_move_rows_of_the_whole_gpu():
     text = "model,profile,batch_size,throughput_rps\nm,,1,10\nm,1g.10gb,1,5\n"
     imported = read_profile_csv(text, slice_name="7g.80gb")
     assert [row.profile for row in imported.profiles[0].rows] == [None, "1g.10gb"]
     assert any("7g.80gb is not used" in note for note in imported.notes)
 
 
-def test_a_gpu_column_and_rows_without_a_slice() -> None:
+def test_a_gpu_column_and_rows_without_a_slice():
     text = (
         "model,gpu_type,profile,batch_size,throughput_rps\n"
         "m,CPU,,1,10\nm,A30-24GB,2g.12gb,1,20\nm,Some GPU,,1,30\n"
     )
     imported = read_profile_csv(text)
     assert [(row.gpu_type, row.profile) for row in imported.profiles[0].rows] == [
-        ("CPU", None),
-        ("A30-24GB", "2g.12gb"),
-        ("Some GPU", None),
-    ]
+        ("CPU", None), ("A30-24GB", "2g.12gb"), ("Some GPU", None),
+    ]  # fmt: skip
     assert any("Some GPU" in note for note in imported.notes)
     with pytest.raises(InputFault, match=r"^unknown GPU type 'A100-80'\. Did you mean A100-80GB"):
         read_profile_csv(text, gpu_type="A100-80")
 
 
-def test_every_profile_of_the_catalogue_is_known_by_its_name() -> None:
+def test_every_profile_of_the_catalogue_is_known_by_its_name():
     for gpu in catalogue().values():
         for item in gpu.profiles:
             chosen = choose_slice(gpu.name, f"MIG {item.name.upper()}", str(item.compute_slices))
@@ -153,20 +144,20 @@ def test_every_profile_of_the_catalogue_is_known_by_its_name() -> None:
 
 
 @pytest.mark.parametrize("text", ["3", "3g", "3.0", "3G", "3g.40gb", "MIG 3g.40gb", "mig-3g.40gb"])
-def test_slices_as_people_write_them(text: str) -> None:
+def test_slices_as_people_write_them(text):
     chosen = choose_slice("A100-80GB", text, "")
     assert chosen is not None and chosen.name == "3g.40gb"
     assert parse_slice_size(text) == 3.0
 
 
-def test_rows_that_repeat_are_kept_once_and_latencies_in_seconds_are_suspected() -> None:
+def test_rows_that_repeat_are_kept_once_and_latencies_in_seconds_are_suspected():
     imported = read_profile_csv(f"{HEADER}\nm,7,8,1,100,0.08\nm,7,8,1,100,0.08\n")
     assert len(imported.profiles[0].rows) == 1
     assert any("1 row repeats an earlier one and was left out" in note for note in imported.notes)
     assert any("check that they are in ms" in note for note in imported.notes)
 
 
-def test_intervals_bases_and_memory_are_read() -> None:
+def test_intervals_bases_and_memory_are_read():
     row = row_of(
         "model,compute_slices,batch_size,throughput_rps,low_rps,high_rps,memory_gib,basis\n"
         "m,7,8,100,90,110,3.5,emulated\n"

@@ -1,7 +1,5 @@
 """Model Analyzer's and perf_analyzer's tables: the run that tells the service time, and what is said of the rest."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -37,31 +35,26 @@ def said(imported: Imported, words: str) -> bool:
     return any(words in note for note in imported.notes)
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("metrics-model-inference.csv", "model_analyzer"),
-        ("metrics-model-inference-p95.csv", "model_analyzer"),
-        ("metrics-model-gpu.csv", "model_analyzer"),
-        ("metrics-request-rate.csv", "model_analyzer"),
-        ("perf_analyzer.csv", "perf_analyzer"),
-        ("perf_analyzer_verbose.csv", "perf_analyzer"),
-    ],
-)
-def test_the_header_tells_the_kind(name: str, kind: str) -> None:
+@pytest.mark.parametrize(("name", "kind"), [
+    ("metrics-model-inference.csv", "model_analyzer"),
+    ("metrics-model-inference-p95.csv", "model_analyzer"),
+    ("metrics-model-gpu.csv", "model_analyzer"),
+    ("metrics-request-rate.csv", "model_analyzer"),
+    ("perf_analyzer.csv", "perf_analyzer"),
+    ("perf_analyzer_verbose.csv", "perf_analyzer"),
+])  # fmt: skip
+def test_the_header_tells_the_kind(name, kind):
     assert detect(text_of(name)) == kind
 
 
-def test_model_analyzer_takes_the_run_with_as_many_requests_as_instances() -> None:
+def test_model_analyzer_takes_the_run_with_as_many_requests_as_instances():
     imported = read_model_analyzer(
         text_of("metrics-model-inference.csv"), gpu_type="A30-24GB", slice_name="2g.12gb"
     )
     assert points(imported) == {
-        ("import:resnet", 1, 1): (210.4, 5.1),
-        ("import:resnet", 8, 1): (711.0, 12.2),
-        ("import:resnet", 8, 2): (988.8, 17.5),
-        ("import:encoder", 4, 1): (95.5, 340.7),
-    }
+        ("import:resnet", 1, 1): (210.4, 5.1), ("import:resnet", 8, 1): (711.0, 12.2),
+        ("import:resnet", 8, 2): (988.8, 17.5), ("import:encoder", 4, 1): (95.5, 340.7),
+    }  # fmt: skip
     row = imported.profiles[0].rows[0]
     assert (row.gpu_type, row.profile, row.basis) == ("A30-24GB", "2g.12gb", "measured")
     assert said(imported, "the file has no p95: 'p99 Latency (ms)' stands for it")
@@ -69,7 +62,7 @@ def test_model_analyzer_takes_the_run_with_as_many_requests_as_instances() -> No
     assert said(imported, "5 of 9 runs were left out")
 
 
-def test_model_analyzer_prefers_p95_and_reads_older_groups_and_memory_in_megabytes() -> None:
+def test_model_analyzer_prefers_p95_and_reads_older_groups_and_memory_in_megabytes():
     imported = read_model_analyzer(text_of("metrics-model-inference-p95.csv"))
     row = imported.profiles[0].rows[0]
     assert (row.latency_ms, row.processes, row.profile) == (4.9, 1, None)
@@ -77,10 +70,10 @@ def test_model_analyzer_prefers_p95_and_reads_older_groups_and_memory_in_megabyt
     assert not said(imported, "no p95")
 
 
-def test_perf_analyzer_counts_microseconds_and_needs_what_it_does_not_write() -> None:
+def test_perf_analyzer_counts_microseconds_and_needs_what_it_does_not_write():
     text = text_of("perf_analyzer.csv")
-    one = read_perf_analyzer(text, model="resnet", batch_size=8, slice_name="3g.40gb")
-    assert points(one) == {("import:resnet", 8, 1): (640.0, 13.1)}
+    imported = read_perf_analyzer(text, model="resnet", batch_size=8, slice_name="3g.40gb")
+    assert points(imported) == {("import:resnet", 8, 1): (640.0, 13.1)}
     two = read_perf_analyzer(text, model="resnet", batch_size=8, instances=2)
     assert points(two) == {("import:resnet", 8, 2): (1250.0, 13.6)}
     three = read_perf_analyzer(text, model="resnet", batch_size=8, instances=3)
@@ -94,7 +87,7 @@ def test_perf_analyzer_counts_microseconds_and_needs_what_it_does_not_write() ->
             read_perf_analyzer(text, **missing)  # type: ignore[arg-type]
 
 
-def test_perf_analyzer_verbose_has_the_memory_of_one_gpu_in_bytes() -> None:
+def test_perf_analyzer_verbose_has_the_memory_of_one_gpu_in_bytes():
     text = text_of("perf_analyzer_verbose.csv")
     row = read_perf_analyzer(text, model="m", batch_size=8).profiles[0].rows[0]
     assert row.memory_gib == 2.0
@@ -102,45 +95,39 @@ def test_perf_analyzer_verbose_has_the_memory_of_one_gpu_in_bytes() -> None:
     assert read_perf_analyzer(both, model="m", batch_size=8).profiles[0].rows[0].memory_gib is None
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("metrics-request-rate.csv", "--concurrency-range"),
-        ("metrics-model-gpu.csv", "metrics-model-inference.csv"),
-    ],
-)
-def test_files_that_do_not_tell_a_service_time(name: str, words: str) -> None:
+@pytest.mark.parametrize(("name", "words"), [
+    ("metrics-request-rate.csv", "--concurrency-range"),
+    ("metrics-model-gpu.csv", "metrics-model-inference.csv"),
+])  # fmt: skip
+def test_files_that_do_not_tell_a_service_time(name, words):
     with pytest.raises(InputFault, match=words):
         read_any(text_of(name))
 
 
-def test_a_column_that_stands_twice_is_named() -> None:
+def test_a_column_that_stands_twice_is_named():
     header, *rows = text_of("perf_analyzer_verbose.csv").splitlines()
     text = "\n".join((header + ",Concurrency", *(row + ",9" for row in rows)))
     with pytest.raises(InputFault, match="header: names 'Concurrency' twice"):
         read_perf_analyzer(text, model="m", batch_size=8)
 
 
-def test_models_measured_together_are_refused_or_left_out() -> None:
+def test_models_measured_together_are_refused_or_left_out():
     text = text_of("metrics-several-models.csv")
     with pytest.raises(InputFault, match="line 2, Model: names several models, 'resnet,encoder'"):
         read_model_analyzer(text)
     assert points(read_model_analyzer(text, skip_bad=True)) == {("import:resnet", 1, 1): (200.0, 5.0)}
 
 
-@pytest.mark.parametrize(
-    ("column", "cell", "rule"),
-    [
-        ("Throughput (infer/sec)", "0.0", "above 0"),
-        ("p99 Latency (ms)", "", "empty"),
-        ("Concurrency", "many", "is 'many', not a number"),
-        ("Instance Group", "1:GPU + 1:CPU", "with instances on the CPU"),
-        ("Instance Group", "two", "COUNT:GPU"),
-        ("Instance Group", "0:GPU", "names 0 instances"),
-        ("Batch", "-1", "below the least value 1"),
-    ],
-)
-def test_bad_cells_of_model_analyzer(column: str, cell: str, rule: str) -> None:
+@pytest.mark.parametrize(("column", "cell", "rule"), [
+    ("Throughput (infer/sec)", "0.0", "above 0"),
+    ("p99 Latency (ms)", "", "empty"),
+    ("Concurrency", "many", "is 'many', not a number"),
+    ("Instance Group", "1:GPU + 1:CPU", "with instances on the CPU"),
+    ("Instance Group", "two", "COUNT:GPU"),
+    ("Instance Group", "0:GPU", "names 0 instances"),
+    ("Batch", "-1", "below the least value 1"),
+])  # fmt: skip
+def test_bad_cells_of_model_analyzer(column, cell, rule):
     header, row = text_of("metrics-model-inference.csv").splitlines()[:2]
     cells = row.split(",")
     cells[header.split(",").index(column)] = cell
@@ -149,7 +136,7 @@ def test_bad_cells_of_model_analyzer(column: str, cell: str, rule: str) -> None:
     assert f"line 2, {column}" in str(caught.value) and rule in str(caught.value)
 
 
-def test_the_gpu_and_slice_given_are_checked() -> None:
+def test_the_gpu_and_slice_given_are_checked():
     text = text_of("metrics-model-inference.csv")
     with pytest.raises(InputFault, match=r"^unknown GPU type 'A1000'\. Did you mean A100"):
         read_model_analyzer(text, gpu_type="A1000")
@@ -161,7 +148,7 @@ def test_the_gpu_and_slice_given_are_checked() -> None:
         read_model_analyzer(text_of("perf_analyzer.csv"))
 
 
-def test_read_any_finds_each_reader_and_a_mapping_overrides() -> None:
+def test_read_any_finds_each_reader_and_a_mapping_overrides():
     perf = text_of("perf_analyzer.csv")
     assert points(read_any(perf, model="m", batch_size=8))[("import:m", 8, 1)] == (640.0, 13.1)
     assert len(read_any(text_of("metrics-model-inference.csv")).profiles) == 2
@@ -169,15 +156,13 @@ def test_read_any_finds_each_reader_and_a_mapping_overrides() -> None:
     assert detect(plain) == "profiles"
     assert read_any(plain).profiles[0].rows == read_profile_csv(plain).profiles[0].rows
     mapped = read_any(
-        perf,
-        mapping={"throughput_rps": "Inferences/Second", "processes": "Concurrency"},
-        model="m",
+        perf, mapping={"throughput_rps": "Inferences/Second", "processes": "Concurrency"}, model="m",
         batch_size=8,
-    )
+    )  # fmt: skip
     assert len(mapped.profiles[0].rows) == 3
 
 
-def test_a_profile_in_json_passes_through() -> None:
+def test_a_profile_in_json_passes_through():
     text = (ROOT / "examples" / "profile.json").read_text(encoding="utf-8")
     assert detect(text) == "json"
     assert read_any("\ufeff" + text) == Imported((read_text(text)[1],))

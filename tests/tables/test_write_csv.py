@@ -1,7 +1,5 @@
 """Profiles to a table and back: every field of every row, names that a spreadsheet would run, failures."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re
@@ -53,15 +51,12 @@ def back(profiles: list[Profile]) -> list[Profile]:
     return list(read_profile_csv(write_profile_csv(profiles)).profiles)
 
 
-def test_every_field_of_a_row_and_a_failure_comes_back() -> None:
+def test_rows_failures_the_library_and_the_example_come_back():
     profile = Profile("sample:bert", "abc", {"host": "h"}, (ROW, FULL), (), (FAILURE,))
     (read,) = back([profile])
     assert read.rows == profile.rows
     assert read.failures == profile.failures
     assert read.source == "import:sample:bert"
-
-
-def test_the_library_and_the_example_come_back() -> None:
     library = list(library_profiles())
     assert [profile.rows for profile in back(library)] == [profile.rows for profile in library]
     text = (ROOT / "examples" / "profile.json").read_text(encoding="utf-8")
@@ -70,7 +65,7 @@ def test_the_library_and_the_example_come_back() -> None:
     assert back([example])[0].rows == example.rows
 
 
-def test_a_sequence_length_is_a_column_where_a_row_has_one_and_tells_points_apart() -> None:
+def test_a_sequence_length_is_a_column_where_a_row_has_one_and_tells_points_apart():
     assert "sequence_length" not in write_profile_csv([Profile("import:m", "", {}, (FULL,))])
     rows = (ROW, replace(ROW, sequence_length=128), replace(ROW, sequence_length=512, latency_ms=9.0))
     failed = replace(FAILURE, sequence_length=512)
@@ -78,14 +73,14 @@ def test_a_sequence_length_is_a_column_where_a_row_has_one_and_tells_points_apar
     assert (read.rows, read.failures) == (rows, (FAILURE, failed))
 
 
-def test_the_first_columns_are_those_of_the_measured_library() -> None:
+def test_the_first_columns_are_those_of_the_measured_library():
     lines = write_profile_csv([Profile("library:m", "", {}, (ROW,))]).splitlines()
     assert lines[0].startswith("model,compute_slices,batch_size,processes,throughput_rps,latency_ms,")
     assert lines[1].startswith("m,3,8,2,123.456789,7.1,")
     assert "timed_runs" not in lines[0]
 
 
-def test_a_failure_is_a_row_of_zero_with_its_reason() -> None:
+def test_a_failure_is_a_row_of_zero_with_its_reason():
     text = write_profile_csv([Profile("library:m", "", {}, (), (), (FAILURE,))])
     (cells,) = csv.DictReader(io.StringIO(text))
     assert (cells["throughput_rps"], cells["latency_ms"]) == ("0", "")
@@ -93,29 +88,26 @@ def test_a_failure_is_a_row_of_zero_with_its_reason() -> None:
     assert cells["failure_message"].startswith("'=killed")
 
 
-def test_profiles_of_one_name_stay_apart() -> None:
+def test_profiles_of_one_name_stay_apart():
     profiles = [Profile("import:m", "", {}, (ROW,)), Profile("library:m", "", {}, (FULL,))]
     assert [profile.rows for profile in back(profiles)] == [(ROW,), (FULL,)]
 
 
-def test_no_profiles_are_a_header_alone() -> None:
+def test_no_profiles_are_a_header_alone():
     assert write_profile_csv([]) == ",".join(LEADING_COLUMNS) + "\n"
 
 
-def test_rows_of_a_hosts_cores_come_back() -> None:
+def test_rows_of_cores_and_of_a_whole_gpu_come_back():
     rows = (replace(ROW, gpu_type="CPU", profile="1c"), replace(ROW, gpu_type="CPU", profile="16c"))
     assert back([Profile("import:m", "", {}, rows)])[0].rows == rows
     with pytest.raises(InputFault, match="is '1c', not a slice of A100-80GB"):
         back([Profile("import:m", "", {}, (replace(ROW, profile="1c"),))])
-
-
-def test_rows_of_a_whole_gpu_come_back_without_a_slice() -> None:
     (read,) = back([Profile("import:m", "", {}, (replace(ROW, profile=None),))])
     assert read.rows[0].profile is None
 
 
 @pytest.mark.parametrize("name", ["=1+1", "+a", "-a", "@a", "'=1+1", "''@x", "'a", "a=b", "'"])
-def test_names_are_safe_in_a_spreadsheet_and_come_back(name: str) -> None:
+def test_names_are_safe_in_a_spreadsheet_and_come_back(name):
     text = write_profile_csv([Profile(f"import:{name}", "", {}, (ROW,))])
     for line in csv.reader(io.StringIO(text)):
         assert not any(cell.startswith(("=", "+", "-", "@", "\t", "\r")) for cell in line)
@@ -123,7 +115,7 @@ def test_names_are_safe_in_a_spreadsheet_and_come_back(name: str) -> None:
 
 
 @given(st.text())
-def test_guarding_is_undone_exactly(text: str) -> None:
+def test_guarding_is_undone_exactly(text):
     assert unescape_formula(escape_formula(text)) == text
     assert not escape_formula(text).startswith(("=", "+", "-", "@", "\t", "\r"))
 
@@ -160,26 +152,22 @@ rows = st.builds(
 
 @pytest.mark.slow
 @settings(deadline=None, max_examples=60)
-@given(
-    st.dictionaries(
-        names,
-        st.lists(
-            rows,
-            min_size=1,
-            max_size=5,
-            unique_by=lambda row: (row.stage, row.profile, row.batch_size, row.processes),
-        ),
-        min_size=1,
-        max_size=3,
-    )
-)
-def test_any_rows_come_back(by_name: dict[str, list[ProfileRow]]) -> None:
+@given(st.dictionaries(
+    names,
+    st.lists(
+        rows, min_size=1, max_size=5,
+        unique_by=lambda row: (row.stage, row.profile, row.batch_size, row.processes),
+    ),
+    min_size=1,
+    max_size=3,
+))  # fmt: skip
+def test_any_rows_come_back(by_name):
     profiles = [Profile(f"import:{name}", "", {}, tuple(found)) for name, found in by_name.items()]
     read = back(profiles)
     assert [(item.source, item.rows) for item in read] == [(item.source, item.rows) for item in profiles]
 
 
-def test_files_of_one_model_are_joined() -> None:
+def test_files_of_one_model_are_joined_also_at_two_sequence_lengths():
     other = replace(ROW, batch_size=16)
     first = Profile("import:m", "", {"origin": "a.csv"}, (ROW,))
     second = Profile("import:m", "h", {"origin": "b.csv"}, (ROW, other), (), (FAILURE,))
@@ -190,15 +178,12 @@ def test_files_of_one_model_are_joined() -> None:
     assert merged[0].failures == (FAILURE,)
     assert merged[0].architecture_hash == "h"
     assert merged[0].environment["origin"] == "a.csv, b.csv"
-
-
-def test_files_of_one_model_at_two_sequence_lengths_are_joined() -> None:
     rows = [replace(ROW, sequence_length=128), replace(ROW, sequence_length=512, latency_ms=9.0)]
     (merged,) = merge_profiles([Profile("import:m", "", {}, (row,)) for row in rows])
     assert merged.rows == tuple(rows)
 
 
-def test_files_of_one_model_that_contradict_each_other_are_refused() -> None:
+def test_files_of_one_model_that_contradict_each_other_are_refused():
     first = Profile("import:m", "g", {}, (ROW,))
     with pytest.raises(InputFault, match="has two measurements of"):
         merge_profiles([first, replace(first, rows=(replace(ROW, latency_ms=1.0),))])
@@ -206,7 +191,7 @@ def test_files_of_one_model_that_contradict_each_other_are_refused() -> None:
         merge_profiles([first, replace(first, architecture_hash="h")])
 
 
-def test_rows_are_told_to_as_many_digits_as_asked() -> None:
+def test_rows_are_told_to_as_many_digits_as_asked():
     row = {"a": 2 / 3, "b": True, "c": None, "d": "x,y", "e": 7, "f": False}
     assert rows_csv((*row, "g"), [row]) == 'a,b,c,d,e,f,g\n0.666667,yes,,"x,y",7,no,\n'
     assert rows_csv(("a",), [{"a": 1e9 / 3}], digits=9) == "a\n333333333\n"
@@ -214,7 +199,7 @@ def test_rows_are_told_to_as_many_digits_as_asked() -> None:
 
 
 @pytest.mark.parametrize("mark", ["=", "+", "-", "@", "\t", "\r"])
-def test_no_text_of_any_table_is_a_formula(mark: str) -> None:
+def test_no_text_of_any_table_is_a_formula(mark):
     """Neither a cell nor a head; a number written as text stays one."""
     text = f'{mark}HYPERLINK("http://x")'
     rows = csv.reader(io.StringIO(rows_csv(("a", text), [{"a": text, text: -1.5}]), newline=""))
@@ -224,12 +209,12 @@ def test_no_text_of_any_table_is_a_formula(mark: str) -> None:
         assert list(found) == [["a"], [f"'{text}"], ["-2"], ["+1.5e-3"], ["'-2+3"], [""]]
 
 
-def test_rows_have_no_other_columns() -> None:
+def test_rows_have_no_other_columns():
     with pytest.raises(ValueError, match="have no b"):
         rows_csv(("a",), [{"a": 1, "b": 2}])
 
 
-def test_tables_are_written_here_and_by_the_pages_helper_alone() -> None:
+def test_tables_are_written_here_and_by_the_pages_helper_alone():
     """Whatever else writes CSV would have to guard its texts itself."""
     found = {
         str(path.relative_to(ROOT))

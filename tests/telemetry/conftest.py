@@ -1,7 +1,5 @@
 """Every test of telemetry begins and ends with it off, whatever the environment of the test run says."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +9,7 @@ from torchsplit_core.telemetry import settings
 
 
 @pytest.fixture(autouse=True)
-def telemetry_off(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def telemetry_off(monkeypatch) -> Iterator[None]:
     for name in (settings.MODE, settings.FOLDER, settings.ENDPOINT, settings.TRACES_ENDPOINT):
         monkeypatch.delenv(name, raising=False)
     yield

@@ -1,7 +1,5 @@
 """Spans to a collector: what arrives, and that one that is gone or silent holds nothing up."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess
@@ -43,7 +41,7 @@ def start(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
     assert telemetry.configure("test")
 
 
-def test_a_collector_gets_the_spans(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_collector_gets_the_spans(monkeypatch):
     with receiver() as collector:
         start(monkeypatch, collector.endpoint)
         with telemetry.span(schema.PROFILE, model="sample:bert"):
@@ -66,9 +64,7 @@ def test_a_collector_gets_the_spans(monkeypatch: pytest.MonkeyPatch) -> None:
     assert profile.status.code == Status.STATUS_CODE_UNSET
 
 
-def test_the_spans_of_an_isolated_child_are_sent_for_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_spans_of_an_isolated_child_are_sent_for_it(monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=secret")
     with receiver() as collector:
         start(monkeypatch, collector.endpoint)
@@ -78,22 +74,19 @@ def test_the_spans_of_an_isolated_child_are_sent_for_it(
             )
         assert telemetry.shutdown()
         profile, point = collector.named(schema.PROFILE), collector.named(schema.PROFILE_POINT)
-    assert (
-        answer == {"environment": []}
-        and "secret" not in str(carried)
-        and collector.endpoint not in str(carried)
-    )
+    assert answer == {"environment": []} and "secret" not in str(carried)
+    assert collector.endpoint not in str(carried)
     assert point.parent_span_id == profile.span_id and point.trace_id == profile.trace_id
 
 
-def test_spans_are_delivered_when_the_process_ends_by_itself() -> None:
+def test_spans_are_delivered_when_the_process_ends_by_itself():
     with receiver() as collector:
         environment = os.environ | {MODE: "on", ENDPOINT: collector.endpoint}
         done = subprocess.run([sys.executable, str(TARGETS), "exits"], env=environment, timeout=60)
         assert done.returncode == 0 and collector.named(schema.PLAN).name == schema.PLAN
 
 
-def test_a_traces_endpoint_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_traces_endpoint_is_taken_as_it_is(monkeypatch):
     with receiver() as collector:
         monkeypatch.setenv(TRACES_ENDPOINT, f"{collector.endpoint}/elsewhere")
         start(monkeypatch, "http://127.0.0.1:1")
@@ -102,9 +95,7 @@ def test_a_traces_endpoint_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) ->
         assert telemetry.shutdown() and collector.paths == ["/elsewhere"]
 
 
-def test_a_collector_that_is_gone_loses_spans_and_says_so_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_collector_that_is_gone_loses_spans_and_says_so_once(monkeypatch, caplog):
     start(monkeypatch, closed_port())
     with telemetry.span(schema.PLAN):
         pass
@@ -112,16 +103,14 @@ def test_a_collector_that_is_gone_loses_spans_and_says_so_once(
     assert [record.name for record in caplog.records] == ["torchsplit.telemetry"]
 
 
-def test_a_silent_collector_loses_spans(monkeypatch: pytest.MonkeyPatch, silent: str) -> None:
+def test_a_silent_collector_loses_spans(monkeypatch, silent):
     start(monkeypatch, silent)
     with telemetry.span(schema.PLAN):
         pass
     assert not telemetry.shutdown()
 
 
-def test_the_end_does_not_wait_for_a_request_that_hangs(
-    monkeypatch: pytest.MonkeyPatch, silent: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_end_does_not_wait_for_a_request_that_hangs(monkeypatch, silent, caplog):
     """Where the request's own time-out would come too late, the end comes first: its thread still waits."""
     monkeypatch.setattr(export, "REQUEST_TIMEOUT_S", 2.0)
     monkeypatch.setattr(export, "SHUTDOWN_S", 0.2)
@@ -136,7 +125,7 @@ def test_the_end_does_not_wait_for_a_request_that_hangs(
 
 
 @pytest.mark.parametrize("collector", ["closed", "silent"])
-def test_a_process_ends_in_spite_of_its_collector(silent: str, collector: str) -> None:
+def test_a_process_ends_in_spite_of_its_collector(silent, collector):
     endpoint = silent if collector == "silent" else closed_port()
     environment = os.environ | {MODE: "otlp", ENDPOINT: endpoint}
     done = subprocess.run(
@@ -146,6 +135,6 @@ def test_a_process_ends_in_spite_of_its_collector(silent: str, collector: str) -
     assert "Telemetry: spans could not be delivered" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_the_bounds_add_up_to_two_seconds() -> None:
+def test_the_bounds_add_up_to_two_seconds():
     """One request may be under way when the last begins; the join bounds both."""
     assert export.SHUTDOWN_S < 2 and export.REQUEST_TIMEOUT_S < export.SHUTDOWN_S

@@ -1,9 +1,6 @@
 """What the environment asks for, and that code and docs keep to the names of the schema."""
 
-from __future__ import annotations
-
 import ast
-from pathlib import Path
 
 import pytest
 
@@ -39,7 +36,7 @@ def strangers(source: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_code_uses_the_names_of_the_schema() -> None:
+def test_the_code_uses_the_names_of_the_schema():
     sources = [
         path for folder in ("torchsplit_core", "app", "pages") for path in (ROOT / folder).rglob("*.py")
     ]
@@ -47,7 +44,7 @@ def test_the_code_uses_the_names_of_the_schema() -> None:
     assert {path.name: found for path in sources if (found := strangers(path.read_text()))} == {}
 
 
-def test_the_check_finds_a_stranger() -> None:
+def test_the_check_finds_a_stranger():
     source = (
         "from torchsplit_core import telemetry\nwith telemetry.span('own', batch=1) as s:\n s.set(p50_s=1)\n"
     )
@@ -55,7 +52,7 @@ def test_the_check_finds_a_stranger() -> None:
     assert strangers(source.replace("from torchsplit_core import telemetry", "import telemetry")) == []
 
 
-def test_the_docs_name_every_span_and_attribute() -> None:
+def test_the_docs_name_every_span_and_attribute():
     text = (ROOT / "docs" / "reference" / "telemetry.md").read_text()
     for name, meaning in schema.SPANS.items():
         assert f"| `{name}` | {meaning} |" in text
@@ -63,34 +60,25 @@ def test_the_docs_name_every_span_and_attribute() -> None:
         assert f"| `{schema.PREFIX}{name}` | {meaning} |" in text
 
 
-@pytest.mark.parametrize(
-    ("mode", "endpoint", "expected"),
-    [
-        ("", URL, None),
-        ("off", URL, None),
-        ("file", URL, "file"),
-        ("on", None, "file"),
-        ("on", URL, "otlp"),
-        (" OTLP ", URL + "/", "otlp"),
-    ],
-)
-def test_what_the_environment_asks_for(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: str, endpoint: str | None, expected: str | None
-) -> None:
+@pytest.mark.parametrize(("mode", "endpoint", "expected"), [
+    ("", URL, None), ("off", URL, None), ("file", URL, "file"), ("on", None, "file"), ("on", URL, "otlp"),
+    (" OTLP ", URL + "/", "otlp"),
+])  # fmt: skip
+def test_what_the_environment_asks_for(monkeypatch, tmp_path, mode, endpoint, expected):
     monkeypatch.setenv(MODE, mode)
     found = read_settings("test", tmp_path, endpoint)
     target = {"file": str(tmp_path), "otlp": URL + "/v1/traces"}
     assert (found and (found.kind, found.target)) == (expected and (expected, target[expected]))
 
 
-def test_the_environment_comes_before_the_argument(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_comes_before_the_argument(monkeypatch):
     monkeypatch.setenv(MODE, "otlp")
     monkeypatch.setenv(ENDPOINT, "https://other")
     assert read_settings("test", None, URL) == TelemetrySettings("otlp", "test", "https://other/v1/traces")
 
 
 @pytest.mark.parametrize("mode", ["yes", "grpc", "1"])
-def test_an_unknown_mode_is_a_fault(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+def test_an_unknown_mode_is_a_fault(monkeypatch, mode):
     monkeypatch.setenv(MODE, mode)
     with pytest.raises(InputFault, match="Known modes: off, on, file, otlp"):
         read_settings("test", None, None)
@@ -100,12 +88,12 @@ def test_an_unknown_mode_is_a_fault(monkeypatch: pytest.MonkeyPatch, mode: str) 
     "endpoint",
     [None, "collector:4318", "grpc://collector", "http://", "http://h:x", "http://[", "http://h:0"],
 )
-def test_otlp_needs_a_usable_address(monkeypatch: pytest.MonkeyPatch, endpoint: str | None) -> None:
+def test_otlp_needs_a_usable_address(monkeypatch, endpoint):
     monkeypatch.setenv(MODE, "otlp")
     with pytest.raises(InputFault, match="http"):
         read_settings("test", None, endpoint)
 
 
-def test_settings_cross_a_process_boundary() -> None:
+def test_settings_cross_a_process_boundary():
     settings = TelemetrySettings("otlp", "test", URL)
     assert unpack(settings.packed()) == settings

@@ -1,7 +1,5 @@
 """A saved program for tests that change it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -10,7 +8,7 @@ import sample_models
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(tmp_path_factory) -> Path:
     import torch
 
     client = sample_models.load("diamond")

@@ -1,7 +1,5 @@
 """The architecture hash sees what changes the work and nothing else, the same from an export and from its file."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -17,7 +15,7 @@ from torch._higher_order_ops.while_loop import while_loop
 import sample_models
 from benchmarks.argument_kinds import kinds
 from tests.support.seeds import repeated
-from tests.support.tracing.argument_pairs import KINDS_OF_THE_BENCHMARK, PAIRS, TWELVE, Calls, Pair
+from tests.support.tracing.argument_pairs import KINDS_OF_THE_BENCHMARK, PAIRS, TWELVE, Calls
 from tests.support.tracing.pt2_files import read_file
 from torchsplit_core.graph.architecture import (
     former_architecture_hash,
@@ -58,18 +56,18 @@ def both_ways(program: torch.export.ExportedProgram, path: Path) -> TorchGraph:
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.name)
-def test_one_argument_makes_another_architecture(pair: Pair, tmp_path: Path) -> None:
+def test_one_argument_makes_another_architecture(pair, tmp_path):
     programs = [exported(Calls(function), *pair.inputs) for function in (pair.one, pair.other)]
     graphs = [both_ways(program, tmp_path / f"{i}.pt2") for i, program in enumerate(programs)]
     assert len({hash_model_architecture(graph) for graph in graphs}) == 2
     assert pair.kind in {kind for program in programs for kind, _ in kinds(program)}
 
 
-def test_the_pairs_have_every_kind_that_the_benchmark_yields() -> None:
+def test_the_pairs_have_every_kind_that_the_benchmark_yields():
     assert {pair.kind for pair in PAIRS}.issuperset(KINDS_OF_THE_BENCHMARK)
 
 
-def test_the_scheme_before_took_pools_for_one_and_this_one_does_not() -> None:
+def test_the_scheme_before_took_pools_for_one_and_this_one_does_not():
     pools = [graph_of(Calls(side), *TWELVE[0].inputs) for side in (TWELVE[0].one, TWELVE[0].other)]
     (former,) = {former_architecture_hash(graph) for graph in pools}
     assert len({hash_model_architecture(graph) for graph in pools}) == 2
@@ -110,7 +108,7 @@ def changes(node: GraphNode) -> Iterator[GraphNode]:
 
 
 @repeated("name", SAMPLES, kept=1)
-def test_no_argument_of_a_sample_can_change_unseen(name: str) -> None:
+def test_no_argument_of_a_sample_can_change_unseen(name):
     client = sample_models.load(name)
     graph = graph_of(client.get_model(), *client.get_example_inputs(2))
     # Layers repeat: the first that calls its operator in its way stands for all.
@@ -131,7 +129,7 @@ def alone(graph: TorchGraph, node: GraphNode) -> TorchGraph:
 
 
 @repeated("name", SAMPLES, kept=1)
-def test_a_sample_has_one_hash_whatever_its_batch_weights_and_route(name: str, tmp_path: Path) -> None:
+def test_a_sample_has_one_hash_whatever_its_batch_weights_and_route(name, tmp_path):
     client, other = sample_models.load(name), sample_models.load(name, seed=5)
     inputs = {batch: (client.get_example_inputs(batch), {}) for batch in (2, 3, 6)}
     one = exported(client.get_model().eval(), *inputs[2][0])
@@ -157,7 +155,7 @@ class Branch(torch.nn.Module):
         return x * torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]) + x.new_zeros(count).sum()
 
 
-def test_names_of_parameters_modules_symbols_and_bodies_do_not_count() -> None:
+def test_names_of_parameters_modules_symbols_and_bodies_do_not_count():
     one, other = graph_of(Branch("a", "b"), X), graph_of(Branch("zeta", "alpha"), X)
     assert one.nodes != other.nodes
     assert hash_model_architecture(one) == hash_model_architecture(other)
@@ -173,7 +171,7 @@ def test_names_of_parameters_modules_symbols_and_bodies_do_not_count() -> None:
     assert hash_model_architecture(again) == hash_model_architecture(one)
 
 
-def test_which_body_is_which_counts() -> None:
+def test_which_body_is_which_counts():
     graph = graph_of(Branch("a", "b"), X)
     (name,) = graph.subgraphs
     arguments = dict(graph.by_id[name].arguments)
@@ -182,9 +180,9 @@ def test_which_body_is_which_counts() -> None:
     assert hash_model_architecture(replace(graph, nodes=nodes)) != hash_model_architecture(graph)
 
 
-def test_what_an_assertion_says_does_not_count_but_what_it_asserts_does() -> None:
-    def asserted(least: int, extra: int) -> Callable[..., Any]:
-        def forward(x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+def test_what_an_assertion_says_does_not_count_but_what_it_asserts_does():
+    def asserted(least, extra):
+        def forward(x, ids):
             if extra:
                 torch.nonzero(ids)  # takes the next symbol, so that the message names another
             size = ids.sum().item()
@@ -207,22 +205,19 @@ def test_what_an_assertion_says_does_not_count_but_what_it_asserts_does() -> Non
     assert hash_of(asserted(4, 0), X, ids) != hash_model_architecture(one)
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (lambda x: x * torch.ones(8), lambda x: x * torch.ones(1)),
-        (lambda x: x * torch.tensor([1.0, 2.0]).repeat(4), lambda x: x * torch.tensor([1.0]).repeat(8)),
-        (lambda x: x * torch.tensor([1, 2]).repeat(4), lambda x: x * torch.tensor([1.0, 2.0]).repeat(4)),
-    ],
-)
-def test_shape_and_dtype_of_a_constant_count_and_its_values_do_not(one: Any, other: Any) -> None:
+@pytest.mark.parametrize(("one", "other"), [
+    (lambda x: x * torch.ones(8), lambda x: x * torch.ones(1)),
+    (lambda x: x * torch.tensor([1.0, 2.0]).repeat(4), lambda x: x * torch.tensor([1.0]).repeat(8)),
+    (lambda x: x * torch.tensor([1, 2]).repeat(4), lambda x: x * torch.tensor([1.0, 2.0]).repeat(4)),
+])  # fmt: skip
+def test_shape_and_dtype_of_a_constant_count_and_its_values_do_not(one, other):
     assert hash_of(one, X) != hash_of(other, X)
     values = [lambda x, v=v: x * torch.tensor([v, 2.0]).repeat(4) for v in (1.0, 9.0)]
     assert hash_of(values[0], X) == hash_of(values[1], X)
 
 
 def _autocast(dtype: torch.dtype) -> Callable[..., Any]:
-    def forward(x: torch.Tensor) -> torch.Tensor:
+    def forward(x):
         with torch.autocast("cpu", dtype=dtype):
             return torch.matmul(x, x.mT).float()
 
@@ -230,7 +225,7 @@ def _autocast(dtype: torch.dtype) -> Callable[..., Any]:
 
 
 def _graded(grad: bool) -> Callable[..., Any]:
-    def forward(x: torch.Tensor) -> torch.Tensor:
+    def forward(x):
         with torch.set_grad_enabled(grad):
             y = x * 2
         return y + 1
@@ -253,14 +248,14 @@ HIGHER = {
 
 
 @pytest.mark.parametrize("name", HIGHER)
-def test_a_body_and_the_arguments_of_what_holds_it_count(name: str, tmp_path: Path) -> None:
+def test_a_body_and_the_arguments_of_what_holds_it_count(name, tmp_path):
     graphs = [both_ways(exported(Calls(HIGHER[name](by)), X), tmp_path / "m.pt2") for by in (2, 3)]
     assert len({hash_model_architecture(graph) for graph in graphs}) == 2
 
 
-def test_what_is_too_long_to_write_counts_by_its_digest(tmp_path: Path) -> None:
-    def stacked(swapped: bool) -> Callable[..., Any]:
-        def forward(x: torch.Tensor) -> torch.Tensor:
+def test_what_is_too_long_to_write_counts_by_its_digest(tmp_path):
+    def stacked(swapped):
+        def forward(x):
             rows = [x.sum(), x.amax()] * 200
             if swapped:
                 rows[:2] = rows[1::-1]
@@ -276,8 +271,8 @@ def test_what_is_too_long_to_write_counts_by_its_digest(tmp_path: Path) -> None:
     assert len({hash_model_architecture(graph) for graph in graphs}) == 2
 
 
-def test_an_argument_that_has_no_json_is_written_by_its_name() -> None:
-    def forward(x: torch.Tensor) -> torch.Tensor:
+def test_an_argument_that_has_no_json_is_written_by_its_name():
+    def forward(x):
         full = torch.ops.aten.full.default([8], float("-inf"), dtype=torch.float32, device="cpu")
         image = x.unsqueeze(0).clone(memory_format=torch.channels_last)
         return torch.nan_to_num(image.squeeze(0) + full, nan=0.0) * 2

@@ -1,9 +1,6 @@
 """Hugging Face architectures, as transformers gives them, trace by the product's own path."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,16 +52,14 @@ def results(value: Any) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
-def test_the_architectures_tested_are_many_and_of_every_kind() -> None:
+def test_the_architectures_tested_are_many_and_of_every_kind():
     assert len(TESTED) >= 25
     assert {one.kind for one in TESTED} >= KINDS
     assert len({one.name for one in ARCHITECTURES}) == len(ARCHITECTURES)
 
 
 @repeated("architecture", OF_EVERY_KIND_FIRST, kept=1, ids=lambda one: one.name)
-def test_an_architecture_traces_with_a_free_batch_and_has_cuts(
-    architecture: Architecture, tmp_path: Path
-) -> None:
+def test_an_architecture_traces_with_a_free_batch_and_has_cuts(architecture, tmp_path):
     model = architecture.build()
     program = exported(architecture, model)
     graph = graph_from_dict(describe_program(program, 2))
@@ -108,7 +103,7 @@ def llama() -> tuple[torch.nn.Module, dict[str, Any]]:
     return model, describe_program(exported(architecture, model), 2)
 
 
-def test_a_cache_is_turned_off_for_the_trace_and_told_of(llama: tuple[Any, dict[str, Any]]) -> None:
+def test_a_cache_is_turned_off_for_the_trace_and_told_of(llama):
     model, described = llama
     graph = graph_from_dict(described)
     assert graph.notes == (CACHE_NOTE,)
@@ -117,9 +112,7 @@ def test_a_cache_is_turned_off_for_the_trace_and_told_of(llama: tuple[Any, dict[
     assert len(output.inputs) == 1
 
 
-def test_a_file_with_a_raw_model_is_traced_from_the_command_line(
-    llama: tuple[Any, dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_with_a_raw_model_is_traced_from_the_command_line(llama, tmp_path, capsys):
     (tmp_path / "net.py").write_text(CLIENT.format(root=str(ROOT), name="LLaMA"))
     output = tmp_path / "net.graph.json"
     assert main(["trace", f"{tmp_path / 'net.py'}:Client", "--trust", "-o", str(output)]) == 0

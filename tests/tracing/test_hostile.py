@@ -3,8 +3,6 @@
 Every payload is harmless: it makes an empty file. That each one is live, torch itself is the witness.
 """
 
-from __future__ import annotations
-
 import json
 import pickle
 import random
@@ -83,7 +81,7 @@ for path in sys.argv[1:]:
 
 
 @pytest.fixture(scope="module")
-def live(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path]]:
+def live(saved, tmp_path_factory) -> dict[str, tuple[Path, Path]]:
     """Route → an armed file and its marker, once torch.export.load in a process of its own made each marker."""
     folder = tmp_path_factory.mktemp("armed")
     files = {}
@@ -99,16 +97,14 @@ def live(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tup
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_a_live_payload_never_runs_on_the_way_to_a_graph(
-    route: str, live: dict[str, tuple[Path, Path]], saved: Path
-) -> None:
+def test_a_live_payload_never_runs_on_the_way_to_a_graph(route, live, saved):
     path, marker = live[route]
     graph = trace(str(path))
     assert len(graph.ops) == len(read_file(saved).ops)
     assert not marker.exists()
 
 
-def test_live_payloads_never_run_on_the_way_to_a_plan(live: dict[str, tuple[Path, Path]]) -> None:
+def test_live_payloads_never_run_on_the_way_to_a_plan(live):
     for route in ("sample inputs", "weights", "constants"):
         path, _ = live[route]
         graph, profile = workflow.profile(str(path), gpu_types=("A100-80GB",))
@@ -147,11 +143,11 @@ print(json.dumps([touched, sorted({node.source for node in graph.ops}), sorted({
 """
 
 
-def test_no_path_named_inside_is_opened(saved: Path, tmp_path: Path) -> None:
+def test_no_path_named_inside_is_opened(saved, tmp_path):
     secret = tmp_path / "secret.py"
     secret.write_text("the secret line\n")
 
-    def change(program: dict[str, Any]) -> None:
+    def change(program):
         for number, node in enumerate(program["graph_module"]["graph"]["nodes"]):
             path = ("/etc/passwd", str(secret), "../../secret.py")[number % 3]
             node["metadata"]["stack_trace"] = f'File "{path}", line 1, in forward\n    shown[{number % 3}](x)'
@@ -176,7 +172,7 @@ def test_no_path_named_inside_is_opened(saved: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("top", ["../../x/", "../", "..\\..\\x/", "C:/"])
-def test_names_that_climb_out_of_the_archive_lead_nowhere(top: str, saved: Path, tmp_path: Path) -> None:
+def test_names_that_climb_out_of_the_archive_lead_nowhere(top, saved, tmp_path):
     inside = tmp_path / "a" / "b"
     inside.mkdir(parents=True)
     members = {f"{top}{name.partition('/')[2]}": content for name, content in members_of(saved).items()}
@@ -188,7 +184,7 @@ def test_names_that_climb_out_of_the_archive_lead_nowhere(top: str, saved: Path,
     assert sorted(tmp_path.rglob("*")) == [tmp_path / "a", inside, path]
 
 
-def test_two_members_of_one_name_are_refused(saved: Path, tmp_path: Path) -> None:
+def test_two_members_of_one_name_are_refused(saved, tmp_path):
     name = next(name for name in members_of(saved) if name.endswith("models/model.json"))
     path = zipped(tmp_path / "model.pt2", members_of(saved))
     with zipfile.ZipFile(path, "a") as archive, warnings.catch_warnings():
@@ -198,7 +194,7 @@ def test_two_members_of_one_name_are_refused(saved: Path, tmp_path: Path) -> Non
         read_file(path)
 
 
-def test_archives_that_zipfile_stumbles_over_are_one_fault(saved: Path, tmp_path: Path) -> None:
+def test_archives_that_zipfile_stumbles_over_are_one_fault(saved, tmp_path):
     """Encrypted members, unknown compressions, offsets to nowhere, damaged data: 300 broken bytes."""
     content = zipped(tmp_path / "good.pt2", members_of(saved)).read_bytes()
     name = next(name for name in members_of(saved) if name.endswith("models/model.json")).encode()

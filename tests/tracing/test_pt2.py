@@ -1,7 +1,5 @@
 """An untrusted .pt2 is good for everything but measuring: the same graph, regions, costs, estimates and plan."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -34,7 +32,7 @@ class Both(NamedTuple):
 
 
 @pytest.fixture(scope="module", params=SAMPLES)
-def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Both:
+def both(request, tmp_path_factory) -> Both:
     client = sample_models.load(request.param)
     program = export_program(client.get_model(), client.get_example_inputs(2), {})
     path = tmp_path_factory.mktemp("pt2") / f"{request.param}.pt2"
@@ -46,13 +44,13 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     )
 
 
-def test_graph_and_architecture_are_equal(both: Both) -> None:
+def test_graph_and_architecture_are_equal(both):
     assert both.read.nodes == both.exported.nodes
     assert both.read.subgraphs == both.exported.subgraphs
     assert both.read.architecture_hash == both.exported.architecture_hash
 
 
-def test_regions_and_cut_points_are_equal(both: Both) -> None:
+def test_regions_and_cut_points_are_equal(both):
     one, other = (region_tree(prepare(graph)) for graph in (both.read, both.exported))
     assert one.cut_points == other.cut_points
     assert [(r.start, r.end, r.kind, r.ids) for r in one.regions] == [
@@ -61,20 +59,20 @@ def test_regions_and_cut_points_are_equal(both: Both) -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 2, 32])
-def test_flops_and_bytes_are_equal_at_every_batch(batch: int, both: Both) -> None:
+def test_flops_and_bytes_are_equal_at_every_batch(batch, both):
     costs = node_costs(both.read, batch)
     assert costs == node_costs(both.exported, batch)
     assert sum(cost.flops for cost in costs) > 0
     assert sum(cost.bytes_read + cost.bytes_written for cost in costs) > 0
 
 
-def test_estimates_are_equal(both: Both) -> None:
+def test_estimates_are_equal(both):
     assert estimated_nodes(both.read) == estimated_nodes(both.exported)
     types, batches = ("A100-80GB", "H100-SXM5-80GB"), (1, 8)
     assert estimate_rows(both.read, types, batches) == estimate_rows(both.exported, types, batches)
 
 
-def test_the_command_line_goes_from_an_untrusted_pt2_to_a_plan(both: Both, tmp_path: Path) -> None:
+def test_the_command_line_goes_from_an_untrusted_pt2_to_a_plan(both, tmp_path):
     profile, cuts, request, plan = (str(tmp_path / f"{name}.json") for name in ("p", "c", "r", "o"))
     common = ("--gpu-types", "A100-80GB", "-o", profile)
     assert cli.main(["profile", str(both.path), *common]) == 0
@@ -92,25 +90,18 @@ def test_the_command_line_goes_from_an_untrusted_pt2_to_a_plan(both: Both, tmp_p
 
 
 @pytest.fixture(scope="module")
-def diamond(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def diamond(tmp_path_factory) -> Path:
     client = sample_models.load("diamond")
     path = tmp_path_factory.mktemp("pt2") / "diamond.pt2"
     torch.export.save(export_program(client.get_model(), client.get_example_inputs(2), {}), path)
     return path
 
 
-def test_a_trusted_pt2_is_measured(diamond: Path, tmp_path: Path) -> None:
+def test_a_trusted_pt2_is_measured(diamond, tmp_path):
     out = str(tmp_path / "p.json")
     options = (
-        "--device",
-        "cpu",
-        "--batch-sizes",
-        "1,2",
-        "--point-budget",
-        "0.05",
-        "--gpu-types",
-        "A100-80GB",
-    )
+        "--device", "cpu", "--batch-sizes", "1,2", "--point-budget", "0.05", "--gpu-types", "A100-80GB",
+    )  # fmt: skip
     assert cli.main(["profile", str(diamond), "--trust", *options, "-o", out]) == 0
     found = read_contract(out)[1]
     measured = [row for row in found.rows if row.basis == "measured"]
@@ -120,7 +111,7 @@ def test_a_trusted_pt2_is_measured(diamond: Path, tmp_path: Path) -> None:
     assert found.architecture_hash == trace(str(diamond)).architecture_hash
 
 
-def test_sample_path_and_drop_are_one_model(diamond: Path, tmp_path: Path) -> None:
+def test_sample_path_and_drop_are_one_model(diamond, tmp_path):
     """The three ways in give one graph: what a page's job stores is what the command line writes."""
     from torchsplit_core.workspace.store import Store
 

@@ -1,7 +1,5 @@
 """The three routes of an export, what the batch decides, and what is said where none passes."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -75,13 +73,13 @@ def some(x: Tensor) -> Tensor:
     return x + torch.topk(x.flatten(), int((x > 0).sum())).values.sum()
 
 
-def test_the_first_route_is_without_bytecode() -> None:
+def test_the_first_route_is_without_bytecode():
     graph = traced(Plain(torch.relu))
     assert (graph.route, graph.notes) == ("non-strict", ())
 
 
 @pytest.mark.parametrize("body", [some, lambda x: x.reshape(len(x), 2, 2)])
-def test_where_that_fails_or_fixes_the_batch_the_strict_route_is_taken(body: Any) -> None:
+def test_where_that_fails_or_fixes_the_batch_the_strict_route_is_taken(body):
     graph = traced(Plain(body))
     assert (graph.route, graph.notes) == ("strict", ())
     assert shapes(graph) == [("s0", 4)]
@@ -90,7 +88,7 @@ def test_where_that_fails_or_fixes_the_batch_the_strict_route_is_taken(body: Any
 @pytest.mark.parametrize(
     ("body", "line"), [(branch, "if x.sum() > 0:"), (until_large, "while x.sum() < 100:")]
 )
-def test_a_way_that_data_decide_is_traced_as_a_draft_that_says_so(body: Any, line: str) -> None:
+def test_a_way_that_data_decide_is_traced_as_a_draft_that_says_so(body, line):
     graph = traced(Plain(body))
     assert graph.route == "draft"
     assert shapes(graph) == [("s0", 4)]
@@ -101,53 +99,38 @@ def test_a_way_that_data_decide_is_traced_as_a_draft_that_says_so(body: Any, lin
     assert not any("assert" in unit.id for unit in prepare(graph).units)
 
 
-def test_an_operator_without_a_fake_kernel_is_traced_as_a_draft_that_says_so() -> None:
+def test_an_operator_without_a_fake_kernel_is_traced_as_a_draft_that_says_so():
     graph = traced(Plain(lambda x: torch.ops.coverage.shapeless(x) + 1))
     assert graph.route == "draft"
     assert "coverage.shapeless.default has no fake kernel" in graph.notes[0]
     assert {"shapeless", "add"} <= {node.op for node in graph.ops}
 
 
-@pytest.mark.parametrize(
-    ("body", "inputs", "found"),
-    [
-        (lambda x: x.mean(0), lambda n: ((torch.ones(5, n, 4),), {}), [(5, "s0", 4)]),
-        (
-            lambda x, edges: x.index_add(0, edges[1], x[edges[0]]),
-            lambda n: ((torch.ones(3 * n, 4), torch.zeros(2, 6 * n, dtype=torch.int64)), {}),
-            [("s0", 4), (2, "s1")],
-        ),
-        (
-            lambda x, table: x @ table,
-            lambda n: ((torch.ones(n, 2), torch.ones(2, 4)), {}),
-            [("s0", 2), (2, 4)],
-        ),
-        (
-            lambda x, y=None, scale=1.0: {"out": x["a"] * scale + x["b"][0]},
-            lambda n: (({"a": torch.ones(n, 4), "b": [torch.ones(n, 4)]},), {"y": None, "scale": 3.0}),
-            [("s0", 4), ("s0", 4)],
-        ),
-        (
-            lambda x, **more: x + more["bias"] if more["wanted"] else x,
-            lambda n: ((torch.ones(n, 4),), {"bias": torch.ones(n, 4), "wanted": True}),
-            [("s0", 4), ("s0", 4)],
-        ),
-        (lambda x: Pair(x.value + 1), lambda n: ((Pair(torch.ones(n, 4)),), {}), [("s0", 4)]),
-    ],
-    ids=["second dimension", "edges", "table", "containers", "keywords", "dataclass"],
-)
-def test_the_batch_is_found_wherever_it_stands(body: Any, inputs: Inputs, found: Any) -> None:
+@pytest.mark.parametrize(("body", "inputs", "found"), [
+    (lambda x: x.mean(0), lambda n: ((torch.ones(5, n, 4),), {}), [(5, "s0", 4)]),
+    (lambda x, edges: x.index_add(0, edges[1], x[edges[0]]),
+     lambda n: ((torch.ones(3 * n, 4), torch.zeros(2, 6 * n, dtype=torch.int64)), {}),
+     [("s0", 4), (2, "s1")]),
+    (lambda x, table: x @ table, lambda n: ((torch.ones(n, 2), torch.ones(2, 4)), {}), [("s0", 2), (2, 4)]),
+    (lambda x, y=None, scale=1.0: {"out": x["a"] * scale + x["b"][0]},
+     lambda n: (({"a": torch.ones(n, 4), "b": [torch.ones(n, 4)]},), {"y": None, "scale": 3.0}),
+     [("s0", 4), ("s0", 4)]),
+    (lambda x, **more: x + more["bias"] if more["wanted"] else x,
+     lambda n: ((torch.ones(n, 4),), {"bias": torch.ones(n, 4), "wanted": True}), [("s0", 4), ("s0", 4)]),
+    (lambda x: Pair(x.value + 1), lambda n: ((Pair(torch.ones(n, 4)),), {}), [("s0", 4)]),
+], ids=["second dimension", "edges", "table", "containers", "keywords", "dataclass"])  # fmt: skip
+def test_the_batch_is_found_wherever_it_stands(body, inputs, found):
     graph = traced(Plain(body), inputs)
     assert [shape for shape in shapes(graph) if shape is not None] == found
     assert graph.route == "non-strict"
 
 
-def test_modules_that_settle_in_their_first_run_are_traced() -> None:
+def test_modules_that_settle_in_their_first_run_are_traced():
     graph = traced(nn.Sequential(nn.LazyLinear(8), nn.ReLU()))
     assert graph.ops[0].shape == ("s0", 8)
 
 
-def test_the_model_is_left_as_it_was() -> None:
+def test_the_model_is_left_as_it_was():
     model = Plain(lambda x, **more: x + more["bias"])
     before = dict(vars(model))
     traced(model, lambda n: ((torch.ones(n, 4),), {"bias": torch.ones(n, 4)}))
@@ -167,65 +150,35 @@ def halves(x: Tensor) -> Any:
     return [row * 2 for row in x]
 
 
-@pytest.mark.parametrize(
-    ("model", "inputs", "said"),
-    [
-        (
-            Plain(halves),
-            rows,
-            rf"input x: .*fixed to the example's batch size at {FILE}:\d+\..*no loop over the batch",
-        ),
-        (Plain(lambda x: x.to_sparse()), rows, rf"forward at {FILE}.*without data.*dense instead of sparse"),
-        (
-            Plain(lambda x: pickle.loads(pickle.dumps(x))),
-            rows,
-            rf"forward at {FILE}.*computes outside torch.*custom_op",
-        ),
-        (
-            Plain(lambda x, y: x),
-            lambda n: ((torch.ones(n, 4), object()), {}),
-            r"has an input that is no tensor.*in forward",
-        ),
-        (torch.jit.trace(nn.Linear(4, 4), torch.ones(2, 4)), rows, r"returns TorchScript.*before torch\.jit"),
-        (packed(), rows, r"weights that are packed.*torch\.ao\.quantization"),
-        (Plain(lambda x: (x, {"f": len})), rows, r"result\[1\]\['f'\]: is of type builtin"),
-        (
-            Plain(lambda x: 1 / 0),
-            rows,
-            rf"^forward on the example inputs: raised ZeroDivisionError.*{FILE}.*without gradients",
-        ),
-        (
-            Typed(),
-            lambda n: ((torch.ones(n, 4),), {"masks": 1}),
-            r"'masks'\. Return what it takes \(x: .*mask: .*None",
-        ),
-        (
-            Typed(),
-            lambda n: ((torch.ones(2, 4),), {}),
-            r"returns no tensor with a size that follows batch_size",
-        ),
-        (
-            Plain(lambda x, n: x),
-            lambda n: ((torch.ones(n, 4), n), {}),
-            r"\[0\]\[1\]: is 2, but 3 .*x\.shape\[0\]",
-        ),
-        (Plain(lambda x: x), lambda n: (([torch.ones(4)] * n,), {}), r"2 values and 3.*Stack the samples"),
-        (
-            Plain(lambda x: x),
-            lambda n: ((torch.ones(n, *[4] * (n - 1)),), {}),
-            r"has 2 dimensions, but 3 for",
-        ),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_what_remains_is_explained(model: nn.Module, inputs: Inputs, said: str) -> None:
+@pytest.mark.parametrize(("model", "inputs", "said"), [
+    (Plain(halves), rows,
+     rf"input x: .*fixed to the example's batch size at {FILE}:\d+\..*no loop over the batch"),
+    (Plain(lambda x: x.to_sparse()), rows, rf"forward at {FILE}.*without data.*dense instead of sparse"),
+    (Plain(lambda x: pickle.loads(pickle.dumps(x))), rows,
+     rf"forward at {FILE}.*computes outside torch.*custom_op"),
+    (Plain(lambda x, y: x), lambda n: ((torch.ones(n, 4), object()), {}),
+     r"has an input that is no tensor.*in forward"),
+    (torch.jit.trace(nn.Linear(4, 4), torch.ones(2, 4)), rows, r"returns TorchScript.*before torch\.jit"),
+    (packed(), rows, r"weights that are packed.*torch\.ao\.quantization"),
+    (Plain(lambda x: (x, {"f": len})), rows, r"result\[1\]\['f'\]: is of type builtin"),
+    (Plain(lambda x: 1 / 0), rows,
+     rf"^forward on the example inputs: raised ZeroDivisionError.*{FILE}.*without gradients"),
+    (Typed(), lambda n: ((torch.ones(n, 4),), {"masks": 1}),
+     r"'masks'\. Return what it takes \(x: .*mask: .*None"),
+    (Typed(), lambda n: ((torch.ones(2, 4),), {}), r"returns no tensor with a size that follows batch_size"),
+    (Plain(lambda x, n: x), lambda n: ((torch.ones(n, 4), n), {}),
+     r"\[0\]\[1\]: is 2, but 3 .*x\.shape\[0\]"),
+    (Plain(lambda x: x), lambda n: (([torch.ones(4)] * n,), {}), r"2 values and 3.*Stack the samples"),
+    (Plain(lambda x: x), lambda n: ((torch.ones(n, *[4] * (n - 1)),), {}), r"has 2 dimensions, but 3 for"),
+], ids=lambda value: value if isinstance(value, str) else "")  # fmt: skip
+def test_what_remains_is_explained(model, inputs, said):
     with pytest.raises(InputFault, match=said) as caught:
         traced(model, inputs)
     assert "\n" not in str(caught.value)
 
 
-def test_a_way_that_even_a_draft_cannot_follow_names_the_line() -> None:
-    def kept(x: Tensor) -> Tensor:
+def test_a_way_that_even_a_draft_cannot_follow_names_the_line():
+    def kept(x):
         found = x[x > 0]
         return found.sum() + x if found.shape[0] > 0 else x
 

@@ -1,7 +1,5 @@
 """Graphs of the samples: contents, bodies of cond, equality with the saved .pt2, the hash."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,8 +37,8 @@ def bert() -> TorchGraph:
     return trace("sample:bert")
 
 
-def test_bert_has_unique_ids_in_topological_order(bert: TorchGraph) -> None:
-    seen: set[str] = set()
+def test_bert_has_unique_ids_in_topological_order(bert):
+    seen = set()
     for node in bert.nodes:
         assert node.id not in seen
         assert seen.issuperset(node.inputs)
@@ -49,7 +47,7 @@ def test_bert_has_unique_ids_in_topological_order(bert: TorchGraph) -> None:
     assert [node.id for node in bert.input_nodes] == ["ids", "attention_mask", "segments"]
 
 
-def test_bert_says_modules_shapes_types_sizes_and_source_lines(bert: TorchGraph) -> None:
+def test_bert_says_modules_shapes_types_sizes_and_source_lines(bert):
     modules = {node.module for node in bert.ops}
     assert {"embeddings.norm", "encoder.layer.1.attention.query", "pooler"} <= modules
     node = next(node for node in bert.ops if node.module == "encoder.layer.1.intermediate")
@@ -69,11 +67,11 @@ def test_bert_says_modules_shapes_types_sizes_and_source_lines(bert: TorchGraph)
     assert bert.architecture_hash == hash_model_architecture(bert)
 
 
-def test_no_node_names_this_machine(bert: TorchGraph) -> None:
+def test_no_node_names_this_machine(bert):
     assert "/" not in "".join(node.source + node.module for node in bert.nodes)
 
 
-def test_cond_has_its_two_bodies_as_subgraphs_and_stays_one_node() -> None:
+def test_cond_has_its_two_bodies_as_subgraphs_and_stays_one_node():
     graph = sample("cond")
     (branch,) = [node for node in graph.ops if node.op == "cond"]
     assert set(graph.subgraphs) == {branch.id}
@@ -87,7 +85,7 @@ def test_cond_has_its_two_bodies_as_subgraphs_and_stays_one_node() -> None:
 
 
 @repeated("name", [sample.name for sample in sample_models.SAMPLES], kept=3)
-def test_a_saved_pt2_reads_as_the_very_same_graph(name: str, tmp_path: Path) -> None:
+def test_a_saved_pt2_reads_as_the_very_same_graph(name, tmp_path):
     client = sample_models.load(name)
     program = program_of(client.get_model(), *client.get_example_inputs(2))
     torch.export.save(program, tmp_path / "model.pt2")
@@ -97,11 +95,11 @@ def test_a_saved_pt2_reads_as_the_very_same_graph(name: str, tmp_path: Path) -> 
     assert hash_model_architecture(read) == hash_model_architecture(exported)
 
 
-def test_a_pt2_is_traced_without_torch_in_the_same_words(tmp_path: Path, bert: TorchGraph) -> None:
+def test_a_pt2_is_traced_without_torch_in_the_same_words(tmp_path, bert):
     client = sample_models.load("bert", seed=3)
     path = tmp_path / "bert.pt2"
     torch.export.save(program_of(client.get_model(), *client.get_example_inputs(2)), path)
-    heard: list[str] = []
+    heard = []
     found = trace(str(path), progress=lambda share, text: heard.append(text))
     assert (bert.route, found.route) == ("non-strict", "read")
     assert replace(found, route=bert.route) == bert
@@ -124,14 +122,11 @@ class Odd(torch.nn.Module):
         flat = x.reshape(ids.shape[0] * ids.shape[1], 4)
         best, _ = x.max(dim=1)
         return {
-            "head": self.head(flat),
-            "best": best,
-            "where": torch.nonzero(ids),
-            "part": x.chunk(2, dim=-1)[1],
-        }
+            "head": self.head(flat), "best": best, "where": torch.nonzero(ids), "part": x.chunk(2, dim=-1)[1],
+        }  # fmt: skip
 
 
-def test_an_odd_model_reads_the_same_both_ways(tmp_path: Path) -> None:
+def test_an_odd_model_reads_the_same_both_ways(tmp_path):
     program = program_of(Odd(), torch.ones(2, 5, dtype=torch.int64))
     torch.export.save(program, tmp_path / "odd.pt2")
     graph, read = convert_program(program, 2), read_file(tmp_path / "odd.pt2")
@@ -152,12 +147,10 @@ def test_an_odd_model_reads_the_same_both_ways(tmp_path: Path) -> None:
         assert several.output_bytes == 2 * 4 * 4 + 2 * 4 * 8 == sum(node.output_bytes for node in picked)
 
 
-def test_the_hash_ignores_weights_names_lines_and_batch_but_not_structure(bert: TorchGraph) -> None:
+def test_the_hash_ignores_weights_names_lines_and_batch_but_not_structure(bert):
     size = sample_models.load("diamond").get_example_inputs(2)[0]
 
-    def chain(
-        depth: int, width: int = 16, activation: type[torch.nn.Module] = torch.nn.ReLU
-    ) -> torch.nn.Module:
+    def chain(depth, width=16, activation=torch.nn.ReLU):
         layers = [torch.nn.Linear(16, width), *(torch.nn.Linear(width, width) for _ in range(depth))]
         return torch.nn.Sequential(*layers, activation())
 
@@ -176,7 +169,7 @@ def test_the_hash_ignores_weights_names_lines_and_batch_but_not_structure(bert: 
     assert hash_model_architecture(replace(bert, nodes=moved, traced_batch=8)) == bert.architecture_hash
 
 
-def test_the_hash_follows_edges_and_the_bodies_of_cond() -> None:
+def test_the_hash_follows_edges_and_the_bodies_of_cond():
     graph = sample("diamond")
     ops = {node.id: node for node in graph.ops}
     join = next(node for node in graph.ops if node.op == "add")
@@ -192,7 +185,7 @@ def test_the_hash_follows_edges_and_the_bodies_of_cond() -> None:
     assert hash_model_architecture(changed) != graph.architecture_hash
 
 
-def test_two_seeds_have_one_hash_and_the_large_size_another() -> None:
+def test_two_seeds_have_one_hash_and_the_large_size_another():
     hashes = {sample("llama", seed=seed).architecture_hash for seed in (0, 5)}
     assert len(hashes) == 1
     hashes.add(sample("diamond", "large").architecture_hash)
@@ -200,7 +193,7 @@ def test_two_seeds_have_one_hash_and_the_large_size_another() -> None:
     assert len(hashes) == 3
 
 
-def test_a_graph_survives_its_file(bert: TorchGraph) -> None:
+def test_a_graph_survives_its_file(bert):
     assert graph_from_dict(graph_to_dict(bert)) == bert
     cond = sample("cond")
     assert graph_from_dict(graph_to_dict(cond)) == cond
@@ -211,19 +204,14 @@ TORCH_FRAME = (
 )
 
 
-@pytest.mark.parametrize(
-    ("stack_trace", "found"),
-    [
-        ("", ("", "")),
-        (TORCH_FRAME, ("", "")),
-        (f'File "/m/net.py", line 7, in f\n    self.a(x)  \n{TORCH_FRAME}', ("net.py:7", "self.a(x)")),
-        (f'File "/m/net.py", line 7, in forward\n{TORCH_FRAME}', ("net.py:7", "")),
-        ('File "/m/net.py", line 7, in forward', ("net.py:7", "")),
-        ('File "/m/a.py", line 1, in f\n    a()\n  File "C:\\m\\b.py", line 2, in g\n    b()', ("b.py:2", "b()")),
-        (f'File "/m/net.py", line 7, in f\n    {"y" * 300}', ("net.py:7", "y" * 200)),
-    ],
-)  # fmt: skip
-def test_the_code_of_a_node_is_the_text_under_its_innermost_frame(
-    stack_trace: str, found: tuple[str, str]
-) -> None:
+@pytest.mark.parametrize(("stack_trace", "found"), [
+    ("", ("", "")),
+    (TORCH_FRAME, ("", "")),
+    (f'File "/m/net.py", line 7, in f\n    self.a(x)  \n{TORCH_FRAME}', ("net.py:7", "self.a(x)")),
+    (f'File "/m/net.py", line 7, in forward\n{TORCH_FRAME}', ("net.py:7", "")),
+    ('File "/m/net.py", line 7, in forward', ("net.py:7", "")),
+    ('File "/m/a.py", line 1, in f\n    a()\n  File "C:\\m\\b.py", line 2, in g\n    b()', ("b.py:2", "b()")),
+    (f'File "/m/net.py", line 7, in f\n    {"y" * 300}', ("net.py:7", "y" * 200)),
+])  # fmt: skip
+def test_the_code_of_a_node_is_the_text_under_its_innermost_frame(stack_trace, found):
     assert source_and_code(stack_trace) == found

@@ -10,8 +10,9 @@ import torch
 
 from tests.support.seeds import repeated
 from tests.support.training.runs import client_file, events, losses, run, strategy
-from torchsplit_core.training import RunFolder
+from torchsplit_core.training import RunFolder, parallelize
 from torchsplit_core.values import InputFault
+from torchsplit_core.values.training import ParallelConfig
 
 assert torch.distributed.is_available()
 EXACT = 1e-6
@@ -49,6 +50,22 @@ def test_a_division_has_the_losses_of_one_process(name: str, alone: list[float],
     plan = strategy(optimizer="adamw", **choices)
     run(source, tmp_path / "run", plan, processes, steps=8, checkpoint_every=100, **options)
     assert losses(tmp_path / "run") == pytest.approx(alone, abs=EXACT)
+
+
+@pytest.mark.parametrize(
+    ("data", "per_node", "shape"),
+    [(8, 4, (2, 4)), (4, 4, (2, 2)), (8, 8, (2, 4)), (5, 5, (1, 5))],
+    ids=["two nodes", "one node", "one node of eight", "ranks that cannot be halved"],
+)
+def test_a_replica_of_hsdp_is_a_node_or_half_of_one(
+    data: int, per_node: int, shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    monkeypatch.setattr(
+        parallelize, "init_device_mesh", lambda device, sizes, **names: made.append((sizes, names))
+    )
+    parallelize.mesh_of(ParallelConfig(data=data, shard="hsdp"), "cpu", per_node)
+    assert made == [(shape, {"mesh_dim_names": ("replica", "shard")})]
 
 
 def test_shares_follow_the_speed_and_passes_the_memory_while_a_run_goes_on(

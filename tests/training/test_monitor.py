@@ -39,7 +39,9 @@ WAIT_S = 120.0
 REQUEST = """{"format": "torchsplit.strategy_request", "version": 1,
  "model": {"kind": "source", "source": "client.py:client"},
  "fleet": [{"nodes": 1, "gpus_per_node": 2, "type": "CPU-2c"}],
- "training": {"global_batch": 8, "precision": "fp32"}, "fix": {"data": 2, "micro_batch": 4}}"""
+ "training": {"global_batch": 8, "precision": "fp32"}, "fix": {"data": 2, "tensor": 1, "pipeline": 1,
+  "context": 1, "expert": 1, "micro_batch": 4, "interleave": 1, "shard": "none", "recompute": "none",
+  "sequence_parallel": false, "offload": "none"}}"""
 
 
 def until(run_folder: Path, found: Callable[[RunView], bool]) -> RunView:

@@ -119,7 +119,9 @@ def test_a_killed_launcher_takes_its_ranks_along_and_resume_goes_on(
 REQUEST = """{"format": "torchsplit.strategy_request", "version": 1,
  "model": {"kind": "source", "source": "client.py:client"},
  "fleet": [{"nodes": 1, "gpus_per_node": 2, "type": "CPU-2c"}],
- "training": {"global_batch": 8, "precision": "fp32"}, "fix": {"data": 2, "micro_batch": 4}}"""
+ "training": {"global_batch": 8, "precision": "fp32"}, "fix": {"data": 2, "tensor": 1, "pipeline": 1,
+  "context": 1, "expert": 1, "micro_batch": 4, "interleave": 1, "shard": "none", "recompute": "none",
+  "sequence_parallel": false, "offload": "none"}}"""
 
 
 @repeated(("shard", "then"), [("fsdp", 1), ("zero1", 2), ("none", 3)], kept=1)

@@ -3,7 +3,7 @@ import pytest
 from torchsplit_core.values import last_cause, system_reason
 
 
-def test_the_last_cause_is_the_end_of_the_chain_however_it_was_linked() -> None:
+def test_the_last_cause_is_the_end_of_the_chain_however_it_was_linked():
     first = KeyError("weight")
     try:
         try:
@@ -17,7 +17,7 @@ def test_the_last_cause_is_the_end_of_the_chain_however_it_was_linked() -> None:
         assert last_cause(error) is first
 
 
-def test_a_cause_that_was_left_out_is_not_told_and_a_ring_of_causes_ends() -> None:
+def test_a_cause_that_was_left_out_is_not_told_and_a_ring_of_causes_ends():
     try:
         try:
             raise KeyError("weight")
@@ -30,13 +30,10 @@ def test_a_cause_that_was_left_out_is_not_told_and_a_ring_of_causes_ends() -> No
     assert last_cause(one) is other
 
 
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        (FileNotFoundError(2, "No such file or directory"), "no such file"),
-        (PermissionError(13, "Permission denied"), "permission denied"),
-        (OSError("closed"), "closed"),
-    ],
-)
-def test_a_refusal_of_the_system_is_a_clause(error: OSError, reason: str) -> None:
+@pytest.mark.parametrize(("error", "reason"), [
+    (FileNotFoundError(2, "No such file or directory"), "no such file"),
+    (PermissionError(13, "Permission denied"), "permission denied"),
+    (OSError("closed"), "closed"),
+])  # fmt: skip
+def test_a_refusal_of_the_system_is_a_clause(error, reason):
     assert system_reason(error) == reason

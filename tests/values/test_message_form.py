@@ -1,7 +1,5 @@
 """The form of messages: what is wrong in the indicative, where, then the remedy; every one that the code can make."""
 
-from __future__ import annotations
-
 import pickle
 import re
 
@@ -33,7 +31,7 @@ def complaint(made: Made) -> str | None:
     return None if A_REMEDY.search(made.remedy) else "the remedy is no sentence"
 
 
-def test_every_message_says_what_is_wrong_and_then_the_remedy() -> None:
+def test_every_message_says_what_is_wrong_and_then_the_remedy():
     found = list(messages())
     assert len(found) > 500
     faults = [
@@ -44,22 +42,19 @@ def test_every_message_says_what_is_wrong_and_then_the_remedy() -> None:
     assert not faults, "\n".join(faults)
 
 
-@pytest.mark.parametrize(
-    ("problem", "remedy"),
-    [
-        ("it is a name of the catalogue", "Choose one."),
-        ("a request has at least one model", "Add one."),
-        ("the file must be text", "Check the path."),
-        ("is -3.", "Give 0 or more."),
-        ("is -3", "0 or more"),
-        ("is -3", "give 0."),
-    ],
-)
-def test_a_message_of_another_form_is_found(problem: str, remedy: str) -> None:
+@pytest.mark.parametrize(("problem", "remedy"), [
+    ("it is a name of the catalogue", "Choose one."),
+    ("a request has at least one model", "Add one."),
+    ("the file must be text", "Check the path."),
+    ("is -3.", "Give 0 or more."),
+    ("is -3", "0 or more"),
+    ("is -3", "give 0."),
+])  # fmt: skip
+def test_a_message_of_another_form_is_found(problem, remedy):
     assert complaint(Made("here.py:1", "demand_rps", problem, remedy, 3))
 
 
-def test_a_fault_reads_as_sentences() -> None:
+def test_a_fault_reads_as_sentences():
     fault = InputFault("r.json", "cannot be read: no such file", "Check the path.")
     assert str(fault) == "r.json: cannot be read: no such file. Check the path."
     assert str(InputFault("", "unknown command 'plna'", "Did you mean plan?")).startswith(
@@ -69,12 +64,12 @@ def test_a_fault_reads_as_sentences() -> None:
     assert str(fault.within("a.zip")) == "a.zip: r.json: cannot be read: no such file. Check the path."
 
 
-def test_a_message_steers_no_terminal_whatever_it_quotes() -> None:
+def test_a_message_steers_no_terminal_whatever_it_quotes():
     fault = InputFault("a\x1b[2J.json", "holds \u202e\ud800\r\n  line 2", "Mend “it” – 1\u202f%.")
     assert str(fault) == "a\\x1b[2J.json: holds \\u202e\\ud800\\r\n  line 2. Mend “it” – 1\u202f%."
 
 
-def test_a_fault_crosses_processes_whole() -> None:
+def test_a_fault_crosses_processes_whole():
     fault = InputFault("gpus[0].type", "unknown GPU type 'A100'", "Did you mean A100-80GB or A100-40GB?")
     again = pickle.loads(pickle.dumps(fault))
     assert (
@@ -82,19 +77,16 @@ def test_a_fault_crosses_processes_whole() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "told"),
-    [
-        ("plna", "Did you mean plan?"),
-        ("PLAN", "Did you mean plan?"),
-        ("pro", "Did you mean profile?"),
-        ("xyzzy", "Known commands: plan, profile, partition."),
-    ],
-)
-def test_the_nearest_name_is_offered(name: str, told: str) -> None:
+@pytest.mark.parametrize(("name", "told"), [
+    ("plna", "Did you mean plan?"),
+    ("PLAN", "Did you mean plan?"),
+    ("pro", "Did you mean profile?"),
+    ("xyzzy", "Known commands: plan, profile, partition."),
+])  # fmt: skip
+def test_the_nearest_name_is_offered(name, told):
     assert suggestion(name, ["plan", "profile", "partition"], "commands") == told
     assert suggestion(name, [], "commands") == "There are no commands."
 
 
-def test_a_long_value_is_cut() -> None:
+def test_a_long_value_is_cut():
     assert len(quoted("x" * 1000)) < 130 and quoted(10**5000) == "a number of thousands of digits"

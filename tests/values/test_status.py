@@ -1,7 +1,5 @@
 """One set of words for how a search ends: told once, and a wrong one is a fault and no silent timeout."""
 
-from __future__ import annotations
-
 import ast
 from typing import get_args
 
@@ -17,11 +15,11 @@ from torchsplit_core.values.status import ProgramStatus, SearchVerdict, SolveSta
 SETS = [frozenset(get_args(one)) for one in (SolveStatus, Unsolved, ProgramStatus, SearchVerdict)]
 
 
-def test_every_status_has_an_exit_code() -> None:
+def test_every_status_has_an_exit_code():
     assert set(EXIT_OF_STATUS) == set(get_args(SolveStatus)) and set(get_args(Unsolved)) < set(EXIT_OF_STATUS)
 
 
-def test_the_words_are_told_in_one_place() -> None:
+def test_the_words_are_told_in_one_place():
     for folder in ("torchsplit_core", "app"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             text = path.read_text(encoding="utf-8")
@@ -35,9 +33,7 @@ def test_the_words_are_told_in_one_place() -> None:
 
 
 @pytest.mark.parametrize("status", ["optimal", "feasible"])
-def test_a_search_that_claims_a_plan_it_has_not_is_no_timeout(
-    status: SolveStatus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_that_claims_a_plan_it_has_not_is_no_timeout(status, monkeypatch):
     point = Point("A30-24GB", "1g.6gb", 1, 10.0, 5.0)
     model = PlanModel("m", (Variant("whole", (Stage("whole", (point,)),)),))
     request = PlanRequest((FleetEntry("A30-24GB"),), (model,), sharing="fractional")

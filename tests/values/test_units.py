@@ -1,7 +1,5 @@
 """GiB are 2^30 bytes and GB 10^9, in names, figures and words."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path
@@ -15,11 +13,11 @@ from torchsplit_core.placement.request.fleets import intra_node_gib_per_s, list_
 from torchsplit_core.values.units import GB, GIB, MB, MIB
 
 
-def test_the_units() -> None:
+def test_the_units():
     assert (GIB, MIB, GB, MB) == (1_073_741_824, 1_048_576, 1_000_000_000, 1_000_000)
 
 
-def test_the_memory_of_a_datasheet_is_gib() -> None:
+def test_the_memory_of_a_datasheet_is_gib():
     """nvidia-smi lists the largest slice in GiB: a little less than the sheet's figure, whatever the sheet calls it."""
     for name, gpu in catalogue().items():
         listed = max((item.memory_gib or 0.0 for item in plain_profiles(gpu)), default=0.0)
@@ -33,7 +31,7 @@ def test_the_memory_of_a_datasheet_is_gib() -> None:
             assert told * GB / GIB < listed == whole.memory_gib and listed > 0.96 * told, name
 
 
-def test_links_of_the_catalogue_become_gib() -> None:
+def test_links_of_the_catalogue_become_gib():
     assert intra_node_gib_per_s("A100-80GB") == pytest.approx(300e9 / 2**30)
     assert pytest.approx(100e9) == NETWORK_GIB_PER_S * GIB * 8
     assert list_gpus(parse_nodes("1x1xA100-80GB"))[0].memory_gib == 80.0
@@ -55,7 +53,7 @@ def amounts(path: Path) -> set[str]:
     return {name for name in names if isinstance(name, str) and AMOUNT.search(name)}
 
 
-def test_what_is_named_gb_counts_a_thousand_million_bytes() -> None:
+def test_what_is_named_gb_counts_a_thousand_million_bytes():
     known = {"link_gb_per_s", "network_gb_per_s", "memory_gb_per_s", "nvlink_gb_per_s", "pcie_gb_per_s"}
     # Links of a training fleet: the contract's names, 10^9 bytes/s.
     known |= {"inside_gb_per_s", "between_gb_per_s", "ETHERNET_GB_PER_S"}

@@ -1,7 +1,5 @@
 """Every file that a command writes is read by the commands that say they read it, in one walk through all of them."""
 
-from __future__ import annotations
-
 import csv
 import re
 from pathlib import Path
@@ -105,13 +103,9 @@ def models(walk: Walk) -> None:
     walk.go("draw", walk("graph.json"), o="picture=graph.svg")
     walk.go("profile", "sample:diamond", *quick, o="profile=diamond.json")
     walk.go(
-        "partition",
-        "sample:diamond",
-        "--profile",
-        walk("diamond.json"),
-        o="partition=cuts.json",
+        "partition", "sample:diamond", "--profile", walk("diamond.json"), o="partition=cuts.json",
         export="parts=parts",
-    )
+    )  # fmt: skip
     part = walk.has("parts/stage0.pt2", "parts", "partition")
     walk.go("trace", part, o="graph=part_graph.json")
     walk.go("profile", part, "--trust", *quick, o="profile=part.json")
@@ -202,17 +196,15 @@ def test_what_a_command_writes_the_next_one_reads(tmp_path):
     assert walk.read == reads - set(ELSEWHERE)
     writes = {(name, kind) for name, (_, kinds) in FILES.items() for kind in kinds}
     assert walk.written - {("", "strategy request"), ("", "training rows")} == writes - {
-        ("train", "run"),
-        ("weights", "weights"),
-        ("evaluate", "evaluation"),
-    }
+        ("train", "run"), ("weights", "weights"), ("evaluate", "evaluation"),
+    }  # fmt: skip
     # Of several that write a kind each one's is read, by one command at least.
     read = {kind for kind, _ in walk.read}
-    assert {one for one in writes if one[1] in read} <= walk.used
+    assert {write for write in writes if write[1] in read} <= walk.used
 
 
 def test_every_command_is_in_the_table_and_in_the_documentation():
-    (found,) = (one.choices for one in command._parser()._actions if isinstance(one.choices, dict))
+    (found,) = (action.choices for action in command._parser()._actions if isinstance(action.choices, dict))
     assert set(found) == set(FILES)
     text = (ROOT / "docs" / "file-formats.md").read_text()
     assert set(re.findall(r"(?m)^\| `([a-z-]+)(?: |`)", text.partition("### Options of request")[0])) == set(

@@ -1,8 +1,6 @@
 """From profiles to an answer: what each command writes is read by the next, and the servers of a deployment are started
 by what stands in its files."""
 
-from __future__ import annotations
-
 import functools
 import json
 import shutil
@@ -39,7 +37,7 @@ def run(*words: str | Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def profiles(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def profiles(tmp_path_factory) -> Path:
     """A profile of each model on a core, and the cut of one."""
     folder = tmp_path_factory.mktemp("profiles")
     for name, row in PROFILED.items():
@@ -56,11 +54,11 @@ def profiles(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def deployments(profiles: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+def deployments(profiles, tmp_path_factory) -> Callable[[int], Path]:
     """By how many they are: the first models, planned on two cores of a host and deployed in every format."""
 
     @functools.cache
-    def deployed(count: int) -> Path:
+    def deployed(count):
         folder, names = tmp_path_factory.mktemp("deployed"), NAMES[:count]
         run(
             "request", *(profiles / f"{name}.json" for name in names), "--candidates", profiles / "cuts.json",
@@ -78,17 +76,15 @@ def asked(host: Host, name: str) -> tuple[torch.Tensor, ...]:
     """What the address answers for the model's example."""
     path = f"{host.url}/v2/models/{name}"
     with urllib.request.urlopen(path, timeout=60) as answer:
-        told = json.load(answer)
+        metadata = json.load(answer)
     inputs = [tensor.contiguous() for tensor in load(name).get_example_inputs(ROWS)]
     sent = [
         RawTensor(
-            port["name"],
-            OF_TORCH[str(tensor.dtype).removeprefix("torch.")],
-            tuple(tensor.shape),
+            port["name"], OF_TORCH[str(tensor.dtype).removeprefix("torch.")], tuple(tensor.shape),
             tensor.numpy().tobytes(),
         )
-        for port, tensor in zip(told["inputs"], inputs, strict=True)
-    ]
+        for port, tensor in zip(metadata["inputs"], inputs, strict=True)
+    ]  # fmt: skip
     body, length = encode_request(sent)
     request = urllib.request.Request(f"{path}/infer", body, content_headers(length))
     with urllib.request.urlopen(request, timeout=60) as answer:
@@ -115,8 +111,8 @@ def test_what_a_deployment_starts_answers_as_the_models_do(deployments, tmp_path
     folder, names = deployments(count), NAMES[:count]
     plan = json.loads((folder / "plan.json").read_text())
     tenants = [one for gpu in plan["gpus"] for item in gpu["slices"] for one in item["tenants"]]
-    assert {one["processes"] for one in tenants if one["model"] == "bert"} == {2}
-    assert len({one["stage"] for one in tenants if one["model"] == "diamond"}) == 2
+    assert {tenant["processes"] for tenant in tenants if tenant["model"] == "bert"} == {2}
+    assert len({tenant["stage"] for tenant in tenants if tenant["model"] == "diamond"}) == 2
     shutil.copytree(folder / "deployed", tmp_path / "deployed")
     with started(tmp_path / "deployed", format_name, tmp_path / "host") as host:
         for name in names:

@@ -1,7 +1,5 @@
 """A plan to a folder that serves: parts written, the image's context complete, its Ray application started here."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -61,7 +59,7 @@ def asked(source: str | None = SOURCE) -> PlanRequest:
 
 
 @pytest.fixture(scope="module")
-def deployed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, PlanRequest, PlanOutcome]:
+def deployed(tmp_path_factory) -> tuple[Path, PlanRequest, PlanOutcome]:
     request = asked()
     outcome = plan(request)
     target = tmp_path_factory.mktemp("deployed")
@@ -83,13 +81,10 @@ def test_the_parts_in_the_image_are_the_model(deployed):
 def test_the_image_has_a_product_that_runs(deployed):
     image = deployed[0] / "image"
     done = subprocess.run(
-        [sys.executable, "-S", "-m", "torchsplit_core", "--version"],
-        cwd=image,
+        [sys.executable, "-S", "-m", "torchsplit_core", "--version"], cwd=image,
         env={"PATH": os.environ["PATH"], "PYTHONPATH": f"{image}:{os.pathsep.join(sys.path)}"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     ignored = (image / ".dockerignore").read_text().splitlines()
     kept = {line.removeprefix("!") for line in ignored if line.startswith("!")}
@@ -205,7 +200,7 @@ print("pandas" in absent, "torch" in sys.modules)
 
 def test_the_image_has_every_package_that_its_server_needs():
     """What it does not install is hidden, and everything that serves is imported."""
-    there: set[str] = set()
+    there = set()
     following = [re.split("[=;]", line)[0] for line in requirements().splitlines()]
     while following:
         name = canonicalize_name(following.pop())
@@ -217,7 +212,7 @@ def test_the_image_has_every_package_that_its_server_needs():
     absent = [
         module
         for module, names in packages_distributions().items()
-        if not {canonicalize_name(one) for one in names} & {*there, "torchsplit", "pip", "setuptools"}
+        if not {canonicalize_name(name) for name in names} & {*there, "torchsplit", "pip", "setuptools"}
     ]
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT], input=" ".join(absent), capture_output=True, text=True, timeout=300
@@ -283,7 +278,7 @@ def ready(port: int) -> bool:
 
 
 @pytest.fixture
-def local_ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def local_ray(monkeypatch) -> Iterator[Any]:
     """Ray on this machine, for one test; nothing of it stays."""
     import ray
     from ray import serve
@@ -314,12 +309,9 @@ def test_the_ray_application_answers_as_the_model_does(deployed, local_ray, monk
         name for one in application["deployments"] for name in one["ray_actor_options"].get("resources", ())
     }
     local_ray.init(
-        num_cpus=2,
-        resources=dict.fromkeys(kinds, 1),
-        include_dashboard=False,
-        object_store_memory=100_000_000,
-        log_to_driver=False,
-    )
+        num_cpus=2, resources=dict.fromkeys(kinds, 1), include_dashboard=False,
+        object_store_memory=100_000_000, log_to_driver=False,
+    )  # fmt: skip
     port = free_port()
     told["http_options"] = {"host": "127.0.0.1", "port": port}
     serve.start(http_options=told["http_options"])

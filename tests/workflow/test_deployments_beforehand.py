@@ -1,7 +1,5 @@
 """What a deployment can be refused for is said before any part of a model is written."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,13 +9,7 @@ import pytest
 from tests.support.planning.requests import whole_model
 from torchsplit_core import stages, tracing, workflow
 from torchsplit_core.planning import plan
-from torchsplit_core.values import (
-    FleetEntry,
-    InputFault,
-    PlanOutcome,
-    PlanRequest,
-    Point,
-)
+from torchsplit_core.values import FleetEntry, InputFault, PlanOutcome, PlanRequest, Point
 
 
 class Begun(Exception):
@@ -25,8 +17,8 @@ class Begun(Exception):
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    def begin(*_: Any, **__: Any) -> None:
+def _nothing_is_written(monkeypatch) -> None:
+    def begin(*_, **__):
         raise Begun
 
     monkeypatch.setattr(tracing, "trace", begin)
@@ -70,10 +62,8 @@ def test_sources_of_all_models(tmp_path):
     code = tmp_path / "own.py"
     code.write_text("raise SystemExit")
     for source, word in (
-        (f"{code}:client", "not trusted"),
-        ("sample:dimond", "diamond"),
-        ("gone.pt2", "no such"),
-    ):
+        (f"{code}:client", "not trusted"), ("sample:dimond", "diamond"), ("gone.pt2", "no such"),
+    ):  # fmt: skip
         with pytest.raises(InputFault, match=word):
             deploy(planned("a", sources=("sample:diamond", source)), tmp_path / "out")
 

@@ -1,7 +1,5 @@
 """Models that answer in the place of the code that runs them: one message, whoever asked."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable
 from pathlib import Path
@@ -64,35 +62,30 @@ def source_of(folder: Path, line: bytes) -> str:
 def test_a_forged_result_is_one_message(asked, forged, tmp_path):
     with pytest.raises(
         InputFault, match=r"has not the form expected|ended without the model's graph"
-    ) as told:
+    ) as caught:
         ASKED[asked](source_of(tmp_path, FORGED[forged]), tmp_path)
-    assert "write only to file descriptors that it opened" in told.value.remedy
+    assert "write only to file descriptors that it opened" in caught.value.remedy
     assert not (tmp_path / "parts").exists()
 
 
-@pytest.mark.parametrize(
-    ("part", "word"),
-    [
-        (b'"forged"', "no attribute"),
-        (b'{"graph": []}', "has not the form expected"),
-        (
-            b'{"graph": {"format": "torchsplit.graph", "version": 1, "nodes": [{}]}}',
-            r"nodes\[0\]\.kind: is missing",
-        ),
-        (b'{"batch_sizes": ["1"]}', "0: Input should be a valid integer"),
-        (b'{"environment": {"torch": [1]}}', "environment|torch"),
-        (b'{"begin": "batch"}', "valid list"),
-        (b'{"batch": {"batch_size": 1, "mean_ms": 0}}', "Input should be greater than 0|Field required"),
-        (b'{"nodes": {"batch_size": 1, "runs_ms": [], "items": []}}', "runs_ms"),
-        (b'{"failure": {"kind": "batch", "batch_size": 1, "reason": "x", "message": ""}}', "reason"),
-        (b'{"figures": 1}', "'figures' is missing or unknown"),
-    ],
-)
+@pytest.mark.parametrize(("part", "word"), [
+    (b'"forged"', "no attribute"),
+    (b'{"graph": []}', "has not the form expected"),
+    (b'{"graph": {"format": "torchsplit.graph", "version": 1, "nodes": [{}]}}',
+     r"nodes\[0\]\.kind: is missing"),
+    (b'{"batch_sizes": ["1"]}', "0: Input should be a valid integer"),
+    (b'{"environment": {"torch": [1]}}', "environment|torch"),
+    (b'{"begin": "batch"}', "valid list"),
+    (b'{"batch": {"batch_size": 1, "mean_ms": 0}}', "Input should be greater than 0|Field required"),
+    (b'{"nodes": {"batch_size": 1, "runs_ms": [], "items": []}}', "runs_ms"),
+    (b'{"failure": {"kind": "batch", "batch_size": 1, "reason": "x", "message": ""}}', "reason"),
+    (b'{"figures": 1}', "'figures' is missing or unknown"),
+])  # fmt: skip
 def test_a_forged_point_of_a_profile_is_one_message(part, word, tmp_path):
     source = source_of(tmp_path, b'{"part": ' + part + b"}\n")
-    with pytest.raises(InputFault, match=word) as told:
+    with pytest.raises(InputFault, match=word) as caught:
         workflow.profile(source, device="cpu", trust=True)
-    assert "has not the form expected" in told.value.problem
+    assert "has not the form expected" in caught.value.problem
 
 
 def test_every_answer_of_a_child_has_a_reader():

@@ -1,13 +1,9 @@
 """A profile of several sequence lengths: a run for each, told apart wherever points are."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from torchsplit_core.curves import Sample
 from torchsplit_core.files import read_file, write_file
 from torchsplit_core.hardware import choose_devices, gpu_type
 from torchsplit_core.profiling import MeasurementSettings
@@ -50,7 +46,7 @@ FULL = ProfileFailure("whole", "A30-24GB", "2g.12gb", 8, 1, "out_of_memory", "",
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> str:
+def source(tmp_path) -> str:
     (tmp_path / "model.py").write_text(MODEL)
     return str(tmp_path / "model.py")
 
@@ -80,14 +76,11 @@ def test_the_grid_is_measured_at_every_length(source, tmp_path):
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize(
-    ("name", "length", "said"),
-    [
-        ("Plain", 8, "Give the client sequence_lengths, for example"),
-        ("Client", 16, "Choose one of 8, 600."),
-        ("Client", 0, "0 is no whole number from 1"),
-    ],
-)
+@pytest.mark.parametrize(("name", "length", "said"), [
+    ("Plain", 8, "Give the client sequence_lengths, for example"),
+    ("Client", 16, "Choose one of 8, 600."),
+    ("Client", 0, "0 is no whole number from 1"),
+])  # fmt: skip
 def test_a_length_that_the_client_does_not_offer_is_refused(source, name, length, said):
     with pytest.raises(InputFault, match=said):
         profile_lengths(f"{source}:{name}", (length,), device="cpu", trust=True, settings=QUICK)
@@ -122,7 +115,7 @@ def test_profiles_of_two_lengths_are_joined_and_the_newer_one_stays_first():
 
 
 def test_curves_rest_on_the_first_length():
-    samples: tuple[Sample, ...] = slice_samples(
+    samples = slice_samples(
         Profile("m", "h", rows=(LONG, SHORT, replace(SHORT, batch_size=8))), gpu_type("A30-24GB")
     )
     assert [(sample.batch_size, sample.throughput_rps) for sample in samples] == [(4, 25.0)]

@@ -1,7 +1,5 @@
 """What the workflow's plan refuses before or instead of an answer that serves nobody."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Several devices of one host, on replayed listings: rows, joins, made slices, what a GPU says of its state."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import threading
@@ -44,7 +42,7 @@ def diamond() -> TorchGraph:
 def stand_in(calls: list[Device], rate: Callable[[Device], float] = lambda device: 100.0) -> Measure:
     """Measures nothing: a row of batch 1 at that rate for every device it is called with."""
 
-    def measure(source: str, graph: Any, device: Device, **options: Any) -> MeasuredModel:
+    def measure(source, graph, device, **options):
         calls.append(device)
         row = ProfileRow(
             "whole", device.gpu_type, device.profile, 1, 1, rate(device), 10.0, rate(device) * 0.9,
@@ -64,10 +62,10 @@ def stand_in(calls: list[Device], rate: Callable[[Device], float] = lambda devic
 
 
 @pytest.fixture
-def replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+def replayed(tmp_path, monkeypatch) -> Callable[[str], Path]:
     """A function that makes this host the one of a listing; the listing's own copy, which changes are made in."""
 
-    def replay(name: str) -> Path:
+    def replay(name):
         copy = tmp_path / name
         shutil.copy(LISTINGS / name, copy)
         monkeypatch.setenv("TORCHSPLIT_NVML_REPLAY", str(copy))
@@ -88,15 +86,15 @@ def measured(found: Profile) -> list[tuple[str, str | None]]:
 
 def test_slices_and_processor_become_rows_of_one_profile(replayed, monkeypatch, tmp_path):
     replayed("a100_40gb_two_halves.json")
-    calls: list[Device] = []
-    found = profiled(monkeypatch, stand_in(calls), device="cpu,mig", store=Store(tmp_path / "s"))
-    assert measured(found) == [("A100-40GB", "3g.20gb"), ("CPU", None)]
-    devices = found.environment["devices"]
+    calls = []
+    profile = profiled(monkeypatch, stand_in(calls), device="cpu,mig", store=Store(tmp_path / "s"))
+    assert measured(profile) == [("A100-40GB", "3g.20gb"), ("CPU", None)]
+    devices = profile.environment["devices"]
     assert set(devices) == {"cpu", calls[[c.kind for c in calls].index("mig")].id}
     state = next(facts for name, facts in devices.items() if name.startswith("mig"))["state_before"]
     assert "1,410" in state and "54" in state
     # What is measured, and what does not fit, is not estimated as well.
-    keys = [(row.gpu_type, row.profile, row.batch_size) for row in found.rows]
+    keys = [(row.gpu_type, row.profile, row.batch_size) for row in profile.rows]
     assert len(keys) == len(set(keys)) and ("A100-40GB", "3g.20gb", 64) not in keys
     # Nor is what a smaller slice could not hold either.
     assert ("A100-40GB", "1g.5gb", 64) not in keys and ("A100-40GB", "7g.40gb", 64) in keys
@@ -105,12 +103,12 @@ def test_slices_and_processor_become_rows_of_one_profile(replayed, monkeypatch, 
 def test_two_slices_of_one_profile_become_the_slower_one_with_both_intervals(replayed, monkeypatch):
     listing = json.loads(replayed("a100_40gb_two_halves.json").read_text())
     first, second = [item["uuid"] for item in listing["gpus"][0]["instances"]]
-    found = profiled(
+    profile = profiled(
         monkeypatch,
         stand_in([], lambda device: 100.0 if device.uuid == first else 80.0),
         device=f"mig:{first},mig:{second}",
     )
-    (row,) = [row for row in found.rows if row.basis == "measured"]
+    (row,) = [row for row in profile.rows if row.basis == "measured"]
     assert (row.throughput_rps, row.low_rps, row.high_rps) == (80.0, 72.0, pytest.approx(110.0))
 
 
@@ -130,10 +128,10 @@ def test_slices_of_one_gpu_are_measured_one_after_the_other_unless_asked(replaye
     lock, running, most = threading.Lock(), [0], [0]
     together = threading.Barrier(2)
 
-    def counted(wait: bool) -> Measure:
+    def counted(wait):
         inner = stand_in([])
 
-        def measure(*arguments: Any, **options: Any) -> MeasuredModel:
+        def measure(*arguments, **options):
             with lock:
                 running[0] += 1
                 most[0] = max(most[0], running[0])
@@ -158,7 +156,7 @@ def test_a_device_that_fails_stops_the_others_at_their_next_news(replayed, monke
     replayed("a100_40gb_two_halves.json")
     started, failed, ended = threading.Event(), threading.Event(), threading.Event()
 
-    def measure(source: str, graph: Any, device: Device, *, progress: Any, **options: Any) -> MeasuredModel:
+    def measure(source, graph, device, *, progress, **options):
         if device.kind == "mig":
             assert started.wait(30)
             failed.set()
@@ -182,12 +180,12 @@ def test_a_device_that_fails_stops_the_others_at_their_next_news(replayed, monke
 def test_slices_are_made_measured_and_the_former_layout_restored(replayed, monkeypatch, tmp_path):
     listing = replayed("a100_40gb_two_halves.json")
     before = [(i["profile"], i["start"]) for i in json.loads(listing.read_text())["gpus"][0]["instances"]]
-    calls: list[Device] = []
+    calls = []
     store = Store(tmp_path / "s")
     wanted = SlicesToMake(0, ("1g.5gb", "7g.40gb"), consent=True)
-    found = profiled(monkeypatch, stand_in(calls), device="", store=store, make_slices=wanted)
+    profile = profiled(monkeypatch, stand_in(calls), device="", store=store, make_slices=wanted)
     assert [device.profile for device in calls] == ["1g.5gb", "7g.40gb"]
-    assert measured(found) == [("A100-40GB", "1g.5gb"), ("A100-40GB", "7g.40gb")]
+    assert measured(profile) == [("A100-40GB", "1g.5gb"), ("A100-40GB", "7g.40gb")]
     after = [(i["profile"], i["start"]) for i in json.loads(listing.read_text())["gpus"][0]["instances"]]
     assert sorted(after) == sorted(before) and not journal_of(store).exists()
 
@@ -196,17 +194,14 @@ def test_a_measurement_that_fails_restores_the_layout_too(replayed, monkeypatch,
     listing = replayed("a100_40gb_two_halves.json")
     before = json.loads(listing.read_text())["gpus"][0]["instances"]
 
-    def fails(*arguments: Any, **options: Any) -> MeasuredModel:
+    def fails(*arguments, **options):
         raise InputFault("model", "x does not run", "Mend it.")
 
     with pytest.raises(InputFault, match="x does not run"):
         profiled(
-            monkeypatch,
-            fails,
-            device="",
-            store=Store(tmp_path / "s"),
+            monkeypatch, fails, device="", store=Store(tmp_path / "s"),
             make_slices=SlicesToMake(0, ("7g.40gb",), True),
-        )
+        )  # fmt: skip
     after = json.loads(listing.read_text())["gpus"][0]["instances"]
     assert sorted((i["profile"], i["start"]) for i in after) == sorted(
         (i["profile"], i["start"]) for i in before
@@ -218,12 +213,9 @@ def test_nothing_is_made_without_consent(replayed, monkeypatch, tmp_path):
     before = listing.read_bytes()
     with pytest.raises(InputFault, match="consent"):
         profiled(
-            monkeypatch,
-            stand_in([]),
-            device="",
-            store=Store(tmp_path / "s"),
+            monkeypatch, stand_in([]), device="", store=Store(tmp_path / "s"),
             make_slices=SlicesToMake(0, ("7g.40gb",), False),
-        )
+        )  # fmt: skip
     assert listing.read_bytes() == before
 
 
@@ -247,16 +239,8 @@ def test_measurements_become_spans_with_their_points(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHSPLIT_TELEMETRY_FOLDER", str(tmp_path / "spans"))
     try:
         options = (
-            "--device",
-            "cpu",
-            "--batch-sizes",
-            "1,2",
-            "--point-budget",
-            "0.05",
-            "--again",
-            "--name",
-            "gem",
-        )
+            "--device", "cpu", "--batch-sizes", "1,2", "--point-budget", "0.05", "--again", "--name", "gem",
+        )  # fmt: skip
         assert cli.main(["profile", "sample:diamond", *options, "-o", str(tmp_path / "p.json")]) == 0
     finally:
         telemetry.shutdown()
@@ -272,15 +256,15 @@ def test_measurements_become_spans_with_their_points(tmp_path, monkeypatch):
 
 def test_a_profile_of_many_devices_is_a_contract_file(replayed, monkeypatch):
     replayed("a100_40gb_two_halves.json")
-    found = profiled(monkeypatch, stand_in([]), device="cpu,mig")
-    assert '"failures"' in write_text(found)
+    profile = profiled(monkeypatch, stand_in([]), device="cpu,mig")
+    assert '"failures"' in write_text(profile)
 
 
 def test_numbers_of_processes_are_measured_one_after_the_other_and_kept_apart(monkeypatch, tmp_path):
-    heard: list[tuple[int, tuple[MeasuredPoint, ...]]] = []
+    heard = []
     base = stand_in([])
 
-    def measure(source: str, graph: Any, device: Device, **options: Any) -> MeasuredModel:
+    def measure(source, graph, device, **options):
         processes = options["processes"]
         heard.append((processes, options["known"]))
         found = base(source, graph, device)
@@ -294,7 +278,7 @@ def test_numbers_of_processes_are_measured_one_after_the_other_and_kept_apart(mo
 
     monkeypatch.setattr("torchsplit_core.profiling.measuring.measurement.measure", measure)
     settings, store = MeasurementSettings(processes=(2, 3, 2)), Store(tmp_path / "s")
-    shares: list[float] = []
+    shares = []
     for _ in range(2):
         _, found = profile(
             "sample:diamond", graph=diamond(), device="cpu", settings=settings, store=store,
@@ -313,13 +297,13 @@ def test_numbers_of_processes_are_measured_one_after_the_other_and_kept_apart(mo
 
 
 def test_cores_that_change_their_speed_are_told_of_a_slice_of_cores(monkeypatch):
-    watched: list[list[int]] = []
+    watched = []
 
-    def watch(cores: Any) -> tuple[ClockStability, ...]:
+    def watch(cores):
         watched.append(list(cores))
         return (ClockStability(1, 1.0, 1.0, 2.0, 2.0, 1.8),)
 
-    def measure(source: str, graph: Any, device: Device, **options: Any) -> MeasuredModel:
+    def measure(source, graph, device, **options):
         found = stand_in([])(source, graph, device)
         cores = {"cores": "0,1"} if device.profile else {}
         return replace(found, environment={**found.environment, **cores})
@@ -337,14 +321,14 @@ def test_cores_that_change_their_speed_are_told_of_a_slice_of_cores(monkeypatch)
 def test_the_front_is_measured_beside_slices_of_cores_and_what_it_costs_goes_with_them(monkeypatch, tmp_path):
     costs = FrontCosts(0.2, 0.4, cores=2, host="here")
 
-    def front_costs(root: Path, progress: Any, since: float) -> FrontCosts:
+    def front_costs(root, progress, since):
         progress(0.5, "measuring the front")
         return costs
 
     monkeypatch.setattr("torchsplit_core.serving.load_test.frontend_costs.front_costs", front_costs)
     monkeypatch.setattr("torchsplit_core.profiling.measuring.measurement.measure", stand_in([]))
-    told: list[str] = []
-    options: dict[str, Any] = {"graph": diamond(), "gpu_types": ("A30-24GB",), "store": Store(tmp_path)}
+    told = []
+    options = {"graph": diamond(), "gpu_types": ("A30-24GB",), "store": Store(tmp_path)}
     _, found = profile(
         "sample:diamond", device="cpu,cpu:1c", progress=lambda share, text: told.append(text), **options
     )
@@ -354,7 +338,7 @@ def test_the_front_is_measured_beside_slices_of_cores_and_what_it_costs_goes_wit
     # 16 numbers of four bytes in, 16 out.
     assert found.environment["bytes_per_request"] == 128
 
-    def fails(root: Path, progress: Any, since: float) -> FrontCosts:
+    def fails(root, progress, since):
         raise InputFault("the front", "gave out", "Measure again.")
 
     monkeypatch.setattr("torchsplit_core.serving.load_test.frontend_costs.front_costs", fails)

@@ -1,7 +1,5 @@
 """Profiling as a job and as a command: killed and gone on with, side by side, joined, refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -80,7 +78,7 @@ def without_isolation() -> Iterator[None]:
 
 
 @pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+def workspace(tmp_path, monkeypatch) -> Workspace:
     monkeypatch.setenv("TORCHSPLIT_EXECUTION", "allowed")
     made = Store(tmp_path / "store").create("w")
     made.put_bytes("upload", "slow.py", slow_model(tmp_path).encode())
@@ -88,7 +86,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
 
 
 @pytest.fixture
-def hold(tmp_path: Path) -> Path:
+def hold(tmp_path) -> Path:
     """While it exists a measurement stands at its third batch size."""
     file = tmp_path / "hold"
     file.touch()
@@ -237,7 +235,7 @@ def test_two_jobs_for_one_profile_measure_every_point_once(workspace, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def measured_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def measured_store(tmp_path_factory) -> Path:
     """A store whose one workspace has the model measured at batch 1."""
     folder = tmp_path_factory.mktemp("measured")
     made = Store(folder / "store").create("w")
@@ -247,7 +245,7 @@ def measured_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def measured(measured_store: Path, tmp_path: Path) -> Workspace:
+def measured(measured_store, tmp_path) -> Workspace:
     """That workspace in a store of the test's own."""
     store = Store(shutil.copytree(measured_store, tmp_path / "measured"))
     return store.open(store.workspaces()[0].id)
@@ -313,11 +311,11 @@ def test_one_model_that_fails_leaves_the_others(measured):
     parameters = ProfileParameters(
         ("bad.py:Client", SOURCE), "cpu", (2,), point_budget_s=0.02, uploads=uploads
     )
-    heard: list[str] = []
+    heard = []
     with pytest.raises(InputFault, match="1 of 2") as fault:
         profile_job(measured, parameters, lambda share, text: heard.append(text))
     assert "bad.py" in str(fault.value) and "the others are stored" in str(fault.value)
-    assert [found.name for found in measured.artifacts("profile")] == ["slow.py:Client"]
+    assert [artifact.name for artifact in measured.artifacts("profile")] == ["slow.py:Client"]
     found = measured.get("profile", "slow.py:Client")
     assert [row.batch_size for row in found.rows if row.basis == "measured"] == [1, 2]
     assert any(text.startswith("slow.py:Client · ") for text in heard)
@@ -332,12 +330,8 @@ def test_a_device_that_is_not_here_is_refused_before_anything_runs(workspace, tm
 def test_a_profile_without_a_store_measures_and_keeps_nothing(tmp_path):
     (tmp_path / "slow.py").write_text(slow_model(tmp_path))
     _, found = profile(
-        f"{tmp_path}/slow.py:Client",
-        device="cpu",
-        batch_sizes=(1,),
-        trust=True,
-        gpu_types=["A30-24GB"],
+        f"{tmp_path}/slow.py:Client", device="cpu", batch_sizes=(1,), trust=True, gpu_types=["A30-24GB"],
         settings=MeasurementSettings(point_budget_s=0.02),
-    )
+    )  # fmt: skip
     assert {row.basis for row in found.rows} == {"measured", "estimated"}
     assert found.environment["devices"]["cpu"]["taken_over"] == []

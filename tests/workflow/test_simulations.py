@@ -1,7 +1,5 @@
 """The simulation request that a plan makes: servers in their order, batch times, shares, transfers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -34,14 +32,11 @@ def point(profile: str, batch: int, rate: float, processes: int = 1) -> Point:
     return Point(A100, profile, batch, rate, 10.0, processes)
 
 
-WHOLE = Stage(
-    "whole",
-    (
-        *(point("1g.10gb", batch, rate) for batch, rate in ((1, 100.0), (4, 200.0), (8, 500.0), (16, 600.0))),
-        *(point("2g.20gb", batch, rate, 2) for batch, rate in ((1, 300.0), (8, 900.0))),
-        point("2g.20gb", 2, 1.0),
-    ),
-)
+WHOLE = Stage("whole", (
+    *(point("1g.10gb", batch, rate) for batch, rate in ((1, 100.0), (4, 200.0), (8, 500.0), (16, 600.0))),
+    *(point("2g.20gb", batch, rate, 2) for batch, rate in ((1, 300.0), (8, 900.0))),
+    point("2g.20gb", 2, 1.0),
+))  # fmt: skip
 PARTS = tuple(Stage(name, (point("1g.10gb", 4, 400.0), point("1g.10gb", 2, 250.0))) for name in ("a", "b"))
 REQUEST = PlanRequest(
     (FleetEntry(A100, "g0", node="x"), FleetEntry(A100, "g1", node="y")),
@@ -122,22 +117,14 @@ def test_a_whole_gpu_is_named_so():
     assert workflow.simulate(replace(made, requests_per_model=100)).models[0].capacity_rps == 100.0
 
 
-@pytest.mark.parametrize(
-    ("plan", "match"),
-    [
-        (plan_of((), status="infeasible"), "has no slices to simulate"),
-        (
-            plan_of((PlannedSlice("1g.10gb", 0, (tenant("other", "whole", "whole", 1),)),)),
-            "runs other / whole",
-        ),
-        (plan_of((PlannedSlice("1g.10gb", 0, (tenant("bert", "cut", "whole", 1),)),)), "runs bert / cut"),
-        (
-            plan_of((PlannedSlice("1g.10gb", 0, (tenant("bert", "whole", "whole", 2),)),)),
-            "has no throughput for that",
-        ),
-        (plan_of((PlannedSlice("1g.10gb", 0, (tenant("ocr", "cut", "a", 4),)),)), "no instance of b"),
-    ],
-)
+@pytest.mark.parametrize(("plan", "match"), [
+    (plan_of((), status="infeasible"), "has no slices to simulate"),
+    (plan_of((PlannedSlice("1g.10gb", 0, (tenant("other", "whole", "whole", 1),)),)), "runs other / whole"),
+    (plan_of((PlannedSlice("1g.10gb", 0, (tenant("bert", "cut", "whole", 1),)),)), "runs bert / cut"),
+    (plan_of((PlannedSlice("1g.10gb", 0, (tenant("bert", "whole", "whole", 2),)),)),
+     "has no throughput for that"),
+    (plan_of((PlannedSlice("1g.10gb", 0, (tenant("ocr", "cut", "a", 4),)),)), "no instance of b"),
+])  # fmt: skip
 def test_a_plan_of_another_request_is_one_message(plan, match):
     with pytest.raises(InputFault, match=match):
         workflow.simulation_request(plan, REQUEST)

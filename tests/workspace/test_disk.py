@@ -1,7 +1,5 @@
 """What was acknowledged survives a power cut; a full or read-only disk locks nobody out of what is stored."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -23,25 +21,22 @@ SCRIPT = ROOT / "tests" / "support" / "workspace" / "disk_scenarios.py"
 
 def run(prefix: list[str], name: str, folder: Path) -> None:
     found = subprocess.run(
-        [*prefix, sys.executable, str(SCRIPT), name, str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"TMPDIR": str(folder)},
-    )
+        [*prefix, sys.executable, str(SCRIPT), name, str(folder)], capture_output=True, text=True,
+        check=False, env=os.environ | {"TMPDIR": str(folder)},
+    )  # fmt: skip
     assert found.returncode == 0, found.stderr[-3000:]
     assert found.stdout.strip().endswith('"held"')
 
 
 @repeated("name", ["full", "read_only", "pages"])
-def test_on_a_disk_that_takes_nothing(name: str, tmp_path: Path) -> None:
+def test_on_a_disk_that_takes_nothing(name, tmp_path):
     prefix = may_mount(loop=False)
     if prefix is None:
         pytest.skip("no file system can be mounted here")
     run(prefix, name, tmp_path)
 
 
-def test_what_was_acknowledged_survives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_acknowledged_survives_a_power_cut(tmp_path, monkeypatch):
     prefix = may_mount(loop=True)
     if prefix is not None:
         run(prefix, "power_cut", tmp_path)
@@ -61,20 +56,20 @@ def test_what_was_acknowledged_survives_a_power_cut(tmp_path: Path, monkeypatch:
 
 def recorded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What this process tells the disk from now on: syncs by path, moves, and transactions that end."""
-    told: list[str] = []
+    told = []
     sync, replace, end = os.fsync, Path.replace, Database.connect
 
-    def fsync(handle: int) -> None:
+    def fsync(handle):
         path = Path(f"/proc/self/fd/{handle}").readlink()
         size = os.fstat(handle).st_size
         sync(handle)
         told.append(f"sync {path}" + (" with content" if path.is_file() and size else ""))
 
-    def moved(self: Path, target: Path) -> Path:
+    def moved(self, target):
         told.append(f"move to {target}")
         return replace(self, target)
 
-    def connect(self: Database, *, write: bool = False) -> object:
+    def connect(self, *, write=False):
         told.append("row")
         return end(self, write=write)
 

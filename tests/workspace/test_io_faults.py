@@ -1,9 +1,5 @@
 """Calls of the store to its disk fail in turn, or end with kill -9: nothing acknowledged is lost, nothing is left."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from tests.support.workspace.io_faults import OPERATIONS, run
@@ -11,7 +7,7 @@ from tests.support.workspace.io_faults import OPERATIONS, run
 pytestmark = [pytest.mark.slow, pytest.mark.repeated]
 
 
-def test_every_operation_is_done_or_refused_whichever_call_fails(tmp_path: Path) -> None:
+def test_every_operation_is_done_or_refused_whichever_call_fails(tmp_path):
     """One error at two of three calls that write, a kill at every fifth; all of them in `benchmarks.reliability`."""
     found = run(tmp_path, "few")
     assert found is not None, "there is no C compiler here: apt-get install gcc libc6-dev"

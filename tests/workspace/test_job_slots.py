@@ -1,13 +1,10 @@
 """Jobs wait their turn, killed ones hold nobody up, and no clock decides what is true."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +21,7 @@ from torchsplit_core.workspace.store import Store, Workspace
 
 
 @pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+def workspace(tmp_path, monkeypatch) -> Workspace:
     own_jobs(monkeypatch, hold)
     monkeypatch.setenv("TORCHSPLIT_JOBS", "1")
     return Store(tmp_path / "home").create("w")
@@ -56,7 +53,7 @@ def message(workspace: Workspace, job: str) -> str:
 
 
 @pytest.mark.slow
-def test_who_comes_first_is_served_first(workspace: Workspace) -> None:
+def test_who_comes_first_is_served_first(workspace):
     found = {}
     for number, name in enumerate("abcd"):
         found[name] = begin(workspace, name)
@@ -76,7 +73,7 @@ def test_who_comes_first_is_served_first(workspace: Workspace) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_job_holds_nobody_up(workspace: Workspace) -> None:
+def test_a_killed_job_holds_nobody_up(workspace):
     found = {name: begin(workspace, name) for name in "ab"}
     wait(lambda: len(begun(workspace)) == 1)
     wait(lambda: any("queued" in message(workspace, job) for job in found.values()))
@@ -90,7 +87,7 @@ def test_a_killed_job_holds_nobody_up(workspace: Workspace) -> None:
 
 
 @pytest.mark.slow
-def test_who_waits_for_something_else_gives_its_slot_away(workspace: Workspace) -> None:
+def test_who_waits_for_something_else_gives_its_slot_away(workspace):
     first = begin(workspace, "a", "aside")
     wait(lambda: begun(workspace) == ["a"])
     second = begin(workspace, "b")
@@ -102,7 +99,7 @@ def test_who_waits_for_something_else_gives_its_slot_away(workspace: Workspace) 
     wait(lambda: {jobs.status(workspace, job).state for job in (first, second)} == {"done"})
 
 
-def test_slots_are_by_cores_and_memory_or_as_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slots_are_by_cores_and_memory_or_as_told(monkeypatch):
     monkeypatch.delenv("TORCHSPLIT_JOBS", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 16)
     monkeypatch.setattr(workspace_slots, "default_memory_bytes", lambda: 64 * 2**30)
@@ -119,22 +116,20 @@ def test_slots_are_by_cores_and_memory_or_as_told(monkeypatch: pytest.MonkeyPatc
             slot_count()
 
 
-def test_a_clock_that_is_set_does_not_change_what_a_job_is(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clock_that_is_set_does_not_change_what_a_job_is(workspace, monkeypatch):
     job = begin(workspace, "a")
     wait(lambda: message(workspace, job) == "standing")
     for shift in (-3600.0, 365 * 86400.0):
         monkeypatch.setattr(time, "time", lambda shift=shift: 1.8e9 + shift)
-        found = jobs.status(workspace, job)
-        assert found.state == "running" and 0 <= found.seconds < 3000
+        status = jobs.status(workspace, job)
+        assert status.state == "running" and 0 <= status.seconds < 3000
     release(workspace, "a")
     wait(lambda: jobs.status(workspace, job).state == "done")
     assert 0 <= jobs.status(workspace, job).seconds < 3000
 
 
 @pytest.mark.parametrize("who", ["starter", "child"])
-def test_a_job_whose_process_is_gone_has_stopped_whatever_the_clock(workspace: Workspace, who: str) -> None:
+def test_a_job_whose_process_is_gone_has_stopped_whatever_the_clock(workspace, who):
     gone = subprocess.Popen(["true"])
     gone.wait()
     record = workspace.add_job("t", "hold", {})
@@ -143,11 +138,11 @@ def test_a_job_whose_process_is_gone_has_stopped_whatever_the_clock(workspace: W
         {"starter": process} if who == "starter" else process
     )
     (workspace.store.root / "jobs" / f"{record.id}.json").write_text(json.dumps(begun))
-    found = jobs.status(workspace, record.id)
-    assert found.state == "failed" and found.fault == runner.STOPPED_TEXT
+    status = jobs.status(workspace, record.id)
+    assert status.state == "failed" and status.fault == runner.STOPPED_TEXT
 
 
-def test_a_job_that_its_server_only_began_is_ended_by_no_signal_to_the_server(workspace: Workspace) -> None:
+def test_a_job_that_its_server_only_began_is_ended_by_no_signal_to_the_server(workspace):
     """Another server that cancels it must not take who starts it for the job."""
     server = subprocess.Popen(["sleep", "60"], start_new_session=True)
     record = workspace.add_job("t", "hold", {})

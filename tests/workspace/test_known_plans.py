@@ -1,10 +1,7 @@
 """Known plans: equal questions share an answer, similar ones a start, and nothing unsound is ever handed out."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -33,13 +30,14 @@ from torchsplit_core.values import (
 )
 from torchsplit_core.workspace.plan_cache import cache
 from torchsplit_core.workspace.plan_cache.cache import PlanCache
+from torchsplit_core.workspace.plan_cache.warm_start_ranking import PlanSummary, rank_warm_starts
 from torchsplit_core.workspace.store import Store, Workspace
 
 NOTHING = PlanStatistics(0.0, 0.0, 0.0, "none")
 
 
 @pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
+def workspace(tmp_path) -> Workspace:
     return Store(tmp_path).create("w")
 
 
@@ -54,7 +52,7 @@ def request(*entries: FleetEntry) -> PlanRequest:
     )
 
 
-def test_equal_questions_share_an_answer_under_the_ids_of_each(workspace: Workspace) -> None:
+def test_equal_questions_share_an_answer_under_the_ids_of_each(workspace):
     known, asked = PlanCache(workspace), request()
     outcome = plan(asked)
     known.store(asked, outcome)
@@ -77,7 +75,7 @@ def test_equal_questions_share_an_answer_under_the_ids_of_each(workspace: Worksp
         assert equivalence_hash(other) != equivalence_hash(asked) and known.lookup(other) is None
 
 
-def test_the_order_of_a_mixed_fleet_is_no_part_of_the_question(workspace: Workspace) -> None:
+def test_the_order_of_a_mixed_fleet_is_no_part_of_the_question(workspace):
     known = PlanCache(workspace)
     only = FleetEntry(A30, layouts=LAYOUTS[:1])
     asked, turned = request(only, FleetEntry(A30), only), request(FleetEntry(A30), replace(only, count=2))
@@ -87,7 +85,7 @@ def test_the_order_of_a_mixed_fleet_is_no_part_of_the_question(workspace: Worksp
     assert answer.objective.value == pytest.approx(plan(turned).objective.value)
 
 
-def test_a_worse_answer_never_replaces_a_better_one(workspace: Workspace) -> None:
+def test_a_worse_answer_never_replaces_a_better_one(workspace):
     known, asked = PlanCache(workspace), request()
     best = plan(asked)
     known.store(asked, best)
@@ -100,7 +98,7 @@ def test_a_worse_answer_never_replaces_a_better_one(workspace: Workspace) -> Non
     assert answer is not None and answer.status == "optimal" and answer.objective == best.objective
 
 
-def test_an_infeasible_answer_keeps_its_best_reasons(workspace: Workspace) -> None:
+def test_an_infeasible_answer_keeps_its_best_reasons(workspace):
     known = PlanCache(workspace)
     asked = replace(request(), models=(model("a", 10.0, 35.0, min_throughput_rps=1e4),))
     settled = plan(asked)
@@ -115,9 +113,7 @@ def test_an_infeasible_answer_keeps_its_best_reasons(workspace: Workspace) -> No
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_what_is_handed_out_is_sound_and_starts_never_make_an_edit_worse(
-    workspace: Workspace, seed: int
-) -> None:
+def test_what_is_handed_out_is_sound_and_starts_never_make_an_edit_worse(workspace, seed):
     rng = random.Random(seed)
     known, asked = (
         PlanCache(workspace),
@@ -137,9 +133,7 @@ def test_what_is_handed_out_is_sound_and_starts_never_make_an_edit_worse(
         assert begun.objective.value == pytest.approx(alone.objective.value)
 
 
-def test_a_plan_on_some_layouts_is_a_start_for_all(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_on_some_layouts_is_a_start_for_all(workspace, monkeypatch):
     known = PlanCache(workspace)
     some, every = request(FleetEntry(A30, layouts=LAYOUTS[:3], count=2)), request()
     best = plan(some)
@@ -151,7 +145,7 @@ def test_a_plan_on_some_layouts_is_a_start_for_all(
     assert begun.objective.value == pytest.approx(best.objective.value) and not list(violations(every, begun))
 
 
-def test_the_most_promising_start_comes_first(workspace: Workspace) -> None:
+def test_the_most_promising_start_comes_first(workspace):
     known, asked = PlanCache(workspace), request()
     for count in (1, 2, 5):
         fleet = request(FleetEntry(A30, count=count))
@@ -162,7 +156,21 @@ def test_the_most_promising_start_comes_first(workspace: Workspace) -> None:
     assert known.warm_starts(replace(asked, models=asked.models[:1])) == ()
 
 
-def test_the_oldest_go(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_that_breaks_a_limit_comes_after_those_that_keep_it() -> None:
+    asked = replace(request(), models=(model("a", 10.0, 35.0, max_latency_ms=10.0),))
+    plans = {
+        name: PlanSummary({A30: 1}, {"a": rate}, {"a": latency_ms})
+        for name, rate, latency_ms in (
+            ("fast and late", 90.0, 10.5),
+            ("at the limit", 50.0, 10.0),
+            ("unknown", 40.0, None),
+            ("early", 30.0, 5.0),
+        )
+    }
+    assert rank_warm_starts(asked, plans) == ["at the limit", "unknown", "early", "fast and late"]
+
+
+def test_the_oldest_go(workspace, monkeypatch):
     monkeypatch.setattr(cache, "MOST_PLANS", 2)
     known = PlanCache(workspace)
     requests = [request(FleetEntry(A30, count=count)) for count in (1, 2, 3)]
@@ -171,7 +179,7 @@ def test_the_oldest_go(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) ->
     assert [known.lookup(asked) is not None for asked in requests] == [False, True, True]
 
 
-def test_plans_an_explanation_and_a_sweep_came_upon_are_known(workspace: Workspace) -> None:
+def test_plans_an_explanation_and_a_sweep_came_upon_are_known(workspace):
     asked = replace(request(), objective=Objective("max_min"))
     workspace.put("plan_request", "r", asked)
     plan_job(workspace, RequestParameters("r"), lambda *_: None)
@@ -189,7 +197,7 @@ def test_plans_an_explanation_and_a_sweep_came_upon_are_known(workspace: Workspa
         assert answer is not None and answer.status == "optimal"
 
 
-def test_a_search_takes_over_what_is_known(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_takes_over_what_is_known(workspace, monkeypatch):
     asked = request()
     PlanCache(workspace).store(asked, plan(asked))
     workspace.put("plan_request", "r", asked)
@@ -200,9 +208,7 @@ def test_a_search_takes_over_what_is_known(workspace: Workspace, monkeypatch: py
     assert workspace.get("plan", "r").objective == plan(asked).objective
 
 
-def test_what_another_catalogue_proved_is_not_known(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_another_catalogue_proved_is_not_known(workspace, monkeypatch):
     known, asked = PlanCache(workspace), request()
     known.store(asked, plan(asked))
     assert known.lookup(asked) is not None

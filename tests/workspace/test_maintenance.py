@@ -1,7 +1,5 @@
 """A store that was damaged, killed half-way or made by an earlier version: one message, nothing else lost."""
 
-from __future__ import annotations
-
 import datetime
 import multiprocessing
 import random
@@ -26,7 +24,7 @@ from torchsplit_core.workspace.store import Store, Workspace
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path) -> Store:
     return Store(tmp_path / "home")
 
 
@@ -39,7 +37,7 @@ def filled(store: Store, count: int = 3) -> Workspace:
     return workspace
 
 
-def test_a_store_of_an_earlier_version_keeps_everything_in_its_order(tmp_path: Path) -> None:
+def test_a_store_of_an_earlier_version_keeps_everything_in_its_order(tmp_path):
     home = tmp_path / "home"
     home.mkdir()
     database = sqlite3.connect(home / "workspaces.sqlite")
@@ -74,9 +72,7 @@ def test_a_store_of_an_earlier_version_keeps_everything_in_its_order(tmp_path: P
             assert opened.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
 
 
-def test_the_newest_is_the_one_stored_last_whatever_the_clock(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_newest_is_the_one_stored_last_whatever_the_clock(store, monkeypatch):
     workspace = store.create("w")
     clock = iter(range(1000, 0, -1))
     monkeypatch.setattr(workspace_store.time, "time", lambda: float(next(clock)))
@@ -89,7 +85,7 @@ def test_the_newest_is_the_one_stored_last_whatever_the_clock(
     assert [info.id for info in store.workspaces()] == [*made[::-1], workspace.id]
 
 
-def test_a_deletion_takes_no_content_that_is_about_to_be_named(store: Store) -> None:
+def test_a_deletion_takes_no_content_that_is_about_to_be_named(store):
     workspace, other = store.create("w"), store.create("other")
     other.put_bytes("upload", "there", b"already there")
     with store.blobs.write_lock():
@@ -108,7 +104,7 @@ def test_a_deletion_takes_no_content_that_is_about_to_be_named(store: Store) -> 
     assert [path.name for path in store.blobs.folder.glob("*/*")] == [digest]
 
 
-def test_what_a_workspace_leaves_behind_goes_with_it(store: Store) -> None:
+def test_what_a_workspace_leaves_behind_goes_with_it(store):
     workspace = filled(store)
     record = workspace.job_records()[0]
     for suffix in (".json", ".log", ".cancel"):
@@ -122,7 +118,7 @@ def test_what_a_workspace_leaves_behind_goes_with_it(store: Store) -> None:
     assert list(store.blobs.folder.glob("*/*")) == []
 
 
-def test_a_job_of_a_workspace_that_was_deleted_is_told(store: Store) -> None:
+def test_a_job_of_a_workspace_that_was_deleted_is_told(store):
     workspace = filled(store)
     store.delete(workspace.id)
     for work in (
@@ -134,7 +130,7 @@ def test_a_job_of_a_workspace_that_was_deleted_is_told(store: Store) -> None:
             work()
 
 
-def test_there_is_a_copy_a_day_and_three_are_kept(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_a_copy_a_day_and_three_are_kept(store, monkeypatch):
     filled(store)
 
     class Calendar(datetime.date):
@@ -152,7 +148,7 @@ def test_there_is_a_copy_a_day_and_three_are_kept(store: Store, monkeypatch: pyt
     assert kept == [f"workspaces.2026-11-0{day}.sqlite" for day in (2, 3, 4)]
 
 
-def test_a_damaged_database_is_told_with_the_way_back_which_works(store: Store) -> None:
+def test_a_damaged_database_is_told_with_the_way_back_which_works(store):
     workspace = filled(store)
     with pytest.raises(StoreFault, match="There is no copy of it yet"):
         raise store.database.damaged_fault("test")
@@ -168,7 +164,7 @@ def test_a_damaged_database_is_told_with_the_way_back_which_works(store: Store) 
     assert again.open(workspace.id).get("plan_request", "r1") == request(2)
 
 
-def test_a_damaged_database_never_pushes_out_a_good_copy(store: Store) -> None:
+def test_a_damaged_database_never_pushes_out_a_good_copy(store):
     filled(store, 200)
     store.maintain()
     damage(store.database.path, random.Random(3), 400)
@@ -180,13 +176,13 @@ def test_a_damaged_database_never_pushes_out_a_good_copy(store: Store) -> None:
     assert len(store.database.copies()) == 1
 
 
-def test_whatever_is_damaged_is_one_message(store: Store, tmp_path: Path) -> None:
+def test_whatever_is_damaged_is_one_message(store, tmp_path):
     told = try_damaged(store, filled(store, 8).id, tmp_path, range(60))
     assert told > 60  # the damage was felt
 
 
 @pytest.mark.slow
-def test_an_import_that_is_killed_leaves_a_whole_workspace_or_none(store: Store, tmp_path: Path) -> None:
+def test_an_import_that_is_killed_leaves_a_whole_workspace_or_none(store, tmp_path):
     data = export_workspace(filled(store, 40))
     home = tmp_path / "killed"
     Store(home)
@@ -197,13 +193,13 @@ def test_an_import_that_is_killed_leaves_a_whole_workspace_or_none(store: Store,
         time.sleep(rng.random() * 0.3)
         writer.kill()
         writer.join()
-    found = Store(home)
-    for info in found.workspaces():
-        opened = found.open(info.id)
+    reopened = Store(home)
+    for info in reopened.workspaces():
+        opened = reopened.open(info.id)
         assert len(opened.artifacts()) == 40
         assert opened.get("plan_request", "r39") == request(40)
-    found.check()
-    import_workspace(found, data)
+    reopened.check()
+    import_workspace(reopened, data)
 
 
 def import_for_ever(home: Path, data: bytes) -> None:
@@ -211,7 +207,7 @@ def import_for_ever(home: Path, data: bytes) -> None:
         import_workspace(Store(home), data)
 
 
-def test_an_export_leaves_out_what_is_damaged_and_says_so(store: Store) -> None:
+def test_an_export_leaves_out_what_is_damaged_and_says_so(store):
     workspace = filled(store)
     digest = next(item.sha256 for item in workspace.artifacts() if item.name == "r1")
     store.blobs.path(digest).write_bytes(b"")

@@ -1,7 +1,5 @@
 """Points are kept under what they depend on, and nothing else ends up there."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import platform
@@ -9,7 +7,6 @@ import sqlite3
 import threading
 from dataclasses import asdict, replace
 from importlib import metadata
-from pathlib import Path
 
 import pytest
 
@@ -37,7 +34,7 @@ def failure(identity: str, batch: int) -> MeasuredPoint:
     return MeasuredPoint(identity, "failure", batch, {"kind": "batch", "batch_size": batch, "message": "no"})
 
 
-def test_points_come_back_for_their_model_and_place_alone(tmp_path: Path) -> None:
+def test_points_come_back_for_their_model_and_place_alone(tmp_path):
     points = PointStore(Store(tmp_path), "here")
     points.save(point("a", 1))
     points.save(point("b", 2))
@@ -47,7 +44,7 @@ def test_points_come_back_for_their_model_and_place_alone(tmp_path: Path) -> Non
     assert points.load("a")[0].stored_at is not None
 
 
-def test_a_newer_point_replaces_and_a_figure_ends_a_failure(tmp_path: Path) -> None:
+def test_a_newer_point_replaces_and_a_figure_ends_a_failure(tmp_path):
     points = PointStore(Store(tmp_path), "here")
     points.save(failure("a", 8))
     points.save(failure("a", 16))
@@ -56,7 +53,7 @@ def test_a_newer_point_replaces_and_a_figure_ends_a_failure(tmp_path: Path) -> N
     assert points.load("a") == (point("a", 8, 2.0), failure("a", 16))
 
 
-def test_points_from_before_a_moment_are_left_out(tmp_path: Path) -> None:
+def test_points_from_before_a_moment_are_left_out(tmp_path):
     points = PointStore(Store(tmp_path), "here")
     points.save(point("a", 1))
     (old,) = points.load()
@@ -67,7 +64,7 @@ def test_points_from_before_a_moment_are_left_out(tmp_path: Path) -> None:
     assert PointStore(points.store, "here", since=old.stored_at).load() != ()
 
 
-def test_a_place_is_device_software_and_settings() -> None:
+def test_a_place_is_device_software_and_settings():
     places = {
         place_of(CPU, MeasurementSettings()),
         place_of(CPU, MeasurementSettings(cuda_graphs=True)),
@@ -94,19 +91,16 @@ def test_a_place_is_device_software_and_settings() -> None:
     )
 
 
-def test_what_was_kept_before_there_were_dtypes_keeps_its_address() -> None:
+def test_what_was_kept_before_there_were_dtypes_keeps_its_address():
     facts = asdict(CPU) | {
-        "torch": metadata.version("torch"),
-        "python": platform.python_version(),
-        "kernel": platform.release(),
-        "method": METHOD_VERSION,
-        "cuda_graphs": False,
-    }
+        "torch": metadata.version("torch"), "python": platform.python_version(), "kernel": platform.release(),
+        "method": METHOD_VERSION, "cuda_graphs": False,
+    }  # fmt: skip
     before = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     assert place_of(CPU, MeasurementSettings()) == before
 
 
-def test_old_points_are_figures_under_the_former_hash(tmp_path: Path) -> None:
+def test_old_points_are_figures_under_the_former_hash(tmp_path):
     points = PointStore(Store(tmp_path), "here")
     for found in (point("former", 1), point("former", 4), failure("former", 8), point("now", 2)):
         points.save(found)
@@ -114,16 +108,16 @@ def test_old_points_are_figures_under_the_former_hash(tmp_path: Path) -> None:
     assert points.load("now") == (point("now", 2),)
 
 
-def test_one_measurement_at_a_time_on_a_device_and_others_are_told(tmp_path: Path) -> None:
+def test_one_measurement_at_a_time_on_a_device_and_others_are_told(tmp_path):
     store = Store(tmp_path)
-    order: list[str] = []
+    order = []
     waiting, done = threading.Event(), threading.Event()
 
-    def told(share: float, text: str) -> None:
+    def told(share, text):
         assert "queued" in text and CPU.name in text
         waiting.set()
 
-    def second() -> None:
+    def second():
         with exclusive_measurement(store, CPU, told):
             order.append("second")
         done.set()
@@ -138,14 +132,14 @@ def test_one_measurement_at_a_time_on_a_device_and_others_are_told(tmp_path: Pat
     assert order == ["another device", "first", "second"]
 
 
-def test_a_full_disk_is_one_clear_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_one_clear_fault(tmp_path, monkeypatch):
     store = Store(tmp_path)
     points = PointStore(store, "here")
     points.save(point("a", 1))
     real = sqlite3.connect
 
-    def small(*arguments: object, **options: object) -> sqlite3.Connection:
-        database: sqlite3.Connection = real(*arguments, **options)  # type: ignore[call-overload]
+    def small(*arguments, **options):
+        database = real(*arguments, **options)  # type: ignore[call-overload]
         (pages,) = database.execute("PRAGMA page_count").fetchone()
         database.execute(f"PRAGMA max_page_count = {pages}")
         return database
@@ -158,13 +152,11 @@ def test_a_full_disk_is_one_clear_fault(tmp_path: Path, monkeypatch: pytest.Monk
     assert point("a", 1) in points.load()
 
 
-def test_a_result_that_does_not_fit_on_the_disk_is_the_same_fault(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_result_that_does_not_fit_on_the_disk_is_the_same_fault(tmp_path, monkeypatch):
     workspace = Store(tmp_path).create("w")
     workspace.put_bytes("upload", "a", b"before")
 
-    def full(*arguments: object) -> None:
+    def full(*arguments):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("torchsplit_core.workspace.store.os.fdopen", full)

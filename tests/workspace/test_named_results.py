@@ -1,11 +1,7 @@
 """Named results: listed, copied, removed, and told whether they answer the request beside them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,7 +19,7 @@ EXAMPLE = ROOT / "examples" / "placement_request.json"
 
 
 @pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
+def workspace(tmp_path) -> Workspace:
     made = Store(tmp_path).create("w")
     for name in ("a", "b"):
         made.put("plan_request", name, request())
@@ -31,7 +27,7 @@ def workspace(tmp_path: Path) -> Workspace:
     return made
 
 
-def test_names_are_newest_first_and_free_ones_are_found(workspace: Workspace) -> None:
+def test_names_are_newest_first_and_free_ones_are_found(workspace):
     assert named_results.names(workspace, *named_results.SCENARIO_KINDS) == ("b", "a", "c")
     assert named_results.names(workspace, "plan") == ("c",) and named_results.names(workspace, "graph") == ()
     assert named_results.free_name(workspace, named_results.SCENARIO_KINDS, "d") == "d"
@@ -39,7 +35,7 @@ def test_names_are_newest_first_and_free_ones_are_found(workspace: Workspace) ->
     assert named_results.free_name(workspace, ("plan_request",), "c") == "c"
 
 
-def test_a_copy_has_the_same_contents_and_a_removal_takes_its_kinds_alone(workspace: Workspace) -> None:
+def test_a_copy_has_the_same_contents_and_a_removal_takes_its_kinds_alone(workspace):
     named_results.store_outcome(workspace, "a", request(), workflow.plan(request()))
     for kind in ("partition", "measurement"):
         workspace.put(kind, "a", read_file(EXAMPLE.with_name(f"{kind}.json"))[1])
@@ -47,16 +43,14 @@ def test_a_copy_has_the_same_contents_and_a_removal_takes_its_kinds_alone(worksp
     for kind in named_results.SCENARIO_KINDS:
         sha256 = named_results.sha256_of(workspace, kind, "a")
         assert len(sha256) == 64 and named_results.sha256_of(workspace, kind, "d") == sha256
-    assert (
-        not named_results.exists(workspace, "partition", "d")
-        and named_results.sha256_of(workspace, "partition", "d") == ""
-    )
+    assert not named_results.exists(workspace, "partition", "d")
+    assert named_results.sha256_of(workspace, "partition", "d") == ""
     named_results.remove(workspace, named_results.SCENARIO_KINDS, "a")
     assert not any(named_results.exists(workspace, kind, "a") for kind in named_results.SCENARIO_KINDS)
     assert named_results.exists(workspace, "partition", "a") and named_results.exists(workspace, "plan", "d")
 
 
-def test_a_plan_answers_the_request_it_was_made_for(workspace: Workspace) -> None:
+def test_a_plan_answers_the_request_it_was_made_for(workspace):
     outcome = workflow.plan(request())
     assert named_results.plan_is_current(request(), outcome) and not named_results.plan_is_current(
         request(2), outcome
@@ -69,7 +63,7 @@ def test_a_plan_answers_the_request_it_was_made_for(workspace: Workspace) -> Non
     assert workspace.get("plan", "a") == outcome
 
 
-def test_a_placement_answers_by_what_was_stored_beside_it_or_where_it_fits(workspace: Workspace) -> None:
+def test_a_placement_answers_by_what_was_stored_beside_it_or_where_it_fits(workspace):
     asked = read_file(EXAMPLE)[1]
     outcome = workflow.place(asked)
     workspace.put("placement_request", "p", asked)
@@ -92,7 +86,7 @@ def test_a_placement_answers_by_what_was_stored_beside_it_or_where_it_fits(works
     )
 
 
-def test_cuts_are_listed_by_their_parts_and_only_those_of_the_model(workspace: Workspace) -> None:
+def test_cuts_are_listed_by_their_parts_and_only_those_of_the_model(workspace):
     outcome = read_file(EXAMPLE.with_name("partition.json"))[1]
     for name in ("m in 10", "m in 2", "m in 2 in 3", "m offered", "m+ in 1"):
         workspace.put("partition", name, outcome)
@@ -100,8 +94,8 @@ def test_cuts_are_listed_by_their_parts_and_only_those_of_the_model(workspace: W
     assert named_results.partition_name("m", 2) == "m in 2"
 
 
-def test_running_work_is_found_by_kind_and_request_and_ended(workspace: Workspace) -> None:
-    def add(name: str, parameters: Any, state: str = "running") -> str:
+def test_running_work_is_found_by_kind_and_request_and_ended(workspace):
+    def add(name, parameters, state="running"):
         record = workspace.add_job(name, name, parameters)
         begun = {"state": state, "starter": runner._process_identity(1)}
         (workspace.store.root / "jobs" / f"{record.id}.json").write_text(json.dumps(begun))
@@ -112,7 +106,7 @@ def test_running_work_is_found_by_kind_and_request_and_ended(workspace: Workspac
     add(PLAN, {"request": "a"}, "done")
     other = add(PLAN, {"request": "b"})
 
-    def found(*asked: Any) -> list[str]:
+    def found(*asked):
         return [status.id for status in jobs.running(workspace, *asked)]
 
     assert found() == [other, odd, place, sweep, plan]

@@ -1,14 +1,10 @@
 """What a workspace may hold: refused before it is written, and whatever is there can be read and deleted."""
 
-from __future__ import annotations
-
 import io
 import json
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,14 +20,14 @@ MIB = 2**20
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+def store(tmp_path, monkeypatch) -> Store:
     """Of workspaces of 3 MiB."""
     monkeypatch.setenv(QUOTA_VARIABLE, str(3 / 1024))
     return Store(tmp_path / "home")
 
 
 @pytest.fixture
-def full(store: Store) -> Workspace:
+def full(store) -> Workspace:
     workspace = store.create("w")
     workspace.put_bytes("upload", "a", b"a" * 2 * MIB)
     return workspace
@@ -41,10 +37,8 @@ def in_store(store: Store) -> int:
     return sum(path.stat().st_size for path in store.blobs.folder.rglob("*") if path.is_file())
 
 
-def test_more_than_it_may_hold_is_refused_before_it_is_written(
-    full: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def written(*_: Any) -> None:
+def test_more_than_it_may_hold_is_refused_before_it_is_written(full, monkeypatch):
+    def written(*_):
         raise AssertionError("it is written")
 
     monkeypatch.setattr(BlobStore, "put", written)
@@ -55,7 +49,7 @@ def test_more_than_it_may_hold_is_refused_before_it_is_written(
     assert [item.name for item in full.artifacts()] == ["a"]
 
 
-def test_up_to_the_quota_equal_contents_count_once_and_what_is_replaced_goes(full: Workspace) -> None:
+def test_up_to_the_quota_equal_contents_count_once_and_what_is_replaced_goes(full):
     full.put_bytes("upload", "again", b"a" * 2 * MIB)
     full.put_bytes("upload", "b", b"b" * MIB)
     assert full.bytes_of(full.artifacts()) == 3 * MIB
@@ -69,9 +63,7 @@ def test_up_to_the_quota_equal_contents_count_once_and_what_is_replaced_goes(ful
     assert full.bytes_of(full.artifacts()) == 2 * MIB
 
 
-def test_whoever_is_above_it_can_read_lessen_and_delete(
-    full: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whoever_is_above_it_can_read_lessen_and_delete(full, monkeypatch):
     full.put_bytes("upload", "b", b"b" * MIB)
     monkeypatch.setenv(QUOTA_VARIABLE, str(1 / 1024))
     assert full.get_bytes("upload", "b") == b"b" * MIB
@@ -90,13 +82,11 @@ def test_whoever_is_above_it_can_read_lessen_and_delete(
     assert in_store(full.store) == 0
 
 
-def test_two_that_store_at_once_do_not_pass_it_together(
-    full: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_that_store_at_once_do_not_pass_it_together(full, monkeypatch):
     """The other one stores between this one's look and its row."""
     put = BlobStore.put
 
-    def beside(blobs: BlobStore, data: bytes) -> str:
+    def beside(blobs, data):
         monkeypatch.setattr(BlobStore, "put", put)
         Workspace(full.store, full.id).put_bytes("upload", "other", b"o" * MIB)
         return put(blobs, data)
@@ -109,14 +99,12 @@ def test_two_that_store_at_once_do_not_pass_it_together(
     assert in_store(full.store) == 3 * MIB
 
 
-def test_an_archive_of_more_is_refused_before_it_is_unpacked(
-    full: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_archive_of_more_is_refused_before_it_is_unpacked(full, monkeypatch):
     data = export_workspace(full)
     monkeypatch.setenv(QUOTA_VARIABLE, str(1 / 1024))
     unpacked = ArchiveReader._unpacked
 
-    def only_the_manifest(archive: ArchiveReader, entry: zipfile.ZipInfo) -> Any:
+    def only_the_manifest(archive, entry):
         assert entry.filename == "manifest.json"
         return unpacked(archive, entry)
 
@@ -127,7 +115,7 @@ def test_an_archive_of_more_is_refused_before_it_is_unpacked(
     assert in_store(full.store) == before and len(full.store.workspaces()) == 1
 
 
-def test_a_new_workspace_of_many_results_is_held_to_it_while_it_is_written(store: Store) -> None:
+def test_a_new_workspace_of_many_results_is_held_to_it_while_it_is_written(store):
     results = [("upload", f"u{number}", [bytes([number]) * MIB]) for number in range(5)]
     with pytest.raises(InputFault, match=r"would hold 4\.0 MiB"):
         store.add("n", results)
@@ -137,13 +125,13 @@ def test_a_new_workspace_of_many_results_is_held_to_it_while_it_is_written(store
 
 
 @pytest.mark.parametrize("said", ["0", "-1", "nan", "inf", "many", "1e99"])
-def test_a_quota_that_is_none_is_one_message(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quota_that_is_none_is_one_message(said, monkeypatch):
     monkeypatch.setenv(QUOTA_VARIABLE, said)
     with pytest.raises(InputFault, match="not a number of GiB above 0"):
         quota_bytes()
 
 
-def test_without_a_word_it_is_four_gib(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_word_it_is_four_gib(monkeypatch):
     monkeypatch.delenv(QUOTA_VARIABLE, raising=False)
     assert quota_bytes() == 4 * 2**30
 
@@ -161,7 +149,7 @@ print(int(open("/proc/self/status").read().partition("VmHWM:")[2].split()[0]) //
 """
 
 
-def test_an_import_holds_a_block_of_a_file_at_a_time(tmp_path: Path) -> None:
+def test_an_import_holds_a_block_of_a_file_at_a_time(tmp_path):
     """Of 400 MiB in a small archive; the process that imports serves the pages."""
     size, stream = 400 * MIB, io.BytesIO()
     results = [{"kind": "upload", "name": "zeros.pt2", "file": "results/0000"}]

@@ -1,7 +1,5 @@
 """The workspace store: nothing lost, nothing mixed, bad input refused."""
 
-from __future__ import annotations
-
 import io
 import json
 import multiprocessing
@@ -19,11 +17,11 @@ from torchsplit_core.workspace.store import MOST_DELETED, Store, Workspace
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path) -> Store:
     return Store(tmp_path / "home")
 
 
-def test_a_value_survives_a_restart(store: Store) -> None:
+def test_a_value_survives_a_restart(store):
     workspace = store.create("review")
     workspace.put("plan_request", "mix", request(3))
     workspace.set_setting("scenario", "mix")
@@ -33,26 +31,26 @@ def test_a_value_survives_a_restart(store: Store) -> None:
     assert again.setting("scenario") == "mix"
 
 
-def test_several_contents_are_stored_together_or_not_at_all(store: Store) -> None:
+def test_several_contents_are_stored_together_or_not_at_all(store):
     workspace = store.create("w")
     with pytest.raises(InputFault, match="name"):
         workspace.put_all("upload", [("net.py", b"x = 1\n"), ("", b"y = 1\n")])
     assert not workspace.artifacts()
     workspace.put_all("upload", [("net.py", b"x = 1\n"), ("other.py", b"y = 1\n")])
-    assert {one.name for one in workspace.artifacts("upload")} == {"net.py", "other.py"}
+    assert {artifact.name for artifact in workspace.artifacts("upload")} == {"net.py", "other.py"}
     assert workspace.get_bytes("upload", "other.py") == b"y = 1\n"
 
 
-def test_putting_again_replaces_and_moves_to_the_front(store: Store) -> None:
+def test_putting_again_replaces_and_moves_to_the_front(store):
     workspace = store.create("w")
     workspace.put("plan_request", "a", request(1))
     workspace.put("plan_request", "b", request(1))
     workspace.put("plan_request", "a", request(2))
-    assert [found.name for found in workspace.artifacts("plan_request")] == ["a", "b"]
+    assert [artifact.name for artifact in workspace.artifacts("plan_request")] == ["a", "b"]
     assert workspace.get("plan_request", "a") == request(2)
 
 
-def test_workspaces_do_not_mix_and_a_copy_is_its_own(store: Store) -> None:
+def test_workspaces_do_not_mix_and_a_copy_is_its_own(store):
     one = store.create("one")
     one.put("plan_request", "mix", request(1))
     two = store.copy(one.id, "two")
@@ -60,27 +58,27 @@ def test_workspaces_do_not_mix_and_a_copy_is_its_own(store: Store) -> None:
     assert one.get("plan_request", "mix") == request(1)
     store.delete(one.id)
     assert two.get("plan_request", "mix") == request(9)
-    assert [found.name for found in store.workspaces()] == ["two"]
+    assert [workspace.name for workspace in store.workspaces()] == ["two"]
     with pytest.raises(InputFault, match="there is no workspace"):
         store.open(one.id)
 
 
-def test_a_discarded_workspace_is_out_of_sight_and_comes_back_whole(store: Store) -> None:
-    one = store.create("one")
-    one.put("plan_request", "mix", request(1))
-    store.soft_delete(one.id)
-    assert store.workspaces() == () and store.deleted_name(one.id) == "one"
+def test_a_discarded_workspace_is_out_of_sight_and_comes_back_whole(store):
+    workspace = store.create("one")
+    workspace.put("plan_request", "mix", request(1))
+    store.soft_delete(workspace.id)
+    assert store.workspaces() == () and store.deleted_name(workspace.id) == "one"
     with pytest.raises(InputFault):
-        store.open(one.id)
+        store.open(workspace.id)
     store.create("one")
-    back = store.undelete(one.id)
-    assert (back.id, back.name, back.get("plan_request", "mix")) == (one.id, "one 2", request(1))
-    assert store.deleted_name(one.id) is None
+    back = store.undelete(workspace.id)
+    assert (back.id, back.name, back.get("plan_request", "mix")) == (workspace.id, "one 2", request(1))
+    assert store.deleted_name(workspace.id) is None
     with pytest.raises(InputFault, match="deleted for good"):
-        store.undelete(one.id)
+        store.undelete(workspace.id)
 
 
-def test_so_many_discarded_workspaces_are_kept_and_older_ones_go_for_good(store: Store) -> None:
+def test_so_many_discarded_workspaces_are_kept_and_older_ones_go_for_good(store):
     ids = [store.create(f"w{number}").id for number in range(MOST_DELETED + 1)]
     for number, identity in enumerate(ids):
         Workspace(store, identity).put("plan_request", "mix", request(number + 1))
@@ -90,12 +88,12 @@ def test_so_many_discarded_workspaces_are_kept_and_older_ones_go_for_good(store:
 
 
 @pytest.mark.parametrize("name", ["", "  ", "x" * 121, "a\nb"])
-def test_bad_names_are_refused(store: Store, name: str) -> None:
+def test_bad_names_are_refused(store, name):
     with pytest.raises(InputFault, match=r"^name: (is empty|has 121 characters|.* cannot be printed)"):
         store.create(name)
 
 
-def test_a_taken_name_is_refused_and_a_free_one_found(store: Store) -> None:
+def test_a_taken_name_is_refused_and_a_free_one_found(store):
     store.create("mix")
     with pytest.raises(InputFault, match="there is already a workspace"):
         store.create("mix")
@@ -103,7 +101,7 @@ def test_a_taken_name_is_refused_and_a_free_one_found(store: Store) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", None])
-def test_a_damaged_file_is_named_and_replaced_by_storing_again(store: Store, damage: bytes | None) -> None:
+def test_a_damaged_file_is_named_and_replaced_by_storing_again(store, damage):
     workspace = store.create("w")
     path = store.blobs.path(workspace.put("plan_request", "mix", request()).sha256)
     if damage is None:
@@ -120,21 +118,21 @@ def test_a_damaged_file_is_named_and_replaced_by_storing_again(store: Store, dam
         workspace.get("plan_request", "mix")
 
 
-def test_a_newer_store_is_refused(store: Store) -> None:
+def test_a_newer_store_is_refused(store):
     with sqlite3.connect(store.root / "workspaces.sqlite") as database:
         database.execute(f"PRAGMA user_version = {len(SCHEMA) + 1}")
     with pytest.raises(InputFault, match="Update TorchSplit"):
         Store(store.root)
 
 
-def test_an_unwritable_folder_is_named(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputFault, match="TORCHSPLIT_HOME"):
         Store(tmp_path / "file")
 
 
 @pytest.mark.slow
-def test_two_processes_write_at_once(store: Store) -> None:
+def test_two_processes_write_at_once(store):
     workspace = store.create("w")
     context = multiprocessing.get_context("spawn")
     children = [context.Process(target=write_many, args=(str(store.root), workspace.id, n)) for n in (0, 100)]
@@ -146,7 +144,18 @@ def test_two_processes_write_at_once(store: Store) -> None:
     assert len(workspace.artifacts("plan_request")) == 40
 
 
-def test_export_and_import(store: Store) -> None:
+def test_a_folder_that_another_process_makes_first_is_used(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both see that it is missing, one makes it, the other must not fail."""
+    digest = store.blobs.put(b"first")
+    seen = iter([False])
+    monkeypatch.setattr(Path, "is_dir", lambda path: next(seen, True))
+    store.blobs.prepare()
+    assert store.blobs.path(digest).read_bytes() == b"first"
+
+
+def test_export_and_import(store):
     workspace = store.create("review")
     workspace.put("plan_request", "mix", request(3))
     workspace.put_bytes("upload", "net.py", b"x = 1\n")
@@ -168,23 +177,20 @@ def archive(manifest: object, **files: str) -> bytes:
 HEAD = {"format": "torchsplit.workspace", "version": 1, "name": "w"}
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"noise" * 1000,
-        archive([]),
-        archive(HEAD),
-        archive(HEAD | {"results": [{"kind": "secret", "name": "a", "file": "x"}]}, x="{}"),
-        archive(HEAD | {"results": [{"kind": "plan", "name": "a", "file": "missing"}]}),
-        archive(
-            HEAD | {"results": [{"kind": "plan", "name": "a", "file": "x"}]},
-            x='{"format": "torchsplit.plan"}',
-        ),
-        archive(HEAD | {"version": 2, "results": []}),
-    ],
-)
-def test_a_bad_archive_is_refused_and_leaves_nothing(store: Store, data: bytes) -> None:
+@pytest.mark.parametrize("data", [
+    b"",
+    b"noise" * 1000,
+    archive([]),
+    archive(HEAD),
+    archive(HEAD | {"results": [{"kind": "secret", "name": "a", "file": "x"}]}, x="{}"),
+    archive(HEAD | {"results": [{"kind": "plan", "name": "a", "file": "missing"}]}),
+    archive(
+        HEAD | {"results": [{"kind": "plan", "name": "a", "file": "x"}]},
+        x='{"format": "torchsplit.plan"}',
+    ),
+    archive(HEAD | {"version": 2, "results": []}),
+])  # fmt: skip
+def test_a_bad_archive_is_refused_and_leaves_nothing(store, data):
     with pytest.raises(InputFault):
         import_workspace(store, data)
     assert store.workspaces() == ()

@@ -5,8 +5,6 @@ database, the contents that it names, and the jobs' progress files. One job runs
 is filled in below.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -33,19 +31,11 @@ from torchsplit_core.workspace.sweeps import SweepStore
 
 OLD = Path(__file__).parent / "store_version_4"
 STATES = {
-    "trace": "done",
-    "plan": "done",
-    "explain": "done",
-    "place": "done",
-    "placement_frontier": "done",
-    "partition": "done",
-    "divisions": "cancelled",
-    "what_if": "failed",
-    "torchsplit_core.workflow:fly_job": "failed",
-    "quick_start": "failed",
-    "sweep": "failed",
+    "trace": "done", "plan": "done", "explain": "done", "place": "done", "placement_frontier": "done",
+    "partition": "done", "divisions": "cancelled", "what_if": "failed",
+    "torchsplit_core.workflow:fly_job": "failed", "quick_start": "failed", "sweep": "failed",
     "profile": "running",
-}
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -58,22 +48,22 @@ def left_running() -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.fixture
-def home(tmp_path: Path, left_running: subprocess.Popen[bytes]) -> Path:
+def home(tmp_path, left_running) -> Path:
     found = shutil.copytree(OLD, tmp_path / "home")
     database = sqlite3.connect(found / "workspaces.sqlite")
     database.executescript((found / "workspaces.sql").read_text())
     database.close()
     for path in (found / "jobs").iterdir():
-        told = json.loads(path.read_text())
-        if told["state"] == "running":
+        data = json.loads(path.read_text())
+        if data["state"] == "running":
             path.write_text(
-                json.dumps(told | {"pid": left_running.pid, "born": runner._start_ticks(left_running.pid)})
+                json.dumps(data | {"pid": left_running.pid, "born": runner._start_ticks(left_running.pid)})
             )
     return found
 
 
 @pytest.fixture
-def old(home: Path) -> Workspace:
+def old(home) -> Workspace:
     store = Store(home)
     return store.open(store.workspaces()[0].id)
 
@@ -91,7 +81,7 @@ def wait(workspace: Workspace, job: str) -> jobs.JobStatus:
     return found
 
 
-def test_every_result_is_there(old: Workspace) -> None:
+def test_every_result_is_there(old):
     assert old.name == "review" and old.setting("scenario") == "review"
     assert {(item.kind, item.name) for item in old.artifacts()} == {
         ("graph", "sample:bert"), ("profile", "sample:bert"), ("partition", "sample:bert in 2"),
@@ -106,7 +96,7 @@ def test_every_result_is_there(old: Workspace) -> None:
     assert len(export_workspace(old)) > 1000
 
 
-def test_every_job_has_its_name_and_its_end(home: Path, old: Workspace) -> None:
+def test_every_job_has_its_name_and_its_end(home, old):
     statuses = jobs.statuses(old)
     assert {status.name: status.state for status in statuses} == STATES and len(statuses) == 13
     later = {"measure", "run_here", "evaluate", "strategy", "strategy_study", "train", "train_on"}
@@ -126,16 +116,14 @@ def test_every_job_has_its_name_and_its_end(home: Path, old: Workspace) -> None:
     ]
 
 
-def test_a_job_of_no_known_kind_is_shown_and_not_started_again(old: Workspace) -> None:
+def test_a_job_of_no_known_kind_is_shown_and_not_started_again(old):
     flown = job(old, "torchsplit_core.workflow:fly_job")
     assert flown.title == "Fly" and flown.fault == "It was killed."
     with pytest.raises(InputFault, match="is of a kind that this TorchSplit does not know"):
         jobs.resume(old, flown.id)
 
 
-def test_jobs_that_run_and_wait_are_told_waited_for_and_ended(
-    old: Workspace, left_running: subprocess.Popen[bytes]
-) -> None:
+def test_jobs_that_run_and_wait_are_told_waited_for_and_ended(old, left_running):
     waiting, running = [status for status in jobs.statuses(old) if status.state == "running"]
     assert (running.name, running.title, running.message) == (PROFILE, "Profile m.py:Net", "measuring")
     assert waiting.name == PROFILE and "1 more waits before it" in waiting.message
@@ -157,16 +145,14 @@ def test_jobs_that_run_and_wait_are_told_waited_for_and_ended(
 
 
 @pytest.mark.slow
-def test_a_failed_job_goes_on_by_its_name(old: Workspace) -> None:
+def test_a_failed_job_goes_on_by_its_name(old):
     again = jobs.resume(old, job(old, "sweep").id)
     assert jobs.status(old, again).name == "sweep" and jobs.status(old, again).title == "Sweep swept"
     found = wait(old, again)
     assert found.fault is None and found.result == {"sweep": "swept", "points": 4, "taken_over": 3}
 
 
-def test_a_running_job_that_dies_goes_on_by_its_name_and_asks_for_trust_again(
-    old: Workspace, left_running: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_running_job_that_dies_goes_on_by_its_name_and_asks_for_trust_again(old, left_running, monkeypatch):
     monkeypatch.setenv("TORCHSPLIT_EXECUTION", "allowed")
     left_running.kill()
     left_running.wait()
@@ -178,9 +164,7 @@ def test_a_running_job_that_dies_goes_on_by_its_name_and_asks_for_trust_again(
     assert "is not the file that was trusted" in fault and "SystemExit" not in fault
 
 
-def test_a_new_job_waits_behind_one_of_the_version_before(
-    home: Path, old: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_job_waits_behind_one_of_the_version_before(home, old, monkeypatch):
     own_jobs(monkeypatch, hold)
     monkeypatch.setenv("TORCHSPLIT_JOBS", "1")
     queue = home / "queue"

@@ -1,7 +1,5 @@
 """Files made to cost: each is one message, and neither memory nor time of whoever reads it."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -10,7 +8,6 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -106,18 +103,15 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024)
 
 @repeated(("way", "most_mib"), [("upload", 1024), ("command", 4096)])
 @repeated("part", range(3), kept=1)
-def test_a_file_made_to_cost_is_one_message(way: str, most_mib: int, part: int, tmp_path: Path) -> None:
+def test_a_file_made_to_cost_is_one_message(way, most_mib, part, tmp_path):
     files = []
     for number, name in enumerate(list(BOMBS)[part::3]):
         files.append(tmp_path / f"{number}.json")
         files[-1].write_text(BOMBS[name]())
     said = subprocess.run(
-        [sys.executable, "-c", READ, way, *map(str, files)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
+        [sys.executable, "-c", READ, way, *map(str, files)], cwd=ROOT, capture_output=True, text=True,
         timeout=250,
-    )
+    )  # fmt: skip
     for file in files:
         file.unlink()
     assert said.returncode == 0, said.stderr[-2000:]
@@ -128,7 +122,7 @@ def test_a_file_made_to_cost_is_one_message(way: str, most_mib: int, part: int, 
     assert int(own) + int(child) < most_mib
 
 
-def test_the_measure_is_above_what_reading_takes() -> None:
+def test_the_measure_is_above_what_reading_takes():
     assert measure("{}").objects == 1
     text = json.dumps({"a": ["b", {"c": 1.5}], "d": "é"}, ensure_ascii=False)
     assert measure(text.encode()).objects == measure(text).objects == 2
@@ -138,7 +132,7 @@ def test_the_measure_is_above_what_reading_takes() -> None:
         assert measure((letters * 9_000).encode()).text_bytes >= sys.getsizeof(letters * 9_000) - 100
 
 
-def test_what_people_have_is_read(tmp_path: Path) -> None:
+def test_what_people_have_is_read(tmp_path):
     """Half a million numbers of a matrix, fifty thousand nodes of a graph: through a browser, by the child."""
     size = 700
     row = ", ".join(["9.5"] * size)
@@ -156,8 +150,8 @@ def test_what_people_have_is_read(tmp_path: Path) -> None:
     assert len(read_contract(head("graph", f'"nodes": [{nodes}]').encode(), "the file")[1].nodes) == 50_000
 
 
-def test_a_large_file_is_read_in_a_child_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    order: list[str] = []
+def test_a_large_file_is_read_in_a_child_first(monkeypatch):
+    order = []
     monkeypatch.setattr(untrusted_files, "run_limited", lambda *a, **k: order.append("child"))
     monkeypatch.setattr(untrusted_files, "_read", lambda *a: order.append("here"))
     read_contract(b" " * (untrusted_files.IN_PROCESS_BYTES + 1), "the file")
@@ -180,15 +174,12 @@ def never_end(_arguments: object, _progress: object) -> None:
         pass
 
 
-@pytest.mark.parametrize(
-    ("target", "words"),
-    [
-        ("abort_like_rust", "needs more than 768 MiB of memory"),
-        ("fill_memory", "needs more than 768 MiB of memory"),
-        ("never_end", "takes longer"),
-    ],
-)
-def test_a_child_that_ends_early_is_one_message(target: str, words: str) -> None:
+@pytest.mark.parametrize(("target", "words"), [
+    ("abort_like_rust", "needs more than 768 MiB of memory"),
+    ("fill_memory", "needs more than 768 MiB of memory"),
+    ("never_end", "takes longer"),
+])  # fmt: skip
+def test_a_child_that_ends_early_is_one_message(target, words):
     limits = untrusted_files.Limits(wall_s=3.0 if target == "never_end" else 60.0, memory_bytes=2**30)
     with pytest.raises(InputFault, match=words):
         untrusted_files.run_on_file(
@@ -203,7 +194,7 @@ def test_a_child_that_ends_early_is_one_message(target: str, words: str) -> None
      '"\ud800"',
      "1" * 5000, "-" + "9" * 5000, "NaN", "-Infinity", "[" * 2000, "{", ""],
 )  # fmt: skip
-def test_json_that_no_value_of_ours_could_hold_is_refused(text: str) -> None:
+def test_json_that_no_value_of_ours_could_hold_is_refused(text):
     with pytest.raises(InputFault) as caught:
         parse_json(text, "the file")
     assert str(caught.value).startswith("the file")
@@ -212,18 +203,18 @@ def test_json_that_no_value_of_ours_could_hold_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["\\ud83d\\ude00", "\\uD83D\\uDE00", "\\\\ud800", "\\u00e9\\n", "é\N{GRINNING FACE}"]
 )
-def test_whole_characters_pass_however_they_are_written(text: str) -> None:
+def test_whole_characters_pass_however_they_are_written(text):
     assert parse_json(f'"{text}"', "the file") == json.loads(f'"{text}"')
 
 
-def test_an_object_has_a_limited_number_of_keys() -> None:
+def test_an_object_has_a_limited_number_of_keys():
     full = {str(number): 0 for number in range(MOST_KEYS)}
     assert parse_json(json.dumps(full), "the file") == full
     with pytest.raises(InputFault, match="10001 keys, more than 10000"):
         parse_json(json.dumps(full | {"more": 0}), "the file")
 
 
-def test_a_part_that_may_hold_anything_holds_what_can_be_written_again() -> None:
+def test_a_part_that_may_hold_anything_holds_what_can_be_written_again():
     for part in ('{"a": [1e999]}', '{"a": ' + "[" * 40 + "]" * 40 + "}"):
         with pytest.raises(InputFault, match="environment"):
             read_text(head("profile", f'{PROFILE}[], "environment": {part}'))
@@ -307,7 +298,7 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024)
 
 
 @repeated("part", range(3), kept=1)
-def test_an_archive_made_to_cost_is_one_message_and_leaves_nothing(part: int, tmp_path: Path) -> None:
+def test_an_archive_made_to_cost_is_one_message_and_leaves_nothing(part, tmp_path):
     files = []
     for number, name in enumerate(list(ARCHIVES)[part::3]):
         files.append(tmp_path / f"{number}.zip")
@@ -324,7 +315,7 @@ def test_an_archive_made_to_cost_is_one_message_and_leaves_nothing(part: int, tm
     assert int(own) + int(child) < 1024
 
 
-def test_entries_that_share_their_bytes_are_refused(tmp_path: Path) -> None:
+def test_entries_that_share_their_bytes_are_refused(tmp_path):
     data = zipped({"manifest.json": ONE, "a": b"{}", "b": b"{}"}, zipfile.ZIP_STORED)
     start = data.index(b"PK\x01\x02")
     last = data.rindex(b"PK\x01\x02")
@@ -337,21 +328,17 @@ def test_entries_that_share_their_bytes_are_refused(tmp_path: Path) -> None:
     assert Store(tmp_path).workspaces() == ()
 
 
-def test_a_large_archive_is_checked_in_a_child_and_then_stored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_archive_is_checked_in_a_child_and_then_stored(tmp_path, monkeypatch):
     request = (ROOT / "examples" / "plan_request.json").read_bytes()
-    data = zipped(
-        {
-            "manifest.json": manifest(("plan_request", "a", "a"), ("upload", "b", "b")),
-            "a": request,
-            "b": os.urandom(2**17),
-        }
-    )
-    asked: list[str] = []
+    data = zipped({
+        "manifest.json": manifest(("plan_request", "a", "a"), ("upload", "b", "b")),
+        "a": request,
+        "b": os.urandom(2**17),
+    })  # fmt: skip
+    asked = []
     known = archives.run_on_file
 
-    def watched(target: str, *rest: object, **more: object) -> object:
+    def watched(target, *rest, **more):
         asked.append(target)
         return known(target, *rest, **more)  # type: ignore[arg-type]
 

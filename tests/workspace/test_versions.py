@@ -1,10 +1,7 @@
 """The last states of a scenario: kept once each, capped, had back, and gone with their scenario."""
 
-from __future__ import annotations
-
 import sqlite3
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -29,7 +26,7 @@ from torchsplit_core.workspace.versions import MOST_VERSIONS, VersionStore
 
 
 @pytest.fixture
-def workspace(tmp_path: Path) -> Workspace:
+def workspace(tmp_path) -> Workspace:
     return Store(tmp_path / "home").create("review")
 
 
@@ -37,7 +34,7 @@ def on(count: int) -> PlanRequest:
     return replace(request(), gpus=(FleetEntry("A100-80GB", count=count),))
 
 
-def test_a_state_is_kept_once_and_says_what_changed(workspace: Workspace) -> None:
+def test_a_state_is_kept_once_and_says_what_changed(workspace):
     versions = VersionStore(workspace, "a")
     versions.save()
     assert versions.list() == ()  # there is nothing to keep
@@ -59,7 +56,7 @@ def test_a_state_is_kept_once_and_says_what_changed(workspace: Workspace) -> Non
     assert versions.load(1) == (on(1), plan(on(1))) and versions.load(3) is None
 
 
-def test_a_plan_that_somebody_chose_is_a_version_of_its_own(workspace: Workspace) -> None:
+def test_a_plan_that_somebody_chose_is_a_version_of_its_own(workspace):
     versions = VersionStore(workspace, "a")
     workspace.put("plan_request", "a", on(1))
     named_results.store_outcome(workspace, "a", on(1), plan(on(1)))
@@ -69,13 +66,13 @@ def test_a_plan_that_somebody_chose_is_a_version_of_its_own(workspace: Workspace
     workspace.put("plan", "a", replace(plan(on(1), "feasible"), warnings=("told later",)))
     versions.save()
     assert [(one.number, one.note) for one in versions.list()] == [(2, "by hand"), (1, "")]
-    found = versions.load(2)
-    assert found is not None and found[1] is not None and found[1].warnings == ("told later",)
+    stored = versions.load(2)
+    assert stored is not None and stored[1] is not None and stored[1].warnings == ("told later",)
     named_results.store_outcome(workspace, "a", on(1), plan(on(1)))
     assert [(one.number, one.note) for one in versions.list()] == [(3, ""), (2, "by hand"), (1, "")]
 
 
-def test_the_oldest_go_and_what_is_kept_is_small(workspace: Workspace) -> None:
+def test_the_oldest_go_and_what_is_kept_is_small(workspace):
     versions = VersionStore(workspace, "a")
     for count in range(1, MOST_VERSIONS + 6):
         workspace.put("plan_request", "a", on(count))
@@ -87,25 +84,25 @@ def test_the_oldest_go_and_what_is_kept_is_small(workspace: Workspace) -> None:
     assert size < len(workspace.get_bytes("plan_request", "a")) * MOST_VERSIONS / 2
 
 
-def test_a_draft_comes_back_equal_also_one_of_an_earlier_version(workspace: Workspace) -> None:
+def test_a_draft_comes_back_equal_also_one_of_an_earlier_version(workspace):
     drafts, whole = DraftStore(workspace, "a"), (Point("A100-80GB", WHOLE_GPU, 8, 120.0, 40.0),)
     edited = replace(on(2), models=(PlanModel("w", (Variant("whole", (Stage("whole", whole),)),), weight=2),))
     drafts.save("tab", StoredDraft(request_hash(on(1)), edited))
     assert drafts.load("tab") == StoredDraft(request_hash(on(1)), edited)
 
-    def replaced(content: bytes) -> None:
+    def replaced(content):
         with workspace.store.connect(write=True) as database:
             database.execute("UPDATE drafts SET request = ?", (content,))
 
     replaced(compress_text(write_text(edited).encode()))
-    found = drafts.load("tab")
-    assert found is not None and found.request == edited
+    stored = drafts.load("tab")
+    assert stored is not None and stored.request == edited
     replaced(compress_text(b'{"gpus": 3}'))
     with pytest.raises(InputFault, match="the draft of a scenario"):
         drafts.load("tab")
 
 
-def test_drafts_and_versions_go_where_their_scenario_goes(workspace: Workspace) -> None:
+def test_drafts_and_versions_go_where_their_scenario_goes(workspace):
     workspace.put("plan_request", "a", on(1))
     versions, drafts = VersionStore(workspace, "a"), DraftStore(workspace, "a")
     versions.save()
@@ -131,7 +128,7 @@ def test_drafts_and_versions_go_where_their_scenario_goes(workspace: Workspace) 
             assert database.execute(f"SELECT DISTINCT workspace FROM {table}").fetchall() == [(workspace.id,)]
 
 
-def test_drafts_of_a_tab_are_its_own_and_the_oldest_go(workspace: Workspace) -> None:
+def test_drafts_of_a_tab_are_its_own_and_the_oldest_go(workspace):
     drafts = DraftStore(workspace, "a")
     for number in range(MOST_DRAFTS + 2):
         drafts.save(f"tab {number}", StoredDraft("", on(number + 1)))
@@ -142,7 +139,7 @@ def test_drafts_of_a_tab_are_its_own_and_the_oldest_go(workspace: Workspace) -> 
     assert drafts.load("tab 2") is None and len(drafts.others("tab 3")) == MOST_DRAFTS - 2
 
 
-def test_a_draft_of_the_version_before_is_of_no_open_tab(tmp_path: Path) -> None:
+def test_a_draft_of_the_version_before_is_of_no_open_tab(tmp_path):
     database = sqlite3.connect(tmp_path / "workspaces.sqlite")
     for script in SCHEMA[:6]:
         database.executescript(script)

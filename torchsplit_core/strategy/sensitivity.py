@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from torchsplit_core.strategy.search.space import OFFLOADS, RECOMPUTES, SHARDS
+from torchsplit_core.strategy.search.space import RECOMPUTES
+from torchsplit_core.strategy.supported import OFFLOADS, SHARDS
 from torchsplit_core.values.errors import InputFault
 from torchsplit_core.values.progress import Progress, ignore_progress
 from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
@@ -79,7 +80,7 @@ def _variations(request: StrategyRequest, best: StrategyCandidate) -> Iterator[t
     for choice in CHOICES:
         if choice in fixed:
             continue
-        if choice == "pipeline" and (best.across or best.beside):
+        if choice == "pipeline" and (best.across):
             # The stages of all entries are no entry's choice.
             continue
         current = getattr(best, choice)

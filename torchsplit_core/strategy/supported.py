@@ -1,17 +1,221 @@
-"""Choices that the search can estimate, but that neither a training run nor an exported script carries out."""
+"""What of a strategy is carried out: by a training run (`torchsplit train`), by an exported file (`strategy --export`).
+
+Each choice or combination that is not carried out yet is a row of `LIMITS`, which the search, training runs and
+exports ask. Who makes one run removes its row.
+"""
 
 from __future__ import annotations
 
-from torchsplit_core.values.training import RUN_PRECISIONS, ParallelConfig, Precision
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import product
+from typing import Literal, get_args
+
+from torchsplit_core.values.errors import InputFault, quoted
+from torchsplit_core.values.strategy.request import Choice, SourceSizes, StrategyFix, TransformerSizes
+from torchsplit_core.values.training import RUN_PRECISIONS, SHARDED, Offload, ParallelConfig, Precision, Shard
+
+Runner = Literal["train", "export"]
+RUNNERS: tuple[Runner, ...] = get_args(Runner)
+SHARDS: tuple[Shard, ...] = get_args(Shard)
+OFFLOADS: tuple[Offload, ...] = get_args(Offload)
 
 
-def unsupported_choices(choices: ParallelConfig, precision: Precision, experts: int = 1) -> tuple[str, ...]:
-    """The names of these choices, in the order in which an export reports them. `experts`: of the model."""
-    unsupported = {
-        "precision": precision not in RUN_PRECISIONS,
-        "context": choices.context != 1,
-        "expert": choices.expert != 1 or experts > 1,
-        "offload": choices.offload == "optimizer",
-        "shard": choices.shard == "zero1" and choices.tensor > 1,
-    }
-    return tuple(name for name, applies in unsupported.items() if applies)
+@dataclass(frozen=True, slots=True)
+class ModelTraits:
+    """What limits depend on beside the choices. `kv_heads`: 0 where it is not known; `traced`: not plain sizes."""
+
+    experts: int = 1
+    kv_heads: int = 0
+    traced: bool = False
+
+
+def traits_of(model: TransformerSizes | SourceSizes) -> ModelTraits:
+    """The traits of a request's model."""
+    if isinstance(model, SourceSizes):
+        return ModelTraits(traced=True)
+    return ModelTraits(model.experts, model.kv_heads)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A choice that is not carried out: its name and value, why, and what to do instead."""
+
+    choice: Choice
+    value: int | str
+    why: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """`applies` says of which choices, model and precision; `why` may name the choices in braces."""
+
+    choice: Choice
+    runners: tuple[Runner, ...]
+    applies: Callable[[ParallelConfig, ModelTraits, Precision], bool]
+    why: str
+    remedy: str
+
+
+COUNTS = ("data", "tensor", "pipeline", "context", "expert", "interleave")
+TRAIN: tuple[Runner, ...] = ("train",)
+EXPORT: tuple[Runner, ...] = ("export",)
+LIMITS = (
+    _Limit(
+        "context", RUNNERS, lambda choices, *_: choices.context > 1,
+        "no sequence is divided among devices", "Fix context to 1.",
+    ),
+    _Limit(
+        "expert", RUNNERS, lambda choices, *_: choices.expert > 1,
+        "no experts are divided among devices", "Fix expert to 1.",
+    ),
+    _Limit(
+        "expert", EXPORT, lambda choices, model, _: model.experts > 1 and choices.expert == 1,
+        "the plain decoder of a file has no mixture of experts", "Train a model of yours by `torchsplit train`.",
+    ),
+    _Limit(
+        "tensor", RUNNERS, lambda choices, model, _: model.kv_heads % choices.tensor > 0,
+        "heads of the keys would have to be repeated", "Fix tensor to a divisor of them.",
+    ),
+    _Limit(
+        "tensor", TRAIN, lambda choices, *_: choices.pipeline > 1 and choices.tensor > 1,
+        "the traced stages of a pipeline have no modules to cut by tensors", "Fix tensor to 1, or pipeline to 1.",
+    ),
+    _Limit(
+        "tensor", TRAIN,
+        lambda choices, *_: choices.tensor > 1 and choices.data > 1 and choices.shard == "none",
+        "with data {data} shard {shard} does not shard the weights", "Fix shard to fsdp, or data to 1.",
+    ),
+    _Limit(
+        "shard", RUNNERS, lambda choices, *_: choices.shard == "zero1" and choices.tensor > 1,
+        "ZeroRedundancyOptimizer does not divide states beside tensor parallelism",
+        "Fix shard to fsdp or none, or tensor to 1.",
+    ),
+    _Limit(
+        "shard", TRAIN, lambda choices, *_: choices.shard == "hsdp" and choices.tensor > 1,
+        "a run has no replicas beside tensor parallelism", "Fix shard to fsdp or none, or tensor to 1.",
+    ),
+    _Limit(
+        "shard", TRAIN, lambda choices, *_: choices.shard == "hsdp" and choices.pipeline > 1,
+        "a run has no replicas beside a pipeline", "Fix shard to none, zero1, zero2 or fsdp, or pipeline to 1.",
+    ),
+    _Limit(
+        "offload", RUNNERS, lambda choices, *_: choices.offload == "optimizer",
+        "PyTorch moves weights, gradients and optimizer together", "Fix offload to parameters or none.",
+    ),
+    _Limit(
+        "offload", RUNNERS, lambda choices, *_: choices.offload == "parameters" and choices.shard not in SHARDED,
+        "shard {shard} does not shard the weights", "Fix shard to fsdp.",
+    ),
+    _Limit(
+        "offload", TRAIN, lambda choices, *_: choices.offload == "parameters" and choices.pipeline > 1,
+        "the stages of a pipeline keep their weights on the device in all passes",
+        "Fix offload to none, or pipeline to 1.",
+    ),
+    _Limit(
+        "interleave", RUNNERS, lambda choices, *_: choices.interleave > 1 and choices.pipeline == 1,
+        "there is no pipeline whose stages it could divide", "Fix interleave to 1.",
+    ),
+    _Limit(
+        "interleave", EXPORT, lambda choices, model, _: choices.interleave > 1 and model.traced,
+        "a file cuts a traced model into one chunk a stage", "Fix interleave to 1.",
+    ),
+    _Limit(
+        "precision", RUNNERS, lambda choices, model, precision: precision not in RUN_PRECISIONS,
+        "fp16 needs a scaled loss, fp8 other layers", "Choose fp32, tf32 or bf16.",
+    ),
+)  # fmt: skip
+"""In the order in which they are reported. Of counts other than tensor they ask only whether they are above 1, and they
+do not ask for micro-batches and recomputation (`running_storages`)."""
+
+
+def refusals(
+    choices: ParallelConfig, precision: Precision, runner: Runner, model: ModelTraits | None = None
+) -> tuple[Refusal, ...]:
+    """Why a runner does not carry the choices out; empty where it does."""
+    traits = model or ModelTraits()
+    return tuple(
+        Refusal(
+            limit.choice,
+            precision if limit.choice == "precision" else getattr(choices, limit.choice),
+            limit.why.format(data=choices.data, shard=choices.shard),
+            limit.remedy,
+        )
+        for limit in LIMITS
+        if runner in limit.runners and limit.applies(choices, traits, precision)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Runnable:
+    """What may be found: choices that one of the runners carries out, but for those that the request may need."""
+
+    precision: Precision
+    model: ModelTraits
+    may_need: tuple[str, ...] = ()
+    runners: tuple[Runner, ...] = RUNNERS
+
+    def includes(self, choices: ParallelConfig) -> bool:
+        """Whether the choices run."""
+        return any(not self.missing(choices, runner) for runner in self.runners)
+
+    def missing(self, choices: ParallelConfig, runner: Runner) -> list[Refusal]:
+        """What this runner lacks for them."""
+        reasons = refusals(choices, self.precision, runner, self.model)
+        return [refusal for refusal in reasons if refusal.choice not in self.may_need]
+
+    def storages(self, shape: ParallelConfig) -> frozenset[tuple[Shard, Offload]]:
+        """The ways to store the states of a shape that run."""
+        return _running_storages(
+            self,
+            ParallelConfig(
+                min(shape.data, 2),
+                shape.tensor,
+                min(shape.pipeline, 2),
+                min(shape.context, 2),
+                min(shape.expert, 2),
+                interleave=min(shape.interleave, 2),
+                sequence_parallel=shape.sequence_parallel,
+            ),
+        )
+
+    def anything(self) -> Runnable:
+        """The same of a request that may need every choice."""
+        return replace(self, may_need=get_args(Choice))
+
+    def check_fix(self, fix: StrategyFix) -> None:
+        """Raises InputFault for a precision or fixed choices with which nothing runs, whatever the free ones are."""
+        given = fix.given()
+        nearest: Refusal | None = None
+        fewest = len(LIMITS) + 1
+        for counts in product((1, 2), repeat=len(COUNTS)):
+            for shard, offload in product(SHARDS, OFFLOADS):
+                free = dict(zip(COUNTS, counts, strict=True)) | {"shard": shard, "offload": offload}
+                choices = ParallelConfig(**(free | given))  # type: ignore[arg-type]
+                for runner in self.runners:
+                    missing = self.missing(choices, runner)
+                    if not missing:
+                        return
+                    if len(missing) < fewest:
+                        fewest, nearest = len(missing), missing[0]
+        assert nearest is not None, "a choice that does not run has a reason"
+        value = nearest.value if isinstance(nearest.value, int) else quoted(nearest.value)
+        by = {TRAIN: "no training run carries", EXPORT: "no exported file carries"}.get(
+            self.runners, "neither a training run nor an exported file carries"
+        )
+        raise InputFault(
+            "training.precision" if nearest.choice == "precision" else f"fix.{nearest.choice}",
+            f"is {value}, which {by} out yet: {nearest.why}",
+            f'Change it, or add "{nearest.choice}" to may_need to see estimates of it.',
+        )
+
+
+@lru_cache(maxsize=4096)
+def _running_storages(runnable: Runnable, shape: ParallelConfig) -> frozenset[tuple[Shard, Offload]]:
+    return frozenset(
+        (shard, offload)
+        for shard, offload in product(SHARDS, OFFLOADS)
+        if runnable.includes(replace(shape, shard=shard, offload=offload))
+    )

@@ -6,27 +6,25 @@ from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Any
 
-from torchsplit_core.strategy.supported import unsupported_choices
+from torchsplit_core.strategy.supported import refusals
 from torchsplit_core.training.rebalance.batch_balancer import check_balance
 from torchsplit_core.training.sampling import check_shares
-from torchsplit_core.values import InputFault
+from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
 from torchsplit_core.values.strategy.request import StrategyRequest
 from torchsplit_core.values.strategy.run import PredictedStep, RunOptions, RunStrategy
-from torchsplit_core.values.training import SHARDED, ParallelConfig, Precision, TrainingJob
+from torchsplit_core.values.training import ParallelConfig, Precision, TrainingJob
 
 COMMON_CHOICES = (
-    "data",
     "tensor",
     "context",
     "expert",
-    "micro_batch",
     "interleave",
     "shard",
     "recompute",
     "offload",
 )
-"""Choices that all stages of a pipeline share."""
+"""Choices that all kinds of nodes of a run share."""
 
 
 def run_strategy_of(given: Any, candidate: int = 1, precision: Precision | None = None) -> RunStrategy:
@@ -46,11 +44,7 @@ def run_strategy_of(given: Any, candidate: int = 1, precision: Precision | None 
             )
         given = given.candidates[candidate - 1]
     if isinstance(given, StrategyCandidate):
-        predicted = PredictedStep(
-            given.memory_gib.total, given.seconds_per_step, given.low_s, given.high_s, asdict(given.parts_s)
-        )
-        job = TrainingJob(given.batch_per_device * given.data, precision or "fp32")
-        return RunStrategy(given.choices, job, predicted, _layers(given))
+        return _strategy_of_candidate(given, precision or "fp32")
     if isinstance(given, StrategyRequest):
         job = given.training
         config = ParallelConfig(**given.fix.given())  # type: ignore[arg-type]
@@ -62,21 +56,40 @@ def run_strategy_of(given: Any, candidate: int = 1, precision: Precision | None 
     )
 
 
-def _layers(candidate: StrategyCandidate) -> tuple[int, ...]:
-    """Layers of each stage of a pipeline across kinds of nodes with equal choices; empty on one kind of node.
+def _strategy_of_candidate(candidate: StrategyCandidate, precision: Precision) -> RunStrategy:
+    """On several kinds of nodes one pipeline whose stages have equal choices, or copies on uneven parts of the batch.
 
-    Raises InputFault if the kinds of nodes differ in their choices.
+    Raises InputFault if the kinds of nodes divide their work in other ways.
     """
-    if not candidate.stages:
-        return ()
-    distinct = {tuple(getattr(stage, name) for name in COMMON_CHOICES) for stage in candidate.stages}
-    if not candidate.across or len(distinct) > 1:
+    stages, choices = candidate.stages, candidate.choices
+    predicted = PredictedStep(
+        candidate.memory_gib.total,
+        candidate.seconds_per_step,
+        candidate.low_s,
+        candidate.high_s,
+        asdict(candidate.parts_s),
+    )
+    if len(stages) < 2:
+        job = TrainingJob(candidate.batch_per_device * choices.data, precision)
+        return RunStrategy(choices, job, predicted)
+    sequences = stages[0].sequences if candidate.across else sum(stage.sequences for stage in stages)
+    common = COMMON_CHOICES + (("data", "micro_batch") if candidate.across else ("stages",))
+    alike = len({tuple(getattr(stage, name) for name in common) for stage in stages}) == 1
+    copies = not candidate.across and choices.shard == "none" and choices.pipeline == choices.tensor == 1
+    if candidate.beside or not alike or not (candidate.across or copies):
         raise InputFault(
             "the strategy",
-            f"divides the work of its {len(candidate.stages)} kinds of nodes in different ways, but a run has one",
+            f"divides the work of its {len(stages)} kinds of nodes in different ways, but a run has one",
             "Find a strategy for one kind of node.",
         )
-    return tuple(count for stage in candidate.stages for count in stage.layers_per_stage)
+    job = TrainingJob(sequences, precision)
+    if candidate.across:
+        layers = tuple(count for stage in stages for count in stage.layers_per_stage)
+        return RunStrategy(choices, job, predicted, layers)
+    ranks = sum(stage.data for stage in stages)
+    fitted = replace(choices, data=ranks, micro_batch=max(stage.micro_batch for stage in stages))
+    shares = tuple(float(stage.batch_per_device) for stage in stages for _ in range(stage.data))
+    return RunStrategy(fitted, job, predicted, shares=shares)
 
 
 def fit_to_world_sizes(strategy: RunStrategy, options: RunOptions, counts: Iterable[int]) -> RunStrategy:
@@ -89,7 +102,7 @@ def fit_to_world_sizes(strategy: RunStrategy, options: RunOptions, counts: Itera
 
 def check_options(strategy: RunStrategy, options: RunOptions) -> None:
     """Raises InputFault for shares that do not match the data ranks, and for a balance that cannot be measured."""
-    check_shares(options.shares, strategy.choices.data)
+    check_shares(options.shares or strategy.shares, strategy.choices.data)
     if options.balance:
         check_balance(strategy)
 
@@ -100,7 +113,8 @@ def fit_to_world_size(strategy: RunStrategy, processes: int) -> RunStrategy:
     The stages of a pipeline are reduced to the largest number that divides the processes. Raises InputFault if the
     processes are no multiple of those that hold one copy of the model, and for choices that no run carries out.
     """
-    _check_runnable(strategy)
+    # The data ranks follow from the processes: what depends on them is checked below.
+    _check_runnable(replace(strategy.choices, data=1), strategy.job.precision)
     choices = _reduce_stages(strategy.choices, processes)
     replica_size = choices.tensor * choices.pipeline * choices.context
     if processes < 1 or processes % replica_size:
@@ -117,19 +131,15 @@ def fit_to_world_size(strategy: RunStrategy, processes: int) -> RunStrategy:
             f"is {processes}: {data} data-parallel ranks for the {strategy.job.global_batch} samples of a step",
             f"Give at most {strategy.job.global_batch * replica_size}.",
         )
-    if choices.tensor > 1 and data > 1 and choices.shard not in SHARDED:
-        raise InputFault(
-            "the strategy's tensor",
-            f"is {choices.tensor} with data {data}, but shard {choices.shard} does not shard the weights",
-            "Fix shard to fsdp, or data to 1.",
-        )
     fitted = replace(choices, data=data)
+    _check_runnable(fitted, strategy.job.precision)
     same_stages = fitted.pipeline == strategy.choices.pipeline
     return replace(
         strategy,
         choices=fitted,
         predicted=strategy.predicted if fitted == strategy.choices else None,
         layers=strategy.layers if same_stages else (),
+        shares=strategy.shares if len(strategy.shares) == fitted.data else (),
     )
 
 
@@ -138,64 +148,12 @@ def _reduce_stages(choices: ParallelConfig, processes: int) -> ParallelConfig:
     return replace(choices, pipeline=stages, interleave=choices.interleave if stages > 1 else 1)
 
 
-def _check_runnable(strategy: RunStrategy) -> None:
-    """Raises InputFault for choices that the search can estimate, but no run carries out."""
-    choices, precision = strategy.choices, strategy.job.precision
-    unsupported = unsupported_choices(choices, precision)
-    alone = "but runs divide by data, tensor, pipeline and shards alone"
-    pipeline, sharded = choices.pipeline > 1, choices.shard in SHARDED
-    rules = (
-        ("context" in unsupported, "context", f"is {choices.context}, {alone}", "Fix context to 1."),
-        ("expert" in unsupported, "expert", f"is {choices.expert}, {alone}", "Fix expert to 1."),
-        (
-            pipeline and choices.tensor > 1,
-            "tensor",
-            f"is {choices.tensor} beside a pipeline, whose traced stages have no modules to cut by tensors",
-            "Fix tensor to 1, or pipeline to 1.",
-        ),
-        (
-            pipeline and choices.shard == "hsdp",
-            "shard",
-            "is hsdp beside a pipeline",
-            "Fix shard to none, zero1, zero2 or fsdp, or pipeline to 1.",
-        ),
-        (
-            pipeline and choices.offload != "none",
-            "offload",
-            f"is {choices.offload}, but the stages of a pipeline keep their weights on the device in all passes",
-            "Fix offload to none, or pipeline to 1.",
-        ),
-        (
-            not pipeline and choices.interleave > 1,
-            "interleave",
-            f"is {choices.interleave} without a pipeline whose stages it could divide",
-            "Fix interleave to 1.",
-        ),
-        (
-            "precision" in unsupported,
-            "precision",
-            f"is {precision}, which runs do not support",
-            "Choose fp32, tf32 or bf16: fp16 needs a scaled loss, fp8 other layers.",
-        ),
-        (
-            "offload" in unsupported,
-            "offload",
-            "is optimizer, but PyTorch moves weights, gradients and optimizer together",
-            "Fix offload to parameters or none.",
-        ),
-        (
-            choices.offload == "parameters" and not sharded,
-            "offload",
-            f"is parameters, but shard {choices.shard} does not shard the weights",
-            "Fix shard to fsdp.",
-        ),
-        (
-            "shard" in unsupported or (choices.shard == "hsdp" and choices.tensor > 1),
-            "shard",
-            f"is {choices.shard} beside tensor parallelism",
-            "Fix shard to fsdp or none, or tensor to 1.",
-        ),
-    )
-    for broken, name, problem, remedy in rules:
-        if broken:
-            raise InputFault(f"the strategy's {name}", problem, remedy)
+def _check_runnable(choices: ParallelConfig, precision: Precision) -> None:
+    """Raises InputFault for the first of the choices that no run carries out."""
+    for refusal in refusals(choices, precision, "train"):
+        value = refusal.value if isinstance(refusal.value, int) else quoted(refusal.value)
+        raise InputFault(
+            f"the strategy's {refusal.choice}",
+            f"is {value}, which no run carries out: {refusal.why}",
+            refusal.remedy,
+        )

@@ -183,7 +183,12 @@ def _supervise(
             run, f"{MAX_FAILED_ATTEMPTS} starts did not get past step {reached}"
         ):
             failed_attempts = 0
-        may_shrink = failure.killed and strategy.choices.data > 1 and not options.shares and nodes is None
+        may_shrink = (
+            failure.killed
+            and strategy.choices.data > 1
+            and not (options.shares or strategy.shares)
+            and nodes is None
+        )
         if failed_attempts >= MAX_FAILED_ATTEMPTS and may_shrink:
             count = strategy.choices.devices // strategy.choices.data * (strategy.choices.data - 1)
             strategy = fit_to_world_size(strategy, count)
@@ -331,14 +336,19 @@ def _failure_cause(reports: Path, rank: int, exit_code: int, hung: dict[int, Han
     )
 
 
+def most_processes() -> int:
+    """Processes that take turns on this machine's cores in reasonable time."""
+    return PROCESSES_PER_CORE * len(os.sched_getaffinity(0))
+
+
 def _check_cores(count: int) -> None:
-    """Raises InputFault for more processes than take turns on the cores in reasonable time."""
-    cores = len(os.sched_getaffinity(0))
-    if count > PROCESSES_PER_CORE * cores:
+    """Raises InputFault for more processes than this machine takes."""
+    if count > most_processes():
         raise InputFault(
             "--processes",
-            f"is {count}, above the {PROCESSES_PER_CORE * cores} that this machine takes ({PROCESSES_PER_CORE} a core)",
-            "Give fewer with --processes: the global batch stays as it is.",
+            f"is {count}, above the {most_processes()} that this machine takes ({PROCESSES_PER_CORE} a core)",
+            "Give fewer with --processes: the global batch stays as it is. Or write the files that start the run on "
+            "a cluster with --write-fleet.",
         )
 
 

@@ -97,7 +97,7 @@ class TrainingRun:
         batches_class = StageBatches if choices.pipeline > 1 else RankBatches
         self.batches: RankBatches = batches_class(
             loader, strategy.job.global_batch, choices.micro_batch, data_rank(choices, self.rank), choices.data,
-            options.shares, options.seed,
+            options.shares or strategy.shares, options.seed,
         )  # fmt: skip
         self.last_step = self.batches.steps_per_epoch if options.steps is None else options.steps
         self.digest = model_digest(model)

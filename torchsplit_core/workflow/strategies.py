@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from torchsplit_core.strategy.supported import RUNNERS, Runner
 from torchsplit_core.values import InputFault, Profile, Progress, ignore_progress
 from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
 from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from torchsplit_core.graph.torch_graph import TorchGraph
     from torchsplit_core.strategy.graph_model.solve import HostFigures, Tracker
 
-MAX_CANDIDATES = 512
-"""Candidates among which one of use is looked for."""
 MOST_SHARDS_TRACKED = 64
 """Torch's tracker follows up to so many devices; beyond, what a device holds differs by the states' shards alone."""
 
@@ -25,19 +24,22 @@ def strategy(
     *,
     graph: TorchGraph | None = None,
     profile: Profile | None = None,
+    runners: tuple[Runner, ...] = RUNNERS,
     track: bool = True,
     trust: bool = False,
     progress: Progress = ignore_progress,
 ) -> StrategyOutcome:
     """The fastest ways to train a model on a fleet. Raises InputFault for a request that makes no sense.
 
-    A candidate for which no file is written says why; those that are written and trained come first where the
-    estimate does not tell them from the fastest.
+    Every candidate is carried out by one of `runners` (a training run, an exported file) but for what the request
+    says it may need; one for which no file is written says why.
     Of a model of kind source: its graph (traced where none is given), its profile, and whether the best is followed
     by torch's memory tracker, which executes the model in a child.
     """
     if not isinstance(request.model, SourceSizes):
-        return _search_by_sizes(request, progress)
+        from torchsplit_core.strategy.search import search_strategy
+
+        return _completed(request, search_strategy(request, runners=runners, progress=progress))
     from torchsplit_core.strategy.graph_model.solve import search_graph_strategy
     from torchsplit_core.workflow.steps import trace
 
@@ -48,11 +50,12 @@ def strategy(
         request,
         graph,
         profile,
+        runners=runners,
         tracker=_tracker(request, graph, trust) if track else None,
         host=_host_figures(request, trust, measure=track),
         progress=lambda share, text: progress(0.3 + 0.7 * share, text),
     )
-    return _usable_first(request, outcome, outcome.candidates)
+    return _completed(request, outcome)
 
 
 def strategy_script(
@@ -79,72 +82,27 @@ def strategy_script(
     return script(request, candidate, TracedBlocks(blocks, starts), trust=trust)
 
 
-def _search_by_sizes(request: StrategyRequest, progress: Progress) -> StrategyOutcome:
-    """The outcome for sizes alone; on equal nodes more candidates are looked through until one is of use."""
-    from torchsplit_core.strategy.search import search_strategy as solve
-
-    outcome = solve(request, progress=progress)
-    candidates, wanted = outcome.candidates, request.top_k
-    while (
-        len(request.fleet) == 1
-        and len(candidates) == wanted < MAX_CANDIDATES
-        and candidates[-1].seconds_per_step <= candidates[0].high_s
-        and not any(_is_usable(request, candidate) for candidate in candidates)
-    ):
-        wanted = min(8 * wanted, MAX_CANDIDATES)
-        candidates = solve(replace(request, top_k=wanted), progress=progress).candidates
-    return _usable_first(request, outcome, candidates)
-
-
-def _usable_first(
-    request: StrategyRequest, outcome: StrategyOutcome, examined: tuple[StrategyCandidate, ...]
-) -> StrategyOutcome:
-    """The outcome whose first candidates are those of use within the interval of the fastest.
-
-    The fastest of use is among them although more than `top_k` others are faster.
-    """
+def _completed(request: StrategyRequest, outcome: StrategyOutcome) -> StrategyOutcome:
+    """The outcome with the reasons of candidates that no file is written for, its best held against published steps."""
     from torchsplit_core.strategy.export.exportability import not_exportable
-    from torchsplit_core.strategy.search.descriptions import describe_choices, describe_slowdown
+    from torchsplit_core.strategy.published_mfu import mfu_warning
 
-    shown = outcome.candidates
-    if not shown:
-        return outcome
-    fastest = shown[0]
-    near = [
-        candidate
-        for candidate in examined
-        if candidate.seconds_per_step <= fastest.high_s and _is_usable(request, candidate)
-    ]
-    if near and near[0] not in shown:
-        shown = (*shown[:-1], near[0])
-    ranked = sorted(shown, key=lambda candidate: candidate not in near)
-    message = outcome.message
-    if ranked[0] is not fastest:
-        loss = ranked[0].seconds_per_step / fastest.seconds_per_step - 1
-        message += (
-            f" First stands {describe_choices(ranked[0].choices)}, which can be exported and trained: it "
-            f"{describe_slowdown(loss)}, which is within the interval of the estimate."
-        )
-    marked = tuple(
-        replace(candidate, not_exportable=not_exportable(request, candidate)) for candidate in ranked
+    warning = ""
+    if outcome.candidates and len(request.fleet) == 1:
+        model = request.model
+        if isinstance(model, SourceSizes):
+            parameters = float(outcome.statistics["parameters"])
+        else:
+            parameters = float(model.transformer().parameters)
+        warning = mfu_warning(request.fleet[0].type, parameters, outcome.candidates[0].mfu)
+    return replace(
+        outcome,
+        message=outcome.message + warning,
+        candidates=tuple(
+            replace(candidate, not_exportable=not_exportable(request, candidate))
+            for candidate in outcome.candidates
+        ),
     )
-    return replace(outcome, candidates=marked, message=message)
-
-
-def _is_usable(request: StrategyRequest, candidate: StrategyCandidate) -> bool:
-    """Whether a file is written for a candidate, and `train` runs it."""
-    from torchsplit_core.strategy.export.exportability import not_exportable
-    from torchsplit_core.training.fitted_strategy import fit_to_world_size, run_strategy_of
-
-    if not_exportable(request, candidate) is not None:
-        return False
-    try:
-        fit_to_world_size(
-            run_strategy_of(candidate, precision=request.training.precision), candidate.choices.devices
-        )
-    except InputFault:
-        return False
-    return True
 
 
 def _host_figures(request: StrategyRequest, trust: bool, *, measure: bool) -> HostFigures | None:

@@ -1,4 +1,4 @@
-"""Figures of runs over their steps or their time, several runs in one picture, with what happened to them."""
+"""Figures of runs over their steps or their time, several runs in one chart, with their events."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from torchsplit_core.pictures.colours import PALETTE
 
 HEIGHT_PX = 260
 DASHES = ("solid", "dash", "dot", "dashdot")
-"""Of lines that have their colour in common: a palette has twelve."""
+"""For lines of equal colour: the palette has twelve."""
 FEW_STEPS = 60
-"""Up to which each point of a line is marked."""
+"""A line with fewer points has a marker at each."""
 PALE = 0.3
 SYMBOLS: Mapping[str, tuple[str, int]] = {
     "checkpoint": ("circle-open", 8), "restart": ("triangle-up", 11), "rank lost": ("x", 10),
 }  # fmt: skip
-"""What happened, with its symbol and size in pixels."""
+"""Kind of event: its symbol and size in pixels."""
 
 
 @dataclass(frozen=True, slots=True)
 class CurveEvent:
-    """What (a key of SYMBOLS) happened where on the line, in words."""
+    """An event of a kind in SYMBOLS, where it is on the line, in words."""
 
     kind: str
     at: float
@@ -35,10 +35,10 @@ class CurveEvent:
 
 @dataclass(frozen=True, slots=True)
 class RunCurve:
-    """A run: its name, where it was (steps, or seconds), and a figure at each.
+    """A run: its name, its steps or seconds, and a figure at each.
 
-    `smoothed`, where it is given, is drawn in full and the values pale behind it. `place` is its place among all
-    runs, which says its colour and dashes.
+    `smoothed`, if given, is drawn in full and the values pale behind it. `place` is the place among all runs, which
+    decides colour and dashes.
     """
 
     label: str
@@ -64,7 +64,7 @@ def curves(
     logarithmic: bool = False,
     height_px: int = HEIGHT_PX,
 ) -> go.Figure:
-    """A line a run; `along` is what the axis below says, "step" or a time in seconds."""
+    """A line for each run; `along` is the title of the x axis, "step" or a time in seconds."""
     theme = theme_name(dark)
     figure = go.Figure()
     for curve in run_curves:
@@ -85,45 +85,32 @@ def _line(figure: go.Figure, curve: RunCurve, unit: str, along: str) -> None:
     where = "at step %{x:.0f}" if along == "step" else "after %{x:.4g} s"
     mode = "lines+markers" if len(curve.at) < FEW_STEPS else "lines"
     if curve.smoothed is not None:
-        figure.add_trace(
-            go.Scatter(
-                x=list(curve.at), y=list(curve.values), mode="lines", showlegend=False, legendgroup=label,
-                line={"color": with_opacity(colour, PALE), "width": 1.5, "dash": dash},
-                hovertemplate=f"{label}, not smoothed: %{{y:.5g}}{tail} {where}<extra></extra>",
-            )
+        figure.add_scatter(
+            x=list(curve.at), y=list(curve.values), mode="lines", showlegend=False, legendgroup=label,
+            line={"color": with_opacity(colour, PALE), "width": 1.5, "dash": dash},
+            hovertemplate=f"{label}, not smoothed: %{{y:.5g}}{tail} {where}<extra></extra>",
         )  # fmt: skip
-    figure.add_trace(
-        go.Scatter(
-            x=list(curve.at), y=list(curve.values if curve.smoothed is None else curve.smoothed), name=label, mode=mode,
-            legendgroup=label, line={"color": colour, "width": 2, "dash": dash}, marker={"size": 4},
-            hovertemplate=(
-                f"{label}{', smoothed' if curve.smoothed is not None else ''}: %{{y:.5g}}{tail} {where}<extra></extra>"
-            ),
-        )
+    figure.add_scatter(
+        x=list(curve.at), y=list(curve.values if curve.smoothed is None else curve.smoothed), name=label, mode=mode,
+        legendgroup=label, line={"color": colour, "width": 2, "dash": dash}, marker={"size": 4},
+        hovertemplate=(
+            f"{label}{', smoothed' if curve.smoothed is not None else ''}: %{{y:.5g}}{tail} {where}<extra></extra>"
+        ),
     )  # fmt: skip
 
 
 def _event_marks(figure: go.Figure, run_curves: Sequence[RunCurve], theme: Theme) -> None:
-    """Symbols on the lines, each kind once in the legend."""
+    """Add the events as symbols on the lines, each kind once in the legend."""
     for what, (symbol, size) in SYMBOLS.items():
-        seen = False
-        for curve in run_curves:
-            matching = [happened for happened in curve.events if happened.kind == what]
-            if not matching:
-                continue
-            seen = True
-            figure.add_trace(
-                go.Scatter(
-                    x=[happened.at for happened in matching], y=[happened.value for happened in matching],
-                    mode="markers",
-                    showlegend=False, legendgroup=html.escape(curve.label),
-                    marker={
-                        "symbol": symbol, "size": size, "color": colour_of(curve.place),
-                        "line": {"color": INK[theme], "width": 1.5 if symbol.endswith("open") else 1},
-                    },
-                    text=[html.escape(f"{curve.label}: {happened.words}") for happened in matching],
-                    hovertemplate="%{text}<extra></extra>",
-                )
+        line = {"color": INK[theme], "width": 1.5 if symbol.endswith("open") else 1}
+        drawn = [(curve, [entry for entry in curve.events if entry.kind == what]) for curve in run_curves]
+        drawn = [(curve, events) for curve, events in drawn if events]
+        for curve, events in drawn:
+            figure.add_scatter(
+                x=[entry.at for entry in events], y=[entry.value for entry in events], mode="markers", showlegend=False,
+                legendgroup=html.escape(curve.label), hovertemplate="%{text}<extra></extra>",
+                text=[html.escape(f"{curve.label}: {entry.words}") for entry in events],
+                marker={"symbol": symbol, "size": size, "color": colour_of(curve.place), "line": line},
             )  # fmt: skip
-        if seen:
+        if drawn:
             figure.add_trace(legend_mark(what, {"symbol": symbol, "size": size, "color": INK[theme]}))

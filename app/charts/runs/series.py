@@ -1,4 +1,4 @@
-"""Figures of a run's steps as they are drawn: in equal blocks where the steps are many, and smoothed."""
+"""Figures of a run's steps for a chart: averaged over blocks of steps, and smoothed."""
 
 from __future__ import annotations
 
@@ -7,26 +7,24 @@ from collections.abc import Sequence
 import pandas as pd
 
 MOST_POINTS = 500
-"""Of a line: more steps are drawn as means of equal blocks of steps."""
+"""Points of a line; more steps are drawn as means of equal blocks."""
 RATE_POINTS = 100
-"""Of a line of rates: those of single steps jump."""
+"""Points of a line of rates: the rates of single steps jump."""
 HEAVIEST = 0.99
-"""The most weight that smoothing gives to what came before."""
+"""The largest weight of earlier values in smoothing."""
 
 
 def block_means(values: Sequence[float], most: int = MOST_POINTS) -> list[float]:
-    """Means of equal blocks, at most so many; the values themselves where they are few."""
+    """The means of at most `most` equal blocks; the values themselves where there are no more."""
     block = -(-len(values) // most)
     if block <= 1:
         return list(values)
-    return [
-        sum(values[start : start + block]) / len(values[start : start + block])
-        for start in range(0, len(values), block)
-    ]
+    blocks = (values[start : start + block] for start in range(0, len(values), block))
+    return [sum(part) / len(part) for part in blocks]
 
 
 def block_rates(amounts: Sequence[float], seconds: Sequence[float], most: int = MOST_POINTS) -> list[float]:
-    """Amounts by second over the same blocks: of sums, since a mean of rates is not the rate of all."""
+    """Amounts per second over the same blocks, from sums: a mean of rates is not the rate of all."""
     block = max(1, -(-len(amounts) // most))
     return [
         sum(amounts[start : start + block]) / max(sum(seconds[start : start + block]), 1e-9)
@@ -35,10 +33,10 @@ def block_rates(amounts: Sequence[float], seconds: Sequence[float], most: int = 
 
 
 def exponential_average(values: Sequence[float], weight: float) -> list[float]:
-    """The exponential moving average: each value counts 1 - `weight`, what came before `weight` (from 0 to HEAVIEST).
+    """The exponential moving average: a value counts 1 - `weight`, the average before it `weight` (0 to HEAVIEST).
 
-    The first values count as much as what is known before them allows, as TensorBoard does it (Kingma and Ba, 2015,
-    section 3): the average does not begin at zero. What is not finite is passed over.
+    As in TensorBoard the first averages are corrected for the missing past (Kingma and Ba, 2015, section 3), so that
+    they do not begin at zero. Values that are not finite are skipped.
     """
     series = pd.Series(list(values), dtype="float64").replace([float("inf"), float("-inf")], float("nan"))
     averages: list[float] = series.ewm(alpha=1 - weight, adjust=True, ignore_na=True).mean().tolist()
@@ -46,6 +44,6 @@ def exponential_average(values: Sequence[float], weight: float) -> list[float]:
 
 
 def cumulative_sum(values: Sequence[float]) -> list[float]:
-    """The sum of all up to each."""
+    """The running sums."""
     sums: list[float] = pd.Series(list(values), dtype="float64").cumsum().tolist()
     return sums

@@ -1,4 +1,4 @@
-"""What happened to a run, on a line of time."""
+"""The events of a run on a time axis."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SYMBOLS = {"bad": "x", "change": "diamond", "good": "star", "plain": "circle"}
 
 @dataclass(frozen=True, slots=True)
 class TimelineEvent:
-    """An event: when, on which row (the run, or a rank), how it is meant (a key of SYMBOLS), in words."""
+    """An event: its time, its row (the run or a rank), its severity (a key of SYMBOLS), its words."""
 
     time: datetime
     row: str
@@ -27,23 +27,21 @@ class TimelineEvent:
 
 
 def timeline(marks: Sequence[TimelineEvent], *, dark: bool) -> go.Figure:
-    """A row for the run and for each rank, the run on top."""
+    """A row for the run and one for each rank, the run on top."""
     theme = theme_name(dark)
     colours = {"bad": RED[theme], "change": AMBER[theme], "good": GOOD, "plain": PLAIN}
     rows = list(dict.fromkeys(sorted((mark.row for mark in marks), key=lambda row: (row != "run", row))))
     figure = go.Figure()
     for meant, symbol in SYMBOLS.items():
         group = [mark for mark in marks if mark.severity == meant]
-        figure.add_trace(
-            go.Scatter(
-                x=[mark.time for mark in group], y=[mark.row for mark in group], mode="markers", showlegend=False,
-                marker={
-                    "symbol": symbol, "size": 11, "color": colours[meant],
-                    "line": {"color": INK[theme], "width": 1},
-                },
-                text=[html.escape(mark.words) for mark in group],
-                hovertemplate="%{x|%H:%M:%S}<br>%{text}<extra></extra>",
-            )
+        figure.add_scatter(
+            x=[mark.time for mark in group], y=[mark.row for mark in group], mode="markers", showlegend=False,
+            marker={
+                "symbol": symbol, "size": 11, "color": colours[meant],
+                "line": {"color": INK[theme], "width": 1},
+            },
+            text=[html.escape(mark.words) for mark in group],
+            hovertemplate="%{x|%H:%M:%S}<br>%{text}<extra></extra>",
         )  # fmt: skip
     apply_layout(figure, theme, height=70 + ROW_PX * len(rows), key="time line")
     figure.update_layout(

@@ -12,13 +12,12 @@ from torchsplit_core.graph.operations import operation_name
 from torchsplit_core.partitioning import CutReason, PartitionProvider
 from torchsplit_core.partitioning.blocks.stage_memory import stage_weights
 from torchsplit_core.partitioning.candidates import objective_value
-from torchsplit_core.partitioning.cut_reasons import CrossingValue
-from torchsplit_core.pictures.numbers import UNKNOWN, exact, memory_size, short, size
+from torchsplit_core.pictures.numbers import counted, exact, memory_size, short, size
 from torchsplit_core.values import PartitionCandidate
 from torchsplit_core.values.partition import Objective
 
 OBJECTIVE_LABELS = {"throughput": "slowest stage", "latency": "one batch through all stages"}
-"""What each objective weighs, as people say it."""
+"""What each objective minimises, in words."""
 MOST_NAMED = 4
 
 
@@ -31,20 +30,16 @@ def format_shares(candidate: PartitionCandidate) -> str:
 def candidates_table(
     rows: Sequence[tuple[str, PartitionCandidate, bool]], objective: Objective, chosen: str
 ) -> pd.DataFrame:
-    """A row a cut of (key, cut, whether another beats it): the chosen one has a filled dot."""
-    whole = min(
-        (objective_value(candidate, objective) for _, candidate, _ in rows if len(candidate.stages) == 1),
-        default=None,
-    )
+    """A row for each cut of (key, cut, whether another beats it); the chosen one has a filled dot."""
+    values = {key: objective_value(candidate, objective) for key, candidate, _ in rows}
+    whole = min((values[key] for key, candidate, _ in rows if len(candidate.stages) == 1), default=None)
     return pd.DataFrame(
         [
             {
                 "drawn": "●" if key == chosen else "○",
                 "stages": len(candidate.stages),
-                f"{OBJECTIVE_LABELS[objective]}, ms": objective_value(candidate, objective),
-                "× the whole": whole / objective_value(candidate, objective)
-                if whole and objective_value(candidate, objective) > 0
-                else None,
+                f"{OBJECTIVE_LABELS[objective]}, ms": values[key],
+                "× the whole": whole / values[key] if whole and values[key] > 0 else None,
                 "load share, %": format_shares(candidate),
                 "across the cuts": " | ".join(size(count) for count in candidate.cut_bytes) or "nothing",
                 "peak memory": " | ".join(memory_size(count) for count in candidate.peak_memory_bytes),
@@ -58,7 +53,7 @@ def candidates_table(
 
 
 def stages_table(provider: PartitionProvider, candidate: PartitionCandidate) -> pd.DataFrame:
-    """A row a stage: its operations, modules, load, memory, and its time at every batch size profiled."""
+    """A row for each stage: its operations, modules, load, memory, and its time at every profiled batch size."""
     graph = provider.graph
     rows = []
     for index, stage in enumerate(candidate.stages):
@@ -66,27 +61,25 @@ def stages_table(provider: PartitionProvider, candidate: PartitionCandidate) -> 
         row: dict[str, object] = {"stage": index + 1}
         if candidate.devices:
             row["device"] = candidate.devices[index] + 1
-        growth = candidate.batch_sensitivity[index] if candidate.batch_sensitivity else None
+        last = index == len(candidate.cut_bytes)
         row |= {
             "operations": len(operations),
             "modules": describe_modules(graph, operations),
             "stage load, ms": candidate.loads_ms[index],
-            "leaves it": size(candidate.cut_bytes[index])
-            if index < len(candidate.cut_bytes)
-            else "the result",
+            "leaves it": "the result" if last else size(candidate.cut_bytes[index]),
             "weights": memory_size(
                 sum(graph.by_id[name].output_bytes for name in stage_weights(graph, stage))
             ),
             "peak memory": memory_size(candidate.peak_memory_bytes[index]),
+            **{f"ms at batch {batch}": times[index] for batch, times in candidate.times_ms.items()},
         }
-        row |= {f"ms at batch {batch}": times[index] for batch, times in candidate.times_ms.items()}
-        row["growth with batch"] = growth
+        row["growth with batch"] = candidate.batch_sensitivity[index] if candidate.batch_sensitivity else None
         rows.append(row)
     return pd.DataFrame(rows)
 
 
 def describe_modules(graph: TorchGraph, names: Sequence[str]) -> str:
-    """The first and the last module of a stage's operations, and which operations there are most of where none."""
+    """The first and the last module of a stage's operations, or its commonest operations where none has a module."""
     modules = [graph.by_id[name].module for name in names if graph.by_id[name].module]
     if modules:
         return modules[0] if modules[0] == modules[-1] else f"{modules[0]} … {modules[-1]}"
@@ -98,7 +91,8 @@ def describe_reason(reason: CutReason, provider: PartitionProvider) -> str:
     """Why a cut lies where it does, in a sentence or two."""
     main = [value for value in reason.crossing if not value.sideband]
     beside = [value for value in reason.crossing if value.sideband]
-    also = f", and {_count(beside, 'mask or constant')} beside it ({_bytes(beside)})" if beside else ""
+    masks = counted(len(beside), "mask or constant", "masks or constants")
+    also = f", and {masks} beside it ({size(sum(value.output_bytes for value in beside))})" if beside else ""
     if reason.cut_point is not None:
         value = main[0]
         where = f" of {value.module}" if value.module else ""
@@ -110,25 +104,15 @@ def describe_reason(reason: CutReason, provider: PartitionProvider) -> str:
         return f"No activation crosses{also}: the stages do not depend on each other."
     named = ", ".join(f"{value.id} ({size(value.output_bytes)})" for value in main[:MOST_NAMED])
     more = f" and {len(main) - MOST_NAMED} more" if len(main) > MOST_NAMED else ""
-    text = f"{_count(main, 'value')} cross{'es' if len(main) == 1 else ''}: {named}{more}{also}. "
+    text = f"{counted(len(main), 'value')} cross{'es' if len(main) == 1 else ''}: {named}{more}{also}. "
     if reason.inside:
         region = provider.regions.regions[reason.inside]
         start, end = (_last_part(name) for name in (region.start, region.end))
         return (
-            text + f"The cut runs through the region from {start} to {end}, of {short(region.count)} values."
+            f"{text}The cut runs through the region from {start} to {end}, of {short(region.count)} values."
         )
     return text + "The cut runs through no region smaller than the whole model."
 
 
 def _last_part(name: str) -> str:
     return {"<entry>": "the inputs", "<exit>": "the outputs"}.get(name, name)
-
-
-def _count(values: Sequence[object], noun: str) -> str:
-    number = len(values)
-    plural = {"mask or constant": "masks or constants"}.get(noun, f"{noun}s")
-    return f"{number} {noun if number == 1 else plural}"
-
-
-def _bytes(values: Sequence[CrossingValue]) -> str:
-    return size(sum(value.output_bytes for value in values)) if values else UNKNOWN

@@ -58,14 +58,12 @@ def _panel(
     st.header("Try your own cut", anchor=False)
     user_values = cuts.user_values(workspace, model.name, model.graph)
     points = provider.regions.cut_points[:MOST_POINTS]
+    modules = {name: model.graph.by_id[name].module or "no module" for name in points}
     listed = st.selectbox(
-        "Behind a cut point",
-        points,
-        index=None,
-        key=f"cut-point {model.name}",
+        "Behind a cut point", points, None, key=f"cut-point {model.name}",
         placeholder="select a box in the picture, or choose here",
-        format_func=lambda name: f"{name} · {model.graph.by_id[name].module or 'no module'}",
-    )
+        format_func=lambda name: f"{name} · {modules[name]}",
+    )  # fmt: skip
     value = listed or selected
     if value is None:
         st.caption("Its load, bytes and memory will stand here beside the best at once.")
@@ -81,7 +79,7 @@ def _panel(
                     f"Drop {escape_markdown(name)}", key=f"drop {name}", on_click=_save_user_cut,
                     args=(workspace, model.name, tuple(other for other in user_values if other != name)),
                 )  # fmt: skip
-        # What was kept is the whole page's matter, not this fragment's.
+    # The cuts are drawn by the whole page, not by this fragment alone.
     if tuple(user_values) != st.session_state.setdefault(f"own seen {model.name}", user_values):
         st.session_state[f"own seen {model.name}"] = user_values
         st.rerun(scope="app")
@@ -95,7 +93,7 @@ def _render_candidate(
     user_values: tuple[str, ...],
     value: str,
 ) -> None:
-    """What a cut behind the value would be, alone and together with those kept, and buttons to keep it."""
+    """The figures of a cut behind the value, alone and with the user's other cuts, and buttons to keep it."""
     st.markdown(f"Behind `{value}`")
     for label, values in {"Keep this cut": (value,), "Add to your cut": (*user_values, value)}.items():
         if label == "Add to your cut" and not user_values:
@@ -110,23 +108,21 @@ def _render_candidate(
 
 
 def compare_with_best(candidate: PartitionCandidate, study: CutStudy) -> list[Fact]:
-    """The figures of a cut, each beside those of the best with as many stages."""
-    stages = len(candidate.stages)
+    """The figures of a cut, and the best cut with as many stages."""
+    stages, value = len(candidate.stages), objective_value(candidate, study.objective)
     same = [other for other in study.candidates if len(other.stages) == stages] or list(study.candidates)
-    facts: list[Fact] = [("stages", str(stages))]
-    facts.append(("stage loads, est.", " | ".join(short(load) for load in candidate.loads_ms) + " ms"))
-    value = objective_value(candidate, study.objective)
-    facts.append((f"{OBJECTIVE_LABELS[study.objective]}, est.", short(value, "ms")))
-    facts.append(("across the cuts", " | ".join(size(count) for count in candidate.cut_bytes)))
-    facts.append(
-        ("peak memory, est.", " | ".join(memory_size(count) for count in candidate.peak_memory_bytes))
-    )
+    facts: list[Fact] = [
+        ("stages", str(stages)),
+        ("stage loads, est.", " | ".join(short(load) for load in candidate.loads_ms) + " ms"),
+        (f"{OBJECTIVE_LABELS[study.objective]}, est.", short(value, "ms")),
+        ("across the cuts", " | ".join(size(count) for count in candidate.cut_bytes)),
+        ("peak memory, est.", " | ".join(memory_size(count) for count in candidate.peak_memory_bytes)),
+    ]
     if same:
         best = objective_value(same[0], study.objective)
         facts.append((f"best of {len(same[0].stages)} stages", short(best, "ms")))
-        facts.append(
-            ("yours is", "as good" if value <= best * (1 + 1e-9) else f"{percent(value / best - 1)} slower")
-        )
+        slower = "as good" if value <= best * (1 + 1e-9) else f"{percent(value / best - 1)} slower"
+        facts.append(("yours is", slower))
     limit = study.devices.memory_bytes
     if limit and max(candidate.peak_memory_bytes) > limit:
         facts.append(("memory", f"above the limit of {memory_size(limit)}"))

@@ -1,4 +1,4 @@
-"""The left column of the Partition page: what is asked of the cuts, and the button that finds them."""
+"""The left column of the tab Cuts: what is asked of the cuts, and the button that finds them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.shell import frame
 from torchsplit_core import jobs
 from torchsplit_core.jobs.job_kinds import PARTITION, PartitionParameters
 from torchsplit_core.pictures.numbers import memory_size
-from torchsplit_core.values import InputFault, quoted
+from torchsplit_core.values import InputFault, PartitionDevices, quoted
 from torchsplit_core.values.partition import Objective
 from torchsplit_core.values.units import GIB
 from torchsplit_core.workspace.store import Workspace
@@ -25,51 +25,34 @@ FIRST_LINK = 12.0
 
 
 def render(workspace: Workspace, model: str, study: CutStudy | None) -> None:
-    """The questions, as they were answered last, and Find cuts."""
-    devices = study.devices if study else None
-    mark = f"{model} {devices}"  # another study is the new ground of the widgets
+    """The inputs as they were last, and the button Find cuts."""
+    devices = study.devices if study else PartitionDevices(4, link_gb_per_s=FIRST_LINK)
+    mark = f"{model} {study.devices if study else None}"  # with another study the widgets begin anew
+    kinds, known = list(OBJECTIVES), devices.memory_bytes and devices.memory_bytes / GIB
     with st.container(border=True):
         st.header("What to find", anchor=False)
         stages = st.number_input(
-            "Stages at most",
-            2,
-            MOST_PARTS,
-            max(2, devices.count) if devices else 4,
-            key=f"stages {mark}",
+            "Stages at most", 2, MOST_PARTS, max(2, devices.count), key=f"stages {mark}",
             help="Every number of stages up to this one is searched.",
-        )
+        )  # fmt: skip
         objective = st.radio(
-            "For",
-            list(OBJECTIVES),
-            list(OBJECTIVES).index(study.objective) if study else 0,
-            format_func=OBJECTIVES.__getitem__,
+            "For", kinds, kinds.index(study.objective) if study else 0, format_func=OBJECTIVES.__getitem__,
             key=f"objective {mark}",
-        )
+        )  # fmt: skip
         link = st.number_input(
-            "Link between stages, GB/s",
-            0.0,
-            2000.0,
-            devices.link_gb_per_s if devices else FIRST_LINK,
-            key=f"link {mark}",
+            "Link between stages, GB/s", 0.0, 2000.0, devices.link_gb_per_s, key=f"link {mark}",
             placeholder="transfers take no time",
             help="How fast values travel from one stage to the next. Empty: transfers take no time.",
-        )
+        )  # fmt: skip
         memory = st.number_input(
-            "Memory of a stage at most, GiB",
-            0.0,
-            10_000.0,
-            devices.memory_bytes / GIB if devices and devices.memory_bytes else None,
-            key=f"memory {mark}",
-            placeholder="no limit",
-            help="Weights and activations together.",
-        )
+            "Memory of a stage at most, GiB", 0.0, 10_000.0, known or None, key=f"memory {mark}",
+            placeholder="no limit", help="Weights and activations together.",
+        )  # fmt: skip
         factors = st.text_input(
-            "Devices of unequal speed",
-            ", ".join(f"{factor:g}" for factor in (devices.time_factors or ())) if devices else "",
-            key=f"factors {mark}",
-            placeholder="1, 1, 2",
+            "Devices of unequal speed", ", ".join(f"{factor:g}" for factor in devices.time_factors or ()),
+            key=f"factors {mark}", placeholder="1, 1, 2",
             help="One factor a device: how many times longer it takes than the profiled one. Empty: all are equal.",
-        )
+        )  # fmt: skip
         if st.button("Find cuts", type="primary", width="stretch"):
             with frame.fault_boundary():
                 parameters = parameters_of(model, int(stages), objective, link, memory, factors)
@@ -88,40 +71,23 @@ def parameters_of(
         except ValueError:
             values.append(-1.0)
         if not 0 < values[-1] < float("inf"):
-            raise InputFault(
-                "Devices of unequal speed",
-                f"{quoted(text)} is not a number above 0",
-                "Write numbers with commas between, 1, 1, 2 for example.",
-            )
+            remedy = "Write numbers with commas between, 1, 1, 2 for example."
+            raise InputFault("Devices of unequal speed", f"{quoted(text)} is not a number above 0", remedy)
     if len(values) > MOST_PARTS:
-        raise InputFault(
-            "Devices of unequal speed",
-            f"names {len(values)} devices, above the most of {MOST_PARTS}",
-            "Name fewer.",
-        )
-    return PartitionParameters(
-        model,
-        len(values) or stages,
-        objective,
-        link_gb_per_s=link or None,
-        memory_bytes=int((memory_gib or 0.0) * GIB) or None,
-        time_factors=tuple(values) or None,
-    )
+        problem = f"names {len(values)} devices, above the most of {MOST_PARTS}"
+        raise InputFault("Devices of unequal speed", problem, "Name fewer.")
+    count, memory = len(values) or stages, int((memory_gib or 0.0) * GIB) or None
+    return PartitionParameters(model, count, objective, link or None, memory, tuple(values) or None)
 
 
 def describe_request(study: CutStudy) -> str:
-    """What the figures on the page rest on, in a sentence."""
+    """What was asked of the cuts, as a phrase."""
     devices = study.devices
-    parts = [f"1 to {devices.count} stages"] if not devices.time_factors else []
+    link = devices.link_gb_per_s
+    parts = [f"1 to {devices.count} stages"]
     if devices.time_factors:
-        parts.append(
-            "devices that take " + ", ".join(f"{f:g}" for f in devices.time_factors) + " times as long"
-        )
-    parts.append(
-        f"a link of {devices.link_gb_per_s:g} GB/s"
-        if devices.link_gb_per_s
-        else "transfers that take no time"
-    )
+        parts = [f"devices that take {', '.join(f'{f:g}' for f in devices.time_factors)} times as long"]
+    parts.append(f"a link of {link:g} GB/s" if link else "transfers that take no time")
     if devices.memory_bytes:
         parts.append(f"at most {memory_size(devices.memory_bytes)} in a stage")
     return ", ".join(parts)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import streamlit as st
 
 from app.charts.cuts import CutDot, StageBar, bars, pareto_front
-from app.charts.theme import CONFIG
 from app.components import saving
 from app.models.cuts import explore, form
 from app.models.cuts.candidate_tables import OBJECTIVE_LABELS, candidates_table, describe_reason, stages_table
@@ -36,7 +35,7 @@ QUESTION = "Where should a model be cut, and how far from the best can that be?"
 
 @dataclass(frozen=True)
 class CutsView:
-    """What the page shows: a study, the cut chosen under its key, and the user's own where there is one."""
+    """What the tab shows: a study, the chosen cut with its key, and the user's own cut if there is one."""
 
     study: CutStudy
     provider: PartitionProvider
@@ -53,10 +52,8 @@ class CutsView:
         known.sort(key=lambda row: row[2])
         if self.user_cut is None:
             return known
-        dominated = self.user_cut not in undominated(
-            (*self.study.choice, self.user_cut), self.study.objective
-        )
-        return [(USER_CUT, self.user_cut, dominated), *known]
+        front = undominated((*self.study.choice, self.user_cut), self.study.objective)
+        return [(USER_CUT, self.user_cut, self.user_cut not in front), *known]
 
 
 def render(workspace: Workspace, name: str | None) -> None:
@@ -109,7 +106,7 @@ def _profile_first(workspace: Workspace, name: str) -> None:
 
 
 def _load_view(workspace: Workspace, model: GraphModel, study: CutStudy) -> CutsView | None:
-    """None where nothing was found."""
+    """The view of a study; None without a cut."""
     assert model.profile is not None
     provider = cuts.provider(model.sha256, model.profile_sha256, model.graph, model.profile)
     selection = cuts.selected_cut(workspace, model.name, study, provider)
@@ -122,30 +119,23 @@ def _load_view(workspace: Workspace, model: GraphModel, study: CutStudy) -> Cuts
 
 
 def _render_figures(shown: CutsView) -> None:
-    """The chosen cut in four figures, with what is proven of the best."""
+    """The chosen cut in four figures, and how far the best cut is proven."""
     study, chosen, last = shown.study, shown.chosen, shown.study.last
     value = objective_value(chosen, study.objective)
     whole = shown.provider.row.batch_ms
+    title = f"{OBJECTIVE_LABELS[study.objective].capitalize()}, of {len(chosen.stages)}"
+    faster = f"×{THIN}{short(whole / value)}" if value > 0 else UNKNOWN
+    batch = f"which takes {short(whole, 'ms')} a batch of {shown.provider.row.batch_size} on average, as in Profile"
+    crossing = size(sum(chosen.cut_bytes)) if chosen.cut_bytes else "nothing"
+    peaks = chosen.peak_memory_bytes
     cards = (
-        (
-            f"{OBJECTIVE_LABELS[study.objective].capitalize()}, of {len(chosen.stages)}",
-            short(value, "ms"),
-            _compare_with_best(shown),
-        ),
-        (
-            "Against the whole model",
-            f"×{THIN}{short(whole / value)}" if value > 0 else UNKNOWN,
-            f"which takes {short(whole, 'ms')} a batch of {shown.provider.row.batch_size} on average, as in Profile",
-        ),
-        (
-            "Crosses the cuts",
-            size(sum(chosen.cut_bytes)) if chosen.cut_bytes else "nothing",
-            f"a batch of {shown.provider.graph.traced_batch}, masks included",
-        ),
+        (title, short(value, "ms"), _compare_with_best(shown)),
+        ("Against the whole model", faster, batch),
+        ("Crosses the cuts", crossing, f"a batch of {shown.provider.graph.traced_batch}, masks included"),
         (
             "Memory of the largest stage",
-            memory_size(max(chosen.peak_memory_bytes)),
-            f"of {memory_size(sum(chosen.peak_memory_bytes))} in all stages",
+            memory_size(max(peaks)),
+            f"of {memory_size(sum(peaks))} in all stages",
         ),
     )
     widgets.metric_cards(cards)
@@ -161,30 +151,23 @@ def _render_figures(shown: CutsView) -> None:
 
 
 def _compare_with_best(shown: CutsView) -> str:
-    """How the chosen cut stands to the best by the objective."""
-    study = shown.study
-    value, best = (
-        objective_value(shown.chosen, study.objective),
-        objective_value(study.candidates[0], study.objective),
-    )
+    """How far the chosen cut is above the best by the objective."""
+    objective = shown.study.objective
+    value, best = (objective_value(cut, objective) for cut in (shown.chosen, shown.study.candidates[0]))
     if value <= best * (1 + 1e-9):
         return "none found is better"
     return f"{percent(value / best - 1)} above the best found"
 
 
 def _pictures(workspace: Workspace, name: str, shown: CutsView) -> None:
-    study, dark = shown.study, st.context.theme.type == "dark"
+    study, dark = shown.study, widgets.is_dark()
     left, right = st.columns([54, 46], gap="medium")
     with left:
         st.header("All cuts: less is better both ways", anchor=False)
-        with saving.exportable("Cuts", f"{name}.cuts", key="partition-front"):
-            st.plotly_chart(
-                pareto_front(dots(shown), study.last.bound_ms, OBJECTIVE_LABELS[study.objective], dark=dark),
-                theme=None,
-                key="partition-front", config=CONFIG, selection_mode="points",
-                on_select=lambda: _clicked(workspace, name),
-                alt="Each cut by its slowest stage and the bytes that cross it; the table below has the figures",
-            )  # fmt: skip
+        front = pareto_front(dots(shown), study.last.bound_ms, OBJECTIVE_LABELS[study.objective], dark=dark)
+        alt = "Each cut by its slowest stage and the bytes that cross it; the table below has the figures"
+        choose = partial(cuts.choose, workspace, name)
+        widgets.chart(front, "Cuts", f"{name}.cuts", key="partition-front", alt=alt, on_point=choose)
         st.caption("Click a dot to choose its cut. Faint: another is no worse in time, bytes and memory.")
     with right:
         st.header("Load of each stage", anchor=False)
@@ -196,20 +179,16 @@ def _pictures(workspace: Workspace, name: str, shown: CutsView) -> None:
             groups.append(("yours", _bars(shown, shown.user_cut)))
         of_as_many = study.outcomes.get(len(shown.chosen.stages), study.last)
         bound = of_as_many.bound_ms if study.objective == "throughput" else None
-        with saving.exportable("Loads", f"{name}.loads", key="partition-bars"):
-            st.plotly_chart(
-                bars(groups, bound, dark=dark), theme=None, key="partition-bars", config=CONFIG,
-                alt="The load of each stage of the chosen cut; the table below has the figures",
-            )  # fmt: skip
+        alt = "The load of each stage of the chosen cut; the table below has the figures"
+        loads = bars(groups, bound, dark=dark)
+        widgets.chart(loads, "Loads", f"{name}.loads", key="partition-bars", alt=alt)
         st.caption("Hatched: transfers. Dotted: no cut into as many stages has a slowest stage below this.")
 
 
 def _comparison_cut(shown: CutsView) -> PartitionCandidate:
-    """The best with as many stages as the user's own, else the best."""
-    stages = len(shown.chosen.stages)
-    return next(
-        (cut for cut in shown.study.candidates if len(cut.stages) == stages), shown.study.candidates[0]
-    )
+    """The best cut with as many stages as the user's own, else the best."""
+    stages, known = len(shown.chosen.stages), shown.study.candidates
+    return next((cut for cut in known if len(cut.stages) == stages), known[0])
 
 
 def dots(shown: CutsView) -> list[CutDot]:
@@ -228,73 +207,48 @@ def _bars(shown: CutsView, candidate: PartitionCandidate) -> list[StageBar]:
     factors = shown.study.devices.time_factors
     stage_bars = []
     for stage, (load, ids) in enumerate(zip(candidate.loads_ms, candidate.stages, strict=True)):
-        compute_ms = sum(map(shown.provider.time_ms, ids)) * (
-            factors[candidate.devices[stage]] if factors else 1.0
-        )
+        factor = factors[candidate.devices[stage]] if factors else 1.0
+        compute_ms = sum(map(shown.provider.time_ms, ids)) * factor
         stage_bars.append(StageBar(f"stage {stage + 1}", stage, compute_ms, max(0.0, load - compute_ms)))
     return stage_bars
-
-
-def _clicked(workspace: Workspace, name: str) -> None:
-    points = st.session_state["partition-front"]["selection"]["points"]
-    if points and points[0].get("customdata"):
-        cuts.choose(workspace, name, str(points[0]["customdata"][0]))
 
 
 def _render_stages(name: str, shown: CutsView) -> None:
     """Each stage in figures, and why each cut lies where it does."""
     st.header("The stages", anchor=False)
-    saving.table(
-        stages_table(shown.provider, shown.chosen),
-        f"{name}.stages",
-        key="partition-stages",
-        alt="Stages of the chosen cut",
-        column_config={
-            "growth with batch": st.column_config.NumberColumn(
-                help="How the stage's time grows with the batch: 0 not at all, 1 in proportion.",
-                format="%.2f",
-            )
-        },
+    growth = st.column_config.NumberColumn(
+        help="How the stage's time grows with the batch: 0 not at all, 1 in proportion.", format="%.2f"
     )
+    saving.table(
+        stages_table(shown.provider, shown.chosen), f"{name}.stages", key="partition-stages",
+        alt="Stages of the chosen cut", column_config={"growth with batch": growth},
+    )  # fmt: skip
     for reason in cut_reasons(shown.provider, shown.chosen):
         st.markdown(f"**Cut {reason.after}.** {escape_markdown(describe_reason(reason, shown.provider))}")
 
 
 def _ranking(workspace: Workspace, model: GraphModel, shown: CutsView) -> None:
-    """All cuts as a table to choose from, and where they go from here."""
+    """All cuts as a table to choose from, and the ways to use them."""
     st.header("All cuts", anchor=False)
     dominated = sum(row[2] for row in shown.rows)
-    show_all = dominated > 0 and st.toggle(
-        f"Also the {dominated} that another beats in everything", key="partition-every"
-    )
+    label = f"Also the {dominated} that another beats in everything"
+    show_all = dominated > 0 and st.toggle(label, key="partition-every")
     rows = [row for row in shown.rows if show_all or not row[2] or row[0] == shown.chosen_key]
     saving.table(
-        candidates_table(rows, shown.study.objective, shown.chosen_key),
-        f"{model.name}.cuts",
-        key="partition-table",
-        alt="Cuts, best first",
-        selection_mode="single-row",
-        height=min(420, 38 + 35 * len(rows)),
-        on_select=lambda: _row(workspace, model.name, [row[0] for row in rows]),
-    )
+        candidates_table(rows, shown.study.objective, shown.chosen_key), f"{model.name}.cuts", key="partition-table",
+        alt="Cuts, best first", height=min(420, 38 + 35 * len(rows)),
+        on_row=lambda place: cuts.choose(workspace, model.name, rows[place][0]) if place < len(rows) else None,
+    )  # fmt: skip
     st.caption("Select a row to choose its cut. ● is drawn above.")
-    offered = [
-        cut for cut in (shown.user_cut, *shown.study.choice) if cut is not None and len(cut.stages) > 1
-    ]
+    offered = [cut for cut in (shown.user_cut, *shown.study.choice) if cut and len(cut.stages) > 1]
     with st.container(horizontal=True):
-        if st.button(
-            f"Offer {len(offered)} cuts to the planner",
-            disabled=not offered,
-            help="The cuts that no other beats, and your own, become variants of the model in the plan.",
-        ):
+        label = f"Offer {len(offered)} cuts to the planner"
+        about = "The cuts that no other beats, and your own, become variants of the model in the plan."
+        if st.button(label, disabled=not offered, help=about):
             _offer(workspace, model, shown.study, offered)
-        st.download_button(
-            "Cuts (JSON)",
-            workspace.get_bytes("partition", partition_name(model.name, max(shown.study.outcomes))),
-            f"{saving.file_name(model.name)}.partition.json",
-            "application/json",
-            on_click="ignore",
-        )
+        data = workspace.get_bytes("partition", partition_name(model.name, max(shown.study.outcomes)))
+        file = f"{saving.file_name(model.name)}.partition.json"
+        st.download_button("Cuts (JSON)", data, file, "application/json", on_click="ignore")
     command = format_command(model.name, shown)
     if command:
         st.caption("To write the stages of this cut as .pt2 files that run on their own:")
@@ -302,9 +256,8 @@ def _ranking(workspace: Workspace, model: GraphModel, shown: CutsView) -> None:
 
 
 def format_command(model: str, shown: CutsView) -> str:
-    """The command that writes the chosen cut's stages; empty for a cut that another beats."""
-    study = shown.study
-    devices = study.devices
+    """The command that writes the chosen cut's stages; empty for a dominated cut."""
+    study, devices = shown.study, shown.study.devices
     words = ["torchsplit partition", model, "--profile PROFILE.json"]
     if devices.link_gb_per_s:
         words.append(f"--link {devices.link_gb_per_s:g}")
@@ -323,16 +276,10 @@ def format_command(model: str, shown: CutsView) -> str:
     return " ".join([*words, "--export DIR"])
 
 
-def _row(workspace: Workspace, name: str, keys: Sequence[str]) -> None:
-    rows = st.session_state["partition-table"]["selection"]["rows"]
-    if rows and rows[0] < len(keys):
-        cuts.choose(workspace, name, keys[rows[0]])
-
-
 def _offer(
     workspace: Workspace, model: GraphModel, study: CutStudy, offered: list[PartitionCandidate]
 ) -> None:
-    """The cuts become variants of the model in the current scenario, and it is planned again."""
+    """Make the cuts variants of the model in the current scenario, and plan it again."""
     assert model.profile is not None
     with frame.fault_boundary():
         ranked = sorted(offered, key=lambda cut: objective_value(cut, study.objective))

@@ -20,7 +20,7 @@ from torchsplit_core.workspace.store import Workspace
 
 
 def render(workspace: Workspace, model: GraphModel) -> None:
-    """Choose what to compare with; both drawn with the same colours, and their differences as a table."""
+    """The choice of the other side; both sides in the same colours, and a table of their differences."""
     others = choices(workspace, model)
     if not others:
         st.write(
@@ -28,10 +28,9 @@ def render(workspace: Workspace, model: GraphModel) -> None:
             "or drop another profile of this one."
         )
         return
-    chosen = st.selectbox(
+    kind, _, name = st.selectbox(
         "Compare with", others, format_func=lambda choice: choice[1], key="graph-compare", width=420
     )
-    kind, name = chosen[0], chosen[2]
     st.fragment(_render_pair)(workspace, model, kind, name)
 
 
@@ -42,9 +41,8 @@ def choices(workspace: Workspace, model: GraphModel) -> list[tuple[str, str, str
         for name in sorted(names(workspace, "profile"))
         if name != model.name and _is_comparable(workspace, name, model)
     ]
-    return others + [
-        ("model", name, name) for name in sorted(names(workspace, "graph")) if name != model.name
-    ]
+    models = sorted(names(workspace, "graph"))
+    return others + [("model", name, name) for name in models if name != model.name]
 
 
 def _is_comparable(workspace: Workspace, name: str, model: GraphModel) -> bool:
@@ -54,36 +52,29 @@ def _is_comparable(workspace: Workspace, name: str, model: GraphModel) -> bool:
 
 def _render_pair(workspace: Workspace, model: GraphModel, kind: str, name: str) -> None:
     steps = model.analysis.prepared.steps
-    if kind == "profile":
-        other = open_model(workspace, model.name, name, steps)
-    else:
-        other = open_model(workspace, name, steps=steps)
-    for column, side, place in zip(
-        st.columns(2, gap="small"), (model, other), ("left", "right"), strict=True
-    ):
+    other = (
+        open_model(workspace, model.name, name, steps)
+        if kind == "profile"
+        else open_model(workspace, name, steps=steps)
+    )
+    columns = st.columns(2, gap="small")
+    for column, side, place in zip(columns, (model, other), ("left", "right"), strict=True):
         with column:
-            # Two profiles of one model are opened and closed together; two models each on their own.
+            # Two profiles of one model share a view state; two models have one each.
             at = f"compare {model.name}" if kind == "profile" else f"compare {side.name}"
             st.header(escape_markdown(side.name if kind == "model" or side is model else name), anchor=False)
             st.caption(escape_markdown(side.basis_text))
             state = explorer_state.load_state(workspace, at, side.hierarchy)
             scene = analysis.scene(side.sha256, state.opened, state.unfolded, side.hierarchy)
-            mount(
-                workspace,
-                side,
-                state,
-                scene,
-                key=f"compare-{place}-{side.name}-{name}",
-                panels=False,
-                place=at,
-            )
+            key = f"compare-{place}-{side.name}-{name}"
+            mount(workspace, side, state, scene, key=key, panels=False, place=at)
     st.header("What differs", anchor=False)
     table = times_table(model, other) if kind == "profile" else operations_table(model, other)
     saving.table(table, f"{model.name}.differences", key="graph-differences", alt="Differences of the two")
 
 
 def operations_table(left: GraphModel, right: GraphModel) -> pd.DataFrame:
-    """How often each operation stands in either model, the largest difference first; "n/a" where it does not."""
+    """The counts of each operation in both models, the largest difference first; "n/a" where a model lacks it."""
     counts = [Counter(operation_name(node) for node in model.graph.ops) for model in (left, right)]
     rows: list[dict[str, Any]] = [
         {
@@ -99,7 +90,7 @@ def operations_table(left: GraphModel, right: GraphModel) -> pd.DataFrame:
 
 
 def times_table(left: GraphModel, right: GraphModel) -> pd.DataFrame:
-    """Shares of the time of each module in both profiles, the largest difference first."""
+    """The shares of time of each module in both profiles, the largest difference first."""
     shares: list[dict[str, float]] = []
     for model in (left, right):
         module_shares: dict[str, float] = defaultdict(float)

@@ -21,29 +21,24 @@ MOST_NAMED = 4
 
 @dataclass(frozen=True, slots=True)
 class ProfileTimes:
-    """The rows of a profile that give a node's share of the time a length: measured here, estimated on a slice."""
+    """The rows of a profile that turn a node's share of time into ms: measured here, and estimated on a slice."""
 
     measured: ProfileRow | None
     estimated: ProfileRow | None
 
 
 def times_of(profile: Profile | None, batch: int, gpu_types: Iterable[str] = ()) -> ProfileTimes:
-    """Of the measured rows that of the batch nearest the traced one; of the estimated ones the smallest slice.
+    """The measured and the estimated row of the batch size nearest to `batch`; the latter of the slowest slice.
 
-    `gpu_types` are those of the scenario's fleet, to be preferred.
+    Estimated rows are of `gpu_types`, those of the scenario's fleet, or of an A100-80GB without any.
     """
     rows = [row for row in profile.rows if row.stage == "whole" and row.processes == 1] if profile else []
     wanted = tuple(gpu_types) or ("A100-80GB",)
     measured = [row for row in rows if row.basis != "estimated"]
     estimated = [row for row in rows if row.basis == "estimated" and row.gpu_type in wanted and row.profile]
-    return ProfileTimes(
-        min(measured, key=lambda row: abs(row.batch_size - batch), default=None),
-        min(
-            estimated,
-            key=lambda row: (abs(row.batch_size - batch), row.throughput_rps, row.profile or ""),
-            default=None,
-        ),
-    )
+    estimated.sort(key=lambda row: (abs(row.batch_size - batch), row.throughput_rps, row.profile or ""))
+    nearest = min(measured, key=lambda row: abs(row.batch_size - batch), default=None)
+    return ProfileTimes(nearest, estimated[0] if estimated else None)
 
 
 def node_facts(graph: TorchGraph, analysis: Analysis, name: str, times: ProfileTimes) -> list[Fact]:
@@ -62,21 +57,17 @@ def node_facts(graph: TorchGraph, analysis: Analysis, name: str, times: ProfileT
     if weights:
         facts.append(("weights read", size(sum(graph.by_id[read].output_bytes for read in weights))))
     facts += _time_facts(cost.time_share if cost else None, times)
-    facts += [
-        (
-            f"timed here, batch {batch}",
-            f"{timing.mean:.3g} ± {timing.std:.2g} ms, {timing.min:.3g} to {timing.max:.3g} ms",
-        )
-        for batch, timing in sorted((cost.times_ms if cost else {}).items())
-    ]
+    for batch, timing in sorted((cost.times_ms if cost else {}).items()):
+        spread = f"{timing.mean:.3g} ± {timing.std:.2g} ms, {timing.min:.3g} to {timing.max:.3g} ms"
+        facts.append((f"timed here, batch {batch}", spread))
     facts.append(("peak memory, est.", size(cost.peak_bytes) if cost else "n/a"))
     facts.append(("reads", _format_names([read for read in node.inputs if read not in weights])))
     facts.append(("read by", _format_names(graph.users.get(name, ()))))
     if unit is not None and unit in analysis.regions.position:
-        facts.append(("dominated by", html.escape(_last_part(analysis.dominance.immediate_dominator(unit)))))
-        facts.append(
-            ("post-dominated by", html.escape(_last_part(analysis.dominance.immediate_post_dominator(unit))))
-        )
+        before = analysis.dominance.immediate_dominator(unit)
+        after = analysis.dominance.immediate_post_dominator(unit)
+        facts.append(("dominated by", html.escape(_last_part(before))))
+        facts.append(("post-dominated by", html.escape(_last_part(after))))
     if name in analysis.fates:
         facts.append(("preparation", describe_preparation(analysis, name)))
     return facts
@@ -102,16 +93,14 @@ def describe_preparation(analysis: Analysis, name: str) -> str:
 def group_facts(hierarchy: Hierarchy, item: ViewItem, times: ProfileTimes) -> list[Fact]:
     """What is known of a module, a run or a fold."""
     graph = hierarchy.graph
-    members = [hierarchy.nodes[i] for i in item.nodes] or [
-        hierarchy.nodes[i] for i in hierarchy.members(item.id)
-    ]
+    members = [hierarchy.nodes[i] for i in item.nodes or hierarchy.members(item.id)]
     inside = set(members)
     nodes = [graph.by_id[name] for name in members]
     weights = {read for node in nodes for read in node.inputs if graph.by_id[read].kind in WEIGHT_KINDS}
     entering = {read for node in nodes for read in node.inputs if read not in inside and read not in weights}
     leaving = [node.id for node in nodes if any(user not in inside for user in graph.users[node.id])]
     costs = [graph.metadata[name] for name in members if name in graph.metadata]
-    # Of equal blocks the first speaks for all: of a fold, or of a list of them.
+    # The first of equal blocks stands for all of a fold or a list.
     member = item.groups[0] if item.groups else item.id
     if item.repeats > 1 and not item.groups:
         member = next(part for part in hierarchy.groups[item.id].parts if isinstance(part, str))
@@ -152,19 +141,14 @@ def region_facts(graph: TorchGraph, analysis: Analysis, index: int, times: Profi
 def cut_facts(
     graph: TorchGraph, analysis: Analysis, name: str, times: ProfileTimes, best: PartitionOutcome | None
 ) -> list[Fact]:
-    """What a cut behind this value would do; empty where the model does not fall apart there."""
+    """What a cut behind this value would do; empty where the value is no cut point."""
     unit = analysis.prepared.unit_of.get(name)
     if unit is None or unit not in analysis.regions.cut_points:
         return []
     before = analysis.regions.before(unit)
     costs = graph.metadata
-    first = sum(
-        costs[member].time_share
-        for earlier_unit in analysis.prepared.units
-        if earlier_unit.id in before
-        for member in earlier_unit.members
-        if member in costs
-    )
+    members = (name for unit in analysis.prepared.units if unit.id in before for name in unit.members)
+    first = sum(costs[member].time_share for member in members if member in costs)
     facts: list[Fact] = [("bytes across", size(analysis.prepared.by_id[unit].output_bytes))]
     row = times.measured or times.estimated
     if costs and row is not None:
@@ -194,12 +178,9 @@ def _time_facts(share: float | None, times: ProfileTimes) -> list[Fact]:
             # Throughput and time are each other's inverse at one process.
             ends = [share * 1000 * row.batch_size / rate for rate in (high, low)]
             spread = f" ({short(ends[0])} to {short(ends[1])})"
-        facts.append(
-            (
-                f"on {html.escape(row.gpu_type)} {html.escape(row.profile or '')}, batch {row.batch_size}",
-                f'<span class="estimated">{short(share * row.batch_ms, "ms")}{spread} est.</span>',
-            )
-        )
+        label = f"on {html.escape(row.gpu_type)} {html.escape(row.profile or '')}, batch {row.batch_size}"
+        time = f'<span class="estimated">{short(share * row.batch_ms, "ms")}{spread} est.</span>'
+        facts.append((label, time))
     return facts
 
 

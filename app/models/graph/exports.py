@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import streamlit as st
 
 from app.components.saving import file_name
@@ -9,6 +12,7 @@ from app.explorer import view_state as explorer_state
 from app.explorer.overlays import svg_fills
 from app.session import analysis
 from app.session.model import GraphModel
+from app.shell import widgets
 from torchsplit_core.drawing.scene import Scene
 from torchsplit_core.drawing.scene_dot import scene_dot
 from torchsplit_core.drawing.svg import render_svg
@@ -17,10 +21,8 @@ from torchsplit_core.workspace.store import Workspace
 
 
 def render(workspace: Workspace, model: GraphModel) -> None:
-    """One button a file; each is made when it is asked for."""
-    file = file_name(model.name)
-    dark = st.context.theme.type == "dark"
-
+    """A button for each file, which is made on demand."""
+    file, dark = file_name(model.name), widgets.is_dark()
     state = explorer_state.load_state(workspace, model.name, model.hierarchy)
 
     def scene() -> Scene:
@@ -33,21 +35,19 @@ def render(workspace: Workspace, model: GraphModel) -> None:
     st.write("What is open in the explorer, with shares of the time where profiled:")
     with st.container(horizontal=True):
         st.download_button("Drawing (SVG)", drawing, f"{file}.svg", "image/svg+xml", on_click="ignore")
-        st.download_button(
-            "Drawing (DOT)", lambda: scene_dot(model.hierarchy, scene()), f"{file}.drawing.dot",
-            "text/vnd.graphviz", on_click="ignore",
-        )  # fmt: skip
+        dot = partial(_dot_button, file)
+        dot("Drawing (DOT)", "drawing", lambda: scene_dot(model.hierarchy, scene()))
     st.write("The whole model:")
     with st.container(horizontal=True):
-        st.download_button(
-            "Graph (JSON)", lambda: workspace.get_bytes("graph", model.name), f"{file}.graph.json", "application/json",
-            on_click="ignore",
-        )  # fmt: skip
-        for label, name, make in (
-            ("Dataflow (DOT)", "dataflow", lambda: dataflow_dot(model.graph)),
-            ("Dominators (DOT)", "dominators", lambda: dominance_dot(model.analysis.dominance)),
-            ("Post-dominators (DOT)", "post-dominators", lambda: dominance_dot(model.analysis.dominance, post=True)),
-            ("Regions (DOT)", "regions", lambda: regions_dot(model.analysis.regions)),
-        ):  # fmt: skip
-            st.download_button(label, make, f"{file}.{name}.dot", "text/vnd.graphviz", on_click="ignore")
+        data = partial(workspace.get_bytes, "graph", model.name)
+        st.download_button("Graph (JSON)", data, f"{file}.graph.json", "application/json", on_click="ignore")
+        dominance = model.analysis.dominance
+        dot("Dataflow (DOT)", "dataflow", lambda: dataflow_dot(model.graph))
+        dot("Dominators (DOT)", "dominators", lambda: dominance_dot(dominance))
+        dot("Post-dominators (DOT)", "post-dominators", lambda: dominance_dot(dominance, post=True))
+        dot("Regions (DOT)", "regions", lambda: regions_dot(model.analysis.regions))
     st.caption("A picture of the open view as PNG: the button in the explorer's toolbar.")
+
+
+def _dot_button(file: str, label: str, name: str, make: Callable[[], str]) -> None:
+    st.download_button(label, make, f"{file}.{name}.dot", "text/vnd.graphviz", on_click="ignore")

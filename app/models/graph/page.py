@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -22,7 +23,7 @@ from app.session.model import GraphModel, open_model
 from app.shell import frame, navigation
 from torchsplit_core.drawing.scene import Scene
 from torchsplit_core.drawing.view import ViewItem
-from torchsplit_core.pictures.numbers import escape_markdown, exact
+from torchsplit_core.pictures.numbers import counted, escape_markdown, exact
 from torchsplit_core.workspace.named_results import exists
 from torchsplit_core.workspace.store import Workspace
 
@@ -34,8 +35,8 @@ ROUTES: Mapping[str, tuple[str, Colour]] = {
     "strict": ("traced strictly", "gray"),
     "draft": ("draft export: good under the assumptions that it notes", "yellow"),
 }
-"""What is worth saying of how a graph was made, and the colour of its badge."""
-# The picture first: what is said of the graph stands in the row of the views, where a window is wide enough.
+"""The badges that say how a graph was traced."""
+# The picture comes first: in a wide window the badges of the graph are in the row of the views.
 STYLE = """<style>
 [data-testid="stMainBlockContainer"] { padding-bottom: .6rem; }
 .stMain [data-testid="stTabs"] [role="tabpanel"] { padding-top: .5rem; }
@@ -65,9 +66,7 @@ def render(workspace: Workspace, name: str | None) -> None:
     model = open_model(workspace, name, steps=steps)
     with head:
         nodes, cuts = len(model.graph.nodes), len(model.analysis.regions.cut_points)
-        st.markdown(
-            f"{exact(nodes)} nodes · {exact(cuts)} cut point{'s' if cuts != 1 else ''}", width="content"
-        )
+        st.markdown(f"{exact(nodes)} nodes · {counted(cuts, 'cut point')}", width="content")
         st.badge(escape_markdown(model.basis_text), color=model.basis_colour)
         if model.graph.route in ROUTES:
             text, colour = ROUTES[model.graph.route]
@@ -83,24 +82,20 @@ def render(workspace: Workspace, name: str | None) -> None:
             preparation.switch()
     explorer_state.refocus(workspace, name, model.hierarchy)
     tabs = st.tabs(TITLES, key=TAB, on_change="rerun")
-    explore, tables, compare, files = tabs
     for view in tabs:
-        # Below the views: above, it would lie under them where they stand in the row of the tabs.
+        # Below the views, which would cover it where they are in the row of the tabs.
         if view.open and model.misfit:
             view.warning(escape_markdown(f"The profile under its name is left out. {model.misfit}"))
-    if explore.open:
-        with explore:
-            preparation.render(workspace, model)
-            st.fragment(_explorer)(workspace, model)
-    if tables.open:
-        with tables:
-            st.fragment(_tables)(workspace, model)
-    if compare.open:
-        with compare:
-            graph_compare.render(workspace, model)
-    if files.open:
-        with files:
-            exports.render(workspace, model)
+    parts = (_explore, st.fragment(_tables), graph_compare.render, exports.render)
+    for view, render_part in zip(tabs, parts, strict=True):
+        if view.open:
+            with view:
+                render_part(workspace, model)
+
+
+def _explore(workspace: Workspace, model: GraphModel) -> None:
+    preparation.render(workspace, model)
+    st.fragment(_explorer)(workspace, model)
 
 
 def _explorer(workspace: Workspace, model: GraphModel) -> None:
@@ -116,7 +111,7 @@ def _explorer(workspace: Workspace, model: GraphModel) -> None:
 
 
 def _details(workspace: Workspace, model: GraphModel, state: ExplorerState, scene: Scene) -> None:
-    """What is selected, with doors to where it leads."""
+    """The facts of what is selected."""
     times = times_of(model.profile, model.graph.traced_batch, model.fleet)
     item = next((candidate for candidate in scene.view.items if candidate.id == state.item), None)
     if state.region is not None and state.region < len(model.analysis.regions.regions):
@@ -147,13 +142,8 @@ def _node(
             st.code("\n".join(filter(None, (node.source, node.code))), language=None, wrap_lines=True)
         with st.container(horizontal=True):
             for label, target in _dominator_targets(model, name).items():
-                st.button(
-                    label,
-                    key=f"lead-{label}",
-                    help=escape_markdown(target),
-                    on_click=_apply_action,
-                    args=(workspace, model, {"kind": "reveal", "node": target}),
-                )
+                reveal = partial(_apply_action, workspace, model, {"kind": "reveal", "node": target})
+                st.button(label, key=f"lead-{label}", help=escape_markdown(target), on_click=reveal)
     facts = cut_facts(model.graph, model.analysis, name, times, model.best_cut)
     if facts:
         with st.container(border=True, key="graph-cut"):
@@ -162,7 +152,7 @@ def _node(
 
 
 def _dominator_targets(model: GraphModel, name: str) -> dict[str, str]:
-    """Buttons to the dominators of a node, where those are nodes."""
+    """The dominators of a node by the labels of their buttons, where those are nodes."""
     unit = model.analysis.prepared.unit_of.get(name)
     if unit is None or unit not in model.analysis.regions.position:
         return {}
@@ -178,73 +168,48 @@ def _group(workspace: Workspace, model: GraphModel, item: ViewItem, times: Profi
         st.header(escape_markdown(item.label), anchor=False)
         st.html(facts_html(group_facts(model.hierarchy, item, times)))
         if item.repeats > 1:
-            st.button(
-                f"Show all {item.repeats} blocks",
-                on_click=_apply_action,
-                args=(workspace, model, {"kind": "unfold", "item": item.id}),
-            )
+            unfold = partial(_apply_action, workspace, model, {"kind": "unfold", "item": item.id})
+            st.button(f"Show all {item.repeats} blocks", on_click=unfold)
 
 
 def _apply_action(workspace: Workspace, model: GraphModel, action: dict[str, Any]) -> None:
     current = explorer_state.load_state(workspace, model.name, model.hierarchy)
     scene = analysis.scene(model.sha256, current.opened, current.unfolded, model.hierarchy)
-    explorer_state.save_state(
-        workspace, model.name, explorer_state.apply_action(current, model.hierarchy, scene.view, action)
-    )
+    changed = explorer_state.apply_action(current, model.hierarchy, scene.view, action)
+    explorer_state.save_state(workspace, model.name, changed)
 
 
 def _tables(workspace: Workspace, model: GraphModel) -> None:
-    """The same content as tables; a row chosen here is selected in the explorer."""
+    """The nodes or regions as a table; a node chosen here can be shown in the explorer."""
     kind = st.segmented_control(
         "Table", ["Nodes", "Regions"], default="Nodes", key="graph-table", label_visibility="collapsed"
     )
+    look: dict[str, Any] = {"height": 560}
+    look["column_config"] = {"time %": st.column_config.NumberColumn(format="%.3g")}
     if kind == "Regions":
-        saving.table(
-            graph_tables.regions_table(model.graph, model.analysis),
-            f"{model.name}.regions",
-            key="graph-regions",
-            alt="Regions with one value in and one value out",
-            height=560,
-            column_config={"time %": st.column_config.NumberColumn(format="%.3g")},
-        )
+        regions = graph_tables.regions_table(model.graph, model.analysis)
+        alt = "Regions with one value in and one value out"
+        saving.table(regions, f"{model.name}.regions", key="graph-regions", alt=alt, **look)
         return
-    pattern = st.text_input(
-        "Search",
-        placeholder="regular expression over id, operation, module and source line",
-        key="node-search",
-    )
+    hint = "regular expression over id, operation, module and source line"
+    pattern = st.text_input("Search", placeholder=hint, key="node-search")
     with frame.fault_boundary():
-        matches = graph_tables.matching_nodes(model.graph, pattern)
-        if pattern or len(matches) > graph_tables.MOST_ROWS:
-            st.caption(
-                f"{len(matches)} found"
-                + (
-                    f"; the first {graph_tables.MOST_ROWS} are shown"
-                    if len(matches) > graph_tables.MOST_ROWS
-                    else ""
-                )
-            )
+        matches, most = graph_tables.matching_nodes(model.graph, pattern), graph_tables.MOST_ROWS
+        if pattern or len(matches) > most:
+            more = f"; the first {most} are shown" if len(matches) > most else ""
+            st.caption(f"{len(matches)} found{more}")
+        nodes = graph_tables.nodes_table(model.graph, model.analysis, matches)
+        look |= {"on_select": "rerun", "selection_mode": "single-row"}
         chosen = saving.table(
-            graph_tables.nodes_table(model.graph, model.analysis, matches),
-            f"{model.name}.nodes",
-            key="node-table",
-            alt="Nodes of the graph",
-            height=560,
-            on_select="rerun",
-            selection_mode="single-row",
-            column_config={"time %": st.column_config.NumberColumn(format="%.3g")},
+            nodes, f"{model.name}.nodes", key="node-table", alt="Nodes of the graph", **look
         )
         rows = chosen["selection"]["rows"]
         if rows and rows[0] < len(matches):
             node = matches[rows[0]].id
             if node in model.hierarchy.index:
-                st.button(
-                    f"Show {escape_markdown(node)} in the explorer",
-                    type="primary",
-                    on_click=_show_in_explorer,
-                    args=(workspace, model, node),
-                )
-                # Another tab is the whole page's matter, not this fragment's.
+                show = partial(_show_in_explorer, workspace, model, node)
+                st.button(f"Show {escape_markdown(node)} in the explorer", type="primary", on_click=show)
+                # The tabs are drawn by the whole page, not by this fragment alone.
                 if st.session_state[TAB] == "Explorer":
                     st.rerun(scope="app")
 

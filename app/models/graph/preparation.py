@@ -1,10 +1,11 @@
-"""The steps between a traced graph and its cut points: taken or left out one by one, and what each brings."""
+"""The steps between a traced graph and its cut points: a switch for each, and what each does."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 import streamlit as st
 
@@ -31,7 +32,7 @@ HEAD = (
 
 
 def active_steps(workspace: Workspace, name: str) -> tuple[StepName, ...]:
-    """The steps taken for the view of a model: of this session, else as stored, else all."""
+    """The steps of a model's view: of this session, else as stored, else all."""
     key = _key(name)
     if key not in st.session_state:
         stored = workspace.setting(key)
@@ -42,19 +43,19 @@ def active_steps(workspace: Workspace, name: str) -> tuple[StepName, ...]:
 
 
 def describe_steps(steps: tuple[StepName, ...]) -> str | None:
-    """What to know of a view that partitioning does not use; None of the one that it does."""
+    """A remark on a view with other steps than partitioning uses; None with all steps."""
     if steps == ALL_STEPS:
         return None
     return f"prepared by {len(steps)} of {len(ALL_STEPS)} steps: partitioning uses all"
 
 
 def switch() -> None:
-    """What opens the panel, in the row above the picture: closed, it takes no room from it."""
+    """The checkbox that opens the panel, in the row above the picture: a closed panel takes no room from it."""
     st.checkbox("Preparation for cutting", key=PANEL)
 
 
 def render(workspace: Workspace, model: GraphModel) -> None:
-    """The panel, closed at first: a switch a step, and the table of what the steps taken bring."""
+    """The panel, closed at first: a switch for each step, and a table of what the steps do."""
     if not st.session_state.get(PANEL):
         return
     steps = model.analysis.prepared.steps
@@ -65,29 +66,18 @@ def render(workspace: Workspace, model: GraphModel) -> None:
             for step in STEPS:
                 key = _switch(model.name, step.name)
                 st.session_state[key] = step.name in steps
-                st.toggle(
-                    step.title,
-                    key=key,
-                    help=step.about,
-                    on_change=_on_toggle,
-                    args=(workspace, model, step.name),
-                )
-            st.button(
-                "Take all steps",
-                key="preparation-reset",
-                disabled=steps == ALL_STEPS,
-                on_click=_save_steps,
-                args=(workspace, model, ALL_STEPS),
-            )
+                turn = partial(_on_toggle, workspace, model, step.name)
+                st.toggle(step.title, key=key, help=step.about, on_change=turn)
+            take_all, taken = partial(_save_steps, workspace, model, ALL_STEPS), steps == ALL_STEPS
+            st.button("Take all steps", key="preparation-reset", disabled=taken, on_click=take_all)
         with brings:
             reports = steps_table(analysis.step_reports(model.sha256, model.graph, steps))
-            saving.exportable_table(
-                reports, "What each step does", f"{model.name}.preparation", key="preparation"
-            )
+            file = f"{model.name}.preparation"
+            saving.exportable_table(reports, "What each step does", file, key="preparation")
 
 
 def steps_table(reports: Iterable[StepReport]) -> str:
-    """What the graph is like as traced and after each step, as HTML; a step left out has its row too."""
+    """HTML of the graph's sizes as traced and after each step; an omitted step has its row too."""
     by_step = {report.step: report for report in reports}
     rows = []
     for step in (None, *STEPS):
@@ -106,14 +96,13 @@ def steps_table(reports: Iterable[StepReport]) -> str:
 
 
 def _on_toggle(workspace: Workspace, model: GraphModel, name: StepName) -> None:
-    """A switch was turned."""
     before = set(model.analysis.prepared.steps)
     after = before | {name} if st.session_state[_switch(model.name, name)] else before - {name}
     _save_steps(workspace, model, tuple(step for step in ALL_STEPS if step in after))
 
 
 def _save_steps(workspace: Workspace, model: GraphModel, steps: tuple[StepName, ...]) -> None:
-    """Keep the steps in the session and the workspace. A region chosen is one of other regions now."""
+    """Keep the steps in the session and the workspace, without the chosen region: other steps make other regions."""
     st.session_state[_key(model.name)] = steps
     workspace.set_setting(_key(model.name), list(steps))
     state = explorer_state.load_state(workspace, model.name, model.hierarchy)

@@ -1,4 +1,4 @@
-"""The graph as tables: every node, every region; what a screen reader reads instead of the pictures."""
+"""The graph as tables of every node and region, which screen readers can read."""
 
 from __future__ import annotations
 
@@ -32,27 +32,22 @@ def matching_nodes(graph: TorchGraph, pattern: str) -> list[GraphNode]:
     try:
         wanted = re.compile(pattern, re.IGNORECASE)
     except re.error as error:
-        raise InputFault(
-            "search",
-            f"{quoted(pattern)} is not a regular expression: {error}",
-            "Put a backslash before a ( [ * + ? . ) that is meant as such.",
-        ) from error
-    return [
-        node
-        for node in nodes
-        if any(wanted.search(text) for text in (node.id, node.op, node.target, node.module, node.source))
-    ]
+        problem = f"{quoted(pattern)} is not a regular expression: {error}"
+        remedy = "Put a backslash before a ( [ * + ? . ) that is meant as such."
+        raise InputFault("search", problem, remedy) from error
+    texts = {node.id: (node.id, node.op, node.target, node.module, node.source) for node in nodes}
+    return [node for node in nodes if any(map(wanted.search, texts[node.id]))]
 
 
 def nodes_table(graph: TorchGraph, analysis: Analysis, nodes: Sequence[GraphNode]) -> pd.DataFrame:
-    """One row a node with what is known of it. Dominators are of the unit that the node belongs to."""
+    """A row for each node. Dominators are of the unit that the node belongs to."""
     unit_of, places = analysis.prepared.unit_of, analysis.regions.position
     cuts = frozenset(analysis.regions.cut_points)
     rows = []
     for node in nodes[:MOST_ROWS]:
         cost = graph.metadata.get(node.id)
         unit = unit_of.get(node.id)
-        inside = unit is not None and unit in places
+        placed = unit if unit in places else None
         rows.append(
             {
                 "id": node.id,
@@ -65,10 +60,8 @@ def nodes_table(graph: TorchGraph, analysis: Analysis, nodes: Sequence[GraphNode
                 "output bytes": node.output_bytes,
                 "time %": None if cost is None else 100 * cost.time_share,
                 "peak bytes, est.": None if cost is None else cost.peak_bytes,
-                "dominated by": analysis.dominance.immediate_dominator(unit) if inside and unit else None,
-                "post-dominated by": analysis.dominance.immediate_post_dominator(unit)
-                if inside and unit
-                else None,
+                "dominated by": placed and analysis.dominance.immediate_dominator(placed),
+                "post-dominated by": placed and analysis.dominance.immediate_post_dominator(placed),
                 "cut point": unit in cuts,
                 "source": node.source,
                 "code": node.code,
@@ -78,10 +71,8 @@ def nodes_table(graph: TorchGraph, analysis: Analysis, nodes: Sequence[GraphNode
 
 
 def regions_table(graph: TorchGraph, analysis: Analysis) -> pd.DataFrame:
-    """The regions of two values or more: those that take most of the time first, or parents before children.
-
-    The outermost `MOST_ROWS` at most.
-    """
+    """The outermost regions of two values or more, at most MOST_ROWS: by share of time, or parents before children
+    without times."""
     weights = analysis.weights(graph, "time")
     until = [0.0, *accumulate(weights.get(name, 0.0) for name in analysis.regions.order)]
     units = analysis.prepared.by_id
@@ -105,13 +96,13 @@ def regions_table(graph: TorchGraph, analysis: Analysis) -> pd.DataFrame:
             }
         )
     if graph.metadata:
-        # A stable order: of equal shares the outer one stays first.
+        # The sort is stable: of equal shares the outer region stays first.
         rows.sort(key=lambda row: -row["time %"])
     return pd.DataFrame(rows)
 
 
 def format_shape(node: GraphNode) -> str:
-    """ "[8, 384, 1024]", empty for what is no tensor."""
+    """ "[8, 384, 1024]", empty without a shape."""
     return "" if node.shape is None else f"[{', '.join(map(str, node.shape))}]"
 
 

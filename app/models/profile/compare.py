@@ -1,4 +1,4 @@
-"""The Compare tab: two profiles, or two devices of one, as ratios of throughput with what noise allows."""
+"""The tab Compare: two profiles, or two devices of one, as ratios of throughput with their intervals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pandas as pd
 import streamlit as st
 
 from app.charts.ratio import RatioLine, ratio
-from app.charts.theme import CONFIG
 from app.components import saving
 from app.models.profile import rows
 from app.models.profile.ratios import Pair, common_points, middle
@@ -16,7 +15,7 @@ from app.models.profile.rows import Place
 from app.session import scenario
 from app.shell import widgets
 from torchsplit_core.pictures.colours import PALETTE
-from torchsplit_core.pictures.numbers import THIN, escape_markdown, short
+from torchsplit_core.pictures.numbers import THIN, counted, escape_markdown, short
 from torchsplit_core.values import Profile
 from torchsplit_core.workspace.store import Workspace
 
@@ -42,9 +41,8 @@ def render(workspace: Workspace, profiles: Mapping[str, Profile]) -> None:
         first, second, pairs = sides
         if not pairs:
             st.info(
-                f"{escape_markdown(first)} and {escape_markdown(second)} have no point in common: the "
-                f"same device, slice, batch size and "
-                "number of processes. Measure one of them where the other was measured."
+                f"{escape_markdown(first)} and {escape_markdown(second)} have no point in common: the same device, "
+                "slice, batch size and number of processes. Measure one of them where the other was measured."
             )
             return
         _render_ratio(first, second, pairs)
@@ -56,15 +54,13 @@ def _two_profiles(profiles: Mapping[str, Profile]) -> tuple[str, str, tuple[Pair
     newest = next(iter(profiles))
     first = widgets.single_choice("First", names, newest, "profile-compare-first")
     others = [name for name in names if name != first]
-    comparable = (
-        name for name in profiles if name != first and common_points(profiles[first], profiles[name])
-    )
+    candidates = [name for name in profiles if name != first]
+    comparable = (name for name in candidates if common_points(profiles[first], profiles[name]))
     second = widgets.single_choice("Second", others, next(comparable, others[0]), "profile-compare-second")
     pairs = common_points(profiles[first], profiles[second])
     labels = list(dict.fromkeys(pair.place.label for pair in pairs if pair.place))
-    chosen = widgets.multi_choice(
-        "On", labels, (), "profile-compare-on", placeholder="Every device and slice they share"
-    )
+    every = "Every device and slice they share"
+    chosen = widgets.multi_choice("On", labels, (), "profile-compare-on", placeholder=every)
     selected = tuple(pair for pair in pairs if not chosen or (pair.place and pair.place.label in chosen))
     return first, second, selected
 
@@ -84,7 +80,7 @@ def _two_places(profiles: Mapping[str, Profile]) -> tuple[str, str, tuple[Pair, 
 
 
 def _without_estimates(first: str, second: str, pairs: Sequence[Pair]) -> tuple[str, str, tuple[Pair, ...]]:
-    """The measured points alone where there are some, unless estimates are asked for."""
+    """The measured points alone if there are any, unless the user asks for estimates."""
     measured = tuple(pair for pair in pairs if "estimated" not in (pair.first.basis, pair.second.basis))
     if not measured or len(measured) == len(pairs):
         return first, second, tuple(pairs)
@@ -93,16 +89,15 @@ def _without_estimates(first: str, second: str, pairs: Sequence[Pair]) -> tuple[
 
 
 def _render_ratio(first: str, second: str, pairs: Sequence[Pair]) -> None:
-    """The one number, in words, and what stands behind it."""
+    """The median ratio in words, and badges of how sure it is."""
     typical = middle(pairs)
-    assert typical is not None  # there are points
+    assert typical is not None  # the caller passes points
     noise = sum(pair.verdict == "within noise" for pair in pairs)
     unknown = sum(pair.verdict == "no interval" for pair in pairs)
-    count = f"{len(pairs)} common point{'s' if len(pairs) != 1 else ''}"
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(
             f"{escape_markdown(second)} gives **{short(typical)}{THIN}×** the throughput of {escape_markdown(first)} "
-            f"(median of {count})",
+            f"(median of {counted(len(pairs), 'common point')})",
             width="content",
         )
         if noise:
@@ -123,12 +118,11 @@ def _picture(workspace: Workspace, first: str, second: str, pairs: Sequence[Pair
         for index, (key, group) in enumerate(list(groups.items())[:MOST_LINES])
     ]
     with st.container(border=True):
-        with saving.exportable("Ratios", f"{second}-over-{first}", key="profile-compare"):
-            st.plotly_chart(
-                ratio(shown, "second ÷ first, req/s", dark=st.context.theme.type == "dark"), theme=None,
-                key="profile-compare-chart", config=CONFIG,
-                alt=f"Throughput of {second} over that of {first} by batch size; the table below has the same figures",
-            )  # fmt: skip
+        drawn = ratio(shown, "second ÷ first, req/s", dark=widgets.is_dark())
+        alt = (
+            f"Throughput of {second} over that of {first} by batch size; the table below has the same figures"
+        )
+        widgets.chart(drawn, "Ratios", f"{second}-over-{first}", key="profile-compare-chart", alt=alt)
         words = (
             "Above 1 the second is faster; the axis is logarithmic. Hollow: within noise, the 90 % intervals of the "
             "two overlap."
@@ -136,15 +130,12 @@ def _picture(workspace: Workspace, first: str, second: str, pairs: Sequence[Pair
         if len(groups) > MOST_LINES:
             words += f" The first {MOST_LINES} of {len(groups)} lines are drawn; choose devices at the left."
         st.caption(words)
-    st.dataframe(
-        table(pairs), hide_index=True, height="auto", placeholder="n/a", alt="Common points and their ratios",
-        key="profile-compare-table",
-        column_config={
-            name: st.column_config.NumberColumn(format="%.4g")
-            for name in ("first req/s", "second req/s", "second ÷ first", "at least", "at most")
-        },
-    )  # fmt: skip
-    saving.csv_button(table(pairs), "comparison", key="profile-compare", alt="Common points and their ratios")
+    figures = ("first req/s", "second req/s", "second ÷ first", "at least", "at most")
+    config = {name: st.column_config.NumberColumn(format="%.4g") for name in figures}
+    rows, alt = table(pairs), "Common points and their ratios"
+    saving.table(
+        rows, "comparison", key="profile-compare-table", alt=alt, height="auto", column_config=config
+    )
 
 
 def _line(key: tuple[str, Place | None, int], pairs: Sequence[Pair], colour: str) -> RatioLine:
@@ -164,7 +155,7 @@ def _line(key: tuple[str, Place | None, int], pairs: Sequence[Pair], colour: str
 
 
 def table(pairs: Sequence[Pair]) -> pd.DataFrame:
-    """One row a common point, exact."""
+    """A row for each common point, exact."""
     return pd.DataFrame(
         [
             {

@@ -1,6 +1,6 @@
-"""Curves through the measured points of a profile: what lies between and beside them, and how sure that is.
+"""Curves through the measured points of a profile, with their intervals and outliers. No streamlit in here.
 
-No streamlit in here. Measured and emulated rows are never fitted together, nor rows of two GPU types.
+Measured and emulated rows are never fitted together, nor rows of two GPU types.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torchsplit_core.profiling.slice_sizes import SliceAdvice, slice_advice, sli
 from torchsplit_core.values import Profile, ProfileRow
 
 LEAST_POINTS = 3
-"""Batch sizes of one line below which no curve is drawn through it: two points make any curve fit."""
+"""The fewest batch sizes of a line with a curve: any curve fits two points."""
 BEYOND = 2
 """A curve is drawn up to this many times the largest batch size measured."""
 DRAWN = 24
@@ -26,7 +26,7 @@ DRAWN = 24
 
 @dataclass(frozen=True, slots=True)
 class Outlier:
-    """A measured point far from what the other points of its model say; the interval is theirs."""
+    """A measured point outside what the other points of its model predict; the interval is of that prediction."""
 
     series: Series
     row: ProfileRow
@@ -37,9 +37,9 @@ class Outlier:
 
 @dataclass(frozen=True, slots=True)
 class ProfileFit:
-    """What the measured rows of one profile on one GPU type say together. `median_error` is leave-one-out.
+    """The fit of the measured rows of one profile on one GPU type. `median_error` is leave-one-out.
 
-    `next_point` is None where the GPU type has no slices, and for emulated rows.
+    `next_point` is None for emulated rows and for GPU types without slices.
     """
 
     name: str
@@ -53,9 +53,9 @@ class ProfileFit:
 
 
 def fits(name: str, profile: Profile, processes: Sequence[int]) -> tuple[ProfileFit, ...]:
-    """A fit for each GPU type and basis that was measured, with a curve for each line of enough points.
+    """A fit for each measured GPU type and basis, with a curve for each line of enough points.
 
-    Rows of other numbers of processes are left out: the work grows with the cube of the rows.
+    Only rows with these numbers of `processes` count, since the work grows with the cube of the rows.
     """
     groups: dict[tuple[str, str, str], list[tuple[ProfileRow, Sample]]] = {}
     for row in profile.rows:
@@ -87,32 +87,24 @@ def _fit(name: str, rows: Sequence[tuple[ProfileRow, Sample]]) -> ProfileFit:
         for outlier in outliers(given)
         if outlier.sample in at
     )
-    return ProfileFit(
-        name=name,
-        gpu_type=first.gpu_type,
-        basis=first.basis,
-        rows=len(rows),
-        median_error=model.leave_one_out().median,
-        curves=curves,
-        outliers=far,
-        next_point=_next_point(first, given),
-    )
+    error, next_point = model.leave_one_out().median, _next_point(first, given)
+    return ProfileFit(name, first.gpu_type, first.basis, len(rows), error, curves, far, next_point)
 
 
 def _next_point(row: ProfileRow, given: Sequence[Sample]) -> SliceAdvice | None:
-    """Advice on the slices of the rows' GPU type, from what was measured of the whole model."""
+    """Advice on the slices of the rows' GPU type, from measurements of the whole model."""
     kind = catalogue().get(row.gpu_type)
     return slice_advice(kind, given) if kind and (row.basis, row.stage) == ("measured", "whole") else None
 
 
 def _curve(model: ModelCurves, line: Sequence[Sample]) -> Curve:
-    """The fitted band itself: an answer to a measured row would be the row, and put a corner into the curve."""
+    """The fitted band: `model` answers a measured batch size with its row, which would put a corner into the curve."""
     first = line[0]
     batches = drawn_batches([sample.batch_size for sample in line])
     band = model.band(first.size, batches, first.processes)
     requests = [1000.0 * batch * first.processes for batch in batches]
 
-    # The curve is of the typical time; the axis is p95, which lies above it by the line's typical ratio.
+    # The curve is of the typical time; p95, the axis, is above it by the line's typical ratio.
     to_p95 = median(
         sample.latency_ms * sample.throughput_rps / (1000.0 * sample.batch_size * sample.processes)
         for sample in line
@@ -122,13 +114,8 @@ def _curve(model: ModelCurves, line: Sequence[Sample]) -> Curve:
     def rates(times: Sequence[float]) -> tuple[float, ...]:
         return tuple(count / time for count, time in zip(requests, times, strict=True))
 
-    return Curve(
-        batch_sizes=batches,
-        rps=rates(band.time_ms),
-        low_rps=rates(band.high_ms),
-        high_rps=rates(band.low_ms),
-        latency_ms=tuple(time * to_p95 for time in band.time_ms),
-    )
+    p95_ms = tuple(time * to_p95 for time in band.time_ms)
+    return Curve(batches, rates(band.time_ms), rates(band.high_ms), rates(band.low_ms), latency_ms=p95_ms)
 
 
 def drawn_batches(measured: Sequence[int]) -> tuple[int, ...]:

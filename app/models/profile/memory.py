@@ -1,4 +1,4 @@
-"""The Memory tab: what one model needs at its peak, in parts, and on which slices that fits."""
+"""The tab Memory: the peak memory of one model in parts, and the slices that it fits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pandas as pd
 import streamlit as st
 
 from app.charts.memory import PARTS, Limit, MemoryBar, memory, unit_of, visible_limits
-from app.charts.theme import CONFIG
 from app.components import saving
 from app.models.profile import rows as profile_rows
 from app.models.profile.rows import CPU, Place, place_of
@@ -28,10 +27,9 @@ def render(profiles: Mapping[str, Profile]) -> None:
         name = widgets.single_choice("Model", names, next(known, names[0]), "profile-memory-model")
         profile = profiles[name]
         labels = {place.label: place for place in profile_rows.places({name: profile})}
-        chosen = widgets.single_choice(
-            "Measured or estimated on", list(labels), next(iter(labels), ""), "profile-memory-place"
-        )
-        place = labels.get(chosen)
+        options = list(labels)
+        key, first = "profile-memory-place", next(iter(labels), "")
+        place = labels.get(widgets.single_choice("Measured or estimated on", options, first, key))
         kinds = list(catalogue())
         preferred = place.gpu_type if place and place.gpu_type in kinds else "A100-80GB"
         kind = widgets.single_choice("Against the slices of", kinds, preferred, "profile-memory-kind")
@@ -42,39 +40,28 @@ def render(profiles: Mapping[str, Profile]) -> None:
         bars, failed = bars_of(profile, place)
         if not bars and not failed:
             st.info(
-                f"The rows of {escape_markdown(name)} on {escape_markdown(place.label)} do not say "
-                f"how much memory they needed. "
-                "Measure the model here, or import a table with a memory column."
+                f"The rows of {escape_markdown(name)} on {escape_markdown(place.label)} do not say how much memory "
+                "they needed. Measure the model here, or import a table with a memory column."
             )
             return
-        _picture(name, place, bars, failed, limits_of(kind), kind)
+        _picture(name, place, bars, failed, kind)
 
 
 def bars_of(profile: Profile, place: Place) -> tuple[tuple[MemoryBar, ...], tuple[int, ...]]:
-    """A bar for each batch size of one process there, and the batch sizes that were out of memory."""
-    rows = [
-        (profile.source, row)
-        for row in profile.rows
-        if place_of(row) == place
-        and row.processes == 1
-        and row.stage == "whole"
-        and row.memory_gib is not None
+    """A bar for each batch size of one process on a place, and the batch sizes that ran out of memory there."""
+    single = [
+        row for row in profile.rows if place_of(row) == place and row.processes == 1 and row.stage == "whole"
     ]
+    rows = [(profile.source, row) for row in single if row.memory_gib is not None]
     bars = tuple(_bar(row) for line in profile_rows.lines(rows).values() for row in line)
-    failed = sorted(
-        {
-            item.batch_size
-            for item in profile.failures
-            if place_of(item) == place and item.processes == 1 and item.reason == "out_of_memory"
-        }
-    )
-    return bars, tuple(failed)
+    failed = (item for item in profile.failures if place_of(item) == place and item.processes == 1)
+    return bars, tuple(sorted({item.batch_size for item in failed if item.reason == "out_of_memory"}))
 
 
 def _bar(row: ProfileRow) -> MemoryBar:
     parts = row.memory_parts_gib
     if parts is None:
-        assert row.memory_gib is not None  # others are left out
+        assert row.memory_gib is not None  # the caller leaves others out
         return MemoryBar(row.batch_size, (("peak", row.memory_gib),), row.basis == "estimated")
     sizes = tuple((name, float(getattr(parts, name))) for name in PARTS)
     return MemoryBar(row.batch_size, sizes, parts.basis == "estimated")
@@ -89,21 +76,15 @@ def limits_of(kind: str) -> tuple[Limit, ...]:
 def largest_batches(
     bars: Sequence[MemoryBar], limits: Sequence[Limit]
 ) -> tuple[tuple[Limit, int | None], ...]:
-    """The largest batch size of the bars that fits each limit; None where not even the smallest does."""
+    """The largest batch size of the bars that fits each limit; None where none fits."""
     return tuple(
         (limit, max((bar.batch_size for bar in bars if bar.total <= limit.gib), default=None))
         for limit in limits
     )
 
 
-def _picture(
-    name: str,
-    place: Place,
-    bars: Sequence[MemoryBar],
-    failed: Sequence[int],
-    limits: Sequence[Limit],
-    kind: str,
-) -> None:
+def _picture(name: str, place: Place, bars: Sequence[MemoryBar], failed: Sequence[int], kind: str) -> None:
+    limits = limits_of(kind)
     estimated = sum(bar.estimated for bar in bars)
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -112,12 +93,11 @@ def _picture(
                 widgets.badge(counted(len(bars) - estimated, "peak measured", "peaks measured"), "green")
             if estimated:
                 widgets.badge(counted(estimated, "peak estimated", "peaks estimated"), "yellow")
-        with saving.exportable("Memory", f"{name}.memory", key="profile-memory"):
-            st.plotly_chart(
-                memory(bars, limits, failed, dark=st.context.theme.type == "dark"), theme=None,
-                key="profile-memory-chart", config=CONFIG,
-                alt=f"Peak memory of {name} by batch size against the slices of {kind}; the tables below say the same",
-            )  # fmt: skip
+        drawn = memory(bars, limits, failed, dark=widgets.is_dark())
+        alt = (
+            f"Peak memory of {name} by batch size against the slices of {kind}; the tables below say the same"
+        )
+        widgets.chart(drawn, "Memory", f"{name}.memory", key="profile-memory-chart", alt=alt)
         words = "Dotted: what the slices have. Hatched: estimated from the graph."
         smallest = limits[0] if limits else None
         if smallest and not visible_limits(limits, max((bar.total for bar in bars), default=0.0)):
@@ -130,40 +110,28 @@ def _picture(
         st.caption(words)
     first, second = st.columns([3, 2], gap="medium")
     figures = table(bars)
+    units = [name for name in figures.columns if name.endswith("iB")]
+    config = {name: st.column_config.NumberColumn(format="%.4g") for name in units}
     with first:
-        saving.table(
-            figures,
-            f"{name}.memory",
-            key="profile-memory-table",
-            alt="Peak memory by batch size",
-            column_config={
-                name: st.column_config.NumberColumn(format="%.4g")
-                for name in figures.columns
-                if name.endswith("iB")
-            },
-        )
+        alt = "Peak memory by batch size"
+        saving.table(figures, f"{name}.memory", key="profile-memory-table", alt=alt, column_config=config)
     with second:
-        saving.table(
-            [
-                {
-                    "slice": limit.name,
-                    "GiB": limit.gib,
-                    "largest batch known to fit": "none" if batch is None else str(batch),
-                }
-                for limit, batch in largest_batches(bars, limits)
-            ],
-            f"{name}.fits",
-            key="profile-fits-table",
-            alt=f"The largest batch size that fits each slice of {kind}",
-        )
+        largest = [
+            (limit, "none" if batch is None else str(batch)) for limit, batch in largest_batches(bars, limits)
+        ]
+        rows = [
+            {"slice": limit.name, "GiB": limit.gib, "largest batch known to fit": text}
+            for limit, text in largest
+        ]
+        alt = f"The largest batch size that fits each slice of {kind}"
+        saving.table(rows, f"{name}.fits", key="profile-fits-table", alt=alt)
     if failed:
-        st.caption(
-            f"Out of memory on {escape_markdown(place.label)}: batch {', '.join(short(size) for size in failed)}."
-        )
+        batches = ", ".join(short(size) for size in failed)
+        st.caption(f"Out of memory on {escape_markdown(place.label)}: batch {batches}.")
 
 
 def table(bars: Sequence[MemoryBar]) -> pd.DataFrame:
-    """One row a batch size, in the unit of the picture."""
+    """A row for each batch size, in the unit of the chart."""
     unit, scale = unit_of(max((bar.total for bar in bars), default=0.0))
     return pd.DataFrame(
         [

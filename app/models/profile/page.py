@@ -17,11 +17,11 @@ TAB = navigation.PROFILE_TAB
 SHOWING, MAKING = ("Curves", "Memory", "Table", "Compare"), ("Measure", "Import")
 TITLES = (*SHOWING, *MAKING)
 _LAST = "profile-model"
-"""The session key of the model that was looked at last."""
+"""The session's key of the model that was shown last."""
 
 
 def render(workspace: Workspace, name: str | None = None) -> None:
-    """The whole tab: the figures of the model `name`, or of all, and others beside them where they are chosen."""
+    """The whole tab: the figures of the model `name`, or of all, and of others that the user adds."""
     graphs = names(workspace, "graph")
     stored: dict[str, Profile] = read_all(workspace, "profile")
     profiles = {name: at_first_length(profile) for name, profile in stored.items()}
@@ -44,7 +44,7 @@ def render(workspace: Workspace, name: str | None = None) -> None:
                 "Measure a sample below, import figures measured elsewhere, or bring a model of your own."
             )
             navigation.link("Models", "Choose models")
-    # The page opens where there is something to see; after that the choice is the user's.
+    # The page opens at the first tab that has something to show.
     st.session_state.setdefault(TAB, SHOWING[0] if shown else MAKING[0])
     tabs = dict(zip(TITLES, st.tabs(TITLES, key=TAB, on_change="rerun"), strict=True))
     for title, tab in tabs.items():
@@ -54,7 +54,7 @@ def render(workspace: Workspace, name: str | None = None) -> None:
 
 
 def _begin_with(name: str | None, graphs: Sequence[str], profiles: dict[str, Profile]) -> None:
-    """Choose the model where another one was looked at before; what is chosen beside it stays."""
+    """Choose the model in every tab, if another one was shown before."""
     if name is None or name == st.session_state.get(_LAST):
         return
     st.session_state[_LAST] = name

@@ -1,8 +1,8 @@
-"""Two profiles point by point: ratios of throughput, and whether the intervals tell them apart. No streamlit."""
+"""Two profiles point by point: ratios of throughput, and whether the intervals overlap. No streamlit in here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal
@@ -17,9 +17,9 @@ PointKey = tuple[str, Place | None, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One point that both sides have. `ratio` is the second side's throughput over the first's.
+    """A point that both sides have. `ratio` is the second side's throughput over the first's.
 
-    `low` and `high` bound it where both intervals are known. `verdict` is about the second side.
+    `low` and `high` bound the ratio where both intervals are known. `verdict` is about the second side.
     """
 
     stage: str
@@ -37,13 +37,8 @@ class Pair:
 def common_points(
     first: Profile, second: Profile, places: tuple[Place, Place] | None = None
 ) -> tuple[Pair, ...]:
-    """The points of both profiles on equal places, or of the first on one place and the second on the other."""
-    if places is None:
-        left = _rows(first, lambda place: True, keep_place=True)
-        right = _rows(second, lambda place: True, keep_place=True)
-    else:
-        left = _rows(first, lambda place: place == places[0], keep_place=False)
-        right = _rows(second, lambda place: place == places[1], keep_place=False)
+    """The points that both profiles have on equal places, or the first on the one place and the second on the other."""
+    left, right = _rows(first, places and places[0]), _rows(second, places and places[1])
     shared = [key for key in left if key in right and left[key].throughput_rps > 0]
     return tuple(_pair(key, left[key], right[key]) for key in shared)
 
@@ -54,13 +49,12 @@ def middle(pairs: Iterable[Pair]) -> float | None:
     return median(ratios) if ratios else None
 
 
-def _rows(
-    profile: Profile, wanted: Callable[[Place], bool], *, keep_place: bool
-) -> dict[PointKey, ProfileRow]:
+def _rows(profile: Profile, wanted: Place | None) -> dict[PointKey, ProfileRow]:
+    """The rows on the `wanted` place, or on every place."""
     return {
-        (key.stage, key.place if keep_place else None, key.processes, row.batch_size): row
+        (key.stage, key.place if wanted is None else None, key.processes, row.batch_size): row
         for key, line in lines((profile.source, row) for row in profile.rows).items()
-        if wanted(key.place)
+        if wanted in (None, key.place)
         for row in line
     }
 

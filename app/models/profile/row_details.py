@@ -1,15 +1,15 @@
-"""What is known of one row of a profile beside its figures: percentiles, the parts of its memory, its device."""
+"""The details of one row of a profile: percentiles, the parts of its memory, its device."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable
 
 import streamlit as st
 
+from app.charts.memory import PARTS
 from app.format.html import facts_html
 from app.models.profile.rows import place_of
-from torchsplit_core.pictures.numbers import escape_markdown, exact, short
+from torchsplit_core.pictures.numbers import counted, escape_markdown, exact, short
 from torchsplit_core.values import Percentile, Profile, ProfileFailure, ProfileRow
 
 Facts = list[tuple[str, str]]
@@ -20,15 +20,11 @@ def render(name: str, item: ProfileRow | ProfileFailure, profile: Profile) -> No
     with st.container(border=True, key="profile-details"):
         st.markdown(
             f"**{escape_markdown(name)}**, {escape_markdown(place_of(item).label)}, batch {item.batch_size}, "
-            f"{item.processes} process{'es' if item.processes > 1 else ''}"
+            f"{counted(item.processes, 'process', 'processes')}"
         )
         facts = (speed_facts(item), memory_facts(item), device_facts(profile, item.device))
         for column, group in zip(st.columns(3, gap="medium"), facts, strict=True):
-            column.html(facts_html(_escape(group)))
-
-
-def _escape(facts: Iterable[tuple[str, str]]) -> Facts:
-    return [(html.escape(name), html.escape(value)) for name, value in facts]
+            column.html(facts_html((html.escape(label), html.escape(value)) for label, value in group))
 
 
 def speed_facts(item: ProfileRow | ProfileFailure) -> Facts:
@@ -40,13 +36,8 @@ def speed_facts(item: ProfileRow | ProfileFailure) -> Facts:
     if item.percentiles_ms is None:
         return [*facts, ("p95", exact(item.latency_ms, "ms")), ("percentiles", "n/a")]
     facts.append(("timed runs", exact(item.percentiles_ms.runs)))
-    for label, percentile in (
-        ("p50", item.percentiles_ms.p50),
-        ("p95", item.percentiles_ms.p95),
-        ("p99", item.percentiles_ms.p99),
-    ):
-        facts.append((label, _format_percentile(percentile)))
-    return facts
+    names = ("p50", "p95", "p99")
+    return facts + [(name, _format_percentile(getattr(item.percentiles_ms, name))) for name in names]
 
 
 def _format_percentile(percentile: Percentile) -> str:
@@ -62,20 +53,12 @@ def memory_facts(item: ProfileRow | ProfileFailure) -> Facts:
     parts = item.memory_parts_gib
     if parts is None:
         return [*facts, ("its parts", "n/a")]
-    facts += [
-        (label, exact(value, "GiB"))
-        for label, value in (
-            ("weights", parts.weights),
-            ("activations", parts.activations),
-            ("transient", parts.transient),
-            ("context", parts.context),
-        )
-    ]
+    facts += [(name, exact(getattr(parts, name), "GiB")) for name in PARTS]
     return [*facts, ("parts are", parts.basis)]
 
 
 def device_facts(profile: Profile, device: str | None) -> Facts:
-    """Where and with what a row was measured, as the profile's environment has it."""
+    """Where and with what a row was measured, from the profile's environment."""
     if device is None:
         origin = profile.environment.get("origin") or profile.environment.get("source")
         return [("device", "not measured here"), *([("origin", str(origin))] if origin else [])]

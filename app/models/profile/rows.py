@@ -1,4 +1,4 @@
-"""Rows of profiles as the Profile page speaks of them: places with names, lines over batch sizes. No streamlit."""
+"""Rows of profiles by place, and as lines over batch sizes. No streamlit in here."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Series:
-    """What one line of a chart is: a stored profile, a stage, a place and a number of processes."""
+    """One line of a chart: a stored profile, a stage, a place and a number of processes."""
 
     name: str
     stage: str
@@ -40,12 +40,12 @@ class Series:
 
 
 def place_of(row: ProfileRow | ProfileFailure) -> Place:
-    """Where a row was measured, or what it estimates."""
+    """The place of a row."""
     return Place(row.gpu_type, row.profile or "")
 
 
 def places(profiles: Mapping[str, Profile]) -> tuple[Place, ...]:
-    """Every place of some profiles: measured ones first, then by name."""
+    """Every place of these profiles: measured ones first, then by name."""
     measured: dict[Place, bool] = {}
     for profile in profiles.values():
         for row in profile.rows:
@@ -55,7 +55,7 @@ def places(profiles: Mapping[str, Profile]) -> tuple[Place, ...]:
 
 
 def lines(entries: Iterable[Entry]) -> dict[Series, tuple[ProfileRow, ...]]:
-    """The rows of each line by batch size, one a batch size: a measurement hides the estimate of its point."""
+    """The rows of each line by batch size; a measurement hides the estimate of its point."""
     by_series: dict[Series, dict[int, ProfileRow]] = {}
     for name, row in sorted(entries, key=lambda entry: BASES.index(entry[1].basis)):
         line = by_series.setdefault(Series(name, row.stage, place_of(row), row.processes), {})
@@ -66,7 +66,7 @@ def lines(entries: Iterable[Entry]) -> dict[Series, tuple[ProfileRow, ...]]:
 
 
 def labels(keys: Sequence[Series]) -> dict[Series, str]:
-    """A name for each line: the model, and of the rest what tells lines apart."""
+    """A name for each line: the model, and what else tells the lines apart."""
     several_kinds = len({key.place.gpu_type for key in keys}) > 1
     several_counts = len({key.processes for key in keys}) > 1
     short = short_names(key.name for key in keys)
@@ -81,7 +81,7 @@ def labels(keys: Sequence[Series]) -> dict[Series, str]:
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:
-    """A model's short name for each profile; the whole name where two profiles have the same short one."""
+    """A model's short name for each profile; the whole name where two profiles share a short one."""
     unique = tuple(dict.fromkeys(names))
     short = {name: short_name(name) for name in unique}
     return {name: text if list(short.values()).count(text) == 1 else name for name, text in short.items()}

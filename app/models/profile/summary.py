@@ -14,26 +14,26 @@ from torchsplit_core.pictures.numbers import THIN, UNKNOWN, counted, exact, perc
 from torchsplit_core.values import Profile, ProfileRow
 
 BASES: Mapping[str, Colour] = {"measured": "green", "emulated": "gray", "estimated": "yellow"}
-"""What a row may rest on, and the colour of its badge."""
+"""The bases of rows, and the colours of their badges."""
 
 
 def render(profiles: Mapping[str, Profile]) -> None:
-    """Three numbers, and badges of what they rest on."""
+    """Three figures, and badges of the rows behind them."""
     rows = [row for profile in profiles.values() for row in profile.rows]
     tried = [row for row in rows if row.basis != "estimated"]
     estimated = [row for row in rows if row.basis == "estimated"]
     failures = [item for profile in profiles.values() for item in profile.failures]
     failed = sum(item.tried for item in failures)
     untried = len(failures) - failed
-    models = f"{len(profiles)} profile{'s' if len(profiles) != 1 else ''}"
+    factor = _median_of(estimated, "90 % interval, as a factor either way")
     cards = (
-        ("Points measured", exact(len(tried)), f"of {exact(len(rows))} in {models}"),
-        ("A measured figure is sure within", _half_width(tried), _median_of(tried, "90 % interval")),
         (
-            "An estimate is sure within",
-            _factor(estimated),
-            _median_of(estimated, "90 % interval, as a factor either way"),
+            "Points measured",
+            exact(len(tried)),
+            f"of {exact(len(rows))} in {counted(len(profiles), 'profile')}",
         ),
+        ("A measured figure is sure within", _half_width(tried), _median_of(tried, "90 % interval")),
+        ("An estimate is sure within", _factor(estimated), factor),
     )
     widgets.metric_cards(cards)
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -47,7 +47,7 @@ def render(profiles: Mapping[str, Profile]) -> None:
 
 
 def _median_of(rows: Sequence[ProfileRow], what: str) -> str:
-    """What the median is of: measurements of others come without an interval."""
+    """What the median is of: imported measurements may have no interval."""
     known = len(list(_ratios(rows)))
     if known == len(rows):
         return f"median {what}"

@@ -1,4 +1,4 @@
-"""The Table tab: every row and failure of the profiles, filtered as people look for them, with downloads."""
+"""The tab Table: every row and failure of the profiles, with filters and downloads."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Item = tuple[str, ProfileRow | ProfileFailure]
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What of all rows is wanted; an empty tuple wants all. `text` may stand in any word of the row."""
+    """Which rows are wanted; an empty tuple wants all. Each word of `text` must be in some text of the row."""
 
     models: tuple[str, ...] = ()
     places: tuple[str, ...] = ()
@@ -56,7 +56,12 @@ class Filter:
 
 def render(workspace: Workspace, profiles: Mapping[str, Profile]) -> None:
     """The whole tab."""
-    everything: list[Item] = [(name, item) for name, profile in profiles.items() for item in _items(profile)]
+    everything: list[Item] = [
+        (name, item)
+        for name, profile in profiles.items()
+        for items in (profile.rows, profile.failures)
+        for item in items
+    ]
     wanted = _filter(profiles, everything)
     selected = [(name, item) for name, item in everything if wanted.matches(name, item)]
     selected.sort(key=_order)
@@ -76,20 +81,11 @@ def render(workspace: Workspace, profiles: Mapping[str, Profile]) -> None:
     _downloads(workspace, profiles, selected)
 
 
-def _items(profile: Profile) -> tuple[ProfileRow | ProfileFailure, ...]:
-    return (*profile.rows, *profile.failures)
-
-
 def rows_behind(entries: Sequence[Entry], alt: str) -> None:
-    """The table beside a chart: the same rows, to be read."""
-    saving.table(
-        table(sorted(entries, key=_order)),
-        "profile-rows",
-        key="profile-rows-behind",
-        alt=alt,
-        height="auto",
-        column_config=_FIGURES,
-    )
+    """The rows behind a chart as a table."""
+    rows = table(sorted(entries, key=_order))
+    look: dict[str, Any] = {"height": "auto", "column_config": _FIGURES}
+    saving.table(rows, "profile-rows", key="profile-rows-behind", alt=alt, **look)
 
 
 def _order(entry: tuple[str, Any]) -> tuple[Any, ...]:
@@ -98,14 +94,14 @@ def _order(entry: tuple[str, Any]) -> tuple[Any, ...]:
 
 
 def basis_of(item: ProfileRow | ProfileFailure) -> str:
-    """The basis of a row, or that it failed, or was ruled out before it ran."""
+    """The basis of a row, or whether a failure was tried."""
     if isinstance(item, ProfileRow):
         return item.basis
     return FAILED if item.tried else UNTRIED
 
 
 def table(items: Sequence[tuple[str, Any]]) -> pd.DataFrame:
-    """Rows and failures with their basis, in the order given. A failure has words and no figure, never a zero."""
+    """Rows and failures with their basis, in the given order. A failure has words and no figure, never a zero."""
     return pd.DataFrame([_record(name, item) for name, item in items])
 
 
@@ -143,21 +139,17 @@ def _words(name: str, item: ProfileRow | ProfileFailure) -> str:
 def _filter(profiles: Mapping[str, Profile], items: Sequence[Item]) -> Filter:
     places = sorted({place_of(item).label for _, item in items})
     first, second, third, fourth = st.columns([3, 3, 2, 3])
+    choose = widgets.multi_choice
     with first:
-        models = widgets.multi_choice(
-            "Models", sorted(profiles), (), "profile-table-models", placeholder="All models"
-        )
+        models = choose("Models", sorted(profiles), (), "profile-table-models", placeholder="All models")
     with second:
-        chosen = widgets.multi_choice(
-            "Devices and slices", places, (), "profile-table-places", placeholder="All devices"
-        )
+        chosen = choose("Devices and slices", places, (), "profile-table-places", placeholder="All devices")
     with third:
         bases = [basis for basis in KINDS if any(basis_of(item) == basis for _, item in items)]
-        wanted = widgets.multi_choice("Basis", bases, (), "profile-table-bases", placeholder="Every basis")
+        wanted = choose("Basis", bases, (), "profile-table-bases", placeholder="Every basis")
     with fourth:
-        text = st.text_input(
-            "Text", key="profile-table-text", placeholder="Words of a row", persist_state="session"
-        )
+        key, hint = "profile-table-text", "Words of a row"
+        text = st.text_input("Text", key=key, placeholder=hint, persist_state="session")
     batches = sorted({item.batch_size for _, item in items})
     span = widgets.range_choice("Batch sizes", batches, "profile-table-batches")
     return Filter(tuple(models), tuple(chosen), tuple(wanted), span, text)
@@ -183,7 +175,7 @@ def _downloads(workspace: Workspace, profiles: Mapping[str, Profile], selected: 
 
 
 def csv_of(profiles: Mapping[str, Profile], selected: Sequence[Item]) -> str:
-    """The CSV of some rows and failures, by profile in the order of the workspace."""
+    """The CSV of the selected rows and failures, by profile in the order of the workspace."""
     parts = []
     for name, profile in profiles.items():
         profile_items = [item for owner, item in selected if owner == name]

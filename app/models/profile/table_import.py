@@ -1,4 +1,4 @@
-"""The Import tab: a table of anybody's measurements, or a profile file, becomes a profile of this workspace."""
+"""The tab Import: a table of measurements, or a profile file, becomes a profile of this workspace."""
 
 from __future__ import annotations
 
@@ -15,19 +15,11 @@ from app.models.profile.rows import CPU
 from app.session import dropped_files
 from app.session.workspace import names, read
 from app.shell import frame, widgets
+from torchsplit_core import tables
 from torchsplit_core.hardware import catalogue, plain_profiles
 from torchsplit_core.pictures.numbers import escape_markdown, exact
 from torchsplit_core.profiling.library import library_profiles
-from torchsplit_core.tables import (
-    COLUMNS,
-    Imported,
-    Sheet,
-    decode,
-    detect,
-    guess_mapping,
-    read_any,
-    read_sheet,
-)
+from torchsplit_core.tables import COLUMNS, Imported, Sheet
 from torchsplit_core.values import InputFault, Profile
 from torchsplit_core.values.errors import quoted
 from torchsplit_core.workspace.store import Workspace
@@ -35,7 +27,7 @@ from torchsplit_core.workspace.untrusted_files import read_contract
 
 PREVIEW_ROWS = 8
 MAPPED = COLUMNS[:9]
-"""The columns that are asked for; further ones of our own files are taken by their names."""
+"""The columns that the user maps; further columns are taken by their names."""
 NOT_THERE = "not in the file"
 WHOLE = "the whole GPU"
 UPLOADER = "profile-import-file"
@@ -51,12 +43,8 @@ def render(workspace: Workspace) -> None:
     st.markdown(
         "Figures measured elsewhere: a CSV with one row a point, Triton's CSV files, or a profile of TorchSplit."
     )
-    file = st.file_uploader(
-        "A .csv or .tsv table, or a .json profile",
-        type=["csv", "tsv", "txt", "json"],
-        key=UPLOADER,
-        max_upload_size=192,
-    )
+    label, types = "A .csv or .tsv table, or a .json profile", ["csv", "tsv", "txt", "json"]
+    file = st.file_uploader(label, type=types, key=UPLOADER, max_upload_size=192)
     if file is None:
         st.caption(
             "The columns can have any names: they are mapped here. A throughput of 0 says that memory did not suffice."
@@ -65,7 +53,7 @@ def render(workspace: Workspace) -> None:
         return
     with frame.fault_boundary():
         text = _decode(file.getvalue(), file.name)
-        kind = detect(text, file.name)
+        kind = tables.detect(text, file.name)
         if kind == "json":
             _import_json(workspace, file.name, file.getvalue().removeprefix(codecs.BOM_UTF8))
             return
@@ -73,7 +61,7 @@ def render(workspace: Workspace) -> None:
 
 
 def _library(workspace: Workspace) -> None:
-    """The measurements that ship with the product, as an example of what a table becomes."""
+    """The button that adds the measurements that ship with TorchSplit."""
     profiles = library_profiles()
     if all(profile.source in names(workspace, "profile") for profile in profiles):
         return
@@ -92,12 +80,12 @@ def _library(workspace: Workspace) -> None:
 
 @st.cache_data(max_entries=4, show_spinner="Reading the file")
 def _decode(data: bytes, name: str) -> str:
-    return decode(data, name)
+    return tables.decode(data, name)
 
 
 @st.cache_data(max_entries=4, show_spinner="Reading the table")
 def _sheet(text: str, name: str) -> Sheet:
-    return read_sheet(text, name)
+    return tables.read_sheet(text, name)
 
 
 @st.cache_resource(max_entries=4, show_spinner="Reading the file")
@@ -106,16 +94,12 @@ def _contract(data: bytes, name: str) -> tuple[str, Any]:
 
 
 def _import_json(workspace: Workspace, name: str, data: bytes) -> None:
-    """A contract file; what it is shows before it is stored. Raises InputFault for any other JSON."""
+    """Show what a contract file is, and store it on demand. Raises InputFault for any other JSON."""
     form, value = _contract(data, name)
-    rows = (
-        f" of {escape_markdown(value.source)}: {exact(len(value.rows))} rows"
-        if isinstance(value, Profile)
-        else ""
-    )
-    st.markdown(
-        f"**{escape_markdown(name)}** is a {form.removeprefix('torchsplit.').replace('_', ' ')}{rows}."
-    )
+    what = form.removeprefix("torchsplit.").replace("_", " ")
+    if isinstance(value, Profile):
+        what += f" of {escape_markdown(value.source)}: {exact(len(value.rows))} rows"
+    st.markdown(f"**{escape_markdown(name)}** is a {what}.")
     if st.button("Import this file", type="primary", key="profile-import-json"):
         artifact = dropped_files.store_dropped(workspace, name, data)
         frame.notify(f"Stored {name} as {artifact.kind.replace('_', ' ')} {artifact.name}.")
@@ -132,13 +116,10 @@ def _table(workspace: Workspace, name: str, text: str, kind: str) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         kinds = [*catalogue(), CPU]
         gpu_type = widgets.single_choice("Measured on", kinds, "A100-80GB", "profile-import-gpu")
-        slices = (
-            [WHOLE, *(slice_profile.name for slice_profile in plain_profiles(catalogue()[gpu_type]))]
-            if gpu_type != CPU
-            else [WHOLE]
-        )
+        known = () if gpu_type == CPU else plain_profiles(catalogue()[gpu_type])
         slice_name, model, batch, instances = None, None, None, 1
         if not (mapping or {}).get("profile") and not (mapping or {}).get("compute_slices"):
+            slices = [WHOLE, *(slice_profile.name for slice_profile in known)]
             chosen = widgets.single_choice("Slice", slices, WHOLE, "profile-import-slice")
             slice_name = None if chosen == WHOLE else chosen
         if kind == "perf_analyzer" or (mapping is not None and not mapping["model"]):
@@ -148,25 +129,16 @@ def _table(workspace: Workspace, name: str, text: str, kind: str) -> None:
             batch = int(st.number_input("Batch size (-b)", 1, 4096, 1, key="profile-import-batch"))
         if kind == "perf_analyzer":
             instances = int(st.number_input("Instances", 1, 64, 1, key="profile-import-instances"))
-    skip = st.checkbox(
-        "Leave out rows that cannot be read, and import the others",
-        key="profile-import-skip",
-        help="Without it a row at fault stops the import, and nothing is stored.",
-    )
+    label = "Leave out rows that cannot be read, and import the others"
+    about = "Without it a row at fault stops the import, and nothing is stored."
+    skip = st.checkbox(label, key="profile-import-skip", help=about)
     if not st.button("Import", type="primary", key="profile-import"):
         return
     try:
-        imported = read_any(
-            text,
-            mapping=mapping,
-            gpu_type=gpu_type,
-            slice_name=slice_name,
-            model=model or None,
-            batch_size=batch,
-            instances=instances,
-            origin=name,
-            skip_bad=skip,
-        )
+        imported = tables.read_any(
+            text, mapping=mapping, gpu_type=gpu_type, slice_name=slice_name, model=model or None, batch_size=batch,
+            instances=instances, origin=name, skip_bad=skip,
+        )  # fmt: skip
     except InputFault as fault:
         st.error(describe_fault(fault))
         return
@@ -178,48 +150,42 @@ def _table(workspace: Workspace, name: str, text: str, kind: str) -> None:
 
 
 def describe_fault(fault: InputFault) -> str:
-    """A table's fault with a line for each row at fault, in the words of this page instead of the command line's."""
+    """A table's fault with a line for each row at fault, in the words of this page, not of the command line."""
     text = str(fault).replace("leave them out with --skip-bad", "tick the box above to leave them out")
-    return "  \n".join(
-        escape_markdown(line.strip())
-        for line in text.replace("Nothing was written", "Nothing was stored").splitlines()
-    )
+    lines = text.replace("Nothing was written", "Nothing was stored").splitlines()
+    return "  \n".join(escape_markdown(line.strip()) for line in lines)
 
 
 def _preview(sheet: Sheet) -> pd.DataFrame:
-    """The first rows as text; a header that stands twice gets a number."""
+    """The first rows as text; a repeated header gets a number."""
     width = len(sheet.header)
-    header = [f"{text} ({index + 1})" if sheet.header.count(text) > 1 else text or f"column {index + 1}"
-              for index, text in enumerate(sheet.header)]  # fmt: skip
-    cells = [
-        [*record.cells[:width], *[""] * (width - len(record.cells))]
-        for record in sheet.records[:PREVIEW_ROWS]
+    header = [
+        f"{text} ({index})" if sheet.header.count(text) > 1 else text or f"column {index}"
+        for index, text in enumerate(sheet.header, 1)
     ]
+    filler = [""] * width
+    cells = [[*record.cells, *filler][:width] for record in sheet.records[:PREVIEW_ROWS]]
     return pd.DataFrame(cells, columns=header, dtype=str)
 
 
 def _mapping(sheet: Sheet) -> dict[str, str]:
-    """Which column of the file is which of ours; the guess stands there to begin with."""
-    guess = guess_mapping(sheet.header)
+    """Which column of the file is which of TorchSplit's, with a guess to begin with."""
+    guess = tables.guess_mapping(sheet.header)
     options = [NOT_THERE, *dict.fromkeys(text for text in sheet.header if text)]
     mapping = {}
     identity = abs(hash(sheet.header))
     for start in range(0, len(MAPPED), 3):
         for column, holder in zip(MAPPED[start : start + 3], st.columns(3), strict=True):
             with holder:
-                chosen = widgets.single_choice(
-                    column.name.replace("_", " ") + ("" if column.required else " (optional)"),
-                    options,
-                    guess.get(column.name, NOT_THERE),
-                    f"profile-import-{column.name}-{identity}",
-                    help=column.meaning,
-                )
+                label = column.name.replace("_", " ") + ("" if column.required else " (optional)")
+                first, key = guess.get(column.name, NOT_THERE), f"profile-import-{column.name}-{identity}"
+                chosen = widgets.single_choice(label, options, first, key, help=column.meaning)
             mapping[column.name] = "" if chosen == NOT_THERE else chosen
     return mapping
 
 
 def store(workspace: Workspace, imported: Imported, stem: str) -> tuple[str, ...]:
-    """Store the profiles; a name that holds other figures keeps them, and the new ones stand beside it."""
+    """Store the profiles under `profile_name`; the names."""
     stored = []
     for profile in imported.profiles:
         name = profile_name(workspace, profile, stem)
@@ -229,7 +195,7 @@ def store(workspace: Workspace, imported: Imported, stem: str) -> tuple[str, ...
 
 
 def profile_name(workspace: Workspace, profile: Profile, stem: str) -> str:
-    """The profile's own name, or one with the file's beside it where that holds other figures."""
+    """The profile's name; if a profile with other figures has it, the file's name is added."""
     taken = set(names(workspace, "profile"))
     name = profile.source[:120].strip()
     tries = (name, f"{name[:60]} ({stem[:40]})", *(f"{name[:60]} ({stem[:40]}, {n})" for n in range(2, 1000)))
@@ -243,7 +209,7 @@ def profile_name(workspace: Workspace, profile: Profile, stem: str) -> str:
 
 
 def summary(imported: Imported, stored: Sequence[str]) -> str:
-    """What an import gave, in one sentence."""
+    """The result of an import in one sentence."""
     rows = sum(len(profile.rows) for profile in imported.profiles)
     failed = sum(len(profile.failures) for profile in imported.profiles)
     tail = f" and {failed} points that failed" if failed else ""

@@ -10,18 +10,8 @@ import streamlit as st
 
 from app.plans.verdict import verdict_of
 from app.shell import frame, widgets
-from torchsplit_core.deployment import (
-    FORMATS,
-    REMOVES,
-    CustomImage,
-    DeploymentFile,
-    custom_images,
-    deploy,
-    has_source,
-    models_to_write,
-    omitted_by,
-    zip_files,
-)
+from torchsplit_core import deployment
+from torchsplit_core.deployment import FORMATS, REMOVES, CustomImage, DeploymentFile, deploy, has_source
 from torchsplit_core.files import write_text
 from torchsplit_core.pictures.numbers import counted, escape_markdown
 from torchsplit_core.values import PlanOutcome, PlanRequest, point_type
@@ -35,7 +25,8 @@ WORKLOADS = {
     "slurm": "gres.conf and a job for each node",
 }
 """What each format that runs models is, in a line."""
-
+Images = Mapping[str, CustomImage] | None
+"""Images of the user's own by model; None where they are unknown or wrong."""
 
 MOST_FILES = 12
 """Files of a format that are shown on the page."""
@@ -44,7 +35,7 @@ MOST_LINES = 240
 
 
 def render(name: str, plan: PlanOutcome | None, request: PlanRequest | None) -> None:
-    """The whole tab for a scenario's plan; `request` is what it answers, None where nobody has that."""
+    """The whole tab for a scenario's plan; `request` is what it answers, None where it is not stored."""
     if plan is None:
         st.write("Here you will get the files that cut the GPUs as planned and start the models on them.")
         st.info("Not planned yet: press Plan.")
@@ -75,22 +66,18 @@ def render(name: str, plan: PlanOutcome | None, request: PlanRequest | None) -> 
             st.info("Nothing is cut here: the plan uses only cores.")
     if files or request is not None:
         st.download_button(
-            "All files (zip)",
-            lambda: zip_files((*files, *_contracts(name, plan, request))),
-            f"{name}.deploy.zip",
-            "application/zip",
-            type="primary",
-            on_click="ignore",
-        )
+            "All files (zip)", lambda: deployment.zip_files((*files, *_contracts(name, plan, request))),
+            f"{name}.deploy.zip", "application/zip", type="primary", on_click="ignore",
+        )  # fmt: skip
 
 
-def _images(name: str, plan: PlanOutcome, request: PlanRequest) -> Mapping[str, CustomImage] | None:
-    """What each served model runs as: its source, or an image of the user's own; None where a text is neither."""
+def _images(name: str, plan: PlanOutcome, request: PlanRequest) -> Images:
+    """The user's own image of each served model that has one; None where a text is no image or command."""
     served = {model.name for model in plan.models if model.variant is not None}
     models = [model for model in request.models if model.name in served]
     without = sum(not has_source(model) for model in models)
     key = f"deploy-images {name}"
-    # Kept beside the grid, whose own state is gone once another page was looked at.
+    # Kept beside the widget, whose state Streamlit drops once another page is shown.
     saved: dict[str, tuple[str, str]] = st.session_state.setdefault(f"{key} kept", {})
     if key not in st.session_state:
         st.session_state[f"{key} base"] = dict(saved)
@@ -100,51 +87,40 @@ def _images(name: str, plan: PlanOutcome, request: PlanRequest) -> Mapping[str, 
             "TorchSplit serves a model that has a source. Give a model an image of your own, and its slices run that "
             "image instead. A model with neither gets a placeholder: set it before you apply anything."
         )
+        before = {model.name: base.get(model.name, ("", "")) for model in models}
         rows = [
             {"Model": model.name, "Source": model.source if has_source(model) else "none",
-             "Image": base.get(model.name, ("", ""))[0], "Command": base.get(model.name, ("", ""))[1]}
+             "Image": before[model.name][0], "Command": before[model.name][1]}
             for model in models
         ]  # fmt: skip
+        about = "What follows the image in docker run. Empty: what the image does by itself."
+        config = {
+            "Image": st.column_config.TextColumn(help="As docker pull takes it: registry/name:tag."),
+            "Command": st.column_config.TextColumn(help=about),
+        }
         edited: list[dict[str, Any]] = st.data_editor(
-            rows,
-            key=key,
-            disabled=["Model", "Source"],
-            hide_index=True,
-            alt="What each model runs as",
-            column_config={
-                "Image": st.column_config.TextColumn(help="As docker pull takes it: registry/name:tag."),
-                "Command": st.column_config.TextColumn(
-                    help="What follows the image in docker run. Empty: what the image does by itself."
-                ),
-            },
-        )
+            rows, key=key, disabled=["Model", "Source"], hide_index=True, alt="What each model runs as",
+            column_config=config,
+        )  # fmt: skip
     given = {row["Model"]: ((row["Image"] or "").strip(), (row["Command"] or "").strip()) for row in edited}
     st.session_state[f"{key} kept"] = given
     with frame.fault_boundary():
-        return custom_images(
-            request,
-            {model: image for model, (image, _) in given.items() if image},
-            {model: command for model, (_, command) in given.items() if command},
-        )
+        image_of = {model: image for model, (image, _) in given.items() if image}
+        command_of = {model: command for model, (_, command) in given.items() if command}
+        return deployment.custom_images(request, image_of, command_of)
     return None
 
 
-def _format(
-    kind: str,
-    name: str,
-    plan: PlanOutcome,
-    request: PlanRequest | None,
-    images: Mapping[str, CustomImage] | None,
-) -> bool:
-    """A format's files, or why there are none here; whether its files are shown."""
+def _format(kind: str, name: str, plan: PlanOutcome, request: PlanRequest | None, images: Images) -> bool:
+    """A format's files, or why there are none; whether they are shown."""
     if kind in WORKLOADS:
         st.caption(f"{WORKLOADS[kind][0].upper()}{WORKLOADS[kind][1:]}.")
-    omitted, everything = omitted_by(plan, kind, images)
+    omitted, everything = deployment.omitted_by(plan, kind, images)
     if omitted:
         st.info(f"Left out: {escape_markdown(omitted)}.")
     if everything:
         return False
-    if models_to_write(plan, (kind,), request, images):
+    if deployment.models_to_write(plan, (kind,), request, images):
         st.write("To write these files each model has to run once, so the command line does it:")
         st.code(_command(name, kind, images or {}), language=None, wrap_lines=True)
         st.caption("The zip below has both files. Models from .py or .pt2 files need --trust.")
@@ -158,24 +134,21 @@ def _format(
 
 
 def _command(name: str, kind: str, images: Mapping[str, CustomImage]) -> str:
-    """What writes a format on the command line, with the images that were given here."""
-    given = [
-        f" \\\n    {option} {shlex.quote(f'{model}={value}')}"
-        for model, own_image in images.items()
-        for option, value in (
-            ("--image", "" if own_image.placeholder else own_image.image),
-            ("--command", shlex.join(own_image.command)),
-        )
-        if value
+    """The command that writes a format, with the images of the user's own."""
+    lines = [
+        f"torchsplit deploy {shlex.quote(f'{name}.plan.json')} --request {shlex.quote(f'{name}.request.json')}",
+        f"--format {kind} -o deployment/",
     ]
-    return (
-        f"torchsplit deploy {shlex.quote(f'{name}.plan.json')} --request {shlex.quote(f'{name}.request.json')} \\\n"
-        f"    --format {kind} -o deployment/" + "".join(given)
-    )
+    for model, image in images.items():
+        if not image.placeholder and image.image:
+            lines.append(f"--image {shlex.quote(f'{model}={image.image}')}")
+        if image.command:
+            lines.append(f"--command {shlex.quote(f'{model}={shlex.join(image.command)}')}")
+    return " \\\n    ".join(lines)
 
 
 def _contracts(name: str, plan: PlanOutcome, request: PlanRequest | None) -> tuple[DeploymentFile, ...]:
-    """The plan and its request, which the command line makes workloads of; none without the request."""
+    """The files of the plan and its request, from which the command line writes workloads; none without the request."""
     if request is None:
         return ()
     return (
@@ -185,15 +158,13 @@ def _contracts(name: str, plan: PlanOutcome, request: PlanRequest | None) -> tup
 
 
 def _head(name: str, plan: PlanOutcome) -> None:
-    """Whose files, and what applying them ends; whether the plan gives what is asked stands above."""
+    """Whose files these are, and what applying them ends."""
     cut = sum(bool(gpu.slices) for gpu in plan.gpus)
     slices = sum(len(gpu.slices) for gpu in plan.gpus)
     with st.container(horizontal=True, vertical_alignment="center"):
         kind = "GPU" if any(point_type(gpu.type) == gpu.type for gpu in plan.gpus) else "host"
-        st.markdown(
-            f"Files of **{escape_markdown(name)}**: {counted(slices, 'slice')} on {counted(cut, kind)}",
-            width="content",
-        )
+        text = f"Files of **{escape_markdown(name)}**: {counted(slices, 'slice')} on {counted(cut, kind)}"
+        st.markdown(text, width="content")
         widgets.badge("untested on hardware", "yellow")
     gpus = sum(bool(gpu.slices) and point_type(gpu.type) == gpu.type for gpu in plan.gpus)
     if gpus:
@@ -205,14 +176,13 @@ def _file(file: DeploymentFile, *, shown: bool = False) -> None:
         with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
             st.markdown(f"**{escape_markdown(file.name)}**", width="content")
             flat = file.name.replace("/", "-")
-            st.download_button(
-                "Download", file.text, flat, "text/plain", key=f"get-{file.name}", on_click="ignore"
-            )
+            key = f"get-{file.name}"
+            st.download_button("Download", file.text, flat, "text/plain", key=key, on_click="ignore")
         if shown:
             st.markdown(file.text)
         else:
-            # Plain: the highlighter's colours do not reach the contrast that text needs.
-            # Wrapped, and as tall as it is: a block that scrolls cannot be reached with the keyboard.
+            # Plain, since the highlighter's colours lack contrast; wrapped and as tall as the text, since the keyboard
+            # cannot reach a block that scrolls.
             lines = file.text.split("\n")
             st.code("\n".join(lines[:MOST_LINES]), language=None, height="content", wrap_lines=True)
             if len(lines) > MOST_LINES:

@@ -1,1 +1,1 @@
-"""The draft on the Plan page: its quick plan, and the bar that says what it changes and brings."""
+"""The draft on the Plan page: its quick plan, and the bar with its changes and gains."""

@@ -1,5 +1,5 @@
-"""The bar above the figures of the Plan page: what the draft changes and brings, and the ways out of it. Its place is
-there without a draft too."""
+"""The bar above the figures of the Plan page: what the draft changes and gains, and its buttons. It keeps its place
+without a draft."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from app.plans.what_if import proof
 from app.session import cuts, scenario
 from app.session import draft as drafts
 from app.session.draft import Draft
-from app.session.result_kind import SCENARIO
 from app.shell import frame
 from app.shell.replan import plan_again
 from torchsplit_core.latency_slo.incumbent import is_settled
@@ -40,8 +39,8 @@ ELSEWHERE = (
     "scenario of its own; Discard shows what stands now."
 )
 OLD_S = 86400.0
-"""Seconds after which a draft of another tab is told in History alone."""
-# One height with a draft and without: the first edit moves nothing.
+"""Seconds after which only History mentions a draft of another tab."""
+# One height with and without a draft, so that the first edit moves nothing.
 STYLE = """<style>
 .st-key-draft-bar { height: 3rem !important; flex-wrap: nowrap !important; border-inline-start: 4px solid transparent;
   padding-inline-start: .6rem; }
@@ -63,7 +62,7 @@ p.draft-line.wrong { color: color-mix(in srgb, #d92d20 70%, currentColor); font-
   .st-key-draft-buttons { row-gap: .3rem !important; }
   .st-key-draft-bar button { min-height: 2rem; padding-inline: .5rem; } }
 </style>"""
-# Only while there is a draft: `:has` slows every page that it is on.
+# Only with a draft: `:has` slows every page that has it.
 STUCK = """<style>[data-testid="stLayoutWrapper"]:has(> .st-key-draft-bar) { position: sticky; top: 0; z-index: 6;
   background: var(--ground); }
 @media (max-width: 640px) { [data-testid="stLayoutWrapper"]:has(> .st-key-draft-bar) { top: 3.5rem; } }
@@ -72,7 +71,7 @@ STUCK = """<style>[data-testid="stLayoutWrapper"]:has(> .st-key-draft-bar) { pos
 
 @dataclass(frozen=True, slots=True)
 class BarSlot:
-    """Where the bar is: its words, what is said of the search, and its buttons."""
+    """The containers of the bar: its words, the state of the search, its buttons."""
 
     first: DeltaGenerator
     second: DeltaGenerator
@@ -80,7 +79,7 @@ class BarSlot:
 
 
 def bar_slot(*, stuck: bool) -> BarSlot:
-    """The place of the bar, which is there with a draft and without; `stuck` to the head of the window."""
+    """The place of the bar, with or without a draft; `stuck` to the top of the window."""
     st.html(STYLE + (STUCK if stuck else ""))
     with st.container(key="draft-bar", horizontal=True, vertical_alignment="center", gap="small"):
         with st.container(key="draft-words", gap=None):
@@ -99,14 +98,13 @@ def render(
     draft: Draft,
     trial_plan: TrialPlan,
 ) -> None:
-    """The bar of a draft: what it changes and brings, and the ways out."""
+    """The bar of a draft: what it changes and gains, and its buttons."""
     changed = change_summary.describe_draft(draft.content.said, drafts.changes(draft, stored))
-    place.first.html(
-        change_summary.line_html(f"Draft · {changed or 'an edit that cannot be taken over'}", "first")
-    )
+    line = f"Draft · {changed or 'an edit that cannot be taken over'}"
+    place.first.html(change_summary.line_html(line, "first"))
     fault = draft.fault or trial_plan.fault
     with place.second:
-        # Where no model is owed anything, the head of the page says so, with the way out.
+        # Without any minimum the head of the page says so, and how to change that.
         if fault and not has_no_minimum(trial_plan.request):
             st.html(change_summary.line_html(fault, "wrong"))
         elif drafts.changed_elsewhere(draft, stored):
@@ -119,12 +117,10 @@ def render(
 
 
 def render_without_draft(place: BarSlot, workspace: Workspace, name: str, stored: PlanRequest) -> None:
-    """The bar without a draft: that there is none, and whose others there are. What is done with the stored plan goes
-    to its buttons."""
+    """The bar without a draft: it says so, and who else has one. The caller adds the buttons of the stored plan."""
     place.first.html(change_summary.line_html(NO_DRAFT))
-    recent = [
-        author for author in drafts.other_authors(workspace, name) if time.time() - author.edited < OLD_S
-    ]
+    others = drafts.other_authors(workspace, name)
+    recent = [author for author in others if time.time() - author.edited < OLD_S]
     if recent:
         with place.second:
             st.html(change_summary.line_html(change_summary.describe_authors(recent, time.time())))
@@ -146,21 +142,20 @@ def _undo_button(workspace: Workspace, name: str, stored: PlanRequest) -> None:
 
 
 def search(place: DeltaGenerator, workspace: Workspace, name: str, draft: Draft) -> None:
-    """How far the search for the draft is, to be shown while it may say more (`is_open`)."""
+    """The state of the search for the draft, shown while `is_open`."""
     with place:
         st.fragment(_poll_proof, run_every=proof.REST_S)(workspace, name, draft.request)
 
 
 def is_open(workspace: Workspace, draft: Draft, trial_plan: TrialPlan) -> bool:
-    """Whether a search could say more: of a plan its proof, of an infeasible request the reasons and the ways out."""
+    """Whether a search could add something: the proof of a plan, or reasons and repairs of an infeasible request."""
     outcome = trial_plan.outcome
     if outcome is None or draft.plan is not None:
         return False
     if not is_settled(draft.request, outcome):
         return True
-    return outcome.status == "infeasible" and infeasible.may_find_relaxation(
-        workspace, draft.request, outcome
-    )
+    infeasible_request = outcome.status == "infeasible"
+    return infeasible_request and infeasible.may_find_relaxation(workspace, draft.request, outcome)
 
 
 def _ways_out(
@@ -183,21 +178,21 @@ def _ways_out(
 def _store_draft(
     workspace: Workspace, name: str, stored: PlanRequest, draft: Draft, trial_plan: TrialPlan
 ) -> None:
-    """Store what is on screen; only what its plan leaves open is searched on."""
+    """Store what is on screen; the search continues only with what its plan leaves open."""
     proof.stop(workspace, name)
     if draft.plan is not None:
         store_plan(workspace, name, stored, draft.content)
         st.rerun()
     request = _validated(workspace, draft.request)
     if request != draft.request:
-        # So that the draft is what is stored a moment later, and ends by that.
+        # The draft must equal what is stored next, which ends it.
         drafts.change(workspace, name, stored, request)
     base = request if drafts.changed_elsewhere(draft, stored) else stored
     plan_again(workspace, name, request, base=base, shown=trial_plan.outcome)
 
 
 def store_plan(workspace: Workspace, name: str, stored: PlanRequest, chosen: StoredDraft) -> None:
-    """Make a plan that somebody chose the scenario's; what stood is a version."""
+    """Make a plan that the user chose the scenario's plan; the previous state becomes a version."""
     assert chosen.plan is not None
     scenario.end_work(workspace, name)
     versions = VersionStore(workspace, name)
@@ -212,21 +207,18 @@ def store_plan(workspace: Workspace, name: str, stored: PlanRequest, chosen: Sto
 def _save_as(
     workspace: Workspace, name: str, stored: PlanRequest, draft: Draft, trial_plan: TrialPlan
 ) -> None:
-    """The draft as a scenario of its own, which is proven; the one it was made of stands as before."""
+    """Store the draft as a new scenario and prove it; the original scenario stays as it is."""
     request = draft.request if draft.plan is not None else _validated(workspace, draft.request)
     tail = change_summary.describe_draft(draft.content.said, drafts.changes(draft, stored))[:60]
-    new = named_results.free_name(
-        workspace, named_results.SCENARIO_KINDS, f"{name[:50]} · {tail}".strip(" ·")
-    )
+    wanted = f"{name[:50]} · {tail}".strip(" ·")
+    new = named_results.free_name(workspace, named_results.SCENARIO_KINDS, wanted)
     proof.stop(workspace, name)
     drafts.finish(workspace, name)
     frame.notify(f"The draft is the scenario {new}; {name} stands as it was.")
     if draft.plan is None:
         plan_again(workspace, new, request, shown=trial_plan.outcome)
-    workspace.put("plan_request", new, request)
-    workspace.put("plan", new, draft.plan)
+    scenario.store_new(workspace, new, request, draft.plan)
     VersionStore(workspace, new).save(draft.content.said)
-    SCENARIO.choose(workspace, new)
     st.rerun()
 
 
@@ -237,7 +229,7 @@ def _validated(workspace: Workspace, request: PlanRequest) -> PlanRequest:
 
 
 def plan_button(workspace: Workspace, name: str, stored: PlanRequest, planned: PlanOutcome | None) -> None:
-    """Where the bar stands, while there is no draft: plan what is stored, unless nothing would come of it."""
+    """The button in the bar without a draft that plans the stored request, unless its answer is proven already."""
     kind: Literal["primary", "secondary"] = "primary" if planned is None else "secondary"
     if not st.button("Plan", key="plan", type=kind, disabled=has_no_minimum(stored)):
         return
@@ -253,14 +245,11 @@ def plan_button(workspace: Workspace, name: str, stored: PlanRequest, planned: P
 
 
 def differences(planned: PlanOutcome | None, trial_plan: TrialPlan) -> None:
-    """What changes against the stored plan, in sentences."""
-    if (
-        planned is None
-        or trial_plan.outcome is None
-        or not {planned.status, trial_plan.outcome.status} <= set(SOLVED)
-    ):
+    """The changes against the stored plan, in sentences."""
+    outcome = trial_plan.outcome
+    if planned is None or outcome is None or not {planned.status, outcome.status} <= set(SOLVED):
         return
-    lines = compare(planned, trial_plan.outcome).lines
+    lines = compare(planned, outcome).lines
     if not lines:
         return
     st.caption(escape_markdown(lines[0]))
@@ -275,13 +264,13 @@ def differences(planned: PlanOutcome | None, trial_plan: TrialPlan) -> None:
 
 
 def _poll_proof(workspace: Workspace, name: str, request: PlanRequest) -> None:
-    """One look at the search for the proof of the draft; the page is drawn anew when it ends or says more."""
+    """Poll the search for the proof of the draft; the page is drawn again when it ends or has more to say."""
     was_running = proof.is_running(workspace, name, request)
     outcome = proof.poll(workspace, name, request)
     if outcome is not None:
         quick_plan.take_search_result(workspace, name, request, outcome)
     elif was_running and quick_plan.is_infeasible(workspace, name):
-        # The reasons are known before the ways out, which come one by one.
+        # The reasons are known before the repairs, which come one by one.
         known = PlanCache(workspace).lookup(request)
         if known is not None and infeasible.has_new_relaxation(workspace, name, request, known):
             quick_plan.take_search_result(workspace, name, request, known)

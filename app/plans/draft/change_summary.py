@@ -1,4 +1,4 @@
-"""A draft in words and figures: what it changes, what it brings. No streamlit in here."""
+"""A draft in words and figures: what it changes and gains. No streamlit in here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_CHANGES = 6
 
 
 def describe_draft(origin: str, changes: Sequence[RequestChange]) -> str:
-    """What the draft is, in one line."""
+    """The changes of the draft in one line."""
     words = ([origin] if origin else []) + [change.description for change in changes]
     more = len(words) - MOST_CHANGES
     if more > 0:
@@ -26,13 +26,13 @@ def describe_draft(origin: str, changes: Sequence[RequestChange]) -> str:
 
 
 def line_html(text: str, kind: str = "") -> str:
-    """HTML of one line of the bar; what is cut off shows on hover."""
+    """HTML of one line of the bar; the whole line shows on hover."""
     safe = html.escape(text)
     return f'<p class="draft-line {kind}" title="{safe}">{safe}</p>'
 
 
 def describe_authors(others: Sequence[DraftAuthor], now: float) -> str:
-    """Whose drafts there are beside this tab's, the latest edit first."""
+    """Who else has drafts, the latest edit first."""
     latest = others[0]
     who = f"{latest.owner} has a draft" if latest.owner else "Another tab has a draft"
     more = f", and {counted(len(others) - 1, 'more tab')} too" if len(others) > 1 else ""
@@ -41,27 +41,23 @@ def describe_authors(others: Sequence[DraftAuthor], now: float) -> str:
 
 
 def describe_gains(before: PlanOutcome | None, after: PlanOutcome | None) -> str:
-    """What the plan `after` has for what `before` had; empty where one of them is no plan."""
+    """The figures of the plan `after` beside those of `before`; empty where one of them is no plan."""
     old = None if before is None else totals_of(before)
     new = None if after is None else totals_of(after)
     if old is None or new is None:
         return ""
-    return " · ".join(
-        filter(
-            None,
-            (
-                _change("worst served", old.least, new.least),
-                _change("requests/s", old.total_rps, new.total_rps),
-                _change("GPUs used", old.gpus_used, new.gpus_used, relative=False),
-            ),
-        )
+    gains = (
+        _change("worst served", old.least, new.least),
+        _change("requests/s", old.total_rps, new.total_rps),
+        _change("GPUs used", old.gpus_used, new.gpus_used, relative=False),
     )
+    return " · ".join(filter(None, gains))
 
 
 def deltas(before: PlanOutcome | None, after: PlanOutcome) -> tuple[str | None, str | None, str | None, None]:
-    """For the four cards at the head of the page: how r, requests/s and GPUs used differ; None where they do not.
+    """The differences of the four cards at the head of the page; None for no difference, and always for the last.
 
-    Where the first card has a number of GPUs or their cost, r is no figure of it.
+    The first is of the worst-served model, and None where the card has a number of GPUs or their cost.
     """
     old = None if before is None else totals_of(before)
     new = totals_of(after)
@@ -75,7 +71,7 @@ def deltas(before: PlanOutcome | None, after: PlanOutcome) -> tuple[str | None, 
 
 
 def _delta(old: float | None, new: float | None) -> str | None:
-    """The difference with its sign; None where there is none to speak of."""
+    """The difference with its sign; None where both read the same."""
     if old is None or new is None or short(old) == short(new):
         return None
     return f"{'+' if new > old else '-'}{short(abs(new - old))}"

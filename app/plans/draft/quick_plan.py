@@ -1,5 +1,5 @@
-"""The plan of a draft: a known one where the request was answered before, else a quick verified one that begins with
-the best of the known plans of similar requests. Worked out once for each state of the draft in a session."""
+"""The plan of a draft: that of the plan cache if the request was answered before, else a quick verified one that
+starts from the best known plans of similar requests. A session computes it once for each state of the draft."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from torchsplit_core.workspace.plan_cache.cache import PlanCache
 from torchsplit_core.workspace.store import Workspace
 
 QUICK_S = 0.15
-"""Seconds of search behind an edit: a verified plan, not its proof."""
+"""Seconds of search after an edit: for a verified plan, not its proof."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialPlan:
-    """A request that is not kept and its quick plan; without one `fault` says why. `is_new`: it was not known."""
+    """A request that is not stored and its quick plan; without a plan `fault` says why. `is_new`: not in the cache."""
 
     request: PlanRequest
     outcome: PlanOutcome | None
@@ -34,7 +34,7 @@ class TrialPlan:
 def plan_draft(
     workspace: Workspace, name: str, draft: Draft | None, planned: PlanOutcome | None
 ) -> TrialPlan | None:
-    """What the draft would give; None without one. `planned` is the stored plan, one of those to start from."""
+    """The quick plan of the draft; None without a draft. `planned` is the stored plan, one of the warm starts."""
     key = _key(workspace, name)
     if draft is None:
         st.session_state.pop(key, None)
@@ -51,7 +51,7 @@ def plan_draft(
 
 
 def plan_quickly(known: PlanCache, edited: PlanRequest, starts: tuple[PlanOutcome, ...] = ()) -> TrialPlan:
-    """The edited request with a verified plan; what cannot be asked says why. `starts` are plans that stand now."""
+    """The edited request with a verified plan, or a fault. `starts` are the plans to start from."""
     for start in starts:
         if start.request_sha256 == request_hash(edited):
             return TrialPlan(edited, start)
@@ -64,7 +64,7 @@ def plan_quickly(known: PlanCache, edited: PlanRequest, starts: tuple[PlanOutcom
 def _best(known: PlanCache, edited: PlanRequest, starts: tuple[PlanOutcome, ...]) -> TrialPlan:
     known_plan = known.lookup(edited)
     if known_plan is not None and is_simulated(edited, known_plan):
-        # With its first level proven, a short search could only show less for a moment.
+        # Once its first level is proven, a short search could only find less.
         if is_settled(edited, known_plan) or known_plan.objective.proven_levels:
             return TrialPlan(edited, known_plan)
     else:
@@ -77,7 +77,7 @@ def _best(known: PlanCache, edited: PlanRequest, starts: tuple[PlanOutcome, ...]
 
 
 def remember_plan(workspace: Workspace, name: str) -> None:
-    """Have the plan on screen known from now on: at the end of a page, so that nobody waits for it."""
+    """Store the plan on screen in the cache, at the end of the page's run, when nobody waits for it."""
     shown = st.session_state.get(_key(workspace, name))
     if isinstance(shown, TrialPlan) and shown.is_new and shown.outcome is not None:
         st.session_state[_key(workspace, name)] = replace(shown, is_new=False)
@@ -86,7 +86,7 @@ def remember_plan(workspace: Workspace, name: str) -> None:
 
 
 def take_search_result(workspace: Workspace, name: str, request: PlanRequest, outcome: PlanOutcome) -> None:
-    """Take over what a longer search found, where that is no worse than what is on screen."""
+    """Show the outcome of a longer search, unless it is worse than the plan on screen."""
     key = _key(workspace, name)
     shown = st.session_state.get(key)
     if isinstance(shown, TrialPlan) and shown.request is request and shown.outcome is not None:
@@ -95,7 +95,7 @@ def take_search_result(workspace: Workspace, name: str, request: PlanRequest, ou
 
 
 def is_infeasible(workspace: Workspace, name: str) -> bool:
-    """Whether what the draft asks is proven to have no plan."""
+    """Whether the draft is proven infeasible."""
     shown = st.session_state.get(_key(workspace, name))
     return isinstance(shown, TrialPlan) and shown.outcome is not None and shown.outcome.status == "infeasible"
 

@@ -18,11 +18,11 @@ STEPS = {
     "whole_slices": "every instance with a slice to itself",
     "plan": "this plan",
 }
-"""Steps from the freest relaxation to the plan as people say them."""
+"""The steps from the loosest relaxation to the plan in words."""
 
 
 def describe_limit(limit: ModelLimit) -> str:
-    """A limit of a model as people say it."""
+    """A limit of a model in words."""
     change = limit.change
     if limit.kind == "capacity":
         return "GPUs"
@@ -34,7 +34,7 @@ def describe_limit(limit: ModelLimit) -> str:
 
 
 def describe_dropped_demand(change: ChangeEffect) -> str:
-    """A demand that is dropped to see what it costs."""
+    """A demand that a trial drops."""
     if change.what == "min_throughput_rps":
         return f"minimum {exact(change.old)}{THIN}req/s"
     if change.what == "max_latency_ms":
@@ -74,7 +74,7 @@ def chip_label(change: ChangeEffect) -> str:
 
 
 def describe_effect(change: ChangeEffect, kind: str, of_tiers: int = 0) -> str:
-    """What the change does to the objective, and how far that is proven."""
+    """The effect of the change on the objective, and how far that is proven."""
     if change.effect == "not_examined":
         return NOT_EXAMINED
     if change.effect == "infeasible":
@@ -93,7 +93,7 @@ def describe_effect(change: ChangeEffect, kind: str, of_tiers: int = 0) -> str:
 
 
 def describe_level(level: int | None, kind: str, of_tiers: int = 0) -> str:
-    """The level of the objective that is spoken of; the first `of_tiers` are those of tiers."""
+    """A level of the objective in words; the first `of_tiers` levels are of tiers."""
     goal = GOALS[kind]
     if not goal.fair or level is None or level == 1:
         return f"{goal.label} of the highest tier" if of_tiers else goal.label
@@ -104,20 +104,16 @@ def describe_level(level: int | None, kind: str, of_tiers: int = 0) -> str:
 
 def describe_binding(binding: ModelBinding) -> str:
     """What holds the model back."""
-    limits = [
-        "the link binds" if limit.kind == "link" else describe_limit(limit)
-        for limit in binding.limits
-        if limit.binds
-    ]
+    limits = [limit for limit in binding.limits if limit.binds]
     if limits:
-        return "; ".join(limits)
+        return "; ".join("the link binds" if each.kind == "link" else describe_limit(each) for each in limits)
     if any(limit.binds is None for limit in binding.limits):
         return "nothing proven"
     return "nothing on its own: only several changes at once would help"
 
 
 def describe_unproven(binding: ModelBinding) -> str:
-    """The limits of the model of which neither was proven."""
+    """The limits of the model that are neither proven to bind nor not to bind."""
     return "; ".join(describe_limit(limit) for limit in binding.limits if limit.binds is None)
 
 

@@ -1,4 +1,4 @@
-"""The Plan page's section that explains the plan: from its stored explanation, or a button that asks for one."""
+"""The section of the Plan page that explains the plan: its stored explanation, or a button that starts one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LAYOUTS = "Why not another layout"
 MOST_CHIPS = 5
 """Changes offered as buttons."""
 MOST_OPEN = 3
-"""More changes than these without a settled answer stand behind one line."""
+"""More changes without a settled answer fold into one line."""
 
 
 def render(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome) -> None:
@@ -40,23 +40,20 @@ def render(workspace: Workspace, name: str, request: PlanRequest | None, plan: P
 
 
 def _chips(workspace: Workspace, name: str, request: PlanRequest, explanation: PlanExplanation) -> None:
-    """The changes that are worth a try, each a button that has it in the draft."""
+    """The changes that are worth a try, each a button that applies it to the draft."""
     with st.container(horizontal=True, key="why-chips"):
         for number, change in enumerate(promising_changes(explanation)):
             edited = apply_effect(request, change)
             if edited is None:
                 continue
-            if st.button(
-                escape_markdown(descriptions.chip_label(change)),
-                key=f"why-{number}",
-                help="Try it in the draft.",
-            ):
+            label = escape_markdown(descriptions.chip_label(change))
+            if st.button(label, key=f"why-{number}", help="Try it in the draft."):
                 drafts.change(workspace, name, request, edited)
                 st.rerun()
 
 
 def promising_changes(explanation: PlanExplanation) -> list[ChangeEffect]:
-    """What is proven or found to change something, GPUs first and what gains most before the rest."""
+    """The changes that are known to have an effect, GPUs first, then by the value that they reach."""
     known = [change for change in explanation.changes if change.effect in ("better", "worse")]
     known.sort(key=lambda change: (change.what != "gpu", -(change.value_after or 0.0)))
     return known[:MOST_CHIPS]
@@ -90,27 +87,22 @@ def _button(workspace: Workspace, name: str, request: PlanRequest | None, plan: 
 def sections(explanation: PlanExplanation, plan: PlanOutcome) -> list[tuple[str, str]]:
     """Title and HTML of each part of an explanation."""
     kind, of_tiers = plan.objective.kind, tier_level_count(plan.objective)
-    no_change = "<p>The fleet is as large as a plan takes, and there is no demand to ease.</p>"
-    no_layout = "<p>Every layout there is to choose stands on some GPU.</p>"
-    return [
-        ("What binds each model", _models(explanation)),
-        (
-            "What one change would bring",
-            _changes(explanation, kind, of_tiers) if explanation.changes else no_change,
-        ),
-        (LAYOUTS, _layouts(explanation, kind, of_tiers) if explanation.layouts else no_layout),
-        ("The price of each step", _steps(explanation)),
-    ]
+    changes = "<p>The fleet is as large as a plan takes, and there is no demand to ease.</p>"
+    layouts = "<p>Every layout there is to choose stands on some GPU.</p>"
+    if explanation.changes:
+        changes = _changes(explanation, kind, of_tiers)
+    if explanation.layouts:
+        layouts = _layouts(explanation, kind, of_tiers)
+    first = [("What binds each model", _models(explanation)), ("What one change would bring", changes)]
+    return [*first, (LAYOUTS, layouts), ("The price of each step", _steps(explanation))]
 
 
 def _render_sections(explanation: PlanExplanation, plan: PlanOutcome) -> None:
     for title, text in sections(explanation, plan):
         st.subheader(title, anchor=False)
         if title == LAYOUTS and explanation.layouts:
-            trial_plan = sum(reason.reason == "tried" for reason in explanation.layouts)
-            with st.expander(
-                f"{len(explanation.layouts)} layouts that no GPU has, {trial_plan} of them tried"
-            ):
+            tried = sum(reason.reason == "tried" for reason in explanation.layouts)
+            with st.expander(f"{len(explanation.layouts)} layouts that no GPU has, {tried} of them tried"):
                 saving.exportable_table(text, title, f"why.{title}", key=f"explanation {title}")
         elif "<table" in text:
             saving.exportable_table(text, title, f"why.{title}", key=f"explanation {title}")
@@ -122,65 +114,49 @@ def _render_sections(explanation: PlanExplanation, plan: PlanOutcome) -> None:
 
 def _models(explanation: PlanExplanation) -> str:
     head = '<th>model</th><th class="n">×</th><th>binds, proven</th><th>does not bind, proven</th><th>not proven</th>'
-    rows = [
-        f'<tr><td class="name">{html.escape(item.model)}</td>'
-        f'<td class="n">{exact(round(item.normalised, 3))}</td>'
-        + "".join(
-            f"<td>{html.escape(text)}</td>"
-            for text in (
-                descriptions.describe_binding(item),
-                descriptions.describe_nonbinding(item),
-                descriptions.describe_unproven(item),
-            )
-        )
-        + "</tr>"
-        for item in sorted(explanation.models, key=lambda item: item.level)
-    ]
+    describe = (
+        descriptions.describe_binding,
+        descriptions.describe_nonbinding,
+        descriptions.describe_unproven,
+    )
+    rows = []
+    for item in sorted(explanation.models, key=lambda item: item.level):
+        cells = "".join(f"<td>{html.escape(text(item))}</td>" for text in describe)
+        figure = f'<td class="n">{exact(round(item.normalised, 3))}</td>'
+        rows.append(f'<tr><td class="name">{html.escape(item.model)}</td>{figure}{cells}</tr>')
     return table_html(head, rows)
 
 
 def _changes(explanation: PlanExplanation, kind: str, of_tiers: int) -> str:
-    """Fleet first, then the dropped demands that bind, then the eased ones that change something or are open."""
+    """The fleet first, then dropped demands that bind, then eased demands with an effect or without an answer."""
     dropped = {
         descriptions.describe_dropped_demand(limit.change) + (limit.change.model or ""): limit.change
         for item in explanation.models
         for limit in item.limits
         if limit.change is not None and limit.kind != "capacity" and limit.binds is not False
     }
-    shown = [
-        (descriptions.describe_change(change), change)
-        for change in explanation.changes
-        if change.what == "gpu"
-    ]
-    shown += [
-        (
-            f"{change.model + ': ' if change.model else ''}without {descriptions.describe_dropped_demand(change)}",
-            change,
-        )
-        for change in dropped.values()
-    ]
     relaxed = [change for change in explanation.changes if change.what != "gpu"]
-    shown += [
-        (descriptions.describe_change(change), change)
-        for change in relaxed
-        if change.effect != "same" or change.what == "link"
-    ]
-    # What is settled first: an answer left open is the least to read.
+    eased = [change for change in relaxed if change.effect != "same" or change.what == "link"]
+    gpus = [change for change in explanation.changes if change.what == "gpu"]
+    shown = [(descriptions.describe_change(change), change) for change in gpus]
+    for change in dropped.values():
+        owner = f"{change.model}: " if change.model else ""
+        shown.append((f"{owner}without {descriptions.describe_dropped_demand(change)}", change))
+    shown += [(descriptions.describe_change(change), change) for change in eased]
+    # Settled answers come first: an open one says least.
     shown.sort(key=lambda item: item[1].effect in ("open", "not_examined"))
     settled = [item for item in shown if item[1].effect not in ("open", "not_examined")]
     left = shown[len(settled) :]
     if len(left) <= MOST_OPEN:
         settled, left = shown, []
-    rows = [
-        f"<tr><td>{html.escape(text)}</td><td>"
-        f"{html.escape(descriptions.describe_effect(change, kind, of_tiers))}</td></tr>"
-        for text, change in settled
-    ]
+
+    def escaped(item: tuple[str, ChangeEffect]) -> tuple[str, str]:
+        text, change = item
+        return html.escape(text), html.escape(descriptions.describe_effect(change, kind, of_tiers))
+
+    rows = [f"<tr><td>{text}</td><td>{effect}</td></tr>" for text, effect in map(escaped, settled)]
     if left:
-        each = "".join(
-            f"<li>{html.escape(text)}: {html.escape(descriptions.describe_effect(change, kind, of_tiers))}</li>"
-            for text, change in left
-        )
+        each = "".join(f"<li>{text}: {effect}</li>" for text, effect in map(escaped, left))
         rows.append(
             f"<tr><td><details><summary>{len(left)} changes of one demand</summary><ul>{each}</ul></details></td>"
             "<td>not settled in the time given</td></tr>"

@@ -1,4 +1,4 @@
-"""The draft that the inputs write into: edits are taken over one by one, and what makes no sense stays as typed."""
+"""The draft that the inputs edit: valid edits are applied one by one, and an invalid value stays as typed."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ Place = tuple[Table, str, str]
 
 @dataclass(frozen=True, slots=True)
 class PendingInput:
-    """A value that was typed or chosen and not taken over: `words` say why at the field, `fault` where that stands
-    alone."""
+    """A typed or chosen value that is invalid: `words` say why beside the field, `fault` says it elsewhere."""
 
     value: Any
     words: str
@@ -33,9 +32,9 @@ class PendingInput:
 
 @dataclass(frozen=True, slots=True)
 class DraftEditor:
-    """The scenario whose draft the inputs write: `current` is the draft's request, or the `stored` one.
+    """The scenario whose draft the inputs edit: `current` is the draft's request, or the `stored` one.
 
-    `typed` has what is not in the draft, by the fields.
+    `typed` has the invalid values by field.
     """
 
     workspace: Workspace
@@ -48,7 +47,7 @@ class DraftEditor:
     def open(
         cls, workspace: Workspace, name: str, stored: PlanRequest, draft: drafts.Draft | None
     ) -> DraftEditor:
-        """That of a scenario. A draft without a fault was changed by something else since: nothing typed is left."""
+        """The editor of a scenario. A draft without a fault has no invalid values, since it was changed elsewhere."""
         key = _key(workspace, name)
         typed = st.session_state.get(key, {}) if draft is not None and draft.fault else {}
         st.session_state[key] = typed
@@ -65,11 +64,11 @@ class DraftEditor:
     def apply_edits(
         self, table: Table, edits: Sequence[Edit], change: Callable[[PlanRequest, Edit], PlanRequest]
     ) -> None:
-        """Take the edits over, in the order they were made; the draft goes on without those that make no sense.
+        """Apply the edits to the draft in their order, without the invalid ones.
 
-        `change` gives the request with one edit. It raises InputFault, `where` the field's label.
+        `change` returns the request with one edit. It raises InputFault, `where` the field's label.
         """
-        # Asked anew: another edit may have come since the fields were drawn.
+        # Loaded again: another edit may have come since the fields were drawn.
         draft = drafts.load_draft(self.workspace, self.name, self.stored)
         before = request = draft.request if draft else self.stored
         typed: dict[Place, PendingInput] = dict(st.session_state.get(_key(self.workspace, self.name), {}))
@@ -81,15 +80,13 @@ class DraftEditor:
                 request = change(request, field_edit)
                 typed.pop(place, None)
                 if field_edit.field == REMOVE:
-                    # Pairs go with their models.
-                    also = "pairs" if table == "models" else ""
-                    typed = {
-                        at: entry for at, entry in typed.items() if at[:2] != place[:2] and at[0] != also
-                    }
+                    # Removing a model removes its pairs.
+                    also, entries = "pairs" if table == "models" else "", typed.items()
+                    typed = {at: entry for at, entry in entries if at[:2] != place[:2] and at[0] != also}
             except InputFault as fault:
                 message = str(fault.within(_about(table, field_edit.row)))
                 if field_edit.field == RESTORE:
-                    # There is no field to mend it at.
+                    # There is no field that could show the fault.
                     st.toast(escape_markdown(message))
                 else:
                     typed[place] = PendingInput(field_edit.value, str(fault), message)
@@ -103,10 +100,10 @@ class DraftEditor:
 def check(
     request: PlanRequest, label: str, models: Sequence[PlanModel], *, pairs: bool = False
 ) -> PlanRequest:
-    """The request itself. Raises InputFault, told of the field with this label, where it is wrong, its `models` as far
-    as these and its pairs where asked for.
+    """The request itself. Raises InputFault, `where` the label of a field, if it is wrong: it checks these `models`
+    alone, and the pairs if asked to.
 
-    Points are left out: figures are not edited here, and there are thousands of them.
+    Points are left out: they are not edited here, and there are thousands of them.
     """
     light = replace(request, models=tuple(models), colocations=request.colocations if pairs else ())
     try:

@@ -15,12 +15,12 @@ from torchsplit_core.values.errors import quoted
 
 Item = TypeVar("Item")
 FACTORS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
-"""What a slider offers, as multiples of the stored value."""
+"""The stops of a slider, as multiples of the stored value."""
 
 
 @dataclass(frozen=True, slots=True)
 class ItemMatch:
-    """A thing as it is stored and as it is in the draft, by its places there; None where it is not."""
+    """The places of an item in the stored request and in the draft; None where it is missing."""
 
     stored: int | None
     current: int | None
@@ -29,8 +29,10 @@ class ItemMatch:
 def match_items(
     stored: Sequence[Any], current: Sequence[Any], kind: Callable[[Any], Any] | None = None
 ) -> tuple[ItemMatch, ...]:
-    """What of the one list is what of the other. `kind`: things of one kind are edited ones; without it, what is not
-    equal is another thing. New ones are behind the others, so that in no shorter list all stand at their places."""
+    """Match the items of both lists. Unequal items of one `kind` match as edited; without `kind` only equal ones match.
+
+    New items are at the end, so that the items of a list that did not shrink match by place.
+    """
     if list(stored) == list(current) or (kind is not None and len(current) >= len(stored)):
         places = range(len(current))
         return tuple(ItemMatch(place if place < len(stored) else None, place) for place in places)
@@ -57,8 +59,11 @@ def edit_items(
     new: Callable[[Mapping[str, str]], Item],
     change: Callable[[Item, Item | None, Edit], Item],
 ) -> tuple[Item, ...]:
-    """The current items with one edit; `made.row` is a place among the matches. `new` makes an item of what was chosen
-    for it, `change` edits one, beside what it is as stored. What is not there any more is left as it is."""
+    """The current items with one edit; its row is a place among the matches.
+
+    `new` makes an item of the chosen values, `change` edits an item, given the stored one. An edit of an item that is
+    gone changes nothing.
+    """
     matches = match_items(stored, current, kind)
     if field_edit.field == ADD:
         return (*current, new(field_edit.value)) if all(field_edit.value.values()) else tuple(current)
@@ -75,13 +80,13 @@ def edit_items(
 def restore_item(
     items: Sequence[Item], item: Item, matches: Sequence[ItemMatch], place: int
 ) -> tuple[Item, ...]:
-    """The items with the one that is missing at a match, at its place among those that are there."""
+    """The items with the one that is missing at a match, restored to its place."""
     before = sum(match.current is not None for match in matches[:place])
     return (*items[:before], item, *items[before:])
 
 
 def number(text: Any, label: str, *, empty: float | None = None, needed: bool = False) -> float | None:
-    """The number of a field. Raises InputFault for what is none, and for an empty field that is `needed`."""
+    """The number of a field. Raises InputFault for text that is no number, and for an empty field that is `needed`."""
     if isinstance(text, (int, float)) and not isinstance(text, bool):
         return float(text)
     written = "".join(str(text).split())
@@ -97,7 +102,7 @@ def number(text: Any, label: str, *, empty: float | None = None, needed: bool = 
 
 
 def whole_number(text: Any, label: str) -> int:
-    """The whole number of a field. Raises InputFault for what is none."""
+    """The whole number of a field. Raises InputFault for anything else."""
     value = number(text, label, needed=True)
     if value is None or not value.is_integer():
         raise InputFault(label, f"is {quoted(str(text))}, not a whole number", "Enter 1, 2, 3, …")
@@ -114,7 +119,7 @@ def build_row(
     was: Mapping[str, Any] | None,
     **look: Any,
 ) -> Row:
-    """The row of a thing with these values `now`, marked where they differ from what they `was` as stored."""
+    """The row of an item with the values `now`, marked where they differ from the stored values `was`."""
     values, before, faults, instead = {}, {}, {}, {}
     for column in columns:
         if column.id not in now:
@@ -132,7 +137,7 @@ def build_row(
 
 
 def _value(column: Column, value: Any) -> Any:
-    """As the browser's field has it."""
+    """The value for the browser's field."""
     if column.kind in ("check", "choices"):
         return value
     if value is None:
@@ -141,7 +146,7 @@ def _value(column: Column, value: Any) -> Any:
 
 
 def _format_value(column: Column, value: Any) -> str:
-    """As it is read beside the field."""
+    """The value as text beside the field."""
     if column.kind == "check":
         return "on" if value else "off"
     if column.kind == "choice":

@@ -1,8 +1,8 @@
-"""GPUs of a scenario as rows: type, count, MIG, cost and node, behind a fold their ids and layouts; and the links."""
+"""The GPUs of a scenario as rows: type, count, MIG, price and node, folded their ids and layouts; and the links."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,20 +17,17 @@ from torchsplit_core.planning.request.fleet_text import format_layouts, parse_la
 from torchsplit_core.values import FleetEntry, PlanRequest
 
 MOST_STEPS = 64
-"""Counts that a slider has one by one; of larger fleets it has multiples of the stored one."""
+"""Counts that a slider has one by one; for larger fleets it has multiples of the stored count."""
 COLUMNS = (
     Column("type", "GPU type", "choice", "minmax(6rem, 8.2rem)", 4, empty="Add a type …"),
     Column("count", "count", width="3.2rem", slider=True),
     Column("mig", "MIG", "check", "1.8rem", help="Off: the GPU is left whole."),
     Column(
-        "cost",
-        "price",
-        width="3.2rem",
-        empty="none",
+        "cost", "price", width="3.2rem", empty="none",
         help="Of each GPU an hour, in any currency. Empty: none given; the objective fewest GPUs counts it 1.",
     ),
     Column("node", "node", "text", "4rem", help="GPUs of one node share its link.", empty="own"),
-)
+)  # fmt: skip
 MORE = (
     Column("id", "id", "text", quarters=2, empty="gpu0, gpu1, …", help="A GPU with an id stands once."),
     Column(
@@ -73,21 +70,17 @@ def render(editor: DraftEditor) -> None:
             )
         )  # fmt: skip
     rows.append(Row(str(len(rows)), "another GPU type", {"type": ""}, state="blank"))
-    field_rows(
-        "Fleet", columns, rows, key=editor.key("fleet"), more=MORE,
-        on_edits=partial(apply_edits, editor),
-    )  # fmt: skip
+    apply = partial(apply_edits, editor)
+    field_rows("Fleet", columns, rows, key=editor.key("fleet"), more=MORE, on_edits=apply)
 
 
 def apply_edits(editor: DraftEditor, edits: Sequence[Edit]) -> None:
-    """Take edits of the fleet over into the draft."""
-    editor.apply_edits(
-        "fleet", edits, lambda request, field_edit: apply_edit(editor.stored, request, field_edit)
-    )
+    """Apply edits of the fleet to the draft."""
+    editor.apply_edits("fleet", edits, partial(apply_edit, editor.stored))
 
 
 def first_row(editor: DraftEditor) -> tuple[str, FleetEntry, FleetEntry | None]:
-    """Of the draft's first entry the id of its row, itself, and what it is as stored."""
+    """The draft's first entry: the id of its row, the entry, and the stored entry."""
     matches = match_items(editor.stored.gpus, editor.current.gpus, _kind)
     place, match = next((place, match) for place, match in enumerate(matches) if match.current == 0)
     stored = None if match.stored is None else editor.stored.gpus[match.stored]
@@ -95,7 +88,7 @@ def first_row(editor: DraftEditor) -> tuple[str, FleetEntry, FleetEntry | None]:
 
 
 def links(editor: DraftEditor) -> None:
-    """How fast the stages of a cut model hand on what crosses its cuts."""
+    """The fields for the speed of links between the stages of a cut model."""
 
     def values(request: PlanRequest) -> dict[str, Any]:
         return {column.id: getattr(request, column.id) for column in LINKS}
@@ -106,14 +99,12 @@ def links(editor: DraftEditor) -> None:
         return check(replace(request, **speed), label, request.models[:1])
 
     shown = build_row(editor, "links", "links", "links", LINKS, values(editor.current), values(editor.stored))
-    field_rows(
-        "Links", LINKS, [shown], key=editor.key("links"), stacked=True,
-        on_edits=lambda edits: editor.apply_edits("links", edits, apply_link_edit),
-    )  # fmt: skip
+    apply = partial(editor.apply_edits, "links", change=apply_link_edit)
+    field_rows("Links", LINKS, [shown], key=editor.key("links"), stacked=True, on_edits=apply)
 
 
 def _columns(editor: DraftEditor) -> tuple[Column, ...]:
-    """The columns, with the types that there are: GPUs with MIG and without, and the hosts that the request has."""
+    """The columns with the known types: GPUs with MIG and without, and the hosts of the request."""
     entries = (*editor.stored.gpus, *editor.current.gpus)
     types = dict.fromkeys([*catalogue(), *without_mig(), *(entry.type for entry in entries)])
     return (replace(COLUMNS[0], options=[(kind, kind) for kind in types]), *COLUMNS[1:])
@@ -127,7 +118,7 @@ def _values(entry: FleetEntry) -> dict[str, Any]:
 
 
 def count_stops(entry: FleetEntry, was: FleetEntry | None) -> Sequence[tuple[float, str]]:
-    """The counts that the slider of an entry offers."""
+    """The stops of the slider of an entry."""
     base = was.count if was is not None else entry.count
     most = max(8, 2 * base, entry.count)
     steps = range(1, most + 1) if most <= MOST_STEPS else (round(base * factor) for factor in FACTORS)
@@ -135,10 +126,12 @@ def count_stops(entry: FleetEntry, was: FleetEntry | None) -> Sequence[tuple[flo
 
 
 def apply_edit(stored: PlanRequest, request: PlanRequest, field_edit: Edit) -> PlanRequest:
-    """The request with one edit of its fleet; of a row that is not there any more, the request as it is."""
-    gpus = edit_items(
-        stored.gpus, request.gpus, field_edit, _kind, lambda chosen: FleetEntry(chosen["type"]), _apply_field
-    )
+    """The request with one edit of its fleet; an edit of a row that is gone changes nothing."""
+
+    def new(chosen: Mapping[str, str]) -> FleetEntry:
+        return FleetEntry(chosen["type"])
+
+    gpus = edit_items(stored.gpus, request.gpus, field_edit, _kind, new, _apply_field)
     if not gpus or gpus == request.gpus:
         return request
     return check(replace(request, gpus=gpus), LABELS.get(field_edit.field, "fleet"), request.models[:1])
@@ -149,14 +142,14 @@ def _kind(entry: FleetEntry) -> str:
 
 
 def _apply_field(entry: FleetEntry, was: FleetEntry | None, field_edit: Edit) -> FleetEntry:
-    """The entry with one field edited; what no longer fits goes, and comes back with the value as stored."""
+    """The entry with one field edited; layouts that no longer fit are dropped, and return with the stored value."""
     text = str(field_edit.value).strip()
     if field_edit.field == "type":
         layouts = was.layouts if was is not None and was.type == text else None
         return replace(entry, type=text, layouts=layouts)
     if field_edit.field == "count":
         count = whole_number(field_edit.value, "count")
-        # An entry with an id of its own is one GPU; several get numbered ids, and back at one it has its own again.
+        # An entry with an id is one GPU: more of them get numbered ids, and the stored count has the stored id.
         same = was is not None and (was.type, was.count) == (entry.type, count)
         identity = was.id if was is not None and same else entry.id if count == 1 else None
         return replace(entry, count=count, id=identity)
@@ -167,6 +160,6 @@ def _apply_field(entry: FleetEntry, was: FleetEntry | None, field_edit: Edit) ->
         return replace(entry, cost=number(field_edit.value, "price"))
     if field_edit.field == "layouts":
         return replace(entry, layouts=parse_layouts(text, "layouts"))
-    return (
-        replace(entry, node=text or None) if field_edit.field == "node" else replace(entry, id=text or None)
-    )
+    if field_edit.field == "node":
+        return replace(entry, node=text or None)
+    return replace(entry, id=text or None)

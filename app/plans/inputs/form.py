@@ -1,4 +1,4 @@
-"""The inputs of the Plan page: fleet, models, pairs and objective, which all write into the scenario's draft."""
+"""The inputs of the Plan page: fleet, models, pairs and objective, which edit the scenario's draft."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from torchsplit_core.values import PlanOutcome, PlanRequest, Profile
 from torchsplit_core.workspace.store import Workspace
 
 MOST_ROWS = 64
-"""Models whose rows are shown at once; of more those are looked for by name."""
+"""Models whose rows are shown at once; a search by name shows others."""
 FEW_ROWS = 16
-"""Up to so many nobody looks for one by name."""
+"""Models up to which there is no search."""
 
 
 def render(
     workspace: Workspace, name: str, stored: PlanRequest, draft: Draft | None, shown: PlanOutcome | None
 ) -> None:
-    """The fields over the stored request, with what the draft changes of it; edits go into the draft at once.
+    """The fields of the request, with the draft's changes marked; edits change the draft at once.
 
-    `shown` is the plan on screen: what each model gets of it stands beside its demand.
+    `shown` is the plan on screen: what each model gets from it is beside its demand.
     """
     editor = DraftEditor.open(workspace, name, stored, draft)
-    # Asked of the store once.
+    # One query of the store.
     known = stored_profiles(workspace)
     with st.container(border=True, key="inputs-fleet"):
         with st.container(horizontal=True, vertical_alignment="center", key="fleet-head"):
@@ -57,14 +57,12 @@ def render(
 
 
 def _render_missing_points(editor: DraftEditor, known: Sequence[Profile]) -> None:
-    """What models have no figures for, folded beside the heading: below it, it would push the fields down."""
+    """The GPU types without figures, folded beside the heading, where they do not push the fields down."""
     own_profiles = edit.profiles_of(editor.current, known)
-    # With the figures that a plan would take from the workspace; most have all they need.
-    request = (
-        edit.with_points(editor.current, own_profiles, ())
-        if uncovered_gpu_types(editor.current)
-        else editor.current
-    )
+    # A plan would take further figures from the workspace; most requests need none.
+    request = editor.current
+    if uncovered_gpu_types(request):
+        request = edit.with_points(request, own_profiles, ())
     if wanted := uncovered_gpu_types(request):
         label = f"No figures for {', '.join(gap.name for gap in wanted)}"
         with st.popover(escape_markdown(label), icon=":material/error:", key="figures-missing"):
@@ -72,22 +70,19 @@ def _render_missing_points(editor: DraftEditor, known: Sequence[Profile]) -> Non
 
 
 def _filter_names(names: Sequence[str], scenario_name: str) -> Sequence[str]:
-    """Of many models those with a name that has what is typed above them."""
+    """Of many models those whose name contains the search text."""
     if len(names) <= FEW_ROWS:
         return names
     find = st.text_input("Find a model", key=f"find-model {scenario_name}", placeholder="part of its name")
     hits = [name for name in names if find.strip().casefold() in name.casefold()]
     if len(hits) > MOST_ROWS or not hits:
-        st.caption(
-            f"The first {MOST_ROWS} of {counted(len(hits), 'model')}: type a part of a name to see others."
-            if hits
-            else "No model has a name like that."
-        )
+        more = f"The first {MOST_ROWS} of {counted(len(hits), 'model')}: type a part of a name to see others."
+        st.caption(more if hits else "No model has a name like that.")
     return hits[:MOST_ROWS]
 
 
 def _colours(editor: DraftEditor) -> Mapping[str, str]:
-    """Colours as on the map: asked of the store only where a draft brings models that it has no colour for."""
+    """Colours as on the map, from the store only where a draft has new models."""
     colours = model_colours(model.name for model in editor.stored.models)
     if all(model.name in colours for model in editor.current.models):
         return colours
@@ -95,7 +90,7 @@ def _colours(editor: DraftEditor) -> Mapping[str, str]:
 
 
 def render_first_request(workspace: Workspace) -> None:
-    """Where there are profiles but no request: choose a fleet and make one."""
+    """The form of a first request in a workspace with profiles: models and a fleet."""
     profiles = edit.profiles_by_model(stored_profiles(workspace))
     chosen = st.multiselect("Models to serve", list(profiles), list(profiles))
     left, right = st.columns(2)

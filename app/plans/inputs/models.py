@@ -1,4 +1,4 @@
-"""Models of a scenario as rows: demand, limit, minimum, weight and cap, behind a fold what clients may wait."""
+"""The models of a scenario as rows: demand, limit, minimum, weight and cap, folded the limits of the response."""
 
 from __future__ import annotations
 
@@ -15,19 +15,12 @@ from torchsplit_core.planning.request import edit
 from torchsplit_core.planning.request.colocation_index import colocated_models
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.simulation.validate import check_arrivals
-from torchsplit_core.values import (
-    PlanModel,
-    PlanRequest,
-    Profile,
-    SimulationRequest,
-    TraceArrivals,
-    Variant,
-)
+from torchsplit_core.values import PlanModel, PlanRequest, Profile, SimulationRequest, TraceArrivals, Variant
 from torchsplit_core.values.simulation.arrivals_text import arrivals_text, parse_arrivals
 from torchsplit_core.values.simulation.request import Arrivals
 
 PERCENTILE = 95.0
-"""Of responses, where a row says none."""
+"""The percentage of responses within the limit, by default."""
 COLUMNS = (
     Column(
         "demand_rps", "demand, req/s", width="4.2rem", slider=True, help="Requests per second asked for."
@@ -67,15 +60,9 @@ LABELS = {column.id: column.label for column in (*COLUMNS, *MORE)}
 
 
 def render(
-    editor: DraftEditor,
-    names: Sequence[str],
-    served: Mapping[str, float],
-    colours: Mapping[str, str],
+    editor: DraftEditor, names: Sequence[str], served: Mapping[str, float], colours: Mapping[str, str]
 ) -> None:
-    """A row for each of the models with these `names`, with what it gets of its demand.
-
-    `served`: requests/s that the plan on screen gives, by model.
-    """
+    """A row for each model of these `names`. `served` has the requests/s of the plan on screen by model."""
     stored, current = (
         {model.name: model for model in request.models} for request in (editor.stored, editor.current)
     )
@@ -85,22 +72,18 @@ def render(
         else Row(name, name, name=name, colour=colours.get(name, ""), state="gone")
         for name in names
     ]
-    field_rows(
-        "Models", COLUMNS, rows, key=editor.key("models"), more=MORE, named=True,
-        on_edits=partial(apply_edits, editor),
-    )  # fmt: skip
+    apply = partial(apply_edits, editor)
+    field_rows("Models", COLUMNS, rows, key=editor.key("models"), more=MORE, named=True, on_edits=apply)
 
 
 def apply_edits(editor: DraftEditor, edits: Sequence[Edit]) -> None:
-    """Take edits of models over into the draft."""
-    editor.apply_edits(
-        "models", edits, lambda request, field_edit: apply_edit(editor.stored, request, field_edit)
-    )
+    """Apply edits of models to the draft."""
+    editor.apply_edits("models", edits, partial(apply_edit, editor.stored))
 
 
 def add(editor: DraftEditor, profiles: Mapping[str, Profile]) -> None:
-    """A choice among the models that were profiled here and are not served yet; nothing where there is none."""
-    # What was removed is put back in its row.
+    """A choice among the profiled models that the request does not have, if there are any."""
+    # A removed model is restored in its row, not here.
     taken = {*all_names(editor)}
     known = (*editor.stored.models, *editor.current.models)
     more = [
@@ -110,27 +93,19 @@ def add(editor: DraftEditor, profiles: Mapping[str, Profile]) -> None:
     ]
     if not more:
         return
-    column = Column(
-        "model",
-        "Add a model",
-        "choice",
-        quarters=4,
-        empty="Add a model …",
-        options=[(name, name) for name in more],
-    )
+    options = [(name, name) for name in more]
+    column = Column("model", "Add a model", "choice", quarters=4, empty="Add a model …", options=options)
     blank = Row(f"new {len(taken)}", "models profiled here", {"model": ""}, state="blank")
 
     def added(request: PlanRequest, field_edit: Edit) -> PlanRequest:
         return edit.with_models(request, [str(field_edit.value["model"])], profiles)
 
-    field_rows(
-        "Add a model", (column,), [blank], key=editor.key("more models"), stacked=True,
-        on_edits=lambda edits: editor.apply_edits("more models", edits, added),
-    )  # fmt: skip
+    apply = partial(editor.apply_edits, "more models", change=added)
+    field_rows("Add a model", (column,), [blank], key=editor.key("more models"), stacked=True, on_edits=apply)
 
 
 def all_names(editor: DraftEditor) -> tuple[str, ...]:
-    """The models of both requests, those that were removed at their old place."""
+    """The models of both requests, removed ones at their old place."""
     before, now = ([model.name for model in request.models] for request in (editor.stored, editor.current))
     return tuple(
         now[match.current] if match.current is not None else before[match.stored or 0]
@@ -139,7 +114,7 @@ def all_names(editor: DraftEditor) -> tuple[str, ...]:
 
 
 def apply_edit(stored: PlanRequest, request: PlanRequest, field_edit: Edit) -> PlanRequest:
-    """The request with one edit of a model; of one that is not there any more, the request as it is."""
+    """The request with one edit of a model; an edit of a model that is gone changes nothing."""
     models = list(request.models)
     at = next((place for place, model in enumerate(models) if model.name == field_edit.row), None)
     if field_edit.field == RESTORE and at is None:
@@ -153,20 +128,18 @@ def apply_edit(stored: PlanRequest, request: PlanRequest, field_edit: Edit) -> P
         return request
     if field_edit.field == REMOVE:
         del models[at]
-        left = {model.name for model in models}
-        pairs = tuple(
-            pair for pair in request.colocations if left.issuperset(colocated_models(request.models, pair))
-        )
+        left, pairs = {model.name for model in models}, request.colocations
+        pairs = tuple(pair for pair in pairs if left.issuperset(colocated_models(request.models, pair)))
         return replace(request, models=tuple(models), colocations=pairs)
     models[at] = _apply_field(models[at], field_edit)
     edited = replace(request, models=tuple(models))
-    # Tiers are seen beside each other.
+    # Tiers are checked across all models.
     seen = models if field_edit.field == "tier" else (models[at],)
     return check(edited, LABELS.get(field_edit.field, field_edit.field), seen)
 
 
 def variant_label(variant: Variant) -> str:
-    """A variant in words: its name, into how many stages it cuts the model, and what crosses the cuts."""
+    """A variant in words: its name, its number of stages, and the bytes across its cuts."""
     if len(variant.stages) == 1:
         return variant.name
     fixed, each = sum(variant.cut_bytes), sum(variant.cut_bytes_per_request)
@@ -197,23 +170,15 @@ def _row(
 
 
 def demand_stops(now: float, base: float) -> list[tuple[float, str]]:
-    """The demands that a slider of a model offers; `base` is the stored one."""
-    # What was typed lies between the steps, or beyond them.
+    """The stops of the slider of a demand; `base` is the stored one."""
+    # A typed value may be between the steps or beyond them.
     steps = sorted({base, now, *(float(f"{base * factor:.6g}") for factor in FACTORS)})
     return [(step, exact(step)) for step in steps]
 
 
 def _values(model: PlanModel) -> dict[str, Any]:
-    fields = (
-        "demand_rps",
-        "max_latency_ms",
-        "min_throughput_rps",
-        "weight",
-        "tier",
-        "cap_at_demand",
-        "max_response_ms",
-    )
-    values = {name: getattr(model, name) for name in (*fields, "response_percentile")}
+    fields = [column.id for column in (*COLUMNS, *MORE) if column.id not in ("arrivals", "ways")]
+    values = {name: getattr(model, name) for name in fields}
     values["arrivals"] = arrivals_text(model.arrivals, model.demand_rps)
     if len(model.variants) > 1:
         values["ways"] = [variant.name for _, variant in model.allowed_variants]
@@ -230,25 +195,21 @@ def _apply_field(model: PlanModel, field_edit: Edit) -> PlanModel:
     if field_edit.field == "cap_at_demand":
         return replace(model, cap_at_demand=bool(field_edit.value))
     if field_edit.field == "tier":
-        return replace(
-            model, tier=whole_number(field_edit.value, label) if str(field_edit.value).strip() else 0
-        )
+        tier = whole_number(field_edit.value, label) if str(field_edit.value).strip() else 0
+        return replace(model, tier=tier)
     if field_edit.field == "ways":
-        variants = tuple(
-            replace(variant, allowed=variant.name in field_edit.value) for variant in model.variants
-        )
-        return replace(model, variants=variants)
+        allowed = field_edit.value
+        variants = (replace(variant, allowed=variant.name in allowed) for variant in model.variants)
+        return replace(model, variants=tuple(variants))
     if field_edit.field not in LABELS:
         return model
     empty = PERCENTILE if field_edit.field == "response_percentile" else None
-    given: dict[str, Any] = {
-        field_edit.field: number(field_edit.value, label, empty=empty, needed=field_edit.field == "weight")
-    }
-    return replace(model, **given)
+    value: Any = number(field_edit.value, label, empty=empty, needed=field_edit.field == "weight")
+    return replace(model, **{field_edit.field: value})
 
 
 def _scale_arrivals(model: PlanModel, demand: float) -> Arrivals | None:
-    """The arrivals at another demand: those without a rate of their own go with it."""
+    """The arrivals at another demand, scaled unless they have a rate of their own."""
     text = arrivals_text(model.arrivals, model.demand_rps)
     if not text or isinstance(model.arrivals, TraceArrivals) or demand <= 0:
         return model.arrivals

@@ -1,8 +1,7 @@
-"""What is best, and with which means: all that a request says beside its fleet, its models and its pairs."""
+"""The objective and the means: everything in a request beside its fleet, models and pairs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -40,36 +39,31 @@ def render(editor: DraftEditor) -> None:
         _values(editor.stored),
     )  # fmt: skip
     field_rows(
-        "Objective", COLUMNS, [shown], key=editor.key("objective"), more=MORE,
-        fold="Tenants and "
-             "penalties", stacked=True, on_edits=lambda edits: editor.apply_edits("objective", edits, apply_edit),
+        "Objective", COLUMNS, [shown], key=editor.key("objective"), more=MORE, fold="Tenants and penalties",
+        stacked=True, on_edits=lambda edits: editor.apply_edits("objective", edits, apply_edit),
     )  # fmt: skip
 
 
 def apply_edit(request: PlanRequest, field_edit: Edit) -> PlanRequest:
     """The request with one edit of its objective."""
-    label, goal, solver = LABELS.get(field_edit.field, field_edit.field), request.objective, request.solver
-    text = str(field_edit.value)
-    edits: dict[str, Callable[[], dict[str, Any]]] = {
-        "kind": lambda: {"objective": replace(goal, kind=text)},  # type: ignore[arg-type]
-        "sharing": lambda: {"sharing": text},
-        "time_limit_s": lambda: {
-            "solver": replace(solver, time_limit_s=number(field_edit.value, label, needed=True) or 0.0)
-        },
-        "plan_at": lambda: {"solver": replace(solver, plan_at=text)},  # type: ignore[arg-type]
-        "max_tenants_per_slice": lambda: {
-            "max_tenants_per_slice": whole_number(field_edit.value, label) if text.strip() else None
-        },
-        "memory_violation_penalty": lambda: {
-            "objective": replace(goal, memory_violation_penalty=number(field_edit.value, label))
-        },
-        "separation_weight": lambda: {
-            "objective": replace(goal, separation_weight=number(field_edit.value, label, empty=0.0) or 0.0)
-        },
-    }
-    # Whether an objective goes with tiers hangs on all models.
-    models = request.models if field_edit.field == "kind" else request.models[:1]
-    return check(replace(request, **edits[field_edit.field]()), label, models)
+    field, label = field_edit.field, LABELS.get(field_edit.field, field_edit.field)
+    value: Any = str(field_edit.value)
+    if field == "time_limit_s":
+        value = number(field_edit.value, label, needed=True) or 0.0
+    elif field == "max_tenants_per_slice":
+        value = whole_number(field_edit.value, label) if value.strip() else None
+    elif field == "memory_violation_penalty":
+        value = number(field_edit.value, label)
+    elif field == "separation_weight":
+        value = number(field_edit.value, label, empty=0.0) or 0.0
+    if field in ("kind", "memory_violation_penalty", "separation_weight"):
+        edited = replace(request, objective=replace(request.objective, **{field: value}))
+    elif field in ("time_limit_s", "plan_at"):
+        edited = replace(request, solver=replace(request.solver, **{field: value}))
+    else:
+        edited = replace(request, **{field: value})
+    # Whether an objective goes with tiers depends on all models.
+    return check(edited, label, request.models if field == "kind" else request.models[:1])
 
 
 def _values(request: PlanRequest) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""Models that must or would rather share a GPU, as rows: two of them, how much it matters, what they send."""
+"""Models that must share a GPU or prefer to, as rows: the two, how strictly, and what they send each other."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from app.components.field_rows import ADD, Column, Edit, Row, field_rows
@@ -29,7 +30,7 @@ BETWEEN = (
 
 
 def render(editor: DraftEditor) -> None:
-    """A row for each pair, and one to add a pair. More than two that belong together are named, and stay together."""
+    """A row for each pair, and one to add a pair. Groups of more than two models are named and cannot be split."""
     columns = _columns(editor)
     before, now = editor.stored.colocations, editor.current.colocations
     names = set(member_names(editor.current.models))
@@ -37,7 +38,7 @@ def render(editor: DraftEditor) -> None:
     for at, match in enumerate(matches):
         was = None if match.stored is None else before[match.stored]
         if match.current is None:
-            # One that went with a model can be put back once that is.
+            # A pair that was removed with a model can be restored after it.
             if was is not None and names.issuperset(was.models):
                 rows.append(Row(str(at), _about(was), name=_about(was), state="gone"))
             continue
@@ -51,22 +52,14 @@ def render(editor: DraftEditor) -> None:
     if len(editor.current.models) > 1:
         place = str(len(matches))
         refused = editor.typed.get(("pairs", place, ADD))
-        rows.append(
-            Row(
-                place, "another pair", {"first": "", "second": ""}, state="blank",
-                faults={"second": refused.words} if refused else {},
-            )
-        )  # fmt: skip
-    field_rows(
-        "Together on one GPU", columns, rows, key=editor.key("pairs"),
-        on_edits=lambda edits: editor.apply_edits(
-            "pairs", edits, lambda request, field_edit: apply_edit(editor.stored, request, field_edit)
-        ),
-    )  # fmt: skip
+        faults = {"second": refused.words} if refused else {}
+        rows.append(Row(place, "another pair", {"first": "", "second": ""}, state="blank", faults=faults))
+    apply = partial(editor.apply_edits, "pairs", change=partial(apply_edit, editor.stored))
+    field_rows("Together on one GPU", columns, rows, key=editor.key("pairs"), on_edits=apply)
 
 
 def apply_edit(stored: PlanRequest, request: PlanRequest, field_edit: Edit) -> PlanRequest:
-    """The request with one edit of its pairs; of one that is not there any more, the request as it is."""
+    """The request with one edit of its pairs; an edit of a pair that is gone changes nothing."""
     pairs = edit_items(
         stored.colocations, request.colocations, field_edit, _kind,
         lambda chosen: Colocation((chosen["first"], chosen["second"])), _apply_field,
@@ -79,13 +72,11 @@ def _columns(editor: DraftEditor) -> tuple[Column, ...]:
     used = [name for pair in editor.current.colocations for name in pair.models]
     names = [(name, name) for name in dict.fromkeys([*member_names(editor.current.models), *used])]
     about = "A model, or a stage of a cut one."
-    return (
-        Column(
-            "first", "first", "choice", "minmax(0, 1fr)", 2, options=names, help=about, empty="Add a pair …"
-        ),
-        Column("second", "second", "choice", "minmax(0, 1fr)", 2, options=names, help=about, empty="and …"),
-        *BETWEEN,
+    first, second = (
+        Column(id, id, "choice", "minmax(0, 1fr)", 2, options=names, help=about, empty=empty)
+        for id, empty in (("first", "Add a pair …"), ("second", "and …"))
     )
+    return (first, second, *BETWEEN)
 
 
 def _kind(pair: Colocation) -> tuple[str, ...]:

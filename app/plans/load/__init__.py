@@ -1,1 +1,1 @@
-"""A plan under load: arrivals, response times against limits, how busy each slice is, the highest load."""
+"""A plan under load: arrivals, response times against limits, utilisation of each slice, the highest load."""

@@ -1,4 +1,4 @@
-"""Another scenario under the same arrivals, beside the one that is shown."""
+"""Another scenario under the same arrivals, compared with the current one."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Mapping
 import streamlit as st
 
 from app.charts import response_times
-from app.charts.theme import CONFIG
 from app.components import saving
 from app.plans.load import results, runs
 from app.plans.load.settings import LoadSettings, build_simulation, with_same_arrivals
 from app.plans.summary import SOLVED
 from app.session.result_kind import SCENARIO
 from app.session.workspace import read
+from app.shell import widgets
 from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.values import PlanRequest, SimulationRequest
 from torchsplit_core.workspace.store import Workspace
@@ -27,7 +27,7 @@ def render(
     simulated: SimulationRequest,
     colours: Mapping[str, str],
 ) -> tuple[SimulationRequest, ...]:
-    """The choice of a scenario, and both sides; the simulations that are shown."""
+    """The choice of a scenario, and the comparison; the simulations that are shown."""
     others = [other for other in SCENARIO.names(workspace) if other != name and _served(workspace, other)]
     with st.container(border=True, key="load-beside"):
         st.header("Beside another scenario", anchor=False)
@@ -49,12 +49,7 @@ def render(
 
 def _served(workspace: Workspace, name: str) -> bool:
     plan, request = read(workspace, "plan", name), read(workspace, "plan_request", name)
-    return (
-        plan is not None
-        and request is not None
-        and plan.status in SOLVED
-        and any(gpu.slices for gpu in plan.gpus)
-    )
+    return bool(plan and request and plan.status in SOLVED and any(gpu.slices for gpu in plan.gpus))
 
 
 def _render_both(
@@ -71,26 +66,18 @@ def _render_both(
     shared = [model.name for model in first.models]
     markup = results.comparison_table(left.models, right.models, titles, settings.limits_ms)
     saving.exportable_table(markup, "Both scenarios under load", f"{titles[0]}.beside", key="load-beside")
-    rungs = [
-        rung
-        for left_run, right_run in zip(left.models, right.models, strict=True)
-        for rung in (
-            *results.percentile_rows([left_run], settings.limits_ms, colours),
-            *results.percentile_rows([right_run], settings.limits_ms, colours, plan_name=titles[1]),
-        )
-    ]
-    with saving.exportable("Both scenarios", f"{titles[0]}.beside", key="load-both"):
-        st.plotly_chart(
-            response_times.percentile_chart(rungs, dark=st.context.theme.type == "dark"),
-            theme=None, key="load-both", config=CONFIG,
-            alt="p50, p95 and p99 of every model in both scenarios; the table above has the figures",
-        )  # fmt: skip
+    limits, rungs = settings.limits_ms, []
+    for left_run, right_run in zip(left.models, right.models, strict=True):
+        rungs += results.percentile_rows([left_run], limits, colours)
+        rungs += results.percentile_rows([right_run], limits, colours, plan_name=titles[1])
+    drawn = response_times.percentile_chart(rungs, dark=widgets.is_dark())
+    alt = "p50, p95 and p99 of every model in both scenarios; the table above has the figures"
+    widgets.chart(drawn, "Both scenarios", f"{titles[0]}.beside", key="load-both", alt=alt)
     missing = [model.name for model in request.models if model.name not in shared]
     left_out = f" Not served by both, and left out: {', '.join(missing)}." if missing else ""
-    st.caption(
-        escape_markdown(
-            f"Filled: {titles[0]}; hollow: {titles[1]}. Both get the same requests at the same instants, at the "
-            f"demands of {titles[0]}. {results.NOT_A_MEASUREMENT}{left_out}"
-        )
+    text = (
+        f"Filled: {titles[0]}; hollow: {titles[1]}. Both get the same requests at the same instants, at the "
     )
+    text += f"demands of {titles[0]}. {results.NOT_A_MEASUREMENT}{left_out}"
+    st.caption(escape_markdown(text))
     return first, second

@@ -10,7 +10,7 @@ from app.components.live_slider import live_slider
 from app.plans.load.settings import KINDS, LOADS, Bursts, Kind, LoadSettings, Trace, kinds_of, limit_of
 from torchsplit_core.pictures.numbers import THIN, counted, escape_markdown, exact
 from torchsplit_core.tables.arrival_times import arrival_times
-from torchsplit_core.values import PlanModel, PlanRequest
+from torchsplit_core.values import PlanRequest
 from torchsplit_core.values.limits import LARGEST_MAGNITUDE
 from torchsplit_core.workspace.store import Workspace
 
@@ -19,13 +19,13 @@ PLAIN: Mapping[Kind, str] = {
     "poisson": "Every model at its demand, independent of the others.",
     "deterministic": "Every model at its demand, in equal intervals: the easiest case.",
 }
-"""What is said of arrivals that have nothing to set."""
+"""The text about arrivals without settings."""
 COLUMNS = 4
-"""Limits beside each other."""
+"""Limits in a row."""
 
 
 def render_controls(workspace: Workspace, name: str, request: PlanRequest) -> LoadSettings:
-    """What the controls say. Raises InputFault for a trace that is none."""
+    """The settings of the controls. Raises InputFault for a file that is no trace."""
     left, right = st.columns(2)
     with left:
         kind: Kind = st.selectbox(
@@ -70,7 +70,7 @@ def _bursts(name: str) -> Bursts:
 
 
 def _trace(workspace: Workspace, name: str) -> Trace | None:
-    """The trace dropped last; None before one is."""
+    """The trace that was dropped last; None before the first."""
     key = f"load trace {workspace.id} {name}"
     file = st.file_uploader(
         "Drop a table of arrivals (CSV)", type=["csv"], key=f"load-file {name}",
@@ -95,33 +95,28 @@ def _times(data: bytes, origin: str) -> dict[str | None, tuple[float, ...]]:
 
 
 def _limits(name: str, request: PlanRequest) -> dict[str, float]:
-    """By model the limit of its response time: typed here, else the request's."""
+    """The limit of the response time by model, as typed here, else the request's."""
     limits = {}
     with st.expander("Limits of the response time"):
         st.caption(
             "How long a request may take, waits included. These start as the scenario's: the limit of the response, "
             "else that of the service time of one batch. Empty: no limit. What you enter here changes no plan."
         )
-        for start in range(0, len(request.models), COLUMNS):
-            for place, model in zip(
-                st.columns(COLUMNS), request.models[start : start + COLUMNS], strict=False
-            ):
-                with place:
-                    value = _limit(name, model)
-                if value is not None:
-                    limits[model.name] = value
+        for number, model in enumerate(request.models):
+            if number % COLUMNS == 0:
+                columns = st.columns(COLUMNS)
+            value = columns[number % COLUMNS].number_input(
+                f"{escape_markdown(model.name)},{THIN}ms", 0.001, LARGEST_MAGNITUDE, limit_of(model), format="%.6g",
+                key=f"load-limit {name} {model.name} {limit_of(model)}", placeholder="no limit",
+                persist_state="session",
+            )  # fmt: skip
+            if value is not None:
+                limits[model.name] = value
     return limits
 
 
-def _limit(name: str, model: PlanModel) -> float | None:
-    return st.number_input(
-        f"{escape_markdown(model.name)},{THIN}ms", 0.001, LARGEST_MAGNITUDE, limit_of(model), format="%.6g",
-        key=f"load-limit {name} {model.name} {limit_of(model)}", placeholder="no limit", persist_state="session",
-    )  # fmt: skip
-
-
 def _load(name: str) -> float:
-    """The factor at which the slider stands."""
+    """The slider of the load; its factor."""
     key = f"load of {name}"
     stands = st.session_state.get(key, 1.0)
     texts = [f"×{THIN}{load:g}" for load in LOADS]
@@ -129,7 +124,6 @@ def _load(name: str) -> float:
     def moved(place: int) -> None:
         st.session_state[key] = LOADS[place]
 
-    live_slider(
-        "Load, times the demand", texts, LOADS.index(stands), key=f"load-slider {name}", on_move=moved
-    )
+    place = LOADS.index(stands)
+    live_slider("Load, times the demand", texts, place, key=f"load-slider {name}", on_move=moved)
     return float(stands)

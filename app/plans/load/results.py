@@ -1,4 +1,4 @@
-"""Loads of a plan in words and figures: the verdict, the table, what they rest on. No streamlit in here."""
+"""A plan under load in words and figures: the verdict, the tables, their basis. No streamlit in here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torchsplit_core.values import HighestLoad, ModelLoad, PlanOutcome, PlanRequ
 
 Percentile = Literal[50, 95, 99]
 Utilisation = dict[tuple[str, int, str, str], float]
-"""How much of its time a tenant works, by GPU, slice's start, model and stage."""
+"""The utilisation of a tenant, by GPU, start of the slice, model and stage."""
 NOT_A_MEASUREMENT = "Simulated; nothing here was measured under load."
 
 
@@ -33,9 +33,9 @@ def verdict_badge(
     percentile: Percentile,
     of_service: Collection[str] = (),
 ) -> Badge:
-    """Whether every model keeps its limit, in a sentence with the one that does worst.
+    """Whether every model keeps its limit, in a sentence that names the worst one.
 
-    `of_service`: the models whose limit is that of the service time; the plan promised nothing of their response.
+    `of_service`: the models whose limit is of the service time; the plan promised nothing of their response.
     """
     over = []
     for load in loads:
@@ -68,29 +68,23 @@ def verdict_badge(
         if (high := _high(load, percentile)) is not None and high > limits[load.name]
     ]
     if close:
-        return Badge(
-            f"Every model keeps its limit at p{percentile}, but not for certain: {', '.join(close)}.",
-            "yellow",
-        )
+        text = f"Every model keeps its limit at p{percentile}, but not for certain: {', '.join(close)}."
+        return Badge(text, "yellow")
     rest = len(loads) - len(limited)
     without = f" {rest} without a limit {'is' if rest == 1 else 'are'} stable." if rest else ""
-    statement = "The model keeps its limit" if len(loads) == 1 else f"{_all(len(limited), rest)} their limits"
+    all_of_them = (
+        f"The {len(limited)} models with one keep" if rest and len(limited) > 1 else "All models keep"
+    )
+    statement = "The model keeps its limit" if len(loads) == 1 else f"{all_of_them} their limits"
     return Badge(f"{statement} at p{percentile}, with the whole interval.{without}", "green")
 
 
-def _all(limited: int, rest: int) -> str:
-    return f"The {limited} models with one keep" if rest and limited > 1 else "All models keep"
-
-
 def describe_basis(plan: PlanOutcome, request: PlanRequest) -> str:
-    """What the service times are."""
+    """Where the service times come from."""
     estimated, total = estimated_models(plan, request)
-    if estimated == 0:
-        times = "measured"
-    elif estimated == total:
-        times = "estimated"
-    else:
-        times = f"estimated for {estimated} of {total} models, measured for the others"
+    times = f"estimated for {estimated} of {total} models, measured for the others"
+    if estimated in (0, total):
+        times = "estimated" if estimated else "measured"
     if any(point.pace for model in request.models for point in model.points):
         return (
             f"{NOT_A_MEASUREMENT} Service times: {times}; on cores they are drawn as the profile's runs vary and as "
@@ -100,7 +94,7 @@ def describe_basis(plan: PlanOutcome, request: PlanRequest) -> str:
 
 
 def basis_badge(plan: PlanOutcome, request: PlanRequest) -> Badge:
-    """Simulated, of what service times."""
+    """That the figures are simulated, and from which service times."""
     estimated, _ = estimated_models(plan, request)
     if estimated:
         return Badge("simulated from estimated service times", "yellow")
@@ -110,7 +104,7 @@ def basis_badge(plan: PlanOutcome, request: PlanRequest) -> Badge:
 def describe_sample_size(
     runs: SimulationRuns, quick_requests: int, full_requests: int, replications: int
 ) -> str:
-    """How many requests are behind the figures."""
+    """How many requests the figures are from."""
     full = f"{exact(full_requests)} requests in each of {replications} runs a model"
     if runs.complete:
         return full
@@ -121,7 +115,7 @@ def describe_sample_size(
 
 
 def table(runs: SimulationRuns, limits: Mapping[str, float]) -> list[dict[str, Any]]:
-    """One row a model with every figure; None is n/a. For the CSV file."""
+    """A row for each model with every figure, for the CSV file; None is n/a."""
     rows = []
     for run in runs.models:
         load = run.load
@@ -152,7 +146,7 @@ def table(runs: SimulationRuns, limits: Mapping[str, float]) -> list[dict[str, A
 
 
 def table_of(loads: Sequence[ModelLoad], limits: Mapping[str, float], colours: Mapping[str, str]) -> str:
-    """The same as HTML, as people read it."""
+    """The same as HTML, for reading."""
     head = (
         '<th>model</th><th class="n">p50, ms</th><th class="n">p95, ms</th><th class="n">p99, ms</th>'
         '<th class="n">limit, ms</th><th class="n">within the limit</th><th class="n">mean wait, ms</th>'
@@ -168,11 +162,12 @@ def _row(load: ModelLoad, limit: float | None, colours: Mapping[str, str]) -> st
     name = html.escape(load.name)
     note = '<br><span class="below">not stable</span>' if load.stable is False else ""
     times, widths = load.response_ms, load.response_ci95_ms
+    percentiles = (
+        format_with_interval(getattr(times, name), getattr(widths, name)) + _between(load, name)
+        for name in ("p50", "p95", "p99")
+    )
     cells = (
-        *(
-            format_with_interval(getattr(times, name), getattr(widths, name)) + _between(load, name)
-            for name in ("p50", "p95", "p99")
-        ),
+        *percentiles,
         "none" if limit is None else exact(limit),
         format_attainment(load.slo_attainment),
         short(load.wait_ms.mean),
@@ -190,11 +185,12 @@ def format_with_interval(value: float | None, width: float | None) -> str:
     """A time with the half-width of its interval, where it has one."""
     if value is None or width is None:
         return short(value)
-    return f"{short(value)}{THIN}±{THIN}{_format_half_width(width)}"
+    half = "0" if width == 0 else f"{float(f'{width:.2g}'):g}"
+    return f"{short(value)}{THIN}±{THIN}{half}"
 
 
 def _between(load: ModelLoad, name: str) -> str:
-    """Below a time, where the speed of servers is drawn, what 90 % of the runs lie between."""
+    """The range of 90 % of the runs, below a time, where the speed of servers is drawn at random."""
     low, high = load.response_low_ms, load.response_high_ms
     if low is None or high is None:
         return ""
@@ -202,19 +198,15 @@ def _between(load: ModelLoad, name: str) -> str:
     return f'<br><span class="range" title="90 % of the runs, as the host changes its speed">{ends}</span>'
 
 
-def _format_half_width(width: float) -> str:
-    return "0" if width == 0 else f"{float(f'{width:.2g}'):g}"
-
-
 def format_attainment(share: float | None) -> str:
-    """A share of responses; one that is not all of them is not shown as 100 %."""
+    """A share of responses; only all of them read as 100 %."""
     if share is not None and share < 1 and round(1000 * share) >= 1000:
         return f">{THIN}99.9{THIN}%"
     return percent(share)
 
 
 def describe_unstable(loads: Sequence[ModelLoad]) -> str:
-    """Why models have no times; empty where all have."""
+    """Why models have no times; empty if all have."""
     lost = [load.name for load in loads if load.response_ms.mean is None]
     if not lost:
         return ""
@@ -227,44 +219,34 @@ def describe_unstable(loads: Sequence[ModelLoad]) -> str:
 def percentile_rows(
     runs: Sequence[ModelRun], limits: Mapping[str, float], colours: Mapping[str, str], *, plan_name: str = ""
 ) -> list[PercentileRow]:
-    """A row a model of the picture of percentiles; `plan_name` names another plan whose they are."""
+    """A row for each model of the chart of percentiles; `plan_name` names the compared plan, if they are of that."""
     rows = []
     for run in runs:
         load, times, widths = run.load, run.load.response_ms, run.load.response_ci95_ms
         known = times.p50 is not None and times.p95 is not None and times.p99 is not None
-        rows.append(
-            PercentileRow(
-                f"{load.name} · {plan_name}" if plan_name else load.name,
-                colours.get(load.name, "#7f8790"),
-                (times.p50 or 0.0, times.p95 or 0.0, times.p99 or 0.0) if known else None,
-                (widths.p50, widths.p95, widths.p99),
-                limits.get(load.name),
-                bool(plan_name),
-            )
+        label, colour = (
+            f"{load.name} · {plan_name}" if plan_name else load.name,
+            colours.get(load.name, "#7f8790"),
         )
+        percentiles = (times.p50 or 0.0, times.p95 or 0.0, times.p99 or 0.0) if known else None
+        halves, limit = (widths.p50, widths.p95, widths.p99), limits.get(load.name)
+        rows.append(PercentileRow(label, colour, percentiles, halves, limit, bool(plan_name)))
     return rows
 
 
 def distribution_lines(
-    runs: Sequence[ModelRun], limits: Mapping[str, float], colours: Mapping[str, str], *, plan_name: str = ""
+    runs: Sequence[ModelRun], limits: Mapping[str, float], colours: Mapping[str, str]
 ) -> list[DistributionLine]:
-    """A line a model of the picture of distributions."""
+    """A line for each model of the chart of distributions."""
+    drawn = ((run.load.name, run.percents, run.times_ms) for run in runs if run.percents)
     return [
-        DistributionLine(
-            f"{run.load.name} · {plan_name}" if plan_name else run.load.name,
-            colours.get(run.load.name, "#7f8790"),
-            run.percents,
-            run.times_ms,
-            limits.get(run.load.name),
-            bool(plan_name),
-        )
-        for run in runs
-        if run.percents
+        DistributionLine(name, colours.get(name, "#7f8790"), percents, times_ms, limits.get(name))
+        for name, percents, times_ms in drawn
     ]
 
 
 def tenant_utilisation(plan: PlanOutcome, runs: SimulationRuns) -> Utilisation:
-    """How busy every tenant of the plan is."""
+    """The utilisation of every tenant of the plan."""
     loads = {server.id: server.utilisation for run in runs.models for server in run.servers}
     return {
         (gpu.id, item.start, tenant.model, tenant.stage): loads[id]
@@ -274,7 +256,7 @@ def tenant_utilisation(plan: PlanOutcome, runs: SimulationRuns) -> Utilisation:
 
 
 def utilisation_table(plan: PlanOutcome, runs: SimulationRuns) -> list[dict[str, Any]]:
-    """A row a tenant: how much of its time it works, and in which batches."""
+    """A row for each tenant: its utilisation, and its batches."""
     loads = {server.id: server for run in runs.models for server in run.servers}
     rows = []
     for gpu, item, tenant in tenants_on(plan.gpus):
@@ -297,7 +279,7 @@ def utilisation_table(plan: PlanOutcome, runs: SimulationRuns) -> list[dict[str,
 
 
 def describe_max_load(result: HighestLoad, models: int) -> str:
-    """The highest load of a request at the demand of so many models, as people say it."""
+    """The highest load of a plan with so many models, in words."""
     if result.low is None or result.high is None:
         return f"{result.message[:1].upper()}{result.message[1:]} (p{result.percentile:g})."
     text = (
@@ -317,11 +299,10 @@ def comparison_table(
 ) -> str:
     """HTML of two plans under the same arrivals: both sides' percentiles and shares within the limit, by model."""
     names = [html.escape(title) for title in titles]
-    head = '<th rowspan="2">model</th><th class="n" rowspan="2">limit, ms</th>' + "".join(
-        f'<th class="n" colspan="2">{what}</th>'
-        for what in ("p50, ms", "p95, ms", "p99, ms", "within the limit")
-    )
-    # A title that is there: a scenario's name is no word of the glossary, whatever it is called.
+    figures = ("p50, ms", "p95, ms", "p99, ms", "within the limit")
+    head = '<th rowspan="2">model</th><th class="n" rowspan="2">limit, ms</th>'
+    head += "".join(f'<th class="n" colspan="2">{what}</th>' for what in figures)
+    # With a title of its own the glossary does not explain a scenario's name.
     below = "".join(f'<th class="n" title="{name}">{name}</th>' for _ in range(4) for name in names)
     rows = []
     for run, other in zip(first, second, strict=True):
@@ -346,7 +327,7 @@ def _width(load: ModelLoad, percentile: Percentile) -> float | None:
 
 
 def _high(load: ModelLoad, percentile: Percentile) -> float | None:
-    """The upper end: of 90 % of the runs where the speed of servers is drawn, else of the mean's interval."""
+    """The upper end of 90 % of the runs where the speed of servers is drawn, else of the mean's interval."""
     if load.response_high_ms is not None:
         high: float | None = getattr(load.response_high_ms, f"p{percentile}")
         return high

@@ -1,4 +1,4 @@
-"""Runs of a simulation, model by model and kept by content: a quick one while a slider moves, then a full one."""
+"""Simulation runs, cached by content for each model: a quick run while a slider moves, then a full run."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from torchsplit_core.values import (
 )
 
 QUICK_REQUESTS, QUICK_REPLICATIONS = 20_000, 3
-"""Of all models together in a replication of a quick run: about a fifth of a second."""
+"""Requests of all models together in a replication of a quick run, which takes about a fifth of a second."""
 FULL_REQUESTS, FULL_REPLICATIONS = REQUESTS, REPLICATIONS
-"""Of each model in a full run: those of the verdict, so that both tell the same figures."""
+"""Requests of each model in a full run, as for the verdict, so that both have the same figures."""
 FIND_REQUESTS, FIND_REPLICATIONS = 80_000, 3
-"""Of all models together in each try for the highest load."""
+"""Requests of all models together in each trial for the highest load."""
 LEAST_REQUESTS = 600
 CACHED_RUNS = 512
-"""Runs of one model that are kept, of all sessions."""
+"""Runs of one model in the cache of all sessions."""
 POINTS = 120
-"""Of a drawn distribution."""
+"""Points of a drawn distribution."""
 BEYOND = 10
-"""So many requests are slower than the last point that is drawn."""
+"""Requests that are slower than the last drawn point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class ModelRun:
 
 @dataclass(frozen=True, slots=True)
 class SimulationRuns:
-    """The runs of all models of a request, how many of them are full, and what is to be said of the request."""
+    """The runs of all models of a request, how many of them are full, and warnings about the request."""
 
     models: tuple[ModelRun, ...]
     full: int
@@ -68,51 +68,49 @@ class SimulationRuns:
 
 
 def quick(request: SimulationRequest) -> SimulationRequest:
-    """Fewer requests and replications; of a long trace only its beginning."""
+    """The request with fewer requests and replications, and only the beginning of a long trace."""
     each = split_requests(QUICK_REQUESTS, len(request.models), 3000)
     models = tuple(_truncate(model, each * QUICK_REPLICATIONS) for model in request.models)
     return replace(request, models=models, requests_per_model=each, replications=QUICK_REPLICATIONS)
 
 
 def full(request: SimulationRequest) -> SimulationRequest:
-    """As many requests as figures that are read need."""
+    """The request with the requests and replications of a full run."""
     return replace(request, requests_per_model=FULL_REQUESTS, replications=FULL_REPLICATIONS)
 
 
 def full_replications(request: SimulationRequest) -> int:
-    """Of each model in a full run; more where a server's speed is drawn."""
+    """Replications of each model in a full run; more where a server's speed is drawn."""
     return PACED_RUNS if any(server.pace for server in request.servers) else FULL_REPLICATIONS
 
 
 def split_requests(requests: int, models: int, most: int) -> int:
-    """So many requests for each of the models, within what makes sense."""
+    """Requests for each of the models, from LEAST_REQUESTS to `most`."""
     return max(LEAST_REQUESTS, min(most, requests // max(models, 1)))
 
 
 def _truncate(model: SimulatedModel, most: int) -> SimulatedModel:
-    if not isinstance(model.arrivals, TraceArrivals):
-        return model
-    return replace(model, arrivals=TraceArrivals(model.arrivals.times_s[:most]))
+    if isinstance(model.arrivals, TraceArrivals):
+        return replace(model, arrivals=TraceArrivals(model.arrivals.times_s[:most]))
+    return model
 
 
 def load_runs(request: SimulationRequest) -> SimulationRuns:
-    """Of every model its full run where it is kept, else a quick one. Raises InputFault for what makes no sense."""
+    """The full run of each model if this session has made it, else a quick run. Raises InputFault for a bad request."""
     whole, fast = full(request), quick(request)
     validate(whole)
     done = st.session_state.setdefault("full runs", set())
-    model_runs, count = [], 0
+    full_numbers = {number for number in range(len(request.models)) if run_key(whole, number) in done}
+    model_runs = []
     for number in range(len(request.models)):
-        key = run_key(whole, number)
-        if key in done:
-            model_runs.append(_cached_run(key, whole, number))
-            count += 1
-        else:
-            model_runs.append(_cached_run(run_key(fast, number), fast, number))
-    return SimulationRuns(tuple(model_runs), count, tuple(dict.fromkeys(request_warnings(request))))
+        simulated = whole if number in full_numbers else fast
+        model_runs.append(_cached_run(run_key(simulated, number), simulated, number))
+    warnings = tuple(dict.fromkeys(request_warnings(request)))
+    return SimulationRuns(tuple(model_runs), len(full_numbers), warnings)
 
 
 def run_next(request: SimulationRequest) -> bool:
-    """Run the first model in full that is not yet; False where every one is."""
+    """Make the first full run that is missing; False if none is."""
     whole = full(request)
     done: set[str] = st.session_state.setdefault("full runs", set())
     for number in range(len(request.models)):
@@ -125,31 +123,26 @@ def run_next(request: SimulationRequest) -> bool:
 
 
 def run_key(request: SimulationRequest, number: int) -> str:
-    """The content of a model's run: its place among the models too, which decides its draws."""
+    """The hash of a model's run, including its place among the models, which decides its random draws."""
     model = request.models[number]
     servers = [server for server in request.servers if server.model == model.name]
-    how = (
-        request.queue,
-        request.requests_per_model,
-        request.warmup_share,
-        request.replications,
-        request.seed,
-    )
+    size = (request.requests_per_model, request.warmup_share, request.replications)
+    how = (request.queue, *size, request.seed)
     return hashlib.sha256(repr((number, model, servers, how)).encode()).hexdigest()
 
 
 @st.cache_resource(max_entries=CACHED_RUNS, show_spinner=False)
 def _cached_run(key: str, _request: SimulationRequest, _number: int) -> ModelRun:
-    """A model's run; `key` is its content."""
+    """A model's run; `key` is its `run_key`."""
     run = simulate_model(_request, _number)
     percents, times_ms = distribution(run.response_ms)
     return ModelRun(run.load, tuple(run.servers.values()), run.warnings, percents, times_ms)
 
 
 def distribution(samples: Sequence[NDArray[np.float64]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Percentages and the times that so many of all requests do not pass, ms: the nearest rank.
+    """Percentages of the requests and the times within which so many are answered, ms, by nearest rank.
 
-    Evenly spaced in the power of ten of what is left, up to where few requests are left to tell of.
+    The points are evenly spaced in the logarithm of the rest, up to where BEYOND requests remain.
     """
     if not samples:
         return (), ()
@@ -163,7 +156,7 @@ def distribution(samples: Sequence[NDArray[np.float64]]) -> tuple[tuple[float, .
 
 @dataclass
 class Finding:
-    """A search for the highest load that goes on a little with every run of the page, until it has found."""
+    """A search for the highest load that advances a little with every run of the page."""
 
     steps: Steps
     share: float = 0.0
@@ -171,7 +164,7 @@ class Finding:
     result: HighestLoad | None = None
 
     def advance(self, seconds: float) -> None:
-        """For about so long, at least by the simulation of one model."""
+        """Search for about so long, at least by the simulation of one model."""
         until = time.perf_counter() + seconds
         while self.result is None:
             try:
@@ -183,7 +176,7 @@ class Finding:
 
 
 def max_load_search(request: SimulationRequest, percentile: float) -> Finding:
-    """The search for this content, this session's. Raises InputFault where no model has a limit."""
+    """This session's search for the highest load of this request. Raises InputFault where no model has a limit."""
     searches: dict[str, Finding] = st.session_state.setdefault("load searches", {})
     key = search_key(request, percentile)
     if key not in searches:
@@ -195,20 +188,18 @@ def max_load_search(request: SimulationRequest, percentile: float) -> Finding:
 
 
 def cancel_search(request: SimulationRequest, percentile: float) -> None:
-    """End a search that has not found yet."""
+    """End a search."""
     st.session_state.get("load searches", {}).pop(search_key(request, percentile), None)
 
 
 def max_load_request(request: SimulationRequest, percentile: float) -> SimulationRequest:
-    """The request with the question for the highest load."""
-    each = split_requests(FIND_REQUESTS, len(request.models), 10_000)
-    return replace(
-        request, requests_per_model=each, replications=FIND_REPLICATIONS, find=MaxLoadSearch(percentile)
-    )
+    """The request that asks for the highest load."""
+    each, find = split_requests(FIND_REQUESTS, len(request.models), 10_000), MaxLoadSearch(percentile)
+    return replace(request, requests_per_model=each, replications=FIND_REPLICATIONS, find=find)
 
 
 def search_key(request: SimulationRequest, percentile: float) -> str:
-    """The content of a question for the highest load."""
+    """The hash of a search for the highest load."""
     question = max_load_request(request, percentile)
     parts = [run_key(question, number) for number in range(len(question.models))]
     return hashlib.sha256(repr((percentile, parts)).encode()).hexdigest()

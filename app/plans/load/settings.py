@@ -1,4 +1,4 @@
-"""What is asked of a plan under load: how requests arrive, how many, within which time. No streamlit in here."""
+"""The settings of a plan under load: arrivals, load factor, limits. No streamlit in here."""
 
 from __future__ import annotations
 
@@ -6,22 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from torchsplit_core import workflow
-from torchsplit_core.values import (
-    DeterministicArrivals,
-    GammaArrivals,
-    InputFault,
-    MmppArrivals,
-    PlanModel,
-    PlanOutcome,
-    PlanRequest,
-    PoissonArrivals,
-    RateState,
-    SimulatedModel,
-    SimulationRequest,
-    TraceArrivals,
-    quoted,
-)
+from torchsplit_core import values, workflow
+from torchsplit_core.values import InputFault, PlanModel, PlanOutcome, PlanRequest, SimulationRequest, quoted
 from torchsplit_core.values.simulation.request import Arrivals
 
 Kind = Literal["planned", "poisson", "deterministic", "gamma", "bursts", "trace"]
@@ -33,14 +19,14 @@ KINDS: Mapping[Kind, str] = {
     "bursts": "Bursts: calm and busy times in turn",
     "trace": "A trace: a table of times",
 }
-"""Kinds of arrivals as people say them."""
+"""Kinds of arrivals in words."""
 LOADS = tuple(number / 20 for number in range(2, 41))
-"""Where the slider of the load stands: 0.1 to 2 times the rates."""
+"""The stops of the slider of the load: 0.1 to 2 times the rates."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bursts:
-    """`times` the demand for `busy_s` on average, then so little for `calm_s` that the mean is the demand."""
+    """`times` the demand for `busy_s` on average, then for `calm_s` the rate that makes the mean the demand."""
 
     times: float = 3.0
     busy_s: float = 2.0
@@ -48,21 +34,21 @@ class Bursts:
 
     @property
     def calm_times(self) -> float:
-        """The rate between the bursts over the demand. Raises InputFault where none keeps the mean."""
+        """The rate between the bursts over the demand. Raises InputFault where no rate keeps the mean."""
         left = (self.busy_s + self.calm_s - self.times * self.busy_s) / self.calm_s
         if left <= 0:
             most = (self.busy_s + self.calm_s) / self.busy_s
-            raise InputFault(
-                "bursts",
-                f"have {self.times:g} times the demand, which leaves no requests for the calm",
-                f"With these seconds stay below {most:g} times; or shorten the bursts, or lengthen the calm.",
+            problem = f"have {self.times:g} times the demand, which leaves no requests for the calm"
+            remedy = (
+                f"With these seconds stay below {most:g} times; or shorten the bursts, or lengthen the calm."
             )
+            raise InputFault("bursts", problem, remedy)
         return left
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Times of arrival by model, those of all models under None; the file that they came from."""
+    """Times of arrival by model, those for all models under None, and their file."""
 
     file: str
     times_s: Mapping[str | None, tuple[float, ...]]
@@ -81,13 +67,12 @@ class LoadSettings:
 
 
 def limit_of(model: PlanModel) -> float | None:
-    """The limit that a request has for a model: of the response time where it has one, else of the service time."""
-    limit: float | None = getattr(model, "max_response_ms", None)
-    return limit if limit is not None else model.max_latency_ms
+    """A model's limit of the response time, else of the service time."""
+    return model.max_latency_ms if model.max_response_ms is None else model.max_response_ms
 
 
 def kinds_of(request: PlanRequest) -> tuple[Kind, ...]:
-    """What can be chosen: arrivals of the request, where it has any, come first."""
+    """The kinds to choose from; first the arrivals of the request, if it has any."""
     has_arrivals = any(model.arrivals is not None for model in request.models)
     return tuple(kind for kind in KINDS if has_arrivals or kind != "planned")
 
@@ -98,7 +83,7 @@ def request_limits(request: PlanRequest) -> dict[str, float]:
 
 
 def limits_of_service(request: PlanRequest, settings: LoadSettings) -> frozenset[str]:
-    """The models held to the limit of their service time, since nobody has limited their response."""
+    """The models whose limit is that of the service time, since nobody has limited their response."""
     return frozenset(
         model.name
         for model in request.models
@@ -112,26 +97,25 @@ def arrivals(settings: LoadSettings, model: PlanModel) -> Arrivals:
     if settings.kind == "planned":
         return model.expected_arrivals
     if settings.kind == "deterministic":
-        return DeterministicArrivals(rate)
+        return values.DeterministicArrivals(rate)
     if settings.kind == "gamma":
-        return GammaArrivals(rate, settings.cv)
+        return values.GammaArrivals(rate, settings.cv)
     if settings.kind == "bursts":
-        calm = RateState(settings.bursts.calm_times * rate, settings.bursts.calm_s)
-        return MmppArrivals((calm, RateState(settings.bursts.times * rate, settings.bursts.busy_s)))
+        calm = values.RateState(settings.bursts.calm_times * rate, settings.bursts.calm_s)
+        return values.MmppArrivals(
+            (calm, values.RateState(settings.bursts.times * rate, settings.bursts.busy_s))
+        )
     if settings.kind == "trace" and settings.trace is not None:
         times = settings.trace.times_s.get(model.name, settings.trace.times_s.get(None))
         if times is None:
-            raise InputFault(
-                settings.trace.file,
-                f"has no arrivals of model {quoted(model.name)}",
-                "Add its rows, or leave out the column of models.",
-            )
-        return TraceArrivals(times)
-    return PoissonArrivals(rate)
+            problem = f"has no arrivals of model {quoted(model.name)}"
+            raise InputFault(settings.trace.file, problem, "Add its rows, or leave out the column of models.")
+        return values.TraceArrivals(times)
+    return values.PoissonArrivals(rate)
 
 
 def build_simulation(plan: PlanOutcome, request: PlanRequest, settings: LoadSettings) -> SimulationRequest:
-    """A plan's simulation as asked. Raises InputFault where the plan is of other models or has no slices."""
+    """The simulation of a plan. Raises InputFault where the plan is of other models or has no slices."""
     made = workflow.simulation_request(plan, request, lambda model: arrivals(settings, model))
     models = tuple(replace(model, slo_ms=settings.limits_ms.get(model.name)) for model in made.models)
     return workflow.under_load(replace(made, models=models), settings.load)
@@ -148,19 +132,13 @@ def with_same_arrivals(
     others = {model.name: model for model in second.models}
     shared = tuple(model for model in first.models if model.name in others)
     if not shared:
-        raise InputFault(
-            "the scenario beside",
-            f"serves {', '.join(others)}, and none of the models of this one",
-            "Choose another scenario.",
-        )
-    moved = tuple(
-        replace(others[model.name], arrivals=model.arrivals, slo_ms=model.slo_ms) for model in shared
-    )
-    return _restrict(first, shared), _restrict(second, moved)
+        problem = f"serves {', '.join(others)}, and none of the models of this one"
+        raise InputFault("the scenario beside", problem, "Choose another scenario.")
+    moved = [replace(others[model.name], arrivals=model.arrivals, slo_ms=model.slo_ms) for model in shared]
+    return _restrict(first, shared), _restrict(second, tuple(moved))
 
 
-def _restrict(request: SimulationRequest, models: tuple[SimulatedModel, ...]) -> SimulationRequest:
+def _restrict(request: SimulationRequest, models: tuple[values.SimulatedModel, ...]) -> SimulationRequest:
     known = {model.name for model in models}
-    return replace(
-        request, models=models, servers=tuple(server for server in request.servers if server.model in known)
-    )
+    servers = tuple(server for server in request.servers if server.model in known)
+    return replace(request, models=models, servers=servers)

@@ -1,16 +1,15 @@
-"""The tab Under load: requests arrive at a scenario's plan, queue and are served; what clients wait."""
+"""The tab Under load: requests arrive at a scenario's plan, queue and are served; the response times."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import cast
+from functools import partial
 
 import pandas as pd
 import streamlit as st
 
 from app.charts import response_times
-from app.charts.theme import CONFIG
 from app.components import saving
 from app.plans import slice_map
 from app.plans.load import comparison, controls, results, runs
@@ -26,11 +25,12 @@ from torchsplit_core.values import PlanOutcome, PlanRequest, SimulationRequest
 from torchsplit_core.workspace.store import Workspace
 
 REST_S = 0.6
-"""After so long on the page the full runs begin, a model at a time."""
+"""Seconds after which the full runs begin, a model at a time."""
 FIND_S = 0.6
-"""So long a search for the highest load goes on before the page is drawn again, with how far it is."""
+"""Seconds that a search for the highest load advances before the page shows its progress."""
+PERCENTILES: tuple[Percentile, ...] = (50, 95, 99)
 PAGE_RUN = "load drawn by the page"
-"""In the session while the page itself draws the tab: only a part that runs alone may ask for itself again."""
+"""In the session while a run of the page draws the tab: only a run of the fragment may rerun the fragment."""
 WHAT = (
     "Here you will see how long clients wait once requests queue: response times of every model against its limit, "
     "how busy each slice is, and the highest load that the plan takes."
@@ -68,18 +68,18 @@ def _tab(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcom
     st.session_state[_key(workspace, name)] = (plan, request, True)
     parts: tuple[SimulationRequest, ...] = ()
     looking = False
-    # A fragment that runs alone is outside the page's own telling.
+    # A run of the fragment alone is outside the page's fault boundary.
     with frame.fault_boundary():
         parts, looking = _drawn(workspace, name, request, plan)
         complete = not looking and all(runs.load_runs(part).complete for part in parts)
         st.session_state[_key(workspace, name)] = (plan, request, complete)
     if not alone:
         return
-    # One model at a time: a move of the slider has its turn between two.
+    # One model at a time, so that the slider can move between two.
     if looking or any(runs.run_next(part) for part in parts):
         st.rerun(scope="fragment")
     if timed:
-        # The page draws this part again, without its clock.
+        # The page draws the fragment again, without its interval.
         st.rerun(scope="app")
 
 
@@ -98,7 +98,7 @@ def _drawn(
     with st.container(border=True):
         st.header("How busy each slice is, simulated", anchor=False)
         _map(name, request, plan, shown, colours)
-    # What the plan takes does not hang on where the slider stands.
+    # The highest load does not depend on the slider.
     looking = _render_max_load(name, build_simulation(plan, request, replace(settings, load=1.0)), percentile)
     compared = comparison.render(workspace, name, request, settings, simulated, colours)
     return (simulated, *compared), looking
@@ -112,19 +112,15 @@ def _render_verdict(
     simulated: SimulationRequest,
     shown: SimulationRuns,
 ) -> Percentile:
-    """What one looks for first, what it rests on, and the percentile that limits are held against."""
+    """The verdict and its basis; the percentile that the limits are for."""
     loads = [run.load for run in shown.models]
     with st.container(horizontal=True, vertical_alignment="center"):
-        percentile = cast(
-            Percentile,
-            st.radio(
-                "Limits hold for", (50, 95, 99), 1, format_func=lambda percent: f"p{percent}", horizontal=True,
-                key=f"load-percentile {name}", persist_state="session",
-            ),
+        percentile: Percentile = st.radio(
+            "Limits hold for", PERCENTILES, 1, format_func=lambda percent: f"p{percent}", horizontal=True,
+            key=f"load-percentile {name}", persist_state="session",
         )  # fmt: skip
-        load_verdict = results.verdict_badge(
-            loads, settings.limits_ms, percentile, limits_of_service(request, settings)
-        )
+        of_service = limits_of_service(request, settings)
+        load_verdict = results.verdict_badge(loads, settings.limits_ms, percentile, of_service)
         text = f"**{escape_markdown(load_verdict.text)}**"
         st.markdown(f":red[{text}]" if load_verdict.colour == "red" else text)
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -132,14 +128,9 @@ def _render_verdict(
         st.badge(badge.text, color=badge.colour, help=badge.help)
         for gone in workflow.without_instance(plan, request):
             widgets.badge(f"{gone} has no slice and is left out", "red")
-    quick_requests = runs.quick(simulated).requests_per_model
-    st.caption(
-        results.describe_sample_size(
-            shown, quick_requests, runs.FULL_REQUESTS, runs.full_replications(simulated)
-        )
-        + ". "
-        + results.describe_basis(plan, request)
-    )
+    requests = (runs.quick(simulated).requests_per_model, runs.FULL_REQUESTS)
+    sample = results.describe_sample_size(shown, *requests, runs.full_replications(simulated))
+    st.caption(f"{sample}. {results.describe_basis(plan, request)}")
     if text := results.describe_unstable(loads):
         st.warning(escape_markdown(text))
     if shown.remarks:
@@ -150,29 +141,23 @@ def _render_verdict(
 
 
 def _pictures(name: str, shown: SimulationRuns, settings: LoadSettings, colours: Mapping[str, str]) -> None:
-    dark = st.context.theme.type == "dark"
+    dark = widgets.is_dark()
     lines = results.distribution_lines(shown.models, settings.limits_ms, colours)
     percentiles = results.percentile_rows(shown.models, settings.limits_ms, colours)
     left, right = st.columns(2, gap="medium")
     with left:
         st.header("Response times, simulated", anchor=False)
-        with saving.exportable("Response times", f"{name}.response-times", key="load-spreads"):
-            st.plotly_chart(
-                response_times.distribution_chart(lines, dark=dark),
-                theme=None, key="load-spreads", config=CONFIG,
-                alt="Within which time which share of each model's requests is answered; the table has percentiles",
-            )  # fmt: skip
+        drawn = response_times.distribution_chart(lines, dark=dark)
+        alt = "Within which time which share of each model's requests is answered; the table has percentiles"
+        widgets.chart(drawn, "Response times", f"{name}.response-times", key="load-spreads", alt=alt)
         st.caption(
             "95 on the axis: 95 % of the requests are answered within the time above it. Dotted: the limit."
         )
     with right:
         st.header("p50, p95, p99 against the limit", anchor=False)
-        with saving.exportable("Percentiles", f"{name}.percentiles", key="load-ladder"):
-            st.plotly_chart(
-                response_times.percentile_chart(percentiles, dark=dark),
-                theme=None, key="load-ladder", config=CONFIG,
-                alt="p50, p95 and p99 of every model with their intervals and its limit; the table has the figures",
-            )  # fmt: skip
+        drawn = response_times.percentile_chart(percentiles, dark=dark)
+        alt = "p50, p95 and p99 of every model with their intervals and its limit; the table has the figures"
+        widgets.chart(drawn, "Percentiles", f"{name}.percentiles", key="load-ladder", alt=alt)
         st.caption("Whiskers: 95 % intervals over the runs. Red: the limit.")
 
 
@@ -187,14 +172,8 @@ def _table(name: str, shown: SimulationRuns, settings: LoadSettings, colours: Ma
 def _map(
     name: str, request: PlanRequest, plan: PlanOutcome, shown: SimulationRuns, colours: Mapping[str, str]
 ) -> None:
-    slice_map.render(
-        plan,
-        request,
-        colours,
-        key="load-map",
-        file=f"{name}.under-load",
-        busy=results.tenant_utilisation(plan, shown),
-    )
+    busy = results.tenant_utilisation(plan, shown)
+    slice_map.render(plan, request, colours, key="load-map", file=f"{name}.under-load", busy=busy)
     st.caption(
         "The bar of a slice is the share of its time in which it works on a batch; of equal GPUs their mean. A free "
         "slice that is quickest for a request takes it, so equal slices need not be equally busy."
@@ -207,7 +186,7 @@ def _map(
 
 
 def _render_max_load(name: str, simulated: SimulationRequest, percentile: Percentile) -> bool:
-    """The highest load, looked for when asked, a little at a time; whether a search goes on."""
+    """The highest load, searched on demand a little at a time; whether a search goes on."""
     with st.container(border=True):
         st.header("The highest load", anchor=False)
         limited = any(model.slo_ms is not None for model in simulated.models)
@@ -226,13 +205,11 @@ def _render_max_load(name: str, simulated: SimulationRequest, percentile: Percen
         finding.advance(FIND_S)
         if finding.result is None:
             st.progress(finding.share, text=f"Looking for the highest load: {finding.text}")
-            st.button(
-                "Cancel", key="load-find-cancel", on_click=lambda: _cancel(state_key, simulated, percentile)
-            )
+            cancel = partial(_cancel, state_key, simulated, percentile)
+            st.button("Cancel", key="load-find-cancel", on_click=cancel)
             return True
-        st.markdown(
-            f"**{escape_markdown(results.describe_max_load(finding.result, len(simulated.models)))}**"
-        )
+        text = results.describe_max_load(finding.result, len(simulated.models))
+        st.markdown(f"**{escape_markdown(text)}**")
         question = runs.max_load_request(simulated, percentile)
         st.caption(
             f"Simulated with {exact(question.requests_per_model)} requests in each of "

@@ -1,4 +1,4 @@
-"""A plan by hand under way in this session: where it stands, what was before, and what it looks like."""
+"""The state of a plan by hand in this session: its steps, and how the map shows it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import streamlit as st
 
-from torchsplit_core.planning.manual.evaluate import ManualGpu, ManualSlice, ManualTenant
+from torchsplit_core.planning.manual.evaluate import ManualGpu, ManualTenant
 from torchsplit_core.planning.request.fleet import FleetGpu
 from torchsplit_core.values import PlannedGpu, PlannedSlice, PlanOutcome, Tenant
 
@@ -17,8 +17,8 @@ UNKNOWN_RPS = float("nan")
 
 @dataclass(frozen=True, slots=True)
 class EditState:
-    """`steps` are the states so far, the last is what the table starts from; `now` is that with the table's
-    edits. `turn` counts how often the table began anew; `place` is what is chosen on the map."""
+    """`steps` are the states so far, the last being the table's start; `now` is that with the table's edits. `turn`
+    counts how often the table began anew; `place` is the chosen place of the map."""
 
     steps: tuple[tuple[ManualGpu, ...], ...]
     now: tuple[ManualGpu, ...]
@@ -27,7 +27,7 @@ class EditState:
 
     @property
     def base(self) -> tuple[ManualGpu, ...]:
-        """What the table starts from."""
+        """The table's start."""
         return self.steps[-1]
 
     def moved(self, gpus: tuple[ManualGpu, ...], place: str) -> EditState:
@@ -36,19 +36,19 @@ class EditState:
         return EditState((*self.steps, *edited, gpus)[-MOST_STEPS:], gpus, self.turn + 1, place)
 
     def undone(self) -> EditState:
-        """One step back: edits of the table first."""
+        """After one step back: edits of the table first."""
         steps = self.steps if self.now != self.base or len(self.steps) == 1 else self.steps[:-1]
         return EditState(steps, steps[-1], self.turn + 1, self.place)
 
 
 def load(key: str, start: tuple[ManualGpu, ...]) -> EditState:
-    """The session's draft of this key, begun with `start`."""
+    """The session's state under this key, at first `start`."""
     state = st.session_state.get(key)
     return state if isinstance(state, EditState) else EditState((start,), start)
 
 
 def save(key: str, draft: EditState) -> None:
-    """Make it the session's draft."""
+    """Store the session's state."""
     st.session_state[key] = draft
 
 
@@ -63,26 +63,21 @@ def preview(
     """The GPUs as the map shows them: slices as drafted, tenants as evaluated where they could be.
 
     A tenant that was not evaluated has no figures (not a number), and no load.
-    """  # fmt: skip
+    """
     hands = {gpu.id: gpu for gpu in gpus}
-    tenants = {
-        (gpu.id, item.start): item.tenants for gpu in (outcome.gpus if outcome else ()) for item in gpu.slices
-    }
+    planned = outcome.gpus if outcome else ()
+    tenants = {(gpu.id, item.start): item.tenants for gpu in planned for item in gpu.slices}
     shown = []
     for fleet_gpu in fleet:
-        edited = hands.get(fleet_gpu.id, ManualGpu(fleet_gpu.id))
-        slices = tuple(
-            PlannedSlice(
-                item.profile, item.start, tenants.get((fleet_gpu.id, item.start)) or _open(item)
-            )
-            for item in sorted(edited.slices, key=lambda item: item.start)
-        )  # fmt: skip
-        shown.append(PlannedGpu(fleet_gpu.id, fleet_gpu.type, bool(slices), slices))
+        slices = []
+        for item in sorted(
+            hands.get(fleet_gpu.id, ManualGpu(fleet_gpu.id)).slices, key=lambda item: item.start
+        ):
+            evaluated = tenants.get((fleet_gpu.id, item.start))
+            drafted = tuple(_tenant(tenant, 1 / len(item.tenants)) for tenant in item.tenants)
+            slices.append(PlannedSlice(item.profile, item.start, evaluated or drafted))
+        shown.append(PlannedGpu(fleet_gpu.id, fleet_gpu.type, bool(slices), tuple(slices)))
     return replace(outcome or plan, gpus=tuple(shown), models=outcome.models if outcome else ())
-
-
-def _open(item: ManualSlice) -> tuple[Tenant, ...]:
-    return tuple(_tenant(tenant, 1 / len(item.tenants)) for tenant in item.tenants)
 
 
 def _tenant(tenant: ManualTenant, share: float) -> Tenant:

@@ -1,4 +1,4 @@
-"""The place chosen on the map of a plan by hand: which slice stands there, and who runs on it."""
+"""The chosen place on the map of a plan by hand: its slice, and the models that run on it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from torchsplit_core.values import WHOLE_GPU, PlanModel, PlanRequest, point_type
 ALL, ONE = "all", "one"
 Place = tuple[str, int]
 """A profile and its first memory slot."""
-# A selectbox takes None for "nothing chosen yet", so that what stands for an open choice has a value of its own.
+Put = Callable[[ManualSlice | None], None]
+"""Puts a slice at the chosen place, or none."""
+# A selectbox takes None for "nothing chosen yet", so an open choice needs a value of its own.
 NO_SLICE: Place = ("no slice", -1)
 FREE = ""
 BEST = 0
@@ -45,7 +47,7 @@ def render(key: str, request: PlanRequest, fleet: Sequence[FleetGpu], state: Edi
             ids = alike if scope == ALL else ids
 
         def put(new: ManualSlice | None) -> None:
-            # What was drawn is what is changed; the place follows its slice.
+            # The change applies to the drawn state; the place follows its slice.
             moved = replace_slice(state.now, ids, start, new)
             place = f"{new.start if new else start} {ids[0]}"
             manual_state.save(key, state.moved(moved, place))
@@ -56,12 +58,12 @@ def render(key: str, request: PlanRequest, fleet: Sequence[FleetGpu], state: Edi
         if item is not None:
             with right:
                 _models(key, request, given, item, put)
-            for number, tenant in enumerate(item.tenants):
-                _run(key, request, given, item, number, tenant, put)
+            for number in range(len(item.tenants)):
+                _run(key, request, given, item, number, put)
 
 
 def _chosen(fleet: Sequence[FleetGpu], state: EditState) -> tuple[FleetGpu | None, ManualGpu | None, int]:
-    """The GPU of the fleet, the GPU as drafted, and the memory slot; a place that is gone is none."""
+    """The GPU of the fleet, the edited GPU, and the memory slot; None and 0 for a place that is gone."""
     slot, _, name = state.place.partition(" ")
     given = next((candidate for candidate in fleet if candidate.id == name), None)
     if given is None or not slot.isdecimal() or int(slot) >= gpu_type(given.type).memory_slices:
@@ -71,14 +73,10 @@ def _chosen(fleet: Sequence[FleetGpu], state: EditState) -> tuple[FleetGpu | Non
 
 
 def _equal_gpus(fleet: Sequence[FleetGpu], state: EditState, given: FleetGpu, gpu: ManualGpu) -> list[str]:
-    """Ids of the GPUs of the same kind that have the same on them, this one first."""
+    """Ids of the GPUs of the same kind with the same slices, this one first."""
     slices = {other.id: other.slices for other in state.now}
-    same = [
-        other.id
-        for other in fleet
-        if (other.type, other.layouts) == (given.type, given.layouts)
-        and slices.get(other.id, ()) == gpu.slices
-    ]
+    kin = [other.id for other in fleet if (other.type, other.layouts) == (given.type, given.layouts)]
+    same = [name for name in kin if slices.get(name, ()) == gpu.slices]
     return [gpu.id, *(name for name in same if name != gpu.id)]
 
 
@@ -93,10 +91,7 @@ def _where(given: FleetGpu, gpu: ManualGpu, start: int) -> str:
     return f"{item.profile} in memory {slots}"
 
 
-def _slice(
-    key: str, given: FleetGpu, gpu: ManualGpu, start: int, request: PlanRequest,
-    put: Callable[[ManualSlice | None], None]
-) -> None:  # fmt: skip
+def _slice(key: str, given: FleetGpu, gpu: ManualGpu, start: int, request: PlanRequest, put: Put) -> None:
     item = slice_at(gpu, start)
     now: Place = (item.profile, item.start) if item else NO_SLICE
     options = list(dict.fromkeys((NO_SLICE, *placements_at(given, gpu, start), now)))
@@ -109,12 +104,9 @@ def _slice(
             put(None)
             return
         able = models_with_points(request, given.type, profile)
-        # Batch sizes and processes belong to the slice they were chosen for.
-        tenants = tuple(
-            ManualTenant(tenant.model, tenant.variant, tenant.stage, share=tenant.share)
-            for tenant in (item.tenants if item else ())
-            if tenant.model in able
-        )
+        # Batch sizes and processes were chosen for the former slice.
+        remaining = [tenant for tenant in (item.tenants if item else ()) if tenant.model in able]
+        tenants = tuple(replace(tenant, batch_size=None, processes=None) for tenant in remaining)
         put(ManualSlice(profile, first, tenants))
 
     st.selectbox("Slice here", options, key=at, format_func=_format_place, on_change=change)
@@ -126,14 +118,8 @@ def _format_place(place: Place) -> str:
     return f"{place[0]} from slot {place[1]}" if place[0] else profile_words(place[0])
 
 
-def _models(
-    key: str,
-    request: PlanRequest,
-    given: FleetGpu,
-    item: ManualSlice,
-    put: Callable[[ManualSlice | None], None],
-) -> None:
-    """Who runs on it: one where slices are owned, several where they are shared, then with equal shares."""
+def _models(key: str, request: PlanRequest, given: FleetGpu, item: ManualSlice, put: Put) -> None:
+    """The models on a slice: one for exclusive slices, else several with equal shares."""
     able = models_with_points(request, given.type, item.profile)
     present = [tenant.model for tenant in item.tenants]
     options = list(dict.fromkeys((*able, *present)))
@@ -141,9 +127,8 @@ def _models(
 
     def set_to(names: Sequence[str]) -> None:
         by_model = {tenant.model: tenant for tenant in item.tenants}
-        put(
-            replace(item, tenants=tuple(replace(by_model.get(n, ManualTenant(n)), share=None) for n in names))
-        )
+        tenants = tuple(replace(by_model.get(name, ManualTenant(name)), share=None) for name in names)
+        put(replace(item, tenants=tenants))
 
     if request.sharing == "exclusive" and len(present) <= 1:
         st.session_state[at] = present[0] if present else FREE
@@ -159,11 +144,9 @@ def _models(
     )
 
 
-def _run(
-    key: str, request: PlanRequest, given: FleetGpu, item: ManualSlice, number: int, tenant: ManualTenant,
-    put: Callable[[ManualSlice | None], None],
-) -> None:  # fmt: skip
+def _run(key: str, request: PlanRequest, given: FleetGpu, item: ManualSlice, number: int, put: Put) -> None:
     """How one tenant runs: its stage where the model may be cut, its batch size."""
+    tenant = item.tenants[number]
     model = next((candidate for candidate in request.models if candidate.name == tenant.model), None)
     if model is None:
         return
@@ -182,10 +165,8 @@ def _run(
             variant, stage = st.session_state[key_stage]
             set_to(ManualTenant(tenant.model, variant or None, stage or None, share=tenant.share))
 
-        offered: list[tuple[str, str]] = [OPEN, *stages]
-        left.selectbox(
-            f"{tenant.model} runs as", offered, key=key_stage, format_func=_format_stage, on_change=runs_as
-        )
+        label, offered = f"{tenant.model} runs as", [OPEN, *stages]
+        left.selectbox(label, offered, key=key_stage, format_func=_format_stage, on_change=runs_as)
     sizes = sorted({
         point.batch_size
         for _, variant in model.allowed_variants
@@ -207,7 +188,7 @@ def _run(
 
 
 def _stage_of(model: PlanModel, tenant: ManualTenant) -> tuple[str, str]:
-    """The variant and stage a tenant names; the first variant that has the stage where it names only that."""
+    """The variant and stage of a tenant, the first variant with the stage if it names only that."""
     for _, variant in model.allowed_variants:
         for stage in variant.stages:
             if tenant.stage == stage.name and tenant.variant in (None, variant.name):

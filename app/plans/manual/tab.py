@@ -1,4 +1,4 @@
-"""A plan made by hand: layout and models on the map or in a table, checked as one edits, beside the best plan."""
+"""A plan by hand: layout and models on the map or in a table, checked with every edit, beside the best plan."""
 
 from __future__ import annotations
 
@@ -15,26 +15,19 @@ from app.plans.compare import map_marks
 from app.plans.manual import edit_state as manual_state
 from app.plans.manual import slice_editor
 from app.plans.model_table import models_table
-from app.plans.summary import SOLVED, metrics
+from app.plans.summary import SOLVED, describe_metrics
 from app.plans.verdict import verdict_of
 from app.plans.verdict_line import render_verdict
 from app.session import draft as drafts
 from app.session import scenario
-from app.session.result_kind import SCENARIO
 from app.shell import frame, widgets
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.pictures.slice_map import fleet_svg
 from torchsplit_core.planning.baselines.gain import gain
 from torchsplit_core.planning.comparison.plan_comparison import compare
-from torchsplit_core.planning.manual.evaluate import (
-    ManualGpu,
-    ManualOutcome,
-    ManualSlice,
-    ManualTenant,
-    evaluate,
-    from_plan,
-)
+from torchsplit_core.planning.manual import evaluate as evaluation
+from torchsplit_core.planning.manual.evaluate import ManualGpu, ManualOutcome, ManualSlice, ManualTenant
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import WHOLE_GPU, PlanOutcome, PlanRequest, profile_words
@@ -44,20 +37,16 @@ from torchsplit_core.workspace.store import Workspace
 COLUMNS = ("GPU", "slice", "start", "model", "stage", "batch", "share")
 MOST_FAULTS = 8
 Column = st.column_config
-# What is chosen on a long map is changed without scrolling to its end. Only on this tab: `:has` slows every other.
+# The editor of the chosen place stays in sight below a long map. Only on this tab: `:has` slows the others.
 STYLE = """<style>[data-testid="stLayoutWrapper"]:has(> .st-key-hand) {
   position: sticky; bottom: 0; z-index: 5; background: var(--ground);
   border-top: 1px solid light-dark(#dcdedb, #2b343d); box-shadow: 0 -10px 14px -8px rgb(0 0 0 / .28); }</style>"""
 
 
 def render(workspace: Workspace, name: str, request: PlanRequest | None, plan: PlanOutcome | None) -> None:
-    """The tab: the map with what may be changed on it, the table, and what it gives."""
-    if (
-        request is None
-        or plan is None
-        or plan.status not in SOLVED
-        or not named_results.plan_is_current(request, plan)
-    ):
+    """The tab: the map and its editor, the table, and the result."""
+    solved = request is not None and plan is not None and plan.status in SOLVED
+    if request is None or plan is None or not solved or not named_results.plan_is_current(request, plan):
         st.write(
             "Here you place slices and models yourself, and see at once whether the GPU allows it and what it "
             "gives beside the best plan: plan first, its layout is where you start."
@@ -69,10 +58,10 @@ def render(workspace: Workspace, name: str, request: PlanRequest | None, plan: P
 
 def _editor(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcome) -> None:
     key = f"by hand {workspace.id} {name} {request_hash(request)[:12]}"
-    start = from_plan(plan)
+    start = evaluation.from_plan(plan)
     draft = manual_state.load(key, start)
     fleet = list_gpus(request.gpus)
-    # The table stands below the map, and what is typed there is on the map.
+    # The table is below the map, which shows its edits.
     map_, place, table = st.container(), st.container(key="hand"), st.expander("The same as a table, to edit")
     with table:
         edited = _table(request, draft.base, f"{key} {draft.turn}")
@@ -80,7 +69,7 @@ def _editor(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOut
         now = draft.base if edited is None else gpus_of(edited)
         draft = replace(draft, now=now)
         manual_state.save(key, draft)
-        evaluated = evaluate(request, now, plan)
+        evaluated = evaluation.evaluate(request, now, plan)
         with map_:
             _verdict(workspace, name, request, plan, evaluated)
             marks = map_marks(compare(plan, evaluated.outcome))[1] if evaluated.outcome else None
@@ -110,25 +99,13 @@ def _editor(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOut
 
 
 def _table(request: PlanRequest, base: Sequence[ManualGpu], key: str) -> pd.DataFrame | None:
-    """The table; None while nothing was typed into it."""
+    """The table as edited; None without an edit."""
     gpus = list_gpus(request.gpus)
     kinds = [(gpu, gpu_type(gpu.type)) for gpu in gpus]
-    names = (
-        profile.name
-        for gpu, kind in kinds
-        for profile in ((kind.whole,) if gpu.whole else kind.profiles)
-        if profile
-    )
-    profiles = list(dict.fromkeys(map(profile_words, names)))
-    stages = list(
-        dict.fromkeys(
-            s.name
-            for m in request.models
-            for _, v in m.allowed_variants
-            for s in v.stages
-            if s.name != "whole"
-        )
-    )
+    cuts = [profile for gpu, kind in kinds for profile in ((kind.whole,) if gpu.whole else kind.profiles)]
+    profiles = list(dict.fromkeys(profile_words(profile.name) for profile in cuts if profile))
+    variants = [variant for model in request.models for _, variant in model.allowed_variants]
+    stages = dict.fromkeys(["whole", *(stage.name for variant in variants for stage in variant.stages)])
     st.caption(
         "One row is one model on one slice; a slice without a model is free. Leave stage, batch and share empty to "
         "have the best chosen."
@@ -142,7 +119,7 @@ def _table(request: PlanRequest, base: Sequence[ManualGpu], key: str) -> pd.Data
             "slice": Column.SelectboxColumn("slice", options=profiles, required=True),
             "start": Column.NumberColumn("start", min_value=0, step=1, required=True, help="Its first memory slot."),
             "model": Column.SelectboxColumn("model", options=[model.name for model in request.models]),
-            "stage": Column.SelectboxColumn("stage", options=["whole", *stages]),
+            "stage": Column.SelectboxColumn("stage", options=list(stages)),
             "batch": Column.NumberColumn("batch", min_value=1, step=1),
             "share": Column.NumberColumn("share", min_value=0.0, max_value=1.0, format="%.3g"),
         },
@@ -151,7 +128,7 @@ def _table(request: PlanRequest, base: Sequence[ManualGpu], key: str) -> pd.Data
 
 
 def rows_of(gpus: Sequence[ManualGpu]) -> pd.DataFrame:
-    """A row a tenant, and one for every free slice."""
+    """A row for each tenant and each free slice."""
     rows = [
         (gpu.id, profile_words(item.profile), item.start, *_cells(tenant))
         for gpu in gpus
@@ -168,7 +145,7 @@ def _cells(tenant: ManualTenant | None) -> tuple[Any, ...]:
 
 
 def gpus_of(table: pd.DataFrame) -> tuple[ManualGpu, ...]:
-    """The GPUs that a table's rows describe; rows that do not say where they are wait to be finished."""
+    """The GPUs that a table's rows describe; rows without a place are left out until they have one."""
     slices: dict[str, dict[tuple[str, int], list[ManualTenant]]] = {}
     for row in table.to_dict("records"):
         if any(pd.isna(row[key]) for key in ("GPU", "slice", "start")):
@@ -177,14 +154,11 @@ def gpus_of(table: pd.DataFrame) -> tuple[ManualGpu, ...]:
         place = (profile, int(row["start"]))
         tenants = slices.setdefault(str(row["GPU"]), {}).setdefault(place, [])
         if not pd.isna(row["model"]):
-            tenants.append(
-                ManualTenant(
-                    str(row["model"]),
-                    stage=None if pd.isna(row["stage"]) else str(row["stage"]),
-                    batch_size=None if pd.isna(row["batch"]) else int(row["batch"]),
-                    share=None if pd.isna(row["share"]) else float(row["share"]),
-                )
-            )
+            filled = {key: row[key] for key in ("stage", "batch", "share") if not pd.isna(row[key])}
+            stage = str(filled["stage"]) if "stage" in filled else None
+            batch = int(filled["batch"]) if "batch" in filled else None
+            share = float(filled["share"]) if "share" in filled else None
+            tenants.append(ManualTenant(str(row["model"]), stage=stage, batch_size=batch, share=share))
     return tuple(
         ManualGpu(gpu, tuple(ManualSlice(*place, tuple(tenants)) for place, tenants in by_place.items()))
         for gpu, by_place in slices.items()
@@ -194,7 +168,7 @@ def gpus_of(table: pd.DataFrame) -> tuple[ManualGpu, ...]:
 def _verdict(
     workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcome, evaluated: ManualOutcome
 ) -> None:
-    """What is wrong with it, all at once; else how it stands beside the best plan."""
+    """Every fault of the plan, or how it compares with the best plan."""
     for fault in evaluated.faults[:MOST_FAULTS]:
         st.error(escape_markdown(str(fault)))
     if len(evaluated.faults) > MOST_FAULTS:
@@ -212,14 +186,7 @@ def _verdict(
             drafts.change(workspace, name, request, request, plan=evaluated.outcome, origin="a plan by hand")
             st.rerun(scope="app")
         if st.button("Keep as a scenario", key="by-hand-keep"):
-            new = named_results.free_name(workspace, named_results.SCENARIO_KINDS, f"{name} by hand")
-            workspace.put("plan_request", new, request)
-            workspace.put("plan", new, evaluated.outcome)
-            SCENARIO.choose(workspace, new)
+            new = scenario.store_new(workspace, f"{name} by hand", request, evaluated.outcome)
             frame.notify(f"Stored as {new}.")
             st.rerun(scope="app")
-    st.caption(
-        " · ".join(
-            f"{escape_markdown(item.label)}: {item.value}" for item in metrics(evaluated.outcome, request)[:3]
-        )
-    )
+    st.caption(describe_metrics(evaluated.outcome, request))

@@ -1,1 +1,1 @@
-"""The tab Run it: the plan served on this host, loaded, and measured beside what was predicted."""
+"""The tab Run it: the plan served on this host under load, measured beside what was predicted."""

@@ -22,8 +22,8 @@ SAMPLE = "sample:"
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The request with what runs for each of its models, as `MeasureParameters` has it; `barred` says for which
-    nothing can run as yet, and what to do."""
+    """The request with what runs for each of its models, as in `MeasureParameters`; `barred` says for which models
+    nothing can run yet, and what to do."""
 
     request: PlanRequest
     in_place: Mapping[str, str]
@@ -32,7 +32,7 @@ class Sources:
 
 
 def choose_sources(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcome) -> Sources:
-    """Asks what runs in the place of models that have no file here, and for trust where files are executed."""
+    """Ask what runs in place of models without a file here, and for trust in files to execute."""
     idle = without_instance(plan, request)
     served = tuple(model for model in request.models if model.name not in idle)
     own_sources = [model.source for model in served if is_runnable(model.source)]
@@ -52,17 +52,11 @@ def choose_sources(workspace: Workspace, name: str, request: PlanRequest, plan: 
     if not trusted:
         words = f"Serving a model executes its file ({', '.join(digests)}). Tick the box if you trust it."
         barred.append(trust.REFUSED if trust.is_refused() else words)
-    return Sources(
-        replace(
-            request,
-            models=tuple(
-                replace(item, source=in_place.get(item.name, item.source)) for item in request.models
-            ),
-        ),
-        in_place,
-        {source: UploadedFile(item.name, item.sha256 if trusted else None) for source, item in files.items()},
-        tuple(barred),
-    )
+    models_run = tuple(replace(item, source=in_place.get(item.name, item.source)) for item in request.models)
+    uploaded = {
+        name: UploadedFile(item.name, item.sha256 if trusted else None) for name, item in files.items()
+    }
+    return Sources(replace(request, models=models_run), in_place, uploaded, tuple(barred))
 
 
 def _is_cut(model: PlanModel, plan: PlanOutcome) -> bool:
@@ -72,25 +66,22 @@ def _is_cut(model: PlanModel, plan: PlanOutcome) -> bool:
 
 
 def _others(workspace: Workspace, name: str, without: Sequence[str]) -> dict[str, str]:
-    """Which other models (files of the workspace and samples) the user has run in the place of these."""
-    others = [
-        *uploads_of(workspace, models.model_names(workspace)),
-        *(f"{SAMPLE}{sample.name}" for sample in SAMPLES),
-    ]
+    """The models (files of the workspace and samples) that the user runs in place of these."""
+    files = uploads_of(workspace, models.model_names(workspace))
+    others = [*files, *(f"{SAMPLE}{sample.name}" for sample in SAMPLES)]
     replacements = {}
     with st.expander("Run another model in the place of one without a file", key=f"run-others {name}"):
         st.caption(
             "Answers and times are then those of the model that you choose here: they say nothing about the plan's own."
         )
         for model in without:
-            replacements[model] = st.selectbox(
-                model, others, index=None, placeholder="Nothing", key=f"run-in-place {name} {model}"
-            )
+            key = f"run-in-place {name} {model}"
+            replacements[model] = st.selectbox(model, others, index=None, placeholder="Nothing", key=key)
     return {model: source for model, source in replacements.items() if source is not None}
 
 
 def _describe_missing(nothing: Sequence[PlanModel], *, replaceable: bool) -> str:
-    """For which models nothing runs, why, and what to do: said once for all of a kind, however many they are."""
+    """For which models nothing can run, why, and what to do, once for all models of a kind."""
     figures = [model.name for model in nothing if not is_runnable(model.source)]
     files = [f"{model.name} (file {model.source})" for model in nothing if is_runnable(model.source)]
     parts = []
@@ -99,15 +90,7 @@ def _describe_missing(nothing: Sequence[PlanModel], *, replaceable: bool) -> str
         parts.append(f"Nothing to run for {format_names(figures)}: only figures of {them} are here.")
     if files:
         parts.append(f"Not in this workspace: {format_names(files)}.")
-    single = len(nothing) == 1
-    other = (
-        f"Choose above what runs in {'its' if single else 'their'} place, or upload"
-        if replaceable
-        else "Upload"
-    )
-    parts.append(
-        f"{other} {'its file' if single else 'their files'} under Models, measure "
-        f"{'it' if single else 'them'} there and "
-        "plan again."
-    )
+    its, it, file = ("its", "it", "file") if len(nothing) == 1 else ("their", "them", "files")
+    first = f"Choose above what runs in {its} place, or upload" if replaceable else "Upload"
+    parts.append(f"{first} {its} {file} under Models, measure {it} there and plan again.")
     return " ".join(parts)

@@ -1,4 +1,4 @@
-"""The tab Run it: start the plan here, watch it under load, see measured beside simulated and planned."""
+"""The tab Run it: start the plan here, watch it under load, compare measured with simulated and planned figures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pandas as pd
 import streamlit as st
 
 from app.charts.load_run import LoadSeries, load_chart
-from app.charts.theme import CONFIG
 from app.components import saving
 from app.plans.measurement import sources as run_sources
 from app.plans.measurement.sources import Sources
@@ -50,7 +49,7 @@ def render(workspace: Workspace, name: str, request: PlanRequest | None, plan: P
     with st.container(border=True, key="run-ask"):
         _ask(workspace, name, request, plan, working)
     if working:
-        # While moments come, only this part is drawn anew.
+        # During the run only this fragment is drawn again.
         st.fragment(_live, run_every=REFRESH_S)(workspace, name)
         return
     measurement: Measurement | None = read(workspace, "measurement", name)
@@ -61,7 +60,7 @@ def render(workspace: Workspace, name: str, request: PlanRequest | None, plan: P
 
 
 def _ask(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcome, working: bool) -> None:
-    """What to send for how long; and why not, where the plan cannot run here."""
+    """What load to send for how long, or why the plan cannot run here."""
     sources = run_sources.choose_sources(workspace, name, request, plan)
     fault, stand_in = _fault(sources, plan), False
     on_cores = fault and _fault(sources, plan, on_cores=True)
@@ -81,9 +80,8 @@ def _ask(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcom
     with st.container(horizontal=True, vertical_alignment="center"):
         if st.button("Run the plan", type="primary", key="run-start", disabled=working or barred):
             with frame.fault_boundary():
-                parameters = MeasureParameters(
-                    name, float(load), float(seconds), stand_in, sources.in_place, sources.uploads
-                )
+                amounts, runs = (float(load), float(seconds)), (sources.in_place, sources.uploads)
+                parameters = MeasureParameters(name, *amounts, stand_in, *runs)
                 jobs.start(workspace, f"Run {name}", MEASURE, parameters)
                 st.rerun(scope="app")
         if working and st.button("Stop", key="run-stop"):
@@ -103,7 +101,7 @@ def _ask(workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcom
 
 
 def _frontend_note(workspace: Workspace, request: PlanRequest, plan: PlanOutcome, load: float) -> None:
-    """What of the load does not pass the front, before it is sent; or that nobody knows it yet."""
+    """A warning about load that the front cannot pass, or that its limit is not measured yet."""
     known = workflow.with_front_costs(workspace.store.root, plan, request)
     if words := front_warning(plan, known, load):
         st.warning(escape_markdown(words))
@@ -114,14 +112,14 @@ def _frontend_note(workspace: Workspace, request: PlanRequest, plan: PlanOutcome
 
 
 def _why_not(fault: InputFault, on_cores: InputFault | None) -> str:
-    """What is missing here, and what the page offers instead: the fault's own remedy is the command line's."""
+    """What is missing here, and what the page offers: the fault's own remedy is for the command line."""
     problem = (
         f"The plan {fault.problem}." if fault.where == "the plan" else f"{fault.where}: {fault.problem}."
     )
     if on_cores is None:
         return f"{problem} Run it where they are, or tick the box: every slice on a core of this machine."
     if on_cores.where.startswith("models: "):
-        # Of the models, not of the machine: it is missing where the slices are too.
+        # The models lack something, on this machine and on any other.
         missing = on_cores.where.removeprefix("models: ")
         return (
             f"This plan cannot run anywhere yet: {on_cores.problem}. Missing: {missing}. Offer the cuts to the "
@@ -133,7 +131,7 @@ def _why_not(fault: InputFault, on_cores: InputFault | None) -> str:
 
 
 def _fault(sources: Sources, plan: PlanOutcome, *, on_cores: bool = False) -> InputFault | None:
-    """Why the plan cannot be served here, whatever its models lack; None where it can."""
+    """Why the plan cannot be served here; None where it can. What its models lack does not count."""
     try:
         places = bind_slices(plan, "cpu" if on_cores else "none")
         if not sources.barred:
@@ -155,41 +153,34 @@ def _live(workspace: Workspace, name: str) -> None:
             st.caption("The workers are loading their models and warming up. Then the load begins.")
             return
         last = max(line.seconds[-1] for line in lines)
-        with saving.exportable("The run as it goes", f"{name}.run", key="run-live"):
-            st.plotly_chart(
-                load_chart(lines, max(10.0, last), dark=st.context.theme.type == "dark"), theme=None, key="run-live",
-                config=CONFIG, alt="Rate, 95th percentile and queue of every model as the run goes",
-            )  # fmt: skip
+        drawn = load_chart(lines, max(10.0, last), dark=widgets.is_dark())
+        alt = "Rate, 95th percentile and queue of every model as the run goes"
+        widgets.chart(drawn, "The run as it goes", f"{name}.run", key="run-live", alt=alt)
         st.caption(
             "Dashed: the plan's rate and the simulation's p95 at this load. Rate and p95 cover the last 3 s."
         )
 
 
 def load_series(moments: list[dict[str, Any]], colours: dict[str, str]) -> list[LoadSeries]:
-    """The moments of a run by model."""
+    """The moments of a run as a series for each model."""
     if not moments or "expected" not in moments[0]:
         return []
     wanted, seen = moments[0]["expected"], [moment for moment in moments[1:] if "at_s" in moment]
-    return [
-        LoadSeries(
-            name,
-            colours.get(name, "#7a8794"),
-            tuple(moment["at_s"] for moment in seen),
-            tuple(moment["models"][name]["rate_rps"] for moment in seen),
-            tuple(moment["models"][name]["p95_ms"] for moment in seen),
-            tuple(sum(moment["queues"][name]["waiting"]) for moment in seen),
-            expect["rate_rps"],
-            expect["p95_ms"],
-        )
-        for name, expect in wanted.items()
-        if all(name in moment["models"] for moment in seen)
-    ]
+    times, lines = tuple(moment["at_s"] for moment in seen), []
+    for name, expect in wanted.items():
+        if all(name in moment["models"] for moment in seen):
+            figures, colour = [moment["models"][name] for moment in seen], colours.get(name, "#7a8794")
+            rates, p95s = (tuple(entry[key] for entry in figures) for key in ("rate_rps", "p95_ms"))
+            queued = tuple(sum(moment["queues"][name]["waiting"]) for moment in seen)
+            expected = (expect["rate_rps"], expect["p95_ms"])
+            lines.append(LoadSeries(name, colour, times, rates, p95s, queued, *expected))
+    return lines
 
 
 def _outcome(
     workspace: Workspace, name: str, request: PlanRequest, plan: PlanOutcome, measurement: Measurement
 ) -> None:
-    """Predicted, simulated and measured of the last run."""
+    """The predicted, simulated and measured figures of the last run."""
     st.header("Predicted, simulated, measured", anchor=False)
     with st.container(horizontal=True, vertical_alignment="center"):
         if measurement.in_place:
@@ -200,10 +191,8 @@ def _outcome(
             widgets.badge("measured on this machine", "green")
         if measurement.request_sha256 != plan.request_sha256:
             widgets.badge("of an earlier plan of this scenario: run again", "yellow")
-        st.caption(
-            f"{escape_markdown(measurement.host)}; {measurement.duration_s:g}{THIN}s at "
-            f"{measurement.load:g} × the demand"
-        )
+        amount = f"{measurement.duration_s:g}{THIN}s at {measurement.load:g} × the demand"
+        st.caption(f"{escape_markdown(measurement.host)}; {amount}")
     for model, source in measurement.in_place.items():
         st.caption(escape_markdown(f"{source} ran in place of {model}."))
     for warning in measurement.warnings:
@@ -227,16 +216,12 @@ def _outcome(
         with frame.fault_boundary():
             plan_again(workspace, name, replace_points(request, measurement))
     with st.expander("Slice by slice"):
-        saving.table(
-            slices_table(measurement),
-            f"{name}.measured-slices",
-            key="run-slices",
-            alt="Measured slice by slice",
-        )
+        rows, alt = slices_table(measurement), "Measured slice by slice"
+        saving.table(rows, f"{name}.measured-slices", key="run-slices", alt=alt)
 
 
 def is_met(measurement: Measurement, request: PlanRequest) -> bool:
-    """Whether every model answered at the rate that was sent, without an error, and within its limit."""
+    """Whether every model answered at the offered rate, without an error and within its limit."""
     limits = {model.name: model.max_response_ms or model.max_latency_ms for model in request.models}
     for measured in measurement.models:
         limit, p95 = limits.get(measured.name), measured.measured_ms.p95
@@ -248,7 +233,7 @@ def is_met(measurement: Measurement, request: PlanRequest) -> bool:
 
 
 def models_table_of(measurement: Measurement, plan: PlanOutcome) -> pd.DataFrame:
-    """A row a model, as texts: n/a is no number."""
+    """A row for each model, as texts."""
     planned = {model.name: model.throughput_rps for model in plan.models}
 
     def ms(value: float | None) -> str:
@@ -279,7 +264,7 @@ def models_table_of(measurement: Measurement, plan: PlanOutcome) -> pd.DataFrame
 
 
 def slices_table(measurement: Measurement) -> pd.DataFrame:
-    """A row a tenant of a slice."""
+    """A row for each tenant of a slice."""
 
     def text(value: float | None, unit: str = "") -> str:
         return "n/a" if value is None else f"{value:.3g}{unit}"

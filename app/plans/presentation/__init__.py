@@ -1,1 +1,1 @@
-"""A plan on the whole window, for a review: verdict, figures, map, a few sliders, before and after."""
+"""A plan on the whole window, for a review: verdict, figures, map, a few sliders, before and after a change."""

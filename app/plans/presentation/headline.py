@@ -1,4 +1,4 @@
-"""The large figures of a plan, with arrows to those of the plan beside it, as HTML. No streamlit in here."""
+"""The large figures of a plan as HTML, with arrows to those of the other plan. No streamlit in here."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from torchsplit_core.planning.comparison.plan_totals import PlanTotals, totals_o
 Side = Literal["before", "after"]
 Figure = Literal["least", "total_rps", "gpus_used"]
 ARROWS = {True: ("▲", "rises"), False: ("▼", "falls")}
-"""A figure that rises, and one that falls: the sign and what is heard."""
+"""The arrow of a figure that rises or falls, and its text for screen readers."""
 SIGNS = {"green": "✓", "amber": "!", "red": "✕"}
-"""Beside the colour, for those who do not see it."""
+"""A sign beside the colour, for those who do not see colours."""
 
 
 def verdict_html(level: Level, sentence: str) -> str:
@@ -28,9 +28,9 @@ def verdict_html(level: Level, sentence: str) -> str:
 
 
 def figures_html(shown: Slide, beside: Slide | None, side: Side) -> str:
-    """Worst served, requests/s, GPUs, and how far the plan is proven.
+    """The worst-served model, requests/s, GPUs, and how far the plan is proven.
 
-    `beside` is the plan of the other side: `shown` came from it ("after"), or turns into it ("before").
+    `beside` is the plan of the other side: the one before `shown` ("after"), or after it ("before").
     """
     now, other = _slide_figures(shown), _slide_figures(beside)
     least, total, used = (_arrow(now, other, side, figure) for figure in ("least", "total_rps", "gpus_used"))
@@ -53,7 +53,7 @@ def _slide_figures(slide: Slide | None) -> PlanTotals | None:
 
 
 def _gpus(card: Metric | None) -> tuple[str, str]:
-    """Label and figure; of how many there are, in smaller letters."""
+    """Label and figure, the total in smaller letters."""
     if card is None:
         return "GPUs used", UNKNOWN
     used, separator, total = card.value.partition(" of ")
@@ -74,22 +74,17 @@ def _figure(label: str, value: str, below: str, title: str = "", kind: str = "nu
 
 
 def _arrow(now: PlanTotals | None, other: PlanTotals | None, side: Side, figure: Figure) -> str:
-    """An arrow from the figure before, or to the one after."""
+    """An arrow from the figure before, or to the figure after."""
     current, compared = _text(now, figure), _text(other, figure)
     if now is None or other is None or UNKNOWN in (current, compared):
         return ""
     if current == compared:
         return "as before" if side == "after" else "stays"
     first, last = (compared, current) if side == "after" else (current, compared)
-    rises = _value(now if side == "after" else other, figure) > _value(
-        other if side == "after" else now, figure
-    )
+    earlier, later = (other, now) if side == "after" else (now, other)
+    rises = bool(getattr(later, figure) > getattr(earlier, figure))
     sign, heard = ARROWS[rises]
     # More GPUs are no gain in themselves.
     colour = "neutral" if figure == "gpus_used" else "gain" if rises else "loss"
     words = f"from {first}" if side == "after" else f"to {last}"
     return f'<em class="{colour}"><i role="img" aria-label="{heard}">{sign}</i> {escape(words)}</em>'
-
-
-def _value(figures: PlanTotals, figure: Figure) -> float:
-    return float(getattr(figures, figure))

@@ -1,7 +1,7 @@
 """A plan on the whole window: the verdict, the figures and the map, before and after a change.
 
-The address says what is shown: `models` have a slider, `at` is "before" or "after". What the sliders change is the
-draft of the Plan page.
+The address says what is shown: `models` have a slider, `at` is "before" or "after". The sliders change the draft of the
+Plan page.
 """
 
 from __future__ import annotations
@@ -76,15 +76,14 @@ def render() -> None:
     change = _change(pair)
     _render_headline(shown, beside, side, change)
     with st.container(key="present-map"):
-        is_open = (
-            draft is not None and trial_plan is not None and draft_bar.is_open(workspace, draft, trial_plan)
-        )
+        is_open = False
+        if draft is not None and trial_plan is not None:
+            is_open = draft_bar.is_open(workspace, draft, trial_plan)
         searching = is_open and draft is not None and proof.is_running(workspace, name, draft.request)
         _map(workspace, name, shown, side, change, searching=searching)
     if request is not None:
-        _render_sliders(
-            DraftEditor.open(workspace, name, request, draft), shown.plan, plan, query[address.MODELS]
-        )
+        editor = DraftEditor.open(workspace, name, request, draft)
+        _render_sliders(editor, shown.plan, plan, query[address.MODELS])
     if is_open and draft is not None:
         draft_bar.search(st.container(key="present-search"), workspace, name, draft)
     drafts.save(workspace, name)
@@ -92,12 +91,12 @@ def render() -> None:
 
 
 def _step(side: Side) -> None:
-    """Whoever moves a slider wants to see what comes of it too: the draft, wherever the page stood."""
+    """Show this side; moving a slider shows the draft."""
     st.query_params[address.AT] = side
 
 
 def _head(workspace: Workspace, name: str, side: Side, *, alone: bool, drafted: bool) -> None:
-    """Steps and ways out; each has a key, which `components.fullscreen` presses."""
+    """The buttons; `components.fullscreen` presses them by their keys."""
     if drafted:
         widgets.badge("draft, not kept", "blue")
         st.button("Discard", key="present-discard", on_click=drafts.discard, args=(workspace, name))
@@ -116,7 +115,7 @@ def _head(workspace: Workspace, name: str, side: Side, *, alone: bool, drafted: 
 
 
 def _change(pair: tuple[Slide, ...]) -> PlanComparison | None:
-    """What the second changes of the first; None where one of them is no plan, or there is no second."""
+    """The changes from the first slide to the second; None without two plans."""
     solved = [slide.solved for slide in pair]
     if len(solved) < 2 or solved[0] is None or solved[1] is None:
         return None
@@ -136,12 +135,9 @@ def _render_headline(shown: Slide, beside: Slide | None, side: Side, change: Pla
         title = beside.title[0].lower() + beside.title[1:]
         parts.append(f"{'then' if side == BEFORE else 'from'} {escape_markdown(title)}")
     if change is not None:
-        parts.append(
-            escape_markdown(
-                f"{change.lines[0].rstrip('.')} (dashed on the map)" if change.lines else "no slice changes"
-            )
-        )
-    # Of one plan too: the map does not move when a draft begins.
+        lines = [f"{line.rstrip('.')} (dashed on the map)" for line in change.lines[:1]]
+        parts.append(escape_markdown(lines[0] if lines else "no slice changes"))
+    # Also for a single plan, so that the map does not move when a draft begins.
     with st.container(key="present-moved"):
         st.markdown(" · ".join(parts))
 
@@ -170,7 +166,7 @@ def _map(
 def _render_sliders(
     editor: DraftEditor, shown: PlanOutcome | None, stored: PlanOutcome | None, models_parameter: str | None
 ) -> None:
-    """A slider for the GPUs of the first kind and for each model chosen; the choice."""
+    """A slider for the GPUs of the first type and for each chosen model, and the choice of models."""
     chosen, unknown = slider_models(models_parameter, editor.current, stored)
     served = {model.name: model.throughput_rps for model in shown.models} if shown else {}
     moved = partial(_step, AFTER)
@@ -181,25 +177,19 @@ def _render_sliders(
             with st.container(key=f"present-slider-{place}"):
                 sliders.demand_of(editor, model, served, moved)
         if unknown:
-            st.caption(
-                escape_markdown(f"The address names {', '.join(unknown)}: no such model is in this scenario.")
-            )
+            text = f"The address names {', '.join(unknown)}: no such model is in this scenario."
+            st.caption(escape_markdown(text))
         with st.popover("Sliders", icon=":material/tune:"):
             _choice(editor, chosen)
 
 
 def _choice(editor: DraftEditor, chosen: tuple[str, ...]) -> None:
     key = f"present-models {editor.name}"
-    # The address holds the choice: Back, a reload and a copied link show it.
+    # The choice is in the address, for Back, a reload and a copied link.
     st.session_state[key] = list(chosen)
 
     def changed() -> None:
         st.query_params[address.MODELS] = format_models(st.session_state[key])
 
-    st.multiselect(
-        "Models with a slider of their demand",
-        [model.name for model in editor.current.models],
-        key=key,
-        max_selections=MOST_SLIDERS,
-        on_change=changed,
-    )
+    names, label = [model.name for model in editor.current.models], "Models with a slider of their demand"
+    st.multiselect(label, names, key=key, max_selections=MOST_SLIDERS, on_change=changed)

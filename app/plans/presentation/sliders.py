@@ -1,4 +1,4 @@
-"""Sliders over a scenario's draft while it is presented: demands of models, and how many GPUs of the first kind."""
+"""Sliders over a scenario's draft in the presentation: demands of models, and the GPUs of the first type."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import point_type
 
 OnMove = Callable[[], None]
-"""What is called after each move."""
+"""Called after each move."""
 
 
 def demand_of(editor: DraftEditor, model: str, served: Mapping[str, float], moved: OnMove) -> None:
-    """The demand of one model. `served`: requests/s that the plan on screen gives, by model."""
+    """The demand of one model. `served` has the requests/s of the plan on screen by model."""
     now = next(spec.demand_rps for spec in editor.current.models if spec.name == model)
     base = next((spec.demand_rps for spec in editor.stored.models if spec.name == model), now)
     rps = served.get(model)
@@ -31,7 +31,7 @@ def demand_of(editor: DraftEditor, model: str, served: Mapping[str, float], move
 
 
 def of_fleet(editor: DraftEditor, moved: OnMove) -> None:
-    """How many GPUs of the first kind."""
+    """The number of GPUs of the first type."""
     row, entry, stored = fleet.first_row(editor)
     _slider(
         f"{'GPUs' if point_type(entry.type) == entry.type else 'Hosts'}, {entry.type}",

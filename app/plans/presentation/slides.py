@@ -1,4 +1,4 @@
-"""What is presented: the plan of now, and the one that it is to be seen beside."""
+"""What is presented: the current plan, and the plan that it is compared with."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from torchsplit_core.workspace.store import Workspace
 from torchsplit_core.workspace.versions import VersionStore
 
 MOST_SLIDERS = 8
-"""Models with a slider at once: more would take the room of the map."""
+"""Models with a slider at once; more would take room from the map."""
 FIRST_SLIDERS = 3
-"""Models with a slider where the address names none: those that the stored plan serves worst."""
+"""Models with a slider if the address names none: those that the stored plan serves worst."""
 NO_MODEL = "-"
-"""In the address: no slider of a model is wanted."""
+"""The parameter of the address for no model at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slide:
-    """A request and its plan, with the words that say which they are. `fault`: why there is no plan."""
+    """A request and its plan, with a title. `fault`: why there is no plan."""
 
     title: str
     request: PlanRequest | None
@@ -37,7 +37,7 @@ class Slide:
 
     @property
     def solved(self) -> PlanOutcome | None:
-        """Its plan, where that has slices to show; None for an outcome that is none."""
+        """Its plan, if that is solved."""
         return self.plan if self.plan is not None and self.plan.status in SOLVED else None
 
 
@@ -49,13 +49,11 @@ def slides(
     draft: Draft | None,
     trial_plan: TrialPlan | None,
 ) -> tuple[Slide, ...]:
-    """One, or before and after: the stored plan and the draft, else the last version that differs and what stands."""
+    """One slide, or before and after: the plan and the draft, else the last version that differs and the plan."""
     if draft is not None and trial_plan is not None and request is not None:
         changes = change_summary.describe_draft(draft.content.said, drafts.changes(draft, request))
-        changes = changes or "an edit that cannot be taken over"
-        after = Slide(
-            f"Draft: {changes}", trial_plan.request, trial_plan.outcome, draft.fault or trial_plan.fault
-        )
+        title = f"Draft: {changes or 'an edit that cannot be taken over'}"
+        after = Slide(title, trial_plan.request, trial_plan.outcome, draft.fault or trial_plan.fault)
         return (Slide("The stored plan", request, plan), after) if plan is not None else (after,)
     now = Slide("The stored plan", request, plan)
     before = None if plan is None else _version_before(workspace, name, request, plan)
@@ -78,29 +76,27 @@ def _version_before(
 
 @st.cache_resource(max_entries=64, show_spinner=False)
 def _state(key: str, _store: VersionStore, _number: int) -> tuple[PlanRequest, PlanOutcome | None] | None:
-    """The version that `key` says, read once: to unpack it at every step would take longer than all the rest."""
+    """The version that `key` names, read once: unpacking it at every step would take longer than all the rest."""
     return _store.load(_number)
 
 
 def format_models(models: Sequence[str]) -> str:
-    """Models as the address has them: their names with commas between."""
-    # A name may have a comma of its own.
+    """Models for the address: their names with commas between."""
+    # A name may contain a comma.
     return ",".join(name.replace("%", "%25").replace(",", "%2C") for name in models) or NO_MODEL
 
 
 def slider_models(
     parameter: str | None, request: PlanRequest, stored: PlanOutcome | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The models that the address asks sliders for, and what it names that is none of the request's models.
+    """The models with a slider by the address, and the names in it that are no models of the request.
 
-    Where it asks for none: those that the `stored` plan serves worst, which do not change while a draft does.
+    By default those that the `stored` plan serves worst, which the draft does not change.
     """
     known = [model.name for model in request.models]
     if not parameter:
         rates = {model.name: model.normalised for model in stored.models} if stored else {}
         return tuple(sorted(known, key=lambda name: rates.get(name, 0.0))[:FIRST_SLIDERS]), ()
     names = [] if parameter == NO_MODEL else [unquote(name) for name in dict.fromkeys(parameter.split(","))]
-    return (
-        tuple(name for name in names if name in known)[:MOST_SLIDERS],
-        tuple(name for name in names if name not in known),
-    )
+    chosen = tuple(name for name in names if name in known)[:MOST_SLIDERS]
+    return chosen, tuple(name for name in names if name not in known)

@@ -1,4 +1,4 @@
-"""How the presented plan fills the window. The map's room and size are the script's (`components/stage.js`)."""
+"""The style of the presentation. `components/stage.js` sets the room and size of the map."""
 
 STYLE = """<style>
 .stApp header[data-testid="stHeader"], [data-testid="stSidebar"], [data-testid="stSidebarCollapsedControl"],

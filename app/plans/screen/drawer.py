@@ -1,5 +1,5 @@
-"""What is chosen on the Plan page: a slice of the map, who runs on it and how, and what else it could run on; or a
-model of the table."""
+"""The drawer of what is chosen on the Plan page: a slice of the map, with what runs on it, how, and where else it
+could run; or a model of the table."""
 
 from __future__ import annotations
 
@@ -14,42 +14,40 @@ from app.format.html import Fact, facts_html
 from app.plans.screen import model_drawer
 from app.plans.screen.model_drawer import format_service_time
 from app.session import scenario
+from torchsplit_core import values
 from torchsplit_core.pictures.numbers import escape_markdown, exact, percent, short
 from torchsplit_core.pictures.slice_values import place_words, stage_loads
 from torchsplit_core.planning.outcome.instances import point_key, point_table
 from torchsplit_core.planning.tolerance import equal
 from torchsplit_core.values import (
-    PlanModel,
     PlannedGpu,
-    PlannedModel,
     PlannedSlice,
     PlanOutcome,
     PlanRequest,
     Point,
     Tenant,
-    point_type,
     profile_words,
 )
 from torchsplit_core.workspace.store import Workspace
 
 MOST_ALTERNATIVES = 8
 _MODEL = "model "
-"""Before the name of a chosen model; a place begins with a number."""
+"""The prefix of a chosen model's name; a place begins with a number."""
 
 
 def selected_place(workspace: Workspace, name: str) -> str:
-    """The place on the map that is chosen, as `data-place` has it; "" for none."""
+    """The chosen place on the map, as in `data-place`, or the chosen model; "" for none."""
     place: str = st.session_state.get(_key(workspace, name), "")
     return place
 
 
 def choose(workspace: Workspace, name: str, place: str) -> None:
-    """Choose a place on the map; what was chosen already is chosen no more."""
+    """Choose a place on the map, or unchoose the chosen one."""
     st.session_state[_key(workspace, name)] = "" if place == selected_place(workspace, name) else place
 
 
 def choose_model(workspace: Workspace, name: str, model: str) -> None:
-    """Choose a model of the table; none for ""."""
+    """Choose a model of the table, or with "" none."""
     st.session_state[_key(workspace, name)] = f"{_MODEL}{model}" if model else ""
 
 
@@ -58,16 +56,13 @@ def is_open(plan: PlanOutcome | None, chosen: str) -> bool:
     return slice_at(plan, chosen) is not None or _planned_model(plan, chosen) is not None
 
 
-def _planned_model(plan: PlanOutcome | None, chosen: str) -> PlannedModel | None:
-    if plan is None or not chosen.startswith(_MODEL):
-        return None
-    return next(
-        (candidate for candidate in plan.models if candidate.name == chosen.removeprefix(_MODEL)), None
-    )
+def _planned_model(plan: PlanOutcome | None, chosen: str) -> values.PlannedModel | None:
+    name = chosen.removeprefix(_MODEL) if chosen.startswith(_MODEL) else None
+    return next((model for model in (plan.models if plan else ()) if model.name == name), None)
 
 
 def slice_at(plan: PlanOutcome | None, place: str) -> tuple[PlannedGpu, PlannedSlice] | None:
-    """The slice at a place of a plan; None where it has none (any more)."""
+    """The slice at a place of a plan; None without one."""
     start, _, identity = place.partition(" ")
     for gpu in plan.gpus if plan else ():
         for item in gpu.slices:
@@ -112,7 +107,7 @@ def _slice(
 def facts(
     request: PlanRequest | None, plan: PlanOutcome, gpu: PlannedGpu, item: PlannedSlice, tenant: Tenant
 ) -> list[Fact]:
-    """How a model runs on a slice, and what that gives; values as HTML."""
+    """How a model runs on a slice, and the figures; values as HTML."""
     model = _model(request, tenant.model)
     point = _used(request, gpu, item, tenant)
     load = stage_loads(plan, request).get((tenant.model, tenant.stage))
@@ -133,7 +128,7 @@ def facts(
 
 
 def alternatives(request: PlanRequest, gpu: PlannedGpu, item: PlannedSlice, tenant: Tenant) -> list[Point]:
-    """The fastest way within its limit to run the same stage on each other slice of this GPU type; fastest first."""
+    """The fastest point within the limit for the same stage on each other slice of this GPU type; fastest first."""
     model = _model(request, tenant.model)
     limit = model.max_latency_ms if model else None
     best: dict[str, Point] = {}
@@ -154,7 +149,7 @@ def _curve(
     tenant: Tenant,
     number: int,
 ) -> None:
-    """Throughput over service time on this slice, the point of the plan ringed."""
+    """Throughput over service time on this slice, the plan's point large."""
     points = [point for point in _points(request, tenant, gpu.type) if point.profile == item.profile]
     used, model = _used(request, gpu, item, tenant), _model(request, tenant.model)
     colour = scenario.colours(workspace).get(tenant.model, "#888888")
@@ -163,13 +158,10 @@ def _curve(
         model.max_latency_ms if model else None, [used] if used else [],
     )  # fmt: skip
     if drawn:
-        with saving.exportable(
-            "Ways to run it", f"{tenant.model}.{item.profile}", key=f"drawer-curve-{number}"
-        ):
-            picture(drawn, key=f"drawer-curve-{number}")
-        st.caption(
-            f"Every known way to run it on {escape_markdown(profile_words(item.profile))}; the plan's is large."
-        )
+        key, where = f"drawer-curve-{number}", escape_markdown(profile_words(item.profile))
+        with saving.exportable("Ways to run it", f"{tenant.model}.{item.profile}", key=key):
+            picture(drawn, key=key)
+        st.caption(f"Every known way to run it on {where}; the plan's is large.")
 
 
 def _elsewhere(request: PlanRequest, gpu: PlannedGpu, item: PlannedSlice, tenant: Tenant) -> None:
@@ -194,19 +186,17 @@ def _points(request: PlanRequest, tenant: Tenant, gpu_type: str) -> list[Point]:
         for stage in variant.stages
         if stage.name == tenant.stage
         for point in stage.points
-        if point.gpu_type == point_type(gpu_type)
+        if point.gpu_type == values.point_type(gpu_type)
     ]
 
 
 def _used(request: PlanRequest | None, gpu: PlannedGpu, item: PlannedSlice, tenant: Tenant) -> Point | None:
-    """The point that a tenant runs at."""
+    """The point of a tenant."""
     return None if request is None else point_table(request).get(point_key(gpu.type, item.profile, tenant))
 
 
-def _model(request: PlanRequest | None, name: str) -> PlanModel | None:
-    return (
-        next((candidate for candidate in request.models if candidate.name == name), None) if request else None
-    )
+def _model(request: PlanRequest | None, name: str) -> values.PlanModel | None:
+    return next((model for model in (request.models if request else ()) if model.name == name), None)
 
 
 def _key(workspace: Workspace, name: str) -> str:

@@ -1,10 +1,9 @@
-"""The head of the Plan page has one height whatever it says: what an edit changes up there moves nothing below it."""
+"""The style of the head of the Plan page, whose height is fixed: an edit moves nothing below it."""
 
 from __future__ import annotations
 
 import streamlit as st
 
-# Names as long as a line may need more; then what follows gives way.
 STYLE = """<style>
 /* The scenario's row is the heading that is seen. */
 .stMain h1 { position: absolute; width: 1px; height: 1px; margin: -1px; overflow: hidden; clip-path: inset(50%); }
@@ -42,9 +41,9 @@ STYLE = """<style>
 
 
 NOTHING = "<span></span>"
-"""What an empty place has: the library would leave it out."""
+"""The content of an empty place: Streamlit would omit the place without any."""
 
 
 def style() -> None:
-    """The heights."""
+    """Set the heights."""
     st.html(STYLE)

@@ -1,6 +1,6 @@
-"""Where the parts of the Plan page stand: inputs at the left, the map beside them, what is chosen above the inputs.
+"""The layout of the Plan page: inputs at the left, the map beside them, the drawer above the inputs.
 
-The inputs fold by style alone: they stay on the page, since what is typed in them is not lost then.
+The inputs fold by style alone: they stay on the page, so that what is typed in them is not lost.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from streamlit.delta_generator import DeltaGenerator
 from torchsplit_core.latency_slo.verdict import PlanVerdict
 
 NARROW_PX = 1200
-"""Up to so wide a window the inputs are a fold below the map, as wide as it, and closed at first."""
+"""In a window up to this width the inputs are below the map, and folded at first."""
 INK = {"red": "#d92d20", "amber": "#d97706"}
 FOLDED = "plan-inputs-folded"
 """In the session: whether the inputs of a wide window are folded."""
 OPENED = "plan-inputs-opened"
 """In the session: whether those of a narrow one are open."""
-# Layout only. A grid, so that what is chosen stands over the inputs without moving the map.
+# A grid, so that the drawer is above the inputs without moving the map.
 STYLE = """
 .stMain h1 { font-size: 1.35rem; padding: 0; }
 .stMainBlockContainer > .stVerticalBlock { gap: .6rem; }
@@ -70,7 +70,7 @@ PHONE = """
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Containers of the page, in the order of a narrow window: the map, what is chosen, the inputs."""
+    """Containers of the page, in the order of a narrow window: the map, the drawer, the inputs."""
 
     results: DeltaGenerator
     chosen: DeltaGenerator
@@ -81,15 +81,12 @@ def places() -> Places:
     """The three parts below the numbers."""
     with st.container(key="plan-columns"):
         chosen, inputs, results = st.columns([6, 6, 13], gap="small")
-    return Places(
-        results.container(key="plan-results"),
-        chosen.container(key="plan-chosen"),
-        inputs.container(key="plan-inputs"),
-    )
+    map_place, chosen_place = results.container(key="plan-results"), chosen.container(key="plan-chosen")
+    return Places(map_place, chosen_place, inputs.container(key="plan-inputs"))
 
 
 def fold_buttons() -> None:
-    """The button that folds the inputs: one for wide windows, where they are open at first, one for narrow ones."""
+    """The buttons that fold the inputs: one for wide windows, where they are open at first, one for narrow windows."""
     with st.container(key="inputs-fold", width="content", gap=None):
         for key, state, first in (("inputs-wide", FOLDED, True), ("inputs-narrow", OPENED, False)):
             opened = bool(st.session_state.get(state)) != first
@@ -104,7 +101,7 @@ def _turn(state: str) -> None:
 
 
 def style(*, working: bool, chosen: bool) -> None:
-    """The page's style, in one place: a container with another key would be drawn anew and jump."""
+    """The page's style. Containers keep their keys: with another key one would be drawn anew and jump."""
     wide, slim = WIDE, SLIM
     if st.session_state.get(FOLDED):
         wide += ".st-key-plan-inputs { display: none; }"
@@ -119,7 +116,7 @@ def style(*, working: bool, chosen: bool) -> None:
 
 
 def _one_column() -> str:
-    """The map alone, where nothing stands at its left."""
+    """The style for the map alone, with nothing at its left."""
     return (
         '.st-key-plan-columns > [data-testid="stHorizontalBlock"], .st-key-plan-columns > * >'
         ' [data-testid="stHorizontalBlock"] { grid-template: "map" / minmax(0, 1fr) !important; }'

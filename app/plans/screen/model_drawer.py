@@ -1,4 +1,4 @@
-"""What the drawer says of a model: what it gets on which slices, and all it could run at."""
+"""The drawer of a model: what it gets on which slices, and all its points."""
 
 from __future__ import annotations
 
@@ -20,23 +20,17 @@ from torchsplit_core.workspace.store import Workspace
 
 
 def render(workspace: Workspace, request: PlanRequest | None, plan: PlanOutcome, model: PlannedModel) -> None:
-    """What a model gets, and of every stage that it runs in its throughput over the service time."""
-    requested = (
-        next((candidate for candidate in request.models if candidate.name == model.name), None)
-        if request
-        else None
-    )
+    """What a model gets, and the points of each of its stages as throughput over service time."""
+    models = request.models if request else ()
+    requested = next((candidate for candidate in models if candidate.name == model.name), None)
     st.html(facts_html(facts(requested, plan, model)))
     if request is None or requested is None:
         return
     used = points_in_use(request, plan)
     colour = scenario.colours(workspace).get(model.name, "#888888")
-    # Of a model without a slice the ways of its first variant, the whole model.
-    variant = next(
-        (candidate for candidate in requested.variants if candidate.name == model.variant),
-        requested.variants[0],
-    )
-    drawn = False
+    # A model without a slice shows its first variant, the whole model.
+    variants, drawn = requested.variants, False
+    variant = next((candidate for candidate in variants if candidate.name == model.variant), variants[0])
     for number, stage in enumerate(variant.stages):
         markup = points_svg(
             f"{model.name} {stage.name}", stage.points, colour, requested.max_latency_ms,
@@ -45,16 +39,12 @@ def render(workspace: Workspace, request: PlanRequest | None, plan: PlanOutcome,
         if markup:
             if len(variant.stages) > 1:
                 st.caption(escape_markdown(stage.name))
-            with saving.exportable(
-                "Ways to run it", f"{model.name}.{stage.name}", key=f"drawer-model-curve-{number}"
-            ):
-                picture(markup, key=f"drawer-model-curve-{number}")
+            key = f"drawer-model-curve-{number}"
+            with saving.exportable("Ways to run it", f"{model.name}.{stage.name}", key=key):
+                picture(markup, key=key)
             drawn = True
-    st.caption(
-        "Every known way to run it, a line a slice; the plan's are large."
-        if drawn
-        else "Nobody has figures for it: measure, estimate or import them."
-    )
+    known = "Every known way to run it, a line a slice; the plan's are large."
+    st.caption(known if drawn else "Nobody has figures for it: measure, estimate or import them.")
 
 
 def facts(requested: PlanModel | None, plan: PlanOutcome, model: PlannedModel) -> list[Fact]:
@@ -85,7 +75,7 @@ def facts(requested: PlanModel | None, plan: PlanOutcome, model: PlannedModel) -
 
 
 def format_service_time(latency_ms: float | None, requested: PlanModel | None) -> str:
-    """A service time beside its limit as HTML, marked where it is over."""
+    """A service time beside its limit as HTML, marked where it is above."""
     p95 = "n/a" if latency_ms is None else short(latency_ms, "ms")
     if latency_ms is None or requested is None:
         return p95

@@ -1,12 +1,13 @@
-"""Five steps around the plan of the first door: what the words mean where they stand. It can be skipped, and is
-shown once in a browser."""
+"""A tour of five steps around the plan of the measured mix, which can be skipped. A browser shows it once."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import streamlit as st
+
+from app.components.keys import component
 
 COOKIE = "torchsplit_tour"
 MARK_NAME = "torchsplit_tour_seen"
@@ -16,12 +17,12 @@ export default function () {{
 }}
 """
 STEP = "tour-step"
-"""In the session: the step that is shown; beyond the last one the tour has ended."""
+"""The session's key of the step that is shown; beyond the last step the tour has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class TourStep:
-    """What is outlined, and what is said of it."""
+    """The element that is outlined, and the text about it."""
 
     selector: str
     text: str
@@ -61,14 +62,11 @@ STYLE = """
 """
 
 
-@st.cache_resource
-def _component() -> Any:
-    """Registered once a server, not once a run."""
-    return st.components.v2.component(MARK_NAME, js=JS)
+_component = partial(component, MARK_NAME, {"js": JS})
 
 
 def render() -> None:
-    """The step that comes next; once it was skipped or walked to its end, nothing."""
+    """The current step; nothing once the tour was skipped or has ended."""
     step = st.session_state.get(STEP, 0)
     if step >= len(STEPS):
         _component()(key="tour-seen")

@@ -1,4 +1,4 @@
-"""The point of a sweep that is chosen: its plan in short, under load, and opened as a draft or as a scenario."""
+"""The chosen point of a sweep: its plan in short and under load, opened as a draft or as a scenario."""
 
 from __future__ import annotations
 
@@ -27,39 +27,33 @@ from torchsplit_core.workspace.sweeps import StoredSweep
 
 
 def render(workspace: Workspace, name: str, stored_sweep: StoredSweep, point: SweepPoint) -> None:
-    """The chosen point: its plan in short, and the way to all of it."""
+    """The plan of the chosen point in short, and the buttons that open it."""
     label = formatting.format_value(stored_sweep.what, point.value)
+    request = request_at(stored_sweep.request, stored_sweep.what, point.value)
     with st.container(border=True, key="sweep-chosen"):
         st.header(f"The plan at {label}", anchor=False)
         st.markdown(escape_markdown(formatting.proof(point)))
         if text := describe_point(point):
             st.markdown(escape_markdown(text))
         if point.gpus_used is not None:
-            request = request_at(stored_sweep.request, stored_sweep.what, point.value)
-            figures = f"{short(point.gpus_used)} GPUs used · {short(point.total_rps, 'req/s')} in all"
-            st.caption(figures)
+            st.caption(f"{short(point.gpus_used)} GPUs used · {short(point.total_rps, 'req/s')} in all")
             colours = scenario.colours(workspace)
             shown = models_table(point.outcome, request, colours)
             saving.exportable_table(shown, "What each model gets", f"{name}.sweep-point", key="sweep-models")
             _under_load(request, point.outcome, colours)
-        if st.button(
-            "Open as draft", key="sweep-draft", help="In the tables and sliders, to change, keep or discard."
-        ):
-            stored = workspace.get("plan_request", name)
-            drafts.change(
-                workspace, name, stored, request_at(stored_sweep.request, stored_sweep.what, point.value)
-            )
+        about = "In the tables and sliders, to change, keep or discard."
+        if st.button("Open as draft", key="sweep-draft", help=about):
+            drafts.change(workspace, name, workspace.get("plan_request", name), request)
             st.rerun(scope="app")
-        if st.button(
-            "Open as scenario", key="sweep-open", help="Its request and plan under a name of their own."
-        ):
+        about = "Its request and plan under a name of their own."
+        if st.button("Open as scenario", key="sweep-open", help=about):
             with frame.fault_boundary():
                 frame.notify(f"This is {open_point(workspace, name, stored_sweep, point)}.")
                 st.rerun(scope="app")
 
 
 def _under_load(request: PlanRequest, plan: PlanOutcome, colours: Mapping[str, str]) -> None:
-    """Response times of the chosen plan at its demands: of one plan they come at once, of all they would not."""
+    """Response times of the chosen plan at its demands: simulating one plan is quick, all plans would not be."""
     if not any(gpu.slices for gpu in plan.gpus):
         return
     limits = request_limits(request)
@@ -71,15 +65,12 @@ def _under_load(request: PlanRequest, plan: PlanOutcome, colours: Mapping[str, s
     )
     shown = load_results.table_of(loads, limits, colours)
     saving.exportable_table(shown, "Every model under load", "sweep-point.under-load", key="sweep-load")
-    st.caption(
-        escape_markdown(
-            f"A quick look. {load_results.describe_basis(plan, request)} {load_results.describe_unstable(loads)}"
-        )
-    )
+    basis, unstable = load_results.describe_basis(plan, request), load_results.describe_unstable(loads)
+    st.caption(escape_markdown(f"A quick look. {basis} {unstable}"))
 
 
 def open_point(workspace: Workspace, name: str, stored_sweep: StoredSweep, point: SweepPoint) -> str:
-    """Store a point's request and plan as a scenario and choose it; its name. Opened twice it is the same one."""
+    """Store a point's request and plan as a scenario and choose it; its name, the same if it was opened before."""
     request = request_at(stored_sweep.request, stored_sweep.what, point.value)
     tail = f" · {formatting.format_value(stored_sweep.what, point.value)}"
     wanted = name[: scenario.LONGEST_NAME - min(len(tail), 80) - 5] + tail[:80]

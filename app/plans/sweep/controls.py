@@ -15,15 +15,8 @@ from torchsplit_core.hardware import catalogue
 from torchsplit_core.jobs.job_kinds import SWEEP, SweepParameters
 from torchsplit_core.pictures.numbers import THIN, exact
 from torchsplit_core.planning.request.validate import MAX_GPUS
-from torchsplit_core.planning.sweep.points import (
-    MAX_VALUES,
-    PARAMETERS,
-    Parameter,
-    SweepRequest,
-    present_value,
-    spread_values,
-    sweep_requests,
-)
+from torchsplit_core.planning.sweep import points
+from torchsplit_core.planning.sweep.points import MAX_VALUES, PARAMETERS, Parameter, SweepRequest
 from torchsplit_core.values import PlanRequest
 from torchsplit_core.values.limits import LARGEST_MAGNITUDE
 from torchsplit_core.workflow.sweeps import TIME_LIMIT_S
@@ -31,7 +24,7 @@ from torchsplit_core.workspace.store import Workspace
 
 FIRST_GPUS, FIRST_STEPS = 8, 8
 FIRST_GPU_STEPS = 16
-"""Whole numbers: a shorter range has no more points than it has GPUs."""
+"""A range of GPUs has at most as many points as whole numbers."""
 
 
 def render(workspace: Workspace, name: str, request: PlanRequest) -> None:
@@ -56,18 +49,18 @@ def render(workspace: Workspace, name: str, request: PlanRequest) -> None:
     )  # fmt: skip
     with st.container(horizontal=True, vertical_alignment="center"):
         again = st.button("Run the sweep", type="primary", key="sweep-run")
-        now = present_value(request, parameter, target)
+        now = points.present_value(request, parameter, target)
         if now is not None:
             st.caption(f"The scenario has {exact(now, formatting.UNITS[parameter])}.")
     if again:
         with frame.fault_boundary():
-            what = SweepRequest(parameter, target, spread_values(parameter, start, stop, steps))
+            what = SweepRequest(parameter, target, points.spread_values(parameter, start, stop, steps))
             start_sweep(workspace, name, request, what, limit)
             st.rerun(scope="app")
 
 
 def _targets(request: PlanRequest, parameter: Parameter) -> list[str]:
-    """What there is to vary: types of the fleet, then types that models have points on; or the models."""
+    """What can vary: the types of the fleet, then other types with points of models; or the models."""
     if parameter != "gpus":
         return [model.name for model in request.models]
     known = {point.gpu_type for model in request.models for point in model.allowed_points}
@@ -78,8 +71,8 @@ def _targets(request: PlanRequest, parameter: Parameter) -> list[str]:
 def _range(
     request: PlanRequest, parameter: Parameter, target: str, mark: str, places: Sequence[Any]
 ) -> tuple[float, float, int]:
-    """From, to and how many values, around what the request has; `mark` names the ground of the widgets."""
-    now = present_value(request, parameter, target)
+    """First, last and number of values, around the present value; `mark` is part of the widgets' keys."""
+    now = points.present_value(request, parameter, target)
     if parameter == "gpus":
         least = 0 if any(entry.type != target for entry in request.gpus) else 1
         most = min(MAX_GPUS, max(FIRST_GPUS, 2 * int(now or 0)))
@@ -106,11 +99,11 @@ def _range(
 def start_sweep(
     workspace: Workspace, name: str, request: PlanRequest, what: SweepRequest, time_limit_s: float
 ) -> str:
-    """Sweep the stored request in a job; a sweep of the same scenario ends first. Its job id.
+    """Sweep the stored request in a job, which ends an earlier sweep of the scenario; its job id.
 
     Raises InputFault, with nothing started, for a value that the request refuses.
     """
-    sweep_requests(request, what)
+    points.sweep_requests(request, what)
     jobs.end(workspace, (SWEEP,), name)
     parameters = SweepParameters(name, what.parameter, what.target, what.values, time_limit_s)
     return jobs.start(workspace, f"Sweep {name}", SWEEP, parameters)

@@ -9,13 +9,8 @@ from app.format.badges import Badge
 from torchsplit_core.latency_slo.worst_response import LOOK_REQUESTS, LOOK_RUNS, WorstResponse
 from torchsplit_core.pictures.numbers import all_measured, exact, percent, short
 from torchsplit_core.planning.request.objective import goal_of, has_penalties, has_tiers
-from torchsplit_core.planning.sweep.points import (
-    Parameter,
-    SweepPoint,
-    SweepRequest,
-    describe_point,
-    undominated_points,
-)
+from torchsplit_core.planning.sweep import points as sweeps
+from torchsplit_core.planning.sweep.points import Parameter, SweepPoint, SweepRequest
 from torchsplit_core.values import PlanRequest
 
 PARAMETER_WORDS: dict[Parameter, str] = {
@@ -36,18 +31,18 @@ Y_TITLES = {
 
 
 def views(request: PlanRequest) -> tuple[str, ...]:
-    """What the curve can show: the objective apart where it is not the worst-served model."""
+    """What the curve can show; the objective has a view of its own unless it is the worst-served model."""
     return (*(VIEWS[:3] if bounds_least(request) else VIEWS), RESPONSE)
 
 
 def response_axis(waits: Mapping[float, WorstResponse]) -> tuple[str, bool]:
-    """The axis of response times, and whether it is measured by limits: where any model has one."""
+    """The title of the axis of response times, and whether it is relative to limits, if any model has one."""
     by_limit = any(worst.limit_ms is not None for worst in waits.values())
     return f"p95 response of the worst model, {'× its limit' if by_limit else 'ms'}", by_limit
 
 
 def response_figure(waits: Mapping[float, WorstResponse], value: float) -> float | None:
-    """How high a point stands on that axis."""
+    """The height of a point on that axis."""
     worst = waits.get(value)
     if worst is None:
         return None
@@ -59,7 +54,7 @@ RESPONSE_BASIS = (
     f"look, {LOOK_RUNS} runs of {LOOK_REQUESTS:,} requests of all models together. The model nearest to its limit is "
     "told, without limits the slowest; n/a where more arrives than can be served."
 )
-"""What the response times of a sweep rest on."""
+"""The basis of a sweep's response times."""
 
 
 def bounds_least(request: PlanRequest) -> bool:
@@ -68,7 +63,7 @@ def bounds_least(request: PlanRequest) -> bool:
 
 
 def figure(request: PlanRequest, point: SweepPoint, view: str) -> tuple[float | None, float | None]:
-    """What a point reaches in a view, and the bound where there is one of that figure."""
+    """A point's figure in a view, and the bound if that figure has one."""
     if view == VIEWS[0]:
         return point.least, point.bound if bounds_least(request) else None
     if view == VIEWS[1]:
@@ -79,7 +74,7 @@ def figure(request: PlanRequest, point: SweepPoint, view: str) -> tuple[float | 
 
 
 def format_value(what: SweepRequest, value: float) -> str:
-    """One value as people say it: 3 × A100-80GB, bert's demand 20 req/s."""
+    """One value in words: 3 × A100-80GB, bert's demand 20 req/s."""
     if what.parameter == "gpus":
         return f"{value:g} × {what.target}"
     return f"{what.target}'s {_NAMES[what.parameter]} {exact(value, UNITS[what.parameter])}"
@@ -94,7 +89,7 @@ _NAMES: dict[Parameter, str] = {
 
 
 def axis_title(what: SweepRequest) -> str:
-    """The axis of what varies."""
+    """The title of the axis of the parameter."""
     if what.parameter == "gpus":
         return f"number of {what.target}"
     unit = UNITS[what.parameter]
@@ -102,7 +97,7 @@ def axis_title(what: SweepRequest) -> str:
 
 
 def proof(point: SweepPoint) -> str:
-    """How far a point is proven, with the value whose bound is used."""
+    """How far a point is proven, and the value that its bound is from."""
     if point.status == "infeasible":
         return "Impossible, proven."
     if point.status == "timeout":
@@ -118,7 +113,7 @@ def proof(point: SweepPoint) -> str:
 
 
 def headline(request: PlanRequest, what: SweepRequest, points: Sequence[SweepPoint]) -> str:
-    """The sweep in a sentence: from where on every demand is met where that can be said, else the range."""
+    """The sweep in a sentence: the value from which every demand is met, or the range of figures."""
     plans = [point for point in points if point.least is not None]
     if not plans:
         if all(point.status == "infeasible" for point in points):
@@ -140,7 +135,7 @@ def _worst_served(point: SweepPoint) -> float:
 
 
 def _threshold(request: PlanRequest, what: SweepRequest, points: Sequence[SweepPoint]) -> str:
-    """Fewest GPUs, or the largest demand, at which the plan found meets every demand."""
+    """The fewest GPUs, or the largest demand, at which the plan meets every demand."""
     rising = what.parameter == "gpus"
     met = [point for point in points if point.least is not None and point.least >= 1 - 1e-6]
     if not met:
@@ -168,8 +163,8 @@ def table(
     points: Sequence[SweepPoint],
     waits: Mapping[float, WorstResponse],
 ) -> list[dict[str, Any]]:
-    """One row a point with every figure; None is n/a."""
-    front = {point.value for point in undominated_points(points)}
+    """A row for each point with every figure; None is n/a."""
+    front = {point.value for point in sweeps.undominated_points(points)}
     unit = UNITS[what.parameter]
     head = axis_title(what) if unit or what.parameter == "weight" else "GPUs"
     rows = []
@@ -183,7 +178,7 @@ def table(
             "req/s, all": point.total_rps,
             **_response(waits.get(point.value)),
             "on the front": "yes" if point.value in front else "no",
-            "note": describe_point(point),
+            "note": sweeps.describe_point(point),
         }
         if not bounds_least(request):
             row |= {"objective": point.objective, "its bound": point.bound}
@@ -201,7 +196,7 @@ def _response(worst: WorstResponse | None) -> dict[str, Any]:
 
 
 def proof_badge(request: PlanRequest, plans: Sequence[SweepPoint]) -> Badge:
-    """How many of the plans are proven, and in what."""
+    """How many of the plans are proven, and what is proven."""
     proven = sum(point.proven for point in plans)
     if all(point.status == "optimal" for point in plans):
         return Badge("all plans proven optimal" if len(plans) > 1 else "proven optimal", "gray")

@@ -1,4 +1,4 @@
-"""What clients wait at the points of a sweep: looked at a few at a time, so that no page waits for all of them."""
+"""Response times at the points of a sweep, simulated a few at a time so that no page waits for all."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ from torchsplit_core.planning.sweep.points import SweepPoint, request_at
 from torchsplit_core.workspace.sweeps import StoredSweep
 
 BUDGET_S = 0.3
-"""After so long a page shows what it has: the point that was begun is the last."""
+"""Seconds after which a page begins no further point."""
 KNOWN = "sweep responses"
 
 
 def worst_responses(stored_sweep: StoredSweep, points: Sequence[SweepPoint]) -> Mapping[float, WorstResponse]:
-    """By value, of the plans that were looked at so far, some more of them with every call."""
+    """The worst responses by value, for some more plans with every call."""
     known: dict[str, WorstResponse | None] = st.session_state.setdefault(KNOWN, {})
     began = time.perf_counter()
     by_value: dict[float, WorstResponse] = {}
     for point in points:
         key = _key(point)
         if key not in known and time.perf_counter() - began < BUDGET_S:
-            known[key] = worst_response(
-                point.outcome, request_at(stored_sweep.request, stored_sweep.what, point.value)
-            )
+            request = request_at(stored_sweep.request, stored_sweep.what, point.value)
+            known[key] = worst_response(point.outcome, request)
         worst = known.get(key)
         if worst is not None:
             by_value[point.value] = worst
@@ -35,7 +34,7 @@ def worst_responses(stored_sweep: StoredSweep, points: Sequence[SweepPoint]) -> 
 
 
 def is_complete(points: Sequence[SweepPoint]) -> bool:
-    """Whether every plan was looked at."""
+    """Whether every plan was simulated."""
     known = st.session_state.get(KNOWN, {})
     return all(_key(point) in known for point in points)
 

@@ -1,14 +1,14 @@
-"""The sweep of a scenario: one parameter over a range, the curve of its plans, each plan a click away."""
+"""The sweep of a scenario: one parameter over a range, and the curve of its plans, each of which opens by a click."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import streamlit as st
 
 from app.charts.sweep import PlanDot, SweepMark, curve, pareto_front
-from app.charts.theme import CONFIG
 from app.components import saving
 from app.plans.sweep import chosen_point, controls, formatting, response_times
 from app.plans.sweep.formatting import RESPONSE, VIEWS
@@ -30,20 +30,20 @@ EMPTY = (
 
 
 def render(workspace: Workspace, name: str, request: PlanRequest) -> None:
-    """The whole tab: what to vary, and what was found."""
+    """The whole tab: what to vary, and the results."""
     with frame.picture_below("sweep"):
         with st.container(border=True, key="sweep-ask"):
             st.fragment(controls.render)(workspace, name, request)
         working = bool(jobs.running(workspace, (SWEEP,), name))
         with st.container(key="sweep-found"):
-            # While plans come and are looked at under load, only this part is drawn anew.
+            # While plans come and are simulated, only this fragment is drawn again.
             waits_open = not _simulate_some(workspace, name)
             again = REFRESH_S if working or waits_open else None
             st.fragment(_render_results, run_every=again)(workspace, name, request, waits_open)
 
 
 def _simulate_some(workspace: Workspace, name: str) -> bool:
-    """Look at some more plans of the kept sweep under load; whether every one was."""
+    """Simulate some more plans of the stored sweep under load; whether every one is."""
     stored_sweep = SweepStore(workspace, name).load()
     if stored_sweep is None:
         return True
@@ -53,7 +53,7 @@ def _simulate_some(workspace: Workspace, name: str) -> bool:
 
 
 def _render_results(workspace: Workspace, name: str, request: PlanRequest, waits_open: bool) -> None:
-    # A fragment that runs alone is outside the page's own telling.
+    # A run of the fragment alone is outside the page's fault boundary.
     with frame.fault_boundary():
         stored_sweep = SweepStore(workspace, name).load()
         points = stored_sweep.points if stored_sweep is not None else ()
@@ -67,27 +67,23 @@ def _render_results(workspace: Workspace, name: str, request: PlanRequest, waits
         _table(name, stored_sweep, points, responses)
         if chosen is not None:
             chosen_point.render(workspace, name, stored_sweep, points[chosen])
-        done = (
-            waits_open and response_times.is_complete(points) and not jobs.running(workspace, (SWEEP,), name)
-        )
+        complete = waits_open and response_times.is_complete(points)
+        done = complete and not jobs.running(workspace, (SWEEP,), name)
     if done:
-        # The page draws this part again, without its clock.
+        # The page draws the fragment again, without its interval.
         st.rerun(scope="app")
 
 
 def _render_headline(
     stored_sweep: StoredSweep, points: Sequence[SweepPoint], request: PlanRequest, *, working: bool
 ) -> None:
-    st.markdown(
-        f"**{escape_markdown(formatting.headline(stored_sweep.request, stored_sweep.what, points))}**"
-    )
+    text = formatting.headline(stored_sweep.request, stored_sweep.what, points)
+    st.markdown(f"**{escape_markdown(text)}**")
     plans = [point for point in points if point.gpus_used is not None]
     with st.container(horizontal=True, vertical_alignment="center"):
         if plans:
-            for badge in (
-                formatting.proof_badge(stored_sweep.request, plans),
-                formatting.basis_badge(stored_sweep.request),
-            ):
+            proof = formatting.proof_badge(stored_sweep.request, plans)
+            for badge in (proof, formatting.basis_badge(stored_sweep.request)):
                 st.badge(badge.text, color=badge.colour, help=badge.help)
         total = len(stored_sweep.what.values)
         if len(points) < total:
@@ -98,7 +94,7 @@ def _render_headline(
 
 
 def _chosen(name: str, points: Sequence[SweepPoint]) -> int | None:
-    """The position of the point chosen last, where it is still there."""
+    """The position of the chosen point, if it is still there."""
     value = st.session_state.get(_key(name))
     return next((at for at, point in enumerate(points) if point.value == value), None)
 
@@ -114,8 +110,8 @@ def _pictures(
     chosen: int | None,
     responses: Mapping[float, WorstResponse],
 ) -> None:
-    dark = st.context.theme.type == "dark"
-    values = [point.value for point in points]
+    dark = widgets.is_dark()
+    choose = partial(_choose, name, [point.value for point in points])
     views = formatting.views(stored_sweep.request)
     left, right = st.columns([56, 44], gap="medium")
     with left:
@@ -128,21 +124,18 @@ def _pictures(
             label_visibility="collapsed",
             persist_state="session",
         )
-        y_title, by_limit = (
-            formatting.response_axis(responses) if shown == RESPONSE else (formatting.Y_TITLES[shown], False)
-        )
+        y_title, by_limit = formatting.Y_TITLES.get(shown, ""), False
+        if shown == RESPONSE:
+            y_title, by_limit = formatting.response_axis(responses)
         level = 1.0 if shown == VIEWS[0] or by_limit else None
-        with saving.exportable("Sweep", f"{name}.sweep", key="sweep-curve"):
-            st.plotly_chart(
-                curve(
-                    marks(stored_sweep, points, shown, chosen, responses),
-                    formatting.axis_title(stored_sweep.what), y_title, level,
-                    level_text="its limit" if by_limit else "its demand", dark=dark,
-                ),
-                theme=None, key="sweep-curve", config=CONFIG, selection_mode="points",
-                on_select=lambda: _clicked(name, "sweep-curve", values),
-                alt="What the plan at each value reaches; the table below has the figures",
-            )  # fmt: skip
+        level_text, x_title = (
+            "its limit" if by_limit else "its demand",
+            formatting.axis_title(stored_sweep.what),
+        )
+        sweep_marks = marks(stored_sweep, points, shown, chosen, responses)
+        drawn = curve(sweep_marks, x_title, y_title, level, level_text=level_text, dark=dark)
+        alt = "What the plan at each value reaches; the table below has the figures"
+        widgets.chart(drawn, "Sweep", f"{name}.sweep", key="sweep-curve", alt=alt, on_point=choose)
         st.caption(
             "Only the dots are plans; the line says nothing about values between. Filled: proven at the "
             "objective's first level. Click one to see its plan."
@@ -151,16 +144,12 @@ def _pictures(
             st.caption(formatting.RESPONSE_BASIS)
     with right:
         st.header("GPUs used against the worst-served model", anchor=False)
-        with saving.exportable("GPUs used", f"{name}.sweep-gpus", key="sweep-front"):
-            st.plotly_chart(
-                pareto_front(plan_dots(stored_sweep, points, chosen), dark=dark), theme=None,
-                key="sweep-front", config=CONFIG,
-                selection_mode="points", on_select=lambda: _clicked(name, "sweep-front", values),
-                alt="Each plan by GPUs used and its worst-served model; the table below has the figures",
-            )  # fmt: skip
-        by = "the weights and demands of the scenario"
+        drawn = pareto_front(plan_dots(stored_sweep, points, chosen), dark=dark)
+        alt = "Each plan by GPUs used and its worst-served model; the table below has the figures"
+        widgets.chart(drawn, "GPUs used", f"{name}.sweep-gpus", key="sweep-front", alt=alt, on_point=choose)
         st.caption(
-            f"Of the plans found, measured by {by}. Joined is the front; faint: another is no worse in both."
+            "Of the plans found, measured by the weights and demands of the scenario. Joined is the front; faint: "
+            "another is no worse in both."
         )
 
 
@@ -200,18 +189,6 @@ def plan_dots(stored_sweep: StoredSweep, points: Sequence[SweepPoint], chosen: i
     ]  # fmt: skip
 
 
-def _clicked(name: str, chart: str, values: Sequence[float]) -> None:
-    points = st.session_state[chart]["selection"]["points"]
-    if points and points[0].get("customdata"):
-        _choose(name, values, int(points[0]["customdata"][0]))
-
-
-def _row(name: str, values: Sequence[float]) -> None:
-    rows = st.session_state["sweep-table"]["selection"]["rows"]
-    if rows:
-        _choose(name, values, int(rows[0]))
-
-
 def _choose(name: str, values: Sequence[float], at: int) -> None:
     if at < len(values):
         st.session_state[_key(name)] = values[at]
@@ -224,14 +201,8 @@ def _table(
     responses: Mapping[float, WorstResponse],
 ) -> None:
     st.header("All points", anchor=False)
-    values = [point.value for point in points]
-    saving.table(
-        formatting.table(stored_sweep.request, stored_sweep.what, points, responses),
-        f"{name}.sweep",
-        key="sweep-table",
-        alt="Every point of the sweep",
-        selection_mode="single-row",
-        height=min(420, 38 + 35 * len(points)),
-        on_select=lambda: _row(name, values),
-    )
+    rows = formatting.table(stored_sweep.request, stored_sweep.what, points, responses)
+    choose = partial(_choose, name, [point.value for point in points])
+    look: dict[str, Any] = {"height": min(420, 38 + 35 * len(points)), "on_row": choose}
+    saving.table(rows, f"{name}.sweep", key="sweep-table", alt="Every point of the sweep", **look)
     st.caption(f"Select a row to see its plan below. {formatting.RESPONSE_BASIS}")

@@ -1,4 +1,4 @@
-"""The proof behind a draft: looked for in the background once the edits rest, taken over when it stands."""
+"""The proof of a draft: a job searches for it once the edits rest, and the draft takes its plan."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from torchsplit_core.values import PlanOutcome, PlanRequest
 from torchsplit_core.workspace.store import Workspace
 
 REST_S = 1.0
-"""Seconds without a move after which the proof is looked for; also how often its job is looked at."""
+"""Seconds without an edit until the search begins, and between two looks at its job."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProofSearch:
-    """The search for the proof of one tried request: its job once it was started, and whether and how it has ended."""
+    """The search for the proof of one request: its job once started, and whether and how it has ended."""
 
     sha256: str
     since: float
@@ -32,9 +32,9 @@ class ProofSearch:
 
 
 def poll(workspace: Workspace, name: str, request: PlanRequest) -> PlanOutcome | None:
-    """Start the search or look how far it is, and say so; the plan, once, where it found one.
+    """Start the search or show its state; its plan, once, if it has one.
 
-    To be called again and again, every `REST_S`, while the plan of `request` is not proven.
+    To be called every `REST_S` while the plan of `request` is not proven.
     """
     sha256 = request_hash(request)
     search = _search(workspace, name)
@@ -42,7 +42,7 @@ def poll(workspace: Workspace, name: str, request: PlanRequest) -> PlanOutcome |
         stop(workspace, name)
         search = ProofSearch(sha256, time.monotonic())
     elif search.job is None and not search.ended and time.monotonic() - search.since >= REST_S:
-        # By then the page has stored the draft: the job reads it there.
+        # By then the page has stored the draft, which the job reads.
         parameters = WhatIfParameters(name, sha256)
         search = replace(search, job=jobs.start(workspace, f"Prove the draft of {name}", WHAT_IF, parameters))
     outcome = None
@@ -55,9 +55,8 @@ def poll(workspace: Workspace, name: str, request: PlanRequest) -> PlanOutcome |
         elif status.state != "running":
             search = replace(search, ended=True, fault=status.fault or "it was stopped")
     elif search.ended:
-        st.caption(
-            f"The search for the proof ended: {escape_markdown(search.fault or 'this is the best found in its time.')}"
-        )
+        text = escape_markdown(search.fault or "this is the best found in its time.")
+        st.caption(f"The search for the proof ended: {text}")
     else:
         st.caption("The proof starts once you stop editing.")
     st.session_state[_key(workspace, name)] = search
@@ -65,17 +64,17 @@ def poll(workspace: Workspace, name: str, request: PlanRequest) -> PlanOutcome |
 
 
 def is_running(workspace: Workspace, name: str, request: PlanRequest) -> bool:
-    """Whether the search for this request has not ended: it runs, or begins once the edits rest."""
+    """Whether the search for this request runs, or will begin once the edits rest."""
     search = _search(workspace, name)
     return search is None or not search.ended or search.sha256 != request_hash(request)
 
 
 def stop(workspace: Workspace, name: str) -> None:
-    """Look for no proof any more."""
+    """End the search."""
     search = _search(workspace, name)
     st.session_state.pop(_key(workspace, name), None)
     if search is not None and search.job is not None and not search.ended:
-        # To end a child may take seconds, and whoever moves a slider does not wait for that.
+        # Ending a child may take seconds, and a slider does not wait for that.
         threading.Thread(target=jobs.cancel, args=(workspace, search.job), daemon=True).start()
 
 

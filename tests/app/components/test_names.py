@@ -1,7 +1,5 @@
 """Names that the library's components would refuse as keys."""
 
-from __future__ import annotations
-
 import ast
 from dataclasses import replace
 
@@ -46,7 +44,7 @@ def test_names_stay_apart():
 @pytest.mark.parametrize("name", ["my__plan", "__"])
 def test_a_scenario_and_its_models_are_drawn_under_such_names(name, workspace, page):
     asked = request()
-    asked = replace(asked, models=tuple(replace(one, name=f"{one.name}__m") for one in asked.models))
+    asked = replace(asked, models=tuple(replace(model, name=f"{model.name}__m") for model in asked.models))
     put_plan(workspace, asked, workflow.plan(asked), name)
     workspace.set_setting("scenario", name)
     opened = page("plan", workspace)

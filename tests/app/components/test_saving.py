@@ -1,9 +1,5 @@
 """What leaves the page: tables as CSV that a spreadsheet cannot run, under names that any system takes."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pandas as pd
 import pytest
 
@@ -19,7 +15,7 @@ def test_a_table_leaves_exact_and_runs_nothing():
 
 
 def test_a_table_goes_to_the_clipboard_between_tabs_unless_it_is_large(monkeypatch):
-    mounted: list[dict[str, Any]] = []
+    mounted = []
     monkeypatch.setattr(saving, "_component", lambda: lambda data, key: mounted.append(data))
     frame = pd.DataFrame({"model": ["bert", "=1+1"], "req/s": [0.1 + 0.2, 2.0]})
     saving.csv_button(frame, "a b", key="one", alt="Models")
@@ -30,15 +26,12 @@ def test_a_table_goes_to_the_clipboard_between_tabs_unless_it_is_large(monkeypat
     assert len(mounted) == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "file"),
-    [
-        ("sample:fastpitch@large", "sample-fastpitch@large"),
-        ("nodes/a b\\c", "nodes-a-b-c"),
-        ("../..", "file"),
-        ("\n", "file"),
-        ("Modèle 7", "Modèle-7"),
-    ],
-)
+@pytest.mark.parametrize(("name", "file"), [
+    ("sample:fastpitch@large", "sample-fastpitch@large"),
+    ("nodes/a b\\c", "nodes-a-b-c"),
+    ("../..", "file"),
+    ("\n", "file"),
+    ("Modèle 7", "Modèle-7"),
+])  # fmt: skip
 def test_names_of_files_are_the_same_everywhere(name, file):
     assert file_name(name) == file

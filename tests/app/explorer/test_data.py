@@ -1,7 +1,5 @@
 """What travels to the explorer: columns of equal length, places that exist, plain JSON, not too much of it."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -20,7 +18,7 @@ OPENED = frozenset({LAYERS, f"{LAYERS}.1", f"{LAYERS}.1.attention"})
 
 
 @pytest.fixture
-def model(workspace: Workspace) -> GraphModel:
+def model(workspace) -> GraphModel:
     stored(workspace, encoder(4), timed(encoder(4)))
     return open_model(workspace, NAME)
 
@@ -32,8 +30,8 @@ def drawn(model: GraphModel, opened: frozenset[str]) -> tuple[Scene, dict[str, A
 
 def of(workspace: Workspace, graph: TorchGraph) -> tuple[GraphModel, Scene, dict[str, Any]]:
     stored(workspace, graph)
-    found = open_model(workspace, NAME)
-    return found, *drawn(found, initially_open(found.hierarchy))
+    model = open_model(workspace, NAME)
+    return model, *drawn(model, initially_open(model.hierarchy))
 
 
 @pytest.mark.parametrize("opened", [frozenset(), OPENED])
@@ -74,13 +72,19 @@ def test_columns_are_of_one_length_and_places_exist(model, opened):
     assert len(data["scene"]["lines"]) == len(scene.lines) and len(data["scene"]["stubs"]) == len(scene.stubs)
 
 
-def test_it_is_plain_json_that_says_what_is_drawn(model):
+def test_it_is_plain_json_that_says_what_is_drawn_and_calls_a_region_after_its_module(model):
     _, closed = drawn(model, frozenset())
     _, opened = drawn(model, OPENED)
     assert json.loads(json.dumps(opened, allow_nan=False)) == opened
     assert closed["model"] == opened["model"]
     assert closed["scene"]["items"]["label"] == ["ids", "embed", "layers × 4", "head", "y"]
     assert drawn(model, OPENED)[1] == opened
+    _, data = drawn(model, frozenset())
+    labels = dict(zip(data["icicles"][0]["index"], data["icicles"][0]["label"], strict=True))
+    regions = model.analysis.regions.regions
+    assert labels[0] == "the whole model"
+    inner = next(i for i in labels if (regions[i].start, regions[i].end) == ("add0", "add1"))
+    assert labels[inner] == "layers.1"
 
 
 def test_regions_are_sized_by_time_where_there_are_times(model, workspace):
@@ -112,12 +116,3 @@ def test_of_a_graph_too_large_to_send_what_is_drawn_travels(workspace, monkeypat
     assert data["trees"]["dominators"]["node"] == [] == data["trees"]["post"]["node"]
     assert all(-1 <= end < len(alone) for end in data["icicles"][0]["end"])
     assert -1 in data["icicles"][0]["end"] and len(found.hierarchy.nodes) == 184
-
-
-def test_a_region_is_called_after_the_module_that_holds_it(model):
-    _, data = drawn(model, frozenset())
-    labels = dict(zip(data["icicles"][0]["index"], data["icicles"][0]["label"], strict=True))
-    regions = model.analysis.regions.regions
-    assert labels[0] == "the whole model"
-    inner = next(i for i in labels if (regions[i].start, regions[i].end) == ("add0", "add1"))
-    assert labels[inner] == "layers.1"

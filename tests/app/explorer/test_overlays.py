@@ -1,7 +1,5 @@
 """What colours the boxes: bars within their boxes, shares that add up, and why there is nothing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -70,19 +68,12 @@ def test_bars_of_time_are_shares_of_the_fullest_box():
     _, seen = shown(GRAPH)
     values = dict(zip([item.label for item in seen.items], overlaid(GRAPH)["time"]["values"], strict=True))
     assert values == {
-        "ids": 0,
-        "embed": pytest.approx(1 / 12, abs=1e-4),
-        "layers × 4": 1,
-        "head": pytest.approx(1 / 12, abs=1e-4),
-        "y": 0,
-    }
+        "ids": 0, "embed": pytest.approx(1 / 12, abs=1e-4), "layers × 4": 1,
+        "head": pytest.approx(1 / 12, abs=1e-4), "y": 0,
+    }  # fmt: skip
     found = overlaid(GRAPH, basis="measured on this CPU")["time"]
     assert found["basis"] == "measured on this CPU" and "85.7" in found["most"]
-
-
-def test_peak_memory_is_estimated_however_times_were_found():
-    found = overlaid(GRAPH, basis="measured here")
-    assert found["time"]["basis"] == "measured here" and found["memory"]["basis"] == "estimated"
+    assert overlaid(GRAPH, basis=None)["time"]["values"] == []
 
 
 def test_peak_memory_is_the_largest_inside_and_bytes_are_those_that_leave():
@@ -90,29 +81,24 @@ def test_peak_memory_is_the_largest_inside_and_bytes_are_those_that_leave():
     assert found["memory"]["values"] == [0, 1, 1, 1, 0]
     # The input has 128 bytes, everything else a value of 1024 that leaves its box; the head's is read by y.
     assert found["bytes"]["values"] == [0.125, 1, 1, 1, 0] and found["bytes"]["basis"] == "from the shapes"
-
-
-@pytest.mark.parametrize("basis", [None, "estimated"])
-def test_what_nobody_profiled_has_no_bar_of_length_zero_but_a_reason(basis):
-    found = overlaid(BARE, basis=basis)
-    for name in ("time", "device", "stage"):
-        assert found[name]["values"] == [] and found[name]["why"].endswith(".")
-    assert found["bytes"]["values"] and found["region"]["values"]
-
-
-def test_peak_memory_is_reckoned_before_anything_is_profiled():
+    found = overlaid(GRAPH, basis="measured here")
+    assert found["time"]["basis"] == "measured here" and found["memory"]["basis"] == "estimated"
     found = overlaid(BARE)["memory"]
     assert found["basis"] == "estimated" and max(found["values"]) == 1
     assert len(found["texts"]) == len(found["values"]) and any("B" in text for text in found["texts"])
 
 
+@pytest.mark.parametrize("basis", [None, "estimated"])
+def test_what_nobody_profiled_has_no_bar_of_length_zero_but_a_reason(basis):
+    overlay = overlaid(BARE, basis=basis)
+    for name in ("time", "device", "stage"):
+        assert overlay[name]["values"] == [] and overlay[name]["why"].endswith(".")
+    assert overlay["bytes"]["values"] and overlay["region"]["values"]
+
+
 def test_the_ramp_runs_one_way():
     opacities = [int(heat(share)[-2:], 16) for share in (0.0, 0.5, 1.0)]
     assert opacities == sorted(set(opacities)) and {heat(share)[:7] for share in (0.0, 1.0)} == {"#3f66cc"}
-
-
-def test_a_profile_without_a_basis_is_not_shown():
-    assert overlaid(GRAPH, basis=None)["time"]["values"] == []
 
 
 def test_stages_of_a_closed_box_divide_it_by_time():
@@ -136,7 +122,7 @@ def test_stages_of_a_closed_box_divide_it_by_time():
 
 def nested(depth: int) -> TorchGraph:
     """Diamonds in diamonds: a0 → (a1 → (…) → z1, beside y0) → z0."""
-    reads: dict[str, tuple[str, ...]] = {"a0": ("x",), **{f"a{i}": (f"a{i - 1}",) for i in range(1, depth)}}
+    reads = {"a0": ("x",), **{f"a{i}": (f"a{i - 1}",) for i in range(1, depth)}}
     reads |= {f"y{i}": (f"a{i}",) for i in range(depth)}
     for i in reversed(range(depth)):
         reads[f"z{i}"] = (f"y{i}", f"z{i + 1}" if i < depth - 1 else f"a{i}")
@@ -173,5 +159,5 @@ def test_the_file_has_the_same_bars_of_time_and_none_where_nothing_was_profiled(
 
 
 def test_a_graph_without_bytes_or_modules_has_overlays_too():
-    found = overlaid(loose(300))
-    assert found["bytes"]["values"] and set(found["region"]["names"]) >= {"0 around"}
+    overlay = overlaid(loose(300))
+    assert overlay["bytes"]["values"] and set(overlay["region"]["names"]) >= {"0 around"}

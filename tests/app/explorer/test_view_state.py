@@ -1,7 +1,5 @@
 """What the explorer shows: every action of the user, and what of it outlives the session."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -21,9 +19,9 @@ CLOSED = ExplorerState(frozenset())
 
 
 @pytest.fixture(autouse=True)
-def session(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def session(monkeypatch) -> dict[str, Any]:
     """A browser session of its own."""
-    found: dict[str, Any] = {}
+    found = {}
     monkeypatch.setattr(st, "session_state", found)
     return found
 
@@ -40,17 +38,15 @@ def act(look: ExplorerState, kind: str, **action: Any) -> ExplorerState:
     return apply_action(look, HIERARCHY, shown(look), {"kind": kind, **action})
 
 
-def test_opening_a_list_opens_its_first_block_and_selects_it():
+def test_opening_a_list_opens_its_first_block_and_opening_a_fold_splits_it():
     after = act(CLOSED, "open", item=LAYERS)
     assert after.opened == {LAYERS, f"{LAYERS}.0"}
     assert after.item in ids(after) and after.node is None and after.refusal == ""
     assert f"fold:{LAYERS}.1:3" in ids(after)
-
-
-def test_opening_a_fold_splits_it():
     before = replace(CLOSED, opened=frozenset({LAYERS}))
     after = act(before, "open", item=f"fold:{LAYERS}.0:4")
     assert after.opened == {LAYERS, f"{LAYERS}.0"} and after.item == f"{LAYERS}.0"
+    assert act(CLOSED, "open", item="node:embed") == CLOSED
 
 
 def test_closing_closes_all_that_is_inside_and_nothing_else():
@@ -97,10 +93,6 @@ def test_what_is_not_there_changes_nothing(kind, name):
     assert after == replace(before, refusal="")
 
 
-def test_an_operation_has_nothing_to_open():
-    assert act(CLOSED, "open", item="node:embed") == CLOSED
-
-
 def test_more_boxes_than_a_browser_bears_are_refused_with_the_count(monkeypatch):
     large = Hierarchy(loose(drawing_view.MOST_ITEMS + 1))
     before = ExplorerState(initially_open(large), item="node:x")
@@ -130,8 +122,8 @@ def test_a_look_outlives_the_session(workspace, session):
     explorer_state.save_state(workspace, "m", changed)
     assert explorer_state.load_state(workspace, "m", HIERARCHY) == changed
     session.clear()
-    found = explorer_state.load_state(workspace, "m", HIERARCHY)
-    assert replace(found, focus=None) == changed and found.focus == "1\ngo\nnode:soft1"
+    state = explorer_state.load_state(workspace, "m", HIERARCHY)
+    assert replace(state, focus=None) == changed and state.focus == "1\ngo\nnode:soft1"
     assert explorer_state.load_state(workspace, "another", HIERARCHY) == first
 
 
@@ -141,19 +133,19 @@ def test_a_look_at_another_graph_is_dropped_as_far_as_it_does_not_fit(workspace,
     )
     session.clear()
     other = Hierarchy(loose(300))
-    found = explorer_state.load_state(workspace, "m", other)
-    assert found.opened == initially_open(other) and not found.unfolded and found.node is None
+    state = explorer_state.load_state(workspace, "m", other)
+    assert state.opened == initially_open(other) and not state.unfolded and state.node is None
     workspace.set_setting("explorer n", "no look at all")
     assert explorer_state.load_state(workspace, "n", other) == ExplorerState(initially_open(other))
 
 
 def test_what_the_explorer_says_is_selected_is_kept_as_far_as_it_is_there(workspace):
     explorer_state.select(workspace, "m", HIERARCHY, 3, {"node": "soft1", "item": LAYERS, "region": None})
-    found = explorer_state.load_state(workspace, "m", HIERARCHY)
-    assert (found.node, found.item, found.region) == ("soft1", LAYERS, None)
+    state = explorer_state.load_state(workspace, "m", HIERARCHY)
+    assert (state.node, state.item, state.region) == ("soft1", LAYERS, None)
     explorer_state.select(workspace, "m", HIERARCHY, 3, {"node": "gone", "item": 7, "region": "2"})
-    found = explorer_state.load_state(workspace, "m", HIERARCHY)
-    assert (found.node, found.item, found.region) == (None, None, None)
+    state = explorer_state.load_state(workspace, "m", HIERARCHY)
+    assert (state.node, state.item, state.region) == (None, None, None)
     explorer_state.select(workspace, "m", HIERARCHY, 3, {"region": 2})
     assert explorer_state.load_state(workspace, "m", HIERARCHY).region == 2
     for beyond in (3, -1, True):

@@ -1,11 +1,8 @@
 """Dropping a model: a .pt2 and a graph file are stored and shown at once, a Python file waits for trust."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,14 +19,12 @@ from torchsplit_core.jobs import runner
 from torchsplit_core.jobs.job_kinds import (
     PROFILE,
     TRACE,
-    JobParameters,
     ProfileParameters,
     TraceParameters,
     UploadedFile,
     to_stored,
 )
 from torchsplit_core.values import CLIENT_TEMPLATE, InputFault
-from torchsplit_core.workspace.store import Workspace
 
 pytestmark = pytest.mark.slow
 
@@ -45,14 +40,14 @@ client = Net()
 
 
 @pytest.fixture
-def pt2(tmp_path: Path) -> bytes:
+def pt2(tmp_path) -> bytes:
     """Two blocks of linear, relu and add, as torch writes them."""
     write_pt2(tmp_path / "chain.pt2", 8)
     return (tmp_path / "chain.pt2").read_bytes()
 
 
 @pytest.fixture
-def started(started: list[tuple[str, Any]], monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+def started(started, monkeypatch) -> list[tuple[str, Any]]:
     """Each is said to be running."""
     monkeypatch.setattr(upload, "_state", lambda workspace, job: "running")
     return started
@@ -83,9 +78,7 @@ def test_a_dropped_pt2_is_stored_read_and_shown_without_a_button(page, workspace
     assert not opened.error
 
 
-def test_a_file_lying_there_is_taken_once_and_shown_when_its_job_ends(
-    page, workspace, pt2, started, monkeypatch
-):
+def test_a_file_there_is_taken_once_and_shown_when_its_job_ends(page, workspace, pt2, started, monkeypatch):
     opened = drop(page("models", workspace), "chain.pt2", pt2)
     opened.run()
     opened.run()
@@ -96,10 +89,8 @@ def test_a_file_lying_there_is_taken_once_and_shown_when_its_job_ends(
     assert opened.session_state[f"model of {workspace.id}"] == "chain.pt2"
 
 
-def test_a_file_that_takes_long_to_read_has_its_progress_shown_and_leads_on_at_its_end(
-    page, workspace, pt2, monkeypatch
-):
-    def start(own: Workspace, title: str, name: str, parameters: JobParameters) -> str:
+def test_a_file_that_takes_long_shows_progress_and_leads_on_at_its_end(page, workspace, pt2, monkeypatch):
+    def start(own, title, name, parameters):
         record = own.add_job(title, name, to_stored(name, parameters))
         process = {"pid": os.getpid(), "born": runner._start_ticks(os.getpid())}
         runner._write(
@@ -189,10 +180,10 @@ def test_a_file_without_a_client_says_so_before_it_is_traced_and_shows_one(page,
 
 
 @pytest.fixture
-def failing(monkeypatch: pytest.MonkeyPatch) -> None:
+def failing(monkeypatch) -> None:
     """Every job that is started has failed at once."""
 
-    def start(own: Workspace, title: str, name: str, parameters: JobParameters) -> str:
+    def start(own, title, name, parameters):
         record = own.add_job(title, name, to_stored(name, parameters))
         runner._write(own.store, record.id, {"state": "failed", "fault": "net.py:Net: no weights."})
         return record.id
@@ -202,9 +193,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("failing")
 @pytest.mark.parametrize("name", ["overview", "models"])
-def test_a_failure_is_told_where_it_was_started_and_the_form_keeps_the_file(
-    name, page, workspace, monkeypatch
-):
+def test_a_failure_is_told_where_it_began_and_the_form_keeps_the_file(name, page, workspace, monkeypatch):
     opened = drop(page(name, workspace), "net.py", CLIENT)
     trust_box(opened).check().run()
     for _ in range(2):  # the second attempt does not bring the first one's failure back
@@ -212,7 +201,7 @@ def test_a_failure_is_told_where_it_was_started_and_the_form_keeps_the_file(
         assert errors(opened) == ["Trace net.py:Net failed. net.py:Net: no weights."]
         assert opened.file_uploader(key="upload").value.name == "net.py" and trust_box(opened).value
         assert opened.selectbox(key="client-name").value == "Net"
-    again: list[str] = []
+    again = []
     monkeypatch.setattr(jobs, "resume", lambda own, job: again.append(job) or job)  # type: ignore[func-returns-value]
     opened.button(key="upload-again").click().run()
     assert again == [workspace.job_records()[0].id] and not opened.exception
@@ -297,7 +286,7 @@ def test_a_job_keeps_the_name_of_the_file_but_never_its_path(workspace, pt2):
 
     name = "../..//etc/a b.pt2"
     workspace.put_bytes("upload", name, pt2)
-    heard: list[str] = []
+    heard = []
     parameters = TraceParameters(name, UploadedFile(name))
     trace_job(workspace, parameters, lambda share, text: heard.append(text))
     assert len(workspace.get("graph", name).ops) == 6

@@ -1,7 +1,5 @@
 """The Place page beyond one pipeline: several at once, the curve, ways compared, nodes added."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from typing import Any
@@ -27,7 +25,6 @@ from torchsplit_core.values import (
     InputFault,
     LinearThroughput,
     PlacementFrontier,
-    PlacementRequest,
     RooflineThroughput,
     ignore_progress,
 )
@@ -36,14 +33,14 @@ from torchsplit_core.workspace.store import Workspace
 
 
 @pytest.fixture
-def two(workspace: Workspace) -> Workspace:
+def two(workspace) -> Workspace:
     """The tiny case with two pipelines at most, placed."""
     place_it(workspace, "tiny", replace(example(), max_replicas=2))
     return workspace
 
 
 @pytest.fixture
-def traced(workspace: Workspace) -> Workspace:
+def traced(workspace) -> Workspace:
     """Three GPUs of a decode, placed, with its curve."""
     place_it(workspace, "tiny", example())
     placement_frontier_job(workspace, RequestParameters("tiny"), ignore_progress)
@@ -51,7 +48,7 @@ def traced(workspace: Workspace) -> Workspace:
 
 
 def table(page: AppTest, column: str) -> Any:
-    return next(one.value for one in page.dataframe if column in one.value)
+    return next(element.value for element in page.dataframe if column in element.value)
 
 
 def test_several_pipelines_are_summed_listed_and_shown_one_by_one(page, two):
@@ -63,7 +60,7 @@ def test_several_pipelines_are_summed_listed_and_shown_one_by_one(page, two):
         f"{outcome_tables.gpus_used(outcome)} of"
     )
     listed = table(opened, "pipeline")
-    assert list(listed["tokens/s"]) == [one.throughput for one in outcome.replicas]
+    assert list(listed["tokens/s"]) == [replica.throughput for replica in outcome.replicas]
     assert sum(listed["tokens/s"]) == pytest.approx(outcome.throughput)
     chosen = field(opened, "selectbox", "Show pipeline")
     first = list(table(opened, "layers")["GPUs"])
@@ -80,7 +77,7 @@ def test_each_of_several_pipelines_has_its_colour_over_the_fleet(two):
     for number_, replica in enumerate(outcome.replicas):
         for part in replica.segments:
             for gpu in part.gpu_ids:
-                cell = next(one for one in cells if one.get("data-gpu") == str(gpu))
+                cell = next(cell for cell in cells if cell.get("data-gpu") == str(gpu))
                 assert cell.find("rect").get("stroke") == colour_of(number_)  # type: ignore[union-attr]
                 assert f"pipeline {number_ + 1}, segment" in (cell.findtext("title") or "")
 
@@ -133,9 +130,9 @@ def test_what_is_not_proven_is_drawn_hollow_down_to_its_bound():
 
 def test_a_curve_without_points_says_why(page, workspace):
     place_it(workspace, "tiny", example())
-    kept = PLACEMENT.load(workspace, "tiny")
+    stored = PLACEMENT.load(workspace, "tiny")
     workspace.put("placement_frontier", "tiny", PlacementFrontier("timeout", message="No time was left."))
-    workspace.set_setting("placement curve tiny answers", kept.sha256)
+    workspace.set_setting("placement curve tiny answers", stored.sha256)
     opened = page("place", workspace)
     assert "No time was left." in said(opened)
     assert any(button.label == "Trace the curve" for button in opened.button)
@@ -151,11 +148,8 @@ def test_ways_are_compared_in_a_job_and_shown_for_this_very_request(page, worksp
     runner._write(workspace.store, record.id, {"state": "done", "result": result})
     listed = table(page("place", workspace), "proof")
     assert list(listed["tokens/s"]) == [
-        pytest.approx(217.52),
-        pytest.approx(301.784),
-        pytest.approx(301.784),
-        pytest.approx(301.784),
-    ]
+        pytest.approx(217.52), pytest.approx(301.784), pytest.approx(301.784), pytest.approx(301.784),
+    ]  # fmt: skip
     assert list(listed["solver"])[:2] == ["one GPU", "counts of GPUs only"]
     assert list(listed["on its GPUs"]) == list(listed["tokens/s"])
     assert "has 100 allocations, 420 connections and 1,041 variables" in said(page("place", workspace))
@@ -168,13 +162,11 @@ def test_ways_are_compared_in_a_job_and_shown_for_this_very_request(page, worksp
 
 def test_the_ways_differ_in_the_division_alone():
     request = replace(example(), max_gpus_per_segment=3, same_type_segments=True)
-    found = division_requests(request)
-    assert [(way.max_gpus_per_segment, way.split) for _, way in found] == [
-        (1, "equal"),
-        (3, "equal"),
-        (3, "proportional"),
-    ]
-    for _, way in found:
+    divisions = division_requests(request)
+    assert [(way.max_gpus_per_segment, way.split) for _, way in divisions] == [
+        (1, "equal"), (3, "equal"), (3, "proportional"),
+    ]  # fmt: skip
+    for _, way in divisions:
         assert replace(way, max_gpus_per_segment=3, split="equal", solver=request.solver) == request
     assert len(division_requests(replace(request, max_gpus_per_segment=1))) == 1
 
@@ -221,7 +213,7 @@ def test_a_type_without_figures_needs_them(page, workspace):
 def test_types_are_those_that_the_speeds_know():
     assert nodes.types_of(example())[:2] == ["A100", "V100"]
     assert set(nodes.types_of(example())) == set(example().throughput.coefficients)  # type: ignore[union-attr]
-    roofline: PlacementRequest = replace(example(), throughput=RooflineThroughput("decode"))
+    roofline = replace(example(), throughput=RooflineThroughput("decode"))
     assert "H100-SXM5-80GB" in nodes.types_of(roofline)
     assert nodes.memory_of(example(), "A100") == 80.0 and nodes.intra_node_link(example(), "A100") == 400.0
     assert nodes.slowest_link(example()) == 200.0

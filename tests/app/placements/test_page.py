@@ -1,21 +1,12 @@
 """The Place page: examples, the answer in words and pictures, what is tried, files, launch arguments, bad input."""
 
-from __future__ import annotations
-
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 import pytest
 
-from app.charts.pipeline import (
-    JOINED,
-    groups,
-    pipeline_html,
-    slowest,
-    topology_html,
-    type_colours,
-)
+from app.charts.pipeline import JOINED, groups, pipeline_html, slowest, topology_html, type_colours
 from app.placements import form, new_form, outcome_tables
 from app.session import dropped_files
 from app.session.result_kind import PLACEMENT
@@ -26,7 +17,7 @@ from torchsplit_core.deployment.launch_commands import launch_commands
 from torchsplit_core.files import read_text, write_text
 from torchsplit_core.jobs.job_kinds import PLACE, RequestParameters
 from torchsplit_core.placement.request.build import build_request
-from torchsplit_core.values import InputFault, PlacedSegment, PlacementGpu, PlacementRequest
+from torchsplit_core.values import InputFault, PlacedSegment, PlacementGpu
 from torchsplit_core.workspace.archive import export_workspace, import_workspace
 from torchsplit_core.workspace.store import Workspace
 
@@ -34,7 +25,7 @@ HOSTILE = "<script>alert(1)</script> & \"'\u202e\u200b/gpu0"
 
 
 @pytest.fixture
-def placed(workspace: Workspace) -> Workspace:
+def placed(workspace) -> Workspace:
     """A workspace with the tiny case, placed."""
     place_it(workspace, "tiny", example())
     return workspace
@@ -51,19 +42,21 @@ def test_an_empty_page_offers_examples_that_are_stored_and_placed(page, workspac
 def test_a_known_decoder_is_placed_on_nodes(page, workspace, started):
     press(page("place", workspace), "Place this model")
     (name,) = PLACEMENT.names(workspace)
-    request: PlacementRequest = workspace.get("placement_request", name)
+    request = workspace.get("placement_request", name)
     assert name == "llama-3.1-70b on 16 GPUs" and request.model.layers == 80 and len(started) == 1
     assert {gpu.type for gpu in request.gpus} == {"H100-SXM5-80GB", "A100-80GB"}
 
 
-def test_the_answer_is_one_number_with_its_proof(page, placed):
+def test_the_answer_is_one_number_with_its_proof_and_what_cannot_be_asked_one_message(page, placed):
     opened = page("place", placed)
     shown = metrics(opened)
     assert shown["Throughput"] == "302 tokens/s" and shown["GPUs used"] == "2 of 4"
     assert shown["Bounded by"] == "Segment 1"
     assert "proven optimal" in said(opened) and "speeds estimated" in said(opened)
-    table = next(one.value for one in opened.dataframe if "layers" in one.value)
+    table = next(element.value for element in opened.dataframe if "layers" in element.value)
     assert list(table["tokens/s"]) == [pytest.approx(301.784)] and list(table["GPUs"]) == ["0, 1"]
+    number(opened, "Batch, sequences").set_value(1).run()
+    assert len([one for one in opened.warning if "batch" in one.value.lower()]) == 1 and not opened.error
 
 
 def test_what_is_changed_is_tried_at_once_and_kept_only_when_asked(page, placed, started):
@@ -79,12 +72,6 @@ def test_what_is_changed_is_tried_at_once_and_kept_only_when_asked(page, placed,
     assert placed.get("placement_request", "tiny").max_gpus_per_segment == 4 and len(started) == 1
     # The old answer stays, and is said to be old.
     assert "before this change" in said(opened) and metrics(opened)["Throughput"] == "302 tokens/s"
-
-
-def test_what_cannot_be_asked_is_one_message(page, placed):
-    opened = page("place", placed)
-    number(opened, "Batch, sequences").set_value(1).run()
-    assert len([one for one in opened.warning if "batch" in one.value.lower()]) == 1 and not opened.error
 
 
 def test_a_model_that_fits_nowhere_says_what_is_missing(page, workspace):
@@ -164,15 +151,15 @@ def test_a_long_pipeline_is_folded_and_every_gpu_in_use_is_drawn():
     assert "64 nodes" in over and "512 unused" in over and len(groups(request)) == 128
 
 
-def test_the_slowest_part_is_framed_in_the_drawing():
+def test_the_slowest_part_is_framed_and_equal_neighbours_are_one_card():
     request = example("placements/decode_70b")
     outcome = workflow.place(request)
     segments, links = slowest(outcome)
     assert 0 < len(segments) < len(outcome.segments) and not links
     drawn = [
-        one
-        for one in ET.fromstring(pipeline_html(outcome, request)).iter("svg")
-        if one.get("class") == "segment"
+        element
+        for element in ET.fromstring(pipeline_html(outcome, request)).iter("svg")
+        if element.get("class") == "segment"
     ]
     framed = [one for one in drawn if 'stroke-width="3"' in ET.tostring(one, "unicode")]
     # Eight alike are one card; its frame is in ink, its ground in the colour of their type.
@@ -187,11 +174,6 @@ def test_the_slowest_part_is_framed_in_the_drawing():
     slow = workflow.place(literal)
     assert slowest(slow)[1] and outcome_tables.bottleneck(slow)[0].startswith(("Link", "3 links"))
     assert "batches/s" in pipeline_html(slow, literal) and outcome_tables.unit_of(slow) == ""
-
-
-def test_equal_neighbours_are_one_card_and_an_arrow_stands_before_what_it_leads_to():
-    request = example("placements/decode_70b")
-    outcome = workflow.place(request)
     root = ET.fromstring(pipeline_html(outcome, request))
     words_of = ["".join(one.itertext()) for one in root.iter("svg") if one.get("class") == "segment"]
     joined = [text for text in words_of if "segments" in text]
@@ -209,7 +191,7 @@ def test_a_thousand_gpus_in_use_stand_in_one_screen():
     nodes = [one for one in ET.fromstring(topology_html(outcome, request)) if one.get("class") == "node"]
     area = sum((float(one.get("width", "nan")) + 6) * (float(one.get("height", "nan")) + 6) for one in nodes)
     assert len(nodes) == 128 and area < 900 * 700
-    cells = [one for node in nodes for one in node.iter("svg") if one.get("data-gpu")]
+    cells = [element for node in nodes for element in node.iter("svg") if element.get("data-gpu")]
     assert len(cells) == 1024 and "segment 1024" in (cells[-1].findtext("title") or "")
 
 
@@ -234,14 +216,9 @@ def test_hostile_names_stay_words():
     assert outcome.segments[0].gpu_ids[0] == HOSTILE
     for markup in (pipeline_html(outcome, request), topology_html(outcome, request)):
         assert "<script" not in markup and "\u202e" not in markup
-        assert {one.tag for one in ET.fromstring(markup).iter()} <= {
-            "div",
-            "svg",
-            "title",
-            "rect",
-            "path",
-            "text",
-        }
+        assert {element.tag for element in ET.fromstring(markup).iter()} <= {
+            "div", "svg", "title", "rect", "path", "text",
+        }  # fmt: skip
     assert all(one.unsupported_reason and not one.text for one in launch_commands(request, outcome))
 
 
@@ -270,14 +247,9 @@ def test_launch_arguments_name_every_gpu_or_say_why_not():
 
 def test_a_decode_with_cut_layers_is_launched_with_what_its_memory_was_reckoned_for():
     request = build_request(
-        "llama-3.1-70b",
-        "1x8xH100-SXM5-80GB",
-        batch_size=32,
-        max_gpus_per_segment=4,
-        split="tensor",
-        sequences_in_flight=48,
-        prefill_chunk=16,
-    )
+        "llama-3.1-70b", "1x8xH100-SXM5-80GB", batch_size=32, max_gpus_per_segment=4, split="tensor",
+        sequences_in_flight=48, prefill_chunk=16,
+    )  # fmt: skip
     outcome = workflow.place(request)
     vllm, torchrun = launch_commands(request, outcome)
     sizes = {len(part.gpu_ids) for part in outcome.segments}
@@ -299,7 +271,7 @@ def test_sequences_in_flight_and_cut_layers_are_tried_at_once(page, workspace):
     assert metrics(opened)["Bounded by"] == "Sequences in flight" and "128 sequences get a token" in said(
         opened
     )
-    share = next(one for one in opened.radio if str(one.key).startswith("split "))
+    share = next(element for element in opened.radio if str(element.key).startswith("split "))
     share.set_value("tensor").run()
     assert "split every layer cut" in said(opened) and not opened.exception
     # Speeds of a linear rule know no cut layers, and no phase.
@@ -307,9 +279,9 @@ def test_sequences_in_flight_and_cut_layers_are_tried_at_once(page, workspace):
     tiny = page("place", workspace)
     choose = field(tiny, "selectbox", "Placement")
     choose.set_value("tiny").run()
-    share = next(one for one in tiny.radio if str(one.key).startswith("split "))
+    share = next(element for element in tiny.radio if str(element.key).startswith("split "))
     assert len(share.options) == 2
-    assert not [one for one in tiny.number_input if str(one.key).startswith("in flight ")]
+    assert not [element for element in tiny.number_input if str(element.key).startswith("in flight ")]
 
 
 def test_a_new_decode_has_its_sequences_and_its_split():

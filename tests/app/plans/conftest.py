@@ -1,7 +1,5 @@
 """A scenario with its plan."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.app.page import put_plan
@@ -11,7 +9,7 @@ from torchsplit_core.workspace.store import Workspace
 
 
 @pytest.fixture
-def solved(workspace: Workspace) -> Workspace:
+def solved(workspace) -> Workspace:
     """The scenario "review", really planned."""
     put_plan(workspace, request(), workflow.plan(request()))
     return workspace

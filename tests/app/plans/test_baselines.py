@@ -1,7 +1,5 @@
 """The Baselines tab: the plan beside what people do without a planner."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 
@@ -21,7 +19,7 @@ tab = partial(plan_page.tab, name="Baselines")
 
 
 @pytest.fixture
-def solved(workspace: Workspace) -> Workspace:
+def solved(workspace) -> Workspace:
     """Two models on two GPUs with points on whole GPUs too, really planned."""
     asked = request()
     whole = Point("A100-80GB", "7g.80gb", 8, 600.0, 40.0)
@@ -34,7 +32,7 @@ def solved(workspace: Workspace) -> Workspace:
         )
 
     asked = replace(
-        asked, gpus=(FleetEntry("A100-80GB", count=2),), models=tuple(more(one) for one in asked.models)
+        asked, gpus=(FleetEntry("A100-80GB", count=2),), models=tuple(more(model) for model in asked.models)
     )
     put_plan(workspace, asked, workflow.plan(asked))
     return workspace
@@ -43,9 +41,9 @@ def solved(workspace: Workspace) -> Workspace:
 def test_every_baseline_stands_beside_the_plan_with_its_gain(page, solved):
     text = said(tab(page("plan", solved)))
     asked, planned = solved.get("plan_request", "review"), solved.get("plan", "review")
-    found = build_baselines(asked, planned)
-    assert [one.title in text for one in found] == [True] * 4 and "This plan" in text
-    one_gpu = next(one for one in found if one.name == "whole_gpu").outcome
+    baselines = build_baselines(asked, planned)
+    assert [baseline.title in text for baseline in baselines] == [True] * 4 and "This plan" in text
+    one_gpu = next(baseline for baseline in baselines if baseline.name == "whole_gpu").outcome
     assert one_gpu is not None and {model.throughput_rps for model in one_gpu.models} == {600.0}
     assert "1 200" in text and "made by the named rule and checked alike" in text
 

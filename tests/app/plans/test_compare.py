@@ -1,7 +1,5 @@
 """The Compare tab: two scenarios in words, in a table and on both maps."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +20,7 @@ from torchsplit_core.workspace.store import Workspace
 
 
 @pytest.fixture
-def two(filled: Workspace) -> Workspace:
+def two(filled) -> Workspace:
     """The plan of "other" has the models on each other's slices, and bert half as fast."""
     base = plan()
     first, second = base.gpus[0].slices
@@ -49,11 +47,11 @@ def test_the_differences_are_named_from_the_other_to_this(page, two):
 
 def scenarios(opened: AppTest) -> Any:
     """The table of all scenarios."""
-    return next(one.value for one in opened.dataframe if "search" in one.value.columns)
+    return next(element.value for element in opened.dataframe if "search" in element.value.columns)
 
 
 @pytest.fixture
-def four(two: Workspace) -> Workspace:
+def four(two) -> Workspace:
     """The third is not proven, the newest is not planned."""
     put_plan(two, request(), plan(status="feasible"), "third")
     two.put("plan_request", "wish", request())
@@ -73,8 +71,8 @@ def test_all_scenarios_stand_in_one_table_with_their_figures_and_verdicts(page, 
     verdicts = [
         verdict_of(four.get("plan_request", name), four.get("plan", name)) for name in known["scenario"]
     ]
-    assert list(known["in words"]) == [one.sentence for one in verdicts]
-    assert list(known["verdict"]) == [LEVELS[one.level] for one in verdicts]
+    assert list(known["in words"]) == [verdict.sentence for verdict in verdicts]
+    assert list(known["verdict"]) == [LEVELS[verdict.level] for verdict in verdicts]
     wish = found[found["scenario"] == "wish"].iloc[0]
     assert wish["verdict"] == "not planned" and found["req/s"].isna().tolist() == [False, True, False, False]
     assert [list(one) for one in found["tags"]] == [["later"], [], ["H100", "later"], []]
@@ -112,10 +110,8 @@ def test_tags_go_with_a_scenario_that_is_renamed_copied_and_deleted(page, four):
     scenario.save_as(four, "third", "copy", keep=True)
     scenario.save_as(four, "third", "fourth", keep=False)
     assert SCENARIO.tags(four) == {
-        "review": ("later",),
-        "copy": ("H100", "later"),
-        "fourth": ("H100", "later"),
-    }
+        "review": ("later",), "copy": ("H100", "later"), "fourth": ("H100", "later"),
+    }  # fmt: skip
     scenario.delete(four, "fourth")
     assert "fourth" not in SCENARIO.tags(four)
     assert scenario.undelete(four) == "fourth" and SCENARIO.tags(four)["fourth"] == ("H100", "later")

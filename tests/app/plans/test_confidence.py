@@ -1,7 +1,5 @@
 """How sure a plan is: the verdict on the page and in the report, the tables, and the form that asks for the low end."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -24,17 +22,14 @@ def uncertain() -> PlanRequest:
     bert, ocr = request().models
     sure = replace(point("4g.40gb", 400.0), low_rps=390.0, high_rps=405.0)
     guessed = replace(point("3g.40gb", 300.0, "estimated"), low_rps=180.0, high_rps=340.0)
-    return replace(
-        request(),
-        models=tuple(
-            replace(model, variants=(Variant("whole", (Stage("whole", (one,)),)),))
-            for model, one in ((bert, sure), (ocr, guessed))
-        ),
-    )
+    return replace(request(), models=tuple(
+        replace(model, variants=(Variant("whole", (Stage("whole", (one,)),)),))
+        for model, one in ((bert, sure), (ocr, guessed))
+    ))  # fmt: skip
 
 
 @pytest.fixture
-def stored(workspace: Workspace) -> Workspace:
+def stored(workspace) -> Workspace:
     put_plan(workspace, uncertain(), solved(uncertain()))
     return workspace
 
@@ -47,17 +42,17 @@ NEXT = (
 
 
 def test_the_page_says_the_verdict_who_fails_and_what_to_measure(page, stored):
-    told = said(page("plan", stored))
-    assert VERDICT in told and NEXT in told
-    assert "Surest to fail: ocr: 180 of 200 requests/s at the low end (90 %)." in told
-    assert "of which 1 of 2 are estimated" in told
+    text = said(page("plan", stored))
+    assert VERDICT in text and NEXT in text
+    assert "Surest to fail: ocr: 180 of 200 requests/s at the low end (90 %)." in text
+    assert "of which 1 of 2 are estimated" in text
     sure = replace(uncertain(), models=uncertain().models[:1])
     stored.put("plan_request", "review", sure)
     assert "low end: " not in said(page("plan", stored))  # the plan answers another request
     stored.put("plan", "review", solved(sure))
-    told = said(page("plan", stored))
-    assert "Meets its demand even at the low end: yes." in told
-    assert "Surest to fail" not in told and "Best measured next" not in told
+    text = said(page("plan", stored))
+    assert "Meets its demand even at the low end: yes." in text
+    assert "Surest to fail" not in text and "Best measured next" not in text
 
 
 def test_the_report_says_it_too():
@@ -70,12 +65,8 @@ def test_the_report_says_it_too():
 def test_tables_and_titles_have_interval_and_basis():
     outcome = solved(uncertain())
     table = models_table(outcome, uncertain(), {})
-    assert (
-        "90 % interval" in table
-        and "180 to 340" in table
-        and "<td>estimated</td>" in table
-        and "<td>measured</td>" in table
-    )
+    assert "90 % interval" in table and "180 to 340" in table and "<td>estimated</td>" in table
+    assert "<td>measured</td>" in table
     row = next(row for row in slice_table(outcome) if row["model"] == "ocr")
     assert (row["low req/s"], row["high req/s"], row["basis"]) == (180.0, 340.0, "estimated")
     assert "90 % interval 180 to 340, estimated" in fleet_svg(outcome, {})
@@ -91,11 +82,9 @@ def test_the_form_asks_for_the_low_end_tenants_and_penalties(page, stored, start
     opened = page("plan", stored)
     assert "not kept" not in said(opened)
     for column, value in (
-        ("plan_at", "low"),
-        ("max_tenants_per_slice", "3"),
-        ("memory_violation_penalty", "0.5"),
+        ("plan_at", "low"), ("max_tenants_per_slice", "3"), ("memory_violation_penalty", "0.5"),
         ("separation_weight", "1e-6"),
-    ):
+    ):  # fmt: skip
         rows.edit(opened, "Objective", "objective", column, value)
     assert rows.drawn["Objective"]["objective"].before["plan_at"] == "nominal"
     assert "plan at nominal → low" in said(opened).replace("\\", "")

@@ -1,7 +1,5 @@
 """The History tab: what is kept, one version had back at once or as a draft, and the way back from that."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -22,7 +20,7 @@ TWO = replace(request(), gpus=(FleetEntry("A100-80GB", count=2),))
 
 
 @pytest.fixture
-def twice(workspace: Workspace) -> Workspace:
+def twice(workspace) -> Workspace:
     """A scenario that was planned on one GPU and then on two."""
     for asked in (request(), TWO):
         workspace.put("plan_request", "review", asked)

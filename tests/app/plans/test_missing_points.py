@@ -1,7 +1,5 @@
 """GPU types that models have no figures for: said beside the fleet before a search, and in the plan's verdict."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -26,12 +24,12 @@ def on(*types: str) -> PlanRequest:
 
 
 def boxes(page: AppTest) -> str:
-    found = [str(one.value) for kind in ("warning", "error") for one in page.get(kind)]
+    found = [str(element.value) for kind in ("warning", "error") for element in page.get(kind)]
     return "\n".join(found).replace("\\", "")
 
 
 def folds(page: AppTest) -> list[str]:
-    return [str(one.proto.popover.label).replace("\\", "") for one in page.get("popover")]
+    return [str(element.proto.popover.label).replace("\\", "") for element in page.get("popover")]
 
 
 def test_a_type_that_nobody_can_use_is_said_beside_the_fleet_before_it_is_planned(page, filled, rows):
@@ -55,7 +53,7 @@ def test_a_model_that_the_workspace_has_figures_for_is_not_named(page, filled, m
     ("label", "tab"), [("Measure and estimate", "Measure"), ("Import figures", "Import")]
 )
 def test_the_ways_out_lead_to_their_tab_of_the_profile_page(label, tab, page, filled, monkeypatch):
-    went: list[str] = []
+    went = []
     monkeypatch.setattr(navigation, "go", lambda title, thing=None: went.append(title))
     filled.put("plan_request", "review", on(H200))
     opened = page("plan", filled)
@@ -68,7 +66,7 @@ def test_one_press_estimates_by_the_graph_where_it_is_here(page, filled):
     filled.put("plan_request", "review", on(H200))
     opened = page("plan", filled)
     assert f"No model has figures for {H200}" in boxes(opened)
-    told = "\n".join(str(one.value) for one in opened.caption).replace("\\", "")
+    told = "\n".join(str(element.value) for element in opened.caption).replace("\\", "")
     assert "no model file to estimate from" not in told and "Untested on hardware" in told
     press(opened, "Estimate for these GPUs")
     rows = filled.get("profile", SOURCE).rows
@@ -79,24 +77,19 @@ def test_one_press_estimates_by_the_graph_where_it_is_here(page, filled):
     assert "figures for" not in boxes(opened)
     assert not [button for button in opened.button if button.key == "figures-estimate"]
     assert filled.get("plan_request", "review") == on(H200)
-    assert any("draft, not kept" in str(one.value) for one in opened.markdown)
+    assert any("draft, not kept" in str(element.value) for element in opened.markdown)
 
 
-def test_the_measured_mix_on_another_gpu_leads_to_what_can_be_done_with_figures_alone(
-    page, workspace, monkeypatch
-):
-    went: list[str] = []
+def test_the_measured_mix_on_another_gpu_leads_to_what_figures_alone_allow(page, workspace, monkeypatch):
+    went = []
     monkeypatch.setattr(navigation, "go", lambda title, thing=None: went.append(title))
     name = measured_mix(workspace)
     mix = workspace.get("plan_request", name)
     workspace.put("plan_request", name, replace(mix, gpus=(FleetEntry(H100),)))
     opened = page("plan", workspace)
     labels = [button.label for button in opened.button]
-    assert (
-        "Measure and estimate" not in labels
-        and "Estimate for these GPUs" in labels
-        and "Import figures" in labels
-    )
+    assert "Measure and estimate" not in labels and "Estimate for these GPUs" in labels
+    assert "Import figures" in labels
     press(opened, "Add model files")
     assert went == ["Models"]
 
@@ -129,19 +122,19 @@ def test_a_graph_of_another_architecture_gives_no_estimate(page, filled):
 def test_a_plan_that_serves_nobody_for_want_of_figures_says_so_and_is_not_deployed(page, workspace):
     asked = on(H200)
     outcome = solved(asked)
-    found = verdict_of(asked, outcome)
-    assert found.level == "red"
-    assert found.sentence == f"No model is served. No model has figures for {H200}."
+    verdict = verdict_of(asked, outcome)
+    assert verdict.level == "red"
+    assert verdict.sentence == f"No model is served. No model has figures for {H200}."
     put_plan(workspace, asked, outcome)
     opened = page("plan", workspace)
     assert button(opened, "Deploy this plan").disabled
-    assert found.sentence in boxes(opened)
+    assert verdict.sentence in boxes(opened)
     # The planner's warnings stand in one box.
-    assert sum("can run on this fleet" in str(one.value) for one in opened.warning) <= 1
-    assert found.sentence in boxes(page("deploy", workspace))
+    assert sum("can run on this fleet" in str(element.value) for element in opened.warning) <= 1
+    assert verdict.sentence in boxes(page("deploy", workspace))
 
 
-def test_names_are_counted_where_they_are_many() -> None:
+def test_names_are_counted_where_they_are_many():
     assert describe_gap(UncoveredGpuType("X", tuple("abcde"), 9)) == (
         "5 of 9 models have no figures for X and cannot run on it: a, b, c and 2 more."
     )

@@ -19,4 +19,4 @@ def test_fewest_gpus_without_a_minimum_break_no_tab(page, workspace):
     for tab in TITLES:
         turn_to(opened, TAB, tab)
         assert not opened.exception, tab
-        assert [one for one in opened.button if one.key == "demands-as-minima"]
+        assert [element for element in opened.button if element.key == "demands-as-minima"]

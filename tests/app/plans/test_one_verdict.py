@@ -1,7 +1,5 @@
 """One verdict: every place that tells of a plan says the same of it, and the command's exit code goes with it."""
 
-from __future__ import annotations
-
 import html
 import re
 from dataclasses import replace
@@ -57,7 +55,7 @@ CASES = {
 
 def told(page: AppTest) -> dict[str, list[str]]:
     """What stands in boxes, by the level whose colour the box has."""
-    return {level: [_plain(one.value) for one in page.get(kind)] for level, kind in BOXES.items()}
+    return {level: [_plain(element.value) for element in page.get(kind)] for level, kind in BOXES.items()}
 
 
 def _plain(text: str) -> str:
@@ -69,14 +67,14 @@ def test_every_page_the_report_and_the_command_tell_one_verdict(case, page, work
     make, level, code = CASES[case]
     asked = make()
     outcome = solved(asked)
-    found = verdict_of(asked, outcome)
-    assert found.level == level
+    verdict = verdict_of(asked, outcome)
+    assert verdict.level == level
     put_plan(workspace, asked, outcome)
 
     for name in ("plan", "overview", "deploy"):
         opened = page(name, workspace)
         boxes = told(opened)
-        assert found.sentence in boxes[level], name
+        assert verdict.sentence in boxes[level], name
         others = [text for other in BOXES if other != level for text in boxes[other]]
         assert not any("get their demand" in text or "No model is served" in text for text in others), name
         # A plan that serves nobody is not praised.
@@ -87,11 +85,11 @@ def test_every_page_the_report_and_the_command_tell_one_verdict(case, page, work
         assert [one for one in INK if INK[one] in ink] == [one for one in INK if one == level]
 
     written = report("review", asked, outcome, {})
-    assert f'<p class="verdict {COLOURS[level]}">{html.escape(found.sentence)}</p>' in written
+    assert f'<p class="verdict {COLOURS[level]}">{html.escape(verdict.sentence)}</p>' in written
     if outcome.models:
-        assert written.index(html.escape(found.sentence)) < written.index("Worst-served model gets")
-    assert html.escape(found.sentence) in comparison_table([("review", asked, outcome)])
-    for fact in found.facts:
+        assert written.index(html.escape(verdict.sentence)) < written.index("Worst-served model gets")
+    assert html.escape(verdict.sentence) in comparison_table([("review", asked, outcome)])
+    for fact in verdict.facts:
         assert html.escape(f"{fact.question}: {fact.text}") in written
 
     file = str(tmp_path / "request.json")
@@ -104,7 +102,7 @@ def test_every_page_the_report_and_the_command_tell_one_verdict(case, page, work
         # The command refuses to search for what cannot be; a plan of before is told of as above.
         assert "no model has figures for" in lines[0] and "torchsplit estimate" in lines[0]
         return
-    assert lines[0] == f"{level}: {found.sentence}"
+    assert lines[0] == f"{level}: {verdict.sentence}"
     assert any("max_response_ms" in line for line in lines) == (case == "late")
 
 
@@ -119,7 +117,7 @@ def test_the_tab_under_load_agrees_with_the_first_line(page, workspace, monkeypa
         put_plan(workspace, asked, plan(asked))
         shown = page("plan", workspace)
         plan_page.tab(shown, "Under load")
-        line = next(_plain(one.value) for one in shown.markdown if "at p95" in str(one.value))
+        line = next(_plain(element.value) for element in shown.markdown if "at p95" in str(element.value))
         assert words in line
         for one in verdict_of(asked, plan(asked)).late:
             assert one.exceeds and f"{one.limit_ms:g} ms" in line
@@ -135,7 +133,7 @@ def test_one_press_plans_for_the_response_time(page, workspace):
     # Its quick plan counts no waiting: until the search has simulated, the broken limit is red and nothing is proven.
     assert any("exceeds its limit" in text for text in told(opened)["red"])
     assert "proven optimal" not in said(opened)
-    assert not [one for one in opened.button if one.key == "plan-for-response"]
+    assert not [element for element in opened.button if element.key == "plan-for-response"]
 
 
 def test_who_serves_nobody_has_nothing_to_lose(page, workspace):

@@ -1,7 +1,5 @@
 """The report of a plan: everything in one file, nothing loaded, nothing executed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -14,7 +12,7 @@ from tests.support.app.values import plan, request
 from torchsplit_core import workflow
 from torchsplit_core.cli.plan_summary import summary_lines
 from torchsplit_core.files import write_text
-from torchsplit_core.values import Conflict, Demand, PlannedGpu, PlannedModel, PlanOutcome, Point, Relaxation
+from torchsplit_core.values import Conflict, Demand, PlannedGpu, PlannedModel, Point, Relaxation
 
 COLOURS = {"bert": "#3f66cc", "ocr": "#e2a11c"}
 HOSTILE = '<img src=x onerror="alert(1)">&"\''
@@ -47,27 +45,22 @@ def test_it_says_what_the_plan_costs_and_which_tier_comes_first():
         gpus=tuple(replace(entry, cost=2.5) for entry in request().gpus),
         models=(replace(first, tier=2), *others),
     )
-    found = workflow.plan(asked)
-    page = Page(report("review", asked, found, COLOURS))
-    assert found.cost_per_hour and f"Cost {found.cost_per_hour:g} an hour, " in page.said
-    assert (
-        "per million requests served." in page.said
-        and "By tier, the highest first: tier 2 at least" in page.said
-    )
+    outcome = workflow.plan(asked)
+    page = Page(report("review", asked, outcome, COLOURS))
+    assert outcome.cost_per_hour and f"Cost {outcome.cost_per_hour:g} an hour, " in page.said
+    assert "per million requests served." in page.said
+    assert "By tier, the highest first: tier 2 at least" in page.said
     assert page.said.count(" tier ") >= 2
     assert "an hour" not in Page(report("review", request(), plan(), COLOURS)).said
-    told = "\n".join(summary_lines(asked, found))
-    assert f"cost {found.cost_per_hour:g} an hour" in told and "by tier, the highest first: tier 2" in told
+    told = "\n".join(summary_lines(asked, outcome))
+    assert f"cost {outcome.cost_per_hour:g} an hour" in told and "by tier, the highest first: tier 2" in told
 
 
-def test_the_file_has_map_tables_curves_proof_and_the_request():
+def test_the_file_has_map_tables_curves_times_and_proof_and_loads_nothing():
     page = Page(report("review", request(), plan(), COLOURS))
     for words in (
-        "proven optimal",
-        "1 of 2 profiles estimated",
-        "Worst-served model gets",
-        "1.5 × its demand",
-    ):
+        "proven optimal", "1 of 2 profiles estimated", "Worst-served model gets", "1.5 × its demand",
+    ):  # fmt: skip
         assert words in page.said
     assert "No plan is better: every level of the objective is proven." in page.said
     assert "Of the points behind it, 2 measured, 2 estimated." in page.said
@@ -76,10 +69,6 @@ def test_the_file_has_map_tables_curves_proof_and_the_request():
     assert compact in page.texts
     circles = [a for tag, a in page.tags if tag == "circle"]
     assert sum(a["fill"] == "none" for a in circles) == 2 and len(circles) == 4
-
-
-def test_response_times_at_the_demand_stand_in_it_and_say_what_they_are():
-    page = Page(report("review", request(), plan(), COLOURS))
     at = page.said.index("Under load, simulated")
     told = page.said[at : page.said.index("What is proven, what is estimated")]
     assert told.count("±") == 7 and "else Poisson at each model's demand" in told
@@ -88,10 +77,6 @@ def test_response_times_at_the_demand_stand_in_it_and_say_what_they_are():
     more = Page(report("review", replace(request(), models=crowded), plan(), COLOURS)).said
     assert "n/a for ocr: more arrives than can be served" in more
     assert "Under load" not in Page(report("review", None, plan(), COLOURS)).said
-
-
-def test_nothing_is_loaded_or_executed():
-    page = Page(report("review", request(), plan(), COLOURS))
     assert not {"script", "link", "iframe", "object", "embed", "img", "base", "form"} & {
         tag for tag, _ in page.tags
     }
@@ -110,11 +95,9 @@ def test_every_text_of_a_user_is_escaped():
     tenant = replace(told.gpus[0].slices[0].tenants[0], model=HOSTILE, variant=HOSTILE, stage=HOSTILE)
     slices = (replace(told.gpus[0].slices[0], tenants=(tenant,)), told.gpus[0].slices[1])
     told = replace(
-        told,
-        gpus=(replace(told.gpus[0], id=HOSTILE, slices=slices),),
-        models=(replace(told.models[0], name=HOSTILE, variant=HOSTILE), told.models[1]),
-        warnings=(HOSTILE,),
-    )
+        told, gpus=(replace(told.gpus[0], id=HOSTILE, slices=slices),),
+        models=(replace(told.models[0], name=HOSTILE, variant=HOSTILE), told.models[1]), warnings=(HOSTILE,),
+    )  # fmt: skip
     page = Page(report(HOSTILE, replace(asked, models=models), told, {HOSTILE: "#3f66cc"}))
     assert not any(tag == "img" or "onerror" in attributes for tag, attributes in page.tags)
     assert page.said.count("onerror") >= 5
@@ -123,11 +106,9 @@ def test_every_text_of_a_user_is_escaped():
 def test_what_has_no_plan_says_why():
     demands = (Demand("min_throughput_rps", "bert"), Demand("max_latency_ms", "ocr"))
     outcome = replace(
-        plan(status="infeasible"),
-        gpus=(),
-        conflicts=(Conflict(demands, "too much"),),
+        plan(status="infeasible"), gpus=(), conflicts=(Conflict(demands, "too much"),),
         least_relaxation=(Relaxation("bert", "min_throughput_rps", 19.0, 12.5),),
-    )
+    )  # fmt: skip
     page = Page(report("review", request(), outcome, COLOURS))
     assert "bert's minimum requests per second; ocr's service-time limit" in page.said
     assert "Would help: Lower bert's minimum requests per second from 19 to 12.5 req/s." in page.said
@@ -149,7 +130,7 @@ def test_a_large_plan_stays_a_small_file():
         for i in range(1024)
     )  # fmt: skip
     planned = tuple(PlannedModel(name, "whole", 9.0, 1.8, 20.0) for name in names)
-    outcome: PlanOutcome = replace(plan(), gpus=gpus, models=planned)
+    outcome = replace(plan(), gpus=gpus, models=planned)
     assert len(report("large", asked, outcome, {}).encode()) < 5_000_000
 
 

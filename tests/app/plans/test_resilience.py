@@ -13,12 +13,6 @@ def test_the_worst_gpu_stands_first_and_what_costs_nothing_is_counted():
     rows, spared = loss_rows(request, plan(request))
     assert spared == 1
     assert rows == [
-        {
-            "GPU": "gpu1",
-            "model": "bert",
-            "has req/s": 50.0,
-            "left req/s": 10.0,
-            "below its minimum by": 5.0,
-            "below its demand by": 2.0,
-        }
-    ]
+        {"GPU": "gpu1", "model": "bert", "has req/s": 50.0, "left req/s": 10.0,
+         "below its minimum by": 5.0, "below its demand by": 2.0}
+    ]  # fmt: skip

@@ -1,7 +1,5 @@
 """The verdict on a plan: who gets what is asked, in which words and colour, on the pages and in the report."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -45,7 +43,7 @@ def keep(workspace: Workspace, asked: PlanRequest, outcome: PlanOutcome) -> Work
 def lines(page: AppTest) -> dict[str, list[str]]:
     """What the page says in boxes, by their kind."""
     return {
-        kind: [str(one.value).replace("\\", "").replace("\u202f", " ") for one in page.get(kind)]
+        kind: [str(element.value).replace("\\", "").replace("\u202f", " ") for element in page.get(kind)]
         for kind in ("success", "info", "warning", "error")
     }
 
@@ -57,14 +55,11 @@ def test_a_plan_of_cores_speaks_of_cores():
     assert (idle.label, idle.value) == ("Idle cores", "1")
 
 
-def test_what_is_met_is_green_and_names_the_tightest():
-    found = judged(request())
-    assert found.level == "green" and found.sentence == (
+def test_what_is_met_exactly_or_well_is_green_and_names_the_tightest():
+    verdict = judged(request())
+    assert verdict.level == "green" and verdict.sentence == (
         "All 2 models get their demand, and every limit holds under load. Tightest: ocr at 1.5 × its demand."
     )
-
-
-def test_exactly_the_demand_is_enough():
     assert "All 2 models get their demand" in judged(asking(400.0, 300.0)).sentence
     assert judged(asking(400.0, 300.0 * (1 + 1e-9))).level == "amber"
     assert judged(asking(400.0, 300.0 * (1 + 1e-5))).level == "red"
@@ -72,17 +67,14 @@ def test_exactly_the_demand_is_enough():
 
 def test_what_is_not_met_is_red_and_names_the_worst_first_though_it_is_proven():
     asked = asking(500.0, 3000.0)
-    found = judged(asked)
-    assert found.level == "red"
-    assert found.sentence == "2 of 2 models do not get their demand: ocr 10 %, bert 80 %."
+    verdict = judged(asked)
+    assert verdict.level == "red"
+    assert verdict.sentence == "2 of 2 models do not get their demand: ocr 10 %, bert 80 %."
     assert judged(asking(200.0, 600.0)).sentence == "1 of 2 models does not get its demand: ocr 50 %."
     assert status_badge(plan(asked)).colour != "green"
     # Of a plan that is not proven it is said of this plan alone.
     open_ = judged(asked, plan(asked, status="feasible"))
-    assert open_.sentence == f"{found.sentence} A better plan is not ruled out."
-
-
-def test_a_model_without_a_slice_is_not_served():
+    assert open_.sentence == f"{verdict.sentence} A better plan is not ruled out."
     made = plan()
     gpu = made.gpus[0]
     models = (made.models[0], replace(made.models[1], variant=None, throughput_rps=0.0, normalised=0.0))
@@ -100,20 +92,20 @@ def test_met_at_nominal_alone_is_amber():
     )
     asked = replace(asked, models=models)
     outcome = solved(asked)
-    found = judged(asked, outcome)
-    assert found.level == "amber"
-    assert "at their low end 1 of 2 does not: ocr 90 %. Tightest: ocr at 1.5" in found.sentence
+    verdict = judged(asked, outcome)
+    assert verdict.level == "amber"
+    assert "at their low end 1 of 2 does not: ocr 90 %. Tightest: ocr at 1.5" in verdict.sentence
     eased = with_model(asked, 1, demand_rps=150.0)
-    found = judged(eased, solved(eased))
-    assert found.level == "green" and "also at the low end of the figures" in found.sentence
+    verdict = judged(eased, solved(eased))
+    assert verdict.level == "green" and "also at the low end of the figures" in verdict.sentence
 
 
 @pytest.mark.parametrize(
     ("status", "words"), [("infeasible", "that is proven"), ("timeout", "no plan was found")]
 )
 def test_no_plan_is_never_green(status, words):
-    found = judged(request(), plan(status=status))
-    assert found.level == "red" and words in found.sentence
+    verdict = judged(request(), plan(status=status))
+    assert verdict.level == "red" and words in verdict.sentence
 
 
 def test_what_cannot_be_judged_says_why():
@@ -129,9 +121,9 @@ def test_fewest_gpus_are_held_to_their_minima_and_unmet_demands_are_said():
     owed = replace(
         asked, models=(replace(first, min_throughput_rps=300.0), replace(second, min_throughput_rps=9.0))
     )
-    found = judged(owed)
-    assert found.level == "amber"
-    assert found.sentence == "Every minimum is met, but 1 of 2 models gets less than the demand: bert 80 %."
+    verdict = judged(owed)
+    assert verdict.level == "amber"
+    assert verdict.sentence == "Every minimum is met, but 1 of 2 models gets less than the demand: bert 80 %."
 
 
 def test_who_is_below_the_demand_is_marked_in_the_table_and_on_the_map():
@@ -181,7 +173,7 @@ def test_fewest_gpus_without_a_minimum_offer_the_demands_as_minima(page, workspa
     keep(workspace, asked, solved(asked))
     opened = page("plan", workspace)
     assert "No model is served." in lines(opened)["error"][0]
-    assert any("No model has a minimum" in str(one.value) for one in opened.markdown)
+    assert any("No model has a minimum" in str(element.value) for element in opened.markdown)
     press_key(opened, "demands-as-minima")
     assert workspace.get("plan_request", "review") == asked
     press_key(opened, "draft-keep")
@@ -189,30 +181,30 @@ def test_fewest_gpus_without_a_minimum_offer_the_demands_as_minima(page, workspa
     assert [model.min_throughput_rps for model in stored.models] == [200.0, 200.0]
     assert [parameters for _, parameters in started] == [RequestParameters("review")]
     keep(workspace, stored, plan(stored))
-    assert not [one for one in page("plan", workspace).button if one.key == "demands-as-minima"]
+    assert not [element for element in page("plan", workspace).button if element.key == "demands-as-minima"]
 
 
 def test_fewest_gpus_without_a_minimum_are_not_planned_and_lead_to_the_minima(page, filled, rows):
     opened = page("plan", filled)
-    assert not [one for one in opened.button if one.key == "demands-as-minima"]
+    assert not [element for element in opened.button if element.key == "demands-as-minima"]
     rows.edit(opened, "Objective", "objective", "kind", "min_gpus")
-    assert any("so the fewest GPUs are none" in str(one.value) for one in opened.markdown)
-    told = lines(opened)
-    assert not opened.exception and not told["error"] and "Nothing to plan yet" in str(told["info"])
+    assert any("so the fewest GPUs are none" in str(element.value) for element in opened.markdown)
+    boxes = lines(opened)
+    assert not opened.exception and not boxes["error"] and "Nothing to plan yet" in str(boxes["info"])
     assert opened.button(key="draft-keep").disabled and opened.button(key="draft-save-as").disabled
     press_key(opened, "demands-as-minima")
     assert "All 2 models get their demand" in lines(opened)["success"][0]
     # A number of GPUs is not compared with what the worst-served model got.
     assert opened.metric[0].label.endswith("needed") and not opened.metric[0].delta
     assert not opened.button(key="draft-keep").disabled
-    assert not [one for one in opened.button if one.key == "demands-as-minima"]
+    assert not [element for element in opened.button if element.key == "demands-as-minima"]
 
 
 def test_a_plan_without_a_slice_has_no_files(page, workspace):
     asked = replace(request(), objective=Objective("min_gpus"))
     keep(workspace, asked, solved(asked))
     opened = page("deploy", workspace)
-    told = lines(opened)
-    assert any("no slice, so there is nothing to deploy" in text for text in told["info"])
-    assert not opened.code and not any("Applying removes" in text for text in told["warning"])
-    assert "demand above 0" not in str(told)
+    boxes = lines(opened)
+    assert any("no slice, so there is nothing to deploy" in text for text in boxes["info"])
+    assert not opened.code and not any("Applying removes" in text for text in boxes["warning"])
+    assert "demand above 0" not in str(boxes)

@@ -1,7 +1,5 @@
 """Ways to run: which variants of a model a plan may use, edited on the page and kept by everything else."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -43,7 +41,7 @@ def flags(asked: PlanRequest) -> list[bool]:
 
 
 @pytest.fixture
-def stored(workspace: Workspace) -> Workspace:
+def stored(workspace) -> Workspace:
     put_plan(workspace, with_a_cut(), plan(with_a_cut()))
     return workspace
 
@@ -74,7 +72,7 @@ def test_link_and_network_are_fields_of_the_draft(page, stored, started, rows):
     assert rows.drawn["Links"]["links"].values == {"link_gb_per_s": "", "network_gb_per_s": ""}
     rows.edit(opened, "Links", "links", "link_gb_per_s", "12")
     rows.edit(opened, "Links", "links", "network_gb_per_s", "1.5")
-    assert any("network none → 1.5 GB/s" in one.proto.body for one in opened.get("html"))
+    assert any("network none → 1.5 GB/s" in element.proto.body for element in opened.get("html"))
     press(opened, "Keep and prove")
     asked = stored.get("plan_request", "review")
     assert asked == replace(with_a_cut(), link_gb_per_s=12.0, network_gb_per_s=1.5) and len(started) == 1
@@ -90,7 +88,7 @@ def test_a_link_of_no_speed_is_one_message_and_not_in_the_draft(page, stored, ro
     opened = rows.edit(page("plan", stored), "Links", "links", "link_gb_per_s", "0")
     shown = rows.drawn["Links"]["links"]
     assert "not above 0" in shown.faults["link_gb_per_s"] and shown.values["link_gb_per_s"] == "0"
-    assert any("not above 0" in one.proto.body for one in opened.get("html"))
+    assert any("not above 0" in element.proto.body for element in opened.get("html"))
     assert opened.button(key="draft-keep").disabled
 
 
@@ -127,7 +125,7 @@ def test_pairs_offer_stages_and_keep_them(page, stored, started, rows):
 def test_a_model_that_may_not_run_at_all_is_one_message_and_nothing_is_stored(page, stored, started, rows):
     opened = rows.edit(page("plan", stored), "Models", "bert", "ways", [])
     assert "no variant of" in rows.drawn["Models"]["bert"].faults["ways"]
-    assert any("no variant of" in one.proto.body for one in opened.get("html"))
+    assert any("no variant of" in element.proto.body for element in opened.get("html"))
     assert stored.get("plan_request", "review") == with_a_cut() and not started
 
 

@@ -1,12 +1,8 @@
 """Curves of a run: smoothed, on a log scale, along time, with what happened where it happened; time left and sizes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from app.charts.runs.curves import curves
 from app.charts.runs.series import exponential_average
@@ -22,7 +18,7 @@ from torchsplit_core.training.monitor import RunReader, RunView
 
 
 @pytest.fixture
-def view(tmp_path: Path) -> RunView:
+def view(tmp_path) -> RunView:
     """Six steps of 0.2 s with a loss of 2/step, a checkpoint at 4, a rank lost at 6, gone on with after 4."""
     return RunReader(left_folder(tmp_path / "run").path).view()
 
@@ -49,14 +45,12 @@ def test_a_smoothed_curve_has_what_was_measured_pale_behind_it(view):
 
 
 def test_what_happened_is_marked_at_its_step_or_its_time(view):
-    marks = {one.kind: one for one in curve("a", 0, view, CurveSettings()).events}
+    marks = {event.kind: event for event in curve("a", 0, view, CurveSettings()).events}
     assert {what: (one.at, one.value) for what, one in marks.items()} == {
-        "checkpoint": (4, 0.5),
-        "rank lost": (6, 2 / 6),
-        "restart": (4, 0.5),
-    }
+        "checkpoint": (4, 0.5), "rank lost": (6, 2 / 6), "restart": (4, 0.5),
+    }  # fmt: skip
     assert marks["checkpoint"].words == f"checkpoint of step 4 is complete: 5{THIN}kB"
-    along = {one.kind: one.at for one in curve("a", 0, view, CurveSettings(along=TIME)).events}
+    along = {event.kind: event.at for event in curve("a", 0, view, CurveSettings(along=TIME)).events}
     assert along == pytest.approx({"checkpoint": 0.8, "rank lost": 1.2, "restart": 0.8})
 
 
@@ -65,7 +59,7 @@ def test_of_many_checkpoints_the_last_and_every_so_manieth_are_marked(tmp_path):
     for step in range(1, 201):
         folder.log_event("checkpoint", f"checkpoint of step {step} is complete: 5000 bytes", 0)
     view = RunReader(tmp_path / "run").view()
-    marked = [one.at for one in curve("a", 0, view, CurveSettings()).events if one.kind == "checkpoint"]
+    marked = [event.at for event in curve("a", 0, view, CurveSettings()).events if event.kind == "checkpoint"]
     assert len(marked) <= MOST_MARKS and max(marked) == 200
     assert f"of 201 checkpoints one in {-(-201 // MOST_MARKS)} is marked" in notes(
         {"a": view}, CurveSettings()
@@ -85,10 +79,8 @@ def test_time_left_is_estimated_from_measured_steps_and_unknown_without(view):
         f"estimated: 10{THIN}000 steps as long as the last 6",
     )
     assert describe_time_left(replace(going, steps=type(view.steps)()))[0] == "n/a"
-    assert (
-        describe_time_left(replace(going, state="starting"))[0] == "n/a"
-        and describe_time_left(replace(going, facts={}))[0] == "n/a"
-    )
+    assert describe_time_left(replace(going, state="starting"))[0] == "n/a"
+    assert describe_time_left(replace(going, facts={}))[0] == "n/a"
     assert duration(3 * 86400 + 7300) == f"3{THIN}d 2{THIN}h"
     assert duration(7500) == f"2{THIN}h 05{THIN}min"
 
@@ -98,10 +90,10 @@ def test_a_run_says_time_left_and_sizes_as_people_read_them(workspace):
     RunFolder(path).log_event("checkpoint", "checkpoint of step 5 is complete: 2594814 bytes", 0)
     with RunFolder(path).exclusive(resume=True):
         RunFolder(path).log_event("resumed", "goes on after step 5 with 2 processes", 0)
-        test: AppTest = opened(workspace, "diamond-1")
-        assert {one.label: one.value for one in test.metric}["Time left"] == f"4{THIN}s"
+        test = opened(workspace, "diamond-1")
+        assert {element.label: element.value for element in test.metric}["Time left"] == f"4{THIN}s"
         assert "estimated: 20 steps as long as the last 5" in said(test)
         test.toggle(key="run-every-checkpoint").set_value(True).run()
-    happened = "".join(one.proto.body for one in test.get("html"))
+    happened = "".join(element.proto.body for element in test.get("html"))
     assert f"2.59{THIN}MB" in happened and "2594814" not in happened
     assert format_bytes("1 bytes of it") == f"1{THIN}B of it"

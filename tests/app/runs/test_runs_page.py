@@ -1,7 +1,5 @@
 """The page of training runs as a user drives it."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
@@ -57,7 +55,7 @@ def opened(workspace: Workspace, name: str) -> AppTest:
 
 def table(test: AppTest, column: str) -> Any:
     """The table that has that column."""
-    return next(one.value for one in test.dataframe if column in one.value.columns)
+    return next(element.value for element in test.dataframe if column in element.value.columns)
 
 
 def test_a_run_is_started_with_what_the_form_says(page, workspace, started):
@@ -90,13 +88,9 @@ def test_a_stored_strategy_is_taken_with_what_it_predicted(workspace):
     assert strategy.choices.data == best.data and strategy.predicted is not None
     assert strategy.predicted.memory_gib == best.memory_gib.total
     here = {
-        "strategy": MANUAL_STRATEGY,
-        "shard": "fsdp",
-        "optimizer": "sgd",
-        "batch": 6,
-        "micro": 2,
+        "strategy": MANUAL_STRATEGY, "shard": "fsdp", "optimizer": "sgd", "batch": 6, "micro": 2,
         "precision": "bf16",
-    }
+    }  # fmt: skip
     strategy, options = parse_settings(workspace, told | here | {"processes": 3})
     assert (strategy.choices.shard, strategy.choices.data, strategy.job.precision) == ("fsdp", 3, "bf16")
     assert options.steps == 5
@@ -109,7 +103,7 @@ def test_a_file_of_yours_is_trained_once_it_is_trusted(page, workspace, started)
     field(test, "radio", "Model").set_value("A file of yours").run()
     start = button(test, "Start the run")
     assert start.disabled
-    box = next(one for one in test.checkbox if "not confined" in one.label)
+    box = next(element for element in test.checkbox if "not confined" in element.label)
     box.check().run()
     press(test, "Start the run")
     parameters = started[0][1]
@@ -122,7 +116,7 @@ def test_a_server_for_others_executes_no_upload_and_opens_no_folder(page, worksp
     workspace.put_bytes("upload", "net.py", b"client = None\n")
     test = page("runs", workspace)
     field(test, "radio", "Model").set_value("A file of yours").run()
-    assert next(one for one in test.checkbox if "not confined" in one.label).disabled
+    assert next(element for element in test.checkbox if "not confined" in element.label).disabled
     left_folder(tmp_path / "run")
     with pytest.raises(InputFault, match="others can reach this server"):
         runs.open_folder(workspace, str(tmp_path / "run"))
@@ -140,10 +134,8 @@ def test_gpus_of_its_nodes_are_shown_as_they_were_told_of(workspace):
     shown = table(test, "SMs at work")
     assert (shown["node"][0], shown["GPU"][0], shown["at work"][0]) == ("a", "3", "90\u202f%")
     assert (shown["memory at work"][0], shown["SMs at work"][0], shown["power"][0]) == (
-        "25\u202f%",
-        "n/a",
-        "n/a",
-    )
+        "25\u202f%", "n/a", "n/a",
+    )  # fmt: skip
     assert "untested on hardware" in said(test).lower()
 
 
@@ -152,44 +144,41 @@ def test_a_run_is_shown_whole(workspace):
     test = opened(workspace, "diamond-1")
     words = said(test)
     assert {"Ranks", "Where a step's time goes", "What happened", "Checkpoints"} <= {
-        one.value for one in test.header
+        element.value for element in test.header
     }
     assert "data 2" in words and "0.25" in words
-    figures = {one.label: one.value for one in test.metric}
-    assert (
-        figures["Step"] == "6" and figures["Samples a second"] == "40" and figures["A step"].startswith("0.2")
-    )
+    figures = {element.label: element.value for element in test.metric}
+    assert figures["Step"] == "6" and figures["Samples a second"] == "40"
+    assert figures["A step"].startswith("0.2")
     ranks = table(test, "predicted")
     assert list(ranks["state"]) == ["done at step 6"] * 2
-    assert (
-        list(ranks["peak memory"]) == ["768\u202fMiB"] * 2
-        and list(ranks["predicted"]) == ["1.5\u202fGiB"] * 2
-    )
+    assert list(ranks["peak memory"]) == ["768\u202fMiB"] * 2
+    assert list(ranks["predicted"]) == ["1.5\u202fGiB"] * 2
     assert list(ranks["communication"]) == ["n/a"] * 2
-    assert "GPUs" not in {one.value for one in test.header}
-    happened = "".join(one.proto.body for one in test.get("html"))
+    assert "GPUs" not in {element.value for element in test.header}
+    happened = "".join(element.proto.body for element in test.get("html"))
     order = [happened.index(f">{kind}<") for kind in ("finished", "resumed", "rank lost", "started")]
     assert order == sorted(order) and "rank 1 was ended by SIGKILL, at step 6" in happened
     assert ">checkpoint<" not in happened
     field(test, "toggle", "Every checkpoint").set_value(True).run()
-    assert ">checkpoint<" in "".join(one.proto.body for one in test.get("html"))
+    assert ">checkpoint<" in "".join(element.proto.body for element in test.get("html"))
     assert list(table(test, "size")["size"]) == ["5\u202fkB"]
 
 
 def test_the_stages_of_a_pipeline_are_shown_with_their_time_and_what_moved(workspace):
     path = kept(workspace, "diamond-1")
-    assert "Stages" not in {one.value for one in opened(workspace, "diamond-1").header}
+    assert "Stages" not in {element.value for element in opened(workspace, "diamond-1").header}
     many = dict.fromkeys((f"blocks.{place}" for place in range(3, 10)), None)
     RunFolder(path).log_event("layers_moved", "moved blocks.2 from stage 1 to stage 0 in 2 s", 0)
     for rank, blocks in enumerate(({"blocks.0": 0.25, "blocks.2": 0.5}, many)):
-        told = json.loads((path / "watch" / f"rank-{rank}.json").read_text())
-        (path / "watch" / f"rank-{rank}.json").write_text(json.dumps({**told, "blocks_s": blocks}))
+        data = json.loads((path / "watch" / f"rank-{rank}.json").read_text())
+        (path / "watch" / f"rank-{rank}.json").write_text(json.dumps({**data, "blocks_s": blocks}))
     test = opened(workspace, "diamond-1")
     shown = table(test, "longest block")
     assert list(shown["blocks"]) == ["blocks.0, blocks.2", "blocks.3 … blocks.9, 7 blocks"]
     assert list(shown["a micro-batch"]) == ["0.75\u202fs", "n/a"]
     assert list(shown["longest block"]) == ["blocks.2, 0.5\u202fs", "n/a"]
-    happened = "".join(one.proto.body for one in test.get("html"))
+    happened = "".join(element.proto.body for element in test.get("html"))
     assert ">layers moved<" in happened and "moved blocks.2 from stage 1 to stage 0 in 2 s" in happened
 
 
@@ -210,7 +199,7 @@ def test_a_run_that_goes_on_is_asked_for_a_checkpoint_and_to_stop(workspace):
     with RunFolder(path).exclusive(resume=True), published_endpoint(path, "0.0.0.0", 9100):
         test = opened(workspace, "diamond-1")
         # Where other tools find its figures, to be copied.
-        assert [one.proto.code_text for one in test.get("code")] == [
+        assert [element.proto.code_text for element in test.get("code")] == [
             f"curl http://{socket.gethostname()}:9100/metrics",
             f"tensorboard --logdir {path / 'tensorboard'}",
         ]
@@ -252,9 +241,7 @@ def test_a_finished_run_that_is_resumed_starts_towards_its_new_step(workspace, b
         assert not begun or "[running]" in said(opened(workspace, "diamond-1"))
 
 
-def test_a_folder_that_lies_elsewhere_is_opened_and_gone_on_with_once_it_is_trusted(
-    page, workspace, tmp_path, started
-):
+def test_a_folder_elsewhere_is_opened_and_gone_on_with_once_trusted(page, workspace, tmp_path, started):
     left_folder(tmp_path / "elsewhere", steps=5, wanted=9)
     for text in ("relative", str(tmp_path), "/nowhere/at/all", "~nobody-is/x", "/x\0y", "/" + 300 * "a"):
         with pytest.raises(InputFault):
@@ -265,7 +252,7 @@ def test_a_folder_that_lies_elsewhere_is_opened_and_gone_on_with_once_it_is_trus
     assert run_paths(workspace) == {"elsewhere-1": tmp_path / "elsewhere"}
     test = opened(workspace, "elsewhere-1")
     assert button(test, "Resume").disabled
-    next(one for one in test.checkbox if "my own" in one.label).check().run()
+    next(element for element in test.checkbox if "my own" in element.label).check().run()
     press(test, "Resume")
     assert started == [(TRAIN_ON, TrainOnParameters("elsewhere-1", 9, None, True))]
     press(opened(workspace, "elsewhere-1"), "Show it no longer")

@@ -1,7 +1,5 @@
 """All runs in one table: what it says, what narrows it, tags, and those chosen in one picture."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -20,7 +18,7 @@ from torchsplit_core.workspace.store import Store, Workspace
 
 
 @pytest.fixture
-def three(workspace: Workspace) -> Workspace:
+def three(workspace) -> Workspace:
     """The oldest is finished, the second was interrupted, the newest has not begun."""
     kept(workspace, "diamond-1")
     kept(workspace, "llama-1", steps=4, wanted=9, source="sample:llama")
@@ -33,8 +31,7 @@ def three(workspace: Workspace) -> Workspace:
 
 def picture(test: AppTest) -> list[dict[str, Any]]:
     """The traces of the page's first chart."""
-    found: list[dict[str, Any]] = json.loads(test.get("plotly_chart")[0].proto.spec)["data"]
-    return found
+    return json.loads(test.get("plotly_chart")[0].proto.spec)["data"]
 
 
 def test_all_runs_stand_in_one_table_that_sorts(page, three):
@@ -60,7 +57,7 @@ def test_all_runs_stand_in_one_table_that_sorts(page, three):
 def test_the_table_is_narrowed_by_text_state_and_tag(page, three):
     test = page("runs", three)
 
-    def left() -> list[str]:
+    def left():
         return list(table(test, "lost ranks")["run"])
 
     test.multiselect(key="runs-tags").set_value(["baseline"]).run()
@@ -76,7 +73,7 @@ def test_the_table_is_narrowed_by_text_state_and_tag(page, three):
 def test_runs_that_are_chosen_share_a_picture_in_the_colours_of_the_table(page, three):
     test = page("runs", three)
     lines = [one for one in picture(test) if one.get("name") in ("llama-1", "diamond-1")]
-    assert {one["name"]: one["line"]["color"] for one in lines} == {
+    assert {line["name"]: line["line"]["color"] for line in lines} == {
         "diamond-1": colour_of(0),
         "llama-1": colour_of(1),
     }
@@ -137,6 +134,6 @@ def test_a_loss_that_is_no_number_is_no_value(workspace):
 
 def test_back_to_all_runs_shows_them_though_the_address_names_the_run_that_was_opened(page, three):
     test = open_page("runs", three, run="llama-1", session={list_page.OPENED_RUN: "llama-1"})
-    assert [one.value for one in test.title] == ["Training runs"]
+    assert [element.value for element in test.title] == ["Training runs"]
     # Without that, it is an address of earlier versions.
-    assert [one.value for one in opened(three, "llama-1").title] == ["llama\\-1"]
+    assert [element.value for element in opened(three, "llama-1").title] == ["llama\\-1"]

@@ -1,7 +1,5 @@
 """Scenarios: which one is shown, links to one, names and copies, two tabs on one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +22,7 @@ from torchsplit_core.workspace.sweeps import StoredPlan, StoredSweep, SweepStore
 
 
 @pytest.fixture
-def two(filled: Workspace) -> Workspace:
+def two(filled) -> Workspace:
     """A second scenario with a GPU more, chosen last."""
     larger = replace(request(), gpus=(FleetEntry("A100-80GB", count=2),))
     put_plan(filled, larger, plan(larger), "larger")
@@ -46,7 +44,7 @@ def test_the_address_says_which_scenario_is_shown_and_a_link_opens_it(page, two)
 
 def whose(page: AppTest) -> str:
     """The line of the Deploy page that says whose its files are."""
-    return next(str(one.value) for one in page.markdown if str(one.value).startswith("Files of"))
+    return next(str(element.value) for element in page.markdown if str(element.value).startswith("Files of"))
 
 
 def test_deploy_names_its_scenario_in_the_address_and_a_reload_shows_the_same_files(two):
@@ -84,23 +82,6 @@ def test_choosing_another_scenario_is_kept_for_those_without_an_address(page, tw
     assert shown(opened) == "larger" and shown(page("plan", two)) == "larger"
 
 
-def test_a_scenario_is_renamed_with_its_plan(page, two):
-    opened = page("plan", two)
-    opened.text_input(key="scenario-name-review").set_value("november").run()
-    press(opened, "Rename")
-    assert shown(opened) == "november" and set(SCENARIO.names(two)) == {"november", "larger"}
-    assert two.get("plan", "november") == plan() and two.get("plan_request", "november") == request()
-
-
-def test_a_duplicate_leaves_the_first_as_it_is(page, two):
-    opened = page("plan", two)
-    press(opened, "Duplicate")
-    assert shown(opened) == "review copy" and two.get("plan", "review copy") == two.get("plan", "review")
-    opened.selectbox[0].set_value("review").run()
-    press(opened, "Duplicate")
-    assert set(SCENARIO.names(two)) == {"review", "review copy", "review copy 2", "larger"}
-
-
 def sweep(workspace: Workspace, name: str) -> StoredSweep:
     """A sweep of the scenario's stored request with one of its two points solved."""
     asked = workspace.get("plan_request", name)
@@ -112,28 +93,34 @@ def sweep(workspace: Workspace, name: str) -> StoredSweep:
     return kept
 
 
-def test_a_renamed_scenario_takes_its_sweep_along(page, two):
-    kept, opened = sweep(two, "review"), page("plan", two)
+def test_a_renamed_scenario_takes_its_plan_and_sweep_along(page, two):
+    stored, opened = sweep(two, "review"), page("plan", two)
     opened.text_input(key="scenario-name-review").set_value("november").run()
     press(opened, "Rename")
-    assert SweepStore(two, "november").load() == kept and SweepStore(two, "review").load() is None
+    assert shown(opened) == "november" and set(SCENARIO.names(two)) == {"november", "larger"}
+    assert two.get("plan", "november") == plan() and two.get("plan_request", "november") == request()
+    assert SweepStore(two, "november").load() == stored and SweepStore(two, "review").load() is None
     assert SweepStore(two, "larger").load() is None
 
 
-def test_a_duplicate_has_the_sweep_and_both_are_their_own(page, two):
-    kept = sweep(two, "review")
-    press(page("plan", two), "Duplicate")
-    assert SweepStore(two, "review copy").load() == kept == SweepStore(two, "review").load()
+def test_a_duplicate_has_plan_and_sweep_and_both_are_their_own(page, two):
+    stored, opened = sweep(two, "review"), page("plan", two)
+    press(opened, "Duplicate")
+    assert shown(opened) == "review copy" and two.get("plan", "review copy") == two.get("plan", "review")
+    assert SweepStore(two, "review copy").load() == stored == SweepStore(two, "review").load()
+    opened.selectbox[0].set_value("review").run()
+    press(opened, "Duplicate")
+    assert set(SCENARIO.names(two)) == {"review", "review copy", "review copy 2", "larger"}
     scenario.remove(two, "review")
-    assert SweepStore(two, "review copy").load() == kept and SweepStore(two, "review").load() is None
+    assert SweepStore(two, "review copy").load() == stored and SweepStore(two, "review").load() is None
 
 
 def test_a_duplicate_of_an_edited_scenario_keeps_the_sweep_of_its_earlier_state(two):
     kept = sweep(two, "review")
     two.put("plan_request", "review", replace(request(), sharing="fractional"))
     scenario.save_as(two, "review", "copy", keep=True)
-    found = SweepStore(two, "copy").load()
-    assert found == kept and found is not None and found.request != two.get("plan_request", "copy")
+    stored = SweepStore(two, "copy").load()
+    assert stored == kept and stored is not None and stored.request != two.get("plan_request", "copy")
 
 
 def test_renaming_ends_the_search_before_its_points_are_taken_along(two, monkeypatch):
@@ -143,7 +130,7 @@ def test_renaming_ends_the_search_before_its_points_are_taken_along(two, monkeyp
         runner, "running", lambda w, names=(), request=None: running if request == "review" else []
     )
 
-    def cancel(workspace: Workspace, job: str) -> None:
+    def cancel(workspace, job):
         # What the sweep found while it was being asked to end.
         last = plan(sweep_requests(kept.request, kept.what)[1][1])
         SweepStore(workspace, "review").save_plan(last, 5.0)
@@ -151,8 +138,8 @@ def test_renaming_ends_the_search_before_its_points_are_taken_along(two, monkeyp
 
     monkeypatch.setattr(runner, "cancel", cancel)
     scenario.save_as(two, "review", "november", keep=False)
-    found = SweepStore(two, "november").load()
-    assert found is not None and sorted(found.plans) == [1.0, 2.0] and not running
+    stored = SweepStore(two, "november").load()
+    assert stored is not None and sorted(stored.plans) == [1.0, 2.0] and not running
 
 
 def test_a_name_that_is_taken_ends_no_search_and_moves_no_sweep(two, monkeypatch):
@@ -176,7 +163,7 @@ def test_a_name_that_cannot_be_is_one_message(name, words, page, two):
 
 
 def test_a_deleted_scenario_ends_its_search_and_the_next_is_shown(page, two, monkeypatch):
-    ended: list[str] = []
+    ended = []
     monkeypatch.setattr(runner, "cancel", lambda workspace, job: ended.append(job))
     running = jobs.JobStatus("j", "Plan review", PLAN, "running", 0.5, "", None, None, 1.0)
     monkeypatch.setattr(
@@ -184,7 +171,7 @@ def test_a_deleted_scenario_ends_its_search_and_the_next_is_shown(page, two, mon
     )
     opened = press(page("plan", two), "Delete")
     assert ended == ["j"] and shown(opened) == "larger" and SCENARIO.names(two) == ("larger",)
-    assert "Deleted the scenario **review**." in [one.value for one in opened.markdown]
+    assert "Deleted the scenario **review**." in [element.value for element in opened.markdown]
 
 
 def test_a_deletion_is_undone_with_plan_and_sweep(page, two):
@@ -215,7 +202,7 @@ def test_the_next_change_ends_the_way_back(page, two):
 
 
 def test_two_tabs_on_one_scenario_lose_nothing(filled, started, monkeypatch):
-    notes: list[str] = []
+    notes = []
     monkeypatch.setattr(replan.st, "rerun", lambda: None)
     monkeypatch.setattr(replan.frame, "notify", notes.append)
     mine = replace(request(), sharing="fractional")

@@ -1,16 +1,21 @@
 """The pages of trainings as a user drives them."""
 
-from __future__ import annotations
-
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.session.trainings import StoredTraining
 from app.trainings.new_form import CONFIG, SIZES, TRACED, example, nodes_of, sizes_of
-from app.trainings.strategy_tables import describe_bottleneck, describe_choice, label, share_rows, stage_rows
+from app.trainings.strategy_tables import (
+    describe_bottleneck,
+    describe_choice,
+    label,
+    share_rows,
+    stage_rows,
+    where_trained,
+)
 from tests.strategy.test_graph_model import chain
 from tests.support.app.page import field, press, said
 from torchsplit_core.jobs.job_kinds import (
@@ -23,13 +28,12 @@ from torchsplit_core.jobs.strategy import strategy_job, study_job
 from torchsplit_core.strategy.presets import preset_names
 from torchsplit_core.strategy.sensitivity import sensitivity
 from torchsplit_core.values import InputFault, ignore_progress
-from torchsplit_core.values.strategy.outcome import StrategyOutcome
+from torchsplit_core.values.strategy.outcome import StrategyOutcome, StrategyStage
 from torchsplit_core.values.strategy.request import (
     SourceSizes,
     StrategyFix,
     StrategyNodes,
     StrategyRequest,
-    StrategySolver,
     TransformerSizes,
 )
 from torchsplit_core.values.training import TrainingJob
@@ -38,18 +42,19 @@ from torchsplit_core.workspace import named_results
 from torchsplit_core.workspace.store import Workspace
 
 SMALL = StrategyRequest(
-    TransformerSizes(4, 256, 4, 4, 1024, 1000, 128),
-    (StrategyNodes(2, 2, "A100-40GB"),),
-    TrainingJob(16),
+    TransformerSizes(4, 256, 4, 4, 1024, 1000, 128), (StrategyNodes(2, 2, "A100-40GB"),), TrainingJob(16),
     top_k=3,
-)
+)  # fmt: skip
 
 
 def found(workspace: Workspace, name: str, request: StrategyRequest = SMALL) -> StrategyOutcome:
     workspace.put("strategy_request", name, request)
     strategy_job(workspace, RequestParameters(name), ignore_progress)
-    outcome: StrategyOutcome = workspace.get("strategy", name)
-    return outcome
+    return workspace.get("strategy", name)
+
+
+def offered_links(opened: AppTest) -> set[str]:
+    return {element.proto.label for element in opened.get("page_link")}
 
 
 def test_an_empty_workspace_begins_with_an_example(page, workspace, started):
@@ -68,7 +73,7 @@ def test_a_strategy_is_shown_with_its_figures_and_its_file(page, workspace):
     assert "Bottleneck" in words and "Where the time goes" in words and "untested on hardware" in words
     assert outcome.message in words
     assert {"Request (JSON)", "Strategies (JSON)", "Plain PyTorch file"} <= {
-        one.label for one in opened.get("download_button")
+        element.label for element in opened.get("download_button")
     }
 
 
@@ -76,7 +81,11 @@ def test_a_pipeline_across_unlike_nodes_is_shown_stage_by_stage(page, workspace)
     model = TransformerSizes(9, 4096, 32, 32, 16384, 32000, 512)
     fleet = (StrategyNodes(1, 2, "T4-16GB"), StrategyNodes(1, 1, "L4-24GB"))
     fix = StrategyFix(offload="none", tensor=1, data=1, context=1)
-    outcome = found(workspace, "across", StrategyRequest(model, fleet, TrainingJob(8, "fp16"), fix))
+    outcome = found(
+        workspace,
+        "across",
+        StrategyRequest(model, fleet, TrainingJob(8, "fp16"), fix, may_need=("precision",)),
+    )
     best = outcome.candidates[0]
     assert best.across and best.pipeline == 3
     rows = stage_rows(best)
@@ -94,24 +103,52 @@ def test_a_pipeline_across_unlike_nodes_is_shown_stage_by_stage(page, workspace)
     assert label(0, best) == "1 · across 2 entries p3" and "→" in describe_choice(best)
 
 
-def test_groups_beside_each_other_are_shown_entry_by_entry(page, workspace):
-    model = TransformerSizes(6, 4096, 32, 32, 16384, 32000, 512)
-    fleet = tuple(
-        StrategyNodes(1, 1, kind, None, 400.0) for kind in ("L4-24GB", "L4-24GB", "T4-16GB", "T4-16GB")
+def test_groups_of_an_earlier_version_are_shown_entry_by_entry():
+    best = strategy(SMALL).candidates[0]
+    stage = {element.name: getattr(best, element.name, 1) for element in fields(StrategyStage)}
+    first = StrategyStage(
+        **stage
+        | {
+            "memory_gib": 1.0,
+            "seconds": 1.0,
+            "type": "L4-24GB",
+            "layers_per_stage": (4,),
+            "group": 1,
+            "sequences": 16,
+        }
     )
-    fix = StrategyFix(offload="none", shard="none", recompute="full")
-    asked = StrategyRequest(model, fleet, TrainingJob(32, "fp16"), fix, top_k=2, solver=StrategySolver(600.0))
-    outcome = found(workspace, "beside", asked)
-    best = outcome.candidates[0]
-    assert best.beside
-    rows = share_rows(best)
-    assert [row["group"] for row in rows] == [1, 1, 2, 2] and {row["sequences"] for row in rows} == {16}
-    assert [row["layers"] for row in rows] == [f"{one.start_layer}–{one.end_layer}" for one in best.stages]
+    second = replace(first, type="T4-16GB", group=2, start_layer=5, end_layer=6)
+    beside = replace(best, stages=(first, second))
+    rows = share_rows(beside)
+    assert [row["group"] for row in rows] == [1, 2] and {row["sequences"] for row in rows} == {16}
+    assert rows[1]["layers"] == "5–6" and describe_choice(beside).endswith("L4-24GB | T4-16GB")
+    assert label(0, beside) == "1 · 2 groups"
+    trained, words = where_trained(SMALL, beside)
+    assert not trained and "divides the work of its 2 kinds of nodes in different ways" in words
+
+
+def test_a_strategy_says_where_it_runs_and_is_offered_here_where_its_devices_fit(
+    page, workspace, monkeypatch
+):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0})
+    best = found(workspace, "small", SMALL).candidates[0]
+    assert best.devices == 4
     opened = page("training", workspace)
-    assert not opened.exception
-    words = said(opened)
-    assert "Groups of unlike nodes" in words and "Shares of unlike nodes" not in words
-    assert label(0, best) == "1 · 2 groups" and "|" in describe_choice(best)
+    assert "torchsplit train runs it, on 4 processes." in said(opened)
+    assert "Train by it on this machine" in offered_links(opened)
+    wide = replace(SMALL, fleet=(StrategyNodes(4, 2, "A100-80GB"),))
+    found(workspace, "small", wide)
+    opened = page("training", workspace)
+    assert "it takes 8 devices, and this machine takes 4 processes" in said(opened)
+    assert "Train by it on this machine" not in offered_links(opened)
+
+
+def test_what_does_not_run_is_asked_for_by_name(page, workspace, started):
+    found(workspace, "small", SMALL)
+    opened = page("training", workspace)
+    opened.multiselect[0].set_value(["context", "expert"]).run()
+    next(element for element in opened.button if element.key == "training-find").click().run()
+    assert workspace.get("strategy_request", "small").may_need == ("context", "expert")
 
 
 def test_an_edited_request_is_searched_again_and_the_old_answer_is_not_shown(page, workspace, started):
@@ -152,8 +189,8 @@ def test_a_strategy_of_a_sample_has_the_files_by_which_clusters_start_it(page, w
     request = replace(request, model=SourceSizes("sample:bert"))
     kept = StoredTraining("My run", "0" * 64, request, outcome, True)
 
-    def shown(kept: StoredTraining) -> AppTest:
-        def script(kept) -> None:
+    def shown(kept):
+        def script(kept):
             from app.trainings import cluster_files
 
             cluster_files.render(kept, kept.outcome, 0)
@@ -161,12 +198,12 @@ def test_a_strategy_of_a_sample_has_the_files_by_which_clusters_start_it(page, w
         return AppTest.from_function(script, kwargs={"kept": kept}).run()
 
     offered = shown(kept)
-    assert labels == {one.label for one in offered.get("download_button")}
+    assert labels == {element.label for element in offered.get("download_button")}
     assert "2 nodes of 2 GPUs" in said(offered)
     refused = shown(replace(kept, request=replace(request, fleet=(*request.fleet, *request.fleet))))
     assert not refused.get("download_button") and "the nodes of a run are equal" in said(refused)
     opened = page("training", workspace)
-    assert not labels & {one.label for one in opened.get("download_button")}
+    assert not labels & {element.label for element in opened.get("download_button")}
 
 
 def test_each_choice_changed_alone_is_no_faster_than_the_best():
@@ -177,9 +214,8 @@ def test_each_choice_changed_alone_is_no_faster_than_the_best():
     assert all(one.seconds is not None or one.why_not for one in around.changed)
     memory = [one.memory_gib.total for one in around.frontier]
     seconds = [one.seconds_per_step for one in around.frontier]
-    assert (
-        around.frontier[0] == best and memory == sorted(memory, reverse=True) and seconds == sorted(seconds)
-    )
+    assert around.frontier[0] == best and memory == sorted(memory, reverse=True)
+    assert seconds == sorted(seconds)
 
 
 def test_a_traced_model_is_searched_from_the_graph_of_the_workspace(workspace):
@@ -204,20 +240,15 @@ def test_models_are_read_from_what_is_told():
         sizes_of({"kind": "published", "name": name, "sequence": 1024})
 
 
-@pytest.mark.parametrize(
-    "told",
-    [
-        {"kind": CONFIG, "file": None, "text": None, "sequence": 8},
-        {"kind": CONFIG, "file": "c", "text": "[]", "sequence": 8},
-        {"kind": CONFIG, "file": "c", "text": "{", "sequence": 8},
-        {"kind": CONFIG, "file": "c", "text": '{"hidden_size": 4}', "sequence": 8},
-        {"kind": CONFIG, "file": "c", "text": '{"hidden_size": true, "num_attention_heads": 1}', "sequence": 8},
-        {
-            "kind": SIZES, "layers": 2, "hidden": 10, "heads": 3, "kv_heads": 3, "ffn": 4, "vocab": 5, "sequence": 8,
-            "experts": 1, "experts_per_token": 1, "gated": False, "tied_embeddings": True,
-        },
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("told", [
+    {"kind": CONFIG, "file": None, "text": None, "sequence": 8},
+    {"kind": CONFIG, "file": "c", "text": "[]", "sequence": 8},
+    {"kind": CONFIG, "file": "c", "text": "{", "sequence": 8},
+    {"kind": CONFIG, "file": "c", "text": '{"hidden_size": 4}', "sequence": 8},
+    {"kind": CONFIG, "file": "c", "text": '{"hidden_size": true, "num_attention_heads": 1}', "sequence": 8},
+    {"kind": SIZES, "layers": 2, "hidden": 10, "heads": 3, "kv_heads": 3, "ffn": 4, "vocab": 5, "sequence": 8,
+     "experts": 1, "experts_per_token": 1, "gated": False, "tied_embeddings": True},
+])  # fmt: skip
 def test_a_model_that_makes_no_sense_is_refused(told):
     with pytest.raises(InputFault):
         sizes_of(told)

@@ -1,7 +1,5 @@
 """The schemas of Kubernetes, read once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 

@@ -8,18 +8,7 @@ from tests.support.deployment.helpers import plan_of, planned_gpu
 from tests.support.deployment.kubernetes import RFC_1123, deployments, tenants
 from torchsplit_core.deployment.safe_text import dns_labels
 
-HOSTILE = [
-    "Bert",
-    "bert",
-    "bert!",
-    "${x}",
-    "{{ x }}",
-    "a: b # ---",
-    "é" * 200,
-    "ümlaut",
-    "- x",
-    "null",
-]
+HOSTILE = ["Bert", "bert", "bert!", "${x}", "{{ x }}", "a: b # ---", "é" * 200, "ümlaut", "- x", "null"]
 
 
 @pytest.mark.slow

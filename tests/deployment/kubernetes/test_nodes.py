@@ -1,7 +1,5 @@
 """Nodes are cut and labelled by a configuration and a script, which takes nothing but the name of a node."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -13,14 +13,14 @@ def test_pods_of_an_own_image_are_valid_and_found_by_their_service():
     made = deploy(found.plan, ["kubernetes"], found.request, found.manifests, own)
     manifests = checked(*(file.text for file in made if file.name.endswith(".yaml")))
     (deployment,) = (
-        one
-        for one in manifests
-        if one["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "own-image"
+        manifest
+        for manifest in manifests
+        if manifest["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "own-image"
     )
     assert deployment["spec"]["replicas"] == 2
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     assert deployment["spec"]["selector"]["matchLabels"].items() <= labels.items()
-    (service,) = (one for one in manifests if one["metadata"]["name"] == "model-a")
+    (service,) = (manifest for manifest in manifests if manifest["metadata"]["name"] == "model-a")
     assert service["spec"]["selector"].items() <= labels.items()
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "me/a:1" and container["args"] == ["serve", "--fast"]

@@ -1,7 +1,5 @@
 """Which pods there are and where they run: by slice, tenants and cores; what they serve; the schemas themselves."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import kubernetes_validate
@@ -22,7 +20,7 @@ DRAIN_S = 30
 
 
 def test_the_pods_take_exactly_the_slices_that_have_tenants(mixed_plan):
-    found: Counter[tuple[str, str]] = Counter()
+    found = Counter()
     for deployment in deployments(mixed_plan):
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
         ((resource, count),) = container["resources"]["limits"].items()
@@ -31,11 +29,9 @@ def test_the_pods_take_exactly_the_slices_that_have_tenants(mixed_plan):
         (one,) = tenants(mixed_plan, deployment)
         found[one.model, resource] += deployment["spec"]["replicas"]
     assert found == {
-        ("ocr", "nvidia.com/mig-1g.10gb"): 2,
-        ("bert", "nvidia.com/mig-2g.20gb"): 2,
-        ("clip", "nvidia.com/mig-3g.40gb"): 2,
-        ("clip", "nvidia.com/mig-7g.80gb"): 1,
-    }
+        ("ocr", "nvidia.com/mig-1g.10gb"): 2, ("bert", "nvidia.com/mig-2g.20gb"): 2,
+        ("clip", "nvidia.com/mig-3g.40gb"): 2, ("clip", "nvidia.com/mig-7g.80gb"): 1,
+    }  # fmt: skip
 
 
 def test_pods_run_only_on_nodes_that_are_cut_for_them(mixed_plan):
@@ -74,10 +70,8 @@ def test_pods_are_probed_drained_and_scraped(mixed_plan):
         (container,) = template["spec"]["containers"]
         (port,) = container["ports"]
         for probe, path in (
-            ("startupProbe", "ready"),
-            ("readinessProbe", "ready"),
-            ("livenessProbe", "live"),
-        ):
+            ("startupProbe", "ready"), ("readinessProbe", "ready"), ("livenessProbe", "live"),
+        ):  # fmt: skip
             assert container[probe]["httpGet"] == {"path": f"/v2/health/{path}", "port": port["name"]}
         leaves = container["lifecycle"]["preStop"]["sleep"]["seconds"]
         assert template["spec"]["terminationGracePeriodSeconds"] > leaves + DRAIN_S
@@ -101,14 +95,9 @@ def test_cores_are_asked_for_whole_and_with_their_memory():
 
 def test_stages_variants_and_batches_are_deployments_of_their_own():
     kinds = [
-        {"stage": "s1"},
-        {"stage": "s2"},
-        {"model": "ocr"},
-        {"stage": "s1", "batch_size": 16},
-        {"stage": "s1", "processes": 2},
-        {"stage": "s1"},
-        {"stage": "s2", "throughput_rps": 60.0},
-    ]
+        {"stage": "s1"}, {"stage": "s2"}, {"model": "ocr"}, {"stage": "s1", "batch_size": 16},
+        {"stage": "s1", "processes": 2}, {"stage": "s1"}, {"stage": "s2", "throughput_rps": 60.0},
+    ]  # fmt: skip
     slices = tuple(("1g.10gb", i, tenant(**{"model": "bert", **kind})) for i, kind in enumerate(kinds))
     found = deployments(plan_of(planned_gpu("gpu0", "A100-80GB", slices)))
     assert len({document["metadata"]["name"] for document in found}) == len(found) == 5
@@ -122,7 +111,7 @@ def test_tenants_that_share_a_slice_are_one_pod():
     (deployment,) = deployments(plan)
     assert deployment["spec"]["replicas"] == 2
     assert [(one.model, one.share) for one in tenants(plan, deployment)] == [("a", 0.25), ("b", 0.75)]
-    services = [one for one in manifests(plan) if one["kind"] == "Service"]
+    services = [manifest for manifest in manifests(plan) if manifest["kind"] == "Service"]
     assert len(services) == 2
     assert all(selects(service, deployment) for service in services)
 

@@ -1,9 +1,5 @@
 """What stands before the pods and around them: services, the router of cut models, the kustomization."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import kubernetes_validate
 import yaml
 
@@ -26,7 +22,7 @@ def test_each_model_has_a_service_in_front_of_exactly_its_pods(mixed_plan):
     services = {document["metadata"]["name"]: document for document in found if document["kind"] == "Service"}
     assert set(services) == {"model-ocr", "model-bert", "model-clip"}
     for name, service in services.items():
-        behind = [one for one in deployments(mixed_plan) if selects(service, one)]
+        behind = [deployment for deployment in deployments(mixed_plan) if selects(service, deployment)]
         assert behind
         for one in deployments(mixed_plan):
             (tenant_,) = tenants(mixed_plan, one)
@@ -51,7 +47,7 @@ def test_stages_are_wired_in_a_row_by_the_router():
         (server,) = step.servers
         name, port = server.url.removeprefix("http://").split(":")
         assert services[name]["spec"]["ports"][0]["port"] == int(port)
-        (behind,) = (one for one in deployments(plan) if selects(services[name], one))
+        (behind,) = (deployment for deployment in deployments(plan) if selects(services[name], deployment))
         (one,) = tenants(plan, behind)
         assert one.model == step.model
         assert model.steps[number].model == step.model
@@ -59,12 +55,12 @@ def test_stages_are_wired_in_a_row_by_the_router():
 
 def test_the_kustomization_names_every_manifest_and_takes_parts_from_a_volume(tmp_path, mixed_plan):
     files = texts(mixed_plan)
-    found = yaml.safe_load(files["kubernetes/kustomization.yaml"])
+    document = yaml.safe_load(files["kubernetes/kustomization.yaml"])
     beside = {name.removeprefix("kubernetes/") for name in files if name.startswith("kubernetes/")}
-    assert set(found["resources"]) == {
+    assert set(document["resources"]) == {
         name for name in beside if name.endswith(".yaml") and "kustomization" not in name
     } - {"mig-config.yaml"}
-    (image,) = found["images"]
+    (image,) = document["images"]
     assert {f"{image['name']}:{image['newTag']}"} == {
         one["spec"]["template"]["spec"]["containers"][0]["image"] for one in deployments(mixed_plan)
     }
@@ -75,7 +71,7 @@ def test_the_kustomization_names_every_manifest_and_takes_parts_from_a_volume(tm
         assert one["metadata"]["labels"][key] == value
         for operation in yaml.safe_load(patch["patch"]):
             *path, end = operation["path"].strip("/").split("/")
-            place: Any = one
+            place = one
             for step in path:
                 place = place[int(step) if isinstance(place, list) else step]
             assert end == "-"

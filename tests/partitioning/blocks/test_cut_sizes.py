@@ -1,7 +1,5 @@
 """What crosses a cut at any batch: by hand where sizes are odd, and against tensors that the samples really make."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -33,38 +31,31 @@ def graph(shape: Shape, output_bytes: int, *, inputs: Shape = ("s0", 3)) -> Torc
 STAGES = (("x", "made"), ("read",))
 
 
-@pytest.mark.parametrize(
-    ("shape", "traced", "expected"),
-    [
-        (("s0", 5), 40, (0, 20)),
-        ((7,), 28, (28, 0)),
-        (("s0 + 3", 2), 40, (24, 8)),
-        (
-            ("Max(s0, 32)", 1),
-            128,
-            (128 - 2 * 384 / 126, 384 / 126),
-        ),  # as at 128
-        (("s0", "s0"), 16, (0, 8)),  # faster than in proportion: right at the traced batch
-        (("s0", "s1"), 2 * 9 * 4, (0, 36)),  # a length that the trace had as 9
-        (("u0", 4), 2 * 4 * 4, (0, 16)),  # only the data decide: follows the batch
-        (None, 48, (0, 24)),  # several tensors together
-        (("Where(s0)", 2), 16, (0, 8)),  # no arithmetic: everything follows the batch
-    ],
-)
-def test_by_hand(shape: Shape, traced: int, expected: tuple[float, float]) -> None:
+@pytest.mark.parametrize(("shape", "traced", "expected"), [
+    (("s0", 5), 40, (0, 20)),
+    ((7,), 28, (28, 0)),
+    (("s0 + 3", 2), 40, (24, 8)),
+    (("Max(s0, 32)", 1), 128, (128 - 2 * 384 / 126, 384 / 126)),  # as at 128
+    (("s0", "s0"), 16, (0, 8)),  # faster than in proportion: right at the traced batch
+    (("s0", "s1"), 2 * 9 * 4, (0, 36)),  # a length that the trace had as 9
+    (("u0", 4), 2 * 4 * 4, (0, 16)),  # only the data decide: follows the batch
+    (None, 48, (0, 24)),  # several tensors together
+    (("Where(s0)", 2), 16, (0, 8)),  # no arithmetic: everything follows the batch
+])  # fmt: skip
+def test_by_hand(shape, traced, expected):
     (fixed,), (each,) = CutSizes(graph(shape, traced)).split(STAGES)
     assert (fixed, each) == pytest.approx(expected)
     assert fixed + 2 * each == traced
 
 
-def test_a_size_rounded_up_is_never_told_too_small_above_the_trace() -> None:
+def test_a_size_rounded_up_is_never_told_too_small_above_the_trace():
     (fixed,), (each,) = CutSizes(graph(("(s0 + 6)//7", 10), 40)).split(STAGES)
     assert fixed + 2 * each == pytest.approx(40) and fixed >= 0
     for batch in (4, 8, 16, 32, 64, 128):
         assert fixed + batch * each >= (batch + 6) // 7 * 40 - 1e-9
 
 
-def test_a_graph_of_one_batch_grows_where_an_input_is_read() -> None:
+def test_a_graph_of_one_batch_grows_where_an_input_is_read():
     fixed_batch = graph((2, 5), 40, inputs=(2, 3))
     assert CutSizes(fixed_batch).split(STAGES) == ((0.0,), (20.0,))
     table = GraphNode("table", "op", shape=(5,), dtype="float32", output_bytes=20)
@@ -108,7 +99,7 @@ def _crossing(traced: TorchGraph, stages: Sequence[Sequence[str]], sizes: dict[s
 
 
 @repeated("name", SAMPLES, kept=1)
-def test_the_bytes_are_those_of_the_tensors_that_cross_at_any_batch(name: str) -> None:
+def test_the_bytes_are_those_of_the_tensors_that_cross_at_any_batch(name):
     client, _, program = sample_program(name)
     traced = graph_of(program)
     cut = best_cut(traced, 3)

@@ -1,7 +1,5 @@
 """Extraction: every part of every cut computes to the bit what the model does, and holds only what it needs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -29,7 +27,7 @@ from torchsplit_core.values import InputFault
 
 
 @repeated("name", SAMPLES, kept=1)
-def test_parts_of_every_sample_equal_the_model_to_the_bit(name: str, tmp_path: Path) -> None:
+def test_parts_of_every_sample_equal_the_model_to_the_bit(name, tmp_path):
     """k = 2, 3, 4, those of 3 from files (`benchmarks/stage_execution.py` takes all from files)."""
     client, model, program = sample_program(name)
     graph = graph_of(program)
@@ -71,7 +69,7 @@ class Tied(nn.Module):
 IDS = torch.tensor([[1, 2, 3], [4, 5, 6]])
 
 
-def test_a_tied_weight_is_in_both_stages_that_read_it_and_others_in_one(tmp_path: Path) -> None:
+def test_a_tied_weight_is_in_both_stages_that_read_it_and_others_in_one(tmp_path):
     model = Tied()
     program = exported(model, IDS, other=(IDS[[0, 1, 0]],))
     first, second = drafts(program, "linear")
@@ -83,7 +81,7 @@ def test_a_tied_weight_is_in_both_stages_that_read_it_and_others_in_one(tmp_path
     assert [part.weight_bytes for part in parts.manifest.stages] == [20 * 32 + 9 * 32 + 32, 20 * 32 + 32]
 
 
-def test_what_neither_inputs_nor_parameters_determine_is_made_again_not_shipped() -> None:
+def test_what_neither_inputs_nor_parameters_determine_is_made_again_not_shipped():
     first, second = drafts(exported(Tied(), IDS, other=(IDS[[0, 1, 0]],)), "linear")
     assert "mul" in first.operations and "mul" in second.operations
     assert first.outputs == second.inputs == ("linear",)
@@ -103,7 +101,7 @@ class Sizes(nn.Module):
         return h.reshape(n * 2, 2), total.expand(n, 4) * n, n
 
 
-def test_a_size_is_read_off_a_tensor_at_hand_or_shipped_as_a_number(tmp_path: Path) -> None:
+def test_a_size_is_read_off_a_tensor_at_hand_or_shipped_as_a_number(tmp_path):
     model, x = Sizes().eval(), torch.randn(2, 4)
     program = exported(model, x, other=(torch.randn(3, 4),))
     stages = cut_after(program, "linear", "sum_1")
@@ -139,7 +137,7 @@ class Skips(nn.Module):
         return {"y": y, "all": (self.layers[3](z) + x, None, 7), "x": x, "y again": y}
 
 
-def test_values_skip_stages_and_results_keep_their_structure(tmp_path: Path) -> None:
+def test_values_skip_stages_and_results_keep_their_structure(tmp_path):
     model, x = Skips().eval(), torch.randn(2, 6)
     program = exported(model, x, other=(torch.randn(3, 6),))
     names = [node.name for node in program.graph.nodes if node.op == "call_function"]
@@ -159,7 +157,7 @@ def test_values_skip_stages_and_results_keep_their_structure(tmp_path: Path) -> 
     assert parts.manifest.cut_bytes == (2 * 6 * 4, 2 * 6 * 4, 2 * 6 * 4)
 
 
-def test_cuts_of_another_graph_and_cuts_that_run_back_are_refused() -> None:
+def test_cuts_of_another_graph_and_cuts_that_run_back_are_refused():
     program = exported(Skips(), torch.randn(2, 6), other=(torch.randn(3, 6),))
     first, second = cut_after(program, "relu")
     with pytest.raises(InputFault, match="which the later stage 2 computes"):
@@ -172,7 +170,7 @@ def test_cuts_of_another_graph_and_cuts_that_run_back_are_refused() -> None:
         write_stages(program, [first, second], {2: ((torch.randn(2, 6),), {})}, Path(), "0" * 64)
 
 
-def test_a_stage_of_nothing_but_unused_results_is_left_out_and_said() -> None:
+def test_a_stage_of_nothing_but_unused_results_is_left_out_and_said():
     program = exported(Skips(), torch.randn(2, 6), other=(torch.randn(3, 6),))
     rest = [[name for name in stage if name != "exp"] for stage in cut_after(program, "relu")]
     division = divide(program, [rest[0], ["exp"], rest[1]])
@@ -188,7 +186,7 @@ class Noise(nn.Module):
         return torch.relu(x) + torch.rand(4)
 
 
-def test_what_draws_random_numbers_is_said_and_not_compared(tmp_path: Path) -> None:
+def test_what_draws_random_numbers_is_said_and_not_compared(tmp_path):
     x = torch.randn(2, 3, 4)
     program = exported(Noise(), x, other=(torch.randn(3, 3, 4),))
     parts = parts_of(program, cut_after(program, "relu"), tmp_path, x)
@@ -204,7 +202,7 @@ class Found(nn.Module):
         return (kept * 2).exp() + 1
 
 
-def test_sizes_that_the_data_decide_cross_a_cut(tmp_path: Path) -> None:
+def test_sizes_that_the_data_decide_cross_a_cut(tmp_path):
     model, x = Found(), torch.randn(2, 5)
     program = exported(model, x, other=(torch.randn(3, 5),))
     parts = parts_of(program, cut_after(program, "mul"), tmp_path, x)

@@ -1,10 +1,7 @@
 """What a model writes in place: kept in one stage where that is right, refused by name where it is not."""
 
-from __future__ import annotations
-
 import json
 import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -23,7 +20,7 @@ from torchsplit_core.values import InputFault, NodeProfile, Profile, ignore_prog
 
 
 @pytest.mark.parametrize("last", ["relu_", "linear_1", "relu__1", "linear"])
-def test_writes_within_a_stage_and_reads_of_what_they_left_are_exact(last: str, tmp_path: Path) -> None:
+def test_writes_within_a_stage_and_reads_of_what_they_left_are_exact(last, tmp_path):
     model = Residual().eval()
     program = exported(model, X, other=(OTHER,))
     parts = parts_of(program, cut_after(program, last), tmp_path, X)
@@ -33,7 +30,7 @@ def test_writes_within_a_stage_and_reads_of_what_they_left_are_exact(last: str, 
             assert_same(parts(x), model(x))
 
 
-def test_two_stages_that_write_one_memory_are_refused() -> None:
+def test_two_stages_that_write_one_memory_are_refused():
     program = exported(Residual(), X, other=(OTHER,))
     with pytest.raises(
         InputFault, match=r"operation relu__1.*aten.relu_.*add_, in another stage, writes the same"
@@ -42,7 +39,7 @@ def test_two_stages_that_write_one_memory_are_refused() -> None:
     assert "out of place" in caught.value.remedy
 
 
-def test_the_first_cut_that_holds_is_taken_and_those_before_it_named() -> None:
+def test_the_first_cut_that_holds_is_taken_and_those_before_it_named():
     program = exported(Residual(), X, other=(OTHER,))
     bad, good = cut_after(program, "add_"), cut_after(program, "linear_1")
     number, refused = first_divisible_cut(program, [bad, good, bad])
@@ -96,9 +93,7 @@ TIMES = (0.1, 0.1, 0.15, 0.15, 0.4, 0.1)
 """Of the operations in order: the best cut is before the one whose name does not tell that it writes."""
 
 
-def test_the_command_goes_on_to_a_candidate_that_can_be_cut(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_goes_on_to_a_candidate_that_can_be_cut(tmp_path, capsys):
     (tmp_path / "untold.py").write_text(UNTOLD)
     source, parts = f"{tmp_path / 'untold.py'}:Client", tmp_path / "parts"
     model = load_client(source, trust=True).get_model()
@@ -106,44 +101,28 @@ def test_the_command_goes_on_to_a_candidate_that_can_be_cut(
     nodes = tuple(NodeProfile(op.id, TIMES[i], op.output_bytes, 0) for i, op in enumerate(graph.ops))
     write_file(Profile(source, graph.architecture_hash, {}, (ROW,), nodes), tmp_path / "profile.json")
     command = [
-        "partition",
-        source,
-        "--trust",
-        "--profile",
-        str(tmp_path / "profile.json"),
-        "--time-limit",
-        "2",
-    ]
+        "partition", source, "--trust", "--profile", str(tmp_path / "profile.json"), "--time-limit", "2",
+    ]  # fmt: skip
     assert main([*command, "--export", str(parts), "-o", str(tmp_path / "cuts.json")]) == 0
-    told = capsys.readouterr().err
-    assert "candidate 1 cannot be written: operation double" in told
-    (number,) = map(int, re.findall(r"2 parts of candidate ([2-5]), equal to the model", told))
+    printed = capsys.readouterr().err
+    assert "candidate 1 cannot be written: operation double" in printed
+    (number,) = map(int, re.findall(r"2 parts of candidate ([2-5]), equal to the model", printed))
     _, cuts = read_file(tmp_path / "cuts.json")
     _, manifest = read_file(parts / MANIFEST)
     assert cuts.candidates[0].stages[0][-1] == "add_"
     assert {value.name for value in manifest.stages[0].outputs} <= set(cuts.candidates[number - 1].stages[0])
 
 
-@pytest.mark.parametrize(
-    ("stages", "rule"),
-    [
-        (
-            [["x", "mul", "view", "add", "sum_1"], ["add_", "exp", "sum_2", "sum_3"]],
-            "several values of this memory enter",
-        ),
-        ([["x", "mul", "view", "add", "add_"], ["exp", "sum_1", "sum_2", "sum_3"]], ""),
-        (
-            [["x", "mul", "view"], ["add_", "exp", "sum_2"], ["add", "sum_1", "sum_3"]],
-            "reads what was there before",
-        ),
-        ([["x", "mul", "view", "sum_3"], ["add", "add_", "exp", "sum_1", "sum_2"]], "reads what this writes"),
-        (
-            [["x", "mul", "view", "add"], ["add_", "exp"], ["sum_1", "sum_2", "sum_3"]],
-            "from before the write",
-        ),
-    ],
-)
-def test_reads_around_a_write(stages: list[list[str]], rule: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("stages", "rule"), [
+    ([["x", "mul", "view", "add", "sum_1"], ["add_", "exp", "sum_2", "sum_3"]],
+     "several values of this memory enter"),
+    ([["x", "mul", "view", "add", "add_"], ["exp", "sum_1", "sum_2", "sum_3"]], ""),
+    ([["x", "mul", "view"], ["add_", "exp", "sum_2"], ["add", "sum_1", "sum_3"]],
+     "reads what was there before"),
+    ([["x", "mul", "view", "sum_3"], ["add", "add_", "exp", "sum_1", "sum_2"]], "reads what this writes"),
+    ([["x", "mul", "view", "add"], ["add_", "exp"], ["sum_1", "sum_2", "sum_3"]], "from before the write"),
+])  # fmt: skip
+def test_reads_around_a_write(stages, rule, tmp_path):
     model = Early()
     program = exported(model, X, other=(OTHER,))
     names = {node.name for node in program.graph.nodes if node.op != "output"}
@@ -158,7 +137,7 @@ def test_reads_around_a_write(stages: list[list[str]], rule: str, tmp_path: Path
         assert_same(parts_of(program, stages, tmp_path, X)(OTHER), model(OTHER))
 
 
-def test_state_stays_in_its_stage_counts_on_and_starts_as_it_was(tmp_path: Path) -> None:
+def test_state_stays_in_its_stage_counts_on_and_starts_as_it_was(tmp_path):
     source, model = counter(tmp_path)
     graph = graph_of(exported(model, X.clone(), other=(OTHER,)))
     request = {"source": source, "trust": True, "architecture_hash": graph.architecture_hash}
@@ -176,7 +155,7 @@ def test_state_stays_in_its_stage_counts_on_and_starts_as_it_was(tmp_path: Path)
         assert float(fresh.runs) == 3
 
 
-def test_state_read_in_two_stages_is_refused_by_name(tmp_path: Path) -> None:
+def test_state_read_in_two_stages_is_refused_by_name(tmp_path):
     program = exported(counter(tmp_path)[1], X.clone(), other=(OTHER,))
     with pytest.raises(InputFault, match=r"add_.*and add, in another stage, reads the weight that it writes"):
         divide(program, cut_after(program, "add"))
@@ -196,7 +175,7 @@ class Inside(nn.Module):
         return y.exp() + x
 
 
-def test_a_branch_may_write_its_own_values(tmp_path: Path) -> None:
+def test_a_branch_may_write_its_own_values(tmp_path):
     model = Inside()
     program = exported(model, X, other=(OTHER,))
     parts = parts_of(program, cut_after(program, "gt"), tmp_path, X)
@@ -204,7 +183,7 @@ def test_a_branch_may_write_its_own_values(tmp_path: Path) -> None:
         assert_same(parts(x), model(x))
 
 
-def test_a_decomposed_program_that_gives_its_state_back_is_refused(tmp_path: Path) -> None:
+def test_a_decomposed_program_that_gives_its_state_back_is_refused(tmp_path):
     program = exported(counter(tmp_path)[1], X.clone(), other=(OTHER,)).run_decompositions()
     with pytest.raises(InputFault, match="without run_decompositions"):
         divide(program, [["x"], []])

@@ -118,7 +118,7 @@ def test_a_kernel_has_the_same_best_pipeline_and_expands_to_it(seed):
     bounds = CutBounds(graph)
     for load in (value, value * 1.1, value * 2):
         kernel = kernelize(graph, bounds.windows(load))
-        assert sorted(b for found in kernel.members for b in found) == list(range(len(graph.blocks)))
+        assert sorted(b for member in kernel.members for b in member) == list(range(len(graph.blocks)))
         assert all(a < b for a, b in kernel.graph.edges)
         limits = (kernel.windows.low_ms, kernel.windows.high_ms)
         small = best_ideal_cuts(kernel.graph, 1, load, 100_000, time.monotonic() + 60, times_ms=limits)

@@ -86,14 +86,11 @@ def test_free_assignment_alone_is_exact(seed):
         assert min(value for value, _ in result.assignments) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("bert24_layers_k6.json", 17.79),
-        ("resnet50_layers_k6.json", 34.22),
-        ("bert3_operators_k3.json", 27.92),
-    ],
-)
+@pytest.mark.parametrize(("name", "expected"), [
+    ("bert24_layers_k6.json", 17.79),
+    ("resnet50_layers_k6.json", 34.22),
+    ("bert3_operators_k3.json", 27.92),
+])  # fmt: skip
 def test_ideals_alone_reach_the_published_optimum(name, expected):
     result = best_ideal_cuts(contract(load_request(name)), 1, inf, 10_000, later())
     assert result.complete and result.cuts[0][0] == pytest.approx(expected, abs=0.005)

@@ -1,11 +1,8 @@
 """The curve as a file, on the command line, as a job, and what its check refuses."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,8 +20,6 @@ from torchsplit_core.values import (
     InputFault,
     InternalFault,
     PlacementFrontier,
-    PlacementRequest,
-    Progress,
     RooflineGpu,
     RooflineThroughput,
     ignore_progress,
@@ -54,7 +49,7 @@ def curve() -> PlacementFrontier:
 def on(number: int, **changes: Any) -> Change:
     """A point changed."""
 
-    def change(curve: PlacementFrontier) -> PlacementFrontier:
+    def change(curve):
         points = list(curve.points)
         points[number] = replace(points[number], **changes)
         return replace(curve, points=tuple(points))
@@ -66,29 +61,26 @@ def told(**changes: Any) -> Change:
     return lambda curve: replace(curve, **changes)
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (on(0, throughput=1.0), "point 0: its throughput is"),
-        (on(0, latency_s=1.0, latency_bound_s=1.0), "point 0: a pass takes"),
-        (on(0, links=(), segments=()), "point 0: status feasible without segments"),
-        (on(0, latency_bound_s=9.0), "below its bound"),
-        (on(0, latency_bound_s=0.0), "is told proven True"),
-        (on(-1, proven=False), "is told proven False"),
-        (lambda curve: replace(curve, points=curve.points[::-1]), "out of order"),
-        (lambda curve: replace(curve, points=(curve.points[0], *curve.points)), "out of order"),
-        (told(throughput_bound=1.0), "is below the throughput"),
-        (told(throughput_bound=None), "status optimal"),
-        (told(throughput_bound=1e9), "status optimal"),
-        (told(status="feasible"), "status feasible, though its points are proven"),
-        (told(status="timeout"), "status timeout with"),
-        (told(status="infeasible", points=()), "infeasible with a bound"),
-        (told(points=()), "with 0 points"),
-        (told(units="seed_literal"), "its units are"),
-        (told(basis="measured"), "its basis is measured"),
-    ],
-)
-def test_a_lie_is_found(curve: PlacementFrontier, change: Change, said: str) -> None:
+@pytest.mark.parametrize(("change", "said"), [
+    (on(0, throughput=1.0), "point 0: its throughput is"),
+    (on(0, latency_s=1.0, latency_bound_s=1.0), "point 0: a pass takes"),
+    (on(0, links=(), segments=()), "point 0: status feasible without segments"),
+    (on(0, latency_bound_s=9.0), "below its bound"),
+    (on(0, latency_bound_s=0.0), "is told proven True"),
+    (on(-1, proven=False), "is told proven False"),
+    (lambda curve: replace(curve, points=curve.points[::-1]), "out of order"),
+    (lambda curve: replace(curve, points=(curve.points[0], *curve.points)), "out of order"),
+    (told(throughput_bound=1.0), "is below the throughput"),
+    (told(throughput_bound=None), "status optimal"),
+    (told(throughput_bound=1e9), "status optimal"),
+    (told(status="feasible"), "status feasible, though its points are proven"),
+    (told(status="timeout"), "status timeout with"),
+    (told(status="infeasible", points=()), "infeasible with a bound"),
+    (told(points=()), "with 0 points"),
+    (told(units="seed_literal"), "its units are"),
+    (told(basis="measured"), "its basis is measured"),
+])  # fmt: skip
+def test_a_lie_is_found(curve, change, said):
     assert not list(frontier_violations(REQUEST, curve))
     lie = change(curve)
     assert said in "\n".join(frontier_violations(REQUEST, lie))
@@ -96,20 +88,18 @@ def test_a_lie_is_found(curve: PlacementFrontier, change: Change, said: str) -> 
         verify_frontier(REQUEST, lie)
 
 
-def test_a_curve_is_read_as_it_was_written(curve: PlacementFrontier) -> None:
+def test_a_curve_is_read_as_it_was_written(curve):
     assert read_text(write_text(curve)) == ("torchsplit.placement_frontier", curve)
     broken = {**json.loads(write_text(curve)), "bound": 1.0}
     with pytest.raises(InputFault, match="bound"):
         read_text(json.dumps(broken))
 
 
-def test_the_same_request_has_the_same_curve(curve: PlacementFrontier) -> None:
+def test_the_same_request_has_the_same_curve(curve):
     assert replace(frontier(REQUEST), statistics=curve.statistics) == curve
 
 
-def test_the_command_writes_the_curve_beside_the_placement(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], curve: PlacementFrontier
-) -> None:
+def test_the_command_writes_the_curve_beside_the_placement(tmp_path, capsys, curve):
     path, out, lines = write_file(REQUEST, tmp_path / "r.json"), tmp_path / "out.json", tmp_path / "c.csv"
     assert main(["place", str(path), "-o", str(out), "--frontier", str(tmp_path / "c.json")]) == 0
     assert f"curve optimal: {len(curve.points)} points, " in capsys.readouterr().err
@@ -123,12 +113,10 @@ def test_the_command_writes_the_curve_beside_the_placement(
     assert rows[0].split(",")[3:] == ["1", "1"]
 
 
-def test_the_command_refuses_a_curve_of_the_literal_program_and_tells_why_there_is_none(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_refuses_a_curve_of_the_literal_program_and_tells_why_there_is_none(tmp_path, capsys):
     out, file = tmp_path / "out.json", tmp_path / "c.json"
 
-    def run(request: PlacementRequest, *more: str) -> int:
+    def run(request, *more):
         path = write_file(request, tmp_path / "r.json")
         return main(["place", str(path), "-o", str(out), "--frontier", str(file), *more])
 
@@ -144,15 +132,13 @@ def test_the_command_refuses_a_curve_of_the_literal_program_and_tells_why_there_
     assert "are missing, and no other set of GPUs holds a layer" in read_file(file)[1].message
 
 
-def test_the_job_keeps_the_curve_with_the_request_it_answers(
-    tmp_path: Path, curve: PlacementFrontier, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_job_keeps_the_curve_with_the_request_it_answers(tmp_path, curve, monkeypatch):
     workspace = Store(tmp_path).create("curves")
     workspace.put("placement_request", "small", REQUEST)
-    texts: list[str] = []
+    texts = []
     found = placement_frontier_job(workspace, RequestParameters("small"), lambda _, text: texts.append(text))
     assert found == {"placement_frontier": "small", "status": "optimal", "points": len(curve.points)}
-    stored: PlacementFrontier = workspace.get("placement_frontier", "small")
+    stored = workspace.get("placement_frontier", "small")
     assert replace(stored, statistics=curve.statistics) == curve
     (request,) = workspace.artifacts("placement_request")
     assert workspace.setting("placement curve small answers") == request.sha256
@@ -160,7 +146,7 @@ def test_the_job_keeps_the_curve_with_the_request_it_answers(
     copied = import_workspace(workspace.store, export_workspace(workspace))
     assert copied.get("placement_frontier", "small") == stored
 
-    def edited(request: PlacementRequest, *, progress: Progress) -> PlacementFrontier:
+    def edited(request, *, progress):
         workspace.put("placement_request", "edited", replace(request, communication_efficiency=0.5))
         return curve
 
@@ -170,9 +156,7 @@ def test_the_job_keeps_the_curve_with_the_request_it_answers(
     assert [item.name for item in workspace.artifacts("placement_frontier")] == ["small"]
 
 
-def test_a_dropped_curve_stands_beside_the_request_it_answers(
-    tmp_path: Path, curve: PlacementFrontier
-) -> None:
+def test_a_dropped_curve_stands_beside_the_request_it_answers(tmp_path, curve):
     workspace = Store(tmp_path).create("drops")
     workspace.put("placement_request", "other", replace(REQUEST, communication_efficiency=0.5))
     workspace.put("placement_request", "small", replace(REQUEST, max_replicas=2))

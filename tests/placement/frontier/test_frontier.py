@@ -1,12 +1,8 @@
 """The curve of small requests equals a look at every pipeline, and its check finds every kind of lie."""
 
-from __future__ import annotations
-
 import random
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
-from typing import Literal
 
 import pytest
 
@@ -45,7 +41,7 @@ def every_pipeline(request: PlacementRequest) -> Curve:
         for chosen in combinations(range(count), size)
     ]
 
-    def worth(chosen: tuple[int, ...], layers: int) -> float:
+    def worth(chosen, layers):
         if isinstance(spec, RooflineThroughput):
             return segments.value(tuple(sorted(segments.kinds[i] for i in chosen)), layers)
         return segment_value(request, chosen, layers)
@@ -53,13 +49,13 @@ def every_pipeline(request: PlacementRequest) -> Curve:
     value = {
         (chosen, layers): worth(chosen, layers) for chosen in sets for layers in range(1, model.layers + 1)
     }
-    found: Curve = []
+    found = []
 
-    def beaten(throughput: float, seconds: float, gpus: int) -> bool:
+    def beaten(throughput, seconds, gpus):
         near = 1 + 1e-9
         return any(t * near >= throughput and s <= seconds * near and g <= gpus for t, s, g in found)
 
-    def go_on(done: int, last: tuple[int, ...], used: frozenset[int], least: float, seconds: float) -> None:
+    def go_on(done, last, used, least, seconds):
         if least <= 0 or beaten(least, seconds, len(used)):
             return
         if done == model.layers:
@@ -85,7 +81,7 @@ def every_pipeline(request: PlacementRequest) -> Curve:
                     )
 
     go_on(0, (), frozenset(), float("inf"), 0.0)
-    kept: Curve = []
+    kept = []
     for throughput, seconds, _ in sorted(found, key=lambda one: (-one[0], one[1])):
         if not kept or seconds < kept[-1][1] * (1 - 1e-9):
             equal = [g for t, s, g in found if t >= throughput * (1 - 1e-9) and s <= seconds * (1 + 1e-9)]
@@ -139,7 +135,7 @@ def with_roofline(request: PlacementRequest, seed: int) -> PlacementRequest:
     """Peaks low enough for the links to count."""
     draw = random.Random(seed)
     peaks = {name: RooflineGpu(draw.uniform(0.01, 0.1), draw.uniform(2.0, 20.0)) for name in COEFFICIENTS}
-    phase: Literal["prefill", "decode"] = "decode" if draw.random() < 0.5 else "prefill"
+    phase = "decode" if draw.random() < 0.5 else "prefill"
     # Half of the decodes in pieces of prompts, which need the memory of a prefill.
     chunk = 1024 if phase == "decode" and seed % 4 == 3 else None
     model = replace(request.model, prefill_chunk=chunk)
@@ -164,15 +160,13 @@ def same(request: PlacementRequest) -> int:
 
 @pytest.mark.parametrize("units", ["tokens_per_s", "seed_literal"])
 @pytest.mark.parametrize("split", ["equal", "proportional"])
-def test_curves_of_linear_speeds_equal_a_look_at_every_pipeline(units: str, split: str) -> None:
+def test_curves_of_linear_speeds_equal_a_look_at_every_pipeline(units, split):
     requests = [with_falling(shaped(random_request(seed, units, split), seed), seed) for seed in range(50)]
     assert sum(same(request) > 1 for request in requests) >= 5
 
 
 @pytest.mark.parametrize("change", [with_table, with_roofline])
-def test_curves_of_other_speeds_equal_a_look_at_every_pipeline(
-    change: Callable[[PlacementRequest, int], PlacementRequest],
-) -> None:
+def test_curves_of_other_speeds_equal_a_look_at_every_pipeline(change):
     several = 0
     for seed in range(50):
         split = "proportional" if change is with_roofline and seed % 2 else "equal"

@@ -1,7 +1,5 @@
 """Programs and walks at a threshold against the exact sweep; curves of larger fleets; what little time gives."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -49,7 +47,7 @@ def both(instance: ProblemInstance, share: float) -> tuple[MinLatency, MinLatenc
     return sweep.min_latency(threshold), programs.min_latency(threshold)
 
 
-def test_no_program_claims_more_than_the_exact_sweep() -> None:
+def test_no_program_claims_more_than_the_exact_sweep():
     proven = plans = 0
     for seed in range(60):
         instance = random_instance(seed)
@@ -70,7 +68,7 @@ def test_no_program_claims_more_than_the_exact_sweep() -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.6])
-def test_in_nested_tiers_the_programs_are_exact(share: float) -> None:
+def test_in_nested_tiers_the_programs_are_exact(share):
     exact, found = both(nodes(12, 3, 12, 2), share)
     assert exact.proven and found.proven
     if exact.plan is not None and found.plan is not None:
@@ -79,7 +77,7 @@ def test_in_nested_tiers_the_programs_are_exact(share: float) -> None:
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_over_arbitrary_links_trails_prove_segments_of_one_gpu(seed: int, share: float) -> None:
+def test_over_arbitrary_links_trails_prove_segments_of_one_gpu(seed, share):
     draw = np.random.default_rng(seed)
     kinds = tuple(int(kind) for kind in draw.integers(0, 3, 8))
     value = (falling_value(16, 12.0, 0.05), linear_value(16, 2048, 12.0, 0.05))[seed % 2]
@@ -90,7 +88,7 @@ def test_over_arbitrary_links_trails_prove_segments_of_one_gpu(seed: int, share:
         assert found.plan.latency_s == pytest.approx(exact.plan.latency_s, rel=PROVEN)
 
 
-def test_curves_by_programs_alone_are_those_of_the_exact_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_curves_by_programs_alone_are_those_of_the_exact_sweep(monkeypatch):
     seeds = [seed for seed in range(50) if len(random_instance(seed).kinds) > 2]
     expected = {seed: trace_frontier(random_instance(seed), COSTS, time_limit_s=60.0) for seed in seeds}
     monkeypatch.setattr(
@@ -98,16 +96,16 @@ def test_curves_by_programs_alone_are_those_of_the_exact_sweep(monkeypatch: pyte
     )
     several = 0
     for seed, exact in expected.items():
-        found = trace_frontier(random_instance(seed), COSTS, time_limit_s=60.0)
-        assert exact.complete and found.complete
-        assert [one.plan.throughput for one in found.points] == [one.plan.throughput for one in exact.points]
-        for one, wanted in zip(found.points, exact.points, strict=True):
+        traced = trace_frontier(random_instance(seed), COSTS, time_limit_s=60.0)
+        assert exact.complete and traced.complete
+        assert [one.plan.throughput for one in traced.points] == [one.plan.throughput for one in exact.points]
+        for one, wanted in zip(traced.points, exact.points, strict=True):
             assert one.plan.latency_s == pytest.approx(wanted.plan.latency_s, rel=PROVEN)
         several += len(exact.points) > 1
     assert several >= 3
 
 
-def test_where_links_inside_nodes_are_the_slow_ones_walks_meet_the_bound() -> None:
+def test_where_links_inside_nodes_are_the_slow_ones_walks_meet_the_bound():
     node = np.arange(24) // 4
     links = np.where(node[:, None] == node, 20.0, 100.0)
     instance = ProblemInstance(40, (2,) * 24, links, 2, falling_value(16, 10.0, 0.05))
@@ -115,7 +113,7 @@ def test_where_links_inside_nodes_are_the_slow_ones_walks_meet_the_bound() -> No
     assert traced.complete and traced.statistics["walks"] > 0
 
 
-def test_tiers_hold_components_within_components_and_count_what_is_alike() -> None:
+def test_tiers_hold_components_within_components_and_count_what_is_alike():
     instance = nodes(12, 3, 12, 2)
     tiers = build_tiers(instance.links)
     assert (tiers.levels, tiers.below, tiers.fastest) == ((900.0, 250.0, 60.0), (250.0, 60.0, 0.0), 900.0)
@@ -129,7 +127,7 @@ def test_tiers_hold_components_within_components_and_count_what_is_alike() -> No
     assert [(len(node.domains), node.count) for node in alike[0].parts] == [(4, 2)]
 
 
-def test_a_curve_of_many_gpus_in_nodes_is_proven_and_keeps_its_ends() -> None:
+def test_a_curve_of_many_gpus_in_nodes_is_proven_and_keeps_its_ends():
     instance = nodes(36, 6, 48, 3, full=0.1)
     traced = trace_frontier(instance, COSTS, time_limit_s=60.0)
     assert traced.complete and traced.top_proven and len(traced.points) > 2
@@ -139,16 +137,13 @@ def test_a_curve_of_many_gpus_in_nodes_is_proven_and_keeps_its_ends() -> None:
         assert low.plan.throughput < high.plan.throughput and low.plan.latency_s < high.plan.latency_s
 
 
-def test_every_point_over_arbitrary_links_has_a_bound() -> None:
+def test_every_point_over_arbitrary_links_has_a_bound():
     draw = np.random.default_rng(3)
     gpus = 24
     instance = ProblemInstance(
-        20,
-        tuple(int(kind) for kind in draw.integers(0, 5, gpus)),
-        draw.uniform(0, 400, (gpus, gpus)),
-        1,
+        20, tuple(int(kind) for kind in draw.integers(0, 5, gpus)), draw.uniform(0, 400, (gpus, gpus)), 1,
         falling_value(64, sum(MEMORY_GIB) / 5 * 0.25 * gpus / 20, 0.05),
-    )
+    )  # fmt: skip
     traced = trace_frontier(instance, COSTS, time_limit_s=2.5)
     assert traced.points
     assert all(0 < point.bound_s <= point.plan.latency_s for point in traced.points)
@@ -156,7 +151,7 @@ def test_every_point_over_arbitrary_links_has_a_bound() -> None:
     assert bounds == sorted(bounds)
 
 
-def test_little_time_is_no_proof_that_there_is_nothing() -> None:
+def test_little_time_is_no_proof_that_there_is_nothing():
     instance = nodes(36, 6, 48, 3, full=0.1)
     traced = trace_frontier(instance, COSTS, time_limit_s=1e-6)
     assert not traced.top_proven and not traced.complete
@@ -166,7 +161,7 @@ def test_little_time_is_no_proof_that_there_is_nothing() -> None:
     assert curve.status in ("timeout", "feasible") and curve.message and not curve.complete
 
 
-def test_the_last_point_has_the_throughput_of_the_best_placement() -> None:
+def test_the_last_point_has_the_throughput_of_the_best_placement():
     request = tiny(2, model=replace(tiny().model, layers=6, layer_weight_gib=14.0), max_replicas=2)
     curve = frontier(request)
     alone = place(replace(request, max_replicas=1))

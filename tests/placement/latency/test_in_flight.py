@@ -1,7 +1,5 @@
 """Sequences in flight: every rule of a decode against a look at every pipeline, by the look and by the programs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -19,7 +17,7 @@ SPLITS = ("equal", "proportional", "tensor")
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_a_decode_is_placed_as_a_look_at_every_pipeline_has_it(split: str) -> None:
+def test_a_decode_is_placed_as_a_look_at_every_pipeline_has_it(split):
     found = 0
     for seed in range(100):
         request = random_decode(seed, split)
@@ -33,7 +31,7 @@ def test_a_decode_is_placed_as_a_look_at_every_pipeline_has_it(split: str) -> No
 
 @pytest.mark.slow
 @repeated("split", SPLITS, kept=1)
-def test_the_programs_find_what_the_look_finds(split: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_programs_find_what_the_look_finds(split, monkeypatch):
     monkeypatch.setattr(pipeline_search, "search_exhaustively", lambda instance: None)
     proven = 0
     for seed in range(100, 150):
@@ -50,7 +48,7 @@ def test_the_programs_find_what_the_look_finds(split: str, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_a_prefill_is_placed_with_layers_cut_too(split: str) -> None:
+def test_a_prefill_is_placed_with_layers_cut_too(split):
     for seed in range(30):
         request = random_decode(seed, split, phase="prefill")
         outcome = place(request)
@@ -59,7 +57,7 @@ def test_a_prefill_is_placed_with_layers_cut_too(split: str) -> None:
 
 @pytest.mark.slow
 @repeated("split", SPLITS, kept=1)
-def test_a_curve_is_that_of_every_pipeline(split: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_curve_is_that_of_every_pipeline(split, monkeypatch):
     for seed in range(60):
         if seed == 30:
             monkeypatch.setattr(curve_in_flight, "enumerate_pareto_front", lambda instance, costs: None)
@@ -78,7 +76,7 @@ def test_a_curve_is_that_of_every_pipeline(split: str, monkeypatch: pytest.Monke
 
 @pytest.mark.slow
 @repeated("split", SPLITS, kept=1)
-def test_several_pipelines_of_a_decode_are_the_best_of_all_sets(split: str) -> None:
+def test_several_pipelines_of_a_decode_are_the_best_of_all_sets(split):
     several = 0
     for seed in range(40):
         request = replace(random_decode(seed, split), max_replicas=2)

@@ -1,7 +1,5 @@
 """The literal program: its published size and values, equal to a look at every pipeline, honest about time."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 
@@ -33,9 +31,7 @@ CASES = [(units, split) for units in ("tokens_per_s", "seed_literal") for split 
     ("most", "value", "ids"), [(1, 217.52, (0,)), (2, 301.784, (0, 1)), (4, 345.4944, (0, 1, 2, 3))]
 )
 @pytest.mark.parametrize("units", ["seed_literal", "tokens_per_s"])
-def test_the_tiny_case_has_its_published_values(
-    most: int, value: float, ids: tuple[int, ...], units: str
-) -> None:
+def test_the_tiny_case_has_its_published_values(most, value, ids, units):
     outcome = place(tiny(most, method="literal", units=units))
     assert outcome.status == "optimal" and outcome.gap == 0
     assert outcome.throughput == pytest.approx(value, rel=1e-12)
@@ -44,7 +40,7 @@ def test_the_tiny_case_has_its_published_values(
     assert segment.batch_per_gpu == 16 / len(ids)
 
 
-def test_the_tiny_case_has_its_published_size() -> None:
+def test_the_tiny_case_has_its_published_size():
     built = build_program(build_instance(SegmentModel(tiny(2))))
     assert (len(built.allocations), len(built.connections), built.variables) == (100, 420, 1041)
     model = built.model
@@ -59,7 +55,7 @@ def gpus_of(outcome: PlacementOutcome) -> int:
 
 @pytest.mark.parametrize(("units", "split"), CASES)
 @repeated("block", range(5), kept=2)
-def test_random_requests_equal_a_look_at_every_pipeline(units: str, split: str, block: int) -> None:
+def test_random_requests_equal_a_look_at_every_pipeline(units, split, block):
     """Together 240 requests; every placement is checked from the request, the exact search beside."""
     statuses = set()
     for seed in range(block * 12, block * 12 + 12):
@@ -75,13 +71,13 @@ def test_random_requests_equal_a_look_at_every_pipeline(units: str, split: str, 
                 assert outcome.bound == outcome.throughput and outcome.gap == 0
             if method == "exact":
                 # Small requests are looked at whole; the search of large ones agrees, in the number of GPUs too.
-                found = search_thresholds(build_instance(SegmentModel(request)), time_limit_s=60.0)
-                assert found.proven and found.value == (outcome.throughput or 0.0), seed
-                assert sum(len(gpus) for _, gpus in found.segments) == gpus_of(outcome), seed
+                thresholds = search_thresholds(build_instance(SegmentModel(request)), time_limit_s=60.0)
+                assert thresholds.proven and thresholds.value == (outcome.throughput or 0.0), seed
+                assert sum(len(gpus) for _, gpus in thresholds.segments) == gpus_of(outcome), seed
     assert "optimal" in statuses
 
 
-def test_measured_tables_that_rise_and_fall_equal_a_look_at_every_pipeline() -> None:
+def test_measured_tables_that_rise_and_fall_equal_a_look_at_every_pipeline():
     several = 0
     for seed in range(40):
         draw = random.Random(seed)
@@ -104,13 +100,13 @@ def test_measured_tables_that_rise_and_fall_equal_a_look_at_every_pipeline() -> 
             continue
         for outcome in outcomes:
             assert (outcome.throughput or 0.0) == pytest.approx(best, rel=1e-9), seed
-        found = search_thresholds(build_instance(SegmentModel(request)), time_limit_s=60.0)
-        assert found.proven and found.value == (outcomes[0].throughput or 0.0), seed
+        thresholds = search_thresholds(build_instance(SegmentModel(request)), time_limit_s=60.0)
+        assert thresholds.proven and thresholds.value == (outcomes[0].throughput or 0.0), seed
         several += len(outcomes[0].segments) > 1
     assert several > 5
 
 
-def test_the_literal_program_is_refused_before_it_fills_the_memory() -> None:
+def test_the_literal_program_is_refused_before_it_fills_the_memory():
     gpus = tuple(replace(tiny().gpus[0], id=i) for i in range(60))
     links = ((10.0,) * 60,) * 60
     large = tiny(3, method="literal", gpus=gpus, bandwidth_gib_per_s=links)
@@ -119,14 +115,14 @@ def test_the_literal_program_is_refused_before_it_fills_the_memory() -> None:
         place(large)
 
 
-def test_throughputs_beyond_the_solver_are_refused() -> None:
+def test_throughputs_beyond_the_solver_are_refused():
     links = tuple(tuple(1e14 * (i != j) for j in range(4)) for i in range(4))
     with pytest.raises(InputFault, match="HiGHS takes coefficients up to 1e15"):
         place(tiny(2, method="literal", bandwidth_gib_per_s=links))
     assert place(tiny(2, bandwidth_gib_per_s=links)).throughput == pytest.approx(301.784)
 
 
-def test_time_that_runs_out_is_not_called_infeasible() -> None:
+def test_time_that_runs_out_is_not_called_infeasible():
     request = tiny(4, method="literal", solver=PlacementSolver("literal", 1e-3))
     request = replace(request, model=replace(request.model, layers=12))
     outcome = place(request)
@@ -135,7 +131,7 @@ def test_time_that_runs_out_is_not_called_infeasible() -> None:
     assert not found.proven and found.bound > 0
 
 
-def test_an_infeasible_program_is_told_with_its_cause() -> None:
+def test_an_infeasible_program_is_told_with_its_cause():
     cut = tuple(tuple(0.0 for _ in row) for row in tiny().bandwidth_gib_per_s)
     heavy = replace(tiny().model, layer_weight_gib=30.0)
     for method in ("literal", "exact"):
@@ -147,7 +143,7 @@ def test_an_infeasible_program_is_told_with_its_cause() -> None:
         assert "2 on 2 × A100 (80 GiB), 1 on 2 × V100 (32 GiB)" in outcome.message
 
 
-def test_a_look_at_everything_is_for_small_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_at_everything_is_for_small_requests(monkeypatch):
     assert search_exhaustively(build_instance(SegmentModel(tiny(4)))) is not None
     gpus = tuple(replace(tiny().gpus[i % 4], id=i) for i in range(12))
     links = tuple(tuple(float(1 + (i * 7 + j * 3) % 5) for j in range(12)) for i in range(12))

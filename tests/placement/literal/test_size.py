@@ -1,7 +1,5 @@
 """The size of the literal program, counted before it is built."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import inf
 
@@ -15,13 +13,13 @@ from torchsplit_core.placement.model.segments import SegmentModel, build_instanc
 from torchsplit_core.values import InputFault
 
 
-def test_the_published_case_has_the_published_size() -> None:
+def test_the_published_case_has_the_published_size():
     size = literal_size(build_instance(SegmentModel(tiny(2))))
     assert size is not None and size.exact
     assert (size.allocations, size.connections, size.variables) == (100, 420, 1041)
 
 
-def test_the_size_is_that_of_the_program_that_would_be_built() -> None:
+def test_the_size_is_that_of_the_program_that_would_be_built():
     for seed in range(60):
         request = random_request(seed, "tokens_per_s", "equal")
         if seed % 2:
@@ -35,7 +33,7 @@ def test_the_size_is_that_of_the_program_that_would_be_built() -> None:
         assert size.connections == len(connections) if size.exact else size.connections >= len(connections)
 
 
-def test_a_large_program_is_refused_with_its_size() -> None:
+def test_a_large_program_is_refused_with_its_size():
     gpus = tuple(replace(tiny().gpus[0], id=number) for number in range(40))
     request = tiny(3, gpus=gpus, bandwidth_gib_per_s=((1.0,) * 40,) * 40)
     with pytest.raises(InputFault, match=r"would have 107,000 allocations, 912,680,600 connections"):

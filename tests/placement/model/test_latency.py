@@ -1,7 +1,5 @@
 """The seconds of a pass against figures reckoned by hand, in every phase and both units; a wrong one is refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Literal
 
@@ -30,23 +28,20 @@ def roofline(phase: Literal["prefill", "decode"]) -> PlacementRequest:
     return tiny(1, throughput=RooflineThroughput(phase, gpus=PEAKS))
 
 
-@pytest.mark.parametrize(
-    ("request_", "tokens"),
-    [
-        # 16 sequences of 2,048 tokens: a pass makes all of them, in decode one a sequence.
-        (tiny(1), 32_768),
-        (roofline("prefill"), 32_768),
-        (roofline("decode"), 16),
-    ],
-)
-def test_every_segment_and_link_takes_its_time_once(request_: PlacementRequest, tokens: int) -> None:
+@pytest.mark.parametrize(("request_", "tokens"), [
+    # 16 sequences of 2,048 tokens: a pass makes all of them, in decode one a sequence.
+    (tiny(1), 32_768),
+    (roofline("prefill"), 32_768),
+    (roofline("decode"), 16),
+])  # fmt: skip
+def test_every_segment_and_link_takes_its_time_once(request_, tokens):
     assert tokens_per_pass(request_) == tokens
     link = PlacedLink(0, 1, 1000.0)
     assert latency_s(request_, SEGMENTS, (link,)) == pytest.approx(tokens * (1 / 400 + 1 / 100 + 1 / 1000))
     assert latency_s(request_, SEGMENTS[:1], ()) == tokens / 400
 
 
-def test_in_the_literal_units_a_link_counts_batches() -> None:
+def test_in_the_literal_units_a_link_counts_batches():
     # Two batches of 32,768 tokens a second: a batch takes half a second.
     request = tiny(1, units="seed_literal")
     assert link_tokens_per_s(request, 2.0) == 65_536.0
@@ -55,7 +50,7 @@ def test_in_the_literal_units_a_link_counts_batches() -> None:
     assert found == pytest.approx(32_768 / 400 + 32_768 / 100 + 0.5)
 
 
-def test_the_published_tiny_case_takes_108_6_seconds() -> None:
+def test_the_published_tiny_case_takes_108_6_seconds():
     # All four layers on the two A100, 301.784 tokens/s, 16 sequences of 2,048 tokens.
     outcome = place(tiny(2))
     assert outcome.latency_s == pytest.approx(16 * 2048 / 301.784)
@@ -63,7 +58,7 @@ def test_the_published_tiny_case_takes_108_6_seconds() -> None:
 
 @pytest.mark.parametrize("units", ["tokens_per_s", "seed_literal"])
 @pytest.mark.parametrize("kind", ["linear", "prefill", "decode"])
-def test_a_wrong_latency_is_refused(kind: Literal["linear", "prefill", "decode"], units: str) -> None:
+def test_a_wrong_latency_is_refused(kind, units):
     model = PlacementModel(6, 4096, 11008, 14.0, 2048, 16)
     base = tiny(1) if kind == "linear" else roofline(kind)
     request = replace(base, model=model, units=units)  # type: ignore[arg-type]

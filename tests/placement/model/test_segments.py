@@ -1,7 +1,5 @@
 """The speed of a GPU by each model, the division of the batch, memory, and the instance that a search reads."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 
@@ -12,7 +10,7 @@ from tests.support.placement.requests import COEFFICIENTS, tiny
 from torchsplit_core.placement.model.batch_split import proportional_parts
 from torchsplit_core.placement.model.memory import largest_part, needed_gib
 from torchsplit_core.placement.model.segments import SegmentModel, build_instance, link_values
-from torchsplit_core.placement.model.speed import LinearSpeed, Speed, TableSpeed, speeds_by_type
+from torchsplit_core.placement.model.speed import LinearSpeed, TableSpeed, speeds_by_type
 from torchsplit_core.values import (
     LinearCoefficients,
     PlacementGpu,
@@ -35,12 +33,12 @@ def table_of(*rows: tuple[float, int, float], name: str = "A100") -> TableThroug
     return TableThroughput(tuple(ThroughputRow(name, batch, layers, rate) for batch, layers, rate in rows))
 
 
-def test_the_linear_rate_is_the_published_one() -> None:
+def test_the_linear_rate_is_the_published_one():
     assert UPHILL.rate(16, 4) == pytest.approx(217.52)
     assert OVERLOADED.rate(8, 1) == 1.0
 
 
-def test_a_table_is_linear_in_time_between_its_rows() -> None:
+def test_a_table_is_linear_in_time_between_its_rows():
     spec = table_of((2, 1, 200.0), (4, 1, 300.0), (2, 3, 50.0), (4, 3, 80.0))
     gpus = (PlacementGpu(0, "A100", 80.0),)
     speed = speeds_by_type(tiny(1, throughput=spec, gpus=gpus))["A100"]
@@ -56,7 +54,7 @@ def test_a_table_is_linear_in_time_between_its_rows() -> None:
 
 @pytest.mark.parametrize("speed", [UPHILL, OVERLOADED, JAGGED])
 @pytest.mark.parametrize("limit", [0.005, 0.1, 0.4, 0.65, 1.0, 7.0, 30.0])
-def test_parts_within_a_limit_are_those_whose_time_is(speed: Speed, limit: float) -> None:
+def test_parts_within_a_limit_are_those_whose_time_is(speed, limit):
     found = speed.parts_within(limit, 2)
     for part in np.linspace(0.01, 40.0, 1600).tolist():
         inside = any(low < part <= high for low, high in found)
@@ -65,22 +63,17 @@ def test_parts_within_a_limit_are_those_whose_time_is(speed: Speed, limit: float
             assert inside == (time < limit), (part, time)
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "caps"),
-    [
-        (UPHILL, LinearSpeed(COEFFICIENTS["T4"], 2048), (16.0, 16.0)),
-        (UPHILL, LinearSpeed(COEFFICIENTS["T4"], 2048), (9.0, 16.0)),
-        (UPHILL, OVERLOADED, (16.0, 16.0)),
-        (OVERLOADED, OVERLOADED, (16.0, 16.0)),
-        (JAGGED, UPHILL, (16.0, 0.3)),
-        (JAGGED, JAGGED, (16.0, 16.0)),
-        (JAGGED, OVERLOADED, (16.0, 7.5)),
-    ],
-)
+@pytest.mark.parametrize(("one", "other", "caps"), [
+    (UPHILL, LinearSpeed(COEFFICIENTS["T4"], 2048), (16.0, 16.0)),
+    (UPHILL, LinearSpeed(COEFFICIENTS["T4"], 2048), (9.0, 16.0)),
+    (UPHILL, OVERLOADED, (16.0, 16.0)),
+    (OVERLOADED, OVERLOADED, (16.0, 16.0)),
+    (JAGGED, UPHILL, (16.0, 0.3)),
+    (JAGGED, JAGGED, (16.0, 16.0)),
+    (JAGGED, OVERLOADED, (16.0, 7.5)),
+])  # fmt: skip
 @pytest.mark.parametrize("batch", [4.0, 9.0, 16.0])
-def test_two_parts_equal_a_fine_grid(
-    one: Speed, other: Speed, caps: tuple[float, float], batch: float
-) -> None:
+def test_two_parts_equal_a_fine_grid(one, other, caps, batch):
     parts = proportional_parts((one, other), caps, batch, 3)
     assert parts is not None and min(parts) > 0 and sum(parts) == pytest.approx(batch, rel=1e-12)
     assert all(part <= cap * (1 + 1e-12) for part, cap in zip(parts, caps, strict=True))
@@ -94,18 +87,14 @@ def test_two_parts_equal_a_fine_grid(
 
 
 @pytest.mark.parametrize("batch", [12.0, 40.0])
-def test_three_parts_equal_a_grid_and_are_right_to_a_billionth(batch: float) -> None:
+def test_three_parts_equal_a_grid_and_are_right_to_a_billionth(batch):
     trio = (UPHILL, JAGGED, OVERLOADED)
     parts = proportional_parts(trio, (batch,) * 3, batch, 1)
     assert parts is not None
     reached = max(part / speed.rate(part, 1) for part, speed in zip(parts, trio, strict=True))
     steps = np.linspace(0.0, batch, 251)[1:-1].tolist()
     best = min(
-        max(
-            x / trio[0].rate(x, 1),
-            y / trio[1].rate(y, 1),
-            (batch - x - y) / trio[2].rate(batch - x - y, 1),
-        )
+        max(x / trio[0].rate(x, 1), y / trio[1].rate(y, 1), (batch - x - y) / trio[2].rate(batch - x - y, 1))
         for x, y in itertools.product(steps, steps)
         if x + y < batch
     )
@@ -117,7 +106,7 @@ def test_three_parts_equal_a_grid_and_are_right_to_a_billionth(batch: float) -> 
     assert max(sums, default=0.0) < batch
 
 
-def test_equal_gpus_get_equal_parts_and_no_room_gives_none() -> None:
+def test_equal_gpus_get_equal_parts_and_no_room_gives_none():
     parts = proportional_parts((UPHILL,) * 3, (9.0,) * 3, 12.0, 2)
     assert parts == pytest.approx((4.0, 4.0, 4.0))
     assert proportional_parts((UPHILL, UPHILL), (5.0, 5.0), 12.0, 2) is None
@@ -125,20 +114,20 @@ def test_equal_gpus_get_equal_parts_and_no_room_gives_none() -> None:
     assert proportional_parts((UPHILL, UPHILL), (6.0, 6.0), 12.0, 2) == (6.0, 6.0)
 
 
-def test_proportional_parts_never_lose_to_equal_ones() -> None:
+def test_proportional_parts_never_lose_to_equal_ones():
     for layers, kinds in itertools.product((1, 3), ((0, 1), (0, 0, 1), (0, 1, 1), (0, 0, 1, 1))):
         equal = SegmentModel(tiny(4)).value(kinds, layers)
         assert SegmentModel(tiny(4, split="proportional")).value(kinds, layers) >= equal * (1 - 1e-12)
 
 
-def test_memory_is_that_of_the_contract() -> None:
+def test_memory_is_that_of_the_contract():
     request = tiny()
     expected = 3 * 0.5 + 1.15 * 8 * 2048 * (3 * 4096 + 11008) * 2 / 2**30
     assert needed_gib(request, 3, 8.0) == pytest.approx(expected, rel=1e-14)
     assert needed_gib(request, 3, largest_part(request, 3, 32.0)) == pytest.approx(32.0)
 
 
-def test_a_segment_too_large_or_of_two_types_is_worth_nothing() -> None:
+def test_a_segment_too_large_or_of_two_types_is_worth_nothing():
     model = replace(tiny().model, layer_weight_gib=20.0)
     held = SegmentModel(tiny(model=model))
     assert held.value((1,), 1) > 0 and held.value((1,), 2) == 0
@@ -147,14 +136,14 @@ def test_a_segment_too_large_or_of_two_types_is_worth_nothing() -> None:
     assert one_type.value((0, 1), 1) == 0 and one_type.value((1, 1), 1) > 0
 
 
-def test_gpus_of_one_type_with_other_memory_are_another_kind() -> None:
+def test_gpus_of_one_type_with_other_memory_are_another_kind():
     gpus = (*tiny().gpus[:3], replace(tiny().gpus[3], memory_gib=16.0))
     held = SegmentModel(tiny(gpus=gpus, same_type_segments=True))
     assert held.kinds == (0, 0, 1, 2)
     assert held.value((1, 2), 1) > 0
 
 
-def test_links_in_both_units() -> None:
+def test_links_in_both_units():
     assert link_values(tiny(units="seed_literal"))[0].tolist() == pytest.approx([0, 1600, 800, 800])
     assert link_values(tiny())[0, 1] == pytest.approx(1600 * 16 * 2048)
     instance = build_instance(SegmentModel(tiny(9)))
@@ -172,7 +161,7 @@ def roofline(phase: str, **changes: object) -> PlacementRequest:
     return tiny(1, model=DECODER, gpus=gpus, throughput=spec, bandwidth_gib_per_s=((0.0, 50.0), (50.0, 0.0)))
 
 
-def test_decode_is_bound_by_memory_and_prefill_by_arithmetic() -> None:
+def test_decode_is_bound_by_memory_and_prefill_by_arithmetic():
     decode = speeds_by_type(roofline("decode", compute_efficiency=0.5, memory_efficiency=0.8))["A100-80GB"]
     # Weights once and the keys and values of 32 sequences, at 80 % of 2,039 GB/s.
     cache = 32 * 2 * 1024 * 2048 * 2
@@ -186,7 +175,7 @@ def test_decode_is_bound_by_memory_and_prefill_by_arithmetic() -> None:
 
 
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
-def test_roofline_parts_turn_the_rate_round(phase: str) -> None:
+def test_roofline_parts_turn_the_rate_round(phase):
     speed = speeds_by_type(roofline(phase))["H100-SXM5-80GB"]
     for part in (0.5, 4.0, 32.0):
         time = part / speed.rate(part, 8)
@@ -195,7 +184,7 @@ def test_roofline_parts_turn_the_rate_round(phase: str) -> None:
     assert speed.parts_within(1e-12, 8) == ()
 
 
-def test_keys_and_values_count_in_the_memory_of_decode_alone() -> None:
+def test_keys_and_values_count_in_the_memory_of_decode_alone():
     width = 1.15 * (3 * 8192 + 28672) * 2 / 2**30
     keys = 10 * 2 * 1024 * 2048 * 2 / 2**30
     bare = 10 * roofline("prefill").model.layer_weight_gib
@@ -211,7 +200,7 @@ def test_keys_and_values_count_in_the_memory_of_decode_alone() -> None:
     assert needed_gib(asked, 10, largest_part(asked, 10, 64.0, 4), 4) == pytest.approx(64.0)
 
 
-def test_peaks_of_ones_own_go_before_the_catalogue() -> None:
+def test_peaks_of_ones_own_go_before_the_catalogue():
     given = speeds_by_type(roofline("prefill", gpus={"A100-80GB": RooflineGpu(624.0, 2039.0)}))["A100-80GB"]
     assert given.rate(32, 10) == pytest.approx(
         2 * speeds_by_type(roofline("prefill"))["A100-80GB"].rate(32, 10)

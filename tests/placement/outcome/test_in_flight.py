@@ -1,7 +1,5 @@
 """Decodes and cut layers rechecked from the request alone: every lie about them is found."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +25,7 @@ def faults(request: PlacementRequest, outcome: PlacementOutcome) -> str:
 
 
 @pytest.mark.parametrize("split", ["equal", "proportional", "tensor"])
-def test_a_full_pipeline_has_a_batch_in_flight_for_each_segment(split: str) -> None:
+def test_a_full_pipeline_has_a_batch_in_flight_for_each_segment(split):
     request = decode(split)
     outcome = place(request)
     assert faults(request, outcome) == "" and len(outcome.segments) > 1
@@ -41,7 +39,7 @@ def test_a_full_pipeline_has_a_batch_in_flight_for_each_segment(split: str) -> N
 
 
 @pytest.mark.parametrize("in_flight", [16, 32, 64])
-def test_the_time_per_token_is_the_pass_or_the_turns_of_the_slowest_segment(in_flight: int) -> None:
+def test_the_time_per_token_is_the_pass_or_the_turns_of_the_slowest_segment(in_flight):
     outcome = place(decode(sequences_in_flight=in_flight))
     rates = [part.throughput for part in (*outcome.segments, *outcome.links)]
     assert outcome.latency_s is not None and outcome.seconds_per_token is not None
@@ -50,11 +48,11 @@ def test_the_time_per_token_is_the_pass_or_the_turns_of_the_slowest_segment(in_f
     assert outcome.seconds_per_token == pytest.approx(max(outcome.latency_s, turns))
 
 
-def test_without_sequences_in_flight_there_is_no_time_per_token() -> None:
+def test_without_sequences_in_flight_there_is_no_time_per_token():
     assert place(tiny(2)).seconds_per_token is None
 
 
-def test_more_sequences_than_memory_holds_are_found() -> None:
+def test_more_sequences_than_memory_holds_are_found():
     request = decode()
     outcome = place(request)
     per_sequence = 2 * 1024 * 2048 * 2 / 2**30
@@ -67,7 +65,7 @@ def test_more_sequences_than_memory_holds_are_found() -> None:
     assert "GiB, not" in faults(chunked, outcome)
 
 
-def test_a_throughput_above_what_a_pass_makes_is_found() -> None:
+def test_a_throughput_above_what_a_pass_makes_is_found():
     request = decode(sequences_in_flight=16)
     outcome = place(request)
     assert outcome.throughput is not None and outcome.latency_s is not None
@@ -78,7 +76,7 @@ def test_a_throughput_above_what_a_pass_makes_is_found() -> None:
     assert f"its throughput is {outcome.throughput}"[:25] in faults(request, faster)
 
 
-def test_cut_layers_are_reckoned_over_the_slowest_link_inside() -> None:
+def test_cut_layers_are_reckoned_over_the_slowest_link_inside():
     request = decode("tensor", layer_weight_gib=30.0, layers=4)
     outcome = place(request)
     assert faults(request, outcome) == ""
@@ -99,7 +97,7 @@ def test_cut_layers_are_reckoned_over_the_slowest_link_inside() -> None:
     )
 
 
-def test_what_segments_say_twice_agrees() -> None:
+def test_what_segments_say_twice_agrees():
     request = tiny(2)
     outcome = place(request)
     (segment,) = outcome.segments
@@ -111,7 +109,7 @@ def test_what_segments_say_twice_agrees() -> None:
         assert said in faults(request, replace(outcome, segments=(replace(segment, **change),)))
 
 
-def test_files_have_the_additions_only_where_they_are_used() -> None:
+def test_files_have_the_additions_only_where_they_are_used():
     request = decode("tensor", sequences_in_flight=64, prefill_chunk=8)
     outcome, curve = place(request), frontier(request)
     for value in (request, outcome, curve):
@@ -128,19 +126,16 @@ def test_files_have_the_additions_only_where_they_are_used() -> None:
     assert "num_gpus" not in write_text(old) and read_text(write_text(old))[1] == old
 
 
-def test_several_pipelines_have_sequences_of_their_own() -> None:
+def test_several_pipelines_have_sequences_of_their_own():
     gpus = tuple(replace(tiny().gpus[0], id=number) for number in range(4))
     request = replace(
-        decode(layers=4, layer_weight_gib=30.0),
-        gpus=gpus,
-        bandwidth_gib_per_s=((400.0,) * 4,) * 4,
-        max_gpus_per_segment=1,
-        max_replicas=2,
-    )
+        decode(layers=4, layer_weight_gib=30.0), gpus=gpus, bandwidth_gib_per_s=((400.0,) * 4,) * 4,
+        max_gpus_per_segment=1, max_replicas=2,
+    )  # fmt: skip
     outcome = place(request)
     assert faults(request, outcome) == "" and outcome.status == "optimal"
-    assert [one.sequences_in_flight for one in outcome.replicas] == [
-        16 * len(one.segments) for one in outcome.replicas
+    assert [replica.sequences_in_flight for replica in outcome.replicas] == [
+        16 * len(replica.segments) for replica in outcome.replicas
     ]
     assert outcome.sequences_in_flight == sum(one.sequences_in_flight or 0 for one in outcome.replicas)
     assert "not those of its pipelines" in faults(request, replace(outcome, sequences_in_flight=1))

@@ -1,7 +1,5 @@
 """Bounds of large fleets: never below the exact sum, whatever they are made of."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np
@@ -30,7 +28,7 @@ def in_nodes(kinds: tuple[int, ...], per_node: int, inside: float, across: float
     return ProblemInstance(12, every, links, 2, falling_value(16, 6.0, 0.1))
 
 
-def test_no_capacity_is_below_the_best_sum() -> None:
+def test_no_capacity_is_below_the_best_sum():
     for seed in range(40):
         instance, clock = small_instance(seed), SearchClock.start(60)
         best = max(best_by_set(instance).values(), default=0.0)
@@ -42,7 +40,7 @@ def test_no_capacity_is_below_the_best_sum() -> None:
             assert limit.bound <= most * best * (1 + 1e-9)
 
 
-def test_no_upper_bound_is_below_the_best_pipeline_of_its_gpus() -> None:
+def test_no_upper_bound_is_below_the_best_pipeline_of_its_gpus():
     for seed in range(40):
         instance, clock = small_instance(seed), SearchClock.start(60)
         found = best_by_set(instance)
@@ -58,9 +56,7 @@ def test_no_upper_bound_is_below_the_best_pipeline_of_its_gpus() -> None:
 @pytest.mark.parametrize(
     ("kinds", "across"), [((0, 0, 0), 40.0), ((0, 1, 4), 60.0), ((0, 1, 1), 20.0), ((2, 4), 90.0)]
 )
-def test_fast_link_components_keep_the_exact_sum_between_floor_and_bound(
-    kinds: tuple[int, ...], across: float
-) -> None:
+def test_fast_link_components_keep_the_exact_sum_between_floor_and_bound(kinds, across):
     instance, clock = in_nodes(kinds, 4, 900.0, across), SearchClock.start(60)
     table = build_table(instance, clock)
     assert table is not None
@@ -84,7 +80,7 @@ def test_fast_link_components_keep_the_exact_sum_between_floor_and_bound(
         assert all(after <= before * (1 + 1e-9) for before, after in pairwise(bounds))
 
 
-def test_the_level_of_fast_links_is_a_link_between_them() -> None:
+def test_the_level_of_fast_links_is_a_link_between_them():
     # Arbitrary links between two halves tell all GPUs apart; above them, those of a half are alike.
     links = np.random.default_rng(0).uniform(1.0, 2.0, (40, 40))
     links[:20, :20] = links[20:, 20:] = 900.0
@@ -96,7 +92,7 @@ def test_the_level_of_fast_links_is_a_link_between_them() -> None:
     assert level == max(float(links[:20, 20:].max()), float(links[20:, :20].max()))
 
 
-def test_gpus_that_can_take_part_in_no_pipeline_are_worth_nothing() -> None:
+def test_gpus_that_can_take_part_in_no_pipeline_are_worth_nothing():
     # Four GPUs hold the layers at 100; four of another kind, linked at 1 to all, add no more than that.
     links = np.full((8, 8), 1.0)
     links[:4, :4] = 1000.0

@@ -1,9 +1,5 @@
 """Several pipelines at once: equal to a look at all sets of them, with a bound where the fleet is large."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
@@ -22,8 +18,8 @@ def silent(value: float, bound: float) -> None:
 
 def sound(instance: ProblemInstance, found: PipelineSetResult, most: int) -> None:
     """The pipelines are disjoint, no more than were asked for, in order, and worth what is said."""
-    values = [worth_of(instance, one) for one in found.pipelines]
-    gpus = [gpu for one in found.pipelines for _, chosen in one for gpu in chosen]
+    values = [worth_of(instance, pipeline) for pipeline in found.pipelines]
+    gpus = [gpu for pipeline in found.pipelines for _, chosen in pipeline for gpu in chosen]
     assert len(gpus) == len(set(gpus))
     assert len(values) <= most and values == sorted(values, reverse=True)
     assert found.value == pytest.approx(sum(values), rel=1e-12)
@@ -31,29 +27,29 @@ def sound(instance: ProblemInstance, found: PipelineSetResult, most: int) -> Non
 
 
 @repeated("part", range(6), kept=2)
-def test_equals_a_look_at_all_sets(part: int) -> None:
+def test_equals_a_look_at_all_sets(part):
     several = 0
     for seed in range(part * 35, part * 35 + 35):
         instance = small_instance(seed)
         for most in (2, 3, 9):
             best = best_sum(instance, most)
-            found = search_pipelines(instance, most, time_limit_s=60, progress=silent)
-            sound(instance, found, most)
-            assert found.proven, (seed, most)
-            assert found.value == pytest.approx(best, rel=1e-9), (seed, most)
-            several += len(found.pipelines) > 1
+            search = search_pipelines(instance, most, time_limit_s=60, progress=silent)
+            sound(instance, search, most)
+            assert search.proven, (seed, most)
+            assert search.value == pytest.approx(best, rel=1e-9), (seed, most)
+            several += len(search.pipelines) > 1
     assert several > 10
 
 
 @pytest.mark.parametrize("seed", range(0, 60, 4))
-def test_the_way_of_large_fleets_keeps_within_its_bound(seed: int) -> None:
+def test_the_way_of_large_fleets_keeps_within_its_bound(seed):
     instance = small_instance(seed)
     for most in (2, 9):
         best = best_sum(instance, most)
-        found = search_pipelines(instance, most, time_limit_s=0.05, progress=silent, lattice_pairs=0)
-        sound(instance, found, most)
-        assert found.value <= best * (1 + 1e-9), (seed, most)
-        assert found.bound >= best * (1 - 1e-9), (seed, most)
+        search = search_pipelines(instance, most, time_limit_s=0.05, progress=silent, lattice_pairs=0)
+        sound(instance, search, most)
+        assert search.value <= best * (1 + 1e-9), (seed, most)
+        assert search.bound >= best * (1 - 1e-9), (seed, most)
 
 
 def in_nodes(
@@ -65,7 +61,7 @@ def in_nodes(
     return ProblemInstance(layers, every, links, 2, falling_value(16, 6.0, 0.1))
 
 
-def test_nodes_of_one_sort_are_divided_as_one_fleet() -> None:
+def test_nodes_of_one_sort_are_divided_as_one_fleet():
     instance = in_nodes((0, 0, 0), 4, 24, 900.0, 40.0)
     exact = search_pipelines(instance, 12, time_limit_s=60, progress=silent)
     large = search_pipelines(instance, 12, time_limit_s=0.5, progress=silent, lattice_pairs=0)
@@ -79,15 +75,15 @@ def test_nodes_of_one_sort_are_divided_as_one_fleet() -> None:
     assert again.pipelines == exact.pipelines
 
 
-def test_of_equal_sums_the_fewest_pipelines_are_taken() -> None:
+def test_of_equal_sums_the_fewest_pipelines_are_taken():
     # Throughput per layer is the same everywhere: any division of the eight GPUs gives the same sum.
     links = np.full((8, 8), 1e9)
     instance = ProblemInstance(8, (0,) * 8, links, 1, lambda kinds, count: 80.0 / count)
-    found = search_pipelines(instance, 8, time_limit_s=60, progress=silent)
-    assert (found.value, found.proven, len(found.pipelines)) == (80.0, True, 1)
+    search = search_pipelines(instance, 8, time_limit_s=60, progress=silent)
+    assert (search.value, search.proven, len(search.pipelines)) == (80.0, True, 1)
 
 
-def test_more_pipelines_are_never_worse_and_one_is_the_single_best() -> None:
+def test_more_pipelines_are_never_worse_and_one_is_the_single_best():
     instance = in_nodes((0, 1, 4), 3, 10, 500.0, 60.0)
     values = [
         search_pipelines(instance, most, time_limit_s=60, progress=silent).value for most in (1, 2, 3, 9)
@@ -96,44 +92,44 @@ def test_more_pipelines_are_never_worse_and_one_is_the_single_best() -> None:
     assert values[0] < values[-1]
 
 
-def test_the_bound_of_many_pipelines_is_that_of_the_capacity() -> None:
+def test_the_bound_of_many_pipelines_is_that_of_the_capacity():
     # One layer a GPU at 100: eight GPUs hold four layers twice, and no set of pipelines passes 200.
     links = np.full((8, 8), 1e9)
     instance = ProblemInstance(4, (0,) * 8, links, 1, lambda kinds, count: 100.0 if count == 1 else 0.0)
-    found = search_pipelines(instance, 8, time_limit_s=5, progress=silent, lattice_pairs=0)
-    assert (found.value, found.bound, found.proven) == (200.0, 200.0, True)
+    search = search_pipelines(instance, 8, time_limit_s=5, progress=silent, lattice_pairs=0)
+    assert (search.value, search.bound, search.proven) == (200.0, 200.0, True)
 
 
 @pytest.mark.parametrize("pairs", (0, 10**6))
-def test_no_time_is_not_infeasible(pairs: int) -> None:
+def test_no_time_is_not_infeasible(pairs):
     instance = in_nodes((0, 1, 4), 3, 10, 500.0, 60.0)
-    found = search_pipelines(instance, 3, time_limit_s=1e-9, progress=silent, lattice_pairs=pairs)
-    assert not found.proven
-    assert found.bound >= search_pipelines(instance, 3, time_limit_s=60, progress=silent).value
+    search = search_pipelines(instance, 3, time_limit_s=1e-9, progress=silent, lattice_pairs=pairs)
+    assert not search.proven
+    assert search.bound >= search_pipelines(instance, 3, time_limit_s=60, progress=silent).value
 
 
 @pytest.mark.parametrize("pairs", (0, 10**6))
-def test_none_is_proven(pairs: int) -> None:
+def test_none_is_proven(pairs):
     instance = in_nodes((0, 1), 2, 60, 500.0, 0.0)
-    found = search_pipelines(instance, 3, time_limit_s=60, progress=silent, lattice_pairs=pairs)
-    assert (found.value, found.bound, found.proven, found.pipelines) == (0.0, 0.0, True, ())
+    search = search_pipelines(instance, 3, time_limit_s=60, progress=silent, lattice_pairs=pairs)
+    assert (search.value, search.bound, search.proven, search.pipelines) == (0.0, 0.0, True, ())
 
 
 @pytest.mark.parametrize("pairs", (0, 10**6))
-def test_progress_only_improves_and_ends_with_what_is_found(pairs: int) -> None:
-    told: list[tuple[float, float]] = []
-    tell: Callable[[float, float], None] = lambda value, bound: told.append((value, bound))  # noqa: E731
+def test_progress_only_improves_and_ends_with_what_is_found(pairs):
+    told = []
+    tell = lambda value, bound: told.append((value, bound))  # noqa: E731
     instance = in_nodes((0, 1, 4), 3, 10, 500.0, 60.0)
-    found = search_pipelines(instance, 3, time_limit_s=1, progress=tell, lattice_pairs=pairs)
+    search = search_pipelines(instance, 3, time_limit_s=1, progress=tell, lattice_pairs=pairs)
     values, bounds = zip(*told, strict=True)
     assert list(values) == sorted(values)
     assert list(bounds) == sorted(bounds, reverse=True)
-    assert told[-1] == pytest.approx((found.value, found.bound))
+    assert told[-1] == pytest.approx((search.value, search.bound))
 
 
-def test_no_segment_at_all_is_proven_even_without_time() -> None:
+def test_no_segment_at_all_is_proven_even_without_time():
     instance = ProblemInstance(3, (0,) * 4, np.full((4, 4), 9.0), 2, lambda kinds, count: 0.0)
     for seconds in (1e-9, 60.0):
-        found = search_pipelines(instance, 2, time_limit_s=seconds, progress=silent, lattice_pairs=0)
-        assert found.pipelines == () and found.value == 0.0
-        assert found.bound == 0.0 or not found.proven
+        search = search_pipelines(instance, 2, time_limit_s=seconds, progress=silent, lattice_pairs=0)
+        assert search.pipelines == () and search.value == 0.0
+        assert search.bound == 0.0 or not search.proven

@@ -1,14 +1,10 @@
 """Requests from a config.json or a name and from nodes or a matrix, and what starts without the room."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
 import sys
 from importlib.resources import files
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -30,18 +26,13 @@ DECODERS = json.loads(
     files("torchsplit_core.placement").joinpath("data/decoders.json").read_text(encoding="utf-8")
 )["decoders"]
 SMALL = {
-    "model_type": "llama",
-    "num_hidden_layers": 2,
-    "hidden_size": 8,
-    "intermediate_size": 16,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "torch_dtype": "float32",
-}
+    "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 8, "intermediate_size": 16,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "torch_dtype": "float32",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("row", DECODERS, ids=lambda row: str(row["name"]))
-def test_the_sizes_recount_to_the_published_parameters(row: dict[str, Any]) -> None:
+def test_the_sizes_recount_to_the_published_parameters(row):
     config = row["config"]
     total, _ = layer_parameters(config, row["name"])
     whole = total * config["num_hidden_layers"] + (2 * config["vocab_size"] + 1) * config["hidden_size"]
@@ -49,47 +40,44 @@ def test_the_sizes_recount_to_the_published_parameters(row: dict[str, Any]) -> N
     assert row["source"].endswith("config.json") and row["name"] in decoder_names()
 
 
-def test_a_config_gives_weights_and_keys() -> None:
-    found = of_config(SMALL, "here", sequence_length=10, batch_size=3)
+def test_a_config_gives_weights_and_keys():
+    sizes = of_config(SMALL, "here", sequence_length=10, batch_size=3)
     # Query and output 8 x 8, key and value 8 x 4, three products 8 x 16, two norms.
-    assert found.layer_weight_gib * 2**30 == 4 * (2 * 64 + 2 * 32 + 3 * 128 + 16)
-    assert (found.layers, found.key_value_size, found.bytes_per_element) == (2, 4, 4.0)
-    assert found.active_layer_weight_gib is None
+    assert sizes.layer_weight_gib * 2**30 == 4 * (2 * 64 + 2 * 32 + 3 * 128 + 16)
+    assert (sizes.layers, sizes.key_value_size, sizes.bytes_per_element) == (2, 4, 4.0)
+    assert sizes.active_layer_weight_gib is None
 
 
-def test_experts_weigh_all_and_work_in_part() -> None:
+def test_experts_weigh_all_and_work_in_part():
     config = SMALL | {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
     total, active = layer_parameters(config, "here")
     assert total - active == 6 * 3 * 128
-    found = of_config(config, "here", sequence_length=10, batch_size=3)
-    assert found.ffn_size == 32 and found.active_layer_weight_gib == active * 4 / 2**30
+    sizes = of_config(config, "here", sequence_length=10, batch_size=3)
+    assert sizes.ffn_size == 32 and sizes.active_layer_weight_gib == active * 4 / 2**30
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"model_type": "gpt2"}, "here: model_type: 'gpt2' is none of llama"),
-        ({"hidden_size": None}, "here: hidden_size: is missing"),
-        ({"hidden_size": "8"}, "here: hidden_size: is '8', not a whole number"),
-        ({"torch_dtype": "int4"}, "here: torch_dtype: 'int4'"),
-        ({"torch_dtype": [1]}, r"here: torch_dtype: \[1\] is none of"),
-        ({"quantization_config": {"bits": 4}}, "quantization_config: weights are quantized"),
-    ],
-)
-def test_a_config_of_another_kind_is_refused(change: dict[str, Any], said: str) -> None:
+@pytest.mark.parametrize(("change", "said"), [
+    ({"model_type": "gpt2"}, "here: model_type: 'gpt2' is none of llama"),
+    ({"hidden_size": None}, "here: hidden_size: is missing"),
+    ({"hidden_size": "8"}, "here: hidden_size: is '8', not a whole number"),
+    ({"torch_dtype": "int4"}, "here: torch_dtype: 'int4'"),
+    ({"torch_dtype": [1]}, r"here: torch_dtype: \[1\] is none of"),
+    ({"quantization_config": {"bits": 4}}, "quantization_config: weights are quantized"),
+])  # fmt: skip
+def test_a_config_of_another_kind_is_refused(change, said):
     with pytest.raises(InputFault, match=said):
         read_config(json.dumps(SMALL | change), "here", sequence_length=10, batch_size=3)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "3"])
-def test_what_is_no_config_is_refused(text: str) -> None:
+def test_what_is_no_config_is_refused(text):
     with pytest.raises(InputFault, match=r"^here: "):
         read_config(text, "here", sequence_length=10, batch_size=3)
     with pytest.raises(InputFault, match=r"unknown decoder 'gpt-5'. Known decoders: llama-3\.1-8b"):
         decoder("gpt-5", sequence_length=10, batch_size=3)
 
 
-def test_nodes_become_gpus_and_tiers_of_links() -> None:
+def test_nodes_become_gpus_and_tiers_of_links():
     fleet = parse_nodes("1x2xA100-80GB, 2x1xT4-16GB")
     gpus = list_gpus(fleet)
     assert [gpu.id for gpu in gpus] == ["node0/gpu0", "node0/gpu1", "node1/gpu0", "node2/gpu0"]
@@ -104,18 +92,18 @@ def test_nodes_become_gpus_and_tiers_of_links() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "8xA100-80GB", "0x8xA100-80GB", "1x8xA1000", "9999x9999xT4-16GB"])
-def test_a_fleet_that_is_none_is_refused(text: str) -> None:
+def test_a_fleet_that_is_none_is_refused(text):
     with pytest.raises(InputFault, match="--fleet"):
         parse_nodes(text)
 
 
-def test_a_matrix_is_read_from_csv() -> None:
+def test_a_matrix_is_read_from_csv():
     assert matrix_of_csv("0,1.073741824\n2.147483648,0\n\n", "m.csv") == ((0.0, 1.0), (2.0, 0.0))
     with pytest.raises(InputFault, match=r"m.csv: line 1, column 1: 'gpu0'"):
         matrix_of_csv("gpu0,gpu1\n0,1\n", "m.csv")
 
 
-def test_the_command_takes_a_model_and_a_fleet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_takes_a_model_and_a_fleet(tmp_path, capsys):
     out, asked = tmp_path / "out.json", tmp_path / "request.json"
     told = ["place", "llama-3.1-70b", "--fleet", "1x4xH100-SXM5-80GB", "-o", str(out)]
     assert main([*told, "--request", str(asked)]) == 0
@@ -136,15 +124,8 @@ def test_the_command_takes_a_model_and_a_fleet(tmp_path: Path, capsys: pytest.Ca
     (tmp_path / "config.json").write_text(json.dumps(SMALL))
     (tmp_path / "links.csv").write_text("0,5\n5,0\n")
     more = [
-        "--matrix",
-        str(tmp_path / "links.csv"),
-        "--batch",
-        "4",
-        "--max-gpus",
-        "2",
-        "--split",
-        "proportional",
-    ]
+        "--matrix", str(tmp_path / "links.csv"), "--batch", "4", "--max-gpus", "2", "--split", "proportional",
+    ]  # fmt: skip
     told = ["place", str(tmp_path / "config.json"), "--fleet", "1x1xT4-16GB,1x1xL4-24GB", "-o", str(out)]
     assert main([*told, *more]) == 0
     assert read_file(out)[1].segments[-1].end_layer == 2
@@ -155,7 +136,7 @@ def test_the_command_takes_a_model_and_a_fleet(tmp_path: Path, capsys: pytest.Ca
     assert "model.batch_size: " in capsys.readouterr().err
 
 
-def test_other_commands_start_without_the_room_and_the_room_without_torch() -> None:
+def test_other_commands_start_without_the_room_and_the_room_without_torch():
     program = (
         "import sys, torchsplit_core.cli.command, torchsplit_core.workflow\n"
         "rooms = [name for name in sys.modules if name.startswith('torchsplit_core.placement')]\n"

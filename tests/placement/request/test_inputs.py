@@ -1,10 +1,7 @@
 """What makes no sense is refused with its place, the value, the rule and what to do."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +15,6 @@ from torchsplit_core.values import (
     InputFault,
     LinearThroughput,
     PlacementGpu,
-    PlacementRequest,
     PlacementSolver,
     RooflineGpu,
     RooflineThroughput,
@@ -53,92 +49,61 @@ def model(**changes: Any) -> Any:
 DECODE = RooflineThroughput("decode", gpus={name: RooflineGpu(300.0, 2000.0) for name in ("A100", "V100")})
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"bandwidth_gib_per_s": ()}, "bandwidth_gib_per_s: has 0 rows for 4 GPUs"),
-        (
-            {"bandwidth_gib_per_s": (*TINY_LINKS[:3], (1.0,))},
-            r"bandwidth_gib_per_s\[3\]: has 1 entries for 4 GPUs",
-        ),
-        (
-            {"bandwidth_gib_per_s": links(1, 2, -5.0)},
-            r"bandwidth_gib_per_s\[1\]\[2\]: .*-5.0",
-        ),
-        ({"bandwidth_gib_per_s": links(1, 2, float("nan"))}, r"\[1\]\[2\]: .*nan"),
-        ({"bandwidth_gib_per_s": links(1, 2, 1e300)}, r"\[1\]\[2\]: .*1e\+300"),
-        ({"gpus": ()}, "gpus: is empty. Add a GPU"),
-        ({"gpus": gpu(2, id=0)}, r"gpus\[2\].id: is 0, as gpus\[0\].id is"),
-        ({"gpus": gpu(2, id="1")}, r"gpus\[2\].id: is '1', as gpus\[1\]"),
-        ({"gpus": gpu(2, id="")}, "neither a whole number nor a text"),
-        ({"gpus": gpu(2, memory_gib=0.0)}, r"gpus\[2\].memory_gib: .*0.0"),
-        ({"gpus": gpu(2, type="B300")}, "throughput.coefficients: has no entry for the GPU type 'B300'"),
-        ({"model": model(batch_size=1)}, "batch_size: is 1, fewer sequences than the 2 GPUs"),
-        ({"model": model(layers=0)}, "model.layers: .*0"),
-        ({"model": model(layers=10**9)}, "model.layers: .*1000000000"),
-        ({"model": model(active_layer_weight_gib=2.0)}, "active_layer_weight_gb: is 2, more than the whole"),
-        ({"communication_efficiency": 1.5}, "communication_efficiency: is 1.5, above the largest share 1"),
-        ({"max_gpus_per_segment": 0}, "max_gpus_per_segment: .*0"),
-        ({"units": "miles"}, "units: unknown value 'miles'. Known values: tokens_per_s, seed_literal"),
-        ({"split": "half"}, "split: unknown value 'half'"),
-        (
-            {"throughput": RooflineThroughput("decode")},
-            "unknown GPU type 'A100'. Did you mean A100-40GB or A100-80GB",
-        ),
-        (
-            {"throughput": RooflineThroughput("decode", 2.0)},
-            "compute_efficiency: is 2, above the largest share",
-        ),
-        (
-            {"throughput": RooflineThroughput("decode", gpus={"A100": RooflineGpu(0.0, 1.0)})},
-            "throughput.gpus.A100.tflops: .*0.0",
-        ),
-        ({"throughput": TableThroughput(ROWS[:4])}, "throughput.rows: has no row for the GPU type 'V100'"),
-        (
-            {"throughput": TableThroughput(ROWS[1:])},
-            "throughput.rows: has A100 with batch 4 and with 1 layers, but not with both in one row",
-        ),
-        ({"throughput": TableThroughput((*ROWS, ROWS[2]))}, r"throughput.rows\[8\]: .* a second time"),
-        (
-            {"throughput": TableThroughput((replace(ROWS[0], throughput=0.0),))},
-            r"throughput.rows\[0\].throughput: .*0.0",
-        ),
-        ({"split": "tensor"}, "split: is tensor, .* but throughput is linear"),
-        (
-            {"model": model(sequences_in_flight=16)},
-            "model.sequences_in_flight: is 16, but only a decode has it",
-        ),
-        ({"model": model(prefill_chunk=16)}, "model.prefill_chunk: is 16, but only a decode has it"),
-        (
-            {"model": model(sequences_in_flight=15), "throughput": DECODE},
-            "sequences_in_flight: is 15, fewer than the 16 sequences of one batch. Raise it to 16 or more",
-        ),
-        ({"model": model(sequences_in_flight=0), "throughput": DECODE}, "sequences_in_flight: .*0"),
-        ({"model": model(prefill_chunk=-1), "throughput": DECODE}, "prefill_chunk: .*-1"),
-        (
-            {"throughput": DECODE, "solver": PlacementSolver("literal")},
-            r"solver.method: the published program \(literal\) has no sequences in flight",
-        ),
-        (
-            {
-                "throughput": replace(DECODE, phase="prefill"),
-                "split": "tensor",
-                "solver": PlacementSolver("literal"),
-            },
-            r"solver.method: the published program \(literal\) can not cut a layer",
-        ),
-        (
-            {"throughput": LinearThroughput({"A100": replace(COEFFICIENTS["A100"], batch=float("inf"))})},
-            "coefficients.A100.batch: .*inf",
-        ),
-    ],
-)
-def test_what_makes_no_sense_is_refused(changes: dict[str, Any], said: str) -> None:
+@pytest.mark.parametrize(("changes", "said"), [
+    ({"bandwidth_gib_per_s": ()}, "bandwidth_gib_per_s: has 0 rows for 4 GPUs"),
+    ({"bandwidth_gib_per_s": (*TINY_LINKS[:3], (1.0,))},
+     r"bandwidth_gib_per_s\[3\]: has 1 entries for 4 GPUs"),
+    ({"bandwidth_gib_per_s": links(1, 2, -5.0)}, r"bandwidth_gib_per_s\[1\]\[2\]: .*-5.0"),
+    ({"bandwidth_gib_per_s": links(1, 2, float("nan"))}, r"\[1\]\[2\]: .*nan"),
+    ({"bandwidth_gib_per_s": links(1, 2, 1e300)}, r"\[1\]\[2\]: .*1e\+300"),
+    ({"gpus": ()}, "gpus: is empty. Add a GPU"),
+    ({"gpus": gpu(2, id=0)}, r"gpus\[2\].id: is 0, as gpus\[0\].id is"),
+    ({"gpus": gpu(2, id="1")}, r"gpus\[2\].id: is '1', as gpus\[1\]"),
+    ({"gpus": gpu(2, id="")}, "neither a whole number nor a text"),
+    ({"gpus": gpu(2, memory_gib=0.0)}, r"gpus\[2\].memory_gib: .*0.0"),
+    ({"gpus": gpu(2, type="B300")}, "throughput.coefficients: has no entry for the GPU type 'B300'"),
+    ({"model": model(batch_size=1)}, "batch_size: is 1, fewer sequences than the 2 GPUs"),
+    ({"model": model(layers=0)}, "model.layers: .*0"),
+    ({"model": model(layers=10**9)}, "model.layers: .*1000000000"),
+    ({"model": model(active_layer_weight_gib=2.0)}, "active_layer_weight_gb: is 2, more than the whole"),
+    ({"communication_efficiency": 1.5}, "communication_efficiency: is 1.5, above the largest share 1"),
+    ({"max_gpus_per_segment": 0}, "max_gpus_per_segment: .*0"),
+    ({"units": "miles"}, "units: unknown value 'miles'. Known values: tokens_per_s, seed_literal"),
+    ({"split": "half"}, "split: unknown value 'half'"),
+    ({"throughput": RooflineThroughput("decode")},
+     "unknown GPU type 'A100'. Did you mean A100-40GB or A100-80GB"),
+    ({"throughput": RooflineThroughput("decode", 2.0)}, "compute_efficiency: is 2, above the largest share"),
+    ({"throughput": RooflineThroughput("decode", gpus={"A100": RooflineGpu(0.0, 1.0)})},
+     "throughput.gpus.A100.tflops: .*0.0"),
+    ({"throughput": TableThroughput(ROWS[:4])}, "throughput.rows: has no row for the GPU type 'V100'"),
+    ({"throughput": TableThroughput(ROWS[1:])},
+     "throughput.rows: has A100 with batch 4 and with 1 layers, but not with both in one row"),
+    ({"throughput": TableThroughput((*ROWS, ROWS[2]))}, r"throughput.rows\[8\]: .* a second time"),
+    ({"throughput": TableThroughput((replace(ROWS[0], throughput=0.0),))},
+     r"throughput.rows\[0\].throughput: .*0.0"),
+    ({"split": "tensor"}, "split: is tensor, .* but throughput is linear"),
+    ({"model": model(sequences_in_flight=16)}, "model.sequences_in_flight: is 16, but only a decode has it"),
+    ({"model": model(prefill_chunk=16)}, "model.prefill_chunk: is 16, but only a decode has it"),
+    ({"model": model(sequences_in_flight=15), "throughput": DECODE},
+     "sequences_in_flight: is 15, fewer than the 16 sequences of one batch. Raise it to 16 or more"),
+    ({"model": model(sequences_in_flight=0), "throughput": DECODE}, "sequences_in_flight: .*0"),
+    ({"model": model(prefill_chunk=-1), "throughput": DECODE}, "prefill_chunk: .*-1"),
+    ({"throughput": DECODE, "solver": PlacementSolver("literal")},
+     r"solver.method: the published program \(literal\) has no sequences in flight"),
+    (
+        {"throughput": replace(DECODE, phase="prefill"), "split": "tensor",
+         "solver": PlacementSolver("literal")},
+        r"solver.method: the published program \(literal\) can not cut a layer",
+    ),
+    ({"throughput": LinearThroughput({"A100": replace(COEFFICIENTS["A100"], batch=float("inf"))})},
+     "coefficients.A100.batch: .*inf"),
+])  # fmt: skip
+def test_what_makes_no_sense_is_refused(changes, said):
     with pytest.raises(InputFault, match=said):
         place(tiny(2, **changes))
 
 
-def test_a_model_that_fits_nowhere_is_infeasible_and_says_what_is_missing() -> None:
+def test_a_model_that_fits_nowhere_is_infeasible_and_says_what_is_missing():
     heavy = model(layer_weight_gib=100.0)
     outcome = place(tiny(2, model=heavy))
     assert outcome.status == "infeasible" and outcome.throughput is None and not outcome.segments
@@ -150,7 +115,7 @@ def test_a_model_that_fits_nowhere_is_infeasible_and_says_what_is_missing() -> N
         assert other.status == "infeasible" and "are missing" in other.message
 
 
-def test_a_batch_too_large_for_one_gpu_fits_on_two() -> None:
+def test_a_batch_too_large_for_one_gpu_fits_on_two():
     # A sequence's activations take 10.2 GiB: 16 fit on no GPU, a part of 12 does.
     wide = model(sequence_length=204_800)
     assert "GiB are missing" in place(tiny(1, model=wide)).message
@@ -158,7 +123,7 @@ def test_a_batch_too_large_for_one_gpu_fits_on_two() -> None:
     assert outcome.status == "optimal" and len(outcome.segments[0].gpu_ids) > 1
 
 
-def test_a_measured_table_that_falls_and_rises_is_handled() -> None:
+def test_a_measured_table_that_falls_and_rises_is_handled():
     jagged = tuple(
         replace(row, throughput=30.0 if (row.batch, row.layers) == (16.0, 1) else row.throughput)
         for row in ROWS
@@ -183,49 +148,43 @@ def changed(path: str, value: object) -> str:
     return json.dumps(data)
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "said"),
-    [
-        ("bandwidth_gib_per_s.0.1", -1.0, r"bandwidth_gib_per_s\[0\]\[1\]: is -1.0"),
-        ("bandwidth_gib_per_s.0.1", float("nan"), "NaN"),
-        ("bandwidth_gib_per_s.0.1", "fast", r"bandwidth_gib_per_s\[0\]\[1\]: is 'fast'"),
-        ("gpus.0.id", 1.5, r"gpus\[0\].id: is 1.5, not a whole number or text"),
-        ("gpus.0.memory", 80, r"gpus\[0\].memory: is not a known field. Did you mean memory_gib"),
-        ("throughput.kind", "guess", "throughput"),
-        ("throughput.coefficients.A100.batch", None, "coefficients.A100.batch"),
-        ("model.batch_size", 0, "model.batch_size: .*0"),
-        ("split", "half", "split"),
-        ("solver.method", "magic", "solver.method"),
-    ],
-)
-def test_a_broken_file_is_refused_with_its_place(path: str, value: object, said: str) -> None:
+@pytest.mark.parametrize(("path", "value", "said"), [
+    ("bandwidth_gib_per_s.0.1", -1.0, r"bandwidth_gib_per_s\[0\]\[1\]: is -1.0"),
+    ("bandwidth_gib_per_s.0.1", float("nan"), "NaN"),
+    ("bandwidth_gib_per_s.0.1", "fast", r"bandwidth_gib_per_s\[0\]\[1\]: is 'fast'"),
+    ("gpus.0.id", 1.5, r"gpus\[0\].id: is 1.5, not a whole number or text"),
+    ("gpus.0.memory", 80, r"gpus\[0\].memory: is not a known field. Did you mean memory_gib"),
+    ("throughput.kind", "guess", "throughput"),
+    ("throughput.coefficients.A100.batch", None, "coefficients.A100.batch"),
+    ("model.batch_size", 0, "model.batch_size: .*0"),
+    ("split", "half", "split"),
+    ("solver.method", "magic", "solver.method"),
+])  # fmt: skip
+def test_a_broken_file_is_refused_with_its_place(path, value, said):
     with pytest.raises(InputFault, match=said):
         read_text(changed(path, value))
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [
-        tiny(2, split="proportional", gpus=gpu(2, id="node0/gpu2")),
-        tiny(2, throughput=TableThroughput(ROWS)),
-        tiny(
-            1,
-            throughput=RooflineThroughput(
-                "decode", 0.4, gpus={name: RooflineGpu(100.0, 900.0) for name in ("A100", "V100")}
-            ),
+@pytest.mark.parametrize("request_", [
+    tiny(2, split="proportional", gpus=gpu(2, id="node0/gpu2")),
+    tiny(2, throughput=TableThroughput(ROWS)),
+    tiny(
+        1,
+        throughput=RooflineThroughput(
+            "decode", 0.4, gpus={name: RooflineGpu(100.0, 900.0) for name in ("A100", "V100")}
         ),
-    ],
-)
-def test_requests_and_outcomes_are_read_as_they_were_written(request_: PlacementRequest) -> None:
+    ),
+])  # fmt: skip
+def test_requests_and_outcomes_are_read_as_they_were_written(request_):
     assert read_text(write_text(request_)) == ("torchsplit.placement_request", request_)
     outcome = place(request_)
     assert read_text(write_text(outcome)) == ("torchsplit.placement", outcome)
 
 
-def test_the_command_ends_as_its_outcome_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_ends_as_its_outcome_does(tmp_path, capsys):
     target = tmp_path / "out.json"
 
-    def run(request: PlacementRequest, *more: str) -> int:
+    def run(request, *more):
         path = write_file(request, tmp_path / "request.json")
         return main(["place", str(path), "-o", str(target), *more])
 
@@ -247,7 +206,7 @@ def test_the_command_ends_as_its_outcome_does(tmp_path: Path, capsys: pytest.Cap
     assert "solver.time_limit_s: is 0.0, not above 0" in capsys.readouterr().err
 
 
-def test_the_published_demo_case_is_proven() -> None:
+def test_the_published_demo_case_is_proven():
     request = read_file(ROOT / "examples" / "placements" / "thirty_gpus.json")[1]
     outcome = place(request)
     assert outcome.status == "optimal" and outcome.gap == 0

@@ -1,10 +1,7 @@
 """Version 1 of the placement formats says GB where version 2 says GiB: it is read for ever, and answered in kind."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +11,7 @@ from torchsplit_core.cli.command import main
 from torchsplit_core.files import read_text, schema_of, write_text
 from torchsplit_core.placement import place
 from torchsplit_core.placement.frontier import frontier
-from torchsplit_core.values import InputFault, PlacementRequest
+from torchsplit_core.values import InputFault
 
 OLD = {
     "format": "torchsplit.placement_request",
@@ -46,7 +43,7 @@ def newer(value: Any) -> Any:
     return value
 
 
-def test_a_request_of_version_1_means_what_it_meant() -> None:
+def test_a_request_of_version_1_means_what_it_meant():
     _, found = read_text(json.dumps(OLD))
     assert [gpu.memory_gib for gpu in found.gpus] == [80.0, 40.0]
     assert found.bandwidth_gib_per_s == ((0.0, 400.0), (300.0, 0.0))
@@ -57,7 +54,7 @@ def test_a_request_of_version_1_means_what_it_meant() -> None:
     assert needed[0] == pytest.approx(4 * 0.5 + 1.15 * 8 * 2048 * (3 * 4096 + 11008) * 2 / 2**30)
 
 
-def test_each_version_has_its_own_names_and_no_others() -> None:
+def test_each_version_has_its_own_names_and_no_others():
     for key, place_ in (("memory_gib", OLD["gpus"][0]), ("bandwidth_gib_per_s", OLD)):  # type: ignore[index]
         old = next(name for name, new in RENAMED.items() if new == key)
         for version in (1, 2):
@@ -68,14 +65,11 @@ def test_each_version_has_its_own_names_and_no_others() -> None:
             with pytest.raises(InputFault, match=f"{right}: is missing"):
                 read_text(json.dumps(data))
     for version in (0, 3, True, "1", None):
-        with pytest.raises(
-            InputFault,
-            match=r"version: is .*, not a version of .* Give 1 to 2",
-        ):
+        with pytest.raises(InputFault, match=r"version: is .*, not a version of .* Give 1 to 2"):
             read_text(json.dumps({**OLD, "version": version}))
 
 
-def test_what_is_written_comes_back_in_either_version() -> None:
+def test_what_is_written_comes_back_in_either_version():
     request = tiny(2, split="proportional", max_replicas=2)
     outcome, curve = place(request), frontier(tiny(2))
     assert outcome.replicas and curve.points
@@ -87,7 +81,7 @@ def test_what_is_written_comes_back_in_either_version() -> None:
         assert read_text(first) == read_text(second) and read_text(first)[1] == value
 
 
-def test_the_command_answers_in_the_version_that_it_was_asked_in(tmp_path: Path) -> None:
+def test_the_command_answers_in_the_version_that_it_was_asked_in(tmp_path):
     asked, out, curve = tmp_path / "r.json", tmp_path / "out.json", tmp_path / "c.json"
     for version, data in ((1, OLD), (2, newer(OLD))):
         asked.write_text(json.dumps(data))
@@ -97,7 +91,7 @@ def test_the_command_answers_in_the_version_that_it_was_asked_in(tmp_path: Path)
             assert ('"memory_gb"' in path.read_text()) == (version == 1)
 
 
-def test_the_schema_takes_both_versions() -> None:
+def test_the_schema_takes_both_versions():
     for name in ("placement_request", "placement", "placement_frontier"):
         schema = schema_of(f"torchsplit.{name}")
         assert set(schema["discriminator"]["mapping"]) == {"1", "2"} and len(schema["oneOf"]) == 2
@@ -108,8 +102,8 @@ def test_the_schema_takes_both_versions() -> None:
     assert ["bandwidth_gib_per_s" in one for one in both] == [True, False]
 
 
-def test_a_large_matrix_has_a_line_a_row_in_either_version() -> None:
-    request: PlacementRequest = replace(tiny(2), bandwidth_gib_per_s=((1.5,) * 4,) * 4)
+def test_a_large_matrix_has_a_line_a_row_in_either_version():
+    request = replace(tiny(2), bandwidth_gib_per_s=((1.5,) * 4,) * 4)
     for version, name in ((1, "gb"), (2, "gib")):
         text = write_text(request, version)
         assert f'"bandwidth_{name}_per_s": [\n  [1.5, 1.5, 1.5, 1.5],\n' in text

@@ -1,7 +1,5 @@
 """Every number that the placement room has a name for says what it is."""
 
-from __future__ import annotations
-
 import ast
 
 from tests.support.paths import ROOT
@@ -24,12 +22,12 @@ def constants(source: str) -> dict[str, str]:
     return found
 
 
-def test_a_number_without_a_word_is_found() -> None:
+def test_a_number_without_a_word_is_found():
     told = constants('A = 1\n"""One."""\nB, C = 2, 3.0\nD: float = 4\nE = "five"\n')
     assert told == {"A": "One.", "(B, C)": "", "D": ""}
 
 
-def test_every_number_of_the_placement_room_has_its_word() -> None:
+def test_every_number_of_the_placement_room_has_its_word():
     named = {
         f"{path.relative_to(PLACEMENT)} {name}": words
         for path in sorted(PLACEMENT.rglob("*.py"))

@@ -1,7 +1,5 @@
 """Segments of many GPUs: bounds and pipelines by covers, against a look at every pipeline and on large fleets."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from itertools import combinations_with_replacement
@@ -18,6 +16,7 @@ from torchsplit_core.placement.request.build import build_request
 from torchsplit_core.placement.search import search_thresholds, threshold_search
 from torchsplit_core.placement.search.clock import SearchClock
 from torchsplit_core.placement.search.large_segments.cover_search import BoundedPipeline, LargeSegmentSearch
+from torchsplit_core.placement.search.large_segments.cover_threshold import CoverThreshold
 from torchsplit_core.placement.search.large_segments.covers import ROUNDING, Covers, covers_at
 from torchsplit_core.placement.search.large_segments.minimal_covers import split_minimal_covers
 from torchsplit_core.placement.search.segment_table import build_table, count_multisets
@@ -91,7 +90,7 @@ def with_prompts(request: PlacementRequest, seconds: float = 30.0) -> PlacementR
 
 
 @pytest.mark.parametrize("split", ["equal", "proportional"])
-def test_equals_a_look_at_every_pipeline(split: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equals_a_look_at_every_pipeline(split, monkeypatch):
     monkeypatch.setattr(threshold_search, "_WIDE", 0)
     for seed in range(15):
         instance = plain_of(request_of(seed, split))
@@ -104,7 +103,7 @@ def test_equals_a_look_at_every_pipeline(split: str, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("split", ["equal", "proportional"])
-def test_the_bound_holds_and_is_met_where_no_link_binds(split: str) -> None:
+def test_the_bound_holds_and_is_met_where_no_link_binds(split):
     for seed in range(15):
         instance = plain_of(request_of(seed, split))
         value, _ = best_of_all(instance)
@@ -120,21 +119,40 @@ def test_the_bound_holds_and_is_met_where_no_link_binds(split: str) -> None:
             assert sum(len(chosen) for _, chosen in found.segments) == gpus, seed
 
 
+def test_a_gpu_that_can_take_no_part_joins_no_others() -> None:
+    """Two GPUs that hold a layer each are linked only by way of one that holds none: proven to be no pipeline."""
+    links = np.zeros((3, 3))
+    links[2, :2] = links[:2, 2] = 5.0
+    instance = ProblemInstance(
+        layers=2,
+        kinds=(0, 0, 1),
+        links=links,
+        max_gpus=1,
+        value=lambda kinds, count: 1.0 if kinds == (0,) and count == 1 else 0.0,
+        shares=lambda threshold, size: np.array([[1.0, 0.0], [0.0, 0.0]]) * (threshold <= 1.0),
+    )
+    threshold = CoverThreshold(instance, 1.0, SearchClock.start(20.0), 1.0)
+    assert [component.gpus.tolist() for component in threshold.components] == [[0], [1]]
+    assert threshold.relaxation_status() == "none"
+    joined = CoverThreshold(replace(instance, links=np.full((3, 3), 5.0)), 1.0, SearchClock.start(20.0), 1.0)
+    assert joined.relaxation_status() == "found"
+
+
 @pytest.mark.parametrize(("most", "split"), [(64, "equal"), (16, "proportional")])
-def test_five_types_and_many_gpus_a_segment_are_proven(most: int, split: str) -> None:
+def test_five_types_and_many_gpus_a_segment_are_proven(most, split):
     request = large(4, most, split, network_gib_per_s=500.0)
     request = with_prompts(
         replace(request, model=replace(request.model, batch_size=2048, sequence_length=1024))
     )
-    found = searched(request)
-    assert found.proven and found.value == found.bound
-    assert max(len(gpus) for _, gpus in found.segments) > 4
+    search = searched(request)
+    assert search.proven and search.value == search.bound
+    assert max(len(gpus) for _, gpus in search.segments) > 4
     few = searched(replace(request, max_gpus_per_segment=3))
     assert few.proven and not few.segments
 
 
 @pytest.mark.parametrize("split", ["equal", "proportional"])
-def test_one_type_and_64_gpus_a_segment_is_proven(split: str) -> None:
+def test_one_type_and_64_gpus_a_segment_is_proven(split):
     request = build_request(
         "llama-3.1-70b",
         "16x8xA100-80GB",
@@ -145,7 +163,7 @@ def test_one_type_and_64_gpus_a_segment_is_proven(split: str) -> None:
     assert searched(with_prompts(request, 60.0)).proven
 
 
-def test_a_start_is_confirmed_and_saves_thresholds() -> None:
+def test_a_start_is_confirmed_and_saves_thresholds():
     request = large(2, 16, "equal", network_gib_per_s=500.0)
     first = searched(request)
     again = searched(request, first)
@@ -154,37 +172,35 @@ def test_a_start_is_confirmed_and_saves_thresholds() -> None:
     assert int(again.statistics["cover_thresholds"]) < int(first.statistics["cover_thresholds"])
 
 
-def test_one_type_a_segment_where_that_is_the_rule() -> None:
+def test_one_type_a_segment_where_that_is_the_rule():
     request = replace(large(1, 16, "equal", network_gib_per_s=500.0), same_type_segments=True)
-    found = searched(request)
-    assert found.proven and found.segments
-    assert all(len({request.gpus[gpu].type for gpu in gpus}) == 1 for _, gpus in found.segments)
-    assert searched(replace(request, same_type_segments=False)).value >= found.value
+    search = searched(request)
+    assert search.proven and search.segments
+    assert all(len({request.gpus[gpu].type for gpu in gpus}) == 1 for _, gpus in search.segments)
+    assert searched(replace(request, same_type_segments=False)).value >= search.value
 
 
-def test_a_fleet_without_the_memory_is_proven_infeasible() -> None:
+def test_a_fleet_without_the_memory_is_proven_infeasible():
     request = large(1, 64, "equal")
     outcome = place(with_prompts(replace(request, model=replace(request.model, batch_size=4096))))
     assert outcome.status == "infeasible" and outcome.message.startswith("No pipeline holds all 80 layers")
 
 
 @pytest.mark.parametrize("split", ["equal", "proportional"])
-def test_a_short_time_is_never_infeasible_and_its_bound_holds(split: str) -> None:
+def test_a_short_time_is_never_infeasible_and_its_bound_holds(split):
     full = searched(large(3, 16, split, network_gib_per_s=500.0))
     assert full.segments
     for seconds in (0.001, 0.1, 0.5):
-        found = searched(large(3, 16, split, seconds, network_gib_per_s=500.0))
-        assert found.segments or not found.proven
-        assert found.bound >= full.value * (1 - 1e-9) and found.value <= full.value * (1 + 1e-9)
+        search = searched(large(3, 16, split, seconds, network_gib_per_s=500.0))
+        assert search.segments or not search.proven
+        assert search.bound >= full.value * (1 - 1e-9) and search.value <= full.value * (1 + 1e-9)
         # The same with all that limits a pipeline as a whole, which leaves no more.
         whole = place(large(3, 16, split, seconds, network_gib_per_s=500.0))
         assert whole.status in ("feasible", "timeout")
         assert whole.throughput is None or whole.throughput <= full.bound * (1 + 1e-9)
 
 
-def test_links_that_bind_leave_a_pipeline_and_a_bound_without_a_whole_table(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_links_that_bind_leave_a_pipeline_and_a_bound_without_a_whole_table(monkeypatch):
     monkeypatch.setattr(threshold_search, "_WIDE", 0)
     monkeypatch.setattr(threshold_search, "_FEW_MULTISETS", 2)
     monkeypatch.setattr(threshold_search, "_MOST_MULTISETS", 4)
@@ -192,14 +208,14 @@ def test_links_that_bind_leave_a_pipeline_and_a_bound_without_a_whole_table(
     for seed in range(10):
         instance = plain_of(request_of(seed, "equal"))
         value, _ = best_of_all(instance)
-        found = search_thresholds(instance, time_limit_s=1.0)
-        assert found.value <= value * (1 + 1e-12) and value <= found.bound * (1 + 1e-12), seed
-        assert not found.proven or found.value == pytest.approx(value, rel=1e-6), seed
-        placed, proven = placed + bool(found.segments), proven + found.proven
+        thresholds = search_thresholds(instance, time_limit_s=1.0)
+        assert thresholds.value <= value * (1 + 1e-12) and value <= thresholds.bound * (1 + 1e-12), seed
+        assert not thresholds.proven or thresholds.value == pytest.approx(value, rel=1e-6), seed
+        placed, proven = placed + bool(thresholds.segments), proven + thresholds.proven
     assert placed > 4 and proven < 10
 
 
-def test_only_sets_that_no_smaller_one_replaces_are_kept() -> None:
+def test_only_sets_that_no_smaller_one_replaces_are_kept():
     shares = np.array([[0.5, 0.3, 0.12]])
     covers = Covers(shares, *(np.array([number]) for number in (2, 6, 1, 7)))
     fleet = np.array([9, 3, 9])
@@ -218,7 +234,7 @@ def test_only_sets_that_no_smaller_one_replaces_are_kept() -> None:
     assert (items.low == 1).all() and (items.high == 7).all()
 
 
-def test_every_segment_that_reaches_a_threshold_is_in_a_cover() -> None:
+def test_every_segment_that_reaches_a_threshold_is_in_a_cover():
     for seed in range(12):
         for split in ("equal", "proportional"):
             instance = plain_of(request_of(seed, split))

@@ -1,7 +1,5 @@
 """The integer programs of the exact search and the curve: golden LP files, modules and document agree."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.placement.golden import DOCS, GOLDEN
@@ -9,13 +7,13 @@ from tests.support.placement.programs import PROGRAMS, documented, rows_in, tabl
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_the_program_is_the_golden_one(name: str) -> None:
+def test_the_program_is_the_golden_one(name):
     golden = (GOLDEN / f"{name}.lp").read_text(encoding="utf-8")
     assert PROGRAMS[name][1]() == golden, "run python -m tools.write_placement_lps and look at what changed"
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_document_module_and_golden_file_have_the_same_rows(name: str) -> None:
+def test_document_module_and_golden_file_have_the_same_rows(name):
     module, _ = PROGRAMS[name]
     told = table_of(module.__doc__ or "")
     assert documented(module) == told

@@ -1,7 +1,5 @@
 """An earlier outcome as the start of a placement, and what a search says on its way."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -29,11 +27,8 @@ def fleet(**changes: object) -> PlacementRequest:
     request = PlacementRequest(
         PlacementModel(16, 4096, 11008, 1.0, 2048, 32),
         tuple(PlacementGpu(f"gpu{number}", name, memory[name]) for number, name in enumerate(types)),
-        LinearThroughput(COEFFICIENTS),
-        links,
-        max_gpus_per_segment=2,
-        communication_efficiency=0.85,
-    )
+        LinearThroughput(COEFFICIENTS), links, max_gpus_per_segment=2, communication_efficiency=0.85,
+    )  # fmt: skip
     return replace(request, **changes)  # type: ignore[arg-type]
 
 
@@ -46,8 +41,8 @@ def without_statistics(found: PlacementOutcome) -> PlacementOutcome:
     return replace(found, statistics={})
 
 
-def test_a_start_that_is_the_best_is_confirmed() -> None:
-    told: list[str] = []
+def test_a_start_that_is_the_best_is_confirmed():
+    told = []
     best = place(fleet())
     again = place(fleet(), warm_start=best, progress=lambda share, text: told.append(text))
     assert best.status == "optimal" and best.throughput
@@ -56,7 +51,7 @@ def test_a_start_that_is_the_best_is_confirmed() -> None:
 
 
 @pytest.mark.parametrize("change", ["gpu", "layers", "memory", "segments"])
-def test_a_start_that_no_longer_fits_is_ignored(change: str) -> None:
+def test_a_start_that_no_longer_fits_is_ignored(change):
     request = fleet()
     before = place(request)
     used = before.segments[0].gpu_ids[0]
@@ -76,7 +71,7 @@ def test_a_start_that_no_longer_fits_is_ignored(change: str) -> None:
     assert without_statistics(warm) == without_statistics(plain)
 
 
-def test_a_start_is_read_by_the_ids_of_its_gpus() -> None:
+def test_a_start_is_read_by_the_ids_of_its_gpus():
     turned = replace(fleet(), gpus=fleet().gpus[::-1])
     found = warm_start_from(turned, outcome((1, 10, ("gpu0", "gpu1")), (11, 16, ("gpu5",))))
     assert found == SearchResult(0.0, float("inf"), False, ((10, (10, 11)), (6, (6,))), {})
@@ -86,8 +81,8 @@ def test_a_start_is_read_by_the_ids_of_its_gpus() -> None:
 
 
 @pytest.mark.parametrize(("units", "unit"), [("tokens_per_s", " tokens/s"), ("seed_literal", "")])
-def test_what_is_told_has_its_unit(units: str, unit: str) -> None:
-    told: list[str] = []
+def test_what_is_told_has_its_unit(units, unit):
+    told = []
     place(fleet(units=units), progress=lambda share, text: told.append(text))
     assert told
     for text in told:

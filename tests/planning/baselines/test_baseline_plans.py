@@ -1,12 +1,11 @@
 """Baselines: hand-checked plans, demands kept or named, verified and never above a proven optimum."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 
 import pytest
 
+from tests.support.planning.edits import with_each_model
 from tests.support.planning.requests import A30, on_a30, published, random_request, simple, whole_model
 from tests.support.seeds import repeated
 from torchsplit_core.planning import plan
@@ -62,11 +61,8 @@ def test_uniform_takes_the_best_layout_of_equal_slices():
     item = by_name(published(2))["uniform"]
     # 1g leaves two models out, 4g serves two of four: 2g is the only one that serves all.
     assert rates(got(item)) == {
-        "audio recognition": 71,
-        "encoder": 6083,
-        "text check": 45,
-        "text to speech": 3.9,
-    }
+        "audio recognition": 71, "encoder": 6083, "text check": 45, "text to speech": 3.9,
+    }  # fmt: skip
     assert "A30-24GB 2 × 2g.12gb" in item.about
 
 
@@ -113,10 +109,8 @@ def test_greedy_segments_follow_the_demand_and_scale_down_together():
     request = on_a30(simple("a", rate, demand_rps=390.0, cap_at_demand=True), count=3)
     outcome = got(by_name(request)["greedy"])
     assert [[name for name, _ in layout(gpu)] for gpu in outcome.gpus] == [
-        ["4g.24gb"],
-        ["4g.24gb"],
-        ["2g.12gb"],
-    ]
+        ["4g.24gb"], ["4g.24gb"], ["2g.12gb"],
+    ]  # fmt: skip
     pair = tuple(
         simple(name, {"1g.6gb": 10.0}, demand_rps=demand) for name, demand in (("a", 60.0), ("b", 20.0))
     )
@@ -184,14 +178,14 @@ def test_caps_leave_slices_idle_and_minima_come_first():
         simple("small", {"1g.6gb": 10.0}, demand_rps=10.0, cap_at_demand=True),
         simple("must", {"1g.6gb": 1.0}, demand_rps=1.0, min_throughput_rps=3.0, cap_at_demand=True),
     )
-    found = by_name(on_a30(*models))
+    baselines = by_name(on_a30(*models))
     for name in ("uniform", "greedy"):
-        assert rates(got(found[name])) == {"small": 10.0, "must": 3.0}, name
+        assert rates(got(baselines[name])) == {"small": 10.0, "must": 3.0}, name
     wanting = replace(models[1], min_throughput_rps=5.0)
-    found = by_name(on_a30(models[0], wanting))
-    assert found["uniform"].outcome is None
-    assert "must gets 4 of the 5 requests/s it must have" in found["uniform"].reason
-    assert "must gets" in found["greedy"].reason
+    baselines = by_name(on_a30(models[0], wanting))
+    assert baselines["uniform"].outcome is None
+    assert "must gets 4 of the 5 requests/s it must have" in baselines["uniform"].reason
+    assert "must gets" in baselines["greedy"].reason
 
 
 def test_fewest_gpus_serves_minima_only():
@@ -203,30 +197,30 @@ def test_fewest_gpus_serves_minima_only():
     )
     request = on_a30(*models, count=6, cost=2.0, objective=Objective("min_gpus"))
     best = plan(request)
-    found = by_name(request, best)
-    used = {name: sum(gpu.used for gpu in got(item).gpus) for name, item in found.items()}
+    baselines = by_name(request, best)
+    used = {name: sum(gpu.used for gpu in got(item).gpus) for name, item in baselines.items()}
     # Two 4g for a and one for b; 2g, 2g and 2g; 4g, 1g and 1g; 2g, 2g and one 1g.
     assert used == {"whole_gpu": 3, "uniform": 2, "first_fit": 2, "greedy": 2}
-    assert rates(got(found["greedy"]))["idle"] == 0.0
-    assert gain(best, found["whole_gpu"], request.objective).description == "a cost of 4 instead of 6"
+    assert rates(got(baselines["greedy"]))["idle"] == 0.0
+    assert gain(best, baselines["whole_gpu"], request.objective).description == "a cost of 4 instead of 6"
     cheap = replace(request, gpus=(FleetEntry(A30, count=6),))
-    told = gain(plan(cheap), by_name(cheap)["whole_gpu"], cheap.objective)
-    assert (told.ratio, told.description) == (1.5, "1 GPU fewer (2 instead of 3)")
+    gained = gain(plan(cheap), by_name(cheap)["whole_gpu"], cheap.objective)
+    assert (gained.ratio, gained.description) == (1.5, "1 GPU fewer (2 instead of 3)")
 
 
 def test_hard_pairs_stand_together_or_the_baseline_says_why():
     models = tuple(simple(name, {"1g.6gb": 10.0, "2g.12gb": 18.0}) for name in ("a", "b", "c"))
     pair = Colocation(("a", "b"))
-    found = by_name(PlanRequest((FleetEntry(A30, count=2),), models, (pair,)))
-    assert found["whole_gpu"].reason == "No model can run on a whole GPU within its limits."
+    baselines = by_name(PlanRequest((FleetEntry(A30, count=2),), models, (pair,)))
+    assert baselines["whole_gpu"].reason == "No model can run on a whole GPU within its limits."
     whole = tuple(replace(simple(name, {"4g.24gb": 10.0})) for name in ("a", "b"))
     alone = by_name(PlanRequest((FleetEntry(A30, count=2),), whole, (pair,)))
     assert alone["whole_gpu"].reason == "a and b must stand on the same GPUs, and a whole GPU is one slice."
     for name in ("uniform", "greedy"):
-        for gpu in got(found[name]).gpus:
+        for gpu in got(baselines[name]).gpus:
             here = {tenant for _, tenants in layout(gpu) for tenant in tenants}
             assert ("a" in here) == ("b" in here), name
-        assert min(rates(got(found[name])).values()) > 0, name
+        assert min(rates(got(baselines[name])).values()) > 0, name
 
 
 def cut(limit: float) -> PlanModel:
@@ -259,10 +253,10 @@ def test_points_beyond_the_memory_of_their_slice_are_left_alone():
 def test_offered_layouts_and_mixed_fleets():
     offered = (("1g.6gb", "1g.6gb", "2g.12gb"),)
     models = (simple("a", {"1g.6gb": 5.0, "2g.12gb": 8.0}),)
-    found = by_name(PlanRequest((FleetEntry(A30, layouts=offered),), models))
-    assert found["whole_gpu"].reason == "No GPU of the fleet may be one whole slice."
-    assert "equal slices" in found["uniform"].reason
-    assert [layout(gpu) for gpu in got(found["greedy"]).gpus] == [
+    baselines = by_name(PlanRequest((FleetEntry(A30, layouts=offered),), models))
+    assert baselines["whole_gpu"].reason == "No GPU of the fleet may be one whole slice."
+    assert "equal slices" in baselines["uniform"].reason
+    assert [layout(gpu) for gpu in got(baselines["greedy"]).gpus] == [
         [("2g.12gb", ["a"]), ("1g.6gb", ["a"]), ("1g.6gb", ["a"])]
     ]
     points = (
@@ -286,9 +280,9 @@ def test_random_requests(kind, sharing):
         request = random_request(seed, kind, sharing)
         best = plan(request)
         solved = best.objective.value is not None
-        found = build_baselines(request, best if solved else None)
-        assert [item.name for item in found] == ["whole_gpu", "uniform", "first_fit", "greedy"]
-        for item in found:
+        baselines = build_baselines(request, best if solved else None)
+        assert [item.name for item in baselines] == ["whole_gpu", "uniform", "first_fit", "greedy"]
+        for item in baselines:
             assert (item.outcome is None) == bool(item.reason)
             if item.outcome is None:
                 assert gain(best, item, request.objective).ratio is None
@@ -315,19 +309,19 @@ def test_the_same_request_gives_the_same_baselines():
 def test_gain_in_words():
     request = published(2)
     best = plan(request)
-    found = by_name(request, best)
-    told = gain(best, found["uniform"], request.objective)
-    assert (told.ratio, told.description) == (
+    baselines = by_name(request, best)
+    gained = gain(best, baselines["uniform"], request.objective)
+    assert (gained.ratio, gained.description) == (
         pytest.approx(2.0),
         "2 × the worst-served model's normalised throughput",
     )
-    assert gain(best, found["greedy"], request.objective).description == "as good for every model"
-    assert gain(best, found["whole_gpu"], request.objective).description.startswith("n/a: 4 models need")
+    assert gain(best, baselines["greedy"], request.objective).description == "as good for every model"
+    assert gain(best, baselines["whole_gpu"], request.objective).description.startswith("n/a: 4 models need")
     one = published(1)
     unserved = by_name(one)["uniform"]
-    told = gain(replace(best, request_sha256=got(unserved).request_sha256), unserved, one.objective)
-    assert told.ratio is None
-    assert "would not be served at all" in told.description
+    gained = gain(replace(best, request_sha256=got(unserved).request_sha256), unserved, one.objective)
+    assert gained.ratio is None
+    assert "would not be served at all" in gained.description
     total = replace(request, objective=Objective("weighted_sum"))
     # Every slice to the encoder: 8 of 5333 requests/s, and 2 of 7555 on whole GPUs.
     assert (
@@ -335,9 +329,9 @@ def test_gain_in_words():
         == "the same weighted throughput"
     )
     four = replace(total, gpus=(FleetEntry(A30, count=4),))
-    told = gain(plan(four), by_name(four)["whole_gpu"], total.objective)
-    assert told.ratio == pytest.approx(16 * 5333 / (125 + 7555 + 92 + 4.82))
-    assert told.description == "11 × the weighted throughput"
+    gained = gain(plan(four), by_name(four)["whole_gpu"], total.objective)
+    assert gained.ratio == pytest.approx(16 * 5333 / (125 + 7555 + 92 + 4.82))
+    assert gained.description == "11 × the weighted throughput"
     close = replace(plan(four), objective=replace(plan(four).objective, value=16 * 5333 * 1.001))
     assert (
         gain(close, by_name(four)["uniform"], total.objective).description
@@ -346,15 +340,24 @@ def test_gain_in_words():
     assert gain(plan(total), best, total.objective).description == "n/a: they answer different requests."
 
 
+@pytest.mark.parametrize("kind", ["leximin", "max_min", "weighted_sum", "min_gpus"])
+def test_a_plan_gains_nothing_over_itself(kind):
+    request = replace(published(), objective=Objective(kind))
+    if kind == "min_gpus":
+        request = with_each_model(request, min_throughput_rps=1.0)
+    best = plan(request)
+    assert gain(best, best, request.objective).ratio == 1.0
+
+
 def test_leximin_gain_names_the_first_level_that_differs():
     models = (simple("a", {"1g.6gb": 1.0}, cap_at_demand=True), simple("b", {"1g.6gb": 2.0, "2g.12gb": 8.0}))
     request = on_a30(*models)
     best = plan(request)
-    told = gain(best, by_name(request)["uniform"], request.objective)
+    gained = gain(best, by_name(request)["uniform"], request.objective)
     # a has 1 either way; b has a 2g and a 1g, or three 1g.
-    assert told.ratio == 1.0
+    assert gained.ratio == 1.0
     assert (
-        told.description
+        gained.description
         == "the same for the worst-served model; 1.67 × the second worst-served model's normalised throughput"
     )
 
@@ -365,6 +368,6 @@ def test_a_passed_deadline_and_a_foreign_plan_are_told():
     assert [item.reason for item in late] == ["No time was left to work it out."] * 4
     with pytest.raises(InputFault, match="answers another request"):
         build_baselines(request, plan(published(3)))
-    heard: list[float] = []
+    heard = []
     build_baselines(request, progress=lambda share, _: heard.append(share))
     assert heard == sorted(heard) and heard[-1] == 1.0

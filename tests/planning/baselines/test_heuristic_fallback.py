@@ -1,7 +1,5 @@
 """With co-locations a search that finds little in its time leaves a plan by a rule, with the search's bound."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 
@@ -18,12 +16,9 @@ from torchsplit_core.values.evaluation.outcome import CaseKey
 def _pair() -> PlanRequest:
     models = tuple(simple(name, {"2g.12gb": 10.0}) for name in "ab")
     return PlanRequest(
-        (FleetEntry("A30-24GB", count=2),),
-        models,
-        colocations=(Colocation(("a", "b"), "hard"),),
-        objective=Objective("max_min"),
-        solver=SolverOptions(20.0),
-    )
+        (FleetEntry("A30-24GB", count=2),), models, colocations=(Colocation(("a", "b"), "hard"),),
+        objective=Objective("max_min"), solver=SolverOptions(20.0),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("sharing", ["exclusive", "fractional"])

@@ -1,7 +1,5 @@
 """Two plans side by side: what changes, who gains, what is drained; renumbered plans differ in nothing."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from itertools import permutations
@@ -63,10 +61,10 @@ def test_a_plan_and_itself_differ_in_nothing(sharing):
         if best.objective.value is None:
             continue
         compared += 1
-        found = compare(best, best)
-        assert found.same and found.drains == () and found.renumbered == ()
-        assert found.lines == ("No slice and no tenant changes.",)
-        assert [one.before_id for one in found.gpus] == [one.id for one in best.gpus]
+        comparison = compare(best, best)
+        assert comparison.same and comparison.drains == () and comparison.renumbered == ()
+        assert comparison.lines == ("No slice and no tenant changes.",)
+        assert [one.before_id for one in comparison.gpus] == [one.id for one in best.gpus]
     assert compared > 2
 
 
@@ -79,10 +77,10 @@ def test_a_permuted_fleet_needs_no_change():
         dealt = tuple(
             replace(content, id=given.id) for content, given in zip(contents, best.gpus, strict=True)
         )
-        found = compare(best, replace(best, gpus=dealt))
-        assert found.same and found.drains == ()
-        assert counts(found) == (0, 0)
-        back = dict(found.renumbered)
+        comparison = compare(best, replace(best, gpus=dealt))
+        assert comparison.same and comparison.drains == ()
+        assert counts(comparison) == (0, 0)
+        back = dict(comparison.renumbered)
         for one, other in back.items():
             before = next(item for item in best.gpus if item.id == one)
             after = next(item for item in dealt if item.id == other)
@@ -92,41 +90,26 @@ def test_a_permuted_fleet_needs_no_change():
 
 def test_every_change_is_told():
     before = outcome(
-        (
-            gpu("g0", ("2g.12gb", 0, "a"), ("2g.12gb", 2, "b")),
-            gpu("g1", ("4g.24gb", 0, "c")),
-        ),
-        (
-            PlannedModel("a", "whole", 10.0, 2.0, 5.0),
-            PlannedModel("b", "whole", 10.0, 1.0, 5.0),
-            PlannedModel("c", "whole", 20.0, 1.0, 5.0),
-            PlannedModel("d", None, 0.0, 0.0, None),
-        ),
-    )
+        (gpu("g0", ("2g.12gb", 0, "a"), ("2g.12gb", 2, "b")), gpu("g1", ("4g.24gb", 0, "c"))),
+        (PlannedModel("a", "whole", 10.0, 2.0, 5.0), PlannedModel("b", "whole", 10.0, 1.0, 5.0),
+         PlannedModel("c", "whole", 20.0, 1.0, 5.0), PlannedModel("d", None, 0.0, 0.0, None)),
+    )  # fmt: skip
     after = outcome(
-        (
-            gpu("g0", ("2g.12gb", 0, "a"), ("1g.6gb", 2, "b"), ("1g.6gb", 3, "d")),
-            gpu("g1", ("4g.24gb", 0, "a c")),
-        ),
-        (
-            PlannedModel("a", "whole", 15.0, 3.0, 5.0),
-            PlannedModel("b", "whole", 5.0, 0.5, 9.0),
-            PlannedModel("c", "whole", 20.0, 1.0, 5.0),
-            PlannedModel("d", "whole", 10.0, 0.4, 5.0),
-        ),
-    )
-    found = compare(before, after)
-    assert counts(found) == (3, 1)
-    assert [(item.gpu_id, item.profile, item.start, item.slice_removed) for item in found.drains] == [
+        (gpu("g0", ("2g.12gb", 0, "a"), ("1g.6gb", 2, "b"), ("1g.6gb", 3, "d")),
+         gpu("g1", ("4g.24gb", 0, "a c"))),
+        (PlannedModel("a", "whole", 15.0, 3.0, 5.0), PlannedModel("b", "whole", 5.0, 0.5, 9.0),
+         PlannedModel("c", "whole", 20.0, 1.0, 5.0), PlannedModel("d", "whole", 10.0, 0.4, 5.0)),
+    )  # fmt: skip
+    comparison = compare(before, after)
+    assert counts(comparison) == (3, 1)
+    assert [(item.gpu_id, item.profile, item.start, item.slice_removed) for item in comparison.drains] == [
         ("g0", "2g.12gb", 2, True)
     ]
-    assert [(m.name, m.direction, m.throughput_rps, m.relative, m.latency_ms) for m in found.models] == [
-        ("a", "gains", 5.0, 0.5, 0.0),
-        ("b", "loses", -5.0, -0.5, 4.0),
-        ("c", "same", 0.0, 0.0, 0.0),
+    assert [(m.name, m.direction, m.throughput_rps, m.relative, m.latency_ms) for m in comparison.models] == [
+        ("a", "gains", 5.0, 0.5, 0.0), ("b", "loses", -5.0, -0.5, 4.0), ("c", "same", 0.0, 0.0, 0.0),
         ("d", "gains", 10.0, None, None),
-    ]
-    assert found.lines == (
+    ]  # fmt: skip
+    assert comparison.lines == (
         "2 slices stay (1 gets another model or share), 1 goes, 2 are new.",
         "b loses 5 requests/s (-50 %); goes from 1 to 0.5 × its demand; its latency goes from 5 to 9 ms.",
         "a gains 5 requests/s (+50 %); goes from 2 to 3 × its demand.",
@@ -136,7 +119,7 @@ def test_every_change_is_told():
         " 1g.6gb at 3 is new, for d (batch 8).",
         "g1 (A30-24GB): 4g.24gb at 0 stays, a (batch 8) comes and c has 0.5 of it.",
     )
-    assert not found.same
+    assert not comparison.same
 
 
 def test_tenants_that_change_on_slices_that_stay_are_drained():
@@ -157,35 +140,28 @@ def test_fleets_and_models_that_come_and_go():
     after = outcome(
         (gpu("g1", ("4g.24gb", 0, "a")), gpu("x", kind="A100-80GB")), (replace(one[0], name="b"),)
     )
-    found = compare(before, after)
+    comparison = compare(before, after)
     # The GPU in use stays in use under its new id; the idle one leaves.
-    assert [(item.before_id, item.after_id) for item in found.gpus] == [
-        ("g0", "g1"),
-        ("g1", None),
-        (None, "x"),
-    ]
-    assert [model.direction for model in found.models] == ["gone", "new"]
-    assert found.lines == (
-        "No slice and no tenant changes.",
-        "a is gone; it had 10 requests/s.",
-        "b is new, with 10 requests/s.",
-        "g1 (A30-24GB): leaves the fleet.",
-        "x (A100-80GB): joins the fleet.",
-        "So that the fewest slices change: g0 is g1 in the new plan.",
-    )
-    assert not found.same
+    assert [(item.before_id, item.after_id) for item in comparison.gpus] == [
+        ("g0", "g1"), ("g1", None), (None, "x"),
+    ]  # fmt: skip
+    assert [model.direction for model in comparison.models] == ["gone", "new"]
+    assert comparison.lines == (
+        "No slice and no tenant changes.", "a is gone; it had 10 requests/s.",
+        "b is new, with 10 requests/s.", "g1 (A30-24GB): leaves the fleet.",
+        "x (A100-80GB): joins the fleet.", "So that the fewest slices change: g0 is g1 in the new plan.",
+    )  # fmt: skip
+    assert not comparison.same
 
 
 def some_gpu(rng: random.Random, name: str) -> PlannedGpu:
-    layout = rng.choice(
-        (
-            (),
-            (("4g.24gb", 0),),
-            (("2g.12gb", 0), ("2g.12gb", 2)),
-            (("2g.12gb", 0), ("1g.6gb", 2), ("1g.6gb", 3)),
-            (("1g.6gb", 0), ("1g.6gb", 1), ("2g.12gb", 2)),
-        )
-    )
+    layout = rng.choice((
+        (),
+        (("4g.24gb", 0),),
+        (("2g.12gb", 0), ("2g.12gb", 2)),
+        (("2g.12gb", 0), ("1g.6gb", 2), ("1g.6gb", 3)),
+        (("1g.6gb", 0), ("1g.6gb", 1), ("2g.12gb", 2)),
+    ))  # fmt: skip
     return gpu(name, *((profile, start, rng.choice(("a", "b"))) for profile, start in layout))
 
 
@@ -198,14 +174,12 @@ def test_the_matching_is_as_good_as_every_permutation():
         padded = [*before, *[gpu("none")] * (len(after) - len(before))]
         others = [*after, *[gpu("none")] * (len(before) - len(after))]
         best = min(
-            tuple(
-                map(
-                    sum,
-                    zip(*(_apart(one, other) for one, other in zip(padded, order, strict=True)), strict=True),
-                )
-            )
+            tuple(map(
+                sum,
+                zip(*(_apart(one, other) for one, other in zip(padded, order, strict=True)), strict=True),
+            ))
             for order in permutations(others)
-        )
+        )  # fmt: skip
         assert found == best, seed
 
 
@@ -216,23 +190,18 @@ def _apart(one: PlannedGpu, other: PlannedGpu) -> tuple[int, int]:
     return len(set(mine) ^ set(theirs)), sum(mine[key] != theirs[key] for key in kept)
 
 
-def test_large_fleets_are_matched_greedily(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_fleets_are_matched_greedily(monkeypatch):
     monkeypatch.setattr("torchsplit_core.planning.comparison.gpu_matching.EXACT", 2)
     before = [gpu(f"g{n}", ("4g.24gb", 0, "a")) for n in range(4)]
     after = [gpu(f"h{n}", ("4g.24gb", 0, "b")) for n in range(3)]
     pairs = match_gpus(before, [gpu("h9"), *after])
     assert [(one and one.id, two and two.id) for one, two in pairs] == [
-        ("g0", "h0"),
-        ("g1", "h1"),
-        ("g2", "h2"),
-        ("g3", "h9"),
-    ]
+        ("g0", "h0"), ("g1", "h1"), ("g2", "h2"), ("g3", "h9"),
+    ]  # fmt: skip
     fewer = match_gpus(before[:1], after)
     assert [(one and one.id, two and two.id) for one, two in fewer] == [
-        ("g0", "h0"),
-        (None, "h1"),
-        (None, "h2"),
-    ]
+        ("g0", "h0"), (None, "h1"), (None, "h2"),
+    ]  # fmt: skip
 
 
 def test_many_gpus_that_change_alike_are_one_sentence():
@@ -252,11 +221,8 @@ def test_plans_of_different_requests():
     found = compare(small, large)
     # One GPU leaves text to speech out; the second one serves it twice.
     assert {model.name: model.direction for model in found.models} == {
-        "audio recognition": "same",
-        "encoder": "same",
-        "text check": "same",
-        "text to speech": "gains",
-    }
+        "audio recognition": "same", "encoder": "same", "text check": "same", "text to speech": "gains",
+    }  # fmt: skip
     assert (
         "text to speech is served now, with 7.8 requests/s; goes from 0 to 7.8 × its demand." in found.lines
     )

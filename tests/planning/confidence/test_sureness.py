@@ -1,7 +1,5 @@
 """How sure a plan is: verdicts by hand, and on random plans against a reckoning of its own."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 
@@ -113,13 +111,13 @@ def test_equal_ones_go_by_name_and_who_has_nothing_fails_surest():
 
 
 def test_two_stages_that_hold_a_model_alike_leave_the_wider_to_measure():
-    def cut(first: tuple[float, float], second: tuple[float, float]) -> PlanModel:
+    def cut(first, second):
         stages = tuple(
             Stage(name, (point("2g.12gb", 100.0, *ends),)) for name, ends in (("one", first), ("two", second))
         )
         return PlanModel("bert", (Variant("cut", stages, (0.0,)),), demand_rps=95.0)
 
-    def chosen(model: PlanModel) -> tuple[str, float]:
+    def chosen(model):
         measure = of(asked(model)).next_measurement
         assert measure is not None
         return measure.stage, measure.settles_rps
@@ -152,11 +150,8 @@ def test_words_of_what_a_model_gets():
         format_throughput(10.0, None, 12.0, "emulated") == "10 requests/s (90 % interval 10 to 12, emulated)"
     )
     assert [format_figure(value) for value in (0.0, 1234567.0, 0.00012346, 9.99996)] == [
-        "0",
-        "1235000",
-        "0.0001235",
-        "10",
-    ]
+        "0", "1235000", "0.0001235", "10",
+    ]  # fmt: skip
 
 
 def test_another_request_and_no_plan_are_refused():
@@ -175,7 +170,7 @@ def unsure(request: PlanRequest, seed: int) -> PlanRequest:
     """The request with intervals and bases of its own."""
     rng = random.Random(seed)
 
-    def blurred(known: Point) -> Point:
+    def blurred(known):
         low = rng.choice([None, known.throughput_rps * rng.uniform(0.4, 1.0)])
         high = rng.choice([None, known.throughput_rps * rng.uniform(1.0, 2.0)])
         return replace(
@@ -183,15 +178,12 @@ def unsure(request: PlanRequest, seed: int) -> PlanRequest:
         )
 
     models = tuple(
-        replace(
-            model,
-            variants=tuple(
-                replace(v, stages=tuple(replace(s, points=tuple(map(blurred, s.points))) for s in v.stages))
-                for v in model.variants
-            ),
-        )
+        replace(model, variants=tuple(
+            replace(v, stages=tuple(replace(s, points=tuple(map(blurred, s.points))) for s in v.stages))
+            for v in model.variants
+        ))
         for model in request.models
-    )
+    )  # fmt: skip
     return replace(request, models=models)
 
 
@@ -199,7 +191,7 @@ def judged(request: PlanRequest, outcome: PlanOutcome, seed: int) -> tuple[PlanR
     """Both with demands around the intervals that the models of the plan have; it need not be the best of them."""
     rng = random.Random(f"demands{seed}")
 
-    def demand(low: float, high: float) -> float:
+    def demand(low, high):
         return max(rng.choice([0.9 * low, rng.uniform(low, high), rng.uniform(low, high), 1.1 * high]), 1e-3)
 
     ends = {model.name: (model.low_rps or 0.0, model.high_rps or 0.0) for model in outcome.models}
@@ -219,28 +211,19 @@ def missing(request: PlanRequest, outcome: PlanOutcome) -> float:
 def narrowed(request: PlanRequest, place: tuple[object, ...]) -> PlanRequest:
     """The request with one point at its throughput alone."""
 
-    def known(model: PlanModel, variant: Variant, stage: Stage, old: Point) -> Point:
+    def known(model, variant, stage, old):
         here = (
-            model.name,
-            variant.name,
-            stage.name,
-            old.gpu_type,
-            old.profile,
-            old.batch_size,
-            old.processes,
-        )
+            model.name, variant.name, stage.name, old.gpu_type, old.profile, old.batch_size, old.processes,
+        )  # fmt: skip
         return replace(old, low_rps=None, high_rps=None) if here == place else old
 
-    return replace(
-        request,
-        models=tuple(
-            replace(m, variants=tuple(
-                replace(v, stages=tuple(
-                    replace(s, points=tuple(known(m, v, s, p) for p in s.points)) for s in v.stages
-                )) for v in m.variants
-            )) for m in request.models
-        ),
-    )  # fmt: skip
+    return replace(request, models=tuple(
+        replace(m, variants=tuple(
+            replace(v, stages=tuple(
+                replace(s, points=tuple(known(m, v, s, p) for p in s.points)) for s in v.stages
+            )) for v in m.variants
+        )) for m in request.models
+    ))  # fmt: skip
 
 
 @pytest.mark.slow
@@ -265,14 +248,9 @@ def test_no_other_point_in_use_settles_more(seed):
     assert (best is None) == (not settled)
     if best is not None:
         place = (
-            best.model,
-            best.variant,
-            best.stage,
-            best.gpu_type,
-            best.profile,
-            best.batch_size,
+            best.model, best.variant, best.stage, best.gpu_type, best.profile, best.batch_size,
             best.processes,
-        )
+        )  # fmt: skip
         assert best.settles_rps == pytest.approx(settled[place], abs=1e-6 * before)
         assert best.settles_rps == pytest.approx(max(settled.values()), abs=1e-6 * before)
 

@@ -1,7 +1,5 @@
 """Variants that are not allowed: nothing in the planner uses one, and the request keeps it."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 
@@ -52,13 +50,10 @@ def forbidding(seed: int, kind: str, sharing: str) -> PlanRequest | None:
 
 def without(request: PlanRequest) -> PlanRequest:
     """The request as if the variants that are not allowed had never been in it."""
-    return replace(
-        request,
-        models=tuple(
-            replace(model, variants=tuple(item for item in model.variants if item.allowed))
-            for model in request.models
-        ),
-    )
+    return replace(request, models=tuple(
+        replace(model, variants=tuple(item for item in model.variants if item.allowed))
+        for model in request.models
+    ))  # fmt: skip
 
 
 def bare(outcome: PlanOutcome | None) -> PlanOutcome | None:
@@ -124,8 +119,8 @@ def told(found: PlanExplanation | None) -> PlanExplanation:
 
 def test_explanations_and_quick_plans_do_not_know_it():
     for request in (cut_or_whole(cut=False), cut_or_whole(whole=False)):
-        found = explain_plan(request, plan(request))
-        assert told(found) == told(explain_plan(without(request), plan(without(request))))
+        explanation = explain_plan(request, plan(request))
+        assert told(explanation) == told(explain_plan(without(request), plan(without(request))))
     shared = replace(cut_or_whole(cut=False), sharing="fractional")
     outcome = plan(shared)
     assert outcome.statistics.details["method"] == "pooled"
@@ -144,8 +139,8 @@ def test_a_plan_that_uses_one_fails_its_check():
 
 def test_by_hand_it_is_a_fault_and_never_chosen():
     request = cut_or_whole(cut=False)
-    found = evaluate(request, from_plan(plan(cut_or_whole())))
-    assert found.outcome is None and {(f.model, f.problem, f.remedy) for f in found.faults} == {
+    evaluation = evaluate(request, from_plan(plan(cut_or_whole())))
+    assert evaluation.outcome is None and {(f.model, f.problem, f.remedy) for f in evaluation.faults} == {
         ("bert", "variant cut is not allowed", "Allow it, or use whole.")
     }
     idle = ManualSlice("2g.12gb", 2)

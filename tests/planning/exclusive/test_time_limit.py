@@ -1,7 +1,5 @@
 """The time limit: what every solver call gets of it, and what stands where co-locations take too long."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from typing import Any, Literal
@@ -81,17 +79,17 @@ def test_pairs_too_large_to_build_leave_the_plan_without_them(kind, sharing, mon
     request = _soft(kind, sharing)
     free = plan(replace(request, colocations=(), sharing="exclusive"))
 
-    def built(problem: Any, mode: Any, **options: Any) -> Any:
+    def built(problem, mode, **options):
         if problem.colocation_index.members and mode != "pooled":
             raise OutOfTime
         return building.build(problem, mode, **options)
 
     monkeypatch.setattr(exclusive, "build", built)
-    found = plan(request)
-    assert not list(violations(request, found))
-    assert free.status == "optimal" and found.status in ("feasible", "optimal")
-    assert found.objective.bound is not None
-    reached, best = found.objective.value, free.objective.value
+    outcome = plan(request)
+    assert not list(violations(request, outcome))
+    assert free.status == "optimal" and outcome.status in ("feasible", "optimal")
+    assert outcome.objective.bound is not None
+    reached, best = outcome.objective.value, free.objective.value
     assert reached is not None and best is not None
     close = pytest.approx(best, rel=1e-6)
     assert reached == close or goal_of(request).better((reached,), (best,))
@@ -105,7 +103,7 @@ def test_building_looks_at_the_clock(mode):
 
 
 def test_nothing_is_handed_over_that_takes_longer_than_is_left(monkeypatch):
-    calls: list[float] = []
+    calls = []
 
     def told(_: Any, seconds: float, **options: Any) -> ModelSolution:
         calls.append(seconds)

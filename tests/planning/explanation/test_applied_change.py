@@ -1,7 +1,5 @@
 """A change that was examined is made: what the explanation reckoned is what a plan of the changed request reaches."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 
@@ -43,14 +41,14 @@ def test_a_gpu_goes_to_the_entry_that_it_is_like():
     assert apply_effect(request(), gpu(1, 0, "gpu0")) is None
 
 
-def test_demands_are_eased_or_dropped_and_what_no_edit_makes_is_none() -> None:
+def test_demands_are_eased_or_dropped_and_what_no_edit_makes_is_none():
     eased = apply_effect(request(), ChangeEffect("max_latency_ms", "better", 80.0, 88.0, model="bert"))
-    assert eased is not None and [one.max_latency_ms for one in eased.models] == [88.0, 80.0]
+    assert eased is not None and [model.max_latency_ms for model in eased.models] == [88.0, 80.0]
     dropped = apply_effect(request(), ChangeEffect("max_latency_ms", "better", 80.0, None, model="ocr"))
     assert dropped is not None and dropped.models[1].max_latency_ms is None
     capped = replace(
         request(), models=tuple(replace(model, cap_at_demand=True) for model in request().models)
     )
     free = apply_effect(capped, ChangeEffect("cap_at_demand", "better", 200.0, model="bert"))
-    assert free is not None and [one.cap_at_demand for one in free.models] == [False, True]
+    assert free is not None and [model.cap_at_demand for model in free.models] == [False, True]
     assert apply_effect(request(), ChangeEffect("link", "better", 1.0, 2.0)) is None

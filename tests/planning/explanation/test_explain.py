@@ -1,7 +1,5 @@
 """Feasible plans explained: each statement against plans reckoned by hand, or by another plan."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -50,27 +48,27 @@ def batches(name: str, *rows: tuple[str, float, float], **demands: object) -> Pl
 
 
 def test_capacity_binds_and_one_more_gpu_is_worth_what_it_brings():
-    found = explain(on_a30(simple("a", {"2g.12gb": 10.0}), simple("b", {"2g.12gb": 10.0})))
-    assert binds(found, "a") == binds(found, "b") == {"capacity": True}
-    more = changed(found, "gpu", new=2.0)
+    explanation = explain(on_a30(simple("a", {"2g.12gb": 10.0}), simple("b", {"2g.12gb": 10.0})))
+    assert binds(explanation, "a") == binds(explanation, "b") == {"capacity": True}
+    more = changed(explanation, "gpu", new=2.0)
     assert (more.effect, more.old, more.level, more.gpu_id) == ("better", 1.0, 1, "gpu0")
     assert (more.value_before, more.value_after, more.bound_after, more.proven) == (10.0, 20.0, 20.0, True)
-    assert found.complete and [change.new for change in found.changes] == [2.0]
+    assert explanation.complete and [change.new for change in explanation.changes] == [2.0]
 
 
 def test_a_latency_limit_binds_and_a_tenth_more_is_enough_or_not():
     rows = (("4g.24gb", 10.0, 10.0), ("4g.24gb", 16.0, 30.0))
     for limit, after in ((20.0, 10.0), (28.0, 16.0)):
-        found = explain(on_a30(batches("a", *rows, max_latency_ms=limit)))
-        assert binds(found, "a") == {"capacity": True, "max_latency_ms": True}
-        dropped = evidence(found, "a", "max_latency_ms")
+        explanation = explain(on_a30(batches("a", *rows, max_latency_ms=limit)))
+        assert binds(explanation, "a") == {"capacity": True, "max_latency_ms": True}
+        dropped = evidence(explanation, "a", "max_latency_ms")
         assert (dropped.old, dropped.new, dropped.value_after, dropped.proven) == (limit, None, 16.0, True)
-        softer = changed(found, "max_latency_ms", "a")
+        softer = changed(explanation, "max_latency_ms", "a")
         assert softer.new == pytest.approx(1.1 * limit)
         assert softer.effect == ("better" if after > 10.0 else "same")
         assert softer.value_after == softer.bound_after == after
-    found = explain(on_a30(batches("a", *rows, max_latency_ms=30.0)))
-    assert binds(found, "a") == {"capacity": True, "max_latency_ms": False}
+    explanation = explain(on_a30(batches("a", *rows, max_latency_ms=30.0)))
+    assert binds(explanation, "a") == {"capacity": True, "max_latency_ms": False}
 
 
 def cut(link_bytes: float, **demands: object) -> PlanModel:
@@ -81,11 +79,11 @@ def cut(link_bytes: float, **demands: object) -> PlanModel:
 
 
 def test_a_link_binds_where_it_holds_throughput():
-    found = explain(on_a30(cut(1e8), link_gb_per_s=1.0))
-    assert binds(found, "a") == {"capacity": True, "link": True}
-    dropped = evidence(found, "a", "link")
+    explanation = explain(on_a30(cut(1e8), link_gb_per_s=1.0))
+    assert binds(explanation, "a") == {"capacity": True, "link": True}
+    dropped = evidence(explanation, "a", "link")
     assert (dropped.old, dropped.new, dropped.value_before, dropped.value_after) == (1.0, None, 10.0, 40.0)
-    faster = changed(found, "link")
+    faster = changed(explanation, "link")
     assert (faster.old, faster.new, faster.value_after, faster.proven) == (1.0, 2.0, 20.0, True)
     free = explain(on_a30(cut(1e8), link_gb_per_s=100.0))
     assert binds(free, "a") == {"capacity": True, "link": False}
@@ -95,10 +93,10 @@ def test_a_link_binds_where_it_holds_throughput():
 
 
 def test_a_link_binds_where_it_holds_a_latency_limit():
-    found = explain(on_a30(cut(1e8, max_latency_ms=60.0), link_gb_per_s=1.0))
-    held = binds(found, "a")
+    explanation = explain(on_a30(cut(1e8, max_latency_ms=60.0), link_gb_per_s=1.0))
+    held = binds(explanation, "a")
     assert held["link"] is True and held["max_latency_ms"] is True
-    assert evidence(found, "a", "link").value_after == 40.0
+    assert evidence(explanation, "a", "link").value_after == 40.0
     # 100 ms of transfer and 20 ms of work are too long for 75 ms, half of them and the work are not.
     assert (
         changed(explain(on_a30(cut(1e8, max_latency_ms=75.0), link_gb_per_s=1.0)), "link").value_after == 20.0
@@ -133,9 +131,9 @@ def test_memory_binds_where_a_point_does_not_fit():
         Point(A30, "2g.12gb", 1, 5.0, 5.0, memory_gib=4.0),
     )
     model = whole_model("a", points)
-    found = explain(on_a30(model))
-    assert binds(found, "a") == {"capacity": True, "memory": True}
-    assert evidence(found, "a", "memory").value_after == 20.0
+    explanation = explain(on_a30(model))
+    assert binds(explanation, "a") == {"capacity": True, "memory": True}
+    assert evidence(explanation, "a", "memory").value_after == 20.0
     # Where all of it fits, whole slices make memory no limit at all.
     fits = explain(on_a30(simple("a", {"4g.24gb": 20.0}, memory_gib=20.0)))
     assert binds(fits, "a") == {"capacity": True}
@@ -143,33 +141,25 @@ def test_memory_binds_where_a_point_does_not_fit():
 
 def test_memory_of_co_tenants_binds():
     models = [simple(name, {"4g.24gb": 10.0}, memory_gib=14.0) for name in "ab"]
-    found = explain(on_a30(*models, sharing="fractional"))
-    assert binds(found, "a") == {"capacity": True, "memory": True}
-    assert evidence(found, "a", "memory").value_after == pytest.approx(5.0, rel=1e-5)
+    explanation = explain(on_a30(*models, sharing="fractional"))
+    assert binds(explanation, "a") == {"capacity": True, "memory": True}
+    assert evidence(explanation, "a", "memory").value_after == pytest.approx(5.0, rel=1e-5)
 
 
-def test_colocation_binds():
+def test_colocation_separation_and_the_tenants_of_a_slice_bind():
     models = [simple(name, {"4g.24gb": 10.0}) for name in "ab"]
-    found = explain(on_a30(*models, count=2, colocations=(Colocation(("a", "b")),)))
-    assert binds(found, "a") == binds(found, "b") == {"capacity": False, "colocation": True}
-    dropped = evidence(found, "b", "colocation")
+    explanation = explain(on_a30(*models, count=2, colocations=(Colocation(("a", "b")),)))
+    assert binds(explanation, "a") == binds(explanation, "b") == {"capacity": False, "colocation": True}
+    dropped = evidence(explanation, "b", "colocation")
     assert (dropped.models, dropped.value_before, dropped.value_after) == (("a", "b"), 0.0, 10.0)
-
-
-def test_the_last_separation_that_costs_can_be_dropped():
-    models = [simple(name, {"4g.24gb": 10.0}) for name in "ab"]
     pair = Colocation(("a", "b"), "soft", 2.0)
     found = explain(on_a30(*models, count=2, colocations=(pair,), objective=Objective(separation_weight=1.0)))
     dropped = evidence(found, "a", "colocation")
     # Each of the two GPUs tears the pair apart: 2 · 2 bytes.
     assert (dropped.value_before, dropped.value_after, dropped.effect) == (6.0, 10.0, "better")
-
-
-def test_the_tenants_of_a_slice_bind():
-    models = [simple(name, {"4g.24gb": 10.0}) for name in "ab"]
-    found = explain(on_a30(*models, sharing="fractional", max_tenants_per_slice=1))
-    assert binds(found, "a") == {"capacity": True, "max_tenants_per_slice": True}
-    dropped = evidence(found, "a", "max_tenants_per_slice")
+    explanation = explain(on_a30(*models, sharing="fractional", max_tenants_per_slice=1))
+    assert binds(explanation, "a") == {"capacity": True, "max_tenants_per_slice": True}
+    dropped = evidence(explanation, "a", "max_tenants_per_slice")
     assert dropped.old == 1.0 and dropped.value_after == pytest.approx(5.0, rel=1e-5)
 
 
@@ -178,13 +168,13 @@ def test_a_cap_binds_the_model_and_capacity_the_next():
     assert binds(alone, "a") == {"capacity": False, "cap_at_demand": True}
     assert evidence(alone, "a", "cap_at_demand").value_after == 4.0
     capped = simple("a", {"2g.12gb": 10.0}, demand_rps=10.0, cap_at_demand=True)
-    found = explain(on_a30(capped, simple("b", {"2g.12gb": 30.0}, demand_rps=10.0)))
+    explanation = explain(on_a30(capped, simple("b", {"2g.12gb": 30.0}, demand_rps=10.0)))
     # Without its cap, a could have more only where b has nothing; b's level rises from 3 to 9.
-    assert binds(found, "a") == {"capacity": False, "cap_at_demand": False}
-    assert binds(found, "b") == {"capacity": True}
-    more = changed(found, "gpu", new=2.0)
+    assert binds(explanation, "a") == {"capacity": False, "cap_at_demand": False}
+    assert binds(explanation, "b") == {"capacity": True}
+    more = changed(explanation, "gpu", new=2.0)
     assert (more.level, more.value_before, more.value_after) == (2, 3.0, 9.0)
-    assert [(entry.model, entry.level) for entry in found.models] == [("a", 1), ("b", 2)]
+    assert [(entry.model, entry.level) for entry in explanation.models] == [("a", 1), ("b", 2)]
 
 
 def test_a_later_level_can_rise_with_the_first():
@@ -195,41 +185,38 @@ def test_a_later_level_can_rise_with_the_first():
 
 
 def test_a_minimum_binds_and_its_model_may_not_be_the_one_that_gains():
-    models = (
-        simple("a", {"2g.12gb": 15.0}, min_throughput_rps=30.0),
-        simple("b", {"2g.12gb": 10.0}),
-    )
-    found = explain(on_a30(*models))
-    dropped = evidence(found, "a", "min_throughput_rps")
+    models = (simple("a", {"2g.12gb": 15.0}, min_throughput_rps=30.0), simple("b", {"2g.12gb": 10.0}))
+    explanation = explain(on_a30(*models))
+    dropped = evidence(explanation, "a", "min_throughput_rps")
     assert (dropped.effect, dropped.level) == ("better", 1)
     assert (dropped.value_before, dropped.value_after) == (0.0, 10.0)
     # 27 still takes both slices.
-    lower = changed(found, "min_throughput_rps", "a")
+    lower = changed(explanation, "min_throughput_rps", "a")
     assert (lower.old, lower.new, lower.effect) == (30.0, pytest.approx(27.0), "same")
 
 
 def test_a_model_without_an_admissible_point():
     model = simple("a", {"4g.24gb": 10.0}, latency_ms=22.0, max_latency_ms=20.5)
-    found = explain(on_a30(model))
-    assert binds(found, "a") == {"no_admissible_point": True, "max_latency_ms": True}
-    assert changed(found, "max_latency_ms", "a").value_after == 10.0
+    explanation = explain(on_a30(model))
+    assert binds(explanation, "a") == {"no_admissible_point": True, "max_latency_ms": True}
+    assert changed(explanation, "max_latency_ms", "a").value_after == 10.0
 
 
 def test_max_min_asks_nothing_for_the_better_served():
     models = (simple("a", {"2g.12gb": 10.0}), simple("b", {"2g.12gb": 30.0}))
-    found = explain(on_a30(*models, objective=Objective("max_min")))
-    assert binds(found, "a") == {"capacity": True}
-    assert binds(found, "b") == {"objective": True}
+    explanation = explain(on_a30(*models, objective=Objective("max_min")))
+    assert binds(explanation, "a") == {"capacity": True}
+    assert binds(explanation, "b") == {"objective": True}
 
 
 def test_fewest_gpus():
     model = simple("a", {"4g.24gb": 10.0}, min_throughput_rps=15.0)
-    found = explain(on_a30(model, count=2, objective=Objective("min_gpus")))
-    assert binds(found, "a") == {"capacity": False, "min_throughput_rps": True}
-    dropped = evidence(found, "a", "min_throughput_rps")
+    explanation = explain(on_a30(model, count=2, objective=Objective("min_gpus")))
+    assert binds(explanation, "a") == {"capacity": False, "min_throughput_rps": True}
+    dropped = evidence(explanation, "a", "min_throughput_rps")
     assert (dropped.value_before, dropped.value_after, dropped.bound_after) == (2.0, 0.0, 0.0)
-    assert changed(found, "min_throughput_rps", "a").effect == "same"
-    fewer = changed(found, "gpu", new=1.0)
+    assert changed(explanation, "min_throughput_rps", "a").effect == "same"
+    fewer = changed(explanation, "gpu", new=1.0)
     assert (fewer.effect, fewer.value_after, fewer.proven) == ("infeasible", None, True)
     idle = explain(on_a30(model, count=3, objective=Objective("min_gpus")))
     assert changed(idle, "gpu", new=2.0).effect == "same"
@@ -241,23 +228,19 @@ def reason_of(found: PlanExplanation, *layout: str) -> LayoutReason:
 
 
 def test_layouts_without_use_or_beaten_slice_by_slice():
-    found = explain(on_a30(simple("a", {"2g.12gb": 10.0})))
-    assert reason_of(found, "4g.24gb").reason == "no_use"
-    mixed = reason_of(found, "1g.6gb", "1g.6gb", "2g.12gb")
+    explanation = explain(on_a30(simple("a", {"2g.12gb": 10.0})))
+    assert reason_of(explanation, "4g.24gb").reason == "no_use"
+    mixed = reason_of(explanation, "1g.6gb", "1g.6gb", "2g.12gb")
     assert (mixed.reason, mixed.dominated_by) == ("dominated", ("2g.12gb", "2g.12gb"))
     assert mixed.matching == (("2g.12gb", "2g.12gb"),)
-    assert len(found.layouts) == 3
+    assert len(explanation.layouts) == 3
 
 
 def test_layouts_are_tried_on_one_gpu():
-    found = explain(on_a30(simple("a", {"1g.6gb": 3.0, "2g.12gb": 10.0, "4g.24gb": 15.0})))
-    values = {
-        ("1g.6gb",) * 4: 12.0,
-        ("1g.6gb", "1g.6gb", "2g.12gb"): 16.0,
-        ("4g.24gb",): 15.0,
-    }
+    explanation = explain(on_a30(simple("a", {"1g.6gb": 3.0, "2g.12gb": 10.0, "4g.24gb": 15.0})))
+    values = {("1g.6gb",) * 4: 12.0, ("1g.6gb", "1g.6gb", "2g.12gb"): 16.0, ("4g.24gb",): 15.0}
     for layout, value in values.items():
-        reason = reason_of(found, *layout)
+        reason = reason_of(explanation, *layout)
         assert reason.reason == "tried" and reason.trial is not None
         assert (reason.trial.effect, reason.trial.value_before) == ("worse", 20.0)
         assert reason.trial.value_after == reason.trial.bound_after == value
@@ -265,8 +248,8 @@ def test_layouts_are_tried_on_one_gpu():
 
 def test_a_layout_as_good_as_the_one_in_use():
     models = (simple("a", {"1g.6gb": 5.0}), simple("b", {"2g.12gb": 10.0, "4g.24gb": 10.0}))
-    found = explain(on_a30(*models, count=2))
-    layouts = {reason.layout: reason for reason in found.layouts}
+    explanation = explain(on_a30(*models, count=2))
+    layouts = {reason.layout: reason for reason in explanation.layouts}
     assert layouts[("4g.24gb",)].reason == "dominated"
     for reason in layouts.values():
         if reason.trial is not None and reason.trial.effect == "same":
@@ -290,9 +273,9 @@ def test_the_price_of_each_step():
 @pytest.mark.parametrize("sharing", ["exclusive", "fractional"])
 def test_one_more_gpu_is_worth_what_planning_with_it_gives(sharing):
     request = published(sharing=sharing)
-    found = explain(request)
+    explanation = explain(request)
     for count in (1, 3):
-        change = changed(found, "gpu", new=float(count))
+        change = changed(explanation, "gpu", new=float(count))
         again = plan(published(count, sharing=sharing)).objective.sorted_normalised
         assert change.level is not None
         assert change.value_after == pytest.approx(again[change.level - 1], rel=1e-5, abs=1e-9)
@@ -300,8 +283,8 @@ def test_one_more_gpu_is_worth_what_planning_with_it_gives(sharing):
 
 def test_gpus_of_one_type_that_differ_are_told_apart():
     fleet = (FleetEntry(A30, layouts=(("4g.24gb",),)), FleetEntry(A30, id="mine"))
-    found = explain(PlanRequest(fleet, (simple("a", {"2g.12gb": 10.0, "4g.24gb": 12.0}),)))
-    after = {change.gpu_id: change.value_after for change in found.changes if change.new == 2.0}
+    explanation = explain(PlanRequest(fleet, (simple("a", {"2g.12gb": 10.0, "4g.24gb": 12.0}),)))
+    after = {change.gpu_id: change.value_after for change in explanation.changes if change.new == 2.0}
     assert after == {"gpu0": 44.0, "mine": 52.0}
 
 

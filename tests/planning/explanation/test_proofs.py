@@ -1,7 +1,5 @@
 """What explanations prove: bounds and statements against a look at all plans, and no claims beyond what is known."""
 
-from __future__ import annotations
-
 import time
 from functools import cache
 
@@ -68,8 +66,8 @@ def test_every_statement_against_a_look_at_all_plans(kind, seeds):
         if outcome.status == "infeasible":
             assert explain_plan(request, outcome) is None
             continue
-        found = explain(request)
-        assert found.complete
+        explanation = explain(request)
+        assert explanation.complete
         best = vector(request)
         assert best is not None
         by_words = {
@@ -82,14 +80,14 @@ def test_every_statement_against_a_look_at_all_plans(kind, seeds):
             )
         }
         told = [
-            *found.changes,
-            *(limit.change for entry in found.models for limit in entry.limits if limit.change),
+            *explanation.changes,
+            *(limit.change for entry in explanation.models for limit in entry.limits if limit.change),
         ]
         for change in told:
             check(change, best, vector(by_words[words(change)]), negated=kind == "min_gpus")
             checked += 1
         for gpu, places in gpu_classes(request):
-            for reason in found.layouts:
+            for reason in explanation.layouts:
                 # An idle GPU takes a layout for nothing, so under min_gpus the question is another one.
                 if reason.gpu_id == gpu.id and reason.trial and kind != "min_gpus":
                     forced_one = force_layout(request, gpu, places[-1], reason.layout).apply(request)
@@ -133,32 +131,27 @@ def check(
 # What can be said of plans that are not proven
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "eases", "effect", "level", "exact"),
-    [
-        (Levels((1.0, 2.0), 2), Levels((1.0, 2.0), 2), True, "same", None, True),
-        (Levels((1.0, 2.0), 2), Levels((1.0, 3.0), 2), True, "better", 1, True),
-        (Levels((1.0, 2.0), 2), Levels((1.0, 3.0), 1, 4.0), True, "better", 1, False),
-        (Levels((1.0, 2.0), 2), Levels((1.0, 2.0), 1, 4.0), True, "open", 1, False),
-        (Levels((1.0, 2.0), 0, 1.5), Levels((1.2, 9.0), 2), True, "open", 0, False),
-        (Levels((1.0, 2.0), 0, 1.5), Levels((1.6, 2.0), 0, 9.0), True, "better", 0, False),
-        # A bound of the easier request is one of the harder: the plan is proven with it.
-        (Levels((1.0, 2.0), 0, 1.5), Levels((1.0, 2.0), 2), True, "same", None, True),
-        (Levels((1.0, 2.0), 2), Levels((0.5, 9.0), 0, 0.9), False, "worse", 0, False),
-        (Levels((1.0, 2.0), 2), Levels((0.5, 9.0), 1), False, "worse", 0, True),
-        (Levels((1.0, 2.0), 2), Levels((0.5, 9.0), 0, None), False, "open", 0, False),
-        (Levels((1.0, 2.0), 2), Levels((1.0, 2.0), 0, None), False, "same", None, True),
-        (Levels((1.0, 2.0), 2), Levels((1.0,), 1), True, "open", 1, False),
-        (Levels((1.0, 2.0), 2), Levels((1.0,), 1), False, "open", 1, False),
-        (Levels((1.0, 2.0), 2), NO_PLAN, False, "infeasible", 0, True),
-        # A worse answer to an easier request is a fault of the solver: the plan itself stands.
-        (Levels((1.0, 2.0), 2), Levels((0.5, 2.0), 2), True, "open", 0, False),
-        (Levels((1.0,), 1), None, True, "not_examined", None, False),
-    ],
-)
-def test_comparisons_claim_no_more_than_is_proven(
-    before: Levels, after: Levels | None, eases: bool, effect: str, level: int | None, exact: bool
-) -> None:
+@pytest.mark.parametrize(("before", "after", "eases", "effect", "level", "exact"), [
+    (Levels((1.0, 2.0), 2), Levels((1.0, 2.0), 2), True, "same", None, True),
+    (Levels((1.0, 2.0), 2), Levels((1.0, 3.0), 2), True, "better", 1, True),
+    (Levels((1.0, 2.0), 2), Levels((1.0, 3.0), 1, 4.0), True, "better", 1, False),
+    (Levels((1.0, 2.0), 2), Levels((1.0, 2.0), 1, 4.0), True, "open", 1, False),
+    (Levels((1.0, 2.0), 0, 1.5), Levels((1.2, 9.0), 2), True, "open", 0, False),
+    (Levels((1.0, 2.0), 0, 1.5), Levels((1.6, 2.0), 0, 9.0), True, "better", 0, False),
+    # A bound of the easier request is one of the harder: the plan is proven with it.
+    (Levels((1.0, 2.0), 0, 1.5), Levels((1.0, 2.0), 2), True, "same", None, True),
+    (Levels((1.0, 2.0), 2), Levels((0.5, 9.0), 0, 0.9), False, "worse", 0, False),
+    (Levels((1.0, 2.0), 2), Levels((0.5, 9.0), 1), False, "worse", 0, True),
+    (Levels((1.0, 2.0), 2), Levels((0.5, 9.0), 0, None), False, "open", 0, False),
+    (Levels((1.0, 2.0), 2), Levels((1.0, 2.0), 0, None), False, "same", None, True),
+    (Levels((1.0, 2.0), 2), Levels((1.0,), 1), True, "open", 1, False),
+    (Levels((1.0, 2.0), 2), Levels((1.0,), 1), False, "open", 1, False),
+    (Levels((1.0, 2.0), 2), NO_PLAN, False, "infeasible", 0, True),
+    # A worse answer to an easier request is a fault of the solver: the plan itself stands.
+    (Levels((1.0, 2.0), 2), Levels((0.5, 2.0), 2), True, "open", 0, False),
+    (Levels((1.0,), 1), None, True, "not_examined", None, False),
+])  # fmt: skip
+def test_comparisons_claim_no_more_than_is_proven(before, after, eases, effect, level, exact):
     found = compare_levels(before, after, relaxes=eases)
     assert (found.effect, found.level) == (effect, level)
     if effect not in ("same", "not_examined"):
@@ -167,31 +160,31 @@ def test_comparisons_claim_no_more_than_is_proven(
 
 def test_without_time_nothing_is_claimed():
     request = published()
-    found = explain_plan(request, plan(request), time.perf_counter())
-    assert found is not None and not found.complete
-    assert {change.effect for change in found.changes} == {"not_examined"}
-    assert {limit.binds for entry in found.models for limit in entry.limits} == {None}
+    explanation = explain_plan(request, plan(request), time.perf_counter())
+    assert explanation is not None and not explanation.complete
+    assert {change.effect for change in explanation.changes} == {"not_examined"}
+    assert {limit.binds for entry in explanation.models for limit in entry.limits} == {None}
 
 
 def test_a_planner_that_does_not_answer_is_ended(monkeypatch):
     request = published()
     outcome = plan(request)
     monkeypatch.setattr(planner_process, "_plan_request", lambda *_: time.sleep(1e6))
-    found = explain_plan(request, outcome, time.perf_counter() + 2.0)
-    assert found is not None and not found.complete
-    assert {change.effect for change in found.changes} <= {"open", "not_examined"}
+    explanation = explain_plan(request, outcome, time.perf_counter() + 2.0)
+    assert explanation is not None and not explanation.complete
+    assert {change.effect for change in explanation.changes} <= {"open", "not_examined"}
 
 
 def test_a_planner_that_fails_leaves_bounds(monkeypatch):
     request = published()
     outcome = plan(request)
     monkeypatch.setattr(planner_process, "_plan_request", lambda *_: 1 / 0)
-    found = explain_plan(request, outcome, time.perf_counter() + LONG_S)
-    assert found is not None
-    more = changed(found, "gpu", new=3.0)
+    explanation = explain_plan(request, outcome, time.perf_counter() + LONG_S)
+    assert explanation is not None
+    more = changed(explanation, "gpu", new=3.0)
     assert (more.effect, more.value_before, more.value_after) == ("open", 7.8, 7.8)
     # Three GPUs in any fractions: one and a half times what two give.
-    assert more.bound_after == pytest.approx(1.5 * found.steps[0].bound)  # type: ignore[operator]
+    assert more.bound_after == pytest.approx(1.5 * explanation.steps[0].bound)  # type: ignore[operator]
 
 
 def test_a_relaxation_that_highs_does_not_take_bounds_nothing():

@@ -1,7 +1,5 @@
 """Every constraint family stands in a golden LP file, in the document and in the program, and all agree."""
 
-from __future__ import annotations
-
 import re
 from types import ModuleType
 

@@ -1,7 +1,5 @@
 """The literal reference of the benchmarks: as good as the planner, complete, and not for what it cannot say."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 
@@ -21,14 +19,11 @@ def tiny(seed: int) -> PlanRequest:
     rng = random.Random(f"literal{seed}")
     models = tuple(
         whole_model(
-            f"m{number}",
-            points(rng, rng.choice([3.0, 10.0, 40.0]), 2),
-            weight=rng.choice([1.0, 2.0]),
-            demand_rps=rng.choice([1.0, 25.0]),
-            max_latency_ms=rng.choice([None, 25.0]),
+            f"m{number}", points(rng, rng.choice([3.0, 10.0, 40.0]), 2), weight=rng.choice([1.0, 2.0]),
+            demand_rps=rng.choice([1.0, 25.0]), max_latency_ms=rng.choice([None, 25.0]),
         )
         for number in range(rng.choice([2, 3]))
-    )
+    )  # fmt: skip
     fleet = (FleetEntry(A30, count=rng.choice([1, 2]), layouts=rng.choice([None, LAYOUTS[:2], LAYOUTS[2:]])),)
     return PlanRequest(fleet, models, objective=Objective("max_min"))
 
@@ -69,10 +64,8 @@ def test_what_the_text_cannot_say_is_refused():
     pair = (Colocation(("m0", "m1")),)
     demanding = simple("a", {"4g.24gb": 10.0}, min_throughput_rps=5.0)
     for other in (
-        replace(request, colocations=pair),
-        replace(request, sharing="fractional"),
-        replace(request, objective=Objective("leximin")),
-        replace(request, models=(demanding,)),
-    ):
+        replace(request, colocations=pair), replace(request, sharing="fractional"),
+        replace(request, objective=Objective("leximin")), replace(request, models=(demanding,)),
+    ):  # fmt: skip
         with pytest.raises(ValueError, match="literal formulation"):
             build_literal(other)

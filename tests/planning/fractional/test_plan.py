@@ -1,7 +1,5 @@
 """Fractional plans: against every set of tenants, the published example, and their own rules."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -70,13 +68,9 @@ def test_latency_sets_the_least_share():
 def test_most_tenants_and_hard_colocation():
     models = tuple(simple(f"m{i}", {"4g.24gb": 10.0}) for i in range(2))
     request = on_a30(
-        *models,
-        count=2,
-        colocations=(Colocation(("m0", "m1")),),
-        objective=Objective("max_min"),
-        sharing="fractional",
-        solver=SolverOptions(20.0),
-    )
+        *models, count=2, colocations=(Colocation(("m0", "m1")),), objective=Objective("max_min"),
+        sharing="fractional", solver=SolverOptions(20.0),
+    )  # fmt: skip
     outcome = plan(request)
     assert outcome.status == "optimal" and outcome.objective.value == pytest.approx(10.0, rel=1e-3)
     alone = plan(replace(request, max_tenants_per_slice=1, gpus=(FleetEntry(A30),)))

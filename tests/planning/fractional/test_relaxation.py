@@ -1,7 +1,5 @@
 """Pooled shares: their bounds against every set of tenants, met where nothing ties a slice together."""
 
-from __future__ import annotations
-
 import random
 import time
 from dataclasses import replace
@@ -21,16 +19,9 @@ from torchsplit_core.planning.fractional.relaxation import (
     aggregate_shares,
     relaxation_meets_minima,
 )
-from torchsplit_core.planning.problem.build import Problem, build_problem
+from torchsplit_core.planning.problem.build import build_problem
 from torchsplit_core.planning.timing import Stopwatch
-from torchsplit_core.values import (
-    FleetEntry,
-    PlanModel,
-    PlanOutcome,
-    PlanRequest,
-    Point,
-    ignore_progress,
-)
+from torchsplit_core.values import FleetEntry, PlanModel, PlanOutcome, PlanRequest, Point, ignore_progress
 
 pytestmark = pytest.mark.slow
 
@@ -107,7 +98,7 @@ def quick(request: PlanRequest) -> PlanOutcome | None:
     if shares is None:
         return None
 
-    def exclusive() -> Problem:
+    def exclusive():
         return build_problem(replace(request, sharing="exclusive"))
 
     return initial_plan(build_problem(request), exclusive, shares, watch, watch.begun + 30.0, ignore_progress)
@@ -211,11 +202,9 @@ def test_a_cap_settles_its_level_and_the_others_rise_on():
 def test_a_loss_in_packing_is_not_called_proven():
     """By hand: two tenants a slice string eleven models on six slices into five parts, one of them a pair."""
     request = PlanRequest(
-        (FleetEntry(A30, count=3, layouts=LAYOUTS[1:2]),),
-        small_models(11),
-        sharing="fractional",
+        (FleetEntry(A30, count=3, layouts=LAYOUTS[1:2]),), small_models(11), sharing="fractional",
         max_tenants_per_slice=2,
-    )
+    )  # fmt: skip
     outcome = quick(request)
     assert outcome is not None and not list(violations(request, outcome))
     # A pair has 5.0 each at most, the pool 60 / 11.

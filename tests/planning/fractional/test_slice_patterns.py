@@ -1,7 +1,5 @@
 """Slices filled for what is wished: never more than every set of tenants can give, and what it gives is found."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 
@@ -79,13 +77,9 @@ def _three() -> PlanRequest:
         replace(simple(f"m{i}", {"4g.24gb": 10.0}, memory_gib=4.0), min_throughput_rps=4.0) for i in range(3)
     )
     return on_a30(
-        *models,
-        count=3,
-        layouts=(("4g.24gb",),),
-        objective=Objective("min_gpus"),
-        sharing="fractional",
+        *models, count=3, layouts=(("4g.24gb",),), objective=Objective("min_gpus"), sharing="fractional",
         solver=SolverOptions(20.0),
-    )
+    )  # fmt: skip
 
 
 def test_the_program_finds_what_fills_hold_together():

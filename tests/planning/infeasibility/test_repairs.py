@@ -1,7 +1,5 @@
 """Ways out of an infeasible request: each is possible, shown by a plan, and no smaller one of its kind is."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -44,7 +42,7 @@ def answered(asked: PlanRequest) -> tuple[PlanOutcome, tuple[Repair, ...], list[
     """Its outcome, its ways out once every question is answered, and the questions."""
     outcome, known, asking = plan(asked), {}, []
 
-    def answer(one: PlanRequest) -> PlanOutcome | None:
+    def answer(one):
         return known.get(equivalence_hash(one))
 
     for question in repair_requests(asked, outcome, answer):
@@ -75,10 +73,8 @@ def test_more_gpus_are_tried_until_they_suffice():
     asked = request(40.0, 40.0, 40.0)
     _, ways, asking = answered(asked)
     way = next(way for way in ways if way.kind == "gpus")
-    assert (
-        way.added_gpus == 2
-        and plan(with_more_gpus(asked, 0, 1) or asked, reasons=False).status == "infeasible"
-    )
+    assert way.added_gpus == 2
+    assert plan(with_more_gpus(asked, 0, 1) or asked, reasons=False).status == "infeasible"
     assert sum(1 for one in asking if one.gpus != asked.gpus) == 2
     _, ways, _ = answered(request(*[40.0] * (MAX_ADDED_GPUS + 3)))
     assert not [way for way in ways if way.kind == "gpus"]

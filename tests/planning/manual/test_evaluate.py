@@ -1,7 +1,5 @@
 """Plans by hand: a solver's own plan gives its figures, every fault is named at once, open choices are best."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from itertools import product
@@ -38,13 +36,10 @@ A100 = "A100-80GB"
 
 def hand(name: str, *slices: tuple[str, int, str | None]) -> ManualGpu:
     """A GPU by its id, and (profile, start, model or None) of each slice."""
-    return ManualGpu(
-        name,
-        tuple(
-            ManualSlice(profile, start, () if model is None else (ManualTenant(model),))
-            for profile, start, model in slices
-        ),
-    )
+    return ManualGpu(name, tuple(
+        ManualSlice(profile, start, () if model is None else (ManualTenant(model),))
+        for profile, start, model in slices
+    ))  # fmt: skip
 
 
 @repeated("kind", ["leximin", "min_gpus", "weighted_sum"], kept=2)
@@ -57,19 +52,19 @@ def test_a_solvers_plan_gives_its_own_figures(kind, sharing):
         if best.objective.value is None:
             continue
         solved += 1
-        found = evaluate(request, from_plan(best), best)
-        assert found.faults == (), (seed, [str(fault) for fault in found.faults])
-        assert found.outcome is not None and found.outcome.gpus == best.gpus
-        assert found.objective is not None
-        assert found.objective.value == pytest.approx(best.objective.value, rel=1e-9, abs=1e-12)
-        assert found.objective.sorted_normalised == pytest.approx(best.objective.sorted_normalised)
-        for mine, theirs in zip(found.models, best.models, strict=True):
+        evaluation = evaluate(request, from_plan(best), best)
+        assert evaluation.faults == (), (seed, [str(fault) for fault in evaluation.faults])
+        assert evaluation.outcome is not None and evaluation.outcome.gpus == best.gpus
+        assert evaluation.objective is not None
+        assert evaluation.objective.value == pytest.approx(best.objective.value, rel=1e-9, abs=1e-12)
+        assert evaluation.objective.sorted_normalised == pytest.approx(best.objective.sorted_normalised)
+        for mine, theirs in zip(evaluation.models, best.models, strict=True):
             assert (mine.name, mine.variant) == (theirs.name, theirs.variant)
             assert mine.throughput_rps == pytest.approx(theirs.throughput_rps)
             assert mine.latency_ms == pytest.approx(theirs.latency_ms)
         if best.status == "optimal":
-            assert found.objective.bound == best.objective.value
-            assert found.objective.gap == pytest.approx(0.0, abs=1e-9)
+            assert evaluation.objective.bound == best.objective.value
+            assert evaluation.objective.gap == pytest.approx(0.0, abs=1e-9)
     assert solved > 2
 
 
@@ -83,11 +78,8 @@ def test_what_is_left_open_is_chosen():
     assert found.faults == () and found.outcome is not None
     verify(request, found.outcome)
     assert {m.name: m.throughput_rps for m in found.models} == {
-        "audio recognition": 71.0,
-        "encoder": 7555.0,
-        "text check": 0.0,
-        "text to speech": 3.9,
-    }
+        "audio recognition": 71.0, "encoder": 7555.0, "text check": 0.0, "text to speech": 3.9,
+    }  # fmt: skip
     assert found.objective is not None
     assert (found.objective.value, found.objective.bound, found.objective.gap) == (0.0, 7.8, 1.0)
 
@@ -101,9 +93,9 @@ def batches(limit: float | None) -> PlanModel:
 def test_the_best_batch_within_limit_and_memory(limit, batch):
     # Batch 3 needs 12 GiB and the slice has 11.69.
     request = on_a30(batches(limit))
-    found = evaluate(request, (hand("gpu0", ("2g.12gb", 0, "m")),))
-    assert found.outcome is not None
-    tenant = found.outcome.gpus[0].slices[0].tenants[0]
+    evaluation = evaluate(request, (hand("gpu0", ("2g.12gb", 0, "m")),))
+    assert evaluation.outcome is not None
+    tenant = evaluation.outcome.gpus[0].slices[0].tenants[0]
     assert tenant.batch_size == batch
 
 
@@ -111,12 +103,12 @@ def test_shares_left_open_are_equal_and_slow_a_model_down():
     models = (replace(batches(20.0), name="m"), simple("n", {"2g.12gb": 8.0}), simple("o", {"2g.12gb": 8.0}))
     request = PlanRequest((FleetEntry(A30),), models, sharing="fractional")
     tenants = (ManualTenant("m", share=0.5), ManualTenant("n"), ManualTenant("o"))
-    found = evaluate(request, (ManualGpu("gpu0", (ManualSlice("2g.12gb", 0, tenants),)),))
-    assert found.outcome is not None, found.faults
-    shares = [tenant.share for tenant in found.outcome.gpus[0].slices[0].tenants]
+    evaluation = evaluate(request, (ManualGpu("gpu0", (ManualSlice("2g.12gb", 0, tenants),)),))
+    assert evaluation.outcome is not None, evaluation.faults
+    shares = [tenant.share for tenant in evaluation.outcome.gpus[0].slices[0].tenants]
     assert shares == [0.5, 0.25, 0.25]
     # Half a slice takes twice as long: batch 2 has 20 ms.
-    assert (found.models[0].throughput_rps, found.models[0].latency_ms) == (10.0, 20.0)
+    assert (evaluation.models[0].throughput_rps, evaluation.models[0].latency_ms) == (10.0, 20.0)
     slow = replace(request, models=(batches(19.0), *models[1:]))
     chosen = evaluate(slow, (ManualGpu("gpu0", (ManualSlice("2g.12gb", 0, tenants),)),))
     assert (chosen.models[0].throughput_rps, chosen.models[0].latency_ms) == (5.0, 10.0)
@@ -124,16 +116,13 @@ def test_shares_left_open_are_equal_and_slow_a_model_down():
 
 def cut_model(rng: random.Random) -> PlanModel:
     stages = tuple(
-        Stage(
-            name,
-            tuple(
-                Point(A30, profile, batch, float(rng.randint(1, 60)), float(rng.randint(1, 30)))
-                for profile in ("1g.6gb", "2g.12gb")
-                for batch in (1, 2, 3)
-            ),
-        )
+        Stage(name, tuple(
+            Point(A30, profile, batch, float(rng.randint(1, 60)), float(rng.randint(1, 30)))
+            for profile in ("1g.6gb", "2g.12gb")
+            for batch in (1, 2, 3)
+        ))
         for name in ("first", "second")
-    )
+    )  # fmt: skip
     limit = float(rng.randint(15, 50))
     return PlanModel("m", (Variant("cut", stages, (0.0,)),), max_latency_ms=limit)
 
@@ -160,13 +149,13 @@ def test_a_limit_over_two_stages_is_divided_best():
             ):
                 rate = min(one.throughput_rps, two.throughput_rps + three.throughput_rps)
                 best = rate if best is None else max(best, rate)
-        found = evaluate(request, (gpu,))
+        evaluation = evaluate(request, (gpu,))
         if best is None:
-            assert found.outcome is None
-            assert all("above the limit" in fault.problem for fault in found.faults)
+            assert evaluation.outcome is None
+            assert all("above the limit" in fault.problem for fault in evaluation.faults)
         else:
             kept += 1
-            assert found.models[0].throughput_rps == best, seed
+            assert evaluation.models[0].throughput_rps == best, seed
     assert 10 < kept < 60
 
 
@@ -216,10 +205,10 @@ def test_layouts_that_were_not_offered():
 def test_every_fault_of_tenants_is_named():
     request = replace(published(2), colocations=(Colocation(("encoder", "text check")),))
 
-    def told(*gpus: ManualGpu) -> list[tuple[str | None, str | None, str]]:
+    def told(*gpus):
         return [(fault.gpu, fault.model, fault.problem) for fault in evaluate(request, gpus).faults]
 
-    def on(profile: str, *tenants: ManualTenant) -> ManualGpu:
+    def on(profile, *tenants):
         return ManualGpu("gpu0", (ManualSlice(profile, 0, tenants),))
 
     assert told(hand("gpu7"), hand("gpu1"), hand("gpu1")) == [
@@ -254,9 +243,9 @@ def test_shared_slices_have_their_own_faults():
     models = tuple(simple(name, {"4g.24gb": 8.0}, memory_gib=10.0) for name in ("a", "b", "c"))
     request = on_a30(*models, sharing="fractional", max_tenants_per_slice=2)
 
-    def told(*tenants: ManualTenant) -> list[str]:
-        found = evaluate(request, (ManualGpu("gpu0", (ManualSlice("4g.24gb", 0, tenants),)),))
-        return [fault.problem for fault in found.faults]
+    def told(*tenants):
+        evaluation = evaluate(request, (ManualGpu("gpu0", (ManualSlice("4g.24gb", 0, tenants),)),))
+        return [fault.problem for fault in evaluation.faults]
 
     assert told(ManualTenant("a"), ManualTenant("b"), ManualTenant("c")) == [
         "has 3 tenants, at most 2 are allowed",
@@ -296,7 +285,7 @@ def test_the_least_share_must_do_for_the_longest_points():
     model = PlanModel("m", (Variant("cut", stages, (0.0,)),), max_latency_ms=40.0)
     request = on_a30(model, sharing="fractional")
 
-    def told(share: float) -> list[tuple[str | None, str]]:
+    def told(share):
         tenants = (ManualTenant("m", stage="first"), ManualTenant("m", stage="second", share=share))
         slices = tuple(ManualSlice("2g.12gb", 2 * place, (tenant,)) for place, tenant in enumerate(tenants))
         return [(f.slice, f.problem) for f in evaluate(request, (ManualGpu("gpu0", slices),)).faults]
@@ -314,7 +303,7 @@ def test_variants_must_be_whole_and_one():
     model = replace(cut, variants=(*cut.variants, whole))
     request = on_a30(model)
 
-    def faults(*tenants: ManualTenant) -> list[str]:
+    def faults(*tenants):
         slices = tuple(ManualSlice("2g.12gb", 2 * place, (tenant,)) for place, tenant in enumerate(tenants))
         return [fault.problem for fault in evaluate(request, (ManualGpu("gpu0", slices),)).faults]
 
@@ -328,9 +317,9 @@ def test_variants_must_be_whole_and_one():
 
 def test_idle_slices_are_noted_and_a_foreign_plan_refused():
     request = published(2)
-    found = evaluate(request, (hand("gpu1", ("4g.24gb", 0, None)),))
-    assert found.notes == ("gpu1 has slices but no tenant: the plan leaves it unused.",)
-    assert found.outcome is not None and not any(gpu.slices for gpu in found.outcome.gpus)
+    evaluation = evaluate(request, (hand("gpu1", ("4g.24gb", 0, None)),))
+    assert evaluation.notes == ("gpu1 has slices but no tenant: the plan leaves it unused.",)
+    assert evaluation.outcome is not None and not any(gpu.slices for gpu in evaluation.outcome.gpus)
     with pytest.raises(InputFault, match="answers another request"):
         evaluate(request, (), plan(published(1)))
 

@@ -1,7 +1,5 @@
 """Moves of a plan by hand: what is offered is exactly what would be legal, and a change stays where it was made."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from dataclasses import replace
@@ -14,7 +12,7 @@ from torchsplit_core.hardware.layouts import layout_fault
 from torchsplit_core.planning.manual.evaluate import ManualGpu, ManualSlice, ManualTenant
 from torchsplit_core.planning.manual.moves import models_with_points, placements_at, replace_slice, slice_at
 from torchsplit_core.planning.request.fleet import FleetGpu
-from torchsplit_core.values import FleetEntry, PlacedProfile, PlanModel, PlanRequest, Point
+from torchsplit_core.values import FleetEntry, PlacedProfile, PlanRequest, Point
 
 A100 = "A100-80GB"
 
@@ -56,26 +54,26 @@ def test_what_is_offered_is_what_the_gpu_allows(kind):
                 if layout_fault(gpu, (*others, PlacedProfile(profile.name, start))) is None
                 and mine & set(range(start, start + profile.memory_slices))
             }
-            found = placements_at(FleetGpu("gpu0", kind, None, 1.0), one, slot)
-            assert len(found) == len(set(found)) and set(found) == wanted
-            assert [sizes[name] for name, _ in found] == sorted(
-                (sizes[name] for name, _ in found), reverse=True
+            placements = placements_at(FleetGpu("gpu0", kind, None, 1.0), one, slot)
+            assert len(placements) == len(set(placements)) and set(placements) == wanted
+            assert [sizes[name] for name, _ in placements] == sorted(
+                (sizes[name] for name, _ in placements), reverse=True
             )
 
 
 def test_only_parts_of_an_offered_layout_are_offered():
     given = FleetGpu("gpu0", A100, (("3g.40gb", "4g.40gb"), ("1g.10gb", "2g.20gb", "4g.40gb")), 1.0)
-    one = hand(("4g.40gb", 0))
-    found = placements_at(given, one, 4)
-    assert {name for name, _ in found} == {"3g.40gb", "2g.20gb", "1g.10gb"}
+    gpu = hand(("4g.40gb", 0))
+    placements = placements_at(given, gpu, 4)
+    assert {name for name, _ in placements} == {"3g.40gb", "2g.20gb", "1g.10gb"}
     assert {name for name, _ in placements_at(given, hand(("4g.40gb", 0), ("2g.20gb", 4)), 6)} == {"1g.10gb"}
-    for name, _ in found:
+    for name, _ in placements:
         assert any(Counter([name, "4g.40gb"]) <= Counter(layout) for layout in given.layouts or ())
 
 
-def test_a_slice_of_no_known_profile_does_not_stop_the_rest() -> None:
-    found = placements_at(FleetGpu("gpu0", A100, None, 1.0), hand(("9g.90gb", 0)), 0)
-    assert ("7g.80gb", 0) in found
+def test_a_slice_of_no_known_profile_does_not_stop_the_rest():
+    placements = placements_at(FleetGpu("gpu0", A100, None, 1.0), hand(("9g.90gb", 0)), 0)
+    assert ("7g.80gb", 0) in placements
     assert placements_at(FleetGpu("gpu0", A100, None, 1.0), hand(("9g.90gb", 0)), 4) == ()
 
 
@@ -92,7 +90,7 @@ def test_a_change_is_made_on_the_named_gpus_alone():
 
 
 def test_a_model_runs_where_one_of_its_stages_has_a_point():
-    def model(name: str, *profiles: str) -> PlanModel:
+    def model(name, *profiles):
         points = tuple(Point(A100, profile, 8, 10.0, 40.0) for profile in profiles)
         return whole_model(name, points)
 

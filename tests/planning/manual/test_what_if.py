@@ -1,7 +1,5 @@
 """A plan after an edit: the short search's, or the plan before where that holds and is better."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -42,9 +40,9 @@ def test_a_search_that_found_nothing_leaves_the_plan_before(monkeypatch, kind):
     request = replace(request, models=(replace(first, min_throughput_rps=1.0), *rest))
     before, edited = plan(request), weighted(request, 1.1)
     searching(monkeypatch, no_plan(edited, "timeout", NOTHING))
-    found = plan_with_starts(edited, (before,), 0.1)
-    assert found.status == "feasible" and layouts(found) == layouts(before)
-    assert found.request_sha256 == request_hash(edited) and not list(violations(edited, found))
+    outcome = plan_with_starts(edited, (before,), 0.1)
+    assert outcome.status == "feasible" and layouts(outcome) == layouts(before)
+    assert outcome.request_sha256 == request_hash(edited) and not list(violations(edited, outcome))
 
 
 def poor(request: PlanRequest, before: PlanOutcome, bound: float) -> PlanOutcome:
@@ -63,9 +61,9 @@ def test_a_worse_plan_gives_way_to_the_one_before_which_takes_its_bound(monkeypa
     best = plan(edited).objective.value
     assert best is not None
     searching(monkeypatch, poor(edited, before, 2 * best))
-    found = plan_with_starts(edited, (before,), 0.1)
-    assert layouts(found) == layouts(before) and found.objective.bound == 2 * best
-    assert not list(violations(edited, found))
+    outcome = plan_with_starts(edited, (before,), 0.1)
+    assert layouts(outcome) == layouts(before) and outcome.objective.bound == 2 * best
+    assert not list(violations(edited, outcome))
     near = poor(edited, before, 2 * best)
     searching(monkeypatch, replace(near, objective=replace(near.objective, gap=0.005)))
     assert plan_with_starts(edited, (before,), 0.1).models == near.models
@@ -92,9 +90,9 @@ def test_gpus_that_are_gone_and_demands_that_break_are_respected(monkeypatch):
     before = plan(request)
     fewer = replace(request, gpus=(FleetEntry(A30, count=1),))
     searching(monkeypatch, no_plan(fewer, "timeout", NOTHING))
-    found = plan_with_starts(fewer, (before,), 0.1)
-    assert found.status == "feasible" and not list(violations(fewer, found))
-    assert layouts(found) == {"gpu0": layouts(before)["gpu0"]}
+    outcome = plan_with_starts(fewer, (before,), 0.1)
+    assert outcome.status == "feasible" and not list(violations(fewer, outcome))
+    assert layouts(outcome) == {"gpu0": layouts(before)["gpu0"]}
     first, *rest = request.models
     hard = replace(request, models=(replace(first, min_throughput_rps=1e6), *rest))
     searching(monkeypatch, no_plan(hard, "timeout", NOTHING))

@@ -1,7 +1,5 @@
 """Questions about levels, answered by prices and patterns, against every plan of tiny fleets."""
 
-from __future__ import annotations
-
 import random
 import time
 from itertools import pairwise
@@ -28,7 +26,7 @@ def tiny(seed: int) -> PlanRequest:
     rng = random.Random(f"decide{seed}")
     two = rng.random() < 0.5
     models = tuple(model(rng, f"m{i}", 1, cuts=not two) for i in range(2 if two else 3))
-    fleet: tuple[FleetEntry, ...] = (FleetEntry(A30, layouts=rng.choice([None, LAYOUTS[:2]])),)
+    fleet = (FleetEntry(A30, layouts=rng.choice([None, LAYOUTS[:2]])),)
     if two:
         fleet = (*fleet, FleetEntry(A30, id="other", layouts=LAYOUTS[2:]))
     return PlanRequest(fleet, models, link_gb_per_s=1.0)
@@ -147,7 +145,7 @@ def test_the_patterns_of_the_proof_decide_alone(most, monkeypatch):
     assert settled >= 60
 
 
-def test_a_list_cut_among_patterns_of_equal_cost_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_cut_among_patterns_of_equal_cost_is_no_proof(monkeypatch):
     monkeypatch.setattr(feasibility, "MOST_PER_MODEL", 1)
     request = tiny(344)
     vectors, search = every_vector(request), searching(request)

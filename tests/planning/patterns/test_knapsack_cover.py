@@ -1,7 +1,5 @@
 """Covers of a demand by whole slices against every choice of counts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -54,23 +52,23 @@ def test_every_minimal_cover_within_the_waste(seed):
     linear = float((prices[useful] / rates[useful]).min(initial=np.inf)) * demand
     for part in (0.0, 0.1, 0.5, 100.0):
         waste = part * linear if len(every) else 1.0
-        found = enumerate_minimal_covers(rates, prices, demand, most, waste)
-        check(given, found, every)
+        covers = enumerate_minimal_covers(rates, prices, demand, most, waste)
+        check(given, covers, every)
         costs = every @ prices
         inside = every[costs <= (linear + waste) * (1 - EDGE)]
-        assert keys(inside) <= keys(found.counts), part
-        assert (found.costs <= (linear + waste) * (1 + EDGE)).all()
-        assert found.complete_below >= (linear + waste) * (1 - EDGE) or not len(every)
+        assert keys(inside) <= keys(covers.counts), part
+        assert (covers.costs <= (linear + waste) * (1 + EDGE)).all()
+        assert covers.complete_below >= (linear + waste) * (1 - EDGE) or not len(every)
 
 
 @in_blocks("seed", range(100))
 def test_the_cheapest_cover(seed):
     given = rates, prices, demand, most = shop(seed, 8)
     every = minimal_covers(rates, demand, most)
-    found = enumerate_minimal_covers(rates, prices, demand, most, cheapest_only=True)
-    check(given, found, every)
+    covers = enumerate_minimal_covers(rates, prices, demand, most, cheapest_only=True)
+    check(given, covers, every)
     if len(every):
-        assert float(found.costs[0]) == pytest.approx(float((every @ prices).min()), rel=EDGE)
+        assert float(covers.costs[0]) == pytest.approx(float((every @ prices).min()), rel=EDGE)
 
 
 @in_blocks("seed", range(40))
@@ -82,10 +80,10 @@ def test_what_is_cut_short_says_so(seed, cheapest, monkeypatch):
     given = rates, prices, demand, most = shop(seed, 6)
     every = minimal_covers(rates, demand, most)
     for waste in (0.5, 2.0, 20.0, float("inf")):
-        found = enumerate_minimal_covers(rates, prices, demand, most, waste, cheapest_only=cheapest)
-        check(given, found, every)
+        covers = enumerate_minimal_covers(rates, prices, demand, most, waste, cheapest_only=cheapest)
+        check(given, covers, every)
         if not cheapest:
-            assert keys(every[every @ prices <= found.complete_below * (1 - EDGE)]) <= keys(found.counts)
+            assert keys(every[every @ prices <= covers.complete_below * (1 - EDGE)]) <= keys(covers.counts)
 
 
 def test_nothing_is_asked_or_nothing_can_be_had():

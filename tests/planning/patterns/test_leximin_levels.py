@@ -1,7 +1,5 @@
 """leximin by patterns: against every plan, and with its time cut off against its own full run."""
 
-from __future__ import annotations
-
 import random
 import time
 from dataclasses import replace
@@ -76,7 +74,7 @@ def levels(problem: Problem, counted: PatternSolution) -> tuple[float, ...]:
     found = []
     for index, spec in enumerate(problem.request.models):
         rate = 0.0
-        stages: dict[tuple[int, int], float] = {}
+        stages = {}
         for number, count in counted.amounts.items():
             choice = problem.choices[number]
             if choice.model == index:
@@ -177,11 +175,11 @@ def test_bounds_by_prices_alone_hold_however_poor_the_plan(request_):
     for part in (0.4, 1.0):
         search = searching(request_)
         assert search is not None
-        found = leximin_levels.LevelResult(tier_groups(request_.models))
-        ceilings = found.levels_at(search.demand.ceilings)
+        level = leximin_levels.LevelResult(tier_groups(request_.models))
+        ceilings = level.levels_at(search.demand.ceilings)
         for k, value in enumerate(best):
-            found.levels = [*best[:k], *(part * other for other in best[k:])]
-            bound = leximin_levels._price_bound(search, found, k, ceilings[k], time.perf_counter() + 30.0)
+            level.levels = [*best[:k], *(part * other for other in best[k:])]
+            bound = leximin_levels._price_bound(search, level, k, ceilings[k], time.perf_counter() + 30.0)
             if request_ is not TIERED:
-                bound = min(bound, leximin_levels._linear_bound(search, found.levels, k))
+                bound = min(bound, leximin_levels._linear_bound(search, level.levels, k))
             assert bound >= value * (1 - 1e-6), (part, k)

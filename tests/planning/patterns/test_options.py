@@ -1,7 +1,5 @@
 """Options of models under latency limits: together exactly what the limits allow."""
 
-from __future__ import annotations
-
 import random
 from itertools import product
 
@@ -20,7 +18,7 @@ def limited(seed: int) -> PlanRequest:
     """Models of up to three stages with several points a slice, most of them under a tight limit."""
     rng = random.Random(f"options{seed}")
 
-    def stage(number: int) -> Stage:
+    def stage(number):
         found = [
             Point(A30, name, batch, round(rng.uniform(1, 20), 1), rng.choice([5.0, 10.0, 20.0, 30.0]) * batch)
             for name in rng.sample(sorted(PROFILES), rng.randint(1, 3))
@@ -28,7 +26,7 @@ def limited(seed: int) -> PlanRequest:
         ]
         return Stage(f"s{number}", tuple(found))
 
-    def variant(name: str) -> Variant:
+    def variant(name):
         count = rng.randint(1, 3)
         return Variant(name, tuple(stage(s) for s in range(count)), (rng.choice([0.0, 5e6]),) * (count - 1))
 
@@ -81,9 +79,9 @@ def test_options_are_all_that_the_limits_allow_and_no_more(seed):
     request = limited(seed)
     problem = build_problem(request)
     supply = fleet_capacity(problem)
-    found = build_options(problem, supply)
-    assert found is not None
-    for index, (model, mine) in enumerate(zip(request.models, found, strict=True)):
+    options = build_options(problem, supply)
+    assert options is not None
+    for index, (model, mine) in enumerate(zip(request.models, options, strict=True)):
         offered = [[stage.rates for stage in option.stages] for option in mine.options]
         for variant in model.variants:
             for limits in allowed(model, variant):

@@ -1,7 +1,5 @@
 """Who may stand together on a GPU, how they are dealt out, and that counting by presence loses nothing."""
 
-from __future__ import annotations
-
 import random
 import time
 from dataclasses import replace
@@ -83,9 +81,9 @@ def counts(draw: st.DrawFn) -> tuple[dict[int, dict[str, int]], dict[str, int], 
     gpus = draw(st.integers(1, 6))
     left = {name: count * gpus for name, count in slices.items()}
     models = draw(st.integers(1, min(8, sum(slices.values()))))
-    found: dict[int, dict[str, int]] = {number: {} for number in range(models)}
+    found = {number: {} for number in range(models)}
 
-    def take(number: int) -> None:
+    def take(number):
         name = draw(st.sampled_from([name for name, count in left.items() if count]))
         left[name] -= 1
         found[number][name] = found[number].get(name, 0) + 1
@@ -104,7 +102,7 @@ def test_every_gpu_gets_one_of_each_model(drawn):
     counted, slices, gpus = drawn
     dealt = distribute_members(counted, slices, gpus)
     assert len(dealt) == gpus
-    used: dict[tuple[int, str], int] = {}
+    used = {}
     for gpu in dealt:
         assert set(gpu) == set(counted)
         for name in slices:
@@ -139,8 +137,8 @@ def pairing(seed: int, kind: str) -> PlanRequest:
 def solved(problem: Problem) -> tuple[LevelsResult, float]:
     """The search's answer, and the bytes of its separations."""
     built = build(problem, "exclusive")
-    found = solve_objective(built, time.perf_counter() + 60.0)
-    return found, separations_of(built, found.best) if found.best is not None else 0.0
+    answer = solve_objective(built, time.perf_counter() + 60.0)
+    return answer, separations_of(built, answer.best) if answer.best is not None else 0.0
 
 
 @repeated("kind", ["leximin", "min_gpus", "max_min", "weighted_sum"], kept=2)

@@ -1,7 +1,5 @@
 """Plans of mixed fleets (MIG, whole GPUs, no MIG, cores), some that survive a loss, against a look at everything."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,23 +29,14 @@ pytestmark = pytest.mark.slow
 
 BLOCK = 50
 SLICES = (
-    ("A30-24GB", "1g.6gb", 1.0),
-    ("A30-24GB", "2g.12gb", 2.0),
-    ("A30-24GB", WHOLE_GPU, 4.3),
-    ("L4-24GB", WHOLE_GPU, 3.0),
-    ("CPU", "1c", 0.1),
-    ("CPU", "2c", 0.2),
-    ("CPU", "3c", 0.25),
-)
+    ("A30-24GB", "1g.6gb", 1.0), ("A30-24GB", "2g.12gb", 2.0), ("A30-24GB", WHOLE_GPU, 4.3),
+    ("L4-24GB", WHOLE_GPU, 3.0), ("CPU", "1c", 0.1), ("CPU", "2c", 0.2), ("CPU", "3c", 0.25),
+)  # fmt: skip
 LAYOUTS = (("1g.6gb", "1g.6gb", "2g.12gb"), ("2g.12gb", "2g.12gb"))
 ENTRIES = (
-    FleetEntry("A30-24GB", layouts=LAYOUTS),
-    FleetEntry("A30-24GB", layouts=LAYOUTS[:1]),
-    FleetEntry("A30-24GB", mig=False),
-    FleetEntry("L4-24GB"),
-    FleetEntry("CPU-4c"),
-    FleetEntry("CPU-3c"),
-)
+    FleetEntry("A30-24GB", layouts=LAYOUTS), FleetEntry("A30-24GB", layouts=LAYOUTS[:1]),
+    FleetEntry("A30-24GB", mig=False), FleetEntry("L4-24GB"), FleetEntry("CPU-4c"), FleetEntry("CPU-3c"),
+)  # fmt: skip
 OF_KNOWN_MEMORY = {"CPU-4c": "CPU-4c.16gib", "CPU-3c": "CPU-3c.12gib"}
 """4 GiB a core: 8 GiB need two."""
 
@@ -79,17 +68,11 @@ def mixed(seed: int, survives: int) -> PlanRequest:
                 [[Variant("cut", stages, (0.0,))], [*variants, Variant("cut", stages, (0.0,))]]
             )
         least = rng.choice([0.3, 0.8, 1.2, 2.0, 3.0]) * base
-        models.append(
-            PlanModel(
-                f"m{index}",
-                tuple(variants),
-                weight=rng.choice([1.0, 2.0]),
-                demand_rps=10.0,
-                min_throughput_rps=least if rng.random() < (0.8 if survives else 0.3) else None,
-                max_latency_ms=rng.choice([None, None, 12.0, 30.0]),
-                cap_at_demand=rng.random() < 0.2,
-            )
-        )
+        models.append(PlanModel(
+            f"m{index}", tuple(variants), weight=rng.choice([1.0, 2.0]), demand_rps=10.0,
+            min_throughput_rps=least if rng.random() < (0.8 if survives else 0.3) else None,
+            max_latency_ms=rng.choice([None, None, 12.0, 30.0]), cap_at_demand=rng.random() < 0.2,
+        ))  # fmt: skip
     pairs = ()
     if len(models) == 2 and rng.random() < 0.2:
         pairs = (Colocation(("m0", "m1"), rng.choice(["hard", "soft"]), 1e6),)  # type: ignore[arg-type]
@@ -105,7 +88,7 @@ def mixed(seed: int, survives: int) -> PlanRequest:
 
 @repeated("block", range(4))
 def test_mixed_fleets_equal_every_plan_looked_at(block):
-    used: set[tuple[str, bool]] = set()
+    used = set()
     for seed in range(block * BLOCK, (block + 1) * BLOCK):
         outcome, _ = as_good_as_every_plan(mixed(seed, 0), seed)
         used |= {(gpu.type, gpu.slices[0].profile == WHOLE_GPU) for gpu in outcome.gpus if gpu.used}
@@ -179,22 +162,14 @@ def shared(seed: int, entries: Sequence[FleetEntry] = ENTRIES[1:4], survives: in
                 "cut", (Stage("a", points(rng, 2 * base)), Stage("b", points(rng, 2 * base))), (0.0,)
             )
         least = rng.choice([None, 0.3 * base, 0.8 * base, 1.5 * base])
-        models.append(
-            PlanModel(
-                f"m{index}",
-                (variant,),
-                demand_rps=10.0,
-                min_throughput_rps=least,
-                max_latency_ms=rng.choice([None, None, 30.0, 60.0]),
-            )
-        )
+        models.append(PlanModel(
+            f"m{index}", (variant,), demand_rps=10.0, min_throughput_rps=least,
+            max_latency_ms=rng.choice([None, None, 30.0, 60.0]),
+        ))  # fmt: skip
     return PlanRequest(
-        fleet,
-        tuple(models),
-        objective=Objective("leximin", survives=survives),
-        sharing="fractional",
+        fleet, tuple(models), objective=Objective("leximin", survives=survives), sharing="fractional",
         solver=SolverOptions(30.0),
-    )
+    )  # fmt: skip
 
 
 @repeated("block", range(4))

@@ -1,7 +1,5 @@
 """Stages as members of co-locations: what names mean, and plans against a look at everything."""
 
-from __future__ import annotations
-
 import random
 import time
 from dataclasses import replace
@@ -46,13 +44,10 @@ BLOCK = 15
 def staged(name: str, *variants: tuple[str, tuple[str, ...]]) -> PlanModel:
     """A model with variants of these stages, each with a point on every slice of an A30."""
     point = Point(A30, "1g.6gb", 1, 10.0, 10.0, memory_gib=1.0)
-    return PlanModel(
-        name,
-        tuple(
-            Variant(of, tuple(Stage(part, (point,)) for part in parts), (7.0,) * (len(parts) - 1))
-            for of, parts in variants
-        ),
-    )
+    return PlanModel(name, tuple(
+        Variant(of, tuple(Stage(part, (point,)) for part in parts), (7.0,) * (len(parts) - 1))
+        for of, parts in variants
+    ))  # fmt: skip
 
 
 BERT = staged("bert", ("whole", ("whole",)), ("cut1", ("cut1.1of2", "cut1.2of2")), ("cut2", ("a", "b", "c")))
@@ -60,37 +55,31 @@ OTHER = staged("other", ("v", ("head", "tail")), ("w", ("head", "end")))
 NESTED = staged("bert/a", ("v", ("x",)))
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("bert", ColocationMember(0)),
-        ("bert/cut1.1of2", ColocationMember(0, 1, 0)),
-        ("bert/cut1.cut1.2of2", ColocationMember(0, 1, 1)),
-        ("bert/b", ColocationMember(0, 2, 1)),
-        ("bert/cut2.c", ColocationMember(0, 2, 2)),
-        ("bert/whole", ColocationMember(0, 0, 0)),
-        ("other/w.head", ColocationMember(1, 1, 0)),
-        ("other/end", ColocationMember(1, 1, 1)),
-        ("bert/a", ColocationMember(2)),  # a model's own name stands before a stage's
-        ("bert/cut2.a", ColocationMember(0, 2, 0)),
-        ("bert/a/x", ColocationMember(2, 0, 0)),
-    ],
-)
-def test_a_name_is_a_model_or_a_stage_of_a_variant(name: str, expected: ColocationMember) -> None:
+@pytest.mark.parametrize(("name", "expected"), [
+    ("bert", ColocationMember(0)),
+    ("bert/cut1.1of2", ColocationMember(0, 1, 0)),
+    ("bert/cut1.cut1.2of2", ColocationMember(0, 1, 1)),
+    ("bert/b", ColocationMember(0, 2, 1)),
+    ("bert/cut2.c", ColocationMember(0, 2, 2)),
+    ("bert/whole", ColocationMember(0, 0, 0)),
+    ("other/w.head", ColocationMember(1, 1, 0)),
+    ("other/end", ColocationMember(1, 1, 1)),
+    ("bert/a", ColocationMember(2)),  # a model's own name stands before a stage's
+    ("bert/cut2.a", ColocationMember(0, 2, 0)),
+    ("bert/a/x", ColocationMember(2, 0, 0)),
+])  # fmt: skip
+def test_a_name_is_a_model_or_a_stage_of_a_variant(name, expected):
     assert members_of((BERT, OTHER, NESTED), Colocation((name,)), "here") == (expected,)
 
 
-@pytest.mark.parametrize(
-    ("names", "told"),
-    [
-        (("bert", "other/head"), "other/v.head, other/w.head"),
-        (("bert", "other/nothing"), "unknown stage 'other/nothing'. Did you mean other/v.tail?"),
-        (("bert", "nobody"), "unknown model 'nobody'. Known models: bert, other. A stage"),
-        (("bert", "nobody/a"), "unknown model 'nobody/a'. Known models: bert, other. A stage"),
-        (("bert/a", "bert/cut2.a"), "at least two, each once"),
-        (("bert/", "other"), "bert/whole.whole"),
-    ],
-)
+@pytest.mark.parametrize(("names", "told"), [
+    (("bert", "other/head"), "other/v.head, other/w.head"),
+    (("bert", "other/nothing"), "unknown stage 'other/nothing'. Did you mean other/v.tail?"),
+    (("bert", "nobody"), "unknown model 'nobody'. Known models: bert, other. A stage"),
+    (("bert", "nobody/a"), "unknown model 'nobody/a'. Known models: bert, other. A stage"),
+    (("bert/a", "bert/cut2.a"), "at least two, each once"),
+    (("bert/", "other"), "bert/whole.whole"),
+])  # fmt: skip
 def test_a_name_of_no_one_stage_is_one_message(names, told):
     request = on_a30(BERT, OTHER, colocations=(Colocation(names),))
     with pytest.raises(InputFault) as fault:
@@ -113,13 +102,9 @@ def test_neighbouring_stages_weigh_what_they_hand_on():
     each = replace(BERT.variants[2], cut_bytes=(1.0, 2.0), cut_bytes_per_request=(0.0, 5.0))
     bert = replace(BERT, variants=(*BERT.variants[:2], each))
     pairs = {
-        ("bert/cut1.1of2", "bert/cut1.2of2"): 7.0,
-        ("bert/c", "bert/b"): 5.0,
-        ("bert/a", "bert/b"): 1.0,
-        ("bert/a", "bert/c"): 0.0,
-        ("bert/a", "bert"): 0.0,
-        ("bert/a", "other/tail"): 0.0,
-    }
+        ("bert/cut1.1of2", "bert/cut1.2of2"): 7.0, ("bert/c", "bert/b"): 5.0, ("bert/a", "bert/b"): 1.0,
+        ("bert/a", "bert/c"): 0.0, ("bert/a", "bert"): 0.0, ("bert/a", "other/tail"): 0.0,
+    }  # fmt: skip
     ties = index_colocations(
         PlanRequest((FleetEntry(A30),), (bert, OTHER), tuple(Colocation(names, "soft") for names in pairs))
     )
@@ -262,8 +247,8 @@ def test_counting_by_presence_is_as_good_as_gpu_by_gpu(seed):
 def solved(problem: Problem) -> tuple[LevelsResult, float]:
     """The search's answer, and the bytes of its separations."""
     built = build(problem, "exclusive")
-    found = solve_objective(built, time.perf_counter() + 60.0)
-    return found, separations_of(built, found.best) if found.best is not None else 0.0
+    answer = solve_objective(built, time.perf_counter() + 60.0)
+    return answer, separations_of(built, answer.best) if answer.best is not None else 0.0
 
 
 def test_members_that_never_fit_one_gpu_together_stand_nowhere():

@@ -12,9 +12,7 @@ from tests.support.planning.oracle import levels_of
 from tests.support.planning.world import worldly
 from tests.support.seeds import repeated
 from torchsplit_core.planning import plan
-from torchsplit_core.values import (
-    Objective,
-)
+from torchsplit_core.values import Objective
 
 pytestmark = pytest.mark.slow
 

@@ -1,7 +1,5 @@
 """Which models have figures for which GPUs of a fleet."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -24,15 +22,12 @@ def fleet(*types: str) -> PlanRequest:
     return replace(request(), gpus=tuple(FleetEntry(kind) for kind in types))
 
 
-def test_a_type_that_every_model_has_figures_for_is_not_named() -> None:
-    assert uncovered_gpu_types(fleet("A100-80GB")) == () and models_without_figures(fleet("A100-80GB")) == ()
-
-
-def test_a_type_without_figures_is_named_with_the_models_that_lack_them() -> None:
+def test_a_type_without_figures_is_named_with_the_models_that_lack_them():
     (found,) = uncovered_gpu_types(fleet("A100-80GB", H100, H100))
     assert found == UncoveredGpuType(H100, ("bert", "ocr"), 2) and found.unusable
     assert models_without_figures(fleet("A100-80GB", H100)) == ()
     assert models_without_figures(fleet(H100)) == ("bert", "ocr")
+    assert uncovered_gpu_types(fleet("A100-80GB")) == () and models_without_figures(fleet("A100-80GB")) == ()
 
 
 def test_figures_of_a_way_that_is_not_allowed_do_not_count():

@@ -28,31 +28,28 @@ def test_an_entry_says_id_cost_node_and_layouts():
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("", "names no GPU"),
-        ("0xA100-80GB", "has the count 0"),
-        ("2x", "2x"),
-        ("2x A30", "COUNT"),
-        ("=A100-80GB", "ID=TYPE"),
-        ("a=b=A100-80GB", "ID=TYPE"),
-        ("a=2xA100-80GB", "repeats a GPU that has an id"),
-        ("A100-80GB@", "'@' is none of @cost="),
-        ("A100-80GB@cost", "'@cost' is none of @cost="),
-        ("A100-80GB@node=", "'@node=' is none of @cost="),
-        ("A100-80GB@speed=2", "'@speed=2' is none of @cost="),
-        ("A100-80GB@cost=2@cost=2", "gives @cost twice"),
-        ("A100-80GB@cost=two", "is 'two', not a number"),
-        ("A100-80GB@cost=-1", ", cost: "),
-        ("A100-80GB@cost=nan", ", cost: "),
-        ("A100-80GB@layouts=3g", "3g"),
-        ("A100-80GB@layouts=7x1g.10gb//3g.40gb", "'' is not a layout"),
-        ("A100-80GB@layouts=0x1g.10gb", "'0x1g.10gb' is not a layout"),
-        ("A100-80GB@layouts=1g.10gb+", "1g.10gb+"),
-        ("B9000", "B9000"),
-    ],
-)
+@pytest.mark.parametrize(("text", "told"), [
+    ("", "names no GPU"),
+    ("0xA100-80GB", "has the count 0"),
+    ("2x", "2x"),
+    ("2x A30", "COUNT"),
+    ("=A100-80GB", "ID=TYPE"),
+    ("a=b=A100-80GB", "ID=TYPE"),
+    ("a=2xA100-80GB", "repeats a GPU that has an id"),
+    ("A100-80GB@", "'@' is none of @cost="),
+    ("A100-80GB@cost", "'@cost' is none of @cost="),
+    ("A100-80GB@node=", "'@node=' is none of @cost="),
+    ("A100-80GB@speed=2", "'@speed=2' is none of @cost="),
+    ("A100-80GB@cost=2@cost=2", "gives @cost twice"),
+    ("A100-80GB@cost=two", "is 'two', not a number"),
+    ("A100-80GB@cost=-1", ", cost: "),
+    ("A100-80GB@cost=nan", ", cost: "),
+    ("A100-80GB@layouts=3g", "3g"),
+    ("A100-80GB@layouts=7x1g.10gb//3g.40gb", "'' is not a layout"),
+    ("A100-80GB@layouts=0x1g.10gb", "'0x1g.10gb' is not a layout"),
+    ("A100-80GB@layouts=1g.10gb+", "1g.10gb+"),
+    ("B9000", "B9000"),
+])  # fmt: skip
 def test_what_is_unclear_is_refused_with_its_place(text, told):
     with pytest.raises(InputFault) as caught:
         model = PlanModel("bert", (Variant("whole", (Stage("whole"),)),))

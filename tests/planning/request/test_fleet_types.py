@@ -1,9 +1,6 @@
 """What a fleet is made of: whole GPUs, GPUs without MIG, cores; as text, in requests and in files."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import pytest
 
@@ -40,23 +37,17 @@ def asked(*points: Point, fleet: tuple[FleetEntry, ...]) -> PlanRequest:
 def test_a_fleet_is_told_as_text():
     entries = parse_fleet(f"2x{A30},1x{A30}:whole,{L4},2xCPU-16c")
     assert [(entry.type, entry.count, entry.mig) for entry in entries] == [
-        (A30, 2, True),
-        (A30, 1, False),
-        (L4, 1, True),
-        ("CPU-16c", 2, True),
-    ]
+        (A30, 2, True), (A30, 1, False), (L4, 1, True), ("CPU-16c", 2, True),
+    ]  # fmt: skip
     gpus = list_gpus(entries)
     assert [gpu.whole for gpu in gpus] == [False, False, True, True, False, False]
     assert [gpu.id for gpu in gpus] == ["gpu0", "gpu1", "gpu2", "gpu3", "cpu0", "cpu1"]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("1xCPU-0c", "1xCPU-513c", "1xCPU-4", "1xCPU-8c:whole", "1xL4", "1xA30-24GB:all"),
-        *("1xCPU-4c.0gib", "1xCPU-4c.8gb", "1xCPU-4c.gib"),
-    ],
-)
+@pytest.mark.parametrize("text", [
+    *("1xCPU-0c", "1xCPU-513c", "1xCPU-4", "1xCPU-8c:whole", "1xL4", "1xA30-24GB:all"),
+    *("1xCPU-4c.0gib", "1xCPU-4c.8gb", "1xCPU-4c.gib"),
+])  # fmt: skip
 def test_what_no_fleet_has_is_one_message(text):
     with pytest.raises(InputFault):
         parse_fleet(text)
@@ -71,13 +62,13 @@ def test_k_of_n_cores_have_k_of_n_parts_of_a_hosts_memory():
 
 def test_a_point_that_needs_more_than_its_cores_have_stays_out():
     small, large = (Point("CPU", f"{k}c", 1, 10.0 * k, 5.0, memory_gib=9.0) for k in (1, 2))
-    told = plan(asked(small, large, fleet=(FleetEntry("CPU-4c.32gib"),)))
-    assert [item.profile for gpu in told.gpus for item in gpu.slices] == ["2c", "2c"]
-    assert any("1 point needs more memory" in words for words in told.warnings)
+    outcome = plan(asked(small, large, fleet=(FleetEntry("CPU-4c.32gib"),)))
+    assert [item.profile for gpu in outcome.gpus for item in gpu.slices] == ["2c", "2c"]
+    assert any("1 point needs more memory" in words for words in outcome.warnings)
     untold = plan(asked(small, large, fleet=(FleetEntry("CPU-4c"),)))
     assert [item.profile for gpu in untold.gpus for item in gpu.slices] == ["1c"] * 4
     assert any("its memory is not known" in words for words in untold.warnings)
-    assert not any("its memory is not known" in words for words in told.warnings)
+    assert not any("its memory is not known" in words for words in outcome.warnings)
 
 
 def test_a_size_of_cores_that_alone_holds_all_tenants_is_kept():
@@ -85,9 +76,9 @@ def test_a_size_of_cores_that_alone_holds_all_tenants_is_kept():
     points = tuple(Point("CPU", f"{k}c", 1, rate, 5.0, memory_gib=2.5) for k, rate in ((1, 10.0), (2, 15.0)))
     stage = (Variant("whole", (Stage("whole", points),)),)
     models = tuple(PlanModel(name, stage, demand_rps=10.0) for name in "abc")
-    told = plan(PlanRequest((FleetEntry("CPU-2c.8gib"),), models, sharing="fractional"))
-    assert [item.profile for gpu in told.gpus for item in gpu.slices] == ["2c"]
-    assert [model.throughput_rps for model in told.models] == pytest.approx([5.0] * 3)
+    outcome = plan(PlanRequest((FleetEntry("CPU-2c.8gib"),), models, sharing="fractional"))
+    assert [item.profile for gpu in outcome.gpus for item in gpu.slices] == ["2c"]
+    assert [model.throughput_rps for model in outcome.models] == pytest.approx([5.0] * 3)
     untold = plan(PlanRequest((FleetEntry("CPU-2c"),), models, sharing="fractional"))
     assert [item.profile for gpu in untold.gpus for item in gpu.slices] == ["1c", "1c"]
 
@@ -101,20 +92,16 @@ def test_hosts_of_one_fleet_have_the_same_memory_a_core(other):
 
 
 def test_rows_become_points_of_what_the_fleet_has():
-    def row(kind: str, profile: str | None) -> ProfileRow:
+    def row(kind, profile):
         return ProfileRow("whole", kind, profile, 1, 1, 10.0, 5.0, None, None, None, "measured")
 
     rows = (
-        row(A30, "1g.6gb"),
-        row(A30, None),
-        row(L4, None),
-        row("CPU", None),
-        row("CPU", "4c"),
+        row(A30, "1g.6gb"), row(A30, None), row(L4, None), row("CPU", None), row("CPU", "4c"),
         row("CPU", "16c"),
-    )
+    )  # fmt: skip
     profile = Profile("sample:bert", "", {}, rows)
 
-    def points(text: str) -> set[tuple[str, str]]:
+    def points(text):
         (model,) = build_request([profile], parse_fleet(text)).models
         assert model.source == "sample:bert"
         return {(p.gpu_type, p.profile) for p in model.variants[0].stages[0].points}
@@ -123,11 +110,8 @@ def test_rows_become_points_of_what_the_fleet_has():
     assert points(f"1x{A30}:whole,1x{L4}") == {(A30, WHOLE_GPU), (L4, WHOLE_GPU)}
     assert points("1xCPU-8c") == {("CPU", "4c")}
     assert points(f"1x{A30},1x{A30}:whole,1xCPU-32c") == {
-        (A30, "1g.6gb"),
-        (A30, WHOLE_GPU),
-        ("CPU", "4c"),
-        ("CPU", "16c"),
-    }
+        (A30, "1g.6gb"), (A30, WHOLE_GPU), ("CPU", "4c"), ("CPU", "16c"),
+    }  # fmt: skip
 
 
 def test_files_say_null_for_a_whole_gpu():
@@ -145,18 +129,15 @@ def test_files_say_null_for_a_whole_gpu():
         read_text(json.dumps(data))
 
 
-@pytest.mark.parametrize(
-    ("point", "fleet"),
-    [
-        (Point(L4, "1g.6gb", 1, 1.0, 1.0), FleetEntry(L4)),
-        (Point("CPU", WHOLE_GPU, 1, 1.0, 1.0), FleetEntry("CPU-8c")),
-        (Point("CPU", "4g", 1, 1.0, 1.0), FleetEntry("CPU-8c")),
-        (Point("CPU-8c", "4c", 1, 1.0, 1.0), FleetEntry("CPU-8c")),
-        (Point(A30, WHOLE_GPU, 1, 1.0, 1.0), FleetEntry(A30, mig=False, layouts=(("4g.24gb",),))),
-        (Point(L4, WHOLE_GPU, 1, 1.0, 1.0), FleetEntry(L4, layouts=(("4g.24gb",),))),
-        (Point(A30, "4g.24gb", 1, 1.0, 1.0), FleetEntry(A30, layouts=((WHOLE_GPU,),))),
-    ],
-)
+@pytest.mark.parametrize(("point", "fleet"), [
+    (Point(L4, "1g.6gb", 1, 1.0, 1.0), FleetEntry(L4)),
+    (Point("CPU", WHOLE_GPU, 1, 1.0, 1.0), FleetEntry("CPU-8c")),
+    (Point("CPU", "4g", 1, 1.0, 1.0), FleetEntry("CPU-8c")),
+    (Point("CPU-8c", "4c", 1, 1.0, 1.0), FleetEntry("CPU-8c")),
+    (Point(A30, WHOLE_GPU, 1, 1.0, 1.0), FleetEntry(A30, mig=False, layouts=(("4g.24gb",),))),
+    (Point(L4, WHOLE_GPU, 1, 1.0, 1.0), FleetEntry(L4, layouts=(("4g.24gb",),))),
+    (Point(A30, "4g.24gb", 1, 1.0, 1.0), FleetEntry(A30, layouts=((WHOLE_GPU,),))),
+])  # fmt: skip
 def test_points_and_layouts_that_no_slice_has_are_refused(point, fleet):
     with pytest.raises(InputFault):
         validate(asked(point, fleet=(fleet,)))
@@ -170,13 +151,13 @@ def test_mig_and_whole_gpus_take_only_their_own_points():
 
 
 def test_the_memory_of_a_whole_gpu_is_a_limit():
-    large: Any = asked(Point(L4, WHOLE_GPU, 1, 10.0, 5.0, memory_gib=24.5), fleet=(FleetEntry(L4),))
+    large = asked(Point(L4, WHOLE_GPU, 1, 10.0, 5.0, memory_gib=24.5), fleet=(FleetEntry(L4),))
     outcome = plan(large)
     assert outcome.models[0].throughput_rps == 0.0
     assert any("more memory than the slice has" in text for text in outcome.warnings)
 
 
-def test_cores_are_divided_into_what_pays() -> None:
+def test_cores_are_divided_into_what_pays():
     assert set(core_divisions("CPU-6c", (2, 4))) == {("2c", "4c"), ("2c", "2c", "2c")}
     assert core_divisions("CPU-2c", (4,)) == ()
     with pytest.raises(InputFault, match=f"{MAX_DIVISIONS:,}"):

@@ -1,7 +1,5 @@
 """The front's costs come with the profiles that were measured beside slices of cores."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 
 from torchsplit_core.planning.request import edit
@@ -24,13 +22,10 @@ def profile(name: str, front: FrontCosts | None, bytes_: float | None = 128.0) -
     return Profile(f"sample:{name}", name, environment, rows, name=name)
 
 
-def test_a_fleet_of_cores_gets_what_its_profiles_tell():
+def test_a_fleet_of_cores_gets_what_its_profiles_tell_and_others_nothing():
     made = build_request([profile("a", COSTS), profile("b", SLOWER, None)], CORES)
     assert made.front == SLOWER
     assert [model.bytes_per_request for model in made.models] == [128.0, None]
-
-
-def test_other_fleets_and_older_profiles_have_none():
     for made in (
         build_request([profile("a", COSTS)], GPU),
         build_request([profile("a", None)], CORES),

@@ -1,7 +1,5 @@
 """The fingerprint of a request: canonical JSON by a definition of its own, and the same from release to release."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random
@@ -27,25 +25,11 @@ SPEEDS = (7, 7.0, 0.1, 1e-9, 1e22)
 
 
 YOUNGER = {
-    "allowed": True,
-    "cut_bytes_per_request": (),
-    "low_rps": None,
-    "pace": None,
-    "high_rps": None,
-    "node": None,
-    "mig": True,
-    "survives": 0,
-    "source": None,
-    "max_response_ms": None,
-    "response_percentile": 95.0,
-    "arrivals": None,
-    "nodes": (),
-    "plan_at": "nominal",
-    "network_gb_per_s": None,
-    "bytes_per_request": None,
-    "front": None,
-    "tier": 0,
-}
+    "allowed": True, "cut_bytes_per_request": (), "low_rps": None, "pace": None, "high_rps": None,
+    "node": None, "mig": True, "survives": 0, "source": None, "max_response_ms": None,
+    "response_percentile": 95.0, "arrivals": None, "nodes": (), "plan_at": "nominal",
+    "network_gb_per_s": None, "bytes_per_request": None, "front": None, "tier": 0,
+}  # fmt: skip
 
 
 def canonical(value: Any) -> Any:
@@ -67,7 +51,7 @@ def by_definition(request: PlanRequest) -> str:
 
 
 def drawn(draw: random.Random) -> PlanRequest:
-    def variant(name: str) -> Variant:
+    def variant(name):
         stages = tuple(
             Stage(f"s{k}", tuple(
                 Point("A100-80GB", profile, 8, draw.choice(SPEEDS), draw.random(), memory_gib=draw.choice([None, 3]))
@@ -76,22 +60,17 @@ def drawn(draw: random.Random) -> PlanRequest:
             for k in range(draw.randint(1, 3))
         )  # fmt: skip
         return Variant(
-            name,
-            stages,
-            cut_bytes=(12,) * (len(stages) - 1),
-            allowed=draw.random() < 0.7,
+            name, stages, cut_bytes=(12,) * (len(stages) - 1), allowed=draw.random() < 0.7,
             cut_bytes_per_request=draw.choice([(), (5,) * (len(stages) - 1)]),
-        )
+        )  # fmt: skip
 
     models = tuple(
         PlanModel(
-            name,
-            (variant("whole"), variant('"ü\u2028\\')),
-            weight=draw.choice([1, 2.5]),
+            name, (variant("whole"), variant('"ü\u2028\\')), weight=draw.choice([1, 2.5]),
             demand_rps=draw.randint(1, 9),
         )
         for name in ("bert", "ocr")
-    )
+    )  # fmt: skip
     pairs = (Colocation(("bert", "ocr"), "soft", draw.choice([0, 1.5e6])),) if draw.random() < 0.5 else ()
     return PlanRequest((FleetEntry("A100-80GB", count=draw.randint(1, 4)),), models, pairs)
 
@@ -123,12 +102,9 @@ def test_a_limit_of_the_response_and_arrivals_make_another_request():
     request = drawn(random.Random(0))
     model = request.models[0]
     changes = (
-        {"max_response_ms": 5.0},
-        {"response_percentile": 99.0},
-        {"arrivals": PoissonArrivals(3.0)},
-        {"arrivals": PoissonArrivals(4.0)},
-        {"arrivals": GammaArrivals(3.0, 2.0)},
-    )
+        {"max_response_ms": 5.0}, {"response_percentile": 99.0}, {"arrivals": PoissonArrivals(3.0)},
+        {"arrivals": PoissonArrivals(4.0)}, {"arrivals": GammaArrivals(3.0, 2.0)},
+    )  # fmt: skip
     found = {
         request_hash(replace(request, models=(replace(model, **change), *request.models[1:])))
         for change in ({}, *changes)

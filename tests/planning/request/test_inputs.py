@@ -1,7 +1,5 @@
 """Bad input is refused with one clear message; odd but sound input is planned."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -179,36 +177,21 @@ def test_doors():
     halves = solve_leximin(names, {"a": A30, "b": A30}, layouts, rates)
     assert {s.profile for gpu in halves.gpus for s in gpu.slices} == {"2g.12gb"}
     shared = solve_leximin_shared(
-        names,
-        {"a": A30, "b": A30},
-        {"a": layouts, A30: None},
-        rates,
-        {"audio recognition": 11.0, "encoder": {"1g.6gb": 5.0}},
-        {"encoder": 100.0},
-        [("audio recognition", "encoder", 1e6)],
-        latency_ms={"encoder": 10.0},
-        time_limit_s=10.0,
-    )
+        names, {"a": A30, "b": A30}, {"a": layouts, A30: None}, rates,
+        {"audio recognition": 11.0, "encoder": {"1g.6gb": 5.0}}, {"encoder": 100.0},
+        [("audio recognition", "encoder", 1e6)], latency_ms={"encoder": 10.0}, time_limit_s=10.0,
+    )  # fmt: skip
     assert shared.status in ("optimal", "feasible") and (shared.objective.value or 0) > 0
     sure = solve_leximin(
-        names,
-        [A30, A30],
-        None,
-        rates,
-        low_rps={"encoder": {"1g.6gb": 5000.0}},
-        high_rps={"encoder": {}},
+        names, [A30, A30], None, rates, low_rps={"encoder": {"1g.6gb": 5000.0}}, high_rps={"encoder": {}},
         plan_at="low",
-    )
+    )  # fmt: skip
     assert sure.objective.sorted_normalised == pytest.approx((7.8, 26.0, 71.0, 5000.0))
     for bad in (
-        {"low_rps": {names[0]: {"2g.12gb": 1e9}}},
-        {"low_rps": {names[0]: {"3g": 1.0}}},
-        {"plan_at": "high"},
-        {"throughput": {"x": {}}},
-        {"throughput": {names[0]: {"3g": 1.0}}},
-        {"latency_targets": {names[0]: 5.0}},
-        {"speed": 1},
-    ):
+        {"low_rps": {names[0]: {"2g.12gb": 1e9}}}, {"low_rps": {names[0]: {"3g": 1.0}}}, {"plan_at": "high"},
+        {"throughput": {"x": {}}}, {"throughput": {names[0]: {"3g": 1.0}}},
+        {"latency_targets": {names[0]: 5.0}}, {"speed": 1},
+    ):  # fmt: skip
         given = {"throughput": rates, **bad}
         with pytest.raises(InputFault):
             solve_leximin(names, [A30], None, **given)  # type: ignore[arg-type]

@@ -1,7 +1,5 @@
 """What a request calls the models behind profiles, and the link that their cuts were found for."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -17,15 +15,12 @@ def named(*sources: str) -> list[str]:
     return model_names([Profile(source, "") for source in sources])
 
 
-@pytest.mark.parametrize(
-    ("sources", "names"),
-    [
-        (("recommender.py:Client", "/a/ranker.py:Client"), ["recommender", "ranker"]),
-        (("nets.py:Small", "nets.py:Large", "one.py:Net"), ["nets-Small", "nets-Large", "one"]),
-        (("a/m.py:Net", "b/m.py:Net"), ["m-Net", "m-Net-2"]),
-        (("sample:bert@large", "library:bert", "net.pt2"), ["bert", "bert-2", "net"]),
-    ],
-)
+@pytest.mark.parametrize(("sources", "names"), [
+    (("recommender.py:Client", "/a/ranker.py:Client"), ["recommender", "ranker"]),
+    (("nets.py:Small", "nets.py:Large", "one.py:Net"), ["nets-Small", "nets-Large", "one"]),
+    (("a/m.py:Net", "b/m.py:Net"), ["m-Net", "m-Net-2"]),
+    (("sample:bert@large", "library:bert", "net.pt2"), ["bert", "bert-2", "net"]),
+])  # fmt: skip
 def test_a_model_is_called_after_its_file(sources, names):
     assert named(*sources) == names
 
@@ -34,9 +29,6 @@ def test_a_name_of_ones_own_goes_before_that_of_the_file():
     own = Profile("m.py:Net", "", name="ranker")
     assert model_names([own, Profile("m.py:Other", "")]) == ["ranker", "m"]
     assert model_names([own, own]) == ["ranker", "ranker-2"]
-
-
-def test_models_of_one_file_are_added_one_after_the_other():
     profiles = [Profile("m.py:A", "a"), Profile("m.py:B", "b")]
     offered = edit.profiles_by_model(profiles)
     assert list(offered) == ["m-A", "m-B"]

@@ -1,7 +1,5 @@
 """An objective is described in one place: who names one, and what the description says of each."""
 
-from __future__ import annotations
-
 import ast
 import time
 from dataclasses import replace
@@ -111,7 +109,7 @@ def test_how_many_levels_there_are():
     assert level_count(replace(request, models=alike)) == 4
 
 
-def test_penalties_are_paid_for_memory_and_for_separations() -> None:
+def test_penalties_are_paid_for_memory_and_for_separations():
     assert not has_penalties(Objective()) and not has_penalties(Objective(memory_violation_penalty=0.0))
     assert has_penalties(Objective(memory_violation_penalty=0.1))
     assert has_penalties(Objective(separation_weight=0.1))

@@ -1,7 +1,5 @@
 """Rows of stages: time by the shares of each batch size, memory of weights, activations and context, own rows first."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -33,13 +31,9 @@ def node(name: str, small: float, large: float, peak_gib: float) -> NodeProfile:
 
 NODES = (node("a", 0.25, 0.5, 1.0), node("b", 0.25, 0.25, 4.0), node("c", 0.5, 0.25, 2.0))
 CANDIDATE = PartitionCandidate(
-    stages=(("x", "a", "b"), ("c",)),
-    loads_ms=(1.0, 1.0),
-    max_load_ms=1.0,
-    cut_bytes=(8,),
-    peak_memory_bytes=(5 * GIB, 5 * GIB),
-    weight_bytes=(1 * GIB, 3 * GIB),
-)
+    stages=(("x", "a", "b"), ("c",)), loads_ms=(1.0, 1.0), max_load_ms=1.0, cut_bytes=(8,),
+    peak_memory_bytes=(5 * GIB, 5 * GIB), weight_bytes=(1 * GIB, 3 * GIB),
+)  # fmt: skip
 """Of the 4 GiB of activations of the whole model the first stage has all, the second half."""
 
 
@@ -99,21 +93,15 @@ def test_memory_never_falls_below_the_weights_nor_with_the_batch():
     assert found.memory_gib == pytest.approx(1.5)
 
 
-def test_a_row_of_a_processor_has_no_context_and_unknown_memory_stays_unknown():
+def test_memory_without_parts_is_weights_and_the_context_that_its_device_has():
     processor = replace(WHOLE[1], gpu_type="CPU", profile=None, memory_gib=8.0, memory_parts_gib=None)
     unknown = replace(WHOLE[1], memory_gib=None, memory_parts_gib=None)
     first, _ = stage_rows(profile(processor, *WHOLE), [processor, unknown], CANDIDATE, NAMES)
     assert first[0].memory_gib == pytest.approx(1 + 4.0)
     assert first[1].memory_gib is None and first[1].memory_parts_gib is None
-
-
-def test_a_context_of_another_gpu_stands_in_where_its_type_has_none():
     elsewhere = replace(WHOLE[1], gpu_type="A100-80GB", profile="7g.80gb", memory_parts_gib=None)
     first, _ = stage_rows(profile(elsewhere, WHOLE[0]), [elsewhere], CANDIDATE, NAMES)
     assert first[0].memory_parts_gib is not None and first[0].memory_parts_gib.context == 0.5
-
-
-def test_without_parts_anywhere_the_weights_are_the_sum_of_the_stages():
     bare = replace(WHOLE[1], memory_gib=8.0, memory_parts_gib=None)
     first, second = stage_rows(profile(bare), [bare], CANDIDATE, NAMES)
     assert first[0].memory_gib == pytest.approx(1 + 4.0) and second[0].memory_gib == pytest.approx(3 + 2.0)
@@ -124,10 +112,6 @@ def test_a_candidate_that_tells_no_weights_keeps_its_peak_and_grows_from_there()
     first, second = stage_rows(profile(*WHOLE), WHOLE, silent, NAMES)
     assert [row.memory_gib for row in first] == pytest.approx([5.5, 5.5, 5.5 + 12, 5.5 + 124])
     assert [row.memory_gib for row in second] == pytest.approx([5.5, 5.5, 5.5 + 6, 5.5 + 62])
-
-
-def test_where_neither_candidate_nor_rows_tell_weights_memory_is_rather_too_much():
-    silent = replace(CANDIDATE, weight_bytes=())
     bare = replace(WHOLE[2], memory_parts_gib=None)  # 20.5 GiB at batch 8
     first, second = stage_rows(profile(bare), [bare], silent, NAMES)
     assert first[0].memory_gib == pytest.approx(5 + 16.5) and second[0].memory_gib == pytest.approx(5 + 8.25)
@@ -157,14 +141,9 @@ def test_candidates_of_a_profiled_source_under_another_hash_say_to_measure_again
 
 def test_a_row_of_the_stage_itself_stands_before_what_is_estimated():
     own = replace(
-        WHOLE[1],
-        stage=NAMES[1],
-        throughput_rps=7.0,
-        latency_ms=9.0,
-        memory_gib=2.0,
-        low_rps=6.0,
+        WHOLE[1], stage=NAMES[1], throughput_rps=7.0, latency_ms=9.0, memory_gib=2.0, low_rps=6.0,
         high_rps=8.0,
-    )
+    )  # fmt: skip
     beyond = replace(own, batch_size=128)  # the whole model has no row there
     (_, cut) = variants(profile(*WHOLE, own, beyond), CANDIDATE)
     first, second = ({point.batch_size: point for point in stage.points} for stage in cut.stages)

@@ -1,7 +1,5 @@
 """Sweeps: the requests of a curve, what its points prove for each other, and their plans side by side."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import time
@@ -59,7 +57,7 @@ def request(kind: str = "leximin", count: int = 2, **more: float) -> PlanRequest
 
 
 def solved(asked: PlanRequest, what: SweepRequest) -> tuple[SweepPoint, ...]:
-    found: dict[float, PlanOutcome] = {}
+    found = {}
     requests = sweep_requests(asked, what)
     plan_all([one for _, one in requests], 20.0, lambda at, out: found.update({requests[at][0]: out}))
     return sweep_points(asked, what, found)
@@ -122,14 +120,14 @@ def test_fewest_gpus_over_a_minimum_never_get_fewer():
 
 def test_a_bound_holds_wherever_monotony_carries_it():
     what = SweepRequest("gpus", A30, (1.0, 2.0, 3.0))
-    found = sweep_points(
+    points = sweep_points(
         request(), what, {1.0: made(2.0, 9.0), 2.0: made(4.0, 4.0, proven=True), 3.0: made(3.0, 12.0)}
     )
-    assert (found[0].bound, found[0].bound_from, found[0].gap) == (4.0, 2.0, 0.5)
-    assert (found[1].bound, found[1].bound_from, found[1].proven) == (4.0, None, True)
+    assert (points[0].bound, points[0].bound_from, points[0].gap) == (4.0, 2.0, 0.5)
+    assert (points[1].bound, points[1].bound_from, points[1].proven) == (4.0, None, True)
     # Fewer GPUs bound nothing from above, but their plan stands here too.
-    assert (found[2].bound, found[2].bound_from, found[2].better_at) == (12.0, None, 2.0)
-    assert "the plan at 2 also stands here" in describe_point(found[2])
+    assert (points[2].bound, points[2].bound_from, points[2].better_at) == (12.0, None, 2.0)
+    assert "the plan at 2 also stands here" in describe_point(points[2])
     downward = SweepRequest("demand", "a", (1.0, 2.0))
     first, second = sweep_points(request(), downward, {1.0: made(5.0, 6.0), 2.0: made(4.0, 8.0)})
     assert (first.bound, first.bound_from) == (6.0, None) and (second.bound, second.bound_from) == (6.0, 1.0)
@@ -137,24 +135,24 @@ def test_a_bound_holds_wherever_monotony_carries_it():
 
 def test_a_lower_bound_of_fewest_gpus_is_carried_the_other_way():
     what = SweepRequest("min_throughput", "a", (1.0, 2.0, 3.0))
-    found = sweep_points(
+    points = sweep_points(
         request("min_gpus"),
         what,
         {1.0: made(3.0, 3.0, proven=True), 2.0: made(3.0, 1.0), 3.0: made(5.0, 1.0)},
     )
-    assert found[1].proven and found[1].bound_from == 1.0
-    assert (found[2].bound, found[2].gap) == (3.0, 0.4)
+    assert points[1].proven and points[1].bound_from == 1.0
+    assert (points[2].bound, points[2].gap) == (3.0, 0.4)
 
 
 def test_a_point_that_another_proves_impossible_says_which():
     what = SweepRequest("gpus", A30, (1.0, 2.0, 3.0))
     no = no_plan(request(), "infeasible", NOTHING)
-    found = sweep_points(request(), what, {1.0: made(None, None), 2.0: no, 3.0: made(None, None)})
-    assert [point.status for point in found] == ["infeasible", "infeasible", "timeout"]
-    assert describe_point(found[1]).startswith("impossible; which demands")
+    points = sweep_points(request(), what, {1.0: made(None, None), 2.0: no, 3.0: made(None, None)})
+    assert [point.status for point in points] == ["infeasible", "infeasible", "timeout"]
+    assert describe_point(points[1]).startswith("impossible; which demands")
     assert describe_point(
-        found[0]
-    ) == "impossible, as it is at 2 already" and "no plan found in time" in describe_point(found[2])
+        points[0]
+    ) == "impossible, as it is at 2 already" and "no plan found in time" in describe_point(points[2])
 
 
 def test_weighted_sums_carry_bounds_by_weight_upward_only():
@@ -182,7 +180,7 @@ def test_a_fleet_grows_and_shrinks_in_the_order_of_its_entries():
     )
     asked = replace(request(), gpus=entries)
 
-    def fleet(count: float) -> tuple[FleetEntry, ...]:
+    def fleet(count):
         return request_at(asked, SweepRequest("gpus", A30, (count,)), count).gpus
 
     assert fleet(0) == entries[1:2] and fleet(1) == entries[:2]
@@ -195,46 +193,39 @@ def test_a_fleet_grows_and_shrinks_in_the_order_of_its_entries():
     assert present_value(asked, "min_throughput", "a") is None
 
 
-@pytest.mark.parametrize(
-    ("parameter", "target", "values", "said"),
-    [
-        ("gpus", A30, (0.0, 1.0), "gpus: is empty"),
-        ("gpus", A30, (1.0, 5000.0), "at most 4096"),
-        ("gpus", A30, (1.5,), "1.5 is not a whole number of GPUs"),
-        ("gpus", "H200-141GB", (1.0,), "H200-141GB is not in the fleet"),
-        ("gpus", "no such GPU", (1.0,), "no such GPU"),
-        ("demand", "nobody", (1.0,), "unknown model 'nobody'. Known models: "),
-        ("demand", "a", (0.0, 1.0), "demand_rps"),
-        ("weight", "a", (float("nan"),), "value nan is not a finite number"),
-        ("weight", "a", (-1.0,), "value -1 is below 0"),
-        ("weight", "a", (2.0, 1.0), "1 comes after 2"),
-        ("weight", "a", (1.0, 1.0), "1 comes after 1"),
-        ("weight", "a", (), "has 0 values, not 1 to 64"),
-        ("weight", "a", tuple(map(float, range(1, 1001))), "has 1000 values, not 1 to 64"),
-        ("colour", "a", (1.0,), "unknown parameter 'colour'"),
-    ],
-)
+@pytest.mark.parametrize(("parameter", "target", "values", "said"), [
+    ("gpus", A30, (0.0, 1.0), "gpus: is empty"),
+    ("gpus", A30, (1.0, 5000.0), "at most 4096"),
+    ("gpus", A30, (1.5,), "1.5 is not a whole number of GPUs"),
+    ("gpus", "H200-141GB", (1.0,), "H200-141GB is not in the fleet"),
+    ("gpus", "no such GPU", (1.0,), "no such GPU"),
+    ("demand", "nobody", (1.0,), "unknown model 'nobody'. Known models: "),
+    ("demand", "a", (0.0, 1.0), "demand_rps"),
+    ("weight", "a", (float("nan"),), "value nan is not a finite number"),
+    ("weight", "a", (-1.0,), "value -1 is below 0"),
+    ("weight", "a", (2.0, 1.0), "1 comes after 2"),
+    ("weight", "a", (1.0, 1.0), "1 comes after 1"),
+    ("weight", "a", (), "has 0 values, not 1 to 64"),
+    ("weight", "a", tuple(map(float, range(1, 1001))), "has 1000 values, not 1 to 64"),
+    ("colour", "a", (1.0,), "unknown parameter 'colour'"),
+])  # fmt: skip
 def test_senseless_sweeps_are_refused(parameter, target, values, said):
     with pytest.raises(InputFault, match=said):
         sweep_requests(request(), SweepRequest(parameter, target, values))  # type: ignore[arg-type]
 
 
-def test_ranges_are_spread_and_checked() -> None:
+def test_ranges_are_spread_and_checked():
     assert spread_values("gpus", 1, 8, 8) == tuple(map(float, range(1, 9)))
     assert spread_values("gpus", 1, 3, 8) == (1.0, 2.0, 3.0) and spread_values("demand", 5, 5, 4) == (5.0,)
     assert spread_values("weight", 0.5, 2, 4) == (0.5, 1.0, 1.5, 2.0)
     for start, stop, steps in (
-        (2, 1, 3),
-        (float("nan"), 1, 3),
-        (1, float("inf"), 3),
-        (1, 2, 0),
-        (1, 2, 1000),
-    ):
+        (2, 1, 3), (float("nan"), 1, 3), (1, float("inf"), 3), (1, 2, 0), (1, 2, 1000),
+    ):  # fmt: skip
         with pytest.raises(InputFault, match="sweep of demand"):
             spread_values("demand", start, stop, steps)
 
 
-def test_the_ends_come_first_and_every_point_once() -> None:
+def test_the_ends_come_first_and_every_point_once():
     assert visiting_order(9) == (0, 8, 4, 2, 6, 1, 3, 5, 7)
     assert all(sorted(visiting_order(count)) == list(range(count)) for count in range(66))
 
@@ -248,10 +239,10 @@ def test_the_time_is_shared_out():
     ) == (5.0, 10.0, 0.5)
 
 
-def test_a_process_that_dies_costs_its_point_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_dies_costs_its_point_alone(monkeypatch):
     real = running._plan_request
 
-    def planned(asked: PlanRequest, limit_s: float) -> PlanOutcome:
+    def planned(asked, limit_s):
         if asked.gpus[0].count == 2:
             os._exit(1)
         return real(asked, limit_s)
@@ -262,16 +253,16 @@ def test_a_process_that_dies_costs_its_point_alone(monkeypatch: pytest.MonkeyPat
     assert "ended without an answer" in describe_point(found[2.0])
 
 
-def test_a_process_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_hangs_is_given_up(monkeypatch):
     monkeypatch.setattr(running, "_plan_request", lambda asked, limit_s: time.sleep(600))
     monkeypatch.setattr(running, "GRACE_S", 0.1)
-    found: list[PlanOutcome] = []
+    found = []
     plan_all([request()], 0.05, lambda _, outcome: found.append(outcome))
     assert found[0].status == "timeout" and "did not end in time" in found[0].warnings[0]
 
 
 def test_a_fault_of_our_own_is_raised_and_leaves_no_process(monkeypatch):
-    def planned(asked: PlanRequest, limit_s: float) -> PlanOutcome:
+    def planned(asked, limit_s):
         raise InternalFault("the plan fails its check")
 
     monkeypatch.setattr(running, "_plan_request", planned)

@@ -1,7 +1,5 @@
 """Routed co-locations: the fewest bytes/s of every plan of the best objective, told with their bound."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -18,7 +16,6 @@ from torchsplit_core.values import (
     Colocation,
     FleetEntry,
     Objective,
-    PlanOutcome,
     PlanRequest,
     Point,
     RoutedBytes,
@@ -95,6 +92,18 @@ def test_stands_side_by_side_and_says_so():
         assert sorted(t.model for item in gpu.slices for t in item.tenants) == ["a", "b"]
 
 
+def test_what_must_leave_is_proven_where_the_objective_pays_for_memory():
+    """As without the price, which nothing here costs: levels are then held in units of what none can pass."""
+    slow = simple("b", {"2g.12gb": 3.0}, demand_rps=8.0)
+    free = replace(two(), models=(two().models[0], slow))
+    request = replace(free, objective=Objective("leximin", memory_violation_penalty=0.01))
+    outcome = plan(request)
+    assert outcome.status == "optimal" and not list(violations(request, outcome))
+    assert outcome.objective.routed is not None and outcome.objective.routed.bytes_per_s > 0
+    assert outcome.objective.routed.gap == pytest.approx(0.0, abs=1e-6)
+    assert outcome.objective.routed == plan(free).objective.routed
+
+
 def test_what_leaves_is_what_the_lesser_side_lacks():
     request = two()
     slow = simple("b", {"2g.12gb": 3.0}, demand_rps=8.0)
@@ -107,7 +116,7 @@ def test_what_leaves_is_what_the_lesser_side_lacks():
 
 
 def test_a_model_in_stages_serves_what_its_slowest_stage_does_on_the_gpu():
-    def stage(name: str, rate: float) -> Stage:
+    def stage(name, rate):
         return Stage(name, (Point(A30, "2g.12gb", 1, rate, 10.0, memory_gib=0.0),))
 
     cut = replace(
@@ -160,19 +169,16 @@ def test_exchanges_lower_what_leaves_where_the_program_is_too_large(monkeypatch)
     assert left.objective.routed == RoutedBytes(cross_gpu_bytes(request, apart.gpus), 0.0, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("told", "words"),
-    [
-        (RoutedBytes(1e6, 0.0, 1.0), "claims to send"),
-        (RoutedBytes(0.0, 1e6, 0.0), "no plan sends fewer"),
-        (RoutedBytes(0.0, 0.0, 0.5), "claims the gap"),
-        (RoutedBytes(0.0), "is called optimal"),
-        (None, "routed co-locations send"),
-    ],
-)
+@pytest.mark.parametrize(("told", "words"), [
+    (RoutedBytes(1e6, 0.0, 1.0), "claims to send"),
+    (RoutedBytes(0.0, 1e6, 0.0), "no plan sends fewer"),
+    (RoutedBytes(0.0, 0.0, 0.5), "claims the gap"),
+    (RoutedBytes(0.0), "is called optimal"),
+    (None, "routed co-locations send"),
+])  # fmt: skip
 def test_false_claims_fail_the_check(told, words):
     request = two()
-    outcome: PlanOutcome = plan(request)
+    outcome = plan(request)
     lying = replace(outcome, objective=replace(outcome.objective, routed=told))
     assert any(words in str(fault) for fault in violations(request, lying))
 

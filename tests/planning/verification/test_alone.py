@@ -1,7 +1,5 @@
 """The check of a plan stands alone: who calls it, what it shares, and that a fault of the planner's figures shows."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 from dataclasses import replace
@@ -32,16 +30,10 @@ from torchsplit_core.values import Colocation, InternalFault, Objective, PlanOut
 CHECK = {
     part.__module__
     for part in (
-        verify,
-        layout_faults,
-        check_models,
-        check_costs,
-        check_objective,
-        flow_faults,
-        find_point,
+        verify, layout_faults, check_models, check_costs, check_objective, flow_faults, find_point,
         members_on_gpu,
     )
-}
+}  # fmt: skip
 ENTRANCES = {part.__name__ for part in (verify, violations, slice_faults, demand_faults)}
 CALLERS = {plan.__module__, build_baselines.__module__, evaluate.__module__, with_request_ids.__module__}
 SHARED = {fleet.__name__, request_hash.__module__}
@@ -74,7 +66,7 @@ def planner_files() -> dict[str, Path]:
 
 
 def test_only_what_leaves_with_a_plan_calls_the_check():
-    callers: dict[str, set[str]] = {}
+    callers = {}
     for name, path in planner_files().items():
         for source, part in imported(path):
             asked = source if source in CHECK else f"{source}.{part}" if f"{source}.{part}" in CHECK else None

@@ -1,13 +1,12 @@
 """The independent check refuses every plan that was tampered with."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
 
 from tests.support.planning.edits import with_model
 from tests.support.planning.requests import A30, on_a30, published, simple
+from tests.support.planning.variants import cut_wins
 from torchsplit_core.planning import plan, violations
 from torchsplit_core.planning.verification.outcome import verify
 from torchsplit_core.values import (
@@ -15,11 +14,15 @@ from torchsplit_core.values import (
     FleetEntry,
     InternalFault,
     Objective,
+    PlanModel,
     PlannedGpu,
     PlannedSlice,
     PlanOutcome,
     PlanRequest,
+    Point,
+    Stage,
     Tenant,
+    Variant,
 )
 
 
@@ -49,11 +52,6 @@ def refused(request: PlanRequest, outcome: PlanOutcome, word: str) -> None:
         verify(request, outcome)
 
 
-def test_sound_plan_passes():
-    request = published()
-    verify(request, plan(request))
-
-
 def test_layout_tampering():
     request = published()
     outcome = plan(request)
@@ -72,13 +70,14 @@ def test_layout_tampering():
     refused(offered, forged, "is not offered to this GPU")
 
 
-def test_tenant_tampering():
+def test_a_sound_plan_passes_and_tampered_tenants_do_not():
     request = published()
     outcome = plan(request)
     refused(request, first_tenant(outcome, throughput_rps=1e6), "its share of its point")
     refused(request, first_tenant(outcome, share=0.5), "has a share of 0.5")
     refused(request, first_tenant(outcome, batch_size=7), "a point that the request does not have")
     refused(request, first_tenant(outcome, memory_gib=1.0), "its point needs")
+    verify(request, plan(request))
 
 
 def test_shares_memory_and_tenants():
@@ -144,7 +143,7 @@ def test_demands_and_colocation():
     request = published()
     outcome = plan(request)
 
-    def forged(asked: PlanRequest) -> PlanOutcome:
+    def forged(asked):
         return replace(outcome, request_sha256=plan(asked).request_sha256)
 
     higher = with_model(request, 0, min_throughput_rps=72.0)
@@ -157,7 +156,7 @@ def test_demands_and_colocation():
 
 
 def _together(outcome: PlanOutcome, first: str, second: str) -> bool:
-    def places(name: str) -> set[str]:
+    def places(name):
         return {gpu.id for gpu in outcome.gpus for s in gpu.slices for t in s.tenants if t.model == name}
 
     return places(first) == places(second)
@@ -177,13 +176,31 @@ def test_two_variants_or_a_missing_stage():
     refused(request, changed(outcome, 0, slices=mixed), "variants")
 
 
+def test_a_cut_model_has_the_rate_of_its_slowest_stage_and_the_bytes_of_all_cuts():
+    """4,000 bytes a batch and 7 a request cross the cut, in batches of 4; the first stage is twice as fast."""
+    stages = tuple(
+        Stage(name, (Point(A30, "2g.12gb", 4, rate, 20.0),))
+        for name, rate in (("first", 60.0), ("second", 30.0))
+    )
+    request = replace(
+        cut_wins(),
+        models=(PlanModel("bert", (Variant("cut", stages, (4000.0,), cut_bytes_per_request=(7.0,)),)),),
+    )
+    outcome = plan(request)
+    (model,) = outcome.models
+    assert not list(violations(request, outcome))
+    assert (model.throughput_rps, model.bytes_across_cuts_per_s) == pytest.approx((30.0, 30.0 * 1007.0))
+    fast = replace(model, throughput_rps=60.0, normalised=60.0)
+    refused(request, replace(outcome, models=(fast,)), "claims the throughput 60.0, and it is 30.0")
+    more = replace(model, bytes_across_cuts_per_s=30.0 * 1008.0)
+    refused(request, replace(outcome, models=(more,)), "claims the bytes across cuts 30240.0")
+
+
 def _whole(tenant: Tenant) -> Tenant:
     return replace(tenant, variant="whole", stage="whole", throughput_rps=10.0)
 
 
 def _cut() -> tuple[PlanRequest, PlanOutcome]:
-    from tests.support.planning.variants import cut_wins
-
     request = cut_wins()
     outcome = plan(request)
     assert isinstance(outcome.gpus[0], PlannedGpu)

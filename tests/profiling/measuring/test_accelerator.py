@@ -1,7 +1,5 @@
 """The measuring child's device: what it opens, what it refuses, and the count of SMs read back."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import threading
@@ -37,12 +35,12 @@ class Driver:
         return self.fault
 
 
-def test_the_processor_needs_nothing() -> None:
+def test_the_processor_needs_nothing():
     with open_device(asdict(CPU)) as opened:
         assert opened.torch_device == "cpu" and opened.facts["threads"] == torch.get_num_threads()
 
 
-def test_a_gpu_that_torch_cannot_use_is_refused_with_the_way_out() -> None:
+def test_a_gpu_that_torch_cannot_use_is_refused_with_the_way_out():
     with pytest.raises(InputFault, match="CUDA build of torch"), open_device(asdict(SMS)):
         raise AssertionError("opened")
 
@@ -50,23 +48,23 @@ def test_a_gpu_that_torch_cannot_use_is_refused_with_the_way_out() -> None:
 @pytest.mark.parametrize(
     ("driver", "found"), [(Driver(18), 18), (Driver(18, fault=801), None), (Driver(0), None)]
 )
-def test_the_count_of_sms_is_read_back_or_unknown(driver: Driver, found: int | None) -> None:
+def test_the_count_of_sms_is_read_back_or_unknown(driver, found):
     assert sms_of_context(driver) == found
 
 
-def test_a_driver_without_the_call_is_unknown_and_no_fault() -> None:
+def test_a_driver_without_the_call_is_unknown_and_no_fault():
     assert sms_of_context(SimpleNamespace(cuCtxGetCurrent=lambda context: 0)) is None
 
 
-def test_sms_are_held_to_and_memory_capped_while_the_device_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sms_are_held_to_and_memory_capped_while_the_device_is_open(monkeypatch):
     """The calls to torch in their order, on a stand-in: no GPU is here."""
     from torch.cuda import green_contexts
 
-    calls: list[Any] = []
+    calls = []
 
     class Green:
         @staticmethod
-        def create(**options: Any) -> Green:
+        def create(**options):
             calls.append(("create", options))
             return Green()
 
@@ -95,8 +93,8 @@ def test_sms_are_held_to_and_memory_capped_while_the_device_is_open(monkeypatch:
     assert calls == [("create", {"num_sms": 16, "device_id": 0}), cap, "set", "measure", "pop"]
 
 
-def test_a_gpu_that_another_process_holds_alone_is_told_as_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> None:
+def test_a_gpu_that_another_process_holds_alone_is_told_as_in_use(monkeypatch):
+    def refuse():
         raise RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable")
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -105,8 +103,8 @@ def test_a_gpu_that_another_process_holds_alone_is_told_as_in_use(monkeypatch: p
         raise AssertionError("opened")
 
 
-def test_another_fault_of_cuda_stays_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> None:
+def test_another_fault_of_cuda_stays_what_it_is(monkeypatch):
+    def fail():
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -115,7 +113,7 @@ def test_another_fault_of_cuda_stays_what_it_is(monkeypatch: pytest.MonkeyPatch)
         raise AssertionError("opened")
 
 
-def test_cores_hold_every_thread_and_are_given_back() -> None:
+def test_cores_hold_every_thread_and_are_given_back():
     before, threads = os.sched_getaffinity(0), torch.get_num_threads()
     stop = threading.Event()
     other = threading.Thread(target=stop.wait)
@@ -134,7 +132,7 @@ def test_cores_hold_every_thread_and_are_given_back() -> None:
     assert os.sched_getaffinity(0) == before and torch.get_num_threads() == threads
 
 
-def test_more_cores_than_the_process_may_run_on_are_refused() -> None:
+def test_more_cores_than_the_process_may_run_on_are_refused():
     (device,) = choose_devices("cpu:1c")
     many = replace(device, id="cpu:9999c", profile="9999c")
     with pytest.raises(InputFault, match="of which this process may use"), open_device(asdict(many)):

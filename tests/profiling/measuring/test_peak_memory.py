@@ -1,7 +1,5 @@
 """Measured peaks by hand on small modules, and the estimate of `memory` against them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -36,48 +34,48 @@ def numbers(kib: int) -> Tensor:
     return torch.ones(kib * KIB // 4)
 
 
-def test_values_that_die_are_not_counted() -> None:
+def test_values_that_die_are_not_counted():
     """Input 4, then at most two of the three values of 4 KiB beside it."""
-    found = measure_peak(Lambda(lambda x: x.relu().exp().tanh()), (numbers(4),), {})
-    assert found == PeakMemory(12 * KIB, 0, 12 * KIB, 0)
+    peak = measure_peak(Lambda(lambda x: x.relu().exp().tanh()), (numbers(4),), {})
+    assert peak == PeakMemory(12 * KIB, 0, 12 * KIB, 0)
 
 
-def test_what_an_operation_gives_back_before_it_ends_is_transient() -> None:
+def test_what_an_operation_gives_back_before_it_ends_is_transient():
     """Pooling returns 4 KiB of maxima and drops 8 KiB of their places (64-bit)."""
     image = torch.randn(1, 1, 64, 64)
-    found = measure_peak(nn.MaxPool2d(2), (image,), {})
-    assert found == PeakMemory((16 + 4 + 8) * KIB, 0, (16 + 4) * KIB, 8 * KIB)
+    peak = measure_peak(nn.MaxPool2d(2), (image,), {})
+    assert peak == PeakMemory((16 + 4 + 8) * KIB, 0, (16 + 4) * KIB, 8 * KIB)
 
 
-def test_weights_and_inputs_count_once_each_storage() -> None:
+def test_weights_and_inputs_count_once_each_storage():
     layer = nn.Linear(64, 64)
     layer.tied = layer.weight
     layer.register_buffer("seen", layer.weight.detach()[:8])
     x = torch.randn(4, 64)
-    found = measure_peak(Lambda(lambda x, y: layer(x) + y), (x,), {"y": x[:, :]})
-    assert found.weight_bytes == 0, "the function hides its layer"
-    found = measure_peak(layer, (x,), {})
-    assert found == PeakMemory(65 * 256 + 2 * 1024, 65 * 256, 2 * 1024, 0)
+    peak = measure_peak(Lambda(lambda x, y: layer(x) + y), (x,), {"y": x[:, :]})
+    assert peak.weight_bytes == 0, "the function hides its layer"
+    peak = measure_peak(layer, (x,), {})
+    assert peak == PeakMemory(65 * 256 + 2 * 1024, 65 * 256, 2 * 1024, 0)
 
 
-def test_memory_of_before_the_run_that_goes_in_it_is_no_gain() -> None:
+def test_memory_of_before_the_run_that_goes_in_it_is_no_gain():
     held = [numbers(64)]
 
-    def forget(x: Tensor) -> Tensor:
+    def forget(x):
         held.clear()
         return x.relu()
 
     assert measure_peak(Lambda(forget), (numbers(4),), {}).peak_bytes == 8 * KIB
 
 
-def test_an_error_of_the_model_comes_through_and_the_next_run_is_measured() -> None:
+def test_an_error_of_the_model_comes_through_and_the_next_run_is_measured():
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         measure_peak(nn.Linear(3, 3), (torch.ones(2, 4),), {})
     assert measure_peak(nn.Identity(), (numbers(4),), {}).peak_bytes == 4 * KIB
 
 
 @pytest.fixture
-def one_cpu_like_another(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def one_cpu_like_another(monkeypatch) -> Iterator[None]:
     """Two threads, for fused attention has buffers for each, and the width of oneDNN's blocks here."""
     if "AVX512" in torch.backends.cpu.get_cpu_capability():
         monkeypatch.setattr(transients, "CHANNEL_BLOCK", 16)
@@ -92,7 +90,7 @@ TRANSFORMERS = {"clip", "bert", "llama"}
 
 @pytest.mark.usefixtures("one_cpu_like_another")
 @repeated("name", [one.name for one in sample_models.SAMPLES], kept=1)
-def test_the_estimate_of_every_sample_is_near_its_measured_peak(name: str) -> None:
+def test_the_estimate_of_every_sample_is_near_its_measured_peak(name):
     """Within 10 % for transformers, 25 % for convolutions (1-D ones included) and the toys."""
     client, model, program = sample(name)
     graph = convert_program(program, 2)
@@ -163,7 +161,7 @@ OPERATIONS = {
 
 @pytest.mark.usefixtures("one_cpu_like_another")
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_the_estimate_of_an_operation_is_near_its_measured_peak(operation: str) -> None:
+def test_the_estimate_of_an_operation_is_near_its_measured_peak(operation):
     """Within 15 % of what is not weights."""
     model, shape = OPERATIONS[operation]
     args = (torch.randn(shape),)

@@ -1,7 +1,5 @@
 """What a process that serves a model holds: counted beside its tensors, kept with the point, told where it is not."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -28,8 +26,8 @@ def held(folder: Path, body: str, **options: object) -> MeasuredModel:
     )  # fmt: skip
 
 
-def test_what_no_tensor_holds_counts_and_is_kept_with_its_point(tmp_path: Path) -> None:
-    kept: list[MeasuredPoint] = []
+def test_what_no_tensor_holds_counts_and_is_kept_with_its_point(tmp_path):
+    kept = []
     found = held(tmp_path, KEEPS, keep=kept.append)
     for row in found.rows:
         parts = row.memory_parts_gib
@@ -42,8 +40,8 @@ def test_what_no_tensor_holds_counts_and_is_kept_with_its_point(tmp_path: Path) 
     assert again.rows == found.rows
 
 
-def test_points_without_it_get_it_when_the_model_is_measured_next(tmp_path: Path) -> None:
-    kept: list[MeasuredPoint] = []
+def test_points_without_it_get_it_when_the_model_is_measured_next(tmp_path):
+    kept = []
     found = held(tmp_path, KEEPS, keep=kept.append)
     older = [
         MeasuredPoint.from_message(
@@ -56,8 +54,8 @@ def test_points_without_it_get_it_when_the_model_is_measured_next(tmp_path: Path
     assert all((row.memory_gib or 0) > 0.25 for row in again.rows)
 
 
-def test_a_process_that_cannot_be_looked_at_leaves_the_tensors_and_a_note(tmp_path: Path) -> None:
-    kept: list[MeasuredPoint] = []
+def test_a_process_that_cannot_be_looked_at_leaves_the_tensors_and_a_note(tmp_path):
+    kept = []
     held(tmp_path, "", keep=kept.append)
     known = [
         MeasuredPoint.from_message(

@@ -1,13 +1,12 @@
 """Bodies read in a process of their own: the same requests, within memory and time."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
 import signal
 import zlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import numpy as np
 import pytest
@@ -21,17 +20,14 @@ PORTS = [TensorPort("x", "FP32", (4,))]
 FREE = [TensorPort("x", "FP32", (-1,))]
 
 
-def reading(test: Callable[[BodyReaders], Awaitable[None]], limits: RequestLimits | None = None) -> None:
-    """Run a test with readers, which end with it."""
-
-    async def run() -> None:
-        readers = BodyReaders(limits or RequestLimits())
-        try:
-            await test(readers)
-        finally:
-            readers.end()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def reading(limits: RequestLimits | None = None) -> AsyncIterator[BodyReaders]:
+    """Readers that end with the test."""
+    readers = BodyReaders(limits or RequestLimits())
+    try:
+        yield readers
+    finally:
+        readers.end()
 
 
 def body(rows: int) -> tuple[bytes, bytes]:
@@ -42,8 +38,8 @@ def body(rows: int) -> tuple[bytes, bytes]:
     return json.dumps(told | {"parameters": {"timeout": 1e6}}).encode(), numbers.tobytes()
 
 
-def test_what_is_read_there_is_what_is_read_here() -> None:
-    async def test(readers: BodyReaders) -> None:
+async def test_what_is_read_there_is_what_is_read_here():
+    async with reading() as readers:
         text, numbers = body(500)
         for packed, encoding in ((text, ""), (zlib.compress(text), "deflate")):
             found = await readers.read(packed, encoding, None, PORTS, ["y"])
@@ -53,42 +49,33 @@ def test_what_is_read_there_is_what_is_read_here() -> None:
         with pytest.raises(RequestFault, match="unknown output"):
             await readers.read(text, "", None, PORTS, ["z"])
 
-    reading(test)
 
-
-@pytest.mark.parametrize(
-    ("text", "encoding", "words"),
-    [
-        (b'{"inputs":[' + b"{}," * 200_000 + b"{}]}", "", "bytes to read|bytes of JSON"),
-        (zlib.compress(b'{"inputs":[' + b"{}," * 20_000_000 + b"{}]}"), "deflate", "more than the"),
-        (zlib.compress(bytes(10**9)), "gzip", "more than the"),
-        (b"[" * 300_000, "", "bytes to read|bytes of JSON"),
-        (b"{" * 100_000, "", "is not JSON|bytes to read"),
-        (b"\xff" * 1000, "gzip", "cannot be unpacked"),
-    ],
-)  # fmt: skip
-def test_what_is_made_to_cost_is_refused_before_it_does(text: bytes, encoding: str, words: str) -> None:
-    async def test(readers: BodyReaders) -> None:
-        with pytest.raises(RequestFault, match=words) as told:
+@pytest.mark.parametrize(("text", "encoding", "words"), [
+    (b'{"inputs":[' + b"{}," * 200_000 + b"{}]}", "", "bytes to read|bytes of JSON"),
+    (zlib.compress(b'{"inputs":[' + b"{}," * 20_000_000 + b"{}]}"), "deflate", "more than the"),
+    (zlib.compress(bytes(10**9)), "gzip", "more than the"),
+    (b"[" * 300_000, "", "bytes to read|bytes of JSON"),
+    (b"{" * 100_000, "", "is not JSON|bytes to read"),
+    (b"\xff" * 1000, "gzip", "cannot be unpacked"),
+])  # fmt: skip
+async def test_what_is_made_to_cost_is_refused_before_it_does(text, encoding, words):
+    async with reading() as readers:
+        with pytest.raises(RequestFault, match=words) as caught:
             await readers.read(text, encoding, None, PORTS, ["y"])
-        assert told.value.status in (400, 413)
-
-    reading(test)
+        assert caught.value.status in (400, 413)
 
 
-def test_a_size_that_is_free_is_held_by_the_limits_alone() -> None:
-    async def test(readers: BodyReaders) -> None:
+async def test_a_size_that_is_free_is_held_by_the_limits_alone():
+    async with reading(RequestLimits(json_bytes=300000)) as readers:
         entry = {"name": "x", "datatype": "FP32", "shape": [1, 50_000], "data": [0.5] * 50_000}
         text = json.dumps({"inputs": [entry]}).encode()
         assert (await readers.read(text, "", None, FREE, ["y"])).shapes == ((1, 50_000),)
         with pytest.raises(RequestFault, match="bytes of JSON, of 300000"):
             await readers.read(text + b" " * 300_000, "", None, FREE, ["y"])
 
-    reading(test, RequestLimits(json_bytes=300_000))
 
-
-def test_a_reader_that_dies_or_hangs_costs_its_request_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test(readers: BodyReaders) -> None:
+async def test_a_reader_that_dies_or_hangs_costs_its_request_alone(monkeypatch):
+    async with reading() as readers:
         text, _ = body(100)
         await readers.read(text, "", None, PORTS, ["y"])
         (one,) = readers._free
@@ -107,22 +94,18 @@ def test_a_reader_that_dies_or_hangs_costs_its_request_alone(monkeypatch: pytest
         monkeypatch.undo()
         assert (await readers.read(text, "", None, PORTS, ["y"])).rows == 100
 
-    reading(test)
 
-
-def test_a_reader_at_work_ends_with_the_server() -> None:
-    async def test(readers: BodyReaders) -> None:
+async def test_a_reader_at_work_ends_with_the_server():
+    async with reading() as readers:
         text, _ = body(100)
         await readers.read(text, "", None, PORTS, ["y"])
         (one,) = readers._free
         assert one._process is not None
         os.kill(one._process.pid, signal.SIGSTOP)
-        reading = asyncio.create_task(readers.read(text, "", None, PORTS, ["y"]))
+        read = asyncio.create_task(readers.read(text, "", None, PORTS, ["y"]))
         while readers._free:
             await asyncio.sleep(0.01)
         readers.end()
         assert one._process.poll() is not None
         with pytest.raises(RequestFault, match="cannot be read"):
-            await reading
-
-    reading(test)
+            await read

@@ -1,11 +1,10 @@
 """The limits of a connection: bytes, times, counts; what is refused is told in JSON and stops nobody else."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -85,29 +84,26 @@ class Client:
 Open = Callable[[], Awaitable[Client]]
 
 
-def served(test: Callable[[Open, HttpServer, Echo], Awaitable[None]], limits: RequestLimits = SHORT) -> None:
-    """Run a test against a server of Echo."""
+@asynccontextmanager
+async def served(limits: RequestLimits = SHORT) -> AsyncIterator[tuple[Open, HttpServer, Echo]]:
+    """A server of Echo, with a way to open a connection to it."""
+    echo = Echo()
+    with open_listener("127.0.0.1", 0) as listener:
+        server = HttpServer(echo, limits)
 
-    async def run() -> None:
-        echo = Echo()
-        with open_listener("127.0.0.1", 0) as listener:
-            server = HttpServer(echo, limits)
+        async def opened():
+            return Client(*await asyncio.open_connection(*listener.getsockname()))
 
-            async def opened() -> Client:
-                return Client(*await asyncio.open_connection(*listener.getsockname()))
-
-            async with server.run(listener, 2):
-                await test(opened, server, echo)
-            assert not server.connections and not server.active_requests and not server.held_bytes
-
-    asyncio.run(run())
+        async with server.run(listener, 2):
+            yield opened, server, echo
+        assert not server.connections and not server.active_requests and not server.held_bytes
 
 
 GET = "GET {} HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
-def test_requests_are_answered_in_turn_on_one_connection() -> None:
-    async def test(opened: Open, server: HttpServer, echo: Echo) -> None:
+async def test_requests_are_answered_in_turn_on_one_connection():
+    async with served() as (opened, server, echo):
         client = await opened()
         status, told, headers = await client.ask(
             "POST /a%20b?c=d HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nhi"
@@ -133,34 +129,28 @@ def test_requests_are_answered_in_turn_on_one_connection() -> None:
         head = await opened()
         head.writer.write(b"HEAD /h HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
         text = await head.reader.read()
-        assert (
-            text.startswith(b"HTTP/1.1 200") and text.endswith(b"\r\n\r\n") and b"content-length: 39" in text
-        )
-
-    served(test)
+        assert text.startswith(b"HTTP/1.1 200") and text.endswith(b"\r\n\r\n")
+        assert b"content-length: 39" in text
 
 
-@pytest.mark.parametrize(
-    ("text", "status", "reason"),
-    [
-        ("GET / HTTP/1.1\r\n" + "x-a: bbbbbbbbbb\r\n" * 100, 431, "head"),
-        ("GET / HTTP/1.1\r\nx: " + "b" * 2000 + "\r\n\r\n", 431, "head"),
-        (GET.format("/" + "a" * 2000), 431, "head"),
-        ("POST / HTTP/1.1\r\ncontent-length: 10001\r\n\r\n", 413, "body"),
-        ("POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n2712\r\n" + "a" * 10002 + "\r\n", 413, "body"),
-        ("POST /closed HTTP/1.1\r\ncontent-length: 100000\r\n\r\n", 403, "host"),
-        ("POST / HTTP/1.1\r\ncontent-length: 9\r\ntransfer-encoding: chunked\r\n\r\n", 400, "malformed"),
-        ("POST / HTTP/1.1\r\ncontent-length: 9\r\ncontent-length: 8\r\n\r\n", 400, "malformed"),
-        ("GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n", 400, "malformed"),
-        ("GET /%ff HTTP/1.1\r\n\r\n", 400, "malformed"),
-        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, "malformed"),
-        ("\x16\x03\x01\x02\x00", 400, "malformed"),
-        ("GET / HT", 408, "head_time"),
-        ("POST / HTTP/1.1\r\ncontent-length: 9\r\n\r\nabc", 408, "body_time"),
-    ],
-)
-def test_what_passes_a_limit_is_told_so_and_cut_off(text: str, status: int, reason: str) -> None:
-    async def test(opened: Open, server: HttpServer, echo: Echo) -> None:
+@pytest.mark.parametrize(("text", "status", "reason"), [
+    ("GET / HTTP/1.1\r\n" + "x-a: bbbbbbbbbb\r\n" * 100, 431, "head"),
+    ("GET / HTTP/1.1\r\nx: " + "b" * 2000 + "\r\n\r\n", 431, "head"),
+    (GET.format("/" + "a" * 2000), 431, "head"),
+    ("POST / HTTP/1.1\r\ncontent-length: 10001\r\n\r\n", 413, "body"),
+    ("POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n2712\r\n" + "a" * 10002 + "\r\n", 413, "body"),
+    ("POST /closed HTTP/1.1\r\ncontent-length: 100000\r\n\r\n", 403, "host"),
+    ("POST / HTTP/1.1\r\ncontent-length: 9\r\ntransfer-encoding: chunked\r\n\r\n", 400, "malformed"),
+    ("POST / HTTP/1.1\r\ncontent-length: 9\r\ncontent-length: 8\r\n\r\n", 400, "malformed"),
+    ("GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n", 400, "malformed"),
+    ("GET /%ff HTTP/1.1\r\n\r\n", 400, "malformed"),
+    ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, "malformed"),
+    ("\x16\x03\x01\x02\x00", 400, "malformed"),
+    ("GET / HT", 408, "head_time"),
+    ("POST / HTTP/1.1\r\ncontent-length: 9\r\n\r\nabc", 408, "body_time"),
+])  # fmt: skip
+async def test_what_passes_a_limit_is_told_so_and_cut_off(text, status, reason):
+    async with served() as (opened, _, echo):
         client, other = await opened(), await opened()
         found, told, headers = await client.ask(text)
         assert (found, echo.reasons) == (status, [reason])
@@ -168,14 +158,12 @@ def test_what_passes_a_limit_is_told_so_and_cut_off(text: str, status: int, reas
         assert (await other.ask(GET.format("/")))[0] == 200
         assert await client.ended()
 
-    served(test)
-
 
 CHUNKED = "POST /t HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\n"
 
 
-def test_headers_behind_a_body_are_limited_as_those_before_it_and_change_nothing() -> None:
-    async def test(opened: Open, server: HttpServer, echo: Echo) -> None:
+async def test_headers_behind_a_body_are_limited_as_those_before_it_and_change_nothing():
+    async with served() as (opened, server, echo):
         client = await opened()
         client.writer.write((CHUNKED + "host: y\r\nx: y\r\n\r\n" + CHUNKED).encode())
         assert (await client.answer())[:2] == (200, {"method": "POST", "path": "/t", "body": "a"})
@@ -190,57 +178,45 @@ def test_headers_behind_a_body_are_limited_as_those_before_it_and_change_nothing
             await asyncio.sleep(0.05)
         assert echo.reasons == ["head", "head"] and server.held_bytes == 1
 
-    served(test)
-
 
 @pytest.mark.parametrize("last", ["GET / HTTP/1.0\r\n\r\n", "GET / HTTP/1.1\r\nconnection: close\r\n\r\n"])
-def test_what_follows_the_last_request_is_no_fault_of_ours(
-    last: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def test(opened: Open, server: HttpServer, echo: Echo) -> None:
+async def test_what_follows_the_last_request_is_no_fault_of_ours(last, caplog):
+    async with served() as (opened, _, echo):
         client = await opened()
         assert (await client.ask(last + "garbage"))[0] == 200
         assert await client.ended() and echo.reasons == []
-
-    served(test)
     assert not caplog.records
 
 
-def test_what_waits_behind_the_last_request_is_not_begun(caplog: pytest.LogCaptureFixture) -> None:
-    async def test(opened: Open, server: HttpServer, echo: Echo) -> None:
+async def test_what_waits_behind_the_last_request_is_not_begun(caplog):
+    async with served() as (opened, _, echo):
         client = await opened()
         client.writer.write((GET.format("/held") + "GET /last HTTP/1.0\r\n\r\n" + "garbage").encode())
         while not echo.held or echo.reasons != ["malformed"]:
             await asyncio.sleep(0.01)
         echo.held[0].reply(json_response("first"))
         assert [(await client.answer())[0] for _ in range(2)] == [200, 200] and await client.ended()
-
-    served(test)
     assert not caplog.records
 
 
-def test_a_refusal_that_is_short_leaves_the_connection() -> None:
-    async def test(opened: Open, server: HttpServer, echo: Echo) -> None:
+async def test_a_refusal_that_is_short_leaves_the_connection():
+    async with served() as (opened, _, echo):
         client = await opened()
         assert (await client.ask("POST /closed HTTP/1.1\r\ncontent-length: 3\r\n\r\nabc"))[0] == 403
         assert (await client.ask(GET.format("/")))[0] == 200 and echo.reasons == ["host"]
 
-    served(test)
 
-
-def test_a_fault_of_ours_is_an_answer_in_json(capsys: pytest.CaptureFixture[str]) -> None:
-    async def test(opened: Open, server: HttpServer, echo: Echo) -> None:
+async def test_a_fault_of_ours_is_an_answer_in_json(capsys):
+    async with served() as (opened, _, _):
         client = await opened()
         status, told, _ = await client.ask(GET.format("/broken"))
         assert status == 500 and "internal fault (KeyError)" in told["error"]
         assert (await client.ask(GET.format("/")))[0] == 200
-
-    served(test)
     assert "KeyError" in capsys.readouterr().err
 
 
-def test_a_client_that_goes_away_is_told_of() -> None:
-    async def test(opened: Open, server: HttpServer, echo: Echo) -> None:
+async def test_a_client_that_goes_away_is_told_of():
+    async with served() as (opened, _, echo):
         client = await opened()
         client.writer.write(GET.format("/held").encode())
         while not echo.held:
@@ -250,11 +226,9 @@ def test_a_client_that_goes_away_is_told_of() -> None:
             await asyncio.sleep(0.01)
         echo.held[0].reply(json_response("too late"))
 
-    served(test)
 
-
-def test_a_client_that_takes_no_answer_is_cut_off() -> None:
-    async def test(opened: Open, server: HttpServer, echo: Echo) -> None:
+async def test_a_client_that_takes_no_answer_is_cut_off():
+    async with served() as (opened, server, _):
         client = await opened()
         client.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.reader._transport.pause_reading()  # type: ignore[attr-defined]
@@ -262,11 +236,9 @@ def test_a_client_that_takes_no_answer_is_cut_off() -> None:
         while server.connections:
             await asyncio.sleep(0.05)
 
-    served(test)
 
-
-def test_so_many_connections_and_idle_ones_give_way() -> None:
-    async def test(opened: Open, server: HttpServer, echo: Echo) -> None:
+async def test_so_many_connections_and_idle_ones_give_way():
+    async with served(replace(SHORT, connections=3)) as (opened, _, echo):
         busy = [await opened() for _ in range(2)]
         for client in busy:
             client.writer.write(GET.format("/held").encode())
@@ -283,11 +255,9 @@ def test_so_many_connections_and_idle_ones_give_way() -> None:
             request.reply(json_response("held"))
         assert [(await client.answer())[1] for client in (*busy, another)] == ["held"] * 3
 
-    served(test, replace(SHORT, connections=3))
 
-
-def test_so_many_requests_and_bytes_at_once() -> None:
-    async def test(opened: Open, server: HttpServer, echo: Echo) -> None:
+async def test_so_many_requests_and_bytes_at_once():
+    async with served(replace(SHORT, requests=1, held_bytes=10000)) as (opened, server, echo):
         first, second = await opened(), await opened()
         first.writer.write(b"POST /held HTTP/1.1\r\ncontent-length: 5000\r\n\r\n" + bytes(5000))
         while not echo.held:
@@ -301,27 +271,22 @@ def test_so_many_requests_and_bytes_at_once() -> None:
         assert (await first.answer())[1] == "held" and server.held_bytes == 0
         assert (await second.ask(GET.format("/")))[0] == 200
 
-    served(test, replace(SHORT, requests=1, held_bytes=10_000))
 
-
-def test_what_was_taken_is_answered_at_the_end() -> None:
-    answers: list[asyncio.Task[tuple[int, Any, dict[str, str]]]] = []
-
-    async def test(opened: Open, server: HttpServer, echo: Echo) -> None:
+async def test_what_was_taken_is_answered_at_the_end():
+    answers = []
+    async with served() as (opened, _, echo):
         client = await opened()
         answers.append(asyncio.create_task(client.ask(GET.format("/held"))))
         while not echo.held:
             await asyncio.sleep(0.01)
         loop = asyncio.get_running_loop()
         loop.call_later(0.2, lambda: echo.held[0].reply(json_response("done")))
-
-    served(test)
     _, told, headers = answers[0].result()
     assert told == "done" and headers["connection"] == "close"
 
 
-def test_many_pipelined_requests_wait_up_to_a_limit() -> None:
-    async def test(opened: Open, server: HttpServer, echo: Echo) -> None:
+async def test_many_pipelined_requests_wait_up_to_a_limit():
+    async with served() as (opened, _, echo):
         client = await opened()
         client.writer.write(GET.format("/held").encode() + GET.format("/").encode() * 40)
         while not echo.held:
@@ -329,5 +294,3 @@ def test_many_pipelined_requests_wait_up_to_a_limit() -> None:
         echo.held[0].reply(json_response("held"))
         statuses = [(await client.answer())[0] for _ in range(34)]
         assert statuses == [200] * 33 + [400] and await client.ended()
-
-    served(test)

@@ -1,7 +1,5 @@
 """What clients send, to raw rows and back; whatever does not fit is said in words."""
 
-from __future__ import annotations
-
 import json
 import struct
 from typing import Any
@@ -35,7 +33,7 @@ def mask(**change: Any) -> dict[str, Any]:
     return {"name": "mask", "datatype": "FP32", "shape": [2], "data": [0.5, 1]} | change
 
 
-def test_json_flat_and_nested() -> None:
+def test_json_flat_and_nested():
     flat = parse_request(body(mask(), ids()), None, (IDS, MASK), GIVEN)
     nested = parse_request(body(mask(), ids(data=[[1, 2, 3], [4, 5, 6]])), None, (IDS, MASK), GIVEN)
     assert flat.rows == 2 and flat.inputs == nested.inputs
@@ -43,14 +41,14 @@ def test_json_flat_and_nested() -> None:
     assert np.frombuffer(flat.inputs[1], np.float32).tolist() == [0.5, 1.0]
 
 
-def test_binary_tensors_are_not_touched() -> None:
+def test_binary_tensors_are_not_touched():
     raw = np.arange(6, dtype=np.int64).tobytes()
     binary = ids(parameters={"binary_data_size": len(raw)})
     del binary["data"]
     head = body(binary, mask(), id="7", parameters={"binary_data_output": True, "timeout": 1500})
-    found = parse_request(head + raw, len(head), (IDS, MASK), GIVEN)
-    assert bytes(found.inputs[0]) == raw
-    assert (found.id, found.binary, found.timeout_s) == ("7", True, 0.0015)
+    request = parse_request(head + raw, len(head), (IDS, MASK), GIVEN)
+    assert bytes(request.inputs[0]) == raw
+    assert (request.id, request.binary, request.timeout_s) == ("7", True, 0.0015)
 
 
 @pytest.mark.parametrize(("change", "words"), [
@@ -79,10 +77,10 @@ def test_binary_tensors_are_not_touched() -> None:
     ({"parameters": {"shared_memory_region": "x"}}, "shared memory"),
     ({"parameters": 3}, "parameters"),
 ])  # fmt: skip
-def test_what_does_not_fit_is_said(change: dict[str, Any], words: str) -> None:
-    with pytest.raises(RequestFault, match="." if not words else None) as told:
+def test_what_does_not_fit_is_said(change, words):
+    with pytest.raises(RequestFault, match="." if not words else None) as caught:
         parse_request(body(ids(**change), mask()), None, (IDS, MASK), GIVEN)
-    assert words in str(told.value) and told.value.status == 400
+    assert words in str(caught.value) and caught.value.status == 400
 
 
 @pytest.mark.parametrize(("text", "length", "words"), [
@@ -100,19 +98,19 @@ def test_what_does_not_fit_is_said(change: dict[str, Any], words: str) -> None:
     (body(ids(), mask(), outputs=[{"name": "x"}]), None, "unknown output 'x'. Known outputs: output_0, output_1."),
     (body(ids(), mask(), parameters={"timeout": "soon"}), None, "timeout"),
 ])  # fmt: skip
-def test_bodies_that_are_no_request(text: bytes, length: int | None, words: str) -> None:
-    with pytest.raises(RequestFault) as told:
+def test_bodies_that_are_no_request(text, length, words):
+    with pytest.raises(RequestFault) as caught:
         parse_request(text, length, (IDS, MASK), GIVEN)
-    assert words in str(told.value)
+    assert words in str(caught.value)
 
 
-def test_small_numbers_and_halves() -> None:
+def test_small_numbers_and_halves():
     port = TensorPort("x", "BF16", ())
-    found = parse_request(
+    request = parse_request(
         body({"name": "x", "datatype": "BF16", "shape": [2], "data": [1.0, -2.5]}), None, (port,), ["y"]
     )
-    assert struct.unpack("<2H", found.inputs[0]) == (0x3F80, 0xC020)
-    answer, length = encode_response(found, "m", (TensorPort("y", "BF16", ()),), [bytes(found.inputs[0])])
+    assert struct.unpack("<2H", request.inputs[0]) == (0x3F80, 0xC020)
+    answer, length = encode_response(request, "m", (TensorPort("y", "BF16", ()),), [bytes(request.inputs[0])])
     assert length is None and json.loads(answer)["outputs"][0]["data"] == [1.0, -2.5]
     small = TensorPort("x", "INT8", ())
     with pytest.raises(RequestFault, match="it holds 300"):
@@ -125,7 +123,7 @@ def test_small_numbers_and_halves() -> None:
         parse_request(body({"name": "x", "datatype": "BOOL", "shape": [1], "data": [1]}), None, (truth,), [])
 
 
-def test_an_answer_in_json_and_bytes() -> None:
+def test_an_answer_in_json_and_bytes():
     raw = np.array([[1, 2], [3, 4]], np.float32).tobytes()
     both = (OUT, TensorPort("output_1", "FP32", (2,)))
     asked = body(
@@ -137,17 +135,14 @@ def test_an_answer_in_json_and_bytes() -> None:
         parse_request(asked, None, (IDS, MASK), GIVEN), "m", both, [raw, raw[::-1]]
     )
     assert length is not None and answer[length:] == raw[::-1]
-    told = json.loads(answer[:length])
-    assert told["model_name"] == "m" and "id" not in told
-    assert told["outputs"][1] == {
-        "name": "output_0",
-        "datatype": "FP32",
-        "shape": [2, 2],
-        "data": [1, 2, 3, 4],
-    }
+    data = json.loads(answer[:length])
+    assert data["model_name"] == "m" and "id" not in data
+    assert data["outputs"][1] == {
+        "name": "output_0", "datatype": "FP32", "shape": [2, 2], "data": [1, 2, 3, 4],
+    }  # fmt: skip
 
 
-def test_answers_of_another_form_are_found() -> None:
+def test_answers_of_another_form_are_found():
     good = np.zeros((3, 2), np.float32).tobytes()
     assert [bytes(block) for block in split_outputs([(3, 2)], ["float32"], good, 3, (OUT,))] == [good]
     for shapes, dtypes, payload, rows in (

@@ -1,12 +1,10 @@
 """The router in front of servers that drip, never end, lie or are silent; many that wait; connections that are kept."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -140,7 +138,7 @@ async def routing(
         server = await asyncio.start_server(backend.serve, "127.0.0.1", 0, limit=2**20)
         backend.port = server.sockets[0].getsockname()[1]
         servers.append(server)
-    held: AbstractContextManager[Any] = open_listener("127.0.0.1", 0)
+    held = open_listener("127.0.0.1", 0)
     with held as listener:
         routes = Routes(tuple(made() for made in models))
         router = Router(routes, timeout_s, AccessSettings(), RequestLimits())
@@ -155,22 +153,19 @@ async def routing(
 
 
 @pytest.mark.parametrize("count", [2, 3])
-def test_several_models_have_one_address_and_series_of_their_own(count: int) -> None:
-    async def work() -> None:
-        one, names = Backend(), [f"model{number}" for number in range(count)]
-        made = [lambda name=name: model(name, [one.url], [one.url]) for name in names]
-        async with routing([one], *made) as ask:
-            for name in names:
-                status, told = await ask.infer(name)
-                assert status == 200 and told["model_name"] == name
-            for name in ("other", "another"):
-                assert (await ask.infer(name))[0] == 404
-            _, metrics = await ask("/metrics")
+async def test_several_models_have_one_address_and_series_of_their_own(count):
+    one, names = Backend(), [f"model{number}" for number in range(count)]
+    made = [lambda name=name: model(name, [one.url], [one.url]) for name in names]
+    async with routing([one], *made) as ask:
         for name in names:
-            assert f'torchsplit_route_requests_total{{code="200",model="{name}"}} 1.0' in metrics
-        assert "other" not in metrics
-
-    asyncio.run(work())
+            status, told = await ask.infer(name)
+            assert status == 200 and told["model_name"] == name
+        for name in ("other", "another"):
+            assert (await ask.infer(name))[0] == 404
+        _, metrics = await ask("/metrics")
+    for name in names:
+        assert f'torchsplit_route_requests_total{{code="200",model="{name}"}} 1.0' in metrics
+    assert "other" not in metrics
 
 
 async def drip(writer: asyncio.StreamWriter) -> None:
@@ -239,169 +234,127 @@ BAD: list[tuple[bytes | Writes, int, str]] = [
 
 @pytest.mark.parametrize("cut", [False, True])
 @pytest.mark.parametrize(("gives", "status", "words"), BAD, ids=lambda one: getattr(one, "__name__", ""))
-def test_no_server_holds_a_request_longer_or_larger_than_it_may(
-    gives: bytes | Writes, status: int, words: str, cut: bool
-) -> None:
-    async def work() -> None:
-        bad, good = Backend(gives), Backend()
-        limit_s = 0.5 if status == 504 else 30.0
+async def test_no_server_holds_a_request_longer_or_larger_than_it_may(gives, status, words, cut):
+    bad, good = Backend(gives), Backend()
+    limit_s = 0.5 if status == 504 else 30.0
 
-        def made() -> RoutedModel:
-            return model("m", *([[good.url], [bad.url]] if cut else [[bad.url]]))
+    def made():
+        return model("m", *([[good.url], [bad.url]] if cut else [[bad.url]]))
 
-        async with routing([bad, good], made, timeout_s=limit_s) as ask:
-            found, told = await ask.infer()
-            assert found == status, told
-            assert words in told["error"]
-            assert told["error"].startswith(("m: ", "m-"))
-            assert f'code="{status}",model="m"' in (await ask("/metrics"))[1]
-
-    asyncio.run(work())
+    async with routing([bad, good], made, timeout_s=limit_s) as ask:
+        found, told = await ask.infer()
+        assert found == status, told
+        assert words in told["error"]
+        assert told["error"].startswith(("m: ", "m-"))
+        assert f'code="{status}",model="m"' in (await ask("/metrics"))[1]
 
 
-def test_another_server_is_asked_where_one_gives_nothing_that_can_be_read() -> None:
-    async def work() -> None:
-        bad, good = Backend(half), Backend()
-        async with routing([bad, good], lambda: model("m", [bad.url, good.url], [good.url])) as ask:
-            for _ in range(4):
-                assert (await ask.infer())[0] == 200
-        assert bad.asked == 4
-
-    asyncio.run(work())
-
-
-def test_a_whole_models_answer_may_have_what_as_many_rows_as_fit_into_the_request_need(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("torchsplit_core.serving.router.load_balancer.LARGEST_TEXT", 200)
-
-    async def work() -> None:
-        one = Backend()
-        # Two numbers a row: at least four bytes of the request, at most 52 of the answer.
-        most = 200 + len(json.dumps(ASKED)) // 4 * 52
-        async with routing([one], lambda: model("m", [one.url])) as ask:
-            for size, status in ((most, 200), (most + 1, 502)):
-                one.gives = answer(b"1" * size)
-                assert (await ask.infer())[0] == status
-
-    asyncio.run(work())
-
-
-def test_an_answer_may_have_what_its_rows_need_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchsplit_core.serving.router.load_balancer.LARGEST_TEXT", 200)
-
-    async def work() -> None:
-        one, rows = Backend(), 30
-        body = {"inputs": [{"name": "v0", "datatype": "FP32", "shape": [rows, 2], "data": [0] * 2 * rows}]}
-        async with routing([one], lambda: model("m", [one.url], [one.url])) as ask:
-            # Two numbers of four bytes a row beside its JSON.
-            one.gives = tensors(rows)
-            assert (await ask("/v2/models/m/infer", body))[0] == 200
-            one.gives = answer(bytes(200 + rows * 8 + 1))
-            status, told = await ask("/v2/models/m/infer", body)
-            assert status == 502 and f"more than {200 + rows * 8} bytes" in told["error"]
-            monkeypatch.setattr(app, "LARGEST_TEXT", 200)
-            for json_bytes in ("201", "no number", "9" * 5000):
-                one.gives = answer(bytes(201), **{LENGTH_HEADER: json_bytes})
-                status, told = await ask("/v2/models/m/infer", body)
-                assert status == 502 and "more than 200 bytes of JSON" in told["error"]
-
-    asyncio.run(work())
-
-
-@pytest.mark.parametrize(
-    ("about", "status", "words"),
-    [
-        (answer(b"<html>"), 502, "names no inputs"),
-        (answer({"name": "m"}), 502, "names no inputs"),
-        (answer([]), 502, "names no inputs"),
-        (answer({"inputs": [{}]}), 502, "names no inputs"),
-        (answer(b"[" * 100_000), 502, "names no inputs"),
-        (
-            answer({**METADATA, "outputs": [{"name": "y", "datatype": [], "shape": [1]}]}),
-            502,
-            "names no inputs",
-        ),
-        (answer({**METADATA, "outputs": [{"name": "y", "datatype": "FP32", "shape": ["a"]}]}), 502, "inputs"),
-        (answer({"inputs": [{"name": "x"}, {"name": "y"}]}), 502, "takes x, y, not v0"),
-        (answer({"error": "no such"}, 404), 502, "answers 404"),
-        (answer({"error": "later"}, 503), 503, "can be reached"),
-        (b"SSH-2.0-x\r\n\r\n", 502, "no answer that can be read"),
-    ],
-    ids=lambda one: "",
-)
-def test_metadata_that_says_nothing_is_told_by_the_parts_name_and_counted(
-    about: bytes, status: int, words: str
-) -> None:
-    async def work() -> None:
-        bad = Backend(about=about)
-        async with routing([bad], lambda: model("m", [bad.url], [bad.url])) as ask:
-            found, told = await ask.infer()
-            assert (found, told["error"].startswith("m-0: ")) == (status, True), told
-            assert words in told["error"]
-            assert f'code="{status}",model="m"' in (await ask("/metrics"))[1]
-            # It is asked again: a server that was started anew says it.
-            bad.about = answer(METADATA)
+async def test_another_server_is_asked_where_one_gives_nothing_that_can_be_read():
+    bad, good = Backend(half), Backend()
+    async with routing([bad, good], lambda: model("m", [bad.url, good.url], [good.url])) as ask:
+        for _ in range(4):
             assert (await ask.infer())[0] == 200
+    assert bad.asked == 4
 
-    asyncio.run(work())
+
+async def test_a_whole_models_answer_may_have_what_as_many_rows_as_fit_into_the_request_need(monkeypatch):
+    monkeypatch.setattr("torchsplit_core.serving.router.load_balancer.LARGEST_TEXT", 200)
+    backend = Backend()
+    # Two numbers a row: at least four bytes of the request, at most 52 of the answer.
+    most = 200 + len(json.dumps(ASKED)) // 4 * 52
+    async with routing([backend], lambda: model("m", [backend.url])) as ask:
+        for size, status in ((most, 200), (most + 1, 502)):
+            backend.gives = answer(b"1" * size)
+            assert (await ask.infer())[0] == status
 
 
-def test_what_nobody_thought_of_is_json_too_and_counted(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def broken(*_: Any) -> None:
+async def test_an_answer_may_have_what_its_rows_need_and_no_more(monkeypatch):
+    monkeypatch.setattr("torchsplit_core.serving.router.load_balancer.LARGEST_TEXT", 200)
+    one, rows = Backend(), 30
+    body = {"inputs": [{"name": "v0", "datatype": "FP32", "shape": [rows, 2], "data": [0] * 2 * rows}]}
+    async with routing([one], lambda: model("m", [one.url], [one.url])) as ask:
+        # Two numbers of four bytes a row beside its JSON.
+        one.gives = tensors(rows)
+        assert (await ask("/v2/models/m/infer", body))[0] == 200
+        one.gives = answer(bytes(200 + rows * 8 + 1))
+        status, told = await ask("/v2/models/m/infer", body)
+        assert status == 502 and f"more than {200 + rows * 8} bytes" in told["error"]
+        monkeypatch.setattr(app, "LARGEST_TEXT", 200)
+        for json_bytes in ("201", "no number", "9" * 5000):
+            one.gives = answer(bytes(201), **{LENGTH_HEADER: json_bytes})
+            status, told = await ask("/v2/models/m/infer", body)
+            assert status == 502 and "more than 200 bytes of JSON" in told["error"]
+
+
+@pytest.mark.parametrize(("about", "status", "words"), [
+    (answer(b"<html>"), 502, "names no inputs"),
+    (answer({"name": "m"}), 502, "names no inputs"),
+    (answer([]), 502, "names no inputs"),
+    (answer({"inputs": [{}]}), 502, "names no inputs"),
+    (answer(b"[" * 100_000), 502, "names no inputs"),
+    (answer({**METADATA, "outputs": [{"name": "y", "datatype": [], "shape": [1]}]}), 502, "names no inputs"),
+    (answer({**METADATA, "outputs": [{"name": "y", "datatype": "FP32", "shape": ["a"]}]}), 502, "inputs"),
+    (answer({"inputs": [{"name": "x"}, {"name": "y"}]}), 502, "takes x, y, not v0"),
+    (answer({"error": "no such"}, 404), 502, "answers 404"),
+    (answer({"error": "later"}, 503), 503, "can be reached"),
+    (b"SSH-2.0-x\r\n\r\n", 502, "no answer that can be read"),
+], ids=lambda one: "")  # fmt: skip
+async def test_metadata_that_says_nothing_is_told_by_the_parts_name_and_counted(about, status, words):
+    bad = Backend(about=about)
+    async with routing([bad], lambda: model("m", [bad.url], [bad.url])) as ask:
+        found, told = await ask.infer()
+        assert (found, told["error"].startswith("m-0: ")) == (status, True), told
+        assert words in told["error"]
+        assert f'code="{status}",model="m"' in (await ask("/metrics"))[1]
+        # It is asked again: a server that was started anew says it.
+        bad.about = answer(METADATA)
+        assert (await ask.infer())[0] == 200
+
+
+async def test_what_nobody_thought_of_is_json_too_and_counted(monkeypatch, capsys):
+    def broken(*_):
         raise RuntimeError("broken here")
 
-    async def work() -> None:
-        one = Backend()
-        async with routing([one], lambda: model("m", [one.url], [one.url])) as ask:
-            monkeypatch.setattr(app, "decode_outputs", broken)
-            status, told = await ask.infer()
-            assert status == 500 and "internal fault (RuntimeError)" in told["error"]
-            assert 'code="500",model="m"' in (await ask("/metrics"))[1]
-            assert (await ask("/nothing"))[1]["error"].startswith("unknown path")
-            status, told = await ask("/metrics", {})
-            assert status == 405 and "does not take POST" in told["error"]
-
-    asyncio.run(work())
+    backend = Backend()
+    async with routing([backend], lambda: model("m", [backend.url], [backend.url])) as ask:
+        monkeypatch.setattr(app, "decode_outputs", broken)
+        status, told = await ask.infer()
+        assert status == 500 and "internal fault (RuntimeError)" in told["error"]
+        assert 'code="500",model="m"' in (await ask("/metrics"))[1]
+        assert (await ask("/nothing"))[1]["error"].startswith("unknown path")
+        status, told = await ask("/metrics", {})
+        assert status == 405 and "does not take POST" in told["error"]
     assert "broken here" in capsys.readouterr().err
 
 
-def test_hundreds_that_wait_hold_no_threads_and_all_are_answered() -> None:
-    async def work() -> None:
-        count, free = 300, asyncio.Event()
+async def test_hundreds_that_wait_hold_no_threads_and_all_are_answered():
+    count, free = 300, asyncio.Event()
 
-        async def wait(writer: asyncio.StreamWriter) -> None:
-            await free.wait()
-            writer.write(tensors())
+    async def wait(writer):
+        await free.wait()
+        writer.write(tensors())
 
-        slow = Backend(wait)
-        async with routing([slow], lambda: model("m", [slow.url], [slow.url])) as ask:
-            before = threading.active_count()
-            tasks = [asyncio.ensure_future(ask.infer()) for _ in range(count)]
-            while slow.asked < count:
-                await asyncio.sleep(0.01)
-            assert threading.active_count() == before
-            assert (await ask("/v2/health/live"))[0] == 200
-            free.set()
-            assert {status for status, _ in await asyncio.gather(*tasks)} == {200}
-
-    asyncio.run(work())
+    slow = Backend(wait)
+    async with routing([slow], lambda: model("m", [slow.url], [slow.url])) as ask:
+        before = threading.active_count()
+        tasks = [asyncio.ensure_future(ask.infer()) for _ in range(count)]
+        while slow.asked < count:
+            await asyncio.sleep(0.01)
+        assert threading.active_count() == before
+        assert (await ask("/v2/health/live"))[0] == 200
+        free.set()
+        assert {status for status, _ in await asyncio.gather(*tasks)} == {200}
 
 
-def test_who_goes_away_is_not_computed_for() -> None:
-    async def work() -> None:
-        slow = Backend(silence)
-        async with routing([slow], lambda: model("m", [slow.url])) as ask:
-            task = asyncio.ensure_future(ask.infer())
-            while slow.asked == 0:
-                await asyncio.sleep(0.01)
-            task.cancel()
-            while 'code="499",model="m"' not in (await ask("/metrics"))[1]:
-                await asyncio.sleep(0.01)
-
-    asyncio.run(work())
+async def test_who_goes_away_is_not_computed_for():
+    slow = Backend(silence)
+    async with routing([slow], lambda: model("m", [slow.url])) as ask:
+        task = asyncio.ensure_future(ask.infer())
+        while slow.asked == 0:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        while 'code="499",model="m"' not in (await ask("/metrics"))[1]:
+            await asyncio.sleep(0.01)
 
 
 def reused() -> Iterator[tuple[int, float, int]]:
@@ -411,79 +364,62 @@ def reused() -> Iterator[tuple[int, float, int]]:
 
 
 @pytest.mark.parametrize(("requests", "kept_s", "expected"), reused())
-def test_connections_are_used_again_and_then_given_up(
-    requests: int, kept_s: float, expected: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_connections_are_used_again_and_then_given_up(requests, kept_s, expected, monkeypatch):
     monkeypatch.setattr(connections, "KEPT_REQUESTS", requests)
     monkeypatch.setattr(connections, "KEPT_S", kept_s)
-
-    async def work() -> None:
-        one = Backend()
-        async with routing([one], lambda: model("m", [one.url])) as ask:
-            for _ in range(12):
-                assert (await ask.infer())[0] == 200
-        assert (one.asked, one.connections) == (12, expected)
-
-    asyncio.run(work())
+    backend = Backend()
+    async with routing([backend], lambda: model("m", [backend.url])) as ask:
+        for _ in range(12):
+            assert (await ask.infer())[0] == 200
+    assert (backend.asked, backend.connections) == (12, expected)
 
 
-def test_a_connection_that_is_old_or_closed_by_its_server_is_not_used(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def last(writer: asyncio.StreamWriter) -> None:
+async def test_a_connection_that_is_old_or_closed_by_its_server_is_not_used(monkeypatch):
+    async def last(writer):
         """An answer, and the connection closed behind it without a word."""
         writer.write(tensors())
         writer.close()
 
-    async def work() -> None:
-        one = Backend(last)
-        async with routing([one], lambda: model("m", [one.url])) as ask:
-            for _ in range(5):
-                assert (await ask.infer())[0] == 200
-            assert one.connections == 5
-        monkeypatch.setattr(connections, "KEPT_S", 0.05)
-        one = Backend()
-        async with routing([one], lambda: model("m", [one.url])) as ask:
+    backend = Backend(last)
+    async with routing([backend], lambda: model("m", [backend.url])) as ask:
+        for _ in range(5):
             assert (await ask.infer())[0] == 200
-            while one.open:
-                await asyncio.sleep(0.01)
-
-    asyncio.run(work())
-
-
-def test_large_bodies_go_through_whole_and_may_be_refused_before_they_have() -> None:
-    async def work() -> None:
-        one = Backend()
-        large = {"text": "a" * 8 * 2**20}
-
-        def made() -> RoutedModel:
-            free = RoutedTensor("v0", "FP32", (-1, -1))
-            return replace(model("m", [one.url]), inputs=(free,))
-
-        async with routing([one], made) as ask:
-            for _ in range(2):
-                assert (await ask("/v2/models/m/infer", large))[0] == 200
-            assert (one.asked, one.connections) == (2, 1)
-            one.reads, one.gives = False, answer({"error": "too large"}, 413)
-            status, told = await ask("/v2/models/m/infer", large)
-            assert (status, told) == (413, {"error": "too large"})
-            # What was cut off carries no other request.
-            one.reads, one.gives = True, tensors()
-            assert (await ask.infer())[0] == 200
-            assert (one.asked, one.connections) == (4, 2)
-
-    asyncio.run(work())
+        assert backend.connections == 5
+    monkeypatch.setattr(connections, "KEPT_S", 0.05)
+    backend = Backend()
+    async with routing([backend], lambda: model("m", [backend.url])) as ask:
+        assert (await ask.infer())[0] == 200
+        while backend.open:
+            await asyncio.sleep(0.01)
 
 
-def test_an_answer_keeps_its_length_header() -> None:
-    async def work() -> None:
-        one = Backend()
-        async with routing([one], lambda: model("m", [one.url])) as ask:
-            reader, writer = await asyncio.open_connection("127.0.0.1", ask.port)
-            body = json.dumps(ASKED).encode()
-            head = f"POST /v2/models/m/infer HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
-            writer.write(head.encode() + body)
-            assert LENGTH_HEADER.encode() in (await reader.readuntil(b"\r\n\r\n")).lower()
-            writer.close()
+async def test_large_bodies_go_through_whole_and_may_be_refused_before_they_have():
+    backend = Backend()
+    large = {"text": "a" * 8 * 2**20}
 
-    asyncio.run(work())
+    def made():
+        free = RoutedTensor("v0", "FP32", (-1, -1))
+        return replace(model("m", [backend.url]), inputs=(free,))
+
+    async with routing([backend], made) as ask:
+        for _ in range(2):
+            assert (await ask("/v2/models/m/infer", large))[0] == 200
+        assert (backend.asked, backend.connections) == (2, 1)
+        backend.reads, backend.gives = False, answer({"error": "too large"}, 413)
+        status, told = await ask("/v2/models/m/infer", large)
+        assert (status, told) == (413, {"error": "too large"})
+        # What was cut off carries no other request.
+        backend.reads, backend.gives = True, tensors()
+        assert (await ask.infer())[0] == 200
+        assert (backend.asked, backend.connections) == (4, 2)
+
+
+async def test_an_answer_keeps_its_length_header():
+    backend = Backend()
+    async with routing([backend], lambda: model("m", [backend.url])) as ask:
+        reader, writer = await asyncio.open_connection("127.0.0.1", ask.port)
+        body = json.dumps(ASKED).encode()
+        head = f"POST /v2/models/m/infer HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+        assert LENGTH_HEADER.encode() in (await reader.readuntil(b"\r\n\r\n")).lower()
+        writer.close()

@@ -1,7 +1,5 @@
 """The router in front of stand-in servers: parts in a row, balance, refusals, servers that are not there."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re
@@ -13,8 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from typing import Any
 from urllib.request import Request, urlopen
 
 import httpx2
@@ -106,16 +102,14 @@ def routes_of(*steps: list[str | tuple[str, float]]) -> Routes:
             f"part {number}",
             (f"v{number}",),
             (f"v{number + 1}",),
-            tuple(RouteServer(*((one,) if isinstance(one, str) else one)) for one in servers),
+            tuple(RouteServer(*((server,) if isinstance(server, str) else server)) for server in servers),
         )
         for number, servers in enumerate(steps)
     )
     model = RoutedModel(
-        "a/b c",
-        (RoutedTensor("v0", "FP32", (-1, 2)),),
-        (RoutedOutput("output_0", "FP32", (-1, 2), f"v{len(steps)}"),),
-        made,
-    )
+        "a/b c", (RoutedTensor("v0", "FP32", (-1, 2)),),
+        (RoutedOutput("output_0", "FP32", (-1, 2), f"v{len(steps)}"),), made,
+    )  # fmt: skip
     return Routes((model,))
 
 
@@ -138,12 +132,12 @@ PATH = "/v2/models/a%2Fb%20c"
 ASKED = {"inputs": [{"name": "v0", "datatype": "FP32", "shape": [2, 2], "data": [[1, 2], [3, 4]]}]}
 
 
-def test_parts_in_a_row_answer_in_json_and_in_binary() -> None:
+def test_parts_in_a_row_answer_in_json_and_in_binary():
     with stand_ins(2, 3) as (one, two):
         asked = client([one.url], [two.url])
-        found = asked.post(f"{PATH}/infer", json={**ASKED, "id": "7"})
-        assert found.status_code == 200
-        assert found.json() == {
+        answer = asked.post(f"{PATH}/infer", json={**ASKED, "id": "7"})
+        assert answer.status_code == 200
+        assert answer.json() == {
             "model_name": "a/b c",
             "model_version": "1",
             "id": "7",
@@ -151,27 +145,27 @@ def test_parts_in_a_row_answer_in_json_and_in_binary() -> None:
         }
         tensor = RawTensor("v0", "FP32", (1, 2), np.array([1, 5], "<f4").tobytes())
         body, length = encode_request([tensor])
-        found = asked.post(f"{PATH}/infer", content=body, headers=content_headers(length))
-        (back,) = decode_outputs(found.content, found.headers[LENGTH_HEADER])
+        answer = asked.post(f"{PATH}/infer", content=body, headers=content_headers(length))
+        (back,) = decode_outputs(answer.content, answer.headers[LENGTH_HEADER])
         assert np.frombuffer(back.data, "<f4").tolist() == [6, 30]
         assert asked.get(PATH).json()["outputs"] == [
             {"name": "output_0", "datatype": "FP32", "shape": [-1, 2]}
         ]
 
 
-def test_a_whole_model_goes_on_as_it_came() -> None:
+def test_a_whole_model_goes_on_as_it_came():
     with stand_ins(2) as (one,):
         body = {
             "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [4]}],
             "parameters": {"binary_data_output": True},
         }
-        found = client([one.url]).post(f"{PATH}/infer", json=body)
-        (back,) = decode_outputs(found.content, found.headers[LENGTH_HEADER])
+        answer = client([one.url]).post(f"{PATH}/infer", json=body)
+        (back,) = decode_outputs(answer.content, answer.headers[LENGTH_HEADER])
         assert np.frombuffer(back.data, "<f4").tolist() == [8]
 
 
 @pytest.mark.parametrize("refusal", ["gone", 429, 503])
-def test_the_next_server_is_asked_where_one_will_not(refusal: Any) -> None:
+def test_the_next_server_is_asked_where_one_will_not(refusal):
     with stand_ins(2, 2) as (one, two):
         asked = client([(one.url, 100.0), (two.url, 1.0)])
         if refusal == "gone":
@@ -186,7 +180,7 @@ def test_the_next_server_is_asked_where_one_will_not(refusal: Any) -> None:
         assert asked.post(f"{PATH}/infer", json=body).status_code == 429
 
 
-def test_requests_are_shared_out_by_weight_and_by_who_is_busy() -> None:
+def test_requests_are_shared_out_by_weight_and_by_who_is_busy():
     with stand_ins(2, 2) as (one, two):
         asked = client([(one.url, 2.0), (two.url, 1.0)])
         one.hold.clear()
@@ -207,7 +201,7 @@ def test_requests_are_shared_out_by_weight_and_by_who_is_busy() -> None:
             thread.join(30)
 
 
-def test_refusals_of_a_part_and_parts_that_are_away_reach_the_client() -> None:
+def test_refusals_of_a_part_and_parts_that_are_away_reach_the_client():
     with stand_ins(2, 3) as (one, two):
         asked = client([one.url], [two.url], timeout_s=1.0)
         two.status = 400
@@ -233,10 +227,7 @@ BAD = [
     ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}]}, "[-1, 2]"),
     ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [0, 2], "data": []}]}, "rows"),
     ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [1, 2], "data": [1]}]}, "1 numbers"),
-    (
-        {"inputs": [{"name": "v0", "datatype": "FP32", "shape": [1, 2], "data": ["x", 1]}]},
-        "it holds text",
-    ),
+    ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [1, 2], "data": ["x", 1]}]}, "it holds text"),
     ({"inputs": [{"name": "v0", "datatype": "FP32", "shape": [-1, 2], "data": [1, 2]}]}, "has -1 rows"),
     ({"inputs": [{"name": "v0", "datatype": "TEXT", "shape": [1], "data": ["x"]}]}, "FP32"),
     ({**ASKED, "outputs": [{"name": "y"}]}, "unknown output"),
@@ -245,15 +236,15 @@ BAD = [
 
 
 @pytest.mark.parametrize(("body", "words"), BAD)
-def test_what_is_no_request_is_refused_before_any_part_works(body: dict[str, Any], words: str) -> None:
+def test_what_is_no_request_is_refused_before_any_part_works(body, words):
     with stand_ins(2, 3) as (one, two):
-        found = client([one.url], [two.url]).post(f"{PATH}/infer", json=body)
-        assert found.status_code == 400
-        assert words in found.json()["error"]
+        answer = client([one.url], [two.url]).post(f"{PATH}/infer", json=body)
+        assert answer.status_code == 400
+        assert words in answer.json()["error"]
         assert one.calls == two.calls == 0
 
 
-def test_no_json_wrong_lengths_and_unknown_models() -> None:
+def test_no_json_wrong_lengths_and_unknown_models():
     with stand_ins(2, 3) as (one, two):
         asked = client([one.url], [two.url])
         for content, length in ((b"{", None), (b"[]", "9"), (b"{}", "x"), (b"[" * 10_000, None)):
@@ -265,44 +256,44 @@ def test_no_json_wrong_lengths_and_unknown_models() -> None:
         assert 'torchsplit_route_requests_total{code="400",model="a/b c"} 4.0' in metrics
 
 
-def test_packed_requests_and_a_clients_own_time() -> None:
+def test_packed_requests_and_a_clients_own_time():
     with stand_ins(2, 3) as (one, two):
         asked = client([one.url], [two.url])
         packed = gzip.compress(json.dumps(ASKED).encode())
-        found = asked.post(f"{PATH}/infer", content=packed, headers={"content-encoding": "gzip"})
-        assert found.json()["outputs"][0]["data"] == [6, 12, 18, 24]
+        answer = asked.post(f"{PATH}/infer", content=packed, headers={"content-encoding": "gzip"})
+        assert answer.json()["outputs"][0]["data"] == [6, 12, 18, 24]
         other = asked.post(f"{PATH}/infer", content=packed, headers={"content-encoding": "br"})
         assert other.status_code == 415
         two.hold.clear()
-        found = asked.post(f"{PATH}/infer", json={**ASKED, "parameters": {"timeout": 300_000}})
-        assert found.status_code == 504 and "a/b c" in found.json()["error"]
+        answer = asked.post(f"{PATH}/infer", json={**ASKED, "parameters": {"timeout": 300_000}})
+        assert answer.status_code == 504 and "a/b c" in answer.json()["error"]
         largest = max_body_bytes([TensorPort("x", "FP32", (2,))])
         small = client([one.url])
         assert small.post(f"{PATH}/infer", content=b"1" * (largest + 1)).status_code == 413
         assert one.calls == 2
 
 
-def test_a_part_that_loses_rows_is_told_as_such() -> None:
+def test_a_part_that_loses_rows_is_told_as_such():
     with stand_ins(2, 3) as (one, two):
         two.rows = 1
-        found = client([one.url], [two.url]).post(f"{PATH}/infer", json=ASKED)
-        assert found.status_code == 502 and "2 rows" in found.json()["error"]
+        answer = client([one.url], [two.url]).post(f"{PATH}/infer", json=ASKED)
+        assert answer.status_code == 502 and "2 rows" in answer.json()["error"]
 
 
 @pytest.mark.slow
-def test_the_router_ends_when_told_to_with_what_it_took_answered(tmp_path: Path) -> None:
+def test_the_router_ends_when_told_to_with_what_it_took_answered(tmp_path):
     with stand_ins(2, 3) as (one, two), ThreadPoolExecutor(1) as pool:
         routes = tmp_path / "routes.json"
         write_file(routes_of([one.url], [two.url]), routes)
         command = [sys.executable, "-m", "torchsplit_core", "route", str(routes), "--port"]
         with subprocess.Popen([*command, "0"], stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
-            told = re.fullmatch(r"1 models at (http://127\.0\.0\.1:(\d+))/v2\n", process.stdout.readline())
-            assert told is not None
-            refused = subprocess.run([*command, told[2]], capture_output=True, text=True, timeout=60)
+            match = re.fullmatch(r"1 models at (http://127\.0\.0\.1:(\d+))/v2\n", process.stdout.readline())
+            assert match is not None
+            refused = subprocess.run([*command, match[2]], capture_output=True, text=True, timeout=60)
             assert refused.returncode == 2 and "--port" in refused.stderr
             two.hold.clear()
-            request = Request(f"{told[1]}{PATH}/infer", json.dumps(ASKED).encode())
+            request = Request(f"{match[1]}{PATH}/infer", json.dumps(ASKED).encode())
             taken = pool.submit(lambda: urlopen(request, timeout=60).read())
             while two.calls == 0:
                 threading.Event().wait(0.01)

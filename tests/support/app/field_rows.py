@@ -1,7 +1,5 @@
 """Rows of fields without their component, which only a browser draws: what a page hands over, and edits of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any

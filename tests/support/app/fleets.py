@@ -56,10 +56,7 @@ def demanding(demands_rps: Mapping[str, float]) -> PlanRequest:
 
 MIXED = plan(
     gpu(
-        "gpu0",
-        A100,
-        cut("4g.40gb", 0, tenant("clip", 1480.0)),
-        cut("2g.20gb", 4, tenant("bert")),
+        "gpu0", A100, cut("4g.40gb", 0, tenant("clip", 1480.0)), cut("2g.20gb", 4, tenant("bert")),
         cut("1g.10gb", 6),
     ),
     gpu(
@@ -68,7 +65,7 @@ MIXED = plan(
         cut("2g.48gb", 0, tenant("bert")),
         cut("1g.24gb", 9, tenant("ocr")),
     ),
-)
+)  # fmt: skip
 
 
 def drawn(outcome: PlanOutcome, **arguments: Any) -> list[ElementTree.Element]:

@@ -1,7 +1,5 @@
 """Models with modules for the tests of the Graph page, with a profile whose shares add up to one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from streamlit.testing.v1 import AppTest
@@ -25,12 +23,10 @@ def encoder(layers: int = 4) -> TorchGraph:
         weight = (GraphNode(f"w_{name}", "parameter", shape=(8, 8), dtype="float32", output_bytes=256),)
         nodes.extend(weight if "linear" in target else ())
         reads = (*inputs, weight[0].id) if "linear" in target else inputs
-        nodes.append(
-            GraphNode(
-                name, "op", "call_function", target, reads, module, (2, 16, 8), "float32", 1024, "net.py:7",
-                f"x = self.{name}(x)",
-            )
-        )  # fmt: skip
+        nodes.append(GraphNode(
+            name, "op", "call_function", target, reads, module, (2, 16, 8), "float32", 1024, "net.py:7",
+            f"x = self.{name}(x)",
+        ))  # fmt: skip
         return name
 
     last = op("embed", "aten.linear.default", "embed", last)

@@ -1,7 +1,5 @@
 """Streamlit looks through every installed package for components: once a process here, not at each run of a page."""
 
-from __future__ import annotations
-
 from functools import cache
 
 from streamlit.components.v2 import manifest_scanner

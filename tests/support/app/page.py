@@ -1,7 +1,5 @@
 """A page as its user drives it: what stands there, its buttons and fields. After each step the page must stand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from streamlit.testing.v1 import AppTest

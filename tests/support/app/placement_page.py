@@ -1,7 +1,5 @@
 """The Place page as a user drives it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from streamlit.testing.v1 import AppTest

@@ -1,7 +1,5 @@
 """The tabs of the Plan page."""
 
-from __future__ import annotations
-
 from streamlit.testing.v1 import AppTest
 
 from app.plans.page import TAB

@@ -1,7 +1,5 @@
 """The Profile page as a user drives it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from streamlit.testing.v1 import AppTest

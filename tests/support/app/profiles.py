@@ -1,7 +1,5 @@
 """Hand-made profiles with intervals, percentiles, parts of memory, failures and several places."""
 
-from __future__ import annotations
-
 from torchsplit_core.values import (
     LatencyPercentiles,
     MemoryParts,

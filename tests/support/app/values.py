@@ -1,7 +1,5 @@
 """Hand-made results of every kind: one model traced, profiled and cut, and a plan for two."""
 
-from __future__ import annotations
-
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.values import (

@@ -1,28 +1,16 @@
 """Axe on a page, its faults of ours, and a page's colour scheme."""
 
-from __future__ import annotations
-
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from playwright.sync_api import Page, expect
 
 from tests.support.browser.settle import settle, undisturbed
 
 PAGES = {
-    "": "Overview",
-    "models": "Models",
-    "model": "sample:diamond",
-    "plan": "Plan",
-    "placements": "LLM placements",
-    "placement": "tiny",
-    "trainings": "Training",
-    "training": "two nodes",
-    "runs": "Training runs",
-    "evaluation": "Evaluation",
-    "workspace": "Workspace",
-    "host": "Host",
-    "activity": "Activity",
-    "help": "Help",
-}
+    "": "Overview", "models": "Models", "model": "sample:diamond", "plan": "Plan",
+    "placements": "LLM placements", "placement": "tiny", "trainings": "Training", "training": "two nodes",
+    "runs": "Training runs", "evaluation": "Evaluation", "workspace": "Workspace", "host": "Host",
+    "activity": "Activity", "help": "Help",
+}  # fmt: skip
 """Every page and its heading, in the order of the menu, in a workspace with the things of these names."""
 EMPTY = {name: title for name, title in PAGES.items() if name not in ("model", "placement", "training")}
 """Those that an empty workspace leads to."""

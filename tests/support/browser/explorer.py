@@ -1,7 +1,5 @@
 """The explorer as a test sees it: what its canvas says of itself, and moving about in it by keyboard."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -79,5 +77,5 @@ def drawing(page: Page) -> str:
 
 def look(page: Page) -> dict[str, float]:
     """Scale and place of the view."""
-    found: dict[str, float] = json.loads(str(canvas(page).get_attribute("data-look")))
-    return found
+    data: dict[str, float] = json.loads(str(canvas(page).get_attribute("data-look")))
+    return data

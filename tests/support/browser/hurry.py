@@ -1,7 +1,5 @@
 """Pages that fade and move fast, and nothing on which moves without an end."""
 
-from __future__ import annotations
-
 from playwright.sync_api import BrowserContext, Page
 
 HURRY = 20

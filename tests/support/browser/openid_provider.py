@@ -1,7 +1,5 @@
 """An OpenID provider on loopback: one account, which it confirms at once, without asking for a password."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time
@@ -24,11 +22,8 @@ class Provider:
     def __init__(self) -> None:
         self.key = RSAKey.generate_key(2048, {"kid": "test", "use": "sig"})
         self.account: dict[str, Any] = {
-            "sub": "1",
-            "name": "Ann",
-            "email": "Ann@Example.com",
-            "email_verified": True,
-        }
+            "sub": "1", "name": "Ann", "email": "Ann@Example.com", "email_verified": True,
+        }  # fmt: skip
         self.nonces: dict[str, str] = {}
         self.seen: list[str] = []
         provider = self
@@ -87,20 +82,13 @@ class Provider:
     def _tokens(self, code: str) -> dict[str, Any]:
         now = int(time.time())
         claims = {
-            **self.account,
-            "iss": self.issuer,
-            "aud": CLIENT_ID,
-            "iat": now,
-            "exp": now + ID_TOKEN_S,
+            **self.account, "iss": self.issuer, "aud": CLIENT_ID, "iat": now, "exp": now + ID_TOKEN_S,
             "nonce": self.nonces.pop(code),
-        }
+        }  # fmt: skip
         signed = jwt.encode({"alg": "RS256", "kid": "test"}, claims, self.key)
         return {
-            "access_token": "access",
-            "token_type": "Bearer",
-            "expires_in": ID_TOKEN_S,
-            "id_token": signed,
-        }
+            "access_token": "access", "token_type": "Bearer", "expires_in": ID_TOKEN_S, "id_token": signed,
+        }  # fmt: skip
 
 
 @contextmanager

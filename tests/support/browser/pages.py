@@ -1,7 +1,5 @@
 """What a user does and sees on every page."""
 
-from __future__ import annotations
-
 from playwright.sync_api import Page, expect
 
 from tests.support.browser.settle import FRAMES, settle

@@ -1,7 +1,5 @@
 """When a page stands still: its script has ended, nothing of an earlier run is left, and nothing fades or moves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import count
 from typing import TypeVar

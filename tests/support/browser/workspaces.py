@@ -1,7 +1,5 @@
 """A workspace in the store of the running dashboard, for the tests of a module."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from torchsplit_core.workspace.store import Store, Workspace

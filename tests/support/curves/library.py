@@ -1,7 +1,5 @@
 """The measured library as samples of the curves."""
 
-from __future__ import annotations
-
 from benchmarks.curve_accuracy import library
 from torchsplit_core.curves import Query, Sample
 

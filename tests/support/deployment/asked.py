@@ -1,7 +1,5 @@
 """Requests and written parts for plans that tests make up: what a workload needs beside the plan."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Plans to deploy, and hosts to deploy them on that are only files."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -46,13 +44,10 @@ def planned_gpu(gpu_id: str, gpu_type: str, slices: Slices) -> PlannedGpu:
 def plan_of(*gpus: PlannedGpu, status: Any = "optimal") -> PlanOutcome:
     names = dict.fromkeys(t.model for gpu in gpus for item in gpu.slices for t in item.tenants)
     return PlanOutcome(
-        request_sha256="ab" * 32,
-        status=status,
-        objective=ObjectiveValue("leximin", 1.0),
-        gpus=gpus,
+        request_sha256="ab" * 32, status=status, objective=ObjectiveValue("leximin", 1.0), gpus=gpus,
         models=tuple(PlannedModel(name, "whole", 120.0, 1.2, 62.0) for name in names),
         statistics=PlanStatistics(0.1, 0.4, 0.01, "highs"),
-    )
+    )  # fmt: skip
 
 
 MIXED: Slices = (("1g.10gb", 0, "ocr"), ("1g.10gb", 1, None), ("2g.20gb", 2, "bert"), ("3g.40gb", 4, "clip"))
@@ -94,13 +89,9 @@ class FakeHost:
         script = self.directory / "script.sh"
         script.write_text(text)
         return subprocess.run(
-            ["bash", str(script), *arguments],
-            env=self.environment(**more),
-            cwd=self.directory,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+            ["bash", str(script), *arguments], env=self.environment(**more), cwd=self.directory,
+            capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
 
     def smi(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -1,7 +1,5 @@
 """The manifests of a plan, checked against the published schemas of Kubernetes, and what their pods find."""
 
-from __future__ import annotations
-
 import re
 from copy import deepcopy
 from functools import cache

@@ -5,8 +5,6 @@ ExecStart, `srun` a script that gives each step cores of its own. Ports are move
 those that this process has.
 """
 
-from __future__ import annotations
-
 import configparser
 import json
 import os

@@ -113,20 +113,18 @@ class Repository:
         model = space["TritonPythonModel"]()
         told = json_format.MessageToJson(config, preserving_proto_field_name=True)
         kind = model_config_pb2.ModelInstanceGroup.Kind.Name(config.instance_group[0].kind)
-        model.initialize(
-            {
-                "model_config": told,
-                "model_name": path.name,
-                "model_instance_kind": kind.removeprefix("KIND_"),
-                "model_instance_device_id": "0",
-            }
-        )
+        model.initialize({
+            "model_config": told,
+            "model_name": path.name,
+            "model_instance_kind": kind.removeprefix("KIND_"),
+            "model_instance_device_id": "0",
+        })  # fmt: skip
         return model
 
     def batch(self, name: str, requests: Sequence[Values]) -> list[InferenceResponse]:
         """What one call of `execute` answers to these requests."""
         config = self.configs[name]
-        assert sum(len(next(iter(one.values()))) for one in requests) <= config.max_batch_size
+        assert sum(len(next(iter(request.values()))) for request in requests) <= config.max_batch_size
         asked = [InferenceRequest([Tensor(key, value) for key, value in one.items()]) for one in requests]
         # In a thread, as in Triton's own process: a test's thread may have somebody's event loop running.
         with ThreadPoolExecutor(1) as thread:

@@ -1,7 +1,5 @@
 """Graphs with modules, drawn at random and by hand, for the drawing tests."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Sequence
 

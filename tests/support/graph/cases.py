@@ -72,12 +72,8 @@ def traced_at_random(seed: int, most: int = 16) -> TorchGraph:
         leaf(f"w{i}", rng.choice(("parameter", "buffer", "constant"))) for i in range(rng.randint(1, 4))
     ]
     targets = (
-        "aten.relu.default",
-        "aten.add.Tensor",
-        "aten.view.default",
-        "aten.expand_as.default",
-        "getitem",
-    )
+        "aten.relu.default", "aten.add.Tensor", "aten.view.default", "aten.expand_as.default", "getitem",
+    )  # fmt: skip
     weights = [node.id for node in nodes if node.kind != "input"]
     for i in range(rng.randint(2, most)):
         known = weights if rng.random() < 0.3 else [node.id for node in nodes]

@@ -4,8 +4,6 @@ pynvml itself is the real one: it passes handles, structures and pointers as it 
 wrong name, structure or argument order fails here. What a driver does beyond its reference is not tested.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from ctypes import POINTER, c_void_p, cast
 from typing import Any
@@ -20,14 +18,11 @@ from torchsplit_core.values import SliceProfile
 
 SUCCESS = pynvml.NVML_SUCCESS
 CODES = {
-    "no_permission": pynvml.NVML_ERROR_NO_PERMISSION,
-    "not_supported": pynvml.NVML_ERROR_NOT_SUPPORTED,
-    "not_found": pynvml.NVML_ERROR_NOT_FOUND,
-    "in_use": pynvml.NVML_ERROR_IN_USE,
-    "no_room": pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES,
-    "lost": pynvml.NVML_ERROR_GPU_IS_LOST,
+    "no_permission": pynvml.NVML_ERROR_NO_PERMISSION, "not_supported": pynvml.NVML_ERROR_NOT_SUPPORTED,
+    "not_found": pynvml.NVML_ERROR_NOT_FOUND, "in_use": pynvml.NVML_ERROR_IN_USE,
+    "no_room": pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES, "lost": pynvml.NVML_ERROR_GPU_IS_LOST,
     "other": pynvml.NVML_ERROR_INVALID_ARGUMENT,
-}
+}  # fmt: skip
 # What a handle points to: no memory is ever read there. Kind, GPU, instance and part as decimal digits.
 GPU, MIG, INSTANCE, COMPUTE = 1, 2, 3, 4
 REASONS = {"power cap": pynvml.nvmlClocksEventReasonSwPowerCap}
@@ -156,10 +151,8 @@ class DriverLibrary:
             raise NvmlFault("not_supported", "")
         profile, found = profiles[number], info._obj
         found.id, found.sliceCount, found.instanceCount = (
-            profile.profile_id,
-            profile.compute_slices,
-            profile.max_instances,
-        )
+            profile.profile_id, profile.compute_slices, profile.max_instances,
+        )  # fmt: skip
         found.name = f"MIG {profile.name}".encode()
 
     def nvmlDeviceGetGpuInstances(self, device: Any, profile_id: int, made: Any, count: Any) -> None:
@@ -187,10 +180,8 @@ class DriverLibrary:
         if engine != pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED or number >= slices:
             raise NvmlFault("not_supported", "")
         info._obj.id, info._obj.sliceCount, info._obj.instanceCount = (
-            number,
-            number + 1,
-            slices // (number + 1),
-        )
+            number, number + 1, slices // (number + 1),
+        )  # fmt: skip
 
     def nvmlGpuInstanceGetComputeInstances(self, instance: Any, profile: int, made: Any, count: Any) -> None:
         _, gpu, number, _ = parts(instance)

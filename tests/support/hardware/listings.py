@@ -1,7 +1,5 @@
 """The published listings of tests/hardware/data, as copies that a test may change."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

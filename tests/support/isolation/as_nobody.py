@@ -4,8 +4,6 @@ Run as `python as_nobody.py FOLDER`. Started by root it becomes user 65534 first
 which that user reaches the interpreter: root's may lie below a folder of root's alone.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import stat
@@ -75,12 +73,9 @@ def main(folder: Path) -> None:
         if name == "limits":
             continue
         graph, profile = workflow.profile(
-            "sample:diamond",
-            device="cpu",
-            batch_sizes=(1,),
-            gpu_types=("A100-80GB",),
+            "sample:diamond", device="cpu", batch_sizes=(1,), gpu_types=("A100-80GB",),
             settings=MeasurementSettings(point_budget_s=0.02),
-        )
+        )  # fmt: skip
         print(name, "measured", sum(row.basis == "measured" for row in profile.rows), flush=True)
         cuts = workflow.partition("sample:diamond", profile, graph=graph, stages=1)
         parts = folder / f"parts-{name}"

@@ -1,7 +1,5 @@
 """Ways out of the isolation, tried by the child: each tells what it got, or the error that stopped it."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform

@@ -1,7 +1,5 @@
 """Which processes of a test still run, whatever namespace they are in: found by a mark in their command line."""
 
-from __future__ import annotations
-
 import time
 import uuid
 from pathlib import Path

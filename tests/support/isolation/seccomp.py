@@ -3,18 +3,15 @@
 Run as `python seccomp.py CALL=ERROR,… CODE`: forbids the calls, then executes the code.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import platform
 import struct
 import sys
 
-NUMBERS = {
-    "x86_64": {"unshare": 272, "mount": 165},
-    "aarch64": {"unshare": 97, "mount": 40},
-}[platform.machine()] | {"mount_setattr": 442, "landlock_create_ruleset": 444}
+NUMBERS = {"x86_64": {"unshare": 272, "mount": 165}, "aarch64": {"unshare": 97, "mount": 40}}[
+    platform.machine()
+] | {"mount_setattr": 442, "landlock_create_ruleset": 444}
 # linux/bpf_common.h, linux/seccomp.h, linux/prctl.h
 LOAD, JUMP_IF_EQUAL, RETURN = 0x20, 0x15, 0x06
 ALLOW, FAIL = 0x7FFF0000, 0x00050000

@@ -1,7 +1,5 @@
 """What the tests of isolation call in the child."""
 
-from __future__ import annotations
-
 import contextlib
 import mmap
 import os

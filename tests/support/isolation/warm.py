@@ -5,8 +5,6 @@ handed over to the caller, as if that had started it: it sets its isolation up, 
 for in the same ways. Only the start of Python and the imports are shared, so what is about them is tested without.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import ctypes

@@ -1,7 +1,5 @@
 """Random partition requests and an oracle that tries every assignment."""
 
-from __future__ import annotations
-
 import json
 import random
 from itertools import product
@@ -17,12 +15,9 @@ def load_request(name: str, **changes: Any) -> PartitionRequest:
     told = json.loads((DATA / name).read_text()) | changes
     return PartitionRequest(
         tuple(PartitionNode(**node) for node in told["nodes"]),
-        tuple(GraphEdge(**edge) for edge in told["edges"]),
-        PartitionDevices(**told["devices"]),
-        told["contiguous"],
-        told["top_k"],
-        SolverOptions(**told["solver"]),
-    )
+        tuple(GraphEdge(**edge) for edge in told["edges"]), PartitionDevices(**told["devices"]),
+        told["contiguous"], told["top_k"], SolverOptions(**told["solver"]),
+    )  # fmt: skip
 
 
 def random_request(seed: int, contiguous: bool = True) -> PartitionRequest:
@@ -33,14 +28,12 @@ def random_request(seed: int, contiguous: bool = True) -> PartitionRequest:
     groups = rng.choice((0, 0, 1, 2))
     nodes = tuple(
         PartitionNode(
-            f"v{i}",
-            rng.choice((0.0, 1.0, 2.0, rng.random() * 5)),
-            rng.randint(0, 5),
+            f"v{i}", rng.choice((0.0, 1.0, 2.0, rng.random() * 5)), rng.randint(0, 5),
             rng.choice((0, 500_000, 1_000_000, 3_000_000)),
             f"g{rng.randrange(groups)}" if groups and rng.random() < 0.4 else None,
         )
         for i in range(n)
-    )
+    )  # fmt: skip
     edges = [GraphEdge(f"v{i}", f"v{j}") for i in range(n) for j in range(i + 1, n) if rng.random() < density]
     order = list(nodes)
     rng.shuffle(order)

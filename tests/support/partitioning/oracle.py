@@ -1,7 +1,5 @@
 """The best value over every pipeline and every choice of devices, from the contract's words alone."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from itertools import permutations, product

@@ -1,7 +1,5 @@
 """Models cut by hand and samples cut by the provider, as parts that run."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Sequence
 from functools import cache

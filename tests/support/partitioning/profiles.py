@@ -1,7 +1,5 @@
 """A small encoder with a profile whose operations cost the same."""
 
-from __future__ import annotations
-
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.values import GraphNode, NodeProfile, Profile, ProfileRow
 from torchsplit_core.values.profile import Basis

@@ -1,7 +1,5 @@
 """Models that write in place or keep state."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

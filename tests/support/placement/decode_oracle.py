@@ -1,8 +1,6 @@
 """A look at every pipeline of a roofline request, from the rules as docs/file-formats.md has them; nothing of the room
 is used. Decode, sequences in flight, and layers cut among GPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import combinations, pairwise
 
@@ -55,15 +53,15 @@ def worth(request: PlacementRequest, segments: Segments) -> tuple[float, float]:
 
 def best_of(request: PlacementRequest) -> float:
     """The throughput of the best pipeline; 0 where there is none."""
-    return max((worth(request, one)[0] for one in pipelines(request)), default=0.0)
+    return max((worth(request, pipeline)[0] for pipeline in pipelines(request)), default=0.0)
 
 
 def best_sum_of(request: PlacementRequest, most: int) -> float:
     """The largest sum of throughputs of at most `most` pipelines on GPUs of their own."""
     best: dict[frozenset[int], float] = {}
-    for one in pipelines(request):
-        used = frozenset(gpu for _, chosen in one for gpu in chosen)
-        best[used] = max(best.get(used, 0.0), worth(request, one)[0])
+    for pipeline in pipelines(request):
+        used = frozenset(gpu for _, chosen in pipeline for gpu in chosen)
+        best[used] = max(best.get(used, 0.0), worth(request, pipeline)[0])
 
     def rest(free: frozenset[int], left: int) -> float:
         if not left:

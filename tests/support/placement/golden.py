@@ -3,8 +3,6 @@
 `python -m tools.write_placement_lps` writes them anew after a change of the formulation.
 """
 
-from __future__ import annotations
-
 import io
 
 import pyomo.environ as pyo
@@ -27,14 +25,9 @@ def small() -> LiteralProgram:
     """Two layers on an A100 and a T4 that holds one of them; the link back is faster than the one there."""
     gpus = (PlacementGpu("a100", "A100", 80.0), PlacementGpu("t4", "T4", 2.0))
     request = PlacementRequest(
-        PlacementModel(2, 4096, 11008, 1.0, 2048, 4),
-        gpus,
-        LinearThroughput(COEFFICIENTS),
-        ((0.0, 1.0), (2.0, 0.0)),
-        max_gpus_per_segment=2,
-        communication_efficiency=0.85,
-        units="seed_literal",
-    )
+        PlacementModel(2, 4096, 11008, 1.0, 2048, 4), gpus, LinearThroughput(COEFFICIENTS),
+        ((0.0, 1.0), (2.0, 0.0)), max_gpus_per_segment=2, communication_efficiency=0.85, units="seed_literal",
+    )  # fmt: skip
     return build_program(build_instance(SegmentModel(request)))
 
 

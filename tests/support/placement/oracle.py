@@ -4,8 +4,6 @@ Proportional parts: a linear rate that rises with the batch, so a part's time do
 found from the parts by SciPy's root finder.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from itertools import combinations
 
@@ -36,9 +34,9 @@ def best_value(request: PlacementRequest) -> float:
                     for j in chosen:
                         joined = min(joined, request.bandwidth_gib_per_s[i][j] / transfer_gib * factor)
                 for layers in range(1, model.layers - done + 1):
-                    found = min(joined, worth(chosen, layers))
-                    if found > best:
-                        go_on(done + layers, chosen, free - set(chosen), found)
+                    least = min(joined, worth(chosen, layers))
+                    if least > best:
+                        go_on(done + layers, chosen, free - set(chosen), least)
 
     go_on(0, (), frozenset(range(count)), float("inf"))
     return best

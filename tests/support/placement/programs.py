@@ -3,10 +3,7 @@
 `python -m tools.write_placement_lps` writes them anew after a change of a program.
 """
 
-from __future__ import annotations
-
 import re
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +12,7 @@ from unittest.mock import patch
 
 import numpy as np
 
+from tests.support.lp import highs_text
 from tests.support.paths import ROOT
 from tests.support.placement.golden import DOCS
 from torchsplit_core.placement.latency import path_latency
@@ -60,17 +58,7 @@ def caught(kind: type[RowProgram], method: str, build: Callable[[], object]) -> 
 
 def lp_text(program: RowProgram, rows: Sequence[str], columns: Sequence[str], legend: Sequence[str]) -> str:
     """The program in whole numbers as LP text with these names, below what the numbers stand for."""
-    highs = program.load(whole=True)
-    assert (highs.getNumRow(), highs.getNumCol()) == (len(rows), len(columns))
-    for number, name in enumerate(rows):
-        highs.passRowName(number, name)
-    for number, name in enumerate(columns):
-        highs.passColName(number, name)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "program.lp"
-        highs.writeModel(str(path))
-        # The first line names the version's writer.
-        text = path.read_text(encoding="utf-8").split("\n", 1)[1]
+    text = highs_text(program.load(whole=True), rows, columns)
     return "".join(f"\\ {line}\n" for line in legend) + "\n" + text
 
 
@@ -105,12 +93,9 @@ def packing_text() -> str:
 def covers_text() -> str:
     """An even cover of two GPUs, one of two or three GPUs whose shares differ, and an item of one A100."""
     covers = Covers(
-        np.array([[0.5, 0.5], [0.6, 0.25]]),
-        np.array([2, 2]),
-        np.array([2, 3]),
-        np.array([1, 1]),
+        np.array([[0.5, 0.5], [0.6, 0.25]]), np.array([2, 2]), np.array([2, 3]), np.array([1, 1]),
         np.array([4, 6]),
-    )
+    )  # fmt: skip
     own = items(((1, 0), 1, 2))
     program = caught(
         RowProgram,
@@ -135,10 +120,10 @@ def covers_text() -> str:
 def trail_rows(patterns: SegmentPatterns, classes: int) -> tuple[list[str], list[str]]:
     """Rows and columns of a trail program without a cut."""
     every, gates = range(len(patterns.counts)), range(patterns.gates)
-    rows = [f"pattern({one})" for one in every] + [f"gate({one})" for one in gates] + ["start", "end"]
+    rows = [f"pattern({one})" for one in every] + [f"gate({gate})" for gate in gates] + ["start", "end"]
     rows += [f"gpus({one})" for one in range(classes)] + ["layers_least", "layers_most"]
     columns = [f"visits({one})" for one in every] + [f"start({one})" for one in every]
-    columns += [f"end({one})" for one in gates]
+    columns += [f"end({gate})" for gate in gates]
     columns += [f"passes({gate},{one})" for gate, one in patterns.arcs.T.tolist()]
     return rows, columns
 
@@ -166,11 +151,9 @@ def trail_text() -> str:
         piece, np.unique(patterns.gate_of[piece]), np.ones(len(patterns.counts), dtype=bool), np.array([1])
     )
     return lp_text(
-        built._program,
-        [*rows, "segments", "reached(1,1)"],
-        columns,
+        built._program, [*rows, "segments", "reached(1,1)"], columns,
         items_legend(own) + patterns_legend(patterns, classes),
-    )
+    )  # fmt: skip
 
 
 def frontier_instance(links: np.ndarray) -> ProblemInstance:
@@ -214,7 +197,7 @@ def tiers_text() -> str:
         rows += [f"least({number})", f"most({number})"]
     rows += [f"level({level})" for level in range(root.level)]
     for sort in root.with_descendants:
-        inside = {id(one) for one in sort.with_descendants}
+        inside = {id(part) for part in sort.with_descendants}
         most = max(sizes[choice.multiset] for at, choice, _ in entries if id(at) in inside)
         rows.append(f"gpus({sorts[id(sort)]})")
         rows += [f"sets({sorts[id(sort)]},{k})" for k in range(2, most + 1) if sort.fleet[0] % k]

@@ -1,7 +1,5 @@
 """The best sets of disjoint pipelines by going through all of them; shares nothing with the search."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from itertools import combinations
@@ -17,10 +15,7 @@ def small_instance(seed: int) -> ProblemInstance:
     found = random_instance(seed)
     gpus = min(5, len(found.kinds))
     found = replace(
-        found,
-        layers=min(4, found.layers),
-        kinds=found.kinds[:gpus],
-        links=found.links[:gpus, :gpus],
+        found, layers=min(4, found.layers), kinds=found.kinds[:gpus], links=found.links[:gpus, :gpus]
     )
     if seed % 7 or gpus < 2:
         return found

@@ -1,7 +1,5 @@
 """Placement requests for tests: the published tiny case, and random small ones in which links and memory bind."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from typing import Any
@@ -26,11 +24,9 @@ COEFFICIENTS = {
 }
 
 TINY_LINKS = (
-    (0.0, 400.0, 200.0, 200.0),
-    (400.0, 0.0, 200.0, 200.0),
-    (200.0, 200.0, 0.0, 300.0),
+    (0.0, 400.0, 200.0, 200.0), (400.0, 0.0, 200.0, 200.0), (200.0, 200.0, 0.0, 300.0),
     (200.0, 200.0, 300.0, 0.0),
-)
+)  # fmt: skip
 
 
 def tiny(most: int = 2, *, method: str = "exact", **changes: Any) -> PlacementRequest:
@@ -79,11 +75,9 @@ def random_request(seed: int, units: str, split: str) -> PlacementRequest:
 
 
 PEAKS = {
-    "A100": RooflineGpu(300.0, 2000.0),
-    "V100": RooflineGpu(100.0, 900.0),
-    "T4": RooflineGpu(60.0, 300.0),
+    "A100": RooflineGpu(300.0, 2000.0), "V100": RooflineGpu(100.0, 900.0), "T4": RooflineGpu(60.0, 300.0),
     "A10": RooflineGpu(120.0, 600.0),
-}
+}  # fmt: skip
 
 
 def random_decode(seed: int, split: str, *, phase: str = "decode") -> PlacementRequest:
@@ -111,16 +105,9 @@ def random_decode(seed: int, split: str, *, phase: str = "decode") -> PlacementR
     in_flight = draw.choice((None, None, batch, batch + 3, 2 * batch, 5 * batch)) if decode else None
     return PlacementRequest(
         PlacementModel(
-            layers,
-            4096,
-            11008,
-            draw.choice((0.3, 0.9)),
-            draw.choice((512, 2048)),
-            batch,
-            key_value_size=draw.choice((None, 1024, 4096)),
-            active_layer_weight_gib=draw.choice((None, 0.2)),
-            sequences_in_flight=in_flight,
-            prefill_chunk=draw.choice((None, 256)) if decode else None,
+            layers, 4096, 11008, draw.choice((0.3, 0.9)), draw.choice((512, 2048)), batch,
+            key_value_size=draw.choice((None, 1024, 4096)), active_layer_weight_gib=draw.choice((None, 0.2)),
+            sequences_in_flight=in_flight, prefill_chunk=draw.choice((None, 256)) if decode else None,
         ),
         tuple(
             PlacementGpu(f"gpu{i}", name, draw.choice((1.2, 1.5, 2.2, 3.0, 4.4, 9.0)))
@@ -133,4 +120,4 @@ def random_decode(seed: int, split: str, *, phase: str = "decode") -> PlacementR
         units=draw.choice(("tokens_per_s", "tokens_per_s", "seed_literal")),
         split=split,  # type: ignore[arg-type]
         same_type_segments=draw.random() < 0.2,
-    )
+    )  # fmt: skip

@@ -1,7 +1,5 @@
 """Random placement instances, and an oracle that shares nothing with the search."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import combinations, pairwise
 
@@ -10,21 +8,14 @@ import numpy as np
 from torchsplit_core.placement.model.instance import ProblemInstance
 
 COEFFICIENTS = (
-    (-0.01, 5.0, 2.0, 150.0),
-    (-0.008, 3.0, 1.5, 100.0),
-    (-0.012, 6.0, 2.5, 200.0),
-    (-0.007, 2.0, 1.2, 70.0),
+    (-0.01, 5.0, 2.0, 150.0), (-0.008, 3.0, 1.5, 100.0), (-0.012, 6.0, 2.5, 200.0), (-0.007, 2.0, 1.2, 70.0),
     (-0.005, 1.5, 0.8, 50.0),
-)
+)  # fmt: skip
 """Of A100, V100, H100, A10 and T4: throughput a * sequence + b * batch + c * layers + d, at least 1."""
 MEMORY_GIB = (80.0, 32.0, 80.0, 24.0, 16.0)
 NETWORKS = (
-    "two tiers",
-    "arbitrary, symmetric",
-    "arbitrary, asymmetric",
-    "few values, holes",
-    "by pairs of nodes",
-)
+    "two tiers", "arbitrary, symmetric", "arbitrary, asymmetric", "few values, holes", "by pairs of nodes",
+)  # fmt: skip
 """The shape of a random instance's network, by its seed modulo 5."""
 Value = Callable[[tuple[int, ...], int], float]
 

@@ -1,7 +1,5 @@
 """A plan held against a look at everything: sound, infeasible where nothing is sound, else as good as the best."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 import pytest

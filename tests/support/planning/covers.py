@@ -1,7 +1,5 @@
 """Minimal covers by looking at every choice of counts."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

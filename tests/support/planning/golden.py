@@ -3,15 +3,11 @@
 `python -m tools.write_golden_lps` writes them anew after a change of a formulation.
 """
 
-from __future__ import annotations
-
 import io
 import re
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -19,6 +15,7 @@ import numpy as np
 import pyomo.environ as pyo
 from pyomo.repn.plugins.lp_writer import LPWriter
 
+from tests.support.lp import highs_text
 from tests.support.paths import ROOT
 from tests.support.planning.requests import A30, simple
 from torchsplit_core.planning.formulation.build import build
@@ -81,12 +78,9 @@ def cut(*stages: dict[str, tuple[float, float]], cut_bytes: float = 0.0, **deman
 
 TWO_PARTS = cut({"1g.6gb": (10.0, 10.0)}, {"1g.6gb": (8.0, 10.0), "2g.12gb": (16.0, 10.0)})
 TIMED = cut(
-    {"1g.6gb": (10.0, 30.0), "2g.12gb": (18.0, 10.0)},
-    {"1g.6gb": (8.0, 30.0), "2g.12gb": (16.0, 20.0)},
-    cut_bytes=5e6,
-    max_latency_ms=55.0,
-    min_throughput_rps=4.0,
-)
+    {"1g.6gb": (10.0, 30.0), "2g.12gb": (18.0, 10.0)}, {"1g.6gb": (8.0, 30.0), "2g.12gb": (16.0, 20.0)},
+    cut_bytes=5e6, max_latency_ms=55.0, min_throughput_rps=4.0,
+)  # fmt: skip
 
 
 def asked(*models: PlanModel, count: int = 2, kind: ObjectiveKind = "max_min", **options: Any) -> PlanRequest:
@@ -306,20 +300,6 @@ def pooled_text() -> str:
     heads = [f"x({cases[share.case]},{share.stage},{pools[share.pool]})" for share in program.shares]
     heads += [f"y({g},{number})" for g, number in supply.columns] + [f"v({case})" for case in cases] + ["t"]
     return highs_text(program.highs, rows, heads)
-
-
-def highs_text(highs: Any, rows: list[str], columns: list[str]) -> str:
-    """A program of HiGHS as LP text with these names."""
-    assert (highs.getNumRow(), highs.getNumCol()) == (len(rows), len(columns))
-    for number, name in enumerate(rows):
-        highs.passRowName(number, name)
-    for number, name in enumerate(columns):
-        highs.passColName(number, name)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "program.lp"
-        highs.writeModel(str(path))
-        # The first line names the version's writer.
-        return path.read_text(encoding="utf-8").split("\n", 1)[1]
 
 
 MATRICES: dict[str, Callable[[], str]] = {

@@ -1,7 +1,5 @@
 """Explanations as the tests ask for them: small requests, and the one statement sought among all."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
@@ -16,9 +14,9 @@ LONG_S = 60.0
 
 def explain(request: PlanRequest) -> PlanExplanation:
     """The explanation of the request's plan, with time for all its questions."""
-    found = explain_plan(request, plan(request), time.perf_counter() + LONG_S)
-    assert found is not None
-    return found
+    explanation = explain_plan(request, plan(request), time.perf_counter() + LONG_S)
+    assert explanation is not None
+    return explanation
 
 
 def changed(

@@ -1,7 +1,5 @@
 """The best plan of a tiny exclusive request by looking at every one, from the contract's words alone."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -152,12 +150,10 @@ def _states(request: PlanRequest, entry: FleetEntry) -> list[GpuState]:
         parts = []
         for name in sorted(set(layout)):
             indices = range(len(options[name]))
-            parts.append(
-                [
-                    [options[name][i] for i in chosen if options[name][i] is not None]
-                    for chosen in combinations_with_replacement(indices, layout.count(name))
-                ]
-            )
+            parts.append([
+                [options[name][i] for i in chosen if options[name][i] is not None]
+                for chosen in combinations_with_replacement(indices, layout.count(name))
+            ])  # fmt: skip
         for combined in product(*parts):
             flat = [item for part in combined for item in part]
             states.add(frozenset((item, flat.count(item)) for item in flat if item is not None))

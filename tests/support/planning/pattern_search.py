@@ -1,7 +1,5 @@
 """The search by patterns of a request, as the planner builds it."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from torchsplit_core.planning.patterns.capacity import fleet_capacity

@@ -1,7 +1,5 @@
 """Random small requests that use every field of the contract, and the published A30 example."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 
@@ -51,14 +49,11 @@ def model(rng: random.Random, name: str, most: int, cuts: bool) -> PlanModel:
         cut = Variant("cut", stages, (rng.choice([0.0, 1e6, 1e7]),))
         variants = [cut] if rng.random() < 0.4 else [*variants, cut]
     return PlanModel(
-        name,
-        tuple(variants),
-        weight=rng.choice([1.0, 1.0, 2.0, 0.5]),
+        name, tuple(variants), weight=rng.choice([1.0, 1.0, 2.0, 0.5]),
         demand_rps=rng.choice([1.0, 1.0, 10.0, 25.0]),
         min_throughput_rps=rng.choice([None, None, None, 5.0, 15.0]),
-        max_latency_ms=rng.choice([None, None, 15.0, 25.0, 45.0]),
-        cap_at_demand=rng.random() < 0.25,
-    )
+        max_latency_ms=rng.choice([None, None, 15.0, 25.0, 45.0]), cap_at_demand=rng.random() < 0.25,
+    )  # fmt: skip
 
 
 def random_request(seed: int, kind: str, sharing: str = "exclusive") -> PlanRequest:
@@ -147,16 +142,16 @@ def with_tiers(request: PlanRequest, seed: int) -> PlanRequest:
 def with_another_type(request: PlanRequest) -> PlanRequest:
     """The request with a GPU without MIG beside those of its fleet, which runs every stage at 0.8 of a whole A30."""
     models = []
-    for one in request.models:
+    for model in request.models:
         variants = []
-        for variant in one.variants:
+        for variant in model.variants:
             stages = []
             for stage in variant.stages:
                 whole = next((point for point in stage.points if point.profile == "4g.24gb"), None)
                 other = () if whole is None else (_on_another(whole),)
                 stages.append(replace(stage, points=(*stage.points, *other)))
             variants.append(replace(variant, stages=tuple(stages)))
-        models.append(replace(one, variants=tuple(variants)))
+        models.append(replace(model, variants=tuple(variants)))
     return replace(request, gpus=(*request.gpus[:1], FleetEntry("L4-24GB")), models=tuple(models))
 
 

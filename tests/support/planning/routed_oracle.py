@@ -1,7 +1,5 @@
 """What routed co-locations send in any plan, from the contract's words alone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise, product
 
@@ -19,7 +17,7 @@ def sent(request: PlanRequest, rates: Rates) -> float:
     total = 0.0
     for pair in request.colocations:
         for first, second in pairwise(pair.models) if pair.mode == "routed" else ():
-            kept = sum(min(here.get(first, 0.0), here.get(second, 0.0)) for here in rates)
+            kept = sum(min(rate.get(first, 0.0), rate.get(second, 0.0)) for rate in rates)
             total += pair.bytes_per_request * max(0.0, demand(request, first, second) - kept)
     return total
 

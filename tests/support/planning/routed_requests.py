@@ -1,7 +1,5 @@
 """Random small requests with routed co-locations: of models and stages, on equal GPUs and on two types."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 
@@ -28,15 +26,15 @@ def routed(seed: int, kind: str) -> PlanRequest:
     request = random_request(seed, kind)
     count = rng.choice([2, 2, 3])
     models = [model(rng, f"m{i}", 1, cuts=count == 2) for i in range(count)]
-    models = [replace(one, demand_rps=rng.choice([5.0, 10.0, 25.0, 60.0])) for one in models]
+    models = [replace(model, demand_rps=rng.choice([5.0, 10.0, 25.0, 60.0])) for model in models]
     if kind == "min_gpus":
-        models = [replace(one, cap_at_demand=False) for one in models]
+        models = [replace(model, cap_at_demand=False) for model in models]
     fleet: tuple[FleetEntry, ...] = (
         FleetEntry(A30, count=2, layouts=LAYOUTS if count == 2 else LAYOUTS[1::2]),
     )
     if rng.random() < 0.4:
         fleet = (FleetEntry(A30, layouts=LAYOUTS[:2]), FleetEntry(T4, cost=2.0))
-        models = [_also_on_a_t4(rng, one) for one in models]
+        models = [_also_on_a_t4(rng, model) for model in models]
     pairs = [_routed(rng, models)]
     draw = rng.random()
     if draw < 0.15:
@@ -45,12 +43,9 @@ def routed(seed: int, kind: str) -> PlanRequest:
         pairs.append(Colocation(("m0", "m1"), "soft", rng.choice([1.0, 1e3, 1e6])))
     weight = rng.choice([0.0, 0.0, 0.0, 1e-6, 1e-4])
     return replace(
-        request,
-        gpus=fleet,
-        models=tuple(models),
-        colocations=tuple(pairs),
+        request, gpus=fleet, models=tuple(models), colocations=tuple(pairs),
         objective=replace(request.objective, separation_weight=weight, memory_violation_penalty=None),
-    )
+    )  # fmt: skip
 
 
 def routed_shares(seed: int, kind: str) -> PlanRequest:
@@ -63,19 +58,15 @@ def routed_shares(seed: int, kind: str) -> PlanRequest:
         rates = {name: round(base * size ** rng.choice([0.5, 1.0, 1.2]), 1) for name, size in SIZES.items()}
         found = tuple(Point(A30, name, 1, rate, 10.0, memory_gib=0.0) for name, rate in rates.items())
         found += (Point(T4, WHOLE_GPU, 1, round(base * rng.uniform(1.0, 3.0), 1), 10.0, memory_gib=0.0),)
-        models.append(
-            PlanModel(
-                f"m{i}",
-                (Variant("whole", (Stage("whole", found),)),),
-                demand_rps=rng.choice([5.0, 10.0, 25.0, 60.0]),
-                cap_at_demand=rng.random() < 0.2,
-            )
-        )
+        models.append(PlanModel(
+            f"m{i}", (Variant("whole", (Stage("whole", found),)),),
+            demand_rps=rng.choice([5.0, 10.0, 25.0, 60.0]), cap_at_demand=rng.random() < 0.2,
+        ))  # fmt: skip
     two = FleetEntry(T4) if rng.random() < 0.5 else FleetEntry(A30, layouts=LAYOUTS[3:])
     return PlanRequest(
         (FleetEntry(A30, layouts=(LAYOUTS[1], LAYOUTS[3])), two),
         tuple(models),
-        (Colocation(tuple(one.name for one in models), "routed", rng.choice([1.0, 1e3, 1e6])),),
+        (Colocation(tuple(model.name for model in models), "routed", rng.choice([1.0, 1e3, 1e6])),),
         Objective(kind),  # type: ignore[arg-type]
         "fractional",
         solver=SolverOptions(20.0),
@@ -97,8 +88,8 @@ def _also_on_a_t4(rng: random.Random, one: PlanModel) -> PlanModel:
 
 def _routed(rng: random.Random, models: list[PlanModel]) -> Colocation:
     """All models in a row, or a stage in the place of its model, or two stages of one."""
-    names = [one.name for one in models]
-    cut = [one.name for one in models if any(len(v.stages) > 1 for v in one.variants)]
+    names = [model.name for model in models]
+    cut = [model.name for model in models if any(len(v.stages) > 1 for v in model.variants)]
     draw = rng.random()
     if cut and draw < 0.3:
         names = [f"{cut[0]}/first", f"{cut[0]}/cut.second"]

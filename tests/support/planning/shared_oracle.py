@@ -1,7 +1,5 @@
 """The best fractional plan on a few GPUs: every set of tenants on every slice, shares by linear programs."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from itertools import chain, combinations, combinations_with_replacement, product
 

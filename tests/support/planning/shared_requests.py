@@ -1,7 +1,5 @@
 """Small requests with shared slices."""
 
-from __future__ import annotations
-
 import random
 
 from tests.support.planning.requests import A30, model
@@ -12,13 +10,11 @@ def small(seed: int, kind: str) -> PlanRequest:
     """Two models on one A30 with limits on latency, memory or tenants."""
     rng = random.Random(f"shared{seed}")
     models = tuple(model(rng, f"m{i}", 1, cuts=seed % 3 == 0) for i in range(2))
-    layouts = rng.choice(
-        [
-            (("2g.12gb", "2g.12gb"), ("4g.24gb",)),
-            (("1g.6gb", "1g.6gb", "2g.12gb"),),
-            (("4g.24gb",), ("1g.6gb", "2g.12gb")),
-        ]
-    )
+    layouts = rng.choice([
+        (("2g.12gb", "2g.12gb"), ("4g.24gb",)),
+        (("1g.6gb", "1g.6gb", "2g.12gb"),),
+        (("4g.24gb",), ("1g.6gb", "2g.12gb")),
+    ])  # fmt: skip
     return PlanRequest(
         (FleetEntry(A30, layouts=layouts),),
         models,

@@ -1,7 +1,5 @@
 """A request whose best plan runs a model cut."""
 
-from __future__ import annotations
-
 from tests.support.planning.requests import A30
 from torchsplit_core.values import FleetEntry, PlanModel, PlanRequest, Point, Stage, Variant
 

@@ -1,7 +1,5 @@
 """Random small requests with links, nodes, intervals and unknown memory."""
 
-from __future__ import annotations
-
 import random
 
 from tests.support.planning.requests import A30, LAYOUTS
@@ -52,17 +50,15 @@ def worldly(seed: int, sharing: str) -> PlanRequest:
         variants = [cut(rng, base, 2 if gpus > 1 or rng.random() < 0.8 else 3)]
         if rng.random() < 0.4:
             variants.insert(0, Variant("whole", (Stage("whole", points(rng, base)),)))
-        models.append(
-            PlanModel(
-                f"m{index}",
-                tuple(variants) if index == 0 else (Variant("whole", (Stage("whole", points(rng, base)),)),),
-                weight=rng.choice([1.0, 2.0]),
-                demand_rps=rng.choice([1.0, 10.0]),
-                min_throughput_rps=rng.choice([None, None, 5.0]),
-                max_latency_ms=rng.choice([None, 80.0, 200.0, 600.0]),
-                cap_at_demand=rng.random() < 0.2,
-            )
-        )
+        models.append(PlanModel(
+            f"m{index}",
+            tuple(variants) if index == 0 else (Variant("whole", (Stage("whole", points(rng, base)),)),),
+            weight=rng.choice([1.0, 2.0]),
+            demand_rps=rng.choice([1.0, 10.0]),
+            min_throughput_rps=rng.choice([None, None, 5.0]),
+            max_latency_ms=rng.choice([None, 80.0, 200.0, 600.0]),
+            cap_at_demand=rng.random() < 0.2,
+        ))  # fmt: skip
     layouts = rng.choice([LAYOUTS[1:2], LAYOUTS[2:], LAYOUTS[1:3]])
     nodes = rng.choice([(None,) * gpus, ("a", "b", "b")[:gpus], ("a", "a", "b")[:gpus]])
     return PlanRequest(

@@ -1,7 +1,5 @@
 """A minimal exporter of our own, so that these tests depend on no other room."""
 
-from __future__ import annotations
-
 import operator
 from functools import cache
 from typing import Any
@@ -16,11 +14,7 @@ import sample_models
 from torchsplit_core.graph.torch_graph import TorchGraph, join_bodies
 from torchsplit_core.values import GraphNode
 
-KINDS = {
-    InputKind.PARAMETER: "parameter",
-    InputKind.BUFFER: "buffer",
-    InputKind.CONSTANT_TENSOR: "constant",
-}
+KINDS = {InputKind.PARAMETER: "parameter", InputKind.BUFFER: "buffer", InputKind.CONSTANT_TENSOR: "constant"}
 
 
 def export(model: torch.nn.Module, args: tuple[Any, ...]) -> torch.export.ExportedProgram:

@@ -1,7 +1,5 @@
 """Models for the tests of measuring, written to a file as a user would: each goes wrong in its own way."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A model that doubles, what it does to who serves it, and requests to it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Plans of cores made by hand: what each tenant is, without a planner."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -61,13 +59,8 @@ def cpu_plan(
                 stage,
                 tuple(
                     Point(
-                        "CPU" if type_ is None else type_,
-                        one.profile,
-                        size,
-                        1000.0 * size * one.processes / one.ms,
-                        one.ms,
-                        one.processes,
-                        0.1,
+                        "CPU" if type_ is None else type_, one.profile, size,
+                        1000.0 * size * one.processes / one.ms, one.ms, one.processes, 0.1,
                     )
                     for one in {(o.profile, o.processes): o for o in own if o.stage == stage}.values()
                     for size in sorted({1, one.batch_size})
@@ -75,7 +68,7 @@ def cpu_plan(
                 nodes.get(name, {}).get(stage, ()),
             )
             for stage in names
-        )
+        )  # fmt: skip
         variant = Variant("cut" if len(names) > 1 else "whole", stages, (0.0,) * (len(names) - 1))
         models.append(
             PlanModel(name, (variant,), demand_rps=demand_rps, source=source, max_latency_ms=limits.get(name))
@@ -86,16 +79,9 @@ def cpu_plan(
         variant = next(model.variants[0] for model in models if model.name == one.model)
         rate = 1000.0 * one.batch_size * one.processes / one.ms * one.share
         tenant = Tenant(
-            one.model,
-            variant.name,
-            one.stage,
-            one.share,
-            one.batch_size,
-            one.processes,
-            rate,
-            0.1,
+            one.model, variant.name, one.stage, one.share, one.batch_size, one.processes, rate, 0.1,
             "measured",
-        )
+        )  # fmt: skip
         slices.setdefault((one.profile, one.start), []).append(tenant)
     gpu = PlannedGpu(
         "host0", kind, True, tuple(PlannedSlice(p, s, tuple(found)) for (p, s), found in slices.items())

@@ -1,7 +1,5 @@
 """Routers in a thread of the test's process, and clients of them."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A server in a thread of the test's process, its workers in processes of their own as ever."""
 
-from __future__ import annotations
-
 import asyncio
 import http.client
 import json

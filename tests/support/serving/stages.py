@@ -1,7 +1,5 @@
 """A stage of a cut model in a worker's process, without a server."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from concurrent.futures import ThreadPoolExecutor

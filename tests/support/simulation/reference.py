@@ -4,8 +4,6 @@ It follows the rules word for word: at an instant ends of service, then arrivals
 of the list that may start.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations, pairwise, permutations, product
 
 from torchsplit_core.strategy.cost_model.estimate import USABLE
@@ -21,23 +22,18 @@ def divisions(layers: int, stages: int) -> Iterator[tuple[int, ...]]:
         yield tuple(high - low for low, high in pairwise(ends))
 
 
-def every(
-    searches: Sequence[HomogeneousSearch], only: tuple[int, ...] | None = None, whole: int = 0
-) -> float:
-    """The least step of every order of every set of entries, by every way and division of the layers.
-
-    `only`: across exactly these, by their places. `whole`: micro-batches divide that too.
-    """
+def every(searches: Sequence[HomogeneousSearch]) -> float:
+    """The least step of every order of every set of entries, by every common choice and division of the layers."""
     space, least = searches[0].space, float("inf")
-    places = range(len(searches)) if only is None else only
     batch, layers = space.job.global_batch, space.model.layers
-    for sequences in (one for one in range(1, batch + 1) if batch % one == whole % one == 0):
-        ways = [list(StageConfigs(search, sequences).all()) for search in searches]
-        m = batch // sequences
-        for count in range(2 if only is None else len(only), len(places) + 1):
-            for order in permutations(places, count):
-                for chosen in product(*(ways[entry] for entry in order)):
-                    least = min(least, least_of(chosen, m, layers) + searches[0].c.fixed_s)
+    for sequences in (size for size in range(1, batch + 1) if batch % size == 0):
+        configs = [list(StageConfigs(search, sequences).all()) for search in searches]
+        for count in range(2, len(searches) + 1):
+            for order in permutations(range(len(searches)), count):
+                for chosen in product(*(configs[entry] for entry in order)):
+                    if len({replace(config.choices, pipeline=1) for config in chosen}) == 1:
+                        m = batch // sequences
+                        least = min(least, least_of(chosen, m, layers) + searches[0].c.fixed_s)
     return least
 
 

@@ -1,7 +1,5 @@
 """A collector in this process: takes OTLP over HTTP and keeps what protobuf says it was sent."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

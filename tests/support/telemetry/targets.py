@@ -1,7 +1,5 @@
 """What the children of the telemetry tests run."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

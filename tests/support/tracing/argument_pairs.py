@@ -4,8 +4,6 @@
 yield; `KINDS_OF_THE_BENCHMARK` is its answer, and every kind of it has pairs here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
@@ -68,71 +66,44 @@ def _convolution(**settings: Any) -> Callable[..., Any]:
 TWELVE = (
     Pair("pool kernel", "operator: list of int", _pool(3, padding=1), _pool(5, padding=2), (IMAGE,)),
     Pair(
-        "dilation",
-        "operator: list of int",
-        _convolution(padding=1),
-        _convolution(padding=2, dilation=2),
+        "dilation", "operator: list of int", _convolution(padding=1), _convolution(padding=2, dilation=2),
         (IMAGE,),
     ),
     Pair(
-        "is_causal",
-        "operator: bool",
-        lambda x: functional.scaled_dot_product_attention(x, x, x),
-        lambda x: functional.scaled_dot_product_attention(x, x, x, is_causal=True),
-        (HEADS,),
+        "is_causal", "operator: bool", lambda x: functional.scaled_dot_product_attention(x, x, x),
+        lambda x: functional.scaled_dot_product_attention(x, x, x, is_causal=True), (HEADS,),
     ),
     Pair("softmax dim", "operator: int", lambda x: x.softmax(1), lambda x: x.softmax(2), (X,)),
     Pair(
-        "transposed dims",
-        "operator: int",
-        lambda x: x.transpose(1, 2),
-        lambda x: x.transpose(2, 1).mT.mT,
+        "transposed dims", "operator: int", lambda x: x.transpose(1, 2), lambda x: x.transpose(2, 1).mT.mT,
         (SQUARE,),
     ),
     Pair(
-        "permuted dims",
-        "operator: list of int",
-        lambda x: x.permute(0, 1, 2),
-        lambda x: x.permute(0, 2, 1),
+        "permuted dims", "operator: list of int", lambda x: x.permute(0, 1, 2), lambda x: x.permute(0, 2, 1),
         (SQUARE,),
     ),
     Pair(
-        "order of cat",
-        "operator: list of tensor",
-        lambda x, y: torch.cat([x, y], 1),
-        lambda x, y: torch.cat([y, x], 1),
-        (X, X.clone()),
+        "order of cat", "operator: list of tensor", lambda x, y: torch.cat([x, y], 1),
+        lambda x, y: torch.cat([y, x], 1), (X, X.clone()),
     ),
     Pair(
-        "gelu's approximation",
-        "operator keyword: text",
-        lambda x: functional.gelu(x),
-        lambda x: functional.gelu(x, approximate="tanh"),
-        (X,),
+        "gelu's approximation", "operator keyword: text", lambda x: functional.gelu(x),
+        lambda x: functional.gelu(x, approximate="tanh"), (X,),
     ),
     Pair("power", "operator: int", lambda x: x**2, lambda x: x**3, (X,)),
     Pair(
-        "epsilon",
-        "operator: float",
-        lambda x: functional.layer_norm(x, (8,), eps=1e-5),
-        lambda x: functional.layer_norm(x, (8,), eps=1e-12),
-        (X,),
+        "epsilon", "operator: float", lambda x: functional.layer_norm(x, (8,), eps=1e-5),
+        lambda x: functional.layer_norm(x, (8,), eps=1e-12), (X,),
     ),
     Pair(
-        "slope",
-        "operator: float",
-        lambda x: functional.leaky_relu(x, 0.1),
-        lambda x: functional.leaky_relu(x, 0.2),
-        (X,),
+        "slope", "operator: float", lambda x: functional.leaky_relu(x, 0.1),
+        lambda x: functional.leaky_relu(x, 0.2), (X,),
     ),
     Pair(
-        "count_include_pad",
-        "operator: bool",
-        lambda x: functional.avg_pool2d(x, 3, 1, 1),
-        lambda x: functional.avg_pool2d(x, 3, 1, 1, count_include_pad=False),
-        (IMAGE,),
+        "count_include_pad", "operator: bool", lambda x: functional.avg_pool2d(x, 3, 1, 1),
+        lambda x: functional.avg_pool2d(x, 3, 1, 1, count_include_pad=False), (IMAGE,),
     ),
-)
+)  # fmt: skip
 
 MORE = (
     Pair(
@@ -150,11 +121,8 @@ MORE = (
         (X,),
     ),
     Pair(
-        "dtype of the sum",
-        "operator keyword: dtype",
-        lambda x: x.sum(1, dtype=torch.float64).float(),
-        lambda x: x.sum(1, dtype=torch.float32).float(),
-        (X,),
+        "dtype of the sum", "operator keyword: dtype", lambda x: x.sum(1, dtype=torch.float64).float(),
+        lambda x: x.sum(1, dtype=torch.float32).float(), (X,),
     ),
     Pair(
         "scale",
@@ -164,11 +132,8 @@ MORE = (
         (HEADS,),
     ),
     Pair(
-        "alpha",
-        "operator keyword: int",
-        lambda x, y: torch.add(x, y, alpha=2),
-        lambda x, y: torch.add(x, y, alpha=3),
-        (X, X.clone()),
+        "alpha", "operator keyword: int", lambda x, y: torch.add(x, y, alpha=2),
+        lambda x, y: torch.add(x, y, alpha=3), (X, X.clone()),
     ),
     Pair(
         "layout of full",
@@ -178,11 +143,8 @@ MORE = (
         (X,),
     ),
     Pair(
-        "rounding mode",
-        "operator keyword: text",
-        lambda x, y: torch.div(x, y, rounding_mode="floor"),
-        lambda x, y: torch.div(x, y, rounding_mode="trunc"),
-        (X, X.clone()),
+        "rounding mode", "operator keyword: text", lambda x, y: torch.div(x, y, rounding_mode="floor"),
+        lambda x, y: torch.div(x, y, rounding_mode="trunc"), (X, X.clone()),
     ),
     Pair(
         "memory format",
@@ -192,11 +154,8 @@ MORE = (
         (IMAGE,),
     ),
     Pair(
-        "sum keeps",
-        "operator: bool",
-        lambda x: x.cumsum(1).sort(1, False)[0],
-        lambda x: x.cumsum(1).sort(1, True)[0],
-        (X,),
+        "sum keeps", "operator: bool", lambda x: x.cumsum(1).sort(1, False)[0],
+        lambda x: x.cumsum(1).sort(1, True)[0], (X,),
     ),
     Pair(
         "to a device",
@@ -206,25 +165,16 @@ MORE = (
         (X,),
     ),
     Pair(
-        "dtype of softmax",
-        "operator: dtype",
-        lambda x: torch.softmax(x, 1, dtype=torch.float64).float(),
-        lambda x: torch.softmax(x, 1).float().double().float(),
-        (X,),
+        "dtype of softmax", "operator: dtype", lambda x: torch.softmax(x, 1, dtype=torch.float64).float(),
+        lambda x: torch.softmax(x, 1).float().double().float(), (X,),
     ),
     Pair(
-        "filled with infinity",
-        "operator: infinity",
-        lambda x, m: x.masked_fill(m, inf),
-        lambda x, m: x.masked_fill(m, -inf),
-        (X, MASK),
+        "filled with infinity", "operator: infinity", lambda x, m: x.masked_fill(m, inf),
+        lambda x, m: x.masked_fill(m, -inf), (X, MASK),
     ),
     Pair(
-        "filled with NaN",
-        "operator: NaN",
-        lambda x, m: x.masked_fill(m, float("nan")),
-        lambda x, m: x.masked_fill(m, inf),
-        (X, MASK),
+        "filled with NaN", "operator: NaN", lambda x, m: x.masked_fill(m, float("nan")),
+        lambda x, m: x.masked_fill(m, inf), (X, MASK),
     ),
     Pair("whole or not", "operator: float", lambda x: x + 1, lambda x: x + 1.5, (X,)),
     Pair(
@@ -236,11 +186,8 @@ MORE = (
     ),
     Pair("flipped dims", "operator: list of int", lambda x: x.flip([1]), lambda x: x.flip([2]), (X,)),
     Pair(
-        "view",
-        "operator: list of int and symbolic int",
-        lambda x: x.view(x.shape[0], 4, 8).tanh(),
-        lambda x: x.view(x.shape[0], -1, 8).tanh(),
-        (X,),
+        "view", "operator: list of int and symbolic int", lambda x: x.view(x.shape[0], 4, 8).tanh(),
+        lambda x: x.view(x.shape[0], -1, 8).tanh(), (X,),
     ),
     Pair(
         "place in an index",
@@ -250,54 +197,33 @@ MORE = (
         (SQUARE, torch.arange(4)),
     ),
     Pair(
-        "no dims",
-        "operator: list of nothing",
-        lambda x: x + torch.zeros([]),
-        lambda x: x + torch.zeros([1]),
+        "no dims", "operator: list of nothing", lambda x: x + torch.zeros([]), lambda x: x + torch.zeros([1]),
         (X,),
     ),
     Pair(
-        "stack",
-        "operator: list of tensor",
-        lambda x, y: torch.stack([x, y]),
-        lambda x, y: torch.stack([y, x]),
-        (X, X.clone()),
+        "stack", "operator: list of tensor", lambda x, y: torch.stack([x, y]),
+        lambda x, y: torch.stack([y, x]), (X, X.clone()),
     ),
     Pair(
-        "clamp below or above",
-        "operator: none",
-        lambda x: torch.ops.aten.clamp.default(x, None, 0.5),
-        lambda x: torch.ops.aten.clamp.default(x, 0.5),
-        (X,),
+        "clamp below or above", "operator: none", lambda x: torch.ops.aten.clamp.default(x, None, 0.5),
+        lambda x: torch.ops.aten.clamp.default(x, 0.5), (X,),
     ),
     Pair(
-        "slot of a tensor",
-        "operator: tensor",
-        lambda x, y: torch.ops.aten.clamp.Tensor(x, y, None),
-        lambda x, y: torch.ops.aten.clamp.Tensor(x, None, y),
-        (X, X.clone()),
+        "slot of a tensor", "operator: tensor", lambda x, y: torch.ops.aten.clamp.Tensor(x, y, None),
+        lambda x, y: torch.ops.aten.clamp.Tensor(x, None, y), (X, X.clone()),
     ),
     Pair("operands", "operator: tensor", lambda x, y: x - y, lambda x, y: y - x, (X, X.clone())),
     Pair(
-        "end of a range",
-        "operator: symbolic int",
-        lambda x: x + torch.arange(x.shape[0])[0],
-        lambda x: x + torch.arange(x.shape[0] * 2)[0],
-        (X,),
+        "end of a range", "operator: symbolic int", lambda x: x + torch.arange(x.shape[0])[0],
+        lambda x: x + torch.arange(x.shape[0] * 2)[0], (X,),
     ),
     Pair(
-        "equation",
-        "operator: text",
-        lambda x, y: torch.einsum("bij,bjk->bik", x, y),
-        lambda x, y: torch.einsum("bij,bkj->bik", x, y),
-        (SQUARE, SQUARE.clone()),
+        "equation", "operator: text", lambda x, y: torch.einsum("bij,bjk->bik", x, y),
+        lambda x, y: torch.einsum("bij,bkj->bik", x, y), (SQUARE, SQUARE.clone()),
     ),
     Pair(
-        "padding mode",
-        "operator: text",
-        lambda x: functional.pad(x, (1, 1), "reflect"),
-        lambda x: functional.pad(x, (1, 1), "replicate"),
-        (X,),
+        "padding mode", "operator: text", lambda x: functional.pad(x, (1, 1), "reflect"),
+        lambda x: functional.pad(x, (1, 1), "replicate"), (X,),
     ),
     Pair(
         "factor of a size",
@@ -307,11 +233,8 @@ MORE = (
         (X,),
     ),
     Pair(
-        "which of several",
-        "function: several",
-        lambda x: x.chunk(2, 1)[0].tanh(),
-        lambda x: x.chunk(2, 1)[1].tanh(),
-        (X,),
+        "which of several", "function: several", lambda x: x.chunk(2, 1)[0].tanh(),
+        lambda x: x.chunk(2, 1)[1].tanh(), (X,),
     ),
     Pair(
         "embedding's padding",
@@ -321,29 +244,20 @@ MORE = (
         (IDS,),
     ),
     Pair(
-        "complex factor",
-        "operator: complex",
-        lambda x: torch.view_as_real(x * 2j),
-        lambda x: torch.view_as_real(x * 3j),
-        (X,),
+        "complex factor", "operator: complex", lambda x: torch.view_as_real(x * 2j),
+        lambda x: torch.view_as_real(x * 3j), (X,),
     ),
     Pair("diagonal", "operator: int", lambda x: x.tril(0), lambda x: x.tril(1), (X,)),
     Pair(
-        "shifts",
-        "operator: list of int",
-        lambda x: x.roll((1, 2), (1, 2)),
-        lambda x: x.roll((2, 1), (1, 2)),
+        "shifts", "operator: list of int", lambda x: x.roll((1, 2), (1, 2)), lambda x: x.roll((2, 1), (1, 2)),
         (X,),
     ),
     Pair("largest", "operator: bool", lambda x: x.topk(2)[0], lambda x: x.topk(2, largest=False)[0], (X,)),
     Pair(
-        "string of side",
-        "operator keyword: text",
-        lambda x, y: torch.searchsorted(x, y, side="left"),
-        lambda x, y: torch.searchsorted(x, y, side="right"),
-        (X, X.clone()),
+        "string of side", "operator keyword: text", lambda x, y: torch.searchsorted(x, y, side="left"),
+        lambda x, y: torch.searchsorted(x, y, side="right"), (X, X.clone()),
     ),
-)
+)  # fmt: skip
 
 
 def _checked(check: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -359,25 +273,16 @@ def _checked(check: Callable[[Any], Any]) -> Callable[..., Any]:
 
 ASSERTED = (
     Pair(
-        "asserted",
-        "operator: symbolic bool",
-        _checked(lambda n: n >= 3),
-        _checked(lambda n: n >= 4),
+        "asserted", "operator: symbolic bool", _checked(lambda n: n >= 3), _checked(lambda n: n >= 4),
         (X, IDS),
     ),
     Pair(
-        "asserted not",
-        "function: symbolic bool",
-        _checked(lambda n: torch.sym_not(n == 3)),
-        _checked(lambda n: torch.sym_not(n == 4)),
-        (X, IDS),
+        "asserted not", "function: symbolic bool", _checked(lambda n: torch.sym_not(n == 3)),
+        _checked(lambda n: torch.sym_not(n == 4)), (X, IDS),
     ),
     Pair(
-        "asserted of a product",
-        "function: symbolic int",
-        _checked(lambda n: n * 2 >= 3),
-        _checked(lambda n: n * 4 >= 3),
-        (X, IDS),
+        "asserted of a product", "function: symbolic int", _checked(lambda n: n * 2 >= 3),
+        _checked(lambda n: n * 4 >= 3), (X, IDS),
     ),
-)
+)  # fmt: skip
 PAIRS = (*TWELVE, *MORE, *ASSERTED)

@@ -1,7 +1,5 @@
 """A trace without its child, for tests whose subject is not the child: a process of its own costs seconds."""
 
-from __future__ import annotations
-
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.graph.serialization import graph_from_dict
 from torchsplit_core.values import ignore_progress

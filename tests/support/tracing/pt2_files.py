@@ -1,7 +1,5 @@
 """Reading a .pt2 without a child process, and writing ones that torch never would."""
 
-from __future__ import annotations
-
 import json
 import zipfile
 from collections.abc import Callable

@@ -4,8 +4,6 @@
 vanish with the namespace. Ends with 0 where all held.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -139,12 +137,9 @@ def pages(folder: Path) -> None:
     os.environ |= {"TORCHSPLIT_HOME": str(disk / "home"), "TORCHSPLIT_EXECUTION": "allowed"}
     workspace = Store(disk / "home").create("review")
     for kind, name, value in (
-        ("graph", SOURCE, graph()),
-        ("profile", SOURCE, profile()),
-        ("partition", f"{SOURCE} in 2", cuts()),
-        ("plan_request", "review", plan_request()),
-        ("plan", "review", plan()),
-    ):
+        ("graph", SOURCE, graph()), ("profile", SOURCE, profile()), ("partition", f"{SOURCE} in 2", cuts()),
+        ("plan_request", "review", plan_request()), ("plan", "review", plan()),
+    ):  # fmt: skip
         workspace.put(kind, name, value)
     workspace.set_setting("scenario", "review")
     root = ROOT
@@ -156,17 +151,17 @@ def pages(folder: Path) -> None:
             test.query_params["workspace"] = workspace.id
             test.run()
             assert not test.exception, (path.name, test.exception)
-            assert any(word in found.value.replace("\\", "") for found in test.warning), path.name
-            assert not test.error, (path.name, [found.value for found in test.error])
+            assert any(word in element.value.replace("\\", "") for element in test.warning), path.name
+            assert not test.error, (path.name, [element.value for element in test.error])
 
     fill(disk)
     draw_all("full")
     # Who comes without an address is told, and finds the way to what is stored; a visit stores nothing.
     test = AppTest.from_file(str(root / "pages" / "overview.py"), default_timeout=60).run()
     assert not test.exception, test.exception
-    assert any("full" in found.value for found in test.warning), [found.value for found in test.warning]
-    assert "Earlier workspaces" in [found.value for found in test.header]
-    assert [getattr(found, "label", None) for found in test.get("page_link")] == ["review"]
+    assert any("full" in found.value for found in test.warning), [element.value for element in test.warning]
+    assert "Earlier workspaces" in [element.value for element in test.header]
+    assert [getattr(element, "label", None) for element in test.get("page_link")] == ["review"]
     assert "workspace" not in test.query_params
     for path in disk.glob("filler-*"):
         path.unlink()
@@ -201,17 +196,17 @@ def power_cut(folder: Path) -> None:
         # The file behind the loop device has what the file system has handed down, and nothing else.
         subprocess.run(["cp", "--sparse=always", str(image), str(after)], check=True)
         restarted = mount(str(after), folder / f"after-{name}", "-o", "loop")
-        found = Store(restarted / "home")
-        own = found.open(workspace.id)
+        reopened = Store(restarted / "home")
+        own = reopened.open(workspace.id)
         names = {"small", "large", "again"}
         for kept in [item for item in [done for done, _ in WRITES[: number + 1]] if item in names]:
             content = {"small": b"small" * 100, "large": b"large" * MIB, "again": b"small" * 100}[kept]
             assert own.get_bytes("upload", kept) == content, (name, kept)
         if number >= 3:
             assert own.get("plan_request", "mix") == request(7)
-        assert len(found.workspaces()) == (2 if name == "archive" else 1)
-        for info in found.workspaces():
-            opened = found.open(info.id)
+        assert len(reopened.workspaces()) == (2 if name == "archive" else 1)
+        for info in reopened.workspaces():
+            opened = reopened.open(info.id)
             for item in opened.artifacts():
                 opened.get_bytes(item.kind, item.name)
         subprocess.run(["umount", str(restarted)], check=True)

@@ -1,7 +1,5 @@
 """Jobs that run until they are told to end."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from pathlib import Path

@@ -6,8 +6,6 @@ are those of this process to libc, Python's and SQLite's alike, counted by `io_f
 `run` starts this module as a script with it loaded.
 """
 
-from __future__ import annotations
-
 import ctypes
 import datetime
 import errno
@@ -132,19 +130,19 @@ OPERATIONS = (
 def filled(root: Path) -> None:
     """A store in which every operation finds what it works on."""
     store = Store(root)
-    own = store.create("review")
-    own.put("plan_request", "mix", request(3))
-    own.put_bytes("upload", "large.pt2", b"large" * 6000)  # an archive of more is checked in a child
-    own.set_setting("scenario", "mix")
-    job = own.add_job("Plan mix", PLAN, {"request": "mix"})
+    workspace = store.create("review")
+    workspace.put("plan_request", "mix", request(3))
+    workspace.put_bytes("upload", "large.pt2", b"large" * 6000)  # an archive of more is checked in a child
+    workspace.set_setting("scenario", "mix")
+    job = workspace.add_job("Plan mix", PLAN, {"request": "mix"})
     (root / "jobs" / f"{job.id}.json").write_text("{}")
-    (own.runs / "a" / "b").mkdir(parents=True)
-    (own.runs / "a" / "b" / "log").write_text("log")
+    (workspace.runs / "a" / "b").mkdir(parents=True)
+    (workspace.runs / "a" / "b" / "log").write_text("log")
     for day in range(1, 4):
         make_daily_copy(store.database, datetime.date(2020, 1, day))
-    VersionStore(own, "mix").save("")
-    own.put("plan_request", "mix", request(5))
-    DraftStore(own, "mix").save("old", StoredDraft("", request(2), None, "said"))
+    VersionStore(workspace, "mix").save("")
+    workspace.put("plan_request", "mix", request(5))
+    DraftStore(workspace, "mix").save("old", StoredDraft("", request(2), None, "said"))
     other = store.create("gone")
     other.put_bytes("upload", "b", b"b" * 1000)
     store.soft_delete(other.id)
@@ -363,11 +361,9 @@ def main(folder: Path, tries: Tries, chosen: str) -> None:
         if chosen in ("", operation.name):
             told = tried(folder, operation, tries)
             row = {
-                "name": operation.name,
-                "calls": told.calls,
-                "tries": dict(told.tries),
+                "name": operation.name, "calls": told.calls, "tries": dict(told.tries),
                 "failures": told.failures,
-            }
+            }  # fmt: skip
             print(json.dumps(row), flush=True)
 
 

@@ -1,7 +1,5 @@
 """Requests to store, and a process that stores many: of its own, so that it loads nothing else."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from torchsplit_core.values import FleetEntry, PlanModel, PlanRequest, Point, Stage, Variant

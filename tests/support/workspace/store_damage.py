@@ -1,7 +1,5 @@
 """A store whose database is damaged at random: everything a page asks of it is answered, or one message."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from collections.abc import Callable, Iterable
@@ -14,19 +12,13 @@ from torchsplit_core.workspace.archive import export_workspace
 from torchsplit_core.workspace.store import Store, Workspace
 
 CALLS: tuple[Callable[[Workspace], object], ...] = (
-    lambda own: own.store.workspaces(),
-    lambda own: own.store.check(),
-    lambda own: own.name,
-    lambda own: own.artifacts(),
-    lambda own: own.get("plan_request", "r1"),
-    lambda own: own.setting("scenario"),
-    lambda own: jobs.statuses(own),
-    lambda own: own.put("plan_request", "new", request()),
-    lambda own: own.remove("plan_request", "r2"),
-    lambda own: export_workspace(own),
-    lambda own: own.store.copy(own.id, own.store.free_name("copy")),
+    lambda own: own.store.workspaces(), lambda own: own.store.check(), lambda own: own.name,
+    lambda own: own.artifacts(), lambda own: own.get("plan_request", "r1"),
+    lambda own: own.setting("scenario"), lambda own: jobs.statuses(own),
+    lambda own: own.put("plan_request", "new", request()), lambda own: own.remove("plan_request", "r2"),
+    lambda own: export_workspace(own), lambda own: own.store.copy(own.id, own.store.free_name("copy")),
     lambda own: own.store.delete(own.id),
-)
+)  # fmt: skip
 
 
 def damage(path: Path, rng: random.Random, bytes_changed: int) -> None:

@@ -12,9 +12,12 @@ from torchsplit_core.cli.arguments.outputs import OutputFile, output_option
 from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, with_progress, write_outcome
 from torchsplit_core.cli.tables import read_table
 from torchsplit_core.values import InputFault
+from torchsplit_core.values.progress import Progress
 from torchsplit_core.values.strategy.request import SourceSizes
 
 if TYPE_CHECKING:
+    from torchsplit_core.graph.torch_graph import TorchGraph
+    from torchsplit_core.strategy.supported import Runner
     from torchsplit_core.values import Profile
     from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
     from torchsplit_core.values.strategy.request import StrategyRequest
@@ -28,13 +31,21 @@ def add_training_commands(command: Command, trust: Options, output: Options) -> 
     strategy_parser = command("strategy", _strategy)
     strategy_parser.add_argument("input", metavar="REQUEST", help="a strategy request, or -")
     strategy_parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="search nothing: print which choices an exported file and a training run carry out, for this model",
+    )
+    strategy_parser.add_argument(
         "--export",
         action=OutputFile,
         metavar="FILE.py",
         help="also write a candidate as a plain PyTorch file for torchrun",
     )
     strategy_parser.add_argument(
-        "--candidate", type=int, metavar="N", help="which one to export, counted from 1 (default: the best)"
+        "--candidate",
+        type=int,
+        metavar="N",
+        help="which one to export, counted from 1 (default: the best that can be)",
     )
     trust(strategy_parser)
     output(strategy_parser)
@@ -79,8 +90,11 @@ def _estimate(options: argparse.Namespace) -> int:
 
 
 def _choose_candidate(outcome: StrategyOutcome, number: int | None) -> StrategyCandidate:
-    """The candidate of that number, counted from 1; the best where none is said."""
-    position = 1 if number is None else number
+    """The candidate of that number, counted from 1; where none is said the best that a file is written for."""
+    if number is None:
+        exportable = (candidate for candidate in outcome.candidates if candidate.not_exportable is None)
+        return next(exportable, outcome.candidates[0])
+    position = number
     if not 1 <= position <= len(outcome.candidates):
         raise InputFault(
             "--candidate",
@@ -101,15 +115,41 @@ def _profile(request: StrategyRequest, folder: Path) -> Profile | None:
     return profile
 
 
-def _strategy(options: argparse.Namespace) -> int:
-    request = files.read_file(options.input, expected="torchsplit.strategy_request")[1]
-    profile = _profile(request, Path(options.input).parent)
+def find_strategy(
+    request: StrategyRequest,
+    folder: Path,
+    *,
+    runners: tuple[Runner, ...] | None = None,
+    trust: bool,
+    progress: Progress,
+) -> tuple[StrategyOutcome, TorchGraph | None]:
+    """The outcome of a request from that folder, and the graph of its model if that is of kind source.
+
+    `runners`: who is to carry candidates out (None: any).
+    """
+    from torchsplit_core.strategy.supported import RUNNERS
+
+    profile = _profile(request, folder)
     graph = None
     if isinstance(request.model, SourceSizes):
-        graph = workflow.trace(request.model.source, trust=options.trust)
-    outcome: StrategyOutcome = with_progress(
-        lambda progress: workflow.strategy(
-            request, graph=graph, profile=profile, trust=options.trust, progress=progress
+        graph = workflow.trace(request.model.source, trust=trust)
+    outcome = workflow.strategy(
+        request, graph=graph, profile=profile, runners=runners or RUNNERS, trust=trust, progress=progress
+    )
+    return outcome, graph
+
+
+def _strategy(options: argparse.Namespace) -> int:
+    request = files.read_file(options.input, expected="torchsplit.strategy_request")[1]
+    if options.explain:
+        from torchsplit_core.strategy.supported import traits_of
+        from torchsplit_core.workflow.capabilities import capability_table
+
+        sys.stdout.write(capability_table(traits_of(request.model)))
+        return 0
+    outcome, graph = with_progress(
+        lambda progress: find_strategy(
+            request, Path(options.input).parent, trust=options.trust, progress=progress
         )
     )
     write_outcome(outcome, options)

@@ -20,6 +20,7 @@ from torchsplit_core.cli.training.cluster import (
 )
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.errors import quoted
+from torchsplit_core.values.strategy.request import StrategyRequest
 from torchsplit_core.values.strategy.run import ElasticNodes, Exports, RunOptions
 from torchsplit_core.values.training import RUN_PRECISIONS
 
@@ -40,7 +41,7 @@ def add_train_command(command: Command) -> None:
         "--strategy",
         metavar="S",
         required=True,
-        help="a strategy, or a strategy request whose `fix` has the choices",
+        help="a strategy, or a strategy request: choices that it leaves free are searched first",
     )
     parser.add_argument(
         "-o", "--output", action=OutputFolder, metavar="RUN", required=True, help="the run's folder"
@@ -50,7 +51,7 @@ def add_train_command(command: Command) -> None:
         type=int,
         default=1,
         metavar="K",
-        help="which of the strategy's candidates (default: 1, the best)",
+        help="which of the candidates (default: 1, the best)",
     )
     parser.add_argument(
         "--precision", choices=RUN_PRECISIONS, help="default: the request's; of a strategy fp32"
@@ -143,6 +144,8 @@ def add_train_command(command: Command) -> None:
 
 
 def _train(options: argparse.Namespace) -> int:
+    from torchsplit_core.cli.training.free_choices import leaves_choices_free, search_choices
+
     check_fleet_options(options)
     if options.metrics_port is not None and options.metrics_port < 1:
         raise InputFault(
@@ -160,7 +163,10 @@ def _train(options: argparse.Namespace) -> int:
         balance=options.balance,
     )
     exports = Exports(options.metrics_port, options.metrics_host, options.tensorboard)
-    strategy = training.run_strategy_of(strategy_value, options.candidate, options.precision)
+    if isinstance(strategy_value, StrategyRequest) and leaves_choices_free(strategy_value):
+        strategy, strategy_value = search_choices(options, strategy_value)
+    else:
+        strategy = training.run_strategy_of(strategy_value, options.candidate, options.precision)
     numbers = _node_numbers(options.nnodes)
     if options.write_fleet or options.engine == "ray":
         from torchsplit_core.training.cluster import ResourceRequest, fleet_of

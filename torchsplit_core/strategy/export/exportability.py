@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torchsplit_core.strategy.supported import unsupported_choices
+from torchsplit_core.strategy.supported import refusals, traits_of
 from torchsplit_core.values.errors import InputFault, quoted
 from torchsplit_core.values.strategy.outcome import StrategyCandidate
 from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
 
 REMEDY = "Choose another candidate, or fix the choice in the request."
-REASONS = {
-    "fp16": "fp16 needs its loss scaled",
-    "fp8": "fp8 needs modules of torchao",
-    "context": "context parallelism in PyTorch is a prototype",
-    "expert": "mixtures of experts have no plain form in PyTorch",
-    "offload": "PyTorch offloads states with the parameters alone (fully_shard)",
-    "shard": "ZeroRedundancyOptimizer does not divide tensors that are divided",
-}
-"""By unsupported choice; for the precision, by its value."""
 
 
 def check_exportable(request: StrategyRequest, candidate: StrategyCandidate) -> None:
@@ -34,17 +25,13 @@ def not_exportable(request: StrategyRequest, candidate: StrategyCandidate) -> st
 
 
 def _reasons(request: StrategyRequest, candidate: StrategyCandidate) -> Iterator[tuple[str, object, str]]:
-    model, precision = request.model, request.training.precision
-    experts = 1 if isinstance(model, SourceSizes) else model.experts
-    if candidate.stages:
+    model = request.model
+    if len(candidate.stages) > 1:
         why = "shares of unlike nodes have a program each"
         if candidate.across:
             why = "stages of unlike groups of devices are none that PyTorch's schedules join"
         yield "stages", len(candidate.stages), why
-    for field in unsupported_choices(candidate.choices, precision, experts):
-        value = precision if field == "precision" else getattr(candidate, field)
-        yield field, value, REASONS[value if field == "precision" else field]
-    if not isinstance(model, SourceSizes) and model.kv_heads % candidate.tensor:
-        yield "tensor", candidate.tensor, f"heads of the keys, {model.kv_heads}, would have to be repeated"
+    for refusal in refusals(candidate.choices, request.training.precision, "export", traits_of(model)):
+        yield refusal.choice, refusal.value, refusal.why
     if isinstance(model, SourceSizes) and model.source.endswith(".pt2"):
         yield "source", model.source, "a .pt2 has lost the modules that are wrapped; give the Python file"

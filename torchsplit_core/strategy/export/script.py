@@ -102,7 +102,8 @@ class _Script:
 
     def _head(self) -> str:
         candidate = self.candidate
-        per_node = self.request.fleet[0].gpus_per_node
+        entry = candidate.stages[0].fleet if candidate.stages else 0
+        per_node = self.request.fleet[entry].gpus_per_node
         nodes = -(-candidate.devices // per_node)
         run = f"torchrun --nproc-per-node {min(per_node, candidate.devices)}"
         if nodes > 1:

@@ -18,8 +18,9 @@ from torchsplit_core.strategy.graph_model.space import WITHOUT_SIZES, GraphSearc
 from torchsplit_core.strategy.graph_model.step import GraphStepModel
 from torchsplit_core.strategy.search.candidate import candidate_of
 from torchsplit_core.strategy.search.descriptions import describe_best, describe_shortfall, refusals_of
-from torchsplit_core.strategy.search.homogeneous import HOST_MEMORY, MEMORY, RefusedChoices, rank
+from torchsplit_core.strategy.search.homogeneous import HOST_MEMORY, MEMORY, NOT_RUN, RefusedChoices, rank
 from torchsplit_core.strategy.search.machines import Machine, read_fleet
+from torchsplit_core.strategy.supported import RUNNERS, Runnable, Runner, traits_of
 from torchsplit_core.values import Profile
 from torchsplit_core.values.errors import InputFault, quoted
 from torchsplit_core.values.progress import Progress, ignore_progress
@@ -67,11 +68,12 @@ def search_graph_strategy(
     graph: TorchGraph,
     profile: Profile | None = None,
     *,
+    runners: tuple[Runner, ...] = RUNNERS,
     tracker: Tracker | None = None,
     host: HostFigures | None = None,
     progress: Progress = ignore_progress,
 ) -> StrategyOutcome:
-    """The fastest choices that fit for a graph, with what was refused and why.
+    """The fastest choices that fit for a graph and that one of the runners carries out, with what was refused and why.
 
     `profile`: measured rows of the model, which calibrate the device that they are of. `tracker` follows the best in
     torch. Raises InputFault for what such a model cannot have, and for a fleet of several entries.
@@ -102,8 +104,11 @@ def search_graph_strategy(
         raise InputFault(
             "model.source", f"{quoted(request.model.source)} has no weights to train", "Choose another model."
         )
-    space = GraphSearchSpace(model.chain, job, machine.cluster.gpus_per_node, request.fix)
+    runnable = Runnable(job.precision, traits_of(request.model), request.may_need, runners)
+    space = GraphSearchSpace(model.chain, job, machine.cluster.gpus_per_node, request.fix, runnable)
     space.check()
+    if not replace(space, runnable=runnable.anything()).is_empty(machine.devices):
+        runnable.check_fix(request.fix)
     factors = device_factors(model, machine, job, profile)
     offset = step_offset(model, machine, job, request.model.measured_steps, factors)
     steps = GraphStepModel(model, machine, job, offset, factors, host.sample_s if host else 0.0)
@@ -203,13 +208,19 @@ def _search_devices(
         if broken:
             result.refuse(broken, 1)
     room = USABLE * machine.device.memory_bytes
-    for choices in space.choices(devices):
+    for choices in space.estimated_choices(devices):
+        runs = space.runnable.includes(choices)
+        if not runs:
+            result.refuse(NOT_RUN, 1)
         missing_bytes = _host_bytes(steps, choices) - machine.host_bytes
         if choices.offload != "none" and missing_bytes > 0:
-            result.refuse(HOST_MEMORY, 1, choices, missing_bytes)
+            if runs:
+                result.refuse(HOST_MEMORY, 1, choices, missing_bytes)
             continue
         step = steps.estimate(choices)
-        if step.fits:
+        if not runs:
+            result.refused[NOT_RUN].note_fastest(choices, step)
+        elif step.fits:
             result.considered += 1
             result.fitting.append((choices, step))
         else:
@@ -253,7 +264,11 @@ def _infeasible(
 ) -> StrategyOutcome:
     """Proven: nothing fits. What is missing, and a larger fleet of such nodes that would do."""
     closest = min(
-        (refusal for refusal in result.refused.values() if refusal.closest is not None),
+        (
+            refusal
+            for refusal in result.refused.values()
+            if refusal.closest is not None and refusal.missing_bytes
+        ),
         key=lambda refusal: refusal.missing_bytes,
         default=None,
     )

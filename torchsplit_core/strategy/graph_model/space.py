@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from torchsplit_core.strategy.graph_model.blocks import BlockChain
 from torchsplit_core.strategy.search.space import BATCH_RULE, RECOMPUTES, divisors
+from torchsplit_core.strategy.supported import Runnable
 from torchsplit_core.values.errors import InputFault, quoted
 from torchsplit_core.values.strategy.request import StrategyFix
 from torchsplit_core.values.training import Offload, ParallelConfig, Recompute, Shard, TrainingJob
@@ -33,12 +34,13 @@ WHY_FIXED = {
 
 @dataclass(frozen=True, slots=True)
 class GraphSearchSpace:
-    """The chain, the job, devices of a node, and what is fixed."""
+    """The chain, the job, devices of a node, what is fixed, and what runs."""
 
     chain: BlockChain
     job: TrainingJob
     per_node: int
     fix: StrategyFix
+    runnable: Runnable
 
     def check(self) -> None:
         """Raises InputFault for a fix that no choice of a traced model has, with its reason."""
@@ -109,7 +111,7 @@ class GraphSearchSpace:
         return tuple(mode for mode in possible if self.fix.recompute in (None, mode))
 
     def storages(self, layout: ParallelConfig) -> tuple[tuple[Shard, Offload], ...]:
-        """How states may be stored; parameters are offloaded where they are gathered block by block."""
+        """How states may be stored, run or not; parameters are offloaded where blocks are gathered one by one."""
         storages: list[tuple[Shard, Offload]] = [("none", "none"), ("fsdp", "parameters")]
         inside = min(layout.data, self.per_node)
         if layout.data > 1:
@@ -125,7 +127,11 @@ class GraphSearchSpace:
         )
 
     def choices(self, devices: int) -> Iterator[ParallelConfig]:
-        """Every choice for exactly so many devices."""
+        """Every choice for exactly so many devices that runs."""
+        return filter(self.runnable.includes, self.estimated_choices(devices))
+
+    def estimated_choices(self, devices: int) -> Iterator[ParallelConfig]:
+        """The same with those that do not run yet."""
         for layout, broken in self.layouts(devices):
             if not broken:
                 for shape in self.shapes(layout):

@@ -8,6 +8,7 @@ from torchsplit_core.strategy.search.homogeneous import (
     HOST_MEMORY,
     MEMORY,
     MOST_NODES_TRIED,
+    NOT_RUN,
     HomogeneousSearch,
     RefusedChoices,
 )
@@ -67,6 +68,9 @@ def refusals_of(refused_by_reason: Mapping[str, RefusedChoices]) -> tuple[Strate
 
 
 def _refusal(reason: str, refused: RefusedChoices) -> StrategyRefusal:
+    if reason == NOT_RUN and refused.closest is not None:
+        nearest = f"{describe_choices(refused.closest)}: {refused.fastest_s:.4g} s a step"
+        return StrategyRefusal(reason, refused.count, nearest)
     if reason not in (MEMORY, HOST_MEMORY) or refused.closest is None:
         return StrategyRefusal(reason, refused.count)
     shortfall = describe_shortfall(refused.closest, refused.missing_bytes)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from torchsplit_core.strategy.search.candidate import (
     candidate,
@@ -19,201 +20,157 @@ from torchsplit_core.strategy.search.descriptions import (
     describe_smallest_fleet,
     refusals_of,
 )
-from torchsplit_core.strategy.search.hetero_data_parallel import BatchSplit, NodeGroup, SplitSearchResult
-from torchsplit_core.strategy.search.hetero_pipeline.branch_and_bound import HeteroPipelineSearch, Pipeline
-from torchsplit_core.strategy.search.hetero_pipeline.closest_infeasible import describe_closest
-from torchsplit_core.strategy.search.hetero_pipeline.outcome import (
-    describe_exclusion,
-    describe_pipeline,
-    pipeline_candidate,
-)
-from torchsplit_core.strategy.search.replica_groups import ReplicaGroups, ReplicaGroupSearch
-from torchsplit_core.strategy.search.replica_groups_outcome import describe_groups, groups_candidate
-from torchsplit_core.values.strategy.outcome import (
-    StrategyCandidate,
-    StrategyOutcome,
-    StrategyRefusal,
-)
-from torchsplit_core.values.training import ParallelConfig, StepEstimate, TrainingJob, Transformer
+from torchsplit_core.strategy.search.hetero_pipeline.outcome import describe_pipeline, pipeline_candidate
+from torchsplit_core.strategy.search.hetero_pipeline.search import EQUAL, HeteroPipelineSearch
+from torchsplit_core.strategy.search.homogeneous import HomogeneousSearch, SearchResult
+from torchsplit_core.strategy.search.uneven_copies import CopiesPart, CopiesResult, UnevenCopies
+from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome, StrategyRefusal
+
+
+@dataclass(frozen=True, slots=True)
+class EntryResult:
+    """One kind of nodes alone: its search with the whole batch."""
+
+    search: HomogeneousSearch
+    result: SearchResult
+
+    @property
+    def name(self) -> str:
+        """Its place and type."""
+        return f"fleet[{self.search.machine.fleet}], {self.search.machine.type}"
+
+    @property
+    def least_s(self) -> float:
+        """Seconds of its best step; infinite where nothing fits."""
+        return self.result.best[0][1].seconds if self.result.best else float("inf")
+
+    @property
+    def shortfall(self) -> str:
+        """What the nearest choice lacks."""
+        closest, missing = self.search.closest_infeasible(self.search.machine.devices)
+        return "no choice divides" if closest is None else describe_shortfall(closest, missing)
+
+
+Described = tuple[StrategyCandidate, str]
+"""A candidate in words."""
 
 
 def hetero_outcome(
-    copies: SplitSearchResult,
-    pipelines: HeteroPipelineSearch,
-    groups: ReplicaGroupSearch,
-    entries: tuple[NodeGroup, ...],
+    entries: Sequence[EntryResult],
+    copies: CopiesResult,
+    pipelines: HeteroPipelineSearch | None,
     top_k: int,
     started: float,
 ) -> StrategyOutcome:
-    """The outcome of a fleet of several entries: copies of the model on sets of them, the best pipeline across, and
-    groups beside each other where they are better than both."""
+    """The outcome of a fleet of several entries: one of them alone, copies on several, or a pipeline across them."""
     refused = tuple(
-        StrategyRefusal(
-            f"{refusal.reason} ({_name(entry)})", refusal.count, refusal.nearest, refusal.missing_gib
-        )
+        replace(refusal, reason=f"{refusal.reason} ({entry.name})")
         for entry in entries
-        for refusal in refusals_of(entry.refused)
+        for refusal in refusals_of(entry.result.refused)
     )
     statistics: dict[str, str | int | float] = {
-        "reckoned": sum(entry.estimated for entry in entries),
-        "searches": sum(len(entry.steps_by_part) for entry in entries),
-        "pipeline_boxes": pipelines.solved,
+        "reckoned": sum(entry.result.estimated for entry in entries) + copies.considered,
+        "pipelines": pipelines.solved if pipelines else 0,
         "seconds": time.monotonic() - started,
     }
-    considered = sum(entry.considered for entry in entries)
-    space = entries[0].search.space
-    candidates = [split_candidate(split, space.model, space.job) for split in copies.best]
-    if pipelines.best is not None:
-        candidates.append(pipeline_candidate(pipelines.best, pipelines.searches))
-    if groups.best is not None:
-        candidates.append(groups_candidate(groups.best, entries))
-    if not candidates:
-        message = f"No entry of the fleet trains a copy of the model: {_describe_shortfalls(entries)}. "
-        message += f"No pipeline across entries fits either: {describe_closest(pipelines.pool)}. "
-        message += ". ".join(describe_smallest_fleet(entry.search) for entry in entries) + "."
-        return StrategyOutcome("infeasible", (), considered, refused, message, None, statistics)
-    candidates.sort(key=lambda made_candidate: made_candidate.seconds_per_step)
-    least = candidates[0].seconds_per_step
-    bound = min(copies.bound_s, pipelines.bound_s, groups.bound_s, least)
-    proven = copies.proven and pipelines.proven(least) and groups.proven
+    considered = sum(entry.result.considered for entry in entries) + copies.considered
+    searches = [entry.search for entry in entries]
+    described = [_alone(entry) for entry in entries if entry.result.best]
+    described += [(copies_candidate(made, searches), _describe_copies(made, entries)) for made in copies.best]
+    if pipelines and pipelines.best:
+        best = pipelines.best
+        described.append((pipeline_candidate(best, searches), describe_pipeline(best, searches)))
+    if not described:
+        return _infeasible(entries, considered, refused, statistics)
+    described.sort(key=lambda made: made[0].seconds_per_step)
+    least = described[0][0].seconds_per_step
+    bound = min(copies.bound_s, pipelines.bound_s if pipelines else least, least)
+    proven = bound >= least * (1.0 - EQUAL)
     return StrategyOutcome(
         "optimal" if proven else "feasible",
-        tuple(candidates[:top_k]),
+        tuple(made for made, _ in described[:top_k]),
         considered,
         refused,
-        _message(copies, pipelines, groups.best, entries, None if proven else bound),
+        _message(described, entries, None if proven else bound),
         least if proven else bound,
         statistics,
     )
 
 
-def split_candidate(split: BatchSplit, model: Transformer, job: TrainingJob) -> StrategyCandidate:
-    """A candidate: choices and parts are those of the entry that takes longest, memory that of the fullest device."""
-    steps = [_step(entry, part) for entry, part in zip(split.entries, split.parts, strict=True)]
-    place = max(range(len(steps)), key=lambda index: steps[index][1].seconds)
-    fullest = max(steps, key=lambda step: step[1].memory.total)[1]
-    choices, step = steps[place]
-    base = candidate(model, split.entries[place].machine.device, job, choices, step)
-    data_s = base.parts_s.data_communication + split.exchange_s
-    peak = sum(
-        entry.machine.devices * peak_flops(entry.machine.device, job.precision) for entry in split.entries
+def _infeasible(
+    entries: Sequence[EntryResult],
+    considered: int,
+    refused: tuple[StrategyRefusal, ...],
+    statistics: dict[str, str | int | float],
+) -> StrategyOutcome:
+    lacks = "; ".join(f"{entry.name}: {entry.shortfall}" for entry in entries)
+    message = (
+        f"No entry of the fleet trains a copy of the model: {lacks}. No pipeline across entries fits either. "
     )
+    message += ". ".join(describe_smallest_fleet(entry.search) for entry in entries) + "."
+    return StrategyOutcome("infeasible", (), considered, refused, message, None, statistics)
+
+
+def _alone(entry: EntryResult) -> Described:
+    space, machine = entry.search.space, entry.search.machine
+    choices, step = entry.result.best[0]
+    made = candidate(space.model, machine.device, space.job, choices, step)
+    stage = copies_stage(machine, space.model, choices, step, space.job.global_batch)
+    return replace(made, stages=(stage,)), f"{entry.name}: {describe_choices(choices)}"
+
+
+def copies_candidate(made: UnevenCopies, searches: Sequence[HomogeneousSearch]) -> StrategyCandidate:
+    """A candidate: choices and parts are those of the entry that takes longest, memory that of the fullest device."""
+    space = searches[0].space
+    model, job = space.model, space.job
+    longest = max(made.parts, key=lambda part: part.step.seconds)
+    fullest = max((part.step.memory for part in made.parts), key=lambda memory: memory.total)
+    machines = [searches[part.entry].machine for part in made.parts]
+    base = candidate(model, searches[longest.entry].machine.device, job, longest.choices, longest.step)
+    peak = sum(machine.devices * peak_flops(machine.device, job.precision) for machine in machines)
     return replace(
         base,
-        batch_per_device=split.parts[place] // choices.data,
-        seconds_per_step=split.seconds,
-        low_s=split.seconds * step.low_s / step.seconds,
-        high_s=split.seconds * step.high_s / step.seconds,
-        tokens_per_s=job.global_batch * model.sequence / split.seconds,
-        samples_per_s=job.global_batch / split.seconds,
-        mfu=step_flops(model, job.global_batch) / split.seconds / peak,
-        memory_gib=memory_gib(fullest.memory),
-        parts_s=replace(base.parts_s, data_communication=data_s),
-        devices=sum(entry.machine.devices for entry in split.entries),
+        batch_per_device=longest.sequences // longest.choices.data,
+        seconds_per_step=made.seconds,
+        low_s=made.seconds * longest.step.low_s / longest.step.seconds,
+        high_s=made.seconds * longest.step.high_s / longest.step.seconds,
+        tokens_per_s=job.global_batch * model.sequence / made.seconds,
+        samples_per_s=job.global_batch / made.seconds,
+        mfu=step_flops(model, job.global_batch) / made.seconds / peak,
+        memory_gib=memory_gib(fullest),
+        parts_s=replace(base.parts_s, data_communication=base.parts_s.data_communication + made.exchange_s),
+        devices=sum(machine.devices for machine in machines),
         stages=tuple(
-            copies_stage(entry.machine, model, *_step(entry, part), part)
-            for entry, part in zip(split.entries, split.parts, strict=True)
+            copies_stage(machine, model, part.choices, part.step, part.sequences)
+            for machine, part in zip(machines, made.parts, strict=True)
         ),
     )
 
 
-def _step(entry: NodeGroup, part: int) -> tuple[ParallelConfig, StepEstimate]:
-    choice_and_step = entry.best(part)
-    assert choice_and_step is not None, "only parts that fit are dealt"
-    return choice_and_step
+def _describe_copies(made: UnevenCopies, entries: Sequence[EntryResult]) -> str:
+    def words(part: CopiesPart) -> str:
+        return f"{entries[part.entry].name}: {part.sequences} sequences, {describe_choices(part.choices)}"
+
+    return "; ".join(words(part) for part in made.parts)
 
 
-def _name(entry: NodeGroup) -> str:
-    return f"fleet[{entry.machine.fleet}], {entry.machine.type}"
-
-
-def _message(
-    copies: SplitSearchResult,
-    pipelines: HeteroPipelineSearch,
-    groups: ReplicaGroups | None,
-    entries: tuple[NodeGroup, ...],
-    bound_s: float | None,
-) -> str:
+def _message(described: Sequence[Described], entries: Sequence[EntryResult], bound_s: float | None) -> str:
     """The best, its bound where it is not proven, the runner-up, and why an entry is left out."""
-    shorter = "" if bound_s is None else f", none shorter than {bound_s:.4g} s"
-    pipeline = pipelines.best
-    if groups is not None:
-        return _groups_message(groups, copies, pipeline, entries, shorter)
-    if pipeline is not None and (not copies.best or pipeline.seconds < copies.best[0].seconds):
-        return _pipeline_message(pipeline, copies, entries, shorter)
-    best, *others = copies.best
-    message = "; ".join(
-        f"{_name(entry)}: {part} sequences, {describe_choices(_step(entry, part)[0])}"
-        for entry, part in zip(best.entries, best.parts, strict=True)
-    )
-    message += f": {best.seconds:.4g} s a step{shorter}"
-    next_s = min(
-        (contender.seconds for contender in (*others[:1], pipeline) if contender is not None), default=None
-    )
-    if next_s is not None:
-        names = "a pipeline across entries"
-        if others and next_s == others[0].seconds:
-            names = "only " + " and ".join(_name(entry) for entry in others[0].entries)
-        message += f"; the runner-up ({names}) {describe_slowdown(next_s / best.seconds - 1)}"
-    for entry in entries:
-        if entry not in best.entries:
-            message += f". {_name(entry)} is left out: {_exclusion_reason(entry, best)}"
-    return f"{message}."
-
-
-def _groups_message(
-    best: ReplicaGroups,
-    copies: SplitSearchResult,
-    pipeline: Pipeline | None,
-    entries: tuple[NodeGroup, ...],
-    shorter: str,
-) -> str:
-    """Groups are only kept where they are better than copies and than a pipeline."""
-    message = f"{describe_groups(best, entries)}: {best.seconds:.4g} s a step{shorter}"
-    message = message[0].upper() + message[1:]
-    others = [(split.seconds, "copies of the model on each") for split in copies.best[:1]]
-    others += [(pipeline.seconds, "one pipeline across entries")] if pipeline else []
+    (best, words), *others = described
+    message = f"{words[0].upper()}{words[1:]}" if best.across else words
+    message += f": {best.seconds_per_step:.4g} s a step"
+    if bound_s is not None:
+        message += f", none shorter than {bound_s:.4g} s"
     if others:
-        seconds, words = min(others)
-        message += f"; without groups ({words}) a step {describe_slowdown(seconds / best.seconds - 1)}"
-    taking = {place for group in best.groups for place in group.entries}
+        runner_up, words = others[0]
+        loss = runner_up.seconds_per_step / best.seconds_per_step - 1
+        message += f"; the runner-up ({words}) {describe_slowdown(loss)}"
+    else:
+        message += "; nothing else fits"
+    taking = {stage.fleet for stage in best.stages}
     for place, entry in enumerate(entries):
         if place not in taking:
-            message += f". {_name(entry)} is left out: with it a step is not shorter"
+            fits = entry.least_s < float("inf")
+            why = "with it a step is not shorter" if fits else entry.shortfall
+            message += f". {entry.name} is left out: {why}"
     return f"{message}."
-
-
-def _pipeline_message(
-    best: Pipeline, copies: SplitSearchResult, entries: tuple[NodeGroup, ...], shorter: str
-) -> str:
-    message = f"{describe_pipeline(best, [entry.search for entry in entries])}: {best.seconds:.4g} s a step{shorter}"
-    message = message[0].upper() + message[1:]
-    if copies.best:
-        names = " and ".join(_name(entry) for entry in copies.best[0].entries)
-        loss = describe_slowdown(copies.best[0].seconds / best.seconds - 1)
-        message += f"; the runner-up (copies of the model on {names}) {loss}"
-    else:
-        message += f". No entry holds a copy of the model: {_describe_shortfalls(entries)}"
-    for place, entry in enumerate(entries):
-        if place not in best.entries:
-            message += f". {_name(entry)} is left out: {describe_exclusion(best, entry.search)}"
-    return f"{message}."
-
-
-def _exclusion_reason(entry: NodeGroup, best: BatchSplit) -> str:
-    """Why an entry has no part: no choice fits, one sequence takes longer than the step, or nothing is gained."""
-    if entry.least == float("inf"):
-        return _describe_shortfalls((entry,))
-    alone = entry.seconds(1)
-    if best.seconds < alone < float("inf"):
-        return f"a sequence takes {alone:.3g} s there, longer than the step"
-    return "with it a step is not shorter: its exchange of gradients, or the parts that divide, cost what it brings"
-
-
-def _describe_shortfalls(entries: tuple[NodeGroup, ...]) -> str:
-    described = []
-    for entry in entries:
-        closest, missing = entry.search.closest_infeasible(entry.machine.devices)
-        words = "no choice divides" if closest is None else describe_shortfall(closest, missing)
-        described.append(f"{_name(entry)}: {words}" if len(entries) > 1 else words)
-    return "; ".join(described)

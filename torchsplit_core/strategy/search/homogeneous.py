@@ -19,7 +19,8 @@ from torchsplit_core.strategy.cost_model.memory import activation_bytes, layers_
 from torchsplit_core.strategy.cost_model.network import Network
 from torchsplit_core.strategy.search.machines import Machine
 from torchsplit_core.strategy.search.software import SOFTWARE
-from torchsplit_core.strategy.search.space import BATCH_RULE, OFFLOADS, RECOMPUTES, SHARDS, SearchSpace
+from torchsplit_core.strategy.search.space import RECOMPUTES, SearchSpace
+from torchsplit_core.strategy.supported import OFFLOADS, SHARDS
 from torchsplit_core.values.training import Offload, ParallelConfig, Shard, StepEstimate
 from torchsplit_core.values.units import GIB
 
@@ -39,12 +40,19 @@ class RefusedChoices:
     count: int = 0
     closest: ParallelConfig | None = None
     missing_bytes: float = 0.0
+    fastest_s: float = 0.0
+    """Seconds of a step of `closest` where it fits and does not run."""
 
     def add(self, count: int, closest: ParallelConfig | None = None, missing_bytes: float = 0.0) -> None:
         """So many more."""
         self.count += count
         if closest is not None and (self.closest is None or missing_bytes < self.missing_bytes):
             self.closest, self.missing_bytes = closest, missing_bytes
+
+    def note_fastest(self, choices: ParallelConfig, step: StepEstimate) -> None:
+        """Of choices that do not run, one that fits."""
+        if step.fits and (self.closest is None or step.seconds < self.fastest_s):
+            self.closest, self.fastest_s = choices, step.seconds
 
 
 @dataclass(slots=True)
@@ -61,17 +69,24 @@ MEMORY = "memory"
 """The reason of choices that divide and do not fit."""
 HOST_MEMORY = "host memory"
 """The reason of choices whose offloaded states do not fit on the hosts."""
+NOT_RUN = "does not run yet"
+"""The reason of choices that nothing carries out, whether they fit or not."""
 Storage = tuple[float, Shard, Offload]
 """Bytes of states, and how they are stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Storages:
-    """Ways to store the states: those that the hosts have room for, the least bytes first; the others."""
+    """Ways to store the states: those that the hosts have room for, the least bytes first; the others.
+
+    `not_run`: those that nothing carries out yet and that the hosts have room for; `not_run_count`: with the others.
+    """
 
     possible: tuple[Storage, ...]
     others: tuple[Storage, ...]
     """Their bytes are those that the host lacks for a device."""
+    not_run: tuple[Storage, ...]
+    not_run_count: int
 
 
 class HomogeneousSearch:
@@ -86,63 +101,21 @@ class HomogeneousSearch:
         self.times: dict[ParallelConfig, tuple[LayerTime, LayerTime]] = {}
         """Of a layer and of the words, in parts, for who asks for them by shape."""
 
-    def with_batch(self, sequences: int) -> HomogeneousSearch:
-        """The same search for another global batch; seconds of layers are shared."""
-        job = replace(self.space.job, global_batch=sequences)
-        made = HomogeneousSearch(self.machine, replace(self.space, job=job))
-        made._layers, made.times = self._layers, self.times
-        return made
-
-    def least_per_sequence(self, devices: int) -> float:
-        """Seconds a sequence of a step takes at least, whatever the batch up to the job's; infinite: nothing fits.
-
-        A layer's seconds by sequence never rise with the micro-batch (all its terms are constants and multiples of
-        the tokens), so of each shape the largest that fits counts, as if the batch divided evenly.
-        """
-        least = float("inf")
-        space, most = self.space, self.space.job.global_batch
-        for layout, broken in space.layouts(devices):
-            if broken not in ("", BATCH_RULE) or layout.data > most:
-                continue
-            job = replace(space.job, global_batch=layout.data)
-            plain = replace(space, job=job, fix=replace(space.fix, micro_batch=None, interleave=1))
-            for shape in plain.shapes(layout):
-                if widest := self._widest(shape, most // layout.data):
-                    layer, logits = self._layer(widest)
-                    busy = space.model.layers * layer + logits
-                    least = min(least, busy / (layout.pipeline * layout.data * widest.micro_batch))
-        return least * (1.0 - ROUNDING)
-
-    def _widest(self, shape: ParallelConfig, most: int) -> ParallelConfig | None:
-        """The shape with the largest micro-batch that fits with one of them in flight; None: not one sequence."""
-        storages = self._storages(shape).possible
-        if not storages:
-            return None
-        left = self.usable_bytes - storages[0][0]
-        fixed = self.space.fix.micro_batch
-
-        def size(micro_batch: int) -> float:
-            job = replace(self.space.job, global_batch=shape.data * micro_batch)
-            wide = replace(shape, micro_batch=micro_batch)
-            return activation_bytes(self.space.model, wide, job, SOFTWARE) * self.c.fragmentation
-
-        if fixed is not None:
-            return replace(shape, micro_batch=fixed) if fixed <= most and size(fixed) <= left else None
-        fitting = bisect_right(range(1, most + 1), left, key=size)
-        return replace(shape, micro_batch=fitting) if fitting else None
-
     def best(self, devices: int, top_k: int) -> SearchResult:
         """The `top_k` fastest choices that fit, fastest first."""
         result = SearchResult()
         fitting: list[tuple[float, ParallelConfig, tuple[Storage, ...]]] = []
+        not_run: list[tuple[float, ParallelConfig, tuple[Storage, ...]]] = []
         for layout, broken in self.space.layouts(devices):
             if broken:
                 result.considered += 1
                 result.refused.setdefault(broken, RefusedChoices()).add(1)
                 continue
-            self._collect_fitting(layout, result, fitting)
-        fitting.sort(key=lambda item: item[0])
-        self._rank(fitting, result, top_k)
+            self._collect_fitting(layout, result, fitting, not_run)
+        result.best = self._rank(fitting, result, top_k)
+        if refused := result.refused.get(NOT_RUN):
+            for choices, step in self._rank(not_run, result, 1):
+                refused.note_fastest(choices, step)
         return result
 
     def _collect_fitting(
@@ -150,15 +123,17 @@ class HomogeneousSearch:
         layout: ParallelConfig,
         result: SearchResult,
         fitting: list[tuple[float, ParallelConfig, tuple[Storage, ...]]],
+        not_run: list[tuple[float, ParallelConfig, tuple[Storage, ...]]],
     ) -> None:
-        """Every shape of a layout: which of its storages fit, and its bound."""
-        by_expert: dict[int, Storages] = {}
+        """Every shape of a layout: which of its storages fit, and its bound; the same of those that do not run."""
+        known: dict[tuple[int, int, bool], Storages] = {}
         for shape in self.space.shapes(layout):
-            every = by_expert.get(shape.expert)
+            key = (shape.expert, shape.interleave, shape.sequence_parallel)
+            every = known.get(key)
             if every is None:
-                every = by_expert[shape.expert] = self._storages(shape)
+                every = known[key] = self._storages(shape)
             storages = every.possible
-            result.considered += len(storages) + len(every.others)
+            result.considered += len(storages) + len(every.others) + every.not_run_count
             if every.others:
                 size, shard, offload = every.others[0]
                 refused_choices = replace(shape, shard=shard, offload=offload)
@@ -174,15 +149,21 @@ class HomogeneousSearch:
                 refused.add(len(storages) - fits, refused_choices, size - left)
             if fits:
                 fitting.append((self.bound(shape), shape, storages[:fits]))
+            if every.not_run_count:
+                result.refused.setdefault(NOT_RUN, RefusedChoices()).add(every.not_run_count)
+                fits = bisect_right(every.not_run, left, key=lambda storage: storage[0])
+                if fits:
+                    not_run.append((self.bound(shape), shape, every.not_run[:fits]))
 
     def _rank(
         self,
         fitting: list[tuple[float, ParallelConfig, tuple[Storage, ...]]],
         result: SearchResult,
         top_k: int,
-    ) -> None:
+    ) -> list[tuple[ParallelConfig, StepEstimate]]:
+        """The fastest of these, fastest first; `result` counts those that were estimated."""
         ranked: list[tuple[tuple[object, ...], ParallelConfig, StepEstimate]] = []
-        for bound, shape, storages in fitting:
+        for bound, shape, storages in sorted(fitting, key=lambda item: item[0]):
             if len(ranked) == top_k and bound > ranked[-1][2].seconds * (1.0 + EQUAL):
                 break
             for _, shard, offload in storages:
@@ -191,7 +172,7 @@ class HomogeneousSearch:
                 step = self.estimate(choices)
                 insort(ranked, (rank(choices, step), choices, step), key=lambda item: item[0])
                 del ranked[top_k:]
-        result.best = [(choices, step) for _, choices, step in ranked]
+        return [(choices, step) for _, choices, step in ranked]
 
     def estimate(self, choices: ParallelConfig) -> StepEstimate:
         """The step of a choice."""
@@ -221,11 +202,12 @@ class HomogeneousSearch:
         for layout, broken in self.space.layouts(devices):
             if broken:
                 continue
-            by_expert: dict[int, Storages] = {}
+            known: dict[tuple[int, int, bool], Storages] = {}
             for shape in self._smallest(layout):
-                if shape.expert not in by_expert:
-                    by_expert[shape.expert] = self._storages(shape)
-                storages = by_expert[shape.expert].possible
+                key = (shape.expert, shape.interleave, shape.sequence_parallel)
+                if key not in known:
+                    known[key] = self._storages(shape)
+                storages = known[key].possible
                 if not storages:
                     continue
                 missing = storages[0][0] + self._activations(shape) - self.usable_bytes
@@ -260,15 +242,23 @@ class HomogeneousSearch:
 
     def _storages(self, shape: ParallelConfig) -> Storages:
         model, job, per_node = self.space.model, self.space.job, self.machine.cluster.gpus_per_node
-        possible, others = [], []
-        for shard, offload in self.space.storages(shape):
+        running = self.space.runnable.storages(shape)
+        possible: list[Storage] = []
+        others: list[Storage] = []
+        not_run: list[Storage] = []
+        not_run_count = 0
+        for shard, offload in self.space.estimated_storages(shape):
             stored = replace(shape, shard=shard, offload=offload)
             missing_bytes = self.host_bytes(stored) - self.machine.host_bytes
+            runs = (shard, offload) in running
+            not_run_count += not runs
             if missing_bytes > 0:
-                others.append((missing_bytes, shard, offload))
-            else:
-                possible.append((sum(state_bytes(model, stored, job, SOFTWARE, per_node)), shard, offload))
-        return Storages(tuple(sorted(possible)), tuple(sorted(others)))
+                if runs:
+                    others.append((missing_bytes, shard, offload))
+                continue
+            size = sum(state_bytes(model, stored, job, SOFTWARE, per_node))
+            (possible if runs else not_run).append((size, shard, offload))
+        return Storages(tuple(sorted(possible)), tuple(sorted(others)), tuple(sorted(not_run)), not_run_count)
 
     def host_bytes(self, choices: ParallelConfig) -> float:
         """Bytes of states that a device's host keeps for it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from torchsplit_core.strategy.search.candidate import candidate
 from torchsplit_core.strategy.search.constraints import check_fixed_choices, check_fixed_choices_of_any
@@ -12,13 +13,13 @@ from torchsplit_core.strategy.search.descriptions import (
     describe_smallest_fleet,
     refusals_of,
 )
-from torchsplit_core.strategy.search.hetero_data_parallel import HeteroDataParallelSearch, NodeGroup
-from torchsplit_core.strategy.search.hetero_outcome import hetero_outcome
-from torchsplit_core.strategy.search.hetero_pipeline.branch_and_bound import DevicePool, HeteroPipelineSearch
+from torchsplit_core.strategy.search.hetero_outcome import EntryResult, hetero_outcome
+from torchsplit_core.strategy.search.hetero_pipeline.search import HeteroPipelineSearch
 from torchsplit_core.strategy.search.homogeneous import HomogeneousSearch, SearchResult
 from torchsplit_core.strategy.search.machines import Machine, read_fleet
-from torchsplit_core.strategy.search.replica_groups import ReplicaGroupSearch
 from torchsplit_core.strategy.search.space import SearchSpace
+from torchsplit_core.strategy.search.uneven_copies import CopiesResult, UnevenCopiesSearch
+from torchsplit_core.strategy.supported import RUNNERS, TRAIN, Runnable, Runner, traits_of
 from torchsplit_core.values.errors import InputFault, quoted
 from torchsplit_core.values.progress import Progress, ignore_progress
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
@@ -26,17 +27,22 @@ from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
 
 MOST_DEVICES = 2**17
 """Of a fleet."""
-FIRST_SHARE, COPIES_SHARE = 0.5, 0.9
-"""Of the time: until then pipelines across entries are searched first, for they may rule copies out; and copies."""
+COPIES_SHARE = 0.5
+"""Of the time: until then copies on uneven parts of the batch are searched, then pipelines across entries."""
 MOST_ENTRIES = 8
 """Of a fleet: every set of them is a way to train."""
 
 
-def search_strategy(request: StrategyRequest, *, progress: Progress = ignore_progress) -> StrategyOutcome:
-    """The fastest choices that fit, with what was refused and why.
+def search_strategy(
+    request: StrategyRequest,
+    *,
+    runners: tuple[Runner, ...] = RUNNERS,
+    progress: Progress = ignore_progress,
+) -> StrategyOutcome:
+    """The fastest choices that fit and that one of the runners carries out, with what was refused and why.
 
-    Raises InputFault for sizes that do not go together, unknown GPUs, links of 0, a precision that a card lacks and
-    fixes that contradict.
+    Raises InputFault for sizes that do not go together, unknown GPUs, links of 0, a precision that a card lacks, and
+    fixes that contradict or do not run.
     """
     started = time.monotonic()
     model = request.model
@@ -55,11 +61,17 @@ def search_strategy(request: StrategyRequest, *, progress: Progress = ignore_pro
             "Plan a part of it.",
         )
     sizes, job = model.transformer(), request.training
-    spaces = [SearchSpace(sizes, job, machine.cluster.gpus_per_node, request.fix) for machine in machines]
+    runnable = Runnable(job.precision, traits_of(model), request.may_need, runners)
+    spaces = [
+        SearchSpace(sizes, job, machine.cluster.gpus_per_node, request.fix, runnable) for machine in machines
+    ]
+    estimated = [replace(space, runnable=runnable.anything()) for space in spaces]
     if len(machines) > 1:
-        check_fixed_choices_of_any(spaces, [machine.devices for machine in machines])
+        check_fixed_choices_of_any(estimated, [machine.devices for machine in machines])
+        runnable.check_fix(request.fix)
         return _solve_heterogeneous(machines, spaces, request, started, progress)
-    check_fixed_choices(spaces[0], devices)
+    check_fixed_choices(estimated[0], devices)
+    runnable.check_fix(request.fix)
     return _solve_homogeneous(machines[0], spaces[0], request.top_k, started, progress)
 
 
@@ -76,23 +88,26 @@ def _solve_heterogeneous(
             f"has {len(machines)} entries, more than the {MOST_ENTRIES} that are planned at once",
             "Join equal ones.",
         )
-    model, job = spaces[0].model, spaces[0].job
-    progress(0.0, f"{len(machines)} kinds of nodes, pipelines across them")
-    entries = tuple(NodeGroup(machine, space) for machine, space in zip(machines, spaces, strict=True))
     limit = request.solver.time_limit_s
-    pipelines = HeteroPipelineSearch(DevicePool([entry.search for entry in entries]))
-    pipelines.run(started + FIRST_SHARE * limit)
-    progress(0.5, "copies of the model")
-    search = HeteroDataParallelSearch(
-        entries, model, job.global_batch, started + COPIES_SHARE * limit, pipelines.least_s
-    )
-    copies = search.run(request.top_k)
-    known = copies.best[0].seconds if copies.best else float("inf")
-    pipelines.run(started + limit, known, to_the_end=True)
-    progress(0.8, "groups beside each other")
-    groups = ReplicaGroupSearch(entries, pipelines.pool)
-    groups.run(started + limit, min(known, pipelines.least_s))
-    return hetero_outcome(copies, pipelines, groups, entries, request.top_k, started)
+    progress(0.0, f"{len(machines)} kinds of nodes, each alone")
+    entries = []
+    for machine, space in zip(machines, spaces, strict=True):
+        search = HomogeneousSearch(machine, space)
+        entries.append(EntryResult(search, search.best(machine.devices, 1)))
+    known = min((entry.least_s for entry in entries), default=float("inf"))
+    copies, pipelines = CopiesResult(), None
+    if "train" in spaces[0].runnable.runners:
+        # Nothing but a run divides its work over unlike nodes.
+        trained = [
+            HomogeneousSearch(machine, replace(space, runnable=replace(space.runnable, runners=TRAIN)))
+            for machine, space in zip(machines, spaces, strict=True)
+        ]
+        progress(0.3, "copies of the model")
+        copies = UnevenCopiesSearch(trained).run(request.top_k, started + COPIES_SHARE * limit, known)
+        progress(0.6, "pipelines across them")
+        pipelines = HeteroPipelineSearch(trained)
+        pipelines.run(started + limit, min([known, *(made.seconds for made in copies.best[:1])]))
+    return hetero_outcome(entries, copies, pipelines, request.top_k, started)
 
 
 def _solve_homogeneous(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import isqrt
 
+from torchsplit_core.strategy.supported import Runnable
 from torchsplit_core.values.strategy.request import StrategyFix
 from torchsplit_core.values.training import (
     Offload,
@@ -23,8 +24,6 @@ from torchsplit_core.values.training import (
 )
 
 RECOMPUTES: tuple[Recompute, ...] = ("none", "selective", "full")
-SHARDS: tuple[Shard, ...] = ("none", "zero1", "zero2", "fsdp", "hsdp")
-OFFLOADS: tuple[Offload, ...] = ("none", "optimizer", "parameters")
 
 BATCH_RULE = "data does not divide the batch"
 """The one rule of a layout that speaks of the batch."""
@@ -39,12 +38,13 @@ def divisors(number: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class SearchSpace:
-    """What is chosen from: the model, the job, devices of a node, and what is fixed."""
+    """What is chosen from: the model, the job, devices of a node, what is fixed, and what runs."""
 
     model: Transformer
     job: TrainingJob
     per_node: int
     fix: StrategyFix
+    runnable: Runnable
 
     def layouts(self, devices: int) -> Iterator[tuple[ParallelConfig, str]]:
         """Every division of the devices that the fixes allow, with the rule it breaks ("" for none)."""
@@ -121,8 +121,13 @@ class SearchSpace:
         even = layout.tensor > 1 and self.model.sequence % (layout.tensor * layout.context) == 0
         return _allowed((False, True) if even else (False,), self.fix.sequence_parallel)
 
-    def storages(self, layout: ParallelConfig) -> tuple[tuple[Shard, Offload], ...]:
-        """How states may be stored.
+    def storages(self, shape: ParallelConfig) -> tuple[tuple[Shard, Offload], ...]:
+        """How the states of a shape may be stored so that it runs."""
+        running = self.runnable.storages(shape)
+        return tuple(storage for storage in self.estimated_storages(shape) if storage in running)
+
+    def estimated_storages(self, layout: ParallelConfig) -> tuple[tuple[Shard, Offload], ...]:
+        """How states may be stored, those included that do not run yet.
 
         What is sharded needs a group. zero2 sums no gradients over micro-batches of a pipeline. hsdp shards in a
         node and copies over nodes. Parameters are offloaded where they are gathered layer by layer (fsdp, hsdp),
@@ -149,7 +154,7 @@ class SearchSpace:
         )
 
     def choices(self, devices: int) -> Iterator[ParallelConfig]:
-        """Every choice for exactly so many devices."""
+        """Every choice for exactly so many devices that runs."""
         for layout, broken in self.layouts(devices):
             if broken:
                 continue

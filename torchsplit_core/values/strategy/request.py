@@ -22,6 +22,20 @@ from torchsplit_core.values.fields import (
 )
 from torchsplit_core.values.training import Offload, Recompute, Shard, Size, TrainingJob, Transformer
 
+Choice = Literal[
+    "data",
+    "tensor",
+    "pipeline",
+    "context",
+    "expert",
+    "micro_batch",
+    "interleave",
+    "shard",
+    "recompute",
+    "sequence_parallel",
+    "offload",
+    "precision",
+]
 Large = Annotated[int, Range(ge=1, le=2**31)]
 
 
@@ -117,7 +131,11 @@ class StrategySolver:
 
 @dataclass(frozen=True, slots=True)
 class StrategyRequest:
-    """The whole question. `top_k`: candidates wanted."""
+    """The whole question. `top_k`: candidates wanted.
+
+    `may_need`: choices that candidates may have although neither a training run nor an exported file carries them out
+    yet.
+    """
 
     model: TransformerSizes | SourceSizes
     fleet: NonEmpty[tuple[StrategyNodes, ...]]
@@ -125,3 +143,4 @@ class StrategyRequest:
     fix: StrategyFix = field(default_factory=StrategyFix)
     top_k: Annotated[int, Range(ge=1, le=10000)] = 10
     solver: StrategySolver = field(default_factory=StrategySolver)
+    may_need: Added[tuple[Choice, ...]] = ()

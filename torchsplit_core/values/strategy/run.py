@@ -28,13 +28,15 @@ class RunStrategy:
     """The choices by which a run divides its work, and the samples, format and optimizer of a step.
 
     `predicted`: what the search said of them, None where none did (a request, another number of processes).
-    `layers`: blocks of each stage of the pipeline, where the strategy says them.
+    `layers`: blocks of each stage of the pipeline, `shares`: samples of each data-parallel rank, where the strategy
+    says them.
     """
 
     choices: ParallelConfig
     job: TrainingJob
     predicted: PredictedStep | None = None
     layers: tuple[int, ...] = ()
+    shares: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,8 @@ import streamlit as st
 from app.components import saving
 from app.format.html import table_html
 from app.shell import frame, widgets
-from torchsplit_core.hardware import (
-    HostGpu,
-    HostReport,
-    available_devices,
-    catalogue,
-    choose_devices,
-    plain_profiles,
-    slice_commands,
-)
+from torchsplit_core import hardware
+from torchsplit_core.hardware import HostGpu, HostReport, catalogue, plain_profiles
 from torchsplit_core.pictures.numbers import short
 from torchsplit_core.values import Device, SlicesToMake
 
@@ -26,21 +19,21 @@ CONSENT = "I own this GPU: cut it for the measurement and restore it after"
 
 
 def measurable_devices(host: HostReport) -> tuple[Device, ...]:
-    """What can be measured on: the devices that exist, then the slices that SMs of a whole GPU can emulate."""
-    present = available_devices(host)
+    """The devices to measure on: those that exist, then slices that SMs of a whole GPU can emulate."""
+    present = hardware.available_devices(host)
     emulated = [
         device
         for whole in present
         if whole.kind == "cuda" and whole.gpu_type in catalogue()
         for profile in plain_profiles(catalogue()[whole.gpu_type])
         if profile.sm_count is not None and profile.sm_count < (whole.sm_count or 0)
-        for device in choose_devices(f"sm:{profile.name}@{whole.gpu_index}", host)
+        for device in hardware.choose_devices(f"sm:{profile.name}@{whole.gpu_index}", host)
     ]
     return tuple({device.id: device for device in (*present, *emulated)}.values())
 
 
 def label(device: Device) -> str:
-    """A device as people choose it."""
+    """The label of a device in a choice."""
     if device.kind == "cpu":
         return "CPU" if device.profile is None else f"CPU · {device.profile}"
     if device.kind == "cuda":
@@ -62,21 +55,17 @@ def describe_device(device: Device) -> str:
 
 
 def choose(host: HostReport) -> tuple[Device, ...]:
-    """The choice of devices, and a table of what the chosen ones are."""
+    """The choice of devices."""
     known = {device.id: device for device in measurable_devices(host)}
+    labels = {name: label(device) for name, device in known.items()}
     chosen = widgets.multi_choice(
-        "Devices",
-        list(known),
-        list(known)[:1],
-        "profile-measure-devices",
-        words=lambda name: label(known[name]),
-        help=host.message,
-    )
+        "Devices", list(known), list(known)[:1], "profile-measure-devices", words=labels.__getitem__, help=host.message
+    )  # fmt: skip
     return tuple(known[name] for name in chosen)
 
 
 def devices_table(devices: Sequence[Device]) -> None:
-    """A row for each device: what it is, SMs, memory, and the basis of what is measured there."""
+    """A row for each device: what it is, SMs, memory, and the basis of measurements there."""
     if not devices:
         return
     rows = [
@@ -90,7 +79,7 @@ def devices_table(devices: Sequence[Device]) -> None:
 
 
 def missing_slices(host: HostReport) -> SlicesToMake | None:
-    """Slices that a GPU here could be cut into: their commands, and consent to have them made and unmade."""
+    """Slices that a GPU here could be cut into: their commands, and the consent to make and remove them."""
     cuttable = {
         f"GPU {gpu.index} · {gpu.name}": gpu
         for gpu in host.gpus
@@ -102,9 +91,8 @@ def missing_slices(host: HostReport) -> SlicesToMake | None:
         name = widgets.single_choice("GPU", list(cuttable), next(iter(cuttable)), "profile-slices-gpu")
         gpu = cuttable[name]
         profiles = [slice_profile.name for slice_profile in plain_profiles(catalogue()[str(gpu.gpu_type)])]
-        wanted = widgets.multi_choice(
-            "Slices", profiles, (), "profile-slices-wanted", placeholder="Choose slices"
-        )
+        hint = "Choose slices"
+        wanted = widgets.multi_choice("Slices", profiles, (), "profile-slices-wanted", placeholder=hint)
         st.caption(
             "Make slices yourself with these commands, then reload this page: they are offered as devices. "
             "Untested on hardware."
@@ -125,4 +113,4 @@ def missing_slices(host: HostReport) -> SlicesToMake | None:
 
 def commands(gpu: HostGpu, wanted: Sequence[str]) -> list[tuple[str, ...]]:
     """The commands for each wanted slice, one after the other: they need not fit on the GPU together."""
-    return [slice_commands(gpu, [profile]) for profile in wanted]
+    return [hardware.slice_commands(gpu, [profile]) for profile in wanted]

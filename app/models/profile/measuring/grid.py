@@ -1,4 +1,4 @@
-"""The grid of a measurement: model × device over batch sizes, what is known of each point, live while it runs."""
+"""The grid of a measurement: model × device over batch sizes, what is known of each point, live during the job."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 
 import streamlit as st
 
@@ -32,7 +33,7 @@ Row = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class JobPosition:
-    """Where a running job is, as its progress says; None for what it does not say."""
+    """The progress of a running job; None for what its message does not say."""
 
     source: str | None = None
     device: str | None = None
@@ -42,25 +43,22 @@ class JobPosition:
 
 
 def parse_progress(message: str, sources: Sequence[str], devices: Sequence[str]) -> JobPosition:
-    """A job's progress message read: "MODEL · DEVICE: batch size 4", the first two only where there are several."""
+    """Parse a job's progress message, "MODEL · DEVICE: batch size 4", which names model and device only if several."""
     source = next((name for name in sources if message.startswith(f"{name} · ")), None)
     rest = message.removeprefix(f"{source} · ")
     device = next((name for name in devices if rest.startswith(f"{name}: ")), None)
     rest = rest.removeprefix(f"{device}: ")
     batch = rest.removeprefix("batch size ")
-    return JobPosition(
-        source=source or (sources[0] if len(sources) == 1 else None),
-        device=device or (devices[0] if len(devices) == 1 else None),
-        batch_size=int(batch) if batch != rest and batch.isdecimal() else None,
-        waiting=rest.startswith("queued"),
-        past_batches=rest.startswith("timing"),
-    )
+    source = source or (sources[0] if len(sources) == 1 else None)
+    device = device or (devices[0] if len(devices) == 1 else None)
+    size = int(batch) if batch != rest and batch.isdecimal() else None
+    return JobPosition(source, device, size, rest.startswith("queued"), rest.startswith("timing"))
 
 
 def point_labels(points: Sequence[ProfilePoint], at: JobPosition | None) -> dict[tuple[str, str, int], str]:
-    """What to say of each open point; `at` is None while nothing runs.
+    """The label of each open point; `at` is None while nothing runs.
 
-    Batch sizes are measured in ascending order: what lies behind the present one and is open gave no figure.
+    Batch sizes are measured in ascending order: an open point before the present one gave no figure.
     """
     labels: dict[tuple[str, str, int], str] = {}
     source = (at.source if at else None) or (points[0].source if points else "")
@@ -74,7 +72,7 @@ def point_labels(points: Sequence[ProfilePoint], at: JobPosition | None) -> dict
         elif cell.source != source:
             labels[point] = "queued"
         elif cell.device != at.device:
-            # Progress is that of one device at a time; where it names none, every device is at its next point.
+            # Progress names one device at a time; if it names none, every device is at its next point.
             labels[point] = "queued" if row in begun or at.device is not None else "measuring"
             begun.add(row)
         elif at.past_batches or (at.batch_size is not None and cell.batch_size < at.batch_size):
@@ -95,14 +93,9 @@ def render(
     *,
     job: jobs.JobStatus | None = None,
 ) -> None:
-    """The grid as a table, and under it in words why points failed."""
-    sources = list(dict.fromkeys(cell.source for cell in points))
-    at = (
-        parse_progress(job.message, sources, list(dict.fromkeys(cell.device for cell in points)))
-        if job
-        else None
-    )
-    labels = point_labels(points, at)
+    """The grid as a table, and below it why points failed."""
+    sources, names = (list(dict.fromkeys(map(attrgetter(name), points))) for name in ("source", "device"))
+    labels = point_labels(points, parse_progress(job.message, sources, names) if job else None)
     earlier = {} if job else failures(profiles, points)
     batches = sorted({cell.batch_size for cell in points})
     by_point = {(cell.source, cell.device, cell.batch_size): cell for cell in points}
@@ -121,12 +114,8 @@ def render(
             point = (source, device, batch)
             cell = by_point[point]
             why = cell.message if cell.state == "failed" else earlier.get(point, "")
-            words = (
-                short(cell.throughput_rps)
-                if cell.state == "measured"
-                else _short_failure(why) or labels[point]
-            )
-            parts.append(_td(words, cell, why))
+            measured = short(cell.throughput_rps) if cell.state == "measured" else ""
+            parts.append(_td(measured or _short_failure(why) or labels[point], cell, why))
             if why:
                 reasons.append(f"{short_names[source]}, {device}, batch {batch}: {why}")
         body.append(f"<tr>{''.join(parts)}</tr>")
@@ -155,7 +144,6 @@ def _td(words: str, cell: ProfilePoint, why: str) -> str:
 
 
 def _short_failure(why: str) -> str:
-    """A failure in two or three words."""
     if not why:
         return ""
     if "out of memory" in why:
@@ -166,7 +154,7 @@ def _short_failure(why: str) -> str:
 def failures(
     profiles: Mapping[str, Profile], points: Sequence[ProfilePoint]
 ) -> dict[tuple[str, str, int], str]:
-    """Why open points gave no figure when they were tried last, by model, device and batch size."""
+    """Why open points gave no figure at the last attempt, by model, device and batch size."""
     wanted = {(cell.source, cell.device, cell.batch_size) for cell in points if cell.state == "open"}
     messages = {}
     for source, profile in profiles.items():
@@ -189,24 +177,19 @@ def render_live(
     profiles: Mapping[str, Profile],
     job: jobs.JobStatus,
 ) -> None:
-    """The grid of a running job, drawn anew every second; the panel above the page ends it."""
+    """The grid of a running job, drawn anew every second."""
 
     def draw() -> None:
         status = jobs.status(workspace, job.id)
         with frame.fault_boundary():
-            render(
-                workspace,
-                profile_points(workspace, parameters),
-                devices,
-                profiles,
-                job=status if status.state == "running" else None,
-            )
+            points = profile_points(workspace, parameters)
+            render(workspace, points, devices, profiles, job=status if status.state == "running" else None)
 
     st.fragment(draw, run_every=REFRESH_S)()
 
 
 def known_cells(workspace: Workspace, parameters: ProfileParameters) -> tuple[ProfilePoint, ...]:
-    """The points of a job that has not begun; none where no device is chosen or one has gone."""
+    """The points of a job that has not begun; none without a device, or where one is gone."""
     if not parameters.device or not parameters.sources:
         return ()
     try:

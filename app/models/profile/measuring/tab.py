@@ -1,4 +1,4 @@
-"""The Measure tab: which models, on which devices, over which batch sizes; asks before it measures anew."""
+"""The tab Measure: which models, on which devices, over which batch sizes. It asks before it measures again."""
 
 from __future__ import annotations
 
@@ -39,21 +39,17 @@ def render(workspace: Workspace, graphs: Sequence[str], profiles: Mapping[str, P
     with box:
         st.header("Measure", anchor=False)
         options = sources(graphs, profiles)
+        first = [name for name in options if name in graphs and name not in profiles] or list(graphs)[:1]
         chosen = widgets.multi_choice(
-            "Models to measure",
-            options,
-            [name for name in options if name in graphs and name not in profiles] or list(graphs)[:1],
-            "profile-measure-models",
+            "Models to measure", options, first, "profile-measure-models",
             help="Models of this workspace first, then the samples that ship with TorchSplit.",
-        )
+        )  # fmt: skip
         devices = measuring_devices.choose(host)
         text = st.text_input(
-            "Batch sizes",
-            key="profile-measure-batches",
-            placeholder="those of each model's client",
+            "Batch sizes", key="profile-measure-batches", placeholder="those of each model's client",
             help="Whole numbers, comma-separated. Empty: the batch_sizes that each model's SplitClient offers.",
             persist_state="session",
-        )
+        )  # fmt: skip
         settings = _settings(devices)
         trusted = _trust(workspace, chosen)
     with right:
@@ -65,13 +61,9 @@ def render(workspace: Workspace, graphs: Sequence[str], profiles: Mapping[str, P
         ready = bool(chosen and (devices or to_make))
         pressed = st.button("Measure", type="primary", disabled=not ready, key="profile-measure")
         with frame.fault_boundary():
-            parameters = replace(
-                settings,
-                sources=tuple(chosen),
-                device=",".join(device.id for device in devices),
-                batch_sizes=batch_sizes(text) if text.strip() else None,
-                make_slices=to_make,
-            )
+            sizes = batch_sizes(text) if text.strip() else None
+            parameters = replace(settings, sources=tuple(chosen), batch_sizes=sizes, make_slices=to_make)
+            parameters = replace(parameters, device=",".join(device.id for device in devices))
             points = () if running and not pressed else measuring_grid.known_cells(workspace, parameters)
             if pressed:
                 complete = replace(parameters, uploads=_uploads(workspace, chosen, trusted))
@@ -89,25 +81,24 @@ def render(workspace: Workspace, graphs: Sequence[str], profiles: Mapping[str, P
 
 
 def sources(graphs: Sequence[str], profiles: Mapping[str, Profile]) -> list[str]:
-    """What can be measured: the workspace's models, then the samples. Imported tables are no models."""
+    """The models to measure: those of the workspace, then the samples. Imported tables are no models."""
     workspace_models = {name for name in (*graphs, *profiles) if name.startswith(SAMPLE)} | set(graphs)
     samples = [f"{SAMPLE}{sample.name}" for sample in SAMPLES]
     return [*sorted(workspace_models), *(name for name in samples if name not in workspace_models)]
 
 
 def batch_sizes(text: str) -> tuple[int, ...]:
-    """`1, 2, 4` as numbers. Raises InputFault for anything else, and for a grid that would never end."""
+    """Parse `1, 2, 4`. Raises InputFault for anything else, and for a grid that would take too long."""
     parts = [part.strip() for part in text.replace(" ", ",").split(",") if part.strip()]
     for part in parts:
         if not (part.isascii() and part.isdigit()):
-            raise InputFault(
-                "batch sizes", f"{quoted(part)} is no whole number", "Write for example 1, 2, 4."
-            )
+            remedy = "Write for example 1, 2, 4."
+            raise InputFault("batch sizes", f"{quoted(part)} is no whole number", remedy)
     return check_batch_sizes([int(part) for part in parts])
 
 
 def _settings(devices: Sequence[Device]) -> ProfileParameters:
-    """How to measure, for those who want to say; what is to be measured is left open."""
+    """The settings under How to measure; models and devices are left open."""
     with st.expander("How to measure"):
         budget = st.number_input(
             "Seconds a point", 0.1, 600.0, 2.0, key="profile-measure-budget", persist_state="session",
@@ -119,30 +110,22 @@ def _settings(devices: Sequence[Device]) -> ProfileParameters:
         )  # fmt: skip
         parameters = ProfileParameters((), point_budget_s=budget, point_limit_s=limit)
         if any(device.kind != "cpu" for device in devices):
-            graphs = st.checkbox(
-                "With CUDA graphs",
-                key="profile-measure-graphs",
-                disabled=any(d.kind == "cpu" for d in devices),
-            )
+            off = any(device.kind == "cpu" for device in devices)
+            graphs = st.checkbox("With CUDA graphs", key="profile-measure-graphs", disabled=off)
             parameters = replace(parameters, cuda_graphs=graphs)
         shared = [device.physical for device in devices if device.kind == "mig"]
         if len(shared) > len(set(shared)):
-            at_once = st.checkbox(
-                "Slices of one GPU at the same time",
-                key="profile-measure-at-once",
-                help="Faster, and they disturb each other: the profile says so.",
-            )
+            label = "Slices of one GPU at the same time"
+            about = "Faster, and they disturb each other: the profile says so."
+            at_once = st.checkbox(label, key="profile-measure-at-once", help=about)
             parameters = replace(parameters, at_once=at_once)
     return parameters
 
 
 def _trust(workspace: Workspace, chosen: Sequence[str]) -> frozenset[str]:
-    """Asks for trust where a chosen model is a file of the user's; the SHA-256 of what is trusted."""
-    files = {
-        file.name: file.sha256
-        for name in chosen
-        if needs_file(workspace, name) and (file := upload_of(workspace, name))
-    }
+    """Ask for trust in the files of the chosen models; the SHA-256 of the trusted files."""
+    uploads = [upload_of(workspace, name) for name in chosen if needs_file(workspace, name)]
+    files = {file.name: file.sha256 for file in uploads if file}
     if not files:
         return frozenset()
     st.caption("A .pt2 that is not trusted is estimated, not measured; a .py needs your trust.")
@@ -150,16 +133,15 @@ def _trust(workspace: Workspace, chosen: Sequence[str]) -> frozenset[str]:
 
 
 def _uploads(workspace: Workspace, chosen: Sequence[str], trusted: Container[str]) -> dict[str, UploadedFile]:
-    """The file of each chosen model that is no sample. Raises InputFault where it is gone or must be trusted."""
+    """The file of each chosen model that is no sample. Raises InputFault for one that is gone or must be trusted."""
     files = {}
     for name in chosen:
         if not needs_file(workspace, name):
             continue
         file = upload_of(workspace, name)
         if file is None:
-            raise InputFault(
-                "", f"the file of {name} is no longer in this workspace", "Upload it on the Models page."
-            )
+            problem = f"the file of {name} is no longer in this workspace"
+            raise InputFault("", problem, "Upload it on the Models page.")
         refuse_untrusted(file.name, file.sha256 in trusted)
         files[name] = UploadedFile(file.name, file.sha256 if file.sha256 in trusted else None)
     return files
@@ -168,9 +150,9 @@ def _uploads(workspace: Workspace, chosen: Sequence[str], trusted: Container[str
 def _start_or_ask(
     workspace: Workspace, parameters: ProfileParameters, points: Sequence[ProfilePoint]
 ) -> None:
-    """Start the job; where points of the grid are known already, what is to become of them is asked first."""
+    """Start the job; if points of the grid are known already, ask first what is to become of them."""
     if any(cell.state != "open" for cell in points):
-        # The session keeps the question: a rerun, as of a job that ends, must not close it.
+        # The session keeps the question: a rerun, such as that after a job ends, must not close it.
         st.session_state[_PENDING] = (parameters, tuple(points))
     else:
         start(workspace, parameters)
@@ -187,16 +169,9 @@ def _ask(workspace: Workspace, devices: Mapping[str, Device]) -> None:
     st.markdown(describe_known_points(points, devices))
     missing = sum(cell.state == "open" for cell in points)
     unknown = parameters.batch_sizes is None  # a client may offer more than was measured
-    only = st.button(
-        "Measure what is missing"
-        if unknown
-        else f"Measure only the {missing} missing"
-        if missing
-        else "Nothing is missing",
-        type="primary",
-        disabled=not (missing or unknown),
-        width="stretch",
-    )
+    label = f"Measure only the {missing} missing" if missing else "Nothing is missing"
+    label = "Measure what is missing" if unknown else label
+    only = st.button(label, type="primary", disabled=not (missing or unknown), width="stretch")
     again = st.button(f"Measure all {'' if unknown else f'{len(points)} '}again and replace", width="stretch")
     cancel = st.button("Cancel", width="stretch", key="profile-ask-cancel")
     if only or again:
@@ -213,17 +188,10 @@ def describe_known_points(grid_points: Sequence[ProfilePoint], devices: Mapping[
     days = sorted({measuring_grid.format_time(cell.kept)[:10] for cell in known if cell.kept})
     period = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}" if days else "an earlier day"
     names = list(dict.fromkeys(cell.device for cell in known))
-    where = ", ".join(
-        escape_markdown(measuring_devices.label(devices[name])) for name in names if name in devices
-    )
-    points = (
-        f"{len(known)} of {len(grid_points)} points"
-        if len(known) < len(grid_points)
-        else f"{len(known)} points"
-    )
-    text = f"**{points}** were measured on {period} on this device: {where}."
-    if len(names) > 1:
-        text = text.replace("on this device:", "on these devices:")
+    labels = [measuring_devices.label(devices[name]) for name in names if name in devices]
+    total = f" of {len(grid_points)}" if len(known) < len(grid_points) else ""
+    where = f"{'these devices' if len(names) > 1 else 'this device'}: {escape_markdown(', '.join(labels))}"
+    text = f"**{len(known)}{total} points** were measured on {period} on {where}."
     if failed:
         text += f" {failed} of them gave no figure (out of memory)."
     return text
@@ -231,17 +199,11 @@ def describe_known_points(grid_points: Sequence[ProfilePoint], devices: Mapping[
 
 def start(workspace: Workspace, parameters: ProfileParameters) -> str:
     """Profile in a job of its own; its id."""
-    what = plain_title(parameters.sources)
+    sources = parameters.sources
+    title = f"Profile {sources[0] if len(sources) == 1 else f'{len(sources)} models'}"
     count = len(parameters.device.split(",")) if parameters.device else 0
     count += len(parameters.make_slices.profiles) if parameters.make_slices else 0
-    return jobs.start(
-        workspace, f"Profile {what}" + (f" on {count} devices" if count > 1 else ""), PROFILE, parameters
-    )
-
-
-def plain_title(names: Sequence[str]) -> str:
-    """One model by its name, several by their number."""
-    return names[0] if len(names) == 1 else f"{len(names)} models"
+    return jobs.start(workspace, f"{title} on {count} devices" if count > 1 else title, PROFILE, parameters)
 
 
 def _running(
@@ -254,20 +216,10 @@ def _running(
     record = next(candidate for candidate in workspace.job_records() if candidate.id == status.id)
     st.markdown(f"**{escape_markdown(status.title)}**: the points as they come")
     with frame.fault_boundary():
-        parameters = from_stored(PROFILE, record.parameters)
-        _grid(workspace, parameters, devices, profiles, status)
-
-
-def _grid(
-    workspace: Workspace,
-    parameters: ProfileParameters,
-    devices: Mapping[str, Device],
-    profiles: Mapping[str, Profile],
-    status: jobs.JobStatus,
-) -> None:
-    if not parameters.device:
-        st.caption(
-            "The slices are made, measured and removed one after the other; the progress above says which."
-        )
-        return
-    measuring_grid.render_live(workspace, parameters, devices, profiles, status)
+        parameters: ProfileParameters = from_stored(PROFILE, record.parameters)
+        if parameters.device:
+            measuring_grid.render_live(workspace, parameters, devices, profiles, status)
+        else:
+            st.caption(
+                "The slices are made, measured and removed one after the other; the progress above says which."
+            )

@@ -1,7 +1,5 @@
 """The Partition page: what is asked, cuts ranked and chosen, one's own beside the best, offered to the planner."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -9,7 +7,6 @@ from streamlit.testing.v1 import AppTest
 
 from app.charts.cuts import CutDot, StageBar, bars, pareto_front
 from app.models.cuts import form
-from app.models.cuts import page as cuts_page
 from app.models.cuts.candidate_tables import describe_reason
 from app.session import cuts
 from app.session.model import open_model
@@ -27,7 +24,7 @@ LINK = 1e-3
 
 
 @pytest.fixture
-def cut(workspace: Workspace) -> Workspace:
+def cut(workspace) -> Workspace:
     """A workspace with a model of four blocks, cut into up to three stages."""
     stored(workspace, encoder(4), timed(encoder(4)))
     partition_job(workspace, PartitionParameters(NAME, 3, link_gb_per_s=LINK), ignore_progress)
@@ -59,7 +56,7 @@ def test_a_profiled_model_says_what_find_cuts_will_show(page, workspace):
 def test_find_cuts_asks_what_the_controls_say(page, cut, started):
     opened = page("partition", cut)
     # The controls stand as the study was asked.
-    assert [one.value for one in opened.number_input] == [3, LINK, None]
+    assert [element.value for element in opened.number_input] == [3, LINK, None]
     opened.number_input[0].set_value(5)
     opened.number_input[2].set_value(2.5)
     opened.radio[0].set_value("latency")
@@ -90,53 +87,44 @@ def test_the_job_stores_one_study_and_forgets_the_last(workspace):
     assert named_results.partition_names(workspace, NAME) == (f"{NAME} in 2",)
     study = cuts.load_study(workspace, NAME, "encoder")
     assert study is not None and study.devices.time_factors == (1.0, 2.0)
-    assert all(one.devices for one in study.candidates)
+    assert all(candidate.devices for candidate in study.candidates)
     assert cuts.load_study(workspace, NAME, "another") is None
 
 
 def test_the_best_is_shown_with_its_proof_and_every_cut_ranked(page, cut):
     opened = page("partition", cut)
-    found = pareto_candidates(provider_of(cut), stages=(1, 2, 3), link_gb_per_s=LINK)
-    best = found.candidates[0]
+    pareto = pareto_candidates(provider_of(cut), stages=(1, 2, 3), link_gb_per_s=LINK)
+    best = pareto.candidates[0]
     study = cuts.load_study(cut, NAME, "encoder")
-    assert study is not None and study.choice == found.candidates  # as the command numbers them
+    assert study is not None and study.choice == pareto.candidates  # as the command numbers them
     shown = metrics(opened)
     assert float(shown[f"Slowest stage, of {len(best.stages)}"].split()[0]) == pytest.approx(
         best.max_load_ms, rel=5e-3
     )
     badges = said(opened)
-    assert (
-        "best proven optimal" in badges and "times measured on" in badges and "a link of 0.001 GB/s" in badges
-    )
+    assert "best proven optimal" in badges and "times measured on" in badges
+    assert "a link of 0.001 GB/s" in badges
     table = candidates(opened)
     assert next(iter(table["drawn"])) == "●" and list(table["drawn"]).count("●") == 1
     assert set(table["beaten by another"]) == {"no"}
-    assert (
-        list(table["slowest stage, ms"]) == sorted(table["slowest stage, ms"])
-        and table["stages"].nunique() == 3
-    )
+    assert list(table["slowest stage, ms"]) == sorted(table["slowest stage, ms"])
+    assert table["stages"].nunique() == 3
     opened.toggle[0].set_value(True).run()
     assert "yes" in set(candidates(opened)["beaten by another"])
 
 
-def test_another_cut_is_chosen_by_its_row_or_dot_and_drawn(page, cut, mounted, monkeypatch):
+def test_another_cut_is_chosen_by_its_row_or_dot_and_drawn(page, cut, mounted, select):
     study = cuts.load_study(cut, NAME, "encoder")
     assert study is not None
-    whole = next(one for one in study.candidates if len(one.stages) == 1)
-    session: dict[str, Any] = {
-        "partition-front": {"selection": {"points": [{"customdata": [cuts.key_of(whole)]}]}}
-    }
-    with monkeypatch.context() as patched:
-        patched.setattr(cuts_page.st, "session_state", session)
-        cuts_page._clicked(cut, NAME)
+    whole = next(candidate for candidate in study.candidates if len(candidate.stages) == 1)
+    page("partition", cut)
+    select("partition-front", points=[{"customdata": [cuts.key_of(whole)]}])
     opened = page("partition", cut)
     assert "Slowest stage, of 1" in metrics(opened) and metrics(opened)["Crosses the cuts"] == "nothing"
-    two = next(one for one in study.choice if len(one.stages) == 2)
-    session = {"partition-table": {"selection": {"rows": [1]}}}
-    with monkeypatch.context() as patched:
-        patched.setattr(cuts_page.st, "session_state", session)
-        cuts_page._row(cut, NAME, ["first", cuts.key_of(two)])
+    row = list(candidates(opened)["stages"]).index(2)
+    select("partition-table", rows=[row])
     assert "Slowest stage, of 2" in metrics(page("partition", cut))
+    two = next(candidate for candidate in study.choice if len(candidate.stages) == 2)
     stage = open_model(cut, NAME).stages
     assert {name for name, at in stage.items() if at == 1} == set(two.stages[1])
 
@@ -173,7 +161,7 @@ def test_the_choice_and_the_own_cut_are_offered_to_the_planner(page, cut, starte
     several = [one for one in study.choice if len(one.stages) > 1]
     opened = page("partition", cut)
     press(opened, f"Offer {len(several) + 1} cuts to the planner")
-    (name,) = (found.name for found in cut.artifacts("plan_request"))
+    (name,) = (artifact.name for artifact in cut.artifacts("plan_request"))
     variants = cut.get("plan_request", name).models[0].variants
     assert cut.get("plan_request", name).link_gb_per_s == study.devices.link_gb_per_s == LINK
     assert len(variants) == len(several) + 2 and len(variants[0].stages) == 1
@@ -191,9 +179,7 @@ def test_a_memory_that_fits_nothing_says_why(page, workspace):
     assert "No cut was found" in said(opened) and "bytes" in said(opened) and not opened.metric
 
 
-def test_memory_is_gib_as_on_the_command_line_and_a_stored_limit_is_asked_again_to_the_byte(
-    page, workspace, started
-):
+def test_memory_is_gib_as_on_the_command_line_and_a_stored_limit_keeps_its_bytes(page, workspace, started):
     stored(workspace, encoder(4), timed(encoder(4)))
     limit = 2_500_000_123
     partition_job(workspace, PartitionParameters(NAME, 2, memory_bytes=limit), ignore_progress)
@@ -204,7 +190,7 @@ def test_memory_is_gib_as_on_the_command_line_and_a_stored_limit_is_asked_again_
     assert started[0][1].memory_bytes == limit
     study = cuts.load_study(workspace, NAME, "encoder")
     assert study is not None and study.devices.memory_bytes == limit
-    command = next(one.value for one in opened.code if "--memory" in one.value)
+    command = next(element.value for element in opened.code if "--memory" in element.value)
     given = command.split("--memory ")[1].split()[0]
     assert int(float(given) * 2**30) == limit
     assert form.parameters_of("m", 4, "throughput", None, 1.5, "").memory_bytes == 3 * 2**29

@@ -1,7 +1,5 @@
 """The panel of details: what is known of a node, a group, a region and a cut; what is not is n/a, never 0."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -57,7 +55,7 @@ def facts(found: list[tuple[str, str]]) -> Mapping[str, str]:
 
 def item(graph: TorchGraph, name: str, *opened: str) -> tuple[Hierarchy, ViewItem]:
     hierarchy = Hierarchy(graph)
-    return hierarchy, next(one for one in build_view(hierarchy, opened).items if one.id == name)
+    return hierarchy, next(item for item in build_view(hierarchy, opened).items if item.id == name)
 
 
 def test_times_are_of_the_nearest_batch_and_the_smallest_slice_of_the_fleet():
@@ -69,9 +67,6 @@ def test_times_are_of_the_nearest_batch_and_the_smallest_slice_of_the_fleet():
     assert times_of(replace(PROFILE, rows=(large, *PROFILE.rows)), 2).estimated == times.estimated
     assert times_of(PROFILE, 2, ["H100-SXM5-80GB"]).estimated is None
     assert times_of(None, 2) == UNTIMED
-
-
-def test_a_stage_or_several_processes_are_not_the_time_of_the_whole():
     rows = tuple(
         replace(row, stage="first") if row.basis == "measured" else replace(row, processes=2)
         for row in PROFILE.rows
@@ -79,18 +74,25 @@ def test_a_stage_or_several_processes_are_not_the_time_of_the_whole():
     assert times_of(replace(PROFILE, rows=rows), 2) == UNTIMED
 
 
-def test_a_measured_node():
-    found = facts(node_facts(GRAPH, ANALYSIS, "query1", times_of(PROFILE, 2)))
-    assert found["operator"] == "aten.linear.default" and found["module"] == "layers.1.attention"
-    assert found["output"] == "[2, 16, 8] float32" and found["bytes out"] == "1.02 kB"
-    assert found["weights read"] == "256 B" and found["reads"] == "add0" and found["read by"] == "soft1"
-    assert found["share of the time"] == "7.14 %"
-    assert found["time, measured here, batch 1"] == "1.43 ms"
-    estimated = found["on A100-80GB 1g.10gb, batch 2"]
+def test_a_node_is_measured_estimated_or_not_available_and_never_zero():
+    shown = facts(node_facts(GRAPH, ANALYSIS, "query1", times_of(PROFILE, 2)))
+    assert shown["operator"] == "aten.linear.default" and shown["module"] == "layers.1.attention"
+    assert shown["output"] == "[2, 16, 8] float32" and shown["bytes out"] == "1.02 kB"
+    assert shown["weights read"] == "256 B" and shown["reads"] == "add0" and shown["read by"] == "soft1"
+    assert shown["share of the time"] == "7.14 %"
+    assert shown["time, measured here, batch 1"] == "1.43 ms"
+    estimated = shown["on A100-80GB 1g.10gb, batch 2"]
     assert "0.714 ms" in estimated and "est." in estimated and 'class="estimated"' in estimated
     assert "0.571 ms" not in estimated and "(0.571 to 0.893)" in estimated
-    assert found["peak memory, est."] == "4.1 kB"
-    assert (found["dominated by"], found["post-dominated by"]) == ("add0", "soft1")
+    assert shown["peak memory, est."] == "4.1 kB"
+    assert (shown["dominated by"], shown["post-dominated by"]) == ("add0", "soft1")
+    profile = timed(BARE, measured=False)
+    shown = facts(node_facts(GRAPH, ANALYSIS, "query1", times_of(profile, 2)))
+    assert not [name for name in shown if "measured" in name]
+    assert "est." in shown["on A100-80GB 1g.10gb, batch 2"]
+    shown = facts(node_facts(BARE, analysed(BARE), "query1", UNTIMED))
+    assert (shown["time"], shown["peak memory, est."]) == ("n/a", "n/a")
+    assert not {name for name in shown if "share" in name or "batch" in name}
 
 
 def test_a_node_says_its_arguments_and_no_argument_is_markup():
@@ -109,19 +111,6 @@ def test_a_node_says_its_arguments_and_no_argument_is_markup():
     assert "arguments" not in facts(node_facts(GRAPH, ANALYSIS, "query1", UNTIMED))
 
 
-def test_an_estimated_node_has_no_measured_time():
-    profile = timed(BARE, measured=False)
-    found = facts(node_facts(GRAPH, ANALYSIS, "query1", times_of(profile, 2)))
-    assert not [name for name in found if "measured" in name]
-    assert "est." in found["on A100-80GB 1g.10gb, batch 2"]
-
-
-def test_a_node_that_nobody_profiled_is_not_available_and_never_zero():
-    found = facts(node_facts(BARE, analysed(BARE), "query1", UNTIMED))
-    assert (found["time"], found["peak memory, est."]) == ("n/a", "n/a")
-    assert not {name for name in found if "share" in name or "batch" in name}
-
-
 def test_ends_of_the_model_are_named_in_words():
     assert facts(node_facts(GRAPH, ANALYSIS, "embed", UNTIMED))["dominated by"] in ("ids", "the inputs")
     assert facts(node_facts(GRAPH, ANALYSIS, "y", UNTIMED))["output"] == "no tensor"
@@ -130,31 +119,25 @@ def test_ends_of_the_model_are_named_in_words():
         assert "&lt;e" not in facts_html(node_facts(GRAPH, ANALYSIS, name, UNTIMED))
 
 
-def test_a_module_adds_up_what_is_inside():
+def test_a_module_a_fold_and_an_open_block_add_up_what_is_inside():
     hierarchy, layers = item(GRAPH, LAYERS)
-    found = facts(group_facts(hierarchy, layers, times_of(PROFILE, 2)))
-    assert found["operations"] == "12" and found["blocks"] == "4, equal"
-    assert found["kinds, of each block"] == "linear, softmax, add"
-    assert found["weights"] == "1.02 kB"
-    assert (found["values in"], found["values out"]) == ("embed", "add3")
-    assert (found["bytes in"], found["bytes out"]) == ("1.02 kB", "1.02 kB")
-    assert found["share of the time"] == "85.7 %" and found["peak memory, est."] == "4.1 kB"
-
-
-def test_a_fold_and_an_open_block_add_up_too():
+    shown = facts(group_facts(hierarchy, layers, times_of(PROFILE, 2)))
+    assert shown["operations"] == "12" and shown["blocks"] == "4, equal"
+    assert shown["kinds, of each block"] == "linear, softmax, add"
+    assert shown["weights"] == "1.02 kB"
+    assert (shown["values in"], shown["values out"]) == ("embed", "add3")
+    assert (shown["bytes in"], shown["bytes out"]) == ("1.02 kB", "1.02 kB")
+    assert shown["share of the time"] == "85.7 %" and shown["peak memory, est."] == "4.1 kB"
     hierarchy, fold = item(GRAPH, f"fold:{LAYERS}.0:4", LAYERS)
-    found = facts(group_facts(hierarchy, fold, times_of(PROFILE, 2)))
-    assert found["operations"] == "12" and found["kinds, of each block"] == "linear, softmax, add"
+    shown = facts(group_facts(hierarchy, fold, times_of(PROFILE, 2)))
+    assert shown["operations"] == "12" and shown["kinds, of each block"] == "linear, softmax, add"
     hierarchy, block = item(GRAPH, f"{LAYERS}.1", LAYERS, f"{LAYERS}.1")
-    found = facts(group_facts(hierarchy, block, times_of(PROFILE, 2)))
-    assert block.open and found["operations"] == "3" and found["values in"] == "add0"
-    assert found["share of the time"] == "21.4 %"
-
-
-def test_a_module_that_nobody_profiled_is_not_available():
+    shown = facts(group_facts(hierarchy, block, times_of(PROFILE, 2)))
+    assert block.open and shown["operations"] == "3" and shown["values in"] == "add0"
+    assert shown["share of the time"] == "21.4 %"
     hierarchy, layers = item(BARE, LAYERS)
-    found = facts(group_facts(hierarchy, layers, UNTIMED))
-    assert (found["time"], found["peak memory, est."]) == ("n/a", "n/a")
+    shown = facts(group_facts(hierarchy, layers, UNTIMED))
+    assert (shown["time"], shown["peak memory, est."]) == ("n/a", "n/a")
 
 
 def test_a_region_goes_from_one_value_to_another():
@@ -163,10 +146,10 @@ def test_a_region_goes_from_one_value_to_another():
         for i, one in enumerate(ANALYSIS.regions.regions)
         if (one.start, one.end) == ("embed", "add0")
     )
-    found = facts(region_facts(GRAPH, ANALYSIS, index, times_of(PROFILE, 2)))
-    assert found["region"] == "embed to add0" and found["operations"] == "3" and region.count == 3
-    assert found["share of the time"] == "21.4 %" and found["weights"] == "256 B"
-    assert found["bytes in"] == found["bytes out"] == "1.02 kB"
+    shown = facts(region_facts(GRAPH, ANALYSIS, index, times_of(PROFILE, 2)))
+    assert shown["region"] == "embed to add0" and shown["operations"] == "3" and region.count == 3
+    assert shown["share of the time"] == "21.4 %" and shown["weights"] == "256 B"
+    assert shown["bytes in"] == shown["bytes out"] == "1.02 kB"
     whole = facts(region_facts(BARE, analysed(BARE), 0, UNTIMED))
     assert whole["region"] == "the inputs to the outputs"
     assert (whole["time"], whole["peak memory, est."], whole["bytes in"]) == ("n/a", "n/a", "n/a")
@@ -177,10 +160,10 @@ def test_a_cut_divides_the_time_and_says_what_crosses():
     best = PartitionOutcome(
         "optimal", (PartitionCandidate((("a",), ("b",)), (6.0, 4.0), 6.0, (64,), (1, 1)),), 6.0, 0.0
     )
-    found = facts(cut_facts(GRAPH, ANALYSIS, "add1", times, best))
+    shown = facts(cut_facts(GRAPH, ANALYSIS, "add1", times, best))
     # Seven of the fourteen operations stand before it.
-    assert found["stages, from measured times"] == "10 | 10 ms" and found["bytes across"] == "1.02 kB"
-    assert found["best found, est."] == "60 % | 40 %"
+    assert shown["stages, from measured times"] == "10 | 10 ms" and shown["bytes across"] == "1.02 kB"
+    assert shown["best found, est."] == "60 % | 40 %"
     early = facts(cut_facts(GRAPH, ANALYSIS, "add0", times, best))
     assert early["stages, from measured times"] == "5.71 | 14.3 ms"
     estimated = facts(cut_facts(GRAPH, ANALYSIS, "add1", times_of(timed(BARE, measured=False), 2), None))
@@ -200,8 +183,8 @@ def test_long_lists_of_names_are_cut_with_their_number():
         GraphNode(f"n{i}", "op", target="aten.relu.default", inputs=("x",)) for i in range(MOST_NAMED + 3)
     ]
     graph = TorchGraph(tuple(nodes))
-    found = facts(node_facts(graph, analysed(graph), "x", UNTIMED))
-    assert found["read by"] == "n0, n1, n2, n3 and 3 more"
+    shown = facts(node_facts(graph, analysed(graph), "x", UNTIMED))
+    assert shown["read by"] == "n0, n1, n2, n3 and 3 more"
 
 
 def test_no_name_of_a_model_is_markup():
@@ -236,9 +219,9 @@ def test_the_times_of_an_operation_stand_by_batch_size():
         for node in PROFILE.nodes
     )
     graph = annotate_with_profiling_data(BARE, replace(PROFILE, nodes=nodes))
-    found = facts(node_facts(graph, analysed(graph), name, UNTIMED))
-    assert found["timed here, batch 4"] == "0.5 ± 0.05 ms, 0.4 to 0.75 ms"
-    assert [key for key in found if key.startswith("timed here")] == [
+    shown = facts(node_facts(graph, analysed(graph), name, UNTIMED))
+    assert shown["timed here, batch 4"] == "0.5 ± 0.05 ms, 0.4 to 0.75 ms"
+    assert [key for key in shown if key.startswith("timed here")] == [
         "timed here, batch 1",
         "timed here, batch 4",
     ]

@@ -1,9 +1,6 @@
 """The Graph page as a user sees it: empty, tab by tab, with what is selected, and with a very large model."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -16,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def full(workspace: Workspace) -> Workspace:
+def full(workspace) -> Workspace:
     stored(workspace, encoder(4), timed(encoder(4)))
     return workspace
 
@@ -26,17 +23,14 @@ def test_without_a_model_the_page_says_what_it_will_show(page, workspace):
     assert "Here you will see a model's dataflow" in said(opened) and not opened.selectbox
 
 
-def test_the_head_says_how_large_the_model_is_and_how_its_times_were_found(page, full):
-    text = said(page("graph", full))
-    assert "22 nodes" in text and "6 cut points" in text and "measured on this CPU" in text
-
-
-def test_the_explorer_is_handed_the_first_view(page, full, mounted):
+def test_the_head_says_how_large_the_model_is_and_the_explorer_gets_its_first_view(page, full, mounted):
     opened = page("graph", full)
     (first,) = mounted
     assert first["data"]["scene"]["items"]["label"] == ["ids", "embed", "layers × 4", "head", "y"]
     assert first["data"]["panels"] is True and NAME in first["key"]
     assert "Nothing selected" in said(opened)
+    text = said(page("graph", full))
+    assert "22 nodes" in text and "6 cut points" in text and "measured on this CPU" in text
 
 
 def test_what_the_user_does_in_the_explorer_is_kept_and_drawn(page, full, mounted, called_back):
@@ -50,10 +44,6 @@ def test_what_the_user_does_in_the_explorer_is_kept_and_drawn(page, full, mounte
     assert chosen["version"] == data["version"]
     page("graph", full)
     assert f"{LAYERS}.0" in mounted[-1]["data"]["scene"]["items"]["id"]
-
-
-def test_the_overlay_chosen_is_the_one_of_the_next_visit(page, full, mounted, called_back):
-    opened = page("graph", full)
     assert mounted[-1]["data"]["overlay"] == "time"
     called_back(opened, "on_overlay", overlay="memory")
     page("graph", full)
@@ -137,7 +127,7 @@ def test_an_action_of_another_form_does_nothing(action, page, full, called_back)
 
 
 def test_cuts_found_anew_are_drawn_anew(page, filled, mounted):
-    def stages() -> Any:
+    def stages():
         page("graph", filled)
         return next(one["values"] for one in mounted[-1]["data"]["overlays"] if one["id"] == "stage")
 

@@ -22,12 +22,8 @@ def test_files_hold_the_graph(page, workspace, files):
     _, graph = read_text(files[f"{file_name(NAME)}.graph.json"]().decode())
     assert graph == encoder(4)
     for name, wanted in (
-        ("dataflow", 16),
-        ("dominators", 17),
-        ("post-dominators", 17),
-        ("regions", 15),
-        ("drawing", 5),
-    ):
+        ("dataflow", 16), ("dominators", 17), ("post-dominators", 17), ("regions", 15), ("drawing", 5),
+    ):  # fmt: skip
         (dot,) = pydot.graph_from_dot_data(files[f"{file_name(NAME)}.{name}.dot"]())
         nodes, stack = len(dot.get_nodes()), list(dot.get_subgraphs())
         while stack:

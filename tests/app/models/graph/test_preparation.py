@@ -1,7 +1,5 @@
 """The steps of the preparation on the Graph page: left out, put back, kept, and told from what partitioning uses."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +13,7 @@ from app.explorer.overlays import FATES, fate_name
 from app.models.graph import preparation
 from app.models.graph.details import describe_preparation
 from app.session.analysis import Analysis
-from app.session.model import GraphModel, open_model
+from app.session.model import open_model
 from tests.support.app.graphs import LAYERS, NAME, encoder, stored, tab, timed
 from tests.support.app.page import field, press_key, said, turn_to
 from tests.support.app.values import SOURCE
@@ -69,14 +67,14 @@ def analysed(graph: TorchGraph, steps: tuple[StepName, ...] = ALL_STEPS) -> Anal
 
 
 @pytest.fixture
-def full(workspace: Workspace) -> Workspace:
+def full(workspace) -> Workspace:
     graph = masked()
     stored(workspace, graph, timed(graph))
     return workspace
 
 
 @pytest.fixture
-def panel(page: Open, full: Workspace) -> AppTest:
+def panel(page, full) -> AppTest:
     """The Graph page with the panel open."""
     opened = page("graph", full)
     assert not opened.toggle and "uses all" not in said(opened)
@@ -92,15 +90,15 @@ def turn(opened: AppTest, title: str) -> AppTest:
 
 
 def cut_points(opened: AppTest) -> int:
-    found = re.search(r"(\d+) cut point", said(opened))
-    assert found is not None
-    return int(found[1])
+    match = re.search(r"(\d+) cut point", said(opened))
+    assert match is not None
+    return int(match[1])
 
 
 def test_every_step_has_a_switch_and_a_row_of_what_it_brings(panel):
-    assert [one.label for one in panel.toggle] == [step.title for step in STEPS]
-    assert [one.help for one in panel.toggle] == [step.about for step in STEPS]
-    assert all(one.value for one in panel.toggle) and cut_points(panel) == 4
+    assert [element.label for element in panel.toggle] == [step.title for step in STEPS]
+    assert [element.help for element in panel.toggle] == [step.about for step in STEPS]
+    assert all(element.value for element in panel.toggle) and cut_points(panel) == 4
     rows = [row for row in said(panel).split("<tr>") if '<td class="name">' in row]
     assert len(rows) == 6 and "as traced" in rows[0] and '<td class="n">4</td>' in rows[-1]
 
@@ -128,10 +126,10 @@ def test_the_steps_outlive_a_reload_and_are_put_back_at_once(panel, page, full, 
     again = page("graph", full)
     assert "2 of 5 steps" in said(again) and mounted[-1]["data"]["steps"] == "constants weights"
     turn_to(again, preparation.PANEL, True)
-    assert [one.value for one in again.toggle] == [False, True, False, True, False]
+    assert [element.value for element in again.toggle] == [False, True, False, True, False]
     press_key(again, "preparation-reset")
     assert "uses all" not in said(again) and cut_points(again) == 4
-    assert all(one.value for one in again.toggle) and mounted[-1]["data"] == {**before, "focus": None}
+    assert all(element.value for element in again.toggle) and mounted[-1]["data"] == {**before, "focus": None}
     assert again.button(key="preparation-reset").disabled
 
 
@@ -147,11 +145,8 @@ def test_a_region_chosen_before_is_chosen_no_more(panel):
     turn_to(panel, f"explorer {NAME}", replace(look, region=1, node="soft1"))
     assert "between two cut points" in said(panel) or "chain of cut points" in said(panel)
     turn(panel, "Weights charged to their readers")
-    assert (
-        "soft1" in said(panel)
-        and "between two cut points" not in said(panel)
-        and "chain of" not in said(panel)
-    )
+    assert "soft1" in said(panel) and "between two cut points" not in said(panel)
+    assert "chain of" not in said(panel)
 
 
 @pytest.mark.parametrize("setting", [7, None, {"dead": 1}, "dead"])
@@ -197,17 +192,14 @@ def test_what_became_of_each_node_is_told_in_its_details():
     assert {describe_preparation(bare, node.id) for node in bare.prepared.graph.nodes if node.id != "y"} == {
         "kept"
     }
-    view_of_mask = replace(
-        masked(HOSTILE),
-        nodes=tuple(
-            replace(node, inputs=("query0", "wide")) if node.id == "soft0" else node
-            for node in (
-                *masked(HOSTILE).nodes[:4],
-                GraphNode("wide", "op", target="aten.expand.default", inputs=(HOSTILE,), output_bytes=16),
-                *masked(HOSTILE).nodes[4:],
-            )
-        ),
-    )
+    view_of_mask = replace(masked(HOSTILE), nodes=tuple(
+        replace(node, inputs=("query0", "wide")) if node.id == "soft0" else node
+        for node in (
+            *masked(HOSTILE).nodes[:4],
+            GraphNode("wide", "op", target="aten.expand.default", inputs=(HOSTILE,), output_bytes=16),
+            *masked(HOSTILE).nodes[4:],
+        )
+    ))  # fmt: skip
     text = describe_preparation(analysed(view_of_mask), "wide")
     assert text == "alias: joined its producer &lt;b&gt;a, shipped beside every cut"
 
@@ -223,7 +215,7 @@ def test_the_colours_of_preparation_count_nodes_and_keep_their_meaning(full):
         shown = open_model(full, NAME, steps=steps)
         scene = layout_scene(shown.hierarchy, build_view(shown.hierarchy, initially_open(shown.hierarchy)))
         overlays = explorer_data(shown, scene, panels=True)["overlays"]
-        found = next(one for one in overlays if one["id"] == "preparation")
+        found = next(overlay for overlay in overlays if overlay["id"] == "preparation")
         assert set(zip(found["names"], found["colours"], strict=True)) <= set(FATES)
         by_label = dict(zip(scene.view.items, found["values"], strict=True))
         layers = next(parts for item, parts in by_label.items() if item.id == LAYERS)
@@ -249,7 +241,7 @@ def test_a_graph_too_large_for_the_colours_says_so(full, monkeypatch):
     "steps", [(), ("aliases",), ("constants", "side-band"), ("dead", "constants", "aliases")]
 )
 def test_weights_that_count_as_values_are_in_no_tree_that_is_drawn(steps, full):
-    model: GraphModel = open_model(full, NAME, steps=steps)
+    model = open_model(full, NAME, steps=steps)
     scene = layout_scene(model.hierarchy, build_view(model.hierarchy, initially_open(model.hierarchy)))
     data = explorer_data(model, scene, panels=True)
     units = [unit.id for unit in model.analysis.prepared.units if unit.kind != "weight"]
@@ -267,11 +259,8 @@ def test_what_stands_below_a_row_left_out_moves_up():
     graph = TorchGraph((GraphNode("w", "parameter"), *(GraphNode(name, "input") for name in "abcd")))
     rows = [TreeRow("a", 0), TreeRow("w", 0), TreeRow("b", 1), TreeRow("c", 2), TreeRow("d", 0)]
     assert visible_rows(Hierarchy(graph), rows) == [
-        TreeRow("a", 0),
-        TreeRow("b", 0),
-        TreeRow("c", 1),
-        TreeRow("d", 0),
-    ]
+        TreeRow("a", 0), TreeRow("b", 0), TreeRow("c", 1), TreeRow("d", 0),
+    ]  # fmt: skip
 
 
 def test_the_table_says_what_each_step_brings_and_what_is_left_out():

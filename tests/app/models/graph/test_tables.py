@@ -1,7 +1,5 @@
 """The graph as tables, two models side by side, cuts as stages and devices of a plan."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -26,20 +24,19 @@ from torchsplit_core.values import (
     PlannedSlice,
     Tenant,
 )
-from torchsplit_core.workspace.store import Workspace
 
 BARE = encoder(4)
 
 
 @pytest.fixture(autouse=True)
-def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    found: dict[str, Any] = {}
+def session(monkeypatch) -> Iterator[dict[str, Any]]:
+    found = {}
     monkeypatch.setattr(st, "session_state", found)
     yield found
 
 
 @pytest.fixture
-def model(workspace: Workspace) -> GraphModel:
+def model(workspace) -> GraphModel:
     stored(workspace, BARE, timed(BARE))
     return open_model(workspace, NAME)
 
@@ -66,7 +63,7 @@ def test_a_search_that_is_no_regular_expression_is_one_fault_with_a_remedy(patte
     assert "backslash" in str(fault.value) and repr(pattern)[1:-1] in str(fault.value)
 
 
-def test_a_row_a_node_with_all_that_is_known(model):
+def test_a_row_a_node_and_a_row_a_region_with_all_that_is_known(model):
     table = nodes_table(model.graph, model.analysis, matching_nodes(model.graph, "")).set_index("id")
     assert len(table) == len(BARE.nodes)
     soft = table.loc["soft1"]
@@ -75,12 +72,8 @@ def test_a_row_a_node_with_all_that_is_known(model):
     assert (soft["dominated by"], soft["post-dominated by"]) == ("query1", "add1")
     assert set(table.index[table["cut point"]]) == set(model.analysis.regions.cut_points)
     weight = table.loc["w_head"]
-    assert (
-        weight[["time %", "peak bytes, est.", "dominated by"]].isna().all() and weight["output bytes"] == 256
-    )
-
-
-def test_a_row_a_region_parents_first(model):
+    assert weight[["time %", "peak bytes, est.", "dominated by"]].isna().all()
+    assert weight["output bytes"] == 256
     table = regions_table(model.graph, model.analysis)
     whole, *inner = table.to_dict("records")
     assert whole["depth"] == 0 and whole["time %"] == pytest.approx(100)
@@ -146,9 +139,9 @@ def test_how_times_were_found_is_said(model, workspace):
 
 def test_a_profile_of_the_version_before_is_left_out_with_a_sentence(workspace):
     stored(workspace, BARE, replace(timed(BARE), architecture_hash=former_architecture_hash(BARE)))
-    found = open_model(workspace, NAME)
-    assert found.misfit is not None and "was measured by an earlier version of TorchSplit" in found.misfit
-    assert found.profile is None and not found.graph.metadata
+    model = open_model(workspace, NAME)
+    assert model.misfit is not None and "was measured by an earlier version of TorchSplit" in model.misfit
+    assert model.profile is None and not model.graph.metadata
     workspace.put("profile", NAME, replace(timed(BARE), architecture_hash="f" * 64))
     assert open_model(workspace, NAME).misfit is None
 
@@ -157,7 +150,7 @@ def test_stages_are_of_the_cut_chosen(model, workspace):
     assert model.stages == {} and model.best_cut is None
     order = [node.id for node in BARE.ops]
 
-    def cut(at: int, load: float) -> PartitionCandidate:
+    def cut(at, load):
         stages = (tuple(order[:at]), tuple(order[at:]))
         return PartitionCandidate(stages, (load, 4.0), load, (1024,), (1, 1))
 
@@ -203,7 +196,7 @@ def gpu(number: int, variant: str, stage: str) -> PlannedGpu:
 
 def test_the_stages_of_a_planned_cut_run_on_the_slices_of_each(filled):
     asked = edit.with_cuts(request(), profile(), cuts())
-    (variant,) = (one for one in asked.models[0].variants if one.name != "whole")
+    (variant,) = (variant for variant in asked.models[0].variants if variant.name != "whole")
     filled.put("plan_request", "review", asked)
     filled.put("partition", f"{SOURCE} offered", cuts())
     gpus = tuple(gpu(i, variant.name, stage.name) for i, stage in enumerate(variant.stages))

@@ -1,7 +1,5 @@
 """The Profile page with what it starts and what it knows held fast."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -9,17 +7,15 @@ import pytest
 from app.models.profile.measuring import grid
 from torchsplit_core import jobs
 from torchsplit_core.jobs import runner
-from torchsplit_core.jobs.job_kinds import JobParameters
 from torchsplit_core.jobs.profile import ProfilePoint
-from torchsplit_core.workspace.store import Workspace
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+def started(monkeypatch) -> list[tuple[str, Any]]:
     """Jobs that the page starts, written down instead of run."""
-    found: list[tuple[str, Any]] = []
+    found = []
 
-    def start(workspace: Workspace, title: str, name: str, parameters: JobParameters) -> str:
+    def start(workspace, title, name, parameters):
         found.append((title, parameters))
         return "job"
 
@@ -29,8 +25,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
 
 
 @pytest.fixture
-def known(monkeypatch: pytest.MonkeyPatch) -> list[ProfilePoint]:
+def known(monkeypatch) -> list[ProfilePoint]:
     """What the store knows of every grid asked for."""
-    found: list[ProfilePoint] = []
+    found = []
     monkeypatch.setattr(grid, "profile_points", lambda workspace, parameters: tuple(found))
     return found

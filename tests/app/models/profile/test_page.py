@@ -1,10 +1,7 @@
 """The Profile page: what it answers, its tabs, what a press on Measure starts and asks."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -18,7 +15,6 @@ from torchsplit_core.jobs.job_kinds import PROFILE, TRACE, ProfileParameters, Up
 from torchsplit_core.jobs.profile import ProfilePoint
 from torchsplit_core.jobs.quick_start import measured_mix
 from torchsplit_core.values import InputFault, Profile
-from torchsplit_core.workspace.store import Workspace
 
 pytestmark = pytest.mark.slow
 
@@ -67,34 +63,38 @@ def test_what_is_measured_is_the_model_of_the_page(workspace):
     for asked in ("sample:ocr", "sample:diamond"):
         found = open_page("model", workspace, model=asked, tab="profile", view="measure")
         assert found.multiselect(key="profile-measure-models").value == [asked]
-        assert any(one.value.endswith(" in 1 profile") for one in found.caption)
+        assert any(element.value.endswith(" in 1 profile") for element in found.caption)
         assert found.session_state["profile-compare-first"] == asked
 
 
-def test_the_table_behind_the_curves_has_the_chosen_place_alone(page, filled):
-    found = opened(page, filled, "Curves")
-    found.multiselect(key="profile-show-places").set_value(["A100-80GB · 3g.40gb"]).run()
-    table = found.dataframe[0].value
+def test_the_chosen_place_alone_is_in_the_table_and_outlives_a_look_at_another_tab(page, filled):
+    tab = opened(page, filled, "Curves")
+    tab.multiselect(key="profile-show-places").set_value(["A100-80GB · 3g.40gb"]).run()
+    table = tab.dataframe[0].value
     assert set(table["basis"]) == {"estimated"} and set(table["slice"]) == {"3g.40gb"}
+    tab.multiselect(key="profile-show-places").set_value(["A100-80GB · 4g.40gb"]).run()
+    turn_to(tab, "profile-tab", "Table")
+    turn_to(tab, "profile-tab", "Curves")
+    assert tab.multiselect(key="profile-show-places").value == ["A100-80GB · 4g.40gb"]
 
 
 def test_what_is_imported_meanwhile_is_drawn_beside_what_was_chosen(page, workspace):
     workspace.put("profile", "sample:m", Profile("m", "", rows=(row(1, 5.0, kind="CPU", size=None),)))
-    found = opened(page, workspace, "Curves")
-    before = set(found.multiselect(key="profile-show-places").value)
+    tab = opened(page, workspace, "Curves")
+    before = set(tab.multiselect(key="profile-show-places").value)
     assert before == {"CPU"}
     workspace.put("profile", "import:m", measured("import:m"))
-    found.run()
-    assert before < set(found.multiselect(key="profile-show-places").value)
+    tab.run()
+    assert before < set(tab.multiselect(key="profile-show-places").value)
 
 
 def test_a_profile_measured_anew_is_fitted_anew(page, workspace):
     workspace.put("profile", "sample:m", measured("sample:m"))
-    found = opened(page, workspace, "Curves")
-    assert "far from the others" not in said(found)
+    tab = opened(page, workspace, "Curves")
+    assert "far from the others" not in said(tab)
     workspace.put("profile", "sample:m", measured("sample:m", far_off=4))
-    found.run()
-    assert "1 point far from the others" in said(found)
+    tab.run()
+    assert "1 point far from the others" in said(tab)
 
 
 def test_the_notes_of_a_measurement_are_shown(page, workspace):
@@ -104,17 +104,9 @@ def test_the_notes_of_a_measurement_are_shown(page, workspace):
     assert "memory grew by 80 MiB" in said(opened(page, workspace, "Curves"))
 
 
-def test_what_was_chosen_outlives_a_look_at_another_tab(page, filled):
-    found = opened(page, filled, "Curves")
-    found.multiselect(key="profile-show-places").set_value(["A100-80GB · 4g.40gb"]).run()
-    turn_to(found, "profile-tab", "Table")
-    turn_to(found, "profile-tab", "Curves")
-    assert found.multiselect(key="profile-show-places").value == ["A100-80GB · 4g.40gb"]
-
-
 def test_measuring_starts_one_job_for_the_chosen_models_and_devices(page, filled, started, known):
-    found = choose_source(opened(page, filled, "Measure"))
-    button(found, "Measure").click().run()
+    tab = choose_source(opened(page, filled, "Measure"))
+    button(tab, "Measure").click().run()
     title, parameters = started[0]
     assert title == f"Profile {SOURCE}" and len(started) == 1
     assert parameters.sources == (SOURCE,) and parameters.device == "cpu"
@@ -126,10 +118,10 @@ def test_measuring_starts_one_job_for_the_chosen_models_and_devices(page, filled
     "text", ["0", "1, 1000000", ",", "two", "-3", ",".join(str(n) for n in range(1, 40))]
 )
 def test_a_batch_grid_that_makes_no_sense_is_one_message(text, page, filled, started, known):
-    found = choose_source(opened(page, filled, "Measure"))
-    found.text_input(key="profile-measure-batches").set_value(text).run()
-    button(found, "Measure").click().run()
-    assert len(found.error) == 1 and "batch sizes" in said(found)
+    tab = choose_source(opened(page, filled, "Measure"))
+    tab.text_input(key="profile-measure-batches").set_value(text).run()
+    button(tab, "Measure").click().run()
+    assert len(tab.error) == 1 and "batch sizes" in said(tab)
     assert not started
 
 
@@ -150,55 +142,53 @@ def test_the_grid_shows_what_is_known_what_failed_and_what_is_to_do(page, filled
 
 def test_points_of_the_earlier_hash_are_shown_as_old_and_are_to_be_measured(page, filled, known, started):
     known += [ProfilePoint(SOURCE, "cpu", 1, "open", old=True), ProfilePoint(SOURCE, "cpu", 2, "open")]
-    found = choose_source(opened(page, filled, "Measure"))
-    text = said(found)
+    tab = choose_source(opened(page, filled, "Measure"))
+    text = said(tab)
     assert "1 of these points is kept as old (measured under the earlier architecture hash)" in text
     assert text.count('title="old (measured under the earlier architecture hash)"') == 1
-    button(found, "Measure").click().run()
+    button(tab, "Measure").click().run()
     assert len(started) == 1  # nothing is asked about: nothing would be taken over
 
 
 @pytest.mark.parametrize(
     ("label", "again"), [("Measure only the 1 missing", False), ("Measure all 2 again and replace", True)]
 )
-def test_points_that_are_known_are_asked_about_before_they_are_replaced(
-    label, again, page, filled, started, known
-):
+def test_known_points_are_asked_about_before_they_are_replaced(label, again, page, filled, started, known):
     known += [
         ProfilePoint(SOURCE, "cpu", 1, "measured", 9.0, kept=1e9),
         ProfilePoint(SOURCE, "cpu", 2, "open"),
     ]
-    found = choose_source(opened(page, filled, "Measure"))
-    found.text_input(key="profile-measure-batches").set_value("1, 2").run()
-    button(found, "Measure").click().run()
-    assert not started and "1 of 2 points** were measured on 2001-09-0" in said(found)
-    button(found, label).click().run()
+    tab = choose_source(opened(page, filled, "Measure"))
+    tab.text_input(key="profile-measure-batches").set_value("1, 2").run()
+    button(tab, "Measure").click().run()
+    assert not started and "1 of 2 points** were measured on 2001-09-0" in said(tab)
+    button(tab, label).click().run()
     assert len(started) == 1 and (started[0][1].again_since > 0) == again
 
 
 def test_to_cancel_the_question_measures_nothing(page, filled, started, known):
     known += [ProfilePoint(SOURCE, "cpu", 1, "measured", 9.0, kept=1e9)]
-    found = choose_source(opened(page, filled, "Measure"))
-    button(found, "Measure").click().run()
+    tab = choose_source(opened(page, filled, "Measure"))
+    button(tab, "Measure").click().run()
     # The client may offer more batch sizes than were measured.
-    assert not button(found, "Measure what is missing").disabled
-    found.button(key="profile-ask-cancel").click().run()
-    found.text_input(key="profile-measure-batches").set_value("1").run()
-    button(found, "Measure").click().run()
-    assert button(found, "Nothing is missing").disabled
-    found.button(key="profile-ask-cancel").click().run()
-    assert not started and not found.exception
+    assert not button(tab, "Measure what is missing").disabled
+    tab.button(key="profile-ask-cancel").click().run()
+    tab.text_input(key="profile-measure-batches").set_value("1").run()
+    button(tab, "Measure").click().run()
+    assert button(tab, "Nothing is missing").disabled
+    tab.button(key="profile-ask-cancel").click().run()
+    assert not started and not tab.exception
 
 
 def test_a_python_file_is_measured_only_with_trust(page, workspace, started, known):
     name = "net.py:Net"
     workspace.put("graph", name, graph())
     workspace.put_bytes("upload", "net.py", b"class Net: ...")
-    found = opened(page, workspace, "Measure")
-    button(found, "Measure").click().run()
-    assert not started and "is not trusted, and to read a .py file is to execute it" in said(found)
-    field(found, "checkbox", "I trust").check().run()
-    button(found, "Measure").click().run()
+    tab = opened(page, workspace, "Measure")
+    button(tab, "Measure").click().run()
+    assert not started and "is not trusted, and to read a .py file is to execute it" in said(tab)
+    field(tab, "checkbox", "I trust").check().run()
+    button(tab, "Measure").click().run()
     digest = hashlib.sha256(b"class Net: ...").hexdigest()
     assert started[0][1].uploads == {name: UploadedFile("net.py", digest)}
 
@@ -218,39 +208,28 @@ def test_progress_says_which_point_is_being_measured():
     at = grid.parse_progress("b · batch size 2", ["a", "b"], ["cpu"])
     assert at == grid.JobPosition("b", "cpu", 2)
     assert grid.point_labels(cells, at) == {
-        ("a", "cpu", 2): "queued",
-        ("b", "cpu", 1): "no figure",
-        ("b", "cpu", 2): "measuring",
+        ("a", "cpu", 2): "queued", ("b", "cpu", 1): "no figure", ("b", "cpu", 2): "measuring",
         ("b", "cpu", 4): "queued",
-    }
+    }  # fmt: skip
     assert set(grid.point_labels(cells, None).values()) == {"to measure"}
 
 
-@pytest.mark.parametrize(
-    ("message", "at"),
-    [
-        ("cuda:0: batch size 16", grid.JobPosition("a", "cuda:0", 16)),
-        (
-            "mig:MIG-1: queued: another measurement runs on it",
-            grid.JobPosition("a", "mig:MIG-1", waiting=True),
-        ),
-        ("cuda:0: timing every operation", grid.JobPosition("a", "cuda:0", past_batches=True)),
-        ("building the model", grid.JobPosition("a")),
-    ],
-)
+@pytest.mark.parametrize(("message", "at"), [
+    ("cuda:0: batch size 16", grid.JobPosition("a", "cuda:0", 16)),
+    ("mig:MIG-1: queued: another measurement runs on it", grid.JobPosition("a", "mig:MIG-1", waiting=True)),
+    ("cuda:0: timing every operation", grid.JobPosition("a", "cuda:0", past_batches=True)),
+    ("building the model", grid.JobPosition("a")),
+])  # fmt: skip
 def test_progress_of_several_devices_names_the_device(message, at):
     assert grid.parse_progress(message, ["a"], ["cuda:0", "mig:MIG-1"]) == at
 
 
-@pytest.mark.parametrize(
-    ("at", "said"),
-    [
-        (grid.JobPosition("a", "x"), ["measuring", "queued", "queued"]),
-        (grid.JobPosition("a", "x", waiting=True), ["queued", "queued", "queued"]),
-        (grid.JobPosition("a", "x", past_batches=True), ["no figure", "no figure", "queued"]),
-        (grid.JobPosition("a"), ["measuring", "queued", "measuring"]),
-    ],
-)
+@pytest.mark.parametrize(("at", "said"), [
+    (grid.JobPosition("a", "x"), ["measuring", "queued", "queued"]),
+    (grid.JobPosition("a", "x", waiting=True), ["queued", "queued", "queued"]),
+    (grid.JobPosition("a", "x", past_batches=True), ["no figure", "no figure", "queued"]),
+    (grid.JobPosition("a"), ["measuring", "queued", "measuring"]),
+])  # fmt: skip
 def test_two_devices_are_told_apart_in_the_grid(at, said):
     cells = [
         ProfilePoint("a", "x", 1, "open"),
@@ -273,13 +252,13 @@ def test_work_that_keeps_nothing_offers_no_resume(page, workspace):
     workspace.add_job("Trace it", TRACE, {"source": SOURCE})
     found = page("profile", workspace)
     assert "Trace it failed" in said(found)
-    assert "Resume" not in [one.label for one in found.button]
+    assert "Resume" not in [element.label for element in found.button]
 
 
 def test_a_device_that_has_gone_is_one_message(page, filled, monkeypatch):
-    def gone(workspace: Workspace, parameters: Any) -> Any:
+    def gone(workspace, parameters):
         raise InputFault("device", "'mig:MIG-1' is not available on this host", "Choose another.")
 
     monkeypatch.setattr(grid, "profile_points", gone)
-    found = choose_source(opened(page, filled, "Measure"))
-    assert len(found.error) == 1 and "not available on this host" in said(found)
+    tab = choose_source(opened(page, filled, "Measure"))
+    assert len(tab.error) == 1 and "not available on this host" in said(tab)

@@ -1,7 +1,5 @@
 """What the Profile page is made of, without the page: lines, curves, memory bars, ratios, filters, pictures."""
 
-from __future__ import annotations
-
 import csv
 import io
 from dataclasses import replace
@@ -26,7 +24,7 @@ from app.models.profile.ratios import common_points, middle
 from app.models.profile.rows import Place, Series, place_of
 from app.models.profile.table import FAILED, UNTRIED, Filter
 from tests.support.app.profiles import BATCHES, KIND, measured, row, time_of
-from torchsplit_core.curves import Sample, fit_model
+from torchsplit_core.curves import fit_model
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.profiling.interpolation import slice_samples
 from torchsplit_core.tables import read_profile_csv
@@ -44,9 +42,6 @@ def test_a_measurement_hides_the_estimate_of_its_point():
 def test_places_with_measurements_come_first():
     labels = [place.label for place in profile_rows.places({"m": measured("m")})]
     assert labels == ["A100-80GB · 3g.40gb", "A100-80GB · 7g.80gb", "CPU", "A100-80GB · 1g.10gb"]
-
-
-def test_lines_are_named_by_what_tells_them_apart():
     one, other = Series("sample:bert", "whole", SLICE, 1), Series("sample:bert", "whole", SLICE, 2)
     assert profile_rows.labels([one])[one] == "bert · 3g.40gb"
     assert profile_rows.labels([one, other])[other] == "bert · 3g.40gb · 2 proc."
@@ -67,7 +62,7 @@ def test_curves_and_stored_estimates_rest_on_the_same_sizes(monkeypatch):
         for size, basis in ((None, "measured"), ("7g.80gb", "measured"), ("sm:20", "emulated"))
     )
     profile = Profile("m", "", rows=(*off, *seven, *some))
-    given: list[Sample] = []
+    given = []
     monkeypatch.setattr(profile_fits, "fit_model", lambda rows: given.extend(rows) or fit_model(rows))
     fits("model", profile, (1,))
     assert {sample.size for sample in given} == {108.0, 98.0, 20.0}
@@ -88,20 +83,15 @@ def test_a_curve_goes_through_clean_points_and_its_band_holds_them():
     assert curve.latency_ms[at] * curve.rps[at] == pytest.approx(1.1 * 1000 * 4)
 
 
-def test_measured_and_emulated_rows_are_never_fitted_together():
+def test_measured_and_emulated_rows_and_other_process_counts_are_never_fitted_together():
     emulated = tuple(
         replace(found, basis="emulated") for found in measured("m").rows if place_of(found) == SLICE
     )
     profile = measured("m")
     found = fits("m", replace(profile, rows=(*profile.rows, *emulated)), (1,))
     assert sorted((fit.gpu_type, fit.basis, fit.rows) for fit in found) == [
-        (KIND, "emulated", 5),
-        (KIND, "measured", 10),
-        ("CPU", "measured", 3),
-    ]
-
-
-def test_rows_of_other_process_counts_are_left_out_of_a_fit():
+        (KIND, "emulated", 5), (KIND, "measured", 10), ("CPU", "measured", 3),
+    ]  # fmt: skip
     assert fits("m", measured("m"), (2,)) == ()
 
 
@@ -173,16 +163,13 @@ def test_memory_is_in_its_parts_and_what_failed_is_no_bar():
     assert list(memory_table(bars)["peak GiB"]) == [bar.total for bar in bars]
 
 
-def test_estimated_parts_are_hatched_and_unknown_ones_are_one_bar():
+def test_estimated_parts_are_hatched_unknown_ones_are_one_bar_and_no_memory_is_none():
     parts = MemoryParts(1.0, 1.0, 0.0, 0.0, "estimated")
     rows = (replace(row(1, 4.0), memory_parts_gib=parts), replace(row(2, 5.0), memory_parts_gib=None))
     bars, _ = bars_of(Profile("m", "", rows=rows), SLICE)
     assert bars[0].estimated and [name for name, _ in bars[1].parts] == ["peak"]
     figure = memory(bars, (), (), dark=True)
     assert list(figure.data[0].marker.pattern.shape) == ["/"]
-
-
-def test_rows_without_memory_make_no_bar():
     rows = (replace(row(1, 4.0), memory_gib=None, memory_parts_gib=None),)
     assert bars_of(Profile("m", "", rows=rows), SLICE) == ((), ())
 
@@ -203,15 +190,12 @@ def test_the_largest_batch_that_fits_a_slice_is_known_from_the_bars():
     assert [batch for _, batch in fitting] == [None, 4, 16]
 
 
-def test_a_ratio_within_noise_is_no_difference():
+def test_a_ratio_within_noise_is_no_difference_and_one_beyond_it_is_faster_or_slower():
     found = common_points(measured("a", noise=0.2), measured("b", speed=1.1, noise=0.2))
     pairs = [pair for pair in found if pair.place == SLICE]
     assert {pair.verdict for pair in pairs} == {"within noise"}
     assert middle(pairs) == pytest.approx(1.1)
     assert all(pair.low < 1 < pair.high for pair in pairs if pair.low is not None and pair.high is not None)
-
-
-def test_a_ratio_beyond_noise_is_faster_or_slower():
     slow, fast = measured("a"), measured("b", speed=2.0)
     on_slice = [pair for pair in common_points(slow, fast) if pair.place == SLICE]
     assert {pair.verdict for pair in on_slice} == {"faster"}
@@ -254,7 +238,7 @@ def test_a_filter_takes_what_all_of_its_parts_take():
     profile = measured("m")
     items = [("m", item) for item in (*profile.rows, *profile.failures)]
 
-    def count(wanted: Filter) -> int:
+    def count(wanted):
         return sum(wanted.matches(name, item) for name, item in items)
 
     assert count(Filter()) == len(items) == 16
@@ -264,16 +248,12 @@ def test_a_filter_takes_what_all_of_its_parts_take():
     assert count(Filter(text="OUT_OF_MEMORY cuda")) == 1 and count(Filter(text="7g.80gb measured")) == 5
 
 
-def test_a_failure_has_words_and_no_figure():
+def test_a_failure_has_words_and_no_figure_and_what_was_ruled_out_is_no_failure():
     profile = measured("m")
     table = profile_table.table([("m", item) for item in (*profile.rows, *profile.failures)])
     failed = table[table["basis"] == FAILED]
     assert list(failed["req/s"].isna()) == [True]
     assert list(failed["why"]) == ["out of memory: CUDA out of memory"]
-
-
-def test_a_point_that_was_ruled_out_is_not_called_failed():
-    profile = measured("m")
     ruled_out = replace(profile.failures[0], reason="timeout", message="Not tried: it would take too long.")
     table = profile_table.table([("m", profile.failures[0]), ("m", ruled_out)])
     assert list(table["basis"]) == [FAILED, UNTRIED]

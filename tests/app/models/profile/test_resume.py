@@ -1,7 +1,5 @@
 """A measurement that is killed half-way goes on from the page, and measures nothing twice."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -94,4 +92,4 @@ def test_a_killed_measurement_goes_on_where_it_stood(page, workspace, tmp_path):
     assert {batch: after[batch] for batch in before} == before
     found.run()
     assert "3 rows measured" in said(found)
-    assert "Resume" not in [one.label for one in found.button]
+    assert "Resume" not in [element.label for element in found.button]

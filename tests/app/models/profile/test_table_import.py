@@ -1,7 +1,5 @@
 """Tables of others on the Profile page: recognised, mapped, refused in one message, stored without losing anything."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -34,10 +32,10 @@ PERF = (
 
 def with_file(page: Open, workspace: Workspace, name: str, text: str) -> AppTest:
     """The Import tab with a file in it."""
-    found = opened(page, workspace, "Import")
-    found.file_uploader(key=table_import.UPLOADER).upload(name, text.encode(), "text/csv").run()
-    assert not found.exception
-    return found
+    tab = opened(page, workspace, "Import")
+    tab.file_uploader(key=table_import.UPLOADER).upload(name, text.encode(), "text/csv").run()
+    assert not tab.exception
+    return tab
 
 
 def stored(workspace: Workspace) -> list[str]:
@@ -51,33 +49,33 @@ def pressed(page: AppTest) -> AppTest:
 
 
 def test_a_table_of_our_words_is_imported_as_it_is(page, workspace):
-    found = with_file(page, workspace, "rows.csv", PLAIN)
-    assert "rows.csv** is a table of measurements: 4 rows, 5 columns" in said(found)
-    assert len(found.dataframe[0].value) == 4
-    text = said(pressed(found))
+    tab = with_file(page, workspace, "rows.csv", PLAIN)
+    assert "rows.csv** is a table of measurements: 4 rows, 5 columns" in said(tab)
+    assert len(tab.dataframe[0].value) == 4
+    text = said(pressed(tab))
     assert "Imported 3 rows and 1 points that failed as import:alpha, import:beta" in text
     assert stored(workspace) == ["import:alpha", "import:beta"]
     beta = workspace.get("profile", "import:beta")
-    assert [one.reason for one in beta.failures] == ["out_of_memory"] and len(beta.rows) == 1
+    assert [failure.reason for failure in beta.failures] == ["out_of_memory"] and len(beta.rows) == 1
 
 
 def test_other_words_are_guessed_or_mapped(page, workspace):
-    found = with_file(page, workspace, "rows.csv", OTHER)
-    by_label = {box.label: box for box in found.selectbox}
+    tab = with_file(page, workspace, "rows.csv", OTHER)
+    by_label = {box.label: box for box in tab.selectbox}
     assert by_label["model"].value == "net" and by_label["batch size"].value == "bs"
     assert by_label["throughput rps"].value == "qps"
     if by_label["compute slices (optional)"].value != "MIG size":
         by_label["compute slices (optional)"].set_value("MIG size").run()
-    pressed(found)
+    pressed(tab)
     (row,) = workspace.get("profile", "import:alpha").rows
     assert (row.profile, row.batch_size, row.throughput_rps) == ("1g.10gb", 1, 100.5)
 
 
 def test_a_table_without_a_slice_or_model_asks_for_them(page, workspace):
-    found = with_file(page, workspace, "mine.csv", "bs,qps\n1,100\n2,180\n")
-    assert "profile-import-slice" in [box.key for box in found.selectbox]
-    found.selectbox(key="profile-import-slice").set_value("3g.40gb").run()
-    pressed(found)
+    tab = with_file(page, workspace, "mine.csv", "bs,qps\n1,100\n2,180\n")
+    assert "profile-import-slice" in [box.key for box in tab.selectbox]
+    tab.selectbox(key="profile-import-slice").set_value("3g.40gb").run()
+    pressed(tab)
     assert stored(workspace) == ["import:mine"]
     assert {row.profile for row in workspace.get("profile", "import:mine").rows} == {"3g.40gb"}
 
@@ -94,10 +92,10 @@ def test_rows_at_fault_are_one_message_and_nothing_is_stored(page, workspace):
 
 
 def test_a_triton_table_is_recognised_and_asked_for_what_it_lacks(page, workspace):
-    found = with_file(page, workspace, "resnet.csv", PERF)
-    assert "perf_analyzer's table" in said(found)
-    found.number_input(key="profile-import-batch").set_value(4).run()
-    pressed(found)
+    tab = with_file(page, workspace, "resnet.csv", PERF)
+    assert "perf_analyzer's table" in said(tab)
+    tab.number_input(key="profile-import-batch").set_value(4).run()
+    pressed(tab)
     (row,) = workspace.get("profile", "import:resnet").rows
     assert (row.batch_size, row.latency_ms) == (4, 10.0)
 
@@ -105,18 +103,18 @@ def test_a_triton_table_is_recognised_and_asked_for_what_it_lacks(page, workspac
 def test_a_profile_file_is_stored_beside_another_of_its_name(page, workspace):
     workspace.put("profile", "sample:m", measured("sample:m"))
     text = write_text(measured("sample:m", speed=2.0))
-    found = with_file(page, workspace, "later.json", text)
-    assert "later.json** is a profile of sample:m: 15 rows" in said(found)
-    button(found, "Import this file").click().run()
+    tab = with_file(page, workspace, "later.json", text)
+    assert "later.json** is a profile of sample:m: 15 rows" in said(tab)
+    button(tab, "Import this file").click().run()
     assert stored(workspace) == ["sample:m", "sample:m (later)"]
 
 
 @pytest.mark.parametrize("text", ["", "one column\n1\n", "{broken", "model,batch_size\n"])
 def test_what_is_no_table_is_one_message(text, page, workspace):
-    found = with_file(page, workspace, "rows.csv", text or " ")
-    if not found.error:
-        pressed(found)
-    assert len(found.error) == 1 and not stored(workspace)
+    tab = with_file(page, workspace, "rows.csv", text or " ")
+    if not tab.error:
+        pressed(tab)
+    assert len(tab.error) == 1 and not stored(workspace)
 
 
 def test_an_import_never_covers_other_figures(workspace):
@@ -131,8 +129,8 @@ def test_an_import_never_covers_other_figures(workspace):
 
 
 def test_the_shipped_library_is_one_press_away(page, workspace):
-    found = opened(page, workspace, "Import")
-    assert "1 747 rows" in said(found)
-    found.button(key="profile-import-library").click().run()
-    assert len(stored(workspace)) == 11 and "Added 11 profiles" in said(found)
-    assert "Add the measured A100 library" not in [one.label for one in found.button]
+    tab = opened(page, workspace, "Import")
+    assert "1 747 rows" in said(tab)
+    tab.button(key="profile-import-library").click().run()
+    assert len(stored(workspace)) == 11 and "Added 11 profiles" in said(tab)
+    assert "Add the measured A100 library" not in [element.label for element in tab.button]

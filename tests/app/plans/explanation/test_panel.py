@@ -1,9 +1,6 @@
 """The explanation on the Plan page: asked for by a button, made by a job, shown with what is proven."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -63,8 +60,8 @@ def test_what_holds_a_model_is_only_said_where_it_is_settled():
         "nothing on its own": (ModelLimit("capacity", False),),
     }
     for words_, held in limits.items():
-        found = PlanExplanation((ModelBinding("bert", 1, 1.0, held),), (), (), (), 1.0, True)
-        table = models_table(replace(plan(), explanation=found), request(), {})
+        explanation = PlanExplanation((ModelBinding("bert", 1, 1.0, held),), (), (), (), 1.0, True)
+        table = models_table(replace(plan(), explanation=explanation), request(), {})
         assert f"<td>{words_}" in table and "n/a</td>" in table  # ocr was not examined
     open_ = replace(plan(), objective=replace(plan().objective, kind="leximin", proven_levels=1))
     assert "1, proven" in models_table(open_, request(), {}) and "2, open" in models_table(
@@ -79,10 +76,10 @@ def test_a_link_is_told_where_it_binds_and_where_it_does_not():
     faster = ChangeEffect("link", "same", 12.0, 24.0, 1, 10.0, 10.0, 10.0, 10.0, True)
     held = ModelBinding("bert", 1, 1.0, (ModelLimit("link", True, dropped),))
     free = ModelBinding("ocr", 2, 1.0, (ModelLimit("link", False, replace(dropped, effect="same")),))
-    found = PlanExplanation((held, free), (faster,), (), (), 1.0, True)
-    table = models_table(replace(plan(), explanation=found), request(), {})
+    explanation = PlanExplanation((held, free), (faster,), (), (), 1.0, True)
+    table = models_table(replace(plan(), explanation=explanation), request(), {})
     assert "<td>the link binds</td>" in table
-    parts = {title: text.replace(THIN, " ") for title, text in sections(found, plan())}
+    parts = {title: text.replace(THIN, " ") for title, text in sections(explanation, plan())}
     assert "the link binds" in parts["What binds each model"]
     assert "<td>link, 12 GB/s</td>" in parts["What binds each model"]
     told = parts["What one change would bring"]
@@ -98,10 +95,10 @@ def test_many_unsettled_changes_stand_behind_one_line():
     settled = ChangeEffect(
         "gpu", "better", 1, 2, 1, 1.0, 1.0, 2.0, 2.0, True, gpu_type="A100-80GB", gpu_id="gpu0"
     )
-    found = PlanExplanation((), (settled, *open_), (), (), 1.0, False)
-    text = dict(sections(found, plan()))["What one change would bring"]
+    explanation = PlanExplanation((), (settled, *open_), (), (), 1.0, False)
+    text = dict(sections(explanation, plan()))["What one change would bring"]
     assert "5 changes of one demand" in text and text.count("<tr>") == 3 and text.count("<li>") == 5
-    few = replace(found, changes=(settled, *open_[:2]))
+    few = replace(explanation, changes=(settled, *open_[:2]))
     assert "<details" not in dict(sections(few, plan()))["What one change would bring"]
 
 
@@ -127,7 +124,7 @@ def test_a_plan_of_another_request_is_not_explained(page, solved):
 def test_a_plan_made_meanwhile_is_not_covered(solved, monkeypatch):
     newer = replace(plan(), warnings=("newer",))
 
-    def explain(*given: Any, **more: Any) -> PlanExplanation:
+    def explain(*given, **more):
         solved.put("plan", "review", newer)
         return PlanExplanation((), (), (), (), 0.0, True)
 
@@ -141,10 +138,10 @@ def test_an_unfinished_explanation_says_so_and_can_be_asked_for_again(page, solv
         "gpu", "open", 1.0, 2.0, 1, 1.5, 1.5, 1.5, 2.0, gpu_type="A100-80GB", gpu_id="gpu0"
     )
     binding = ModelBinding("ocr", 1, 1.5, (ModelLimit("capacity", None, open_change),))
-    found = PlanExplanation(
+    explanation = PlanExplanation(
         (binding,), (open_change,), (), (PriceStep("plan", 1.5, 1.5, None, True),), 5.0, False
     )
-    solved.put("plan", "review", replace(solved.get("plan", "review"), explanation=found))
+    solved.put("plan", "review", replace(solved.get("plan", "review"), explanation=explanation))
     opened = page("plan", solved)
     text = said(opened)
     assert "nothing proven" in text and "time ran out" in text
@@ -152,59 +149,35 @@ def test_an_unfinished_explanation_says_so_and_can_be_asked_for_again(page, solv
     assert "Explain again" in [button.label for button in opened.button]
 
 
-@pytest.mark.parametrize(
-    ("change", "kind", "text"),
-    [
-        (ChangeEffect("gpu", "not_examined"), "leximin", "not examined in the time given"),
-        (ChangeEffect("gpu", "infeasible", level=1), "leximin", "no plan at all, proven"),
-        (ChangeEffect("gpu", "same", level=1), "leximin", "no change, proven"),
-        (
-            ChangeEffect("gpu", "better", None, None, 2, 1.0, 1.0, 2.0, 2.0, True),
-            "leximin",
-            "level 2 from the worst served: 1 → 2, proven",
-        ),
-        (
-            ChangeEffect("gpu", "better", None, None, 1, 1.0, 1.0, 2.0, 2.5),
-            "max_min",
-            "worst served: 1 → 2, bound 2.5",
-        ),
-        (
-            ChangeEffect("gpu", "open", None, None, 1, 4.0, 2.0, 4.0, 2.0),
-            "min_gpus",
-            "GPUs (or cost): 4 → between 2 and 4, not proven",
-        ),
-        (
-            ChangeEffect("layout", "open", None, None, 1, 4.0, 4.0, None, 3.0),
-            "weighted_sum",
-            "weighted throughput: 4 → bound 3, not proven",
-        ),
-        (
-            ChangeEffect("gpu", "open", None, None, 1, 4.0, 4.0, 4.0, None),
-            "leximin",
-            "worst served: 4 → 4 or better, not proven",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("change", "kind", "text"), [
+    (ChangeEffect("gpu", "not_examined"), "leximin", "not examined in the time given"),
+    (ChangeEffect("gpu", "infeasible", level=1), "leximin", "no plan at all, proven"),
+    (ChangeEffect("gpu", "same", level=1), "leximin", "no change, proven"),
+    (ChangeEffect("gpu", "better", None, None, 2, 1.0, 1.0, 2.0, 2.0, True), "leximin",
+     "level 2 from the worst served: 1 → 2, proven"),
+    (ChangeEffect("gpu", "better", None, None, 1, 1.0, 1.0, 2.0, 2.5), "max_min",
+     "worst served: 1 → 2, bound 2.5"),
+    (ChangeEffect("gpu", "open", None, None, 1, 4.0, 2.0, 4.0, 2.0), "min_gpus",
+     "GPUs (or cost): 4 → between 2 and 4, not proven"),
+    (ChangeEffect("layout", "open", None, None, 1, 4.0, 4.0, None, 3.0), "weighted_sum",
+     "weighted throughput: 4 → bound 3, not proven"),
+    (ChangeEffect("gpu", "open", None, None, 1, 4.0, 4.0, 4.0, None), "leximin",
+     "worst served: 4 → 4 or better, not proven"),
+])  # fmt: skip
 def test_figures_say_how_far_they_are_proven(change, kind, text):
     assert descriptions.describe_effect(change, kind).replace(THIN, " ") == text
 
 
 def test_reasons_in_words():
     beaten = LayoutReason(
-        "A100-80GB",
-        "gpu0",
-        ("3g.40gb", "3g.40gb"),
-        "dominated",
-        ("3g.40gb", "4g.40gb"),
+        "A100-80GB", "gpu0", ("3g.40gb", "3g.40gb"), "dominated", ("3g.40gb", "4g.40gb"),
         (("3g.40gb", "4g.40gb"), ("3g.40gb", "3g.40gb")),
-    )
+    )  # fmt: skip
     assert descriptions.describe_layout(beaten.layout) == "2 × 3g.40gb"
     text = "3g.40gb + 4g.40gb serves every model at least as well (4g.40gb for 3g.40gb)"
     assert descriptions.describe_reason(beaten, "leximin") == text
     same = LayoutReason("A", "gpu0", ("x",), "tried", trial=ChangeEffect("layout", "same"))
     assert "equally good" in descriptions.describe_reason(same, "leximin")
     free = ModelBinding("a", 1, 1.0, (ModelLimit("capacity", False),))
-    assert (
-        "only several changes" in descriptions.describe_binding(free)
-        and descriptions.describe_nonbinding(free) == "GPUs"
-    )
+    assert "only several changes" in descriptions.describe_binding(free)
+    assert descriptions.describe_nonbinding(free) == "GPUs"

@@ -1,7 +1,5 @@
 """Rows of the inputs: each field edits its own value, marks what it was, and refuses what makes no sense."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -32,58 +30,52 @@ def gpu(field: str, value: Any, asked: PlanRequest, place: int = 0) -> PlanReque
 
 
 def fault(change: Any) -> str:
-    with pytest.raises(InputFault) as found:
+    with pytest.raises(InputFault) as caught:
         change()
-    return str(found.value)
+    return str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("field", "text", "attribute", "value"),
-    [
-        ("demand_rps", "55", "demand_rps", 55.0),
-        ("demand_rps", 57.5, "demand_rps", 57.5),
-        ("demand_rps", "1\u202f463.5", "demand_rps", 1463.5),
-        ("demand_rps", "1e3", "demand_rps", 1000.0),
-        ("max_latency_ms", "", "max_latency_ms", None),
-        ("min_throughput_rps", "9", "min_throughput_rps", 9.0),
-        ("min_throughput_rps", "0", "min_throughput_rps", 0.0),
-        ("weight", " 2 ", "weight", 2.0),
-        ("cap_at_demand", True, "cap_at_demand", True),
-        ("max_response_ms", "200", "max_response_ms", 200.0),
-        ("response_percentile", "99", "response_percentile", 99.0),
-        ("response_percentile", "", "response_percentile", 95.0),
-        ("arrivals", "gamma:2", "arrivals", GammaArrivals(200.0, 2.0)),
-    ],
-)
+@pytest.mark.parametrize(("field", "text", "attribute", "value"), [
+    ("demand_rps", "55", "demand_rps", 55.0),
+    ("demand_rps", 57.5, "demand_rps", 57.5),
+    ("demand_rps", "1\u202f463.5", "demand_rps", 1463.5),
+    ("demand_rps", "1e3", "demand_rps", 1000.0),
+    ("max_latency_ms", "", "max_latency_ms", None),
+    ("min_throughput_rps", "9", "min_throughput_rps", 9.0),
+    ("min_throughput_rps", "0", "min_throughput_rps", 0.0),
+    ("weight", " 2 ", "weight", 2.0),
+    ("cap_at_demand", True, "cap_at_demand", True),
+    ("max_response_ms", "200", "max_response_ms", 200.0),
+    ("response_percentile", "99", "response_percentile", 99.0),
+    ("response_percentile", "", "response_percentile", 95.0),
+    ("arrivals", "gamma:2", "arrivals", GammaArrivals(200.0, 2.0)),
+])  # fmt: skip
 def test_a_field_of_a_model_reaches_the_request(field, text, attribute, value):
     first, second = model(field, text).models
     assert getattr(first, attribute) == value and second == request().models[1]
 
 
-@pytest.mark.parametrize(
-    ("field", "text", "words"),
-    [
-        ("demand_rps", "", "demand, req/s: is empty. Enter a number above 0."),
-        ("demand_rps", "0", "is 0.0, not above 0. Give a number above 0."),
-        ("demand_rps", "-3", "is -3.0, not above 0"),
-        ("demand_rps", "1e30", "above the greatest value 1e+15. Check its unit."),
-        ("demand_rps", "nan", "not a finite number"),
-        ("demand_rps", "bert", "is 'bert', not a number. Enter a number"),
-        ("demand_rps", "1,5", "is '1,5', not a number. Write a point for decimals: 1.5."),
-        ("min_throughput_rps", "-1", "min, req/s: is -1.0, below the least value 0"),
-        ("max_latency_ms", "0", "p95 ≤, ms: is 0.0, not above 0"),
-        ("weight", "", "weight: is empty"),
-        ("tier", "-1", "tier: is -1, below the least value 0"),
-        ("tier", "1.5", "tier: is '1.5', not a whole number"),
-        ("tier", "1001", "tier: is 1001, above the greatest value 1000"),
-        ("tier", "high", "tier: is 'high', not a number"),
-        ("response_percentile", "100", "is 100, and no limit holds"),
-        ("arrivals", "gauss", "arrivals: is 'gauss'"),
-        ("arrivals", "gamma:0", "arrivals"),
-        ("arrivals", "poisson at -3", "arrivals"),
-        ("ways", [], "ways to run: no variant of whole is allowed"),
-    ],
-)
+@pytest.mark.parametrize(("field", "text", "words"), [
+    ("demand_rps", "", "demand, req/s: is empty. Enter a number above 0."),
+    ("demand_rps", "0", "is 0.0, not above 0. Give a number above 0."),
+    ("demand_rps", "-3", "is -3.0, not above 0"),
+    ("demand_rps", "1e30", "above the greatest value 1e+15. Check its unit."),
+    ("demand_rps", "nan", "not a finite number"),
+    ("demand_rps", "bert", "is 'bert', not a number. Enter a number"),
+    ("demand_rps", "1,5", "is '1,5', not a number. Write a point for decimals: 1.5."),
+    ("min_throughput_rps", "-1", "min, req/s: is -1.0, below the least value 0"),
+    ("max_latency_ms", "0", "p95 ≤, ms: is 0.0, not above 0"),
+    ("weight", "", "weight: is empty"),
+    ("tier", "-1", "tier: is -1, below the least value 0"),
+    ("tier", "1.5", "tier: is '1.5', not a whole number"),
+    ("tier", "1001", "tier: is 1001, above the greatest value 1000"),
+    ("tier", "high", "tier: is 'high', not a number"),
+    ("response_percentile", "100", "is 100, and no limit holds"),
+    ("arrivals", "gauss", "arrivals: is 'gauss'"),
+    ("arrivals", "gamma:0", "arrivals"),
+    ("arrivals", "poisson at -3", "arrivals"),
+    ("ways", [], "ways to run: no variant of whole is allowed"),
+])  # fmt: skip
 def test_what_makes_no_sense_says_so_with_the_remedy(field, text, words):
     assert words in fault(lambda: model(field, text))
 
@@ -109,7 +101,7 @@ def test_arrivals_go_with_the_demand_and_a_trace_stays():
 def test_a_model_that_leaves_takes_its_pairs_and_is_put_back_at_its_place():
     asked = replace(request(), colocations=(Colocation(("bert", "ocr")),))
     left = model("remove", True, asked)
-    assert [one.name for one in left.models] == ["ocr"] and not left.colocations
+    assert [model.name for model in left.models] == ["ocr"] and not left.colocations
     assert models.apply_edit(asked, left, Edit("bert", "restore", True)).models == asked.models
     # The last one stays, and what is not there any more is no fault.
     assert models.apply_edit(asked, left, Edit("ocr", "remove", True)) is left
@@ -134,28 +126,23 @@ def test_a_row_of_the_fleet_edits_its_entry_and_leaves_the_others():
         assert gpu(field, value, asked).gpus == (expected, asked.gpus[1]), field
     # Back at what is stored, an entry has again what did not fit meanwhile.
     for field, other, stored in (
-        ("count", "3", "1"),
-        ("mig", False, True),
-        ("type", "A30-24GB", "A100-80GB"),
-    ):
+        ("count", "3", "1"), ("mig", False, True), ("type", "A30-24GB", "A100-80GB"),
+    ):  # fmt: skip
         away = gpu(field, other, asked)
         assert fleet.apply_edit(asked, away, Edit("0", field, stored)) == asked, field
 
 
-@pytest.mark.parametrize(
-    ("field", "text", "words"),
-    [
-        ("count", "", "count: is empty"),
-        ("count", "0", "count: is 0, below the least value 1"),
-        ("count", "-2", "below the least value 1"),
-        ("count", "1.5", "is '1.5', not a whole number"),
-        ("count", "1e9", "at most 4096 are planned"),
-        ("cost", "free", "price: is 'free', not a number"),
-        ("layouts", "7g", "layouts: unknown profile '7g'. Did you mean 7g.80gb?"),
-        ("layouts", "bad layout", "layouts: 'bad layout' is not a layout"),
-        ("id", "a\nb", "id: is 'a\\nb', which contains a control character"),
-    ],
-)
+@pytest.mark.parametrize(("field", "text", "words"), [
+    ("count", "", "count: is empty"),
+    ("count", "0", "count: is 0, below the least value 1"),
+    ("count", "-2", "below the least value 1"),
+    ("count", "1.5", "is '1.5', not a whole number"),
+    ("count", "1e9", "at most 4096 are planned"),
+    ("cost", "free", "price: is 'free', not a number"),
+    ("layouts", "7g", "layouts: unknown profile '7g'. Did you mean 7g.80gb?"),
+    ("layouts", "bad layout", "layouts: 'bad layout' is not a layout"),
+    ("id", "a\nb", "id: is 'a\\nb', which contains a control character"),
+])  # fmt: skip
 def test_a_figure_of_the_fleet_that_makes_no_sense_says_so(field, text, words):
     assert words in fault(lambda: gpu(field, text, request()))
 
@@ -179,7 +166,7 @@ def test_pairs_are_edited_and_more_than_two_stay_together():
     three = Colocation(("bert", "ocr", "asr"), "soft", 1.2e6)
     asked = replace(request(), models=(*request().models, third), colocations=(three,))
 
-    def pair(field: str, value: Any, place: int = 0) -> tuple[Colocation, ...]:
+    def pair(field, value, place=0):
         return pairs.apply_edit(asked, asked, Edit(str(place), field, value)).colocations
 
     assert pair("mode", "hard") == (replace(three, mode="hard"),)
@@ -205,7 +192,7 @@ def test_pairs_are_edited_and_more_than_two_stay_together():
 
 
 def test_the_objective_refuses_what_makes_no_sense():
-    def said(field: str, text: str) -> str:
+    def said(field, text):
         return fault(lambda: objective.apply_edit(request(), Edit("objective", field, text)))
 
     assert "Search at most, s: is 0.0, not above 0" in said("time_limit_s", "0")

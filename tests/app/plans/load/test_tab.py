@@ -1,7 +1,5 @@
 """The tab Under load: what it says of a plan, of one that can't serve what comes, and where there is no plan yet."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -37,14 +35,13 @@ from torchsplit_core.values import (
     PoissonArrivals,
     TraceArrivals,
 )
-from torchsplit_core.workspace.store import Workspace
 
 
 @pytest.fixture(autouse=True)
-def _slider(monkeypatch: pytest.MonkeyPatch) -> None:
+def _slider(monkeypatch) -> None:
     """The library's own slider in place of the browser's, so that a test can move it."""
 
-    def slider(label: str, texts: list[str], place: int, *, key: str, on_move: Callable[[int], None]) -> None:
+    def slider(label, texts, place, *, key, on_move):
         st.select_slider(
             label, range(len(texts)), place, format_func=texts.__getitem__, key=key,
             on_change=lambda: on_move(st.session_state[key]),
@@ -57,7 +54,7 @@ def _slider(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def loaded(filled: Workspace) -> Callable[[], AppTest]:
+def loaded(filled) -> Callable[[], AppTest]:
     return lambda: plan_page.tab(open_page("plan", filled), "Under load")
 
 
@@ -71,7 +68,7 @@ def move(page: AppTest, load: float) -> AppTest:
     return page
 
 
-def test_response_times_stand_against_the_limits(loaded):
+def test_response_times_stand_against_the_limits_also_one_typed_on_the_tab(loaded):
     page = loaded()
     assert "All models keep their limits at p95" in said(page)
     assert "Simulated; nothing here was measured under load." in said(page)
@@ -79,6 +76,10 @@ def test_response_times_stand_against_the_limits(loaded):
     shown = table(page)
     assert shown.count("±") == 6 and "200" in shown and "n/a" not in shown
     assert page.query_params["tab"] == "under-load"
+    limit = field(page, "number_input", "bert,")
+    assert limit.value == 80
+    limit.set_value(1.0).run()
+    assert "1 of 2 models exceeds its limit at p95; furthest bert" in said(page)
 
 
 def test_more_than_can_be_served_has_no_times_and_says_why(loaded):
@@ -86,14 +87,6 @@ def test_more_than_can_be_served_has_no_times_and_says_why(loaded):
     assert "Not stable: ocr. 360 req/s arrive and at most 300 req/s can be served" in said(page)
     assert "n/a for ocr: more arrives than can be served" in said(page)
     assert "n/a" in table(page)
-
-
-def test_a_limit_typed_on_the_tab_is_held_against(loaded):
-    page = loaded()
-    limit = field(page, "number_input", "bert,")
-    assert limit.value == 80
-    limit.set_value(1.0).run()
-    assert "1 of 2 models exceeds its limit at p95; furthest bert" in said(page)
 
 
 def test_the_highest_load_is_found_when_asked(loaded, monkeypatch):
@@ -147,7 +140,7 @@ def test_another_scenario_stands_beside_under_the_same_arrivals(loaded, filled):
     page = loaded()
     page.selectbox(key="load-beside review").set_value("copy").run()
     assert not page.exception
-    both = next(one.proto.body for one in page.get("html") if 'colspan="2"' in one.proto.body)
+    both = next(element.proto.body for element in page.get("html") if 'colspan="2"' in element.proto.body)
     rows = [row for row in both.split("<tr>") if 'class="name"' in row]
     assert len(rows) == 2
     for row in rows:
@@ -156,14 +149,12 @@ def test_another_scenario_stands_beside_under_the_same_arrivals(loaded, filled):
         assert cells[0] == cells[1] and cells[2] == cells[3] and cells[4] == cells[5]
 
 
-def test_without_a_plan_it_says_what_comes_next(loaded, filled):
-    filled.remove("plan", "review")
-    assert "It needs a plan: press Plan first." in said(loaded())
-
-
-def test_without_the_request_it_says_what_is_missing(loaded, filled):
-    filled.remove("plan_request", "review")
-    assert "drop the request file" in said(loaded())
+@pytest.mark.parametrize(("kind", "words"), [
+    ("plan", "It needs a plan: press Plan first."), ("plan_request", "drop the request file"),
+])  # fmt: skip
+def test_what_is_missing_is_said_with_what_comes_next(loaded, filled, kind, words):
+    filled.remove(kind, "review")
+    assert words in said(loaded())
 
 
 def test_arrivals_are_at_the_demand():
@@ -193,7 +184,7 @@ def test_a_trace_is_of_each_model_or_of_all():
 
 
 def test_a_quick_run_gives_way_to_a_full_one(monkeypatch):
-    kept: dict[str, object] = {}
+    kept = {}
     monkeypatch.setattr(st, "session_state", kept)
     asked = build_simulation(plan(), request(), LoadSettings())
     first = runs.load_runs(asked)
@@ -204,9 +195,9 @@ def test_a_quick_run_gives_way_to_a_full_one(monkeypatch):
     assert done.complete
     # Model by model with the draws of the whole.
     whole = workflow.simulate(runs.full(asked))
-    assert tuple(one.load for one in done.models) == whole.models
-    assert tuple(server for one in done.models for server in one.servers) == tuple(
-        sorted(whole.servers, key=lambda server: [one.id for one in asked.servers].index(server.id))
+    assert tuple(model.load for model in done.models) == whole.models
+    assert tuple(server for model in done.models for server in model.servers) == tuple(
+        sorted(whole.servers, key=lambda server: [server.id for server in asked.servers].index(server.id))
     )
     # The drawn distribution goes through the percentiles of all requests.
     drawn = done.models[0]
@@ -216,16 +207,16 @@ def test_a_quick_run_gives_way_to_a_full_one(monkeypatch):
 
 
 def test_two_plans_get_the_same_requests():
-    here = build_simulation(plan(), request(), LoadSettings(load=0.5, limits_ms={"bert": 70.0}))
+    simulation = build_simulation(plan(), request(), LoadSettings(load=0.5, limits_ms={"bert": 70.0}))
     asked = request()
     turned = PlanRequest((FleetEntry("A100-80GB"),), asked.models[::-1])
     answered = replace(plan(), request_sha256=request_hash(turned))
-    one, other = with_same_arrivals(here, build_simulation(answered, turned, LoadSettings()))
+    one, other = with_same_arrivals(simulation, build_simulation(answered, turned, LoadSettings()))
     assert [model.name for model in other.models] == ["bert", "ocr"]
     assert [model.arrivals for model in one.models] == [model.arrivals for model in other.models]
     assert [model.slo_ms for model in other.models] == [70.0, None]
     alone = replace(other, models=other.models[:1])
-    assert with_same_arrivals(here, alone)[0].models == here.models[:1]
+    assert with_same_arrivals(simulation, alone)[0].models == simulation.models[:1]
 
 
 def test_the_map_has_how_busy_each_slice_is(monkeypatch):

@@ -1,7 +1,5 @@
 """The By hand tab: rows to GPUs and back, every fault said, a legal one beside the best plan and kept."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from xml.etree import ElementTree
@@ -33,8 +31,8 @@ def test_the_table_is_the_plan_and_back():
     rows = manual_tab.rows_of(from_plan(plan))
     assert list(rows.columns) == list(manual_tab.COLUMNS)
     assert sorted(rows["model"]) == ["bert", "ocr"] and set(rows["GPU"]) == {"gpu0"}
-    found = evaluate(request(), manual_tab.gpus_of(rows), plan)
-    assert found.outcome is not None and found.outcome.objective.value == plan.objective.value
+    evaluation = evaluate(request(), manual_tab.gpus_of(rows), plan)
+    assert evaluation.outcome is not None and evaluation.outcome.objective.value == plan.objective.value
 
 
 def test_rows_of_one_slice_share_it_and_unfinished_rows_wait():
@@ -59,7 +57,7 @@ def test_the_plan_itself_is_legal_and_as_good_and_can_be_kept(page, solved):
     )
 
 
-def test_every_fault_is_said_at_once(page, solved: Workspace) -> None:
+def test_every_fault_is_said_at_once(page, solved):
     first = ManualSlice("4g.40gb", 4, (ManualTenant("bert"),))
     wrong = (ManualGpu("gpu0", (first, ManualSlice("3g.40gb", 4, (ManualTenant("ocr"),)))),)
     opened = page("plan", solved)
@@ -92,16 +90,16 @@ def shown(pictures: list[str]) -> list[str]:
     """Titles of what can be chosen on the map drawn last, from left to right."""
     root = ElementTree.fromstring(f"<root>{pictures[-1]}</root>")
     return [
-        str(next(one.text for one in node.iter() if one.tag.endswith("title")))
+        str(next(element.text for element in node.iter() if element.tag.endswith("title")))
         for node in root.iter()
         if node.get("data-place")
     ]
 
 
 @pytest.fixture
-def pictures(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def pictures(monkeypatch) -> list[str]:
     """The markup of every picture the tab draws."""
-    found: list[str] = []
+    found = []
     monkeypatch.setattr(manual_tab, "picture", lambda markup, **_: found.append(markup))
     return found
 
@@ -166,7 +164,7 @@ def test_shared_slices_take_several_models_in_equal_shares(page, workspace, pict
     assert not opened.exception and pictures[-1].count(f"50{THIN}% of the slice's time") == 2
 
 
-def test_a_tenant_that_cannot_run_is_drawn_without_figures(page, solved, pictures) -> None:
+def test_a_tenant_that_cannot_run_is_drawn_without_figures(page, solved, pictures):
     wrong = (ManualGpu("gpu0", (ManualSlice("1g.10gb", 0, (ManualTenant("bert"),)),)),)
     opened = page("plan", solved)
     keep(opened, solved, EditState((wrong,), wrong))

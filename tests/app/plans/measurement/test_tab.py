@@ -1,7 +1,5 @@
 """The tab Run it: why a plan cannot run here, what a run gave, what is drawn while it goes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -42,14 +40,7 @@ FOUND = Measurement(
     "a processor, 2 cores",
     (
         MeasuredModel(
-            "bert",
-            20.0,
-            20.0,
-            19.5,
-            MeasuredTimes(5.0, 9.0, None),
-            MeasuredTimes(6.0, 14.0, 20.0),
-            1.2,
-            3,
+            "bert", 20.0, 20.0, 19.5, MeasuredTimes(5.0, 9.0, None), MeasuredTimes(6.0, 14.0, 20.0), 1.2, 3,
             replayed_ms=MeasuredTimes(6.0, 13.0, 19.0),
         ),
     ),
@@ -60,7 +51,7 @@ FOUND = Measurement(
             "bert", "service", "bert on host0/1c@0, stage whole: its batches take 6 ms", "host0/1c@0", "whole"
         ),
     ),
-)
+)  # fmt: skip
 
 
 def opened(workspace: Workspace) -> AppTest:
@@ -72,7 +63,7 @@ def opened(workspace: Workspace) -> AppTest:
 
 
 @pytest.fixture
-def started(workspace: Workspace, started: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+def started(workspace, started) -> list[tuple[str, Any]]:
     put_plan(workspace, REQUEST, PLAN, "cores")
     return started
 
@@ -102,14 +93,11 @@ def with_source(workspace: Workspace, source: str | None) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("source", "words"),
-    [
-        (None, "Nothing to run for bert: only figures of it are here."),
-        ("import:bert", "Nothing to run for bert: only figures of it are here."),
-        ("/home/me/net.pt2", "Not in this workspace: bert (file /home/me/net.pt2)."),
-    ],
-)
+@pytest.mark.parametrize(("source", "words"), [
+    (None, "Nothing to run for bert: only figures of it are here."),
+    ("import:bert", "Nothing to run for bert: only figures of it are here."),
+    ("/home/me/net.pt2", "Not in this workspace: bert (file /home/me/net.pt2)."),
+])  # fmt: skip
 def test_a_model_without_a_file_is_named_and_another_can_run_in_its_place(workspace, started, source, words):
     with_source(workspace, source)
     test = opened(workspace)
@@ -180,7 +168,7 @@ def test_what_a_run_gave(workspace, started, monkeypatch):
     assert row["p95 replayed, ms"] == "13"
     assert "its batches take 6 ms" in said(test)
     assert test.dataframe[1].value.iloc[0]["mean batch, simulated"] == "n/a"
-    taken: list[object] = []
+    taken = []
     monkeypatch.setattr(tab, "plan_again", lambda workspace, name, request: taken.append(request))
     test.button("run-take-over").click().run()
     (request,) = taken

@@ -1,10 +1,7 @@
 """A plan on the whole window: the verdict, the figures with arrows, before and after, sliders that write the draft."""
 
-from __future__ import annotations
-
 import html
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -26,15 +23,15 @@ TWO = replace(request(), gpus=(FleetEntry("A100-80GB", count=2),))
 
 
 @pytest.fixture
-def solved(solved: Workspace) -> Workspace:
+def solved(solved) -> Workspace:
     VersionStore(solved, "review").save()
     return solved
 
 
 @pytest.fixture
-def maps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def maps(monkeypatch) -> list[str]:
     """The drawings of the map, newest last."""
-    drawings: list[str] = []
+    drawings = []
     monkeypatch.setattr(present, "picture", lambda drawn, **_: drawings.append(drawn))
     return drawings
 
@@ -128,20 +125,11 @@ def test_a_plan_without_its_request_has_no_sliders(page, workspace):
     assert not labels(opened) and "present-verdict amber" in told(opened)
 
 
-def test_a_scenario_that_is_not_there_is_said_to_be_none(page, solved):
-    opened = page("present", solved)
-    opened.query_params["scenario"] = "gone"
-    opened.run()
-    assert not opened.exception
-    assert "There is no scenario" in told(opened) and address(opened, "scenario") == "gone"
-    assert "Worst-served" not in told(opened)
-
-
 def test_an_empty_workspace_leads_to_the_models(page, workspace):
     assert "once there is one" in told(page("present", workspace))
 
 
-def test_the_address_says_which_models_have_a_slider(page, solved):
+def test_the_address_chooses_the_sliders_and_may_name_a_scenario_that_is_not_there(page, solved):
     opened = page("present", solved)
     opened.query_params["models"] = "ocr,nobody"
     opened.run()
@@ -151,10 +139,15 @@ def test_the_address_says_which_models_have_a_slider(page, solved):
     assert address(opened, "models") == "bert,ocr"
     opened.multiselect[0].set_value([]).run()
     assert address(opened, "models") == NO_MODEL and labels(opened) == ["GPUs, A100-80GB"]
+    opened.query_params["scenario"] = "gone"
+    opened.run()
+    assert not opened.exception
+    assert "There is no scenario" in told(opened) and address(opened, "scenario") == "gone"
+    assert "Worst-served" not in told(opened)
 
 
 def test_the_plan_page_has_the_way_here(page, solved, monkeypatch):
-    gone: list[Any] = []
+    gone = []
     opened = page("plan", solved)
     monkeypatch.setattr("app.shell.navigation.go", lambda *where: gone.append(where))
     press_key(opened, "present")

@@ -1,9 +1,6 @@
 """What the drawer says of a slice: how a model runs on it, its limit, and what else it could run on."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -34,7 +31,7 @@ def test_a_place_is_found_by_its_gpu_and_start_and_no_other(plan):
     assert drawer.slice_at(None, f"{item.start} {gpu.id}") is None
 
 
-def test_the_service_time_stands_beside_its_limit_and_is_marked_where_it_is_over(plan):
+def test_a_slice_says_its_service_time_and_the_fastest_alternatives_within_the_limit(plan):
     asked, (gpu, item, tenant) = request(), first(plan)
     told = dict(drawer.facts(asked, plan, gpu, item, tenant))
     assert told["service time, p95"].endswith("of 80\u202fms") and "below" not in told["service time, p95"]
@@ -44,10 +41,6 @@ def test_the_service_time_stands_beside_its_limit_and_is_marked_where_it_is_over
     assert "no limit" in dict(drawer.facts(free, plan, gpu, item, tenant))["service time, p95"]
     # Without its request neither the time nor the limit is known.
     assert dict(drawer.facts(None, plan, gpu, item, tenant))["service time, p95"] == "n/a"
-
-
-def test_alternatives_are_the_fastest_of_every_other_slice_within_the_limit(plan):
-    asked, (gpu, item, tenant) = request(), first(plan)
     found = drawer.alternatives(asked, gpu, item, tenant)
     assert found and item.profile not in {point.profile for point in found}
     assert [point.throughput_rps for point in found] == sorted(
@@ -62,7 +55,7 @@ def test_a_chosen_slice_opens_beside_the_map_and_is_closed_again(page, workspace
     put_plan(workspace, request(), plan)
     gpu, item, tenant = first(plan)
 
-    def headers(opened: Any) -> list[str]:
+    def headers(opened):
         return [str(one.value).replace("\\", "") for one in (*opened.header, *opened.subheader)]
 
     opened = page("plan", workspace)
@@ -80,14 +73,14 @@ def test_a_model_of_the_table_opens_with_its_curve_and_the_points_of_the_plan(pa
     opened = page("plan", workspace)
     drawer_key = f"chosen slice {workspace.id} review"
     turn_to(opened, drawer_key, "model bert")
-    assert "bert" in [one.value for one in opened.header]
-    assert any("a line a slice" in one.value for one in opened.caption)
+    assert "bert" in [element.value for element in opened.header]
+    assert any("a line a slice" in element.value for element in opened.caption)
     turn_to(opened, drawer_key, "model of nobody")
-    assert not any(one.key == "drawer-close" for one in opened.button)
-    bert = next(one for one in plan.models if one.name == "bert")
-    told = dict(model_drawer.facts(asked.models[0], plan, bert))
-    assert told["slices"].endswith("A100-80GB") and "below" not in told["throughput ÷ demand"]
-    assert told["service time, p95"].endswith("of 80\u202fms")
+    assert not any(element.key == "drawer-close" for element in opened.button)
+    bert = next(model for model in plan.models if model.name == "bert")
+    by_name = dict(model_drawer.facts(asked.models[0], plan, bert))
+    assert by_name["slices"].endswith("A100-80GB") and "below" not in by_name["throughput ÷ demand"]
+    assert by_name["service time, p95"].endswith("of 80\u202fms")
     greedy = replace(asked.models[0], demand_rps=10 * bert.throughput_rps)
     assert "below" in dict(model_drawer.facts(greedy, plan, bert))["throughput ÷ demand"]
     alone = dict(model_drawer.facts(None, replace(plan, gpus=()), bert))

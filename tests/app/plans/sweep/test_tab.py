@@ -1,7 +1,5 @@
 """The sweep of a scenario on its page: what is asked, the curve, the points, a point opened as a scenario."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -52,11 +50,9 @@ def outcome(
     """A plan of so many GPUs whose worse-served model gets `least`."""
     made = plan()
     goal = replace(
-        made.objective,
-        value=least,
-        bound=bound if bound is not None else least,
+        made.objective, value=least, bound=bound if bound is not None else least,
         proven_levels=2 if proven else 0,
-    )
+    )  # fmt: skip
     models = (
         PlannedModel("bert", "whole", 200 * 2 * least, 2 * least, 40.0),
         PlannedModel("ocr", "whole", 200 * least, least, 40.0),
@@ -86,7 +82,7 @@ def keep(
 
 
 @pytest.fixture
-def swept(filled: Workspace) -> Workspace:
+def swept(filled) -> Workspace:
     keep(filled, WHAT, outcomes(), request())
     return filled
 
@@ -104,13 +100,21 @@ def number(page: AppTest, label: str) -> Any:
 
 
 def table(page: AppTest) -> Any:
-    return next(found.value for found in page.dataframe if "on the front" in found.value)
+    return next(element.value for element in page.dataframe if "on the front" in element.value)
 
 
-def test_before_a_sweep_the_page_says_what_it_will_show(filled):
+def test_before_a_sweep_the_page_says_what_it_shows_and_senseless_ranges_start_nothing(filled, started):
     page = opened(filled)
     assert "what plans reach as one number varies" in said(page) and not page.dataframe
     assert "The scenario has 1." in said(page)
+    number(page, "From").set_value(5)
+    number(page, "To").set_value(2)
+    press(page.run(), "Run the sweep")
+    assert "begins at 5, above its end 2" in said(page)
+    page.selectbox[0].set_value("weight").run()
+    number(page, "From").set_value(0.0)
+    press(page.run(), "Run the sweep")
+    assert "weight" in said(page) and "above 0" in said(page) and started == []
 
 
 def test_it_stands_in_a_tab_of_the_plan_page(page, swept, started):
@@ -138,18 +142,6 @@ def test_run_asks_what_the_controls_say(filled, started):
     assert started[1] == (SWEEP, asked)
 
 
-def test_senseless_ranges_are_one_line_and_start_nothing(filled, started):
-    page = opened(filled)
-    number(page, "From").set_value(5)
-    number(page, "To").set_value(2)
-    press(page.run(), "Run the sweep")
-    assert "begins at 5, above its end 2" in said(page)
-    page.selectbox[0].set_value("weight").run()
-    number(page, "From").set_value(0.0)
-    press(page.run(), "Run the sweep")
-    assert "weight" in said(page) and "above 0" in said(page) and started == []
-
-
 def test_the_points_are_in_the_table_with_what_is_proven(swept):
     page = opened(swept)
     shown = table(page)
@@ -162,18 +154,13 @@ def test_the_points_are_in_the_table_with_what_is_proven(swept):
     assert "Every model gets its demand from 3 × A100" in text.replace("\\", "")
     assert "At 2 × A100-80GB that is proven impossible." in text.replace("\\", "")
     assert "worst served proven best at 2 of 3" in text and "1 of 2 profiles estimated" in text
-
-
-def test_every_point_has_its_p95_and_the_curve_shows_it(swept):
-    page = opened(swept)
-    shown = table(page)
     assert list(shown["of"].notna()) == [False, True, True, True]
-    kept = SweepStore(swept, "review").load()
-    assert kept is not None
+    stored = SweepStore(swept, "review").load()
+    assert stored is not None
     looked = {
         point.value: worst
-        for point in kept.points
-        if (worst := worst_response(point.outcome, request_at(kept.request, WHAT, point.value)))
+        for point in stored.points
+        if (worst := worst_response(point.outcome, request_at(stored.request, WHAT, point.value)))
     }
     assert set(looked) == {2.0, 3.0, 4.0}
     told = [looked[value].p95_ms for value in (2.0, 3.0, 4.0)]
@@ -182,7 +169,7 @@ def test_every_point_has_its_p95_and_the_curve_shows_it(swept):
     view.set_value(formatting.RESPONSE).run()
     assert not page.exception and "a quick look, 3 runs" in said(page)
     # Of a limit of 80 ms.
-    marks = tab.marks(kept, kept.points, formatting.RESPONSE, None, looked)
+    marks = tab.marks(stored, stored.points, formatting.RESPONSE, None, looked)
     assert [mark.y for mark in marks] == [None, *(looked[value].share for value in (2.0, 3.0, 4.0))]
     assert formatting.response_axis(looked) == ("p95 response of the worst model, × its limit", True)
 
@@ -207,19 +194,11 @@ def test_a_page_looks_at_a_few_plans_at_a_time(swept, monkeypatch):
     assert table(page)["of"].notna().sum() == 3
 
 
-def test_a_dot_or_row_shows_its_plan_and_opens_it_as_a_scenario(swept, monkeypatch):
-    values = list(WHAT.values)
-    session: dict[str, Any] = {
-        "sweep-curve": {"selection": {"points": [{"customdata": [3, "text"]}]}},
-        "sweep-table": {"selection": {"rows": [2]}},
-    }
-    with monkeypatch.context() as patched:
-        patched.setattr(tab.st, "session_state", session)
-        tab._clicked("review", "sweep-curve", values)
-        assert session["sweep point of review"] == 4.0
-        tab._row("review", values)
-        assert session["sweep point of review"] == 3.0
+def test_a_dot_or_row_shows_its_plan_and_opens_it_as_a_scenario(swept, select):
     page = opened(swept)
+    for chart in ("sweep-curve", "sweep-front"):
+        assert select(chart, points=[{"customdata": [3, "text"]}])["sweep point of review"] == 4.0
+    assert select("sweep-table", rows=[2])["sweep point of review"] == 3.0
     turn_to(page, "sweep point of review", 3.0)
     assert "The plan at 3 × A100-80GB" in [header.value for header in page.header]
     assert "the bound of 4 holds here" in said(page).replace("\\", "")
@@ -229,11 +208,11 @@ def test_a_dot_or_row_shows_its_plan_and_opens_it_as_a_scenario(swept, monkeypat
     assert asked.gpus[0].count == 3 and asked.models == request().models
     assert swept.setting("scenario") == name and named_results.plan_is_current(asked, swept.get("plan", name))
     # The same point again is the same scenario; another request under its name stays.
-    kept = SweepStore(swept, "review").load()
-    assert kept is not None
-    assert chosen_point.open_point(swept, "review", kept, kept.points[2]) == name
+    stored = SweepStore(swept, "review").load()
+    assert stored is not None
+    assert chosen_point.open_point(swept, "review", stored, stored.points[2]) == name
     swept.put("plan_request", name, request())
-    assert chosen_point.open_point(swept, "review", kept, kept.points[2]) == f"{name} 2"
+    assert chosen_point.open_point(swept, "review", stored, stored.points[2]) == f"{name} 2"
 
 
 def test_an_impossible_point_says_why_and_can_be_opened(swept):
@@ -307,7 +286,7 @@ def test_badges_say_what_is_proven_and_measured():
 
 def test_a_running_sweep_of_the_scenario_ends_before_the_next(filled, started, monkeypatch):
     status = jobs.JobStatus("j", "Sweep", SWEEP, "running", 0.5, "", None, None, 1.0)
-    ended: list[str] = []
+    ended = []
     monkeypatch.setattr(
         runner,
         "running",

@@ -1,7 +1,5 @@
 """The proof behind a what-if: asked for once the edits rest, dropped with what it was about, taken over once."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from typing import Any
@@ -18,7 +16,7 @@ from torchsplit_core.files import read_text, write_text
 from torchsplit_core.jobs.job_kinds import EXPLAIN, WHAT_IF, JobParameters, WhatIfParameters, from_stored
 from torchsplit_core.jobs.plan import trial_job
 from torchsplit_core.planning.request.hash import request_hash
-from torchsplit_core.values import Colocation, InputFault, PlanOutcome, PlanRequest, ignore_progress
+from torchsplit_core.values import Colocation, InputFault, PlanRequest, ignore_progress
 from torchsplit_core.workspace.drafts import DraftStore, StoredDraft
 from torchsplit_core.workspace.store import Workspace
 
@@ -45,10 +43,10 @@ class Jobs:
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> Jobs:
+def quick(monkeypatch) -> Jobs:
     """Plans behind a slider are not proven, and the proof is asked for at once."""
 
-    def unproven(asked: PlanRequest, *_: object) -> PlanOutcome:
+    def unproven(asked, *_):
         return replace(workflow.plan(asked), status="feasible")
 
     found = Jobs()
@@ -111,18 +109,13 @@ def ended(quick: Jobs, names: list[str]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("state", "outcome", "words"),
-    [
-        ("failed", None, "it was stopped"),
-        ("cancelled", None, "it was stopped"),
-        ("done", "timeout", "in its time"),
-        ("done", "feasible", "in its time"),
-    ],
-)
-def test_a_search_without_a_proof_leaves_the_plan_and_is_not_made_again(
-    page, solved, quick, state, outcome, words
-):
+@pytest.mark.parametrize(("state", "outcome", "words"), [
+    ("failed", None, "it was stopped"),
+    ("cancelled", None, "it was stopped"),
+    ("done", "timeout", "in its time"),
+    ("done", "feasible", "in its time"),
+])  # fmt: skip
+def test_a_search_without_proof_leaves_the_plan_and_is_made_once(page, solved, quick, state, outcome, words):
     opened = move(page("plan", solved), 3.0)
     opened.run()
     quick.state = state
@@ -137,7 +130,7 @@ def test_a_search_without_a_proof_leaves_the_plan_and_is_not_made_again(
 def test_the_panel_of_running_work_does_not_move_the_page_for_it(page, solved):
     solved.add_job("Prove the draft of review", WHAT_IF, {})
     solved.add_job("Explain review", EXPLAIN, {})
-    told = "\n".join(str(one.value) for one in page("plan", solved).error)
+    told = "\n".join(str(element.value) for element in page("plan", solved).error)
     assert "Explain review failed" in told and "Prove" not in told
 
 

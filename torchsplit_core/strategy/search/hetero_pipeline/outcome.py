@@ -9,9 +9,8 @@ from torchsplit_core.strategy.cost_model.estimate import USABLE
 from torchsplit_core.strategy.cost_model.interval import unseen
 from torchsplit_core.strategy.search.candidate import memory_gib, peak_flops, stage_fields, step_flops
 from torchsplit_core.strategy.search.descriptions import describe_choices
-from torchsplit_core.strategy.search.hetero_pipeline.branch_and_bound import Pipeline
-from torchsplit_core.strategy.search.hetero_pipeline.stage_assignment import Segment
-from torchsplit_core.strategy.search.hetero_pipeline.stage_configs import StageConfig, StageConfigs, StageRole
+from torchsplit_core.strategy.search.hetero_pipeline.search import Pipeline, Segment
+from torchsplit_core.strategy.search.hetero_pipeline.stage_configs import StageConfig, StageRole
 from torchsplit_core.strategy.search.homogeneous import HomogeneousSearch
 from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyParts, StrategyStage
 from torchsplit_core.values.units import GIB
@@ -43,10 +42,13 @@ def broken_rule(pipeline: Pipeline, searches: Sequence[HomogeneousSearch]) -> st
             return f"stage {number + 1} fits its devices"
         if way.host_bytes(layers, place.first or place.last) > way.search.machine.host_bytes * (1 + ROUNDING):
             return f"stage {number + 1} fits its hosts"
+    common = {replace(segment.config.choices, pipeline=1) for segment in pipeline.segments}
+    if len(common) > 1:
+        return "the stages share their choices"
     for entry, segment in zip(pipeline.entries, pipeline.segments, strict=True):
-        choices = segment.way.choices
+        choices = segment.config.choices
         if (
-            segment.way.search.machine is not searches[entry].machine
+            segment.config.search.machine is not searches[entry].machine
             or len(segment.layers) != choices.pipeline
         ):
             return "an entry has its own ways"
@@ -60,9 +62,9 @@ def broken_rule(pipeline: Pipeline, searches: Sequence[HomogeneousSearch]) -> st
 def stages_of(pipeline: Pipeline) -> list[Stage]:
     """Every stage, the first of the pipeline first."""
     return [
-        (segment.way, layers, place)
+        (segment.config, layers, place)
         for segment in pipeline.segments
-        for layers, place in zip(segment.layers, segment.places, strict=True)
+        for layers, place in zip(segment.layers, segment.roles, strict=True)
     ]
 
 
@@ -116,12 +118,12 @@ def _parts(pipeline: Pipeline, stages: list[Stage], longest: Stage) -> StrategyP
 
 def _stage_outcome(pipeline: Pipeline, number: int, searches: Sequence[HomogeneousSearch]) -> StrategyStage:
     segment, machine = pipeline.segments[number], searches[pipeline.entries[number]].machine
-    choices = segment.way.choices
+    choices = segment.config.choices
     before = sum(sum(other.layers) for other in pipeline.segments[:number])
     times, memories = _stage_figures(segment)
     after = max(
-        sum(segment.way.after_s(layers, place))
-        for layers, place in zip(segment.layers, segment.places, strict=True)
+        sum(segment.config.after_s(layers, place))
+        for layers, place in zip(segment.layers, segment.roles, strict=True)
     )
     return StrategyStage(
         fleet=machine.fleet,
@@ -142,16 +144,16 @@ def _stage_outcome(pipeline: Pipeline, number: int, searches: Sequence[Homogeneo
 
 def _stage_figures(segment: Segment) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Of each stage the seconds of a micro-batch, and GiB on a device."""
-    stages = tuple(zip(segment.layers, segment.places, strict=True))
-    times = tuple(segment.way.stage_s(layers, place) for layers, place in stages)
-    return times, tuple(segment.way.memory(layers, place).total / GIB for layers, place in stages)
+    stages = tuple(zip(segment.layers, segment.roles, strict=True))
+    times = tuple(segment.config.stage_s(layers, place) for layers, place in stages)
+    return times, tuple(segment.config.memory(layers, place).total / GIB for layers, place in stages)
 
 
 def describe_pipeline(pipeline: Pipeline, searches: Sequence[HomogeneousSearch]) -> str:
     """A pipeline in a line: the entries in their order with layers, stages and choices."""
     described, before = [], 0
     for entry, segment in zip(pipeline.entries, pipeline.segments, strict=True):
-        machine, choices = searches[entry].machine, segment.way.choices
+        machine, choices = searches[entry].machine, segment.config.choices
         layers = sum(segment.layers)
         first, last = before + 1, before + layers
         span = f"layers {first} to {last}" if layers > 1 else f"layer {first}"
@@ -160,13 +162,3 @@ def describe_pipeline(pipeline: Pipeline, searches: Sequence[HomogeneousSearch])
         described.append(f"fleet[{machine.fleet}], {machine.type}: {span} in {stages}, {ways}")
         before = last
     return f"a pipeline across entries, {pipeline.micro_batches} micro-batches: {'; '.join(described)}"
-
-
-def describe_exclusion(pipeline: Pipeline, search: HomogeneousSearch) -> str:
-    """Why an entry has no stage in a pipeline."""
-    least = StageConfigs(search, pipeline.sequences).least_per_layer()[1]
-    if least > pipeline.longest_s:
-        if least == float("inf"):
-            return "no division of its devices into stages goes with the model and the micro-batch"
-        return f"a layer takes {least:.3g} s a micro-batch there, longer than the longest stage"
-    return "with a stage of its own a step is not shorter"

@@ -135,7 +135,7 @@ class StageConfigs:
     def __init__(self, search: HomogeneousSearch, sequences: int) -> None:
         space = search.space
         self.m = space.job.global_batch // sequences
-        self.search = search.with_batch(space.job.global_batch)
+        self.search = search
         self.space = replace(space, job=replace(space.job, global_batch=sequences))
         self.devices = search.machine.devices
 
@@ -162,14 +162,6 @@ class StageConfigs:
                     names = ("tensor", "context", "data", "pipeline")
                     if all(getattr(fix, name) in (None, getattr(layout, name)) for name in names):
                         yield layout
-
-    def least_per_layer(self) -> tuple[float, float]:
-        """Of all shapes, seconds a layer over the entry's stages, and seconds a layer: no way has less."""
-        rate = alone = float("inf")
-        for shape in self.shapes():
-            layer = self._time(shape)[0].total
-            rate, alone = min(rate, layer / shape.pipeline), min(alone, layer)
-        return rate, alone
 
     def all(self) -> Iterator[StageConfig]:
         """Every shape with every way to store its states."""

@@ -1,0 +1,102 @@
+"""The table of what runs: every cell that says yes does on Gloo processes, with the losses of one process."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+from tests.support.seeds import repeated
+from torchsplit_core.cli.command import main
+from torchsplit_core.strategy.export.script import script
+from torchsplit_core.strategy.search import search_strategy
+from torchsplit_core.strategy.search.space import SearchSpace
+from torchsplit_core.strategy.supported import LIMITS, ModelTraits, Runnable, refusals
+from torchsplit_core.values.strategy.request import (
+    StrategyFix,
+    StrategyNodes,
+    StrategyRequest,
+    TransformerSizes,
+)
+from torchsplit_core.values.training import TrainingJob
+from torchsplit_core.workflow.capabilities import COMBINATIONS, capability_table
+
+pytestmark = pytest.mark.torch
+TINY = TransformerSizes(4, 32, 4, 2, 64, 100, 16)
+PLAIN = ModelTraits(kv_heads=2)
+CLOSE = {"bf16": 3e-2}
+"""Half precision rounds otherwise where sums are of other parts."""
+TRAINED = [name for name, cell in COMBINATIONS.items() if not refusals(*cell, "train", PLAIN)]
+EXPORTED = [name for name, cell in COMBINATIONS.items() if not refusals(*cell, "export", PLAIN)]
+
+
+def test_the_guide_and_the_command_have_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    table = capability_table(ModelTraits())
+    guide = (ROOT / "docs" / "guides" / "training.md").read_text()
+    assert table in guide, f"put this table into the guide:\n{table}"
+    assert main(["strategy", str(ROOT / "examples" / "strategy_request.json"), "--explain"]) == 0
+    assert capsys.readouterr().out == table
+    assert capability_table(ModelTraits(experts=8)) != table
+
+
+def test_every_limit_of_a_plain_decoder_is_a_cell_that_says_no() -> None:
+    space = SearchSpace(
+        TINY.transformer(), TrainingJob(8, "fp32"), 2, StrategyFix(), Runnable("fp32", PLAIN, ()).anything()
+    )
+    cells = COMBINATIONS.values()
+    for limit in LIMITS:
+        reached = any(limit.applies(choices, PLAIN, "fp32") for choices in space.choices(4))
+        shown = any(limit.applies(choices, PLAIN, precision) for choices, precision in cells)
+        # Where heads of the keys must be repeated depends on the sizes.
+        assert shown or not reached or "heads of the keys" in limit.why, limit.why
+
+
+@repeated("names", [TRAINED[4:6], TRAINED[:4], TRAINED[6:]], kept=1, ids=["two", "first", "others"])
+def test_what_is_said_to_be_trained_is_and_its_checkpoint_goes_on_alone(
+    names: list[str], tmp_path: Path
+) -> None:
+    from tests.support.training.runs import client_file, losses, losses_alone, run
+    from torchsplit_core.values.strategy.run import RunStrategy
+
+    alone = {"fp32": losses_alone(tmp_path / "alone", samples=44, steps=6)}
+    for place, name in enumerate(names):
+        choices, precision = COMBINATIONS[name]
+        folder = tmp_path / str(place)
+        source = client_file(folder, samples=44, blocks=4)
+        plan = RunStrategy(choices, TrainingJob(8, precision, "adamw"))
+        run(source, folder / "run", plan, choices.devices, steps=4, checkpoint_every=4)
+        whole = RunStrategy(replace(COMBINATIONS["data"][0], data=1), TrainingJob(8, precision, "adamw"))
+        run(source, folder / "run", whole, 1, steps=6, resume=True)
+        assert losses(folder / "run") == pytest.approx(alone["fp32"], abs=CLOSE.get(precision, 1e-5)), name
+
+
+@repeated("names", [EXPORTED[:2], EXPORTED[2:]], kept=1, ids=["two", "others"])
+def test_what_is_said_to_be_exported_runs_as_a_file(names: list[str], tmp_path: Path) -> None:
+    request = StrategyRequest(
+        TINY, (StrategyNodes(1, 4, "A100-40GB"),), TrainingJob(8, "fp32"), StrategyFix(), 1
+    )
+    candidate = search_strategy(request).candidates[0]
+    runs: list[str] = []
+    for place, name in enumerate(names):
+        choices, precision = COMBINATIONS[name]
+        file = tmp_path / f"cell{place}.py"
+        sizes = TINY if choices.expert == 1 else replace(TINY, experts=4, experts_per_token=2)
+        asked = replace(request, model=sizes, training=TrainingJob(8, precision))
+        fields = {field: getattr(choices, field) for field in choices.__dataclass_fields__}
+        file.write_text(script(asked, replace(candidate, **fields, devices=choices.devices)))
+        runs += ["1", str(file), str(choices.devices), str(file)]
+    command = [sys.executable, "-m", "tests.support.gloo", "3", *runs]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    assert len(lines) == 2 * len(names)
+    for name, alone, several in zip(names, lines[::2], lines[1::2], strict=True):
+        assert not any([*alone[0], *several[0]]), f"{name}: {alone[1]} {several[1]}"
+        losses = [[float(loss) for loss in re.findall(r"loss (\S+)", text)] for _, text in (alone, several)]
+        close = CLOSE.get(COMBINATIONS[name][1], 2e-4)
+        assert len(losses[0]) == 3 and losses[1] == pytest.approx(losses[0], abs=close), name
