@@ -336,6 +336,19 @@ BENCHMARKS = (
         ("--samples", "ocr", "--batches", "2,4", "--steps", "1"),
     ),
     Benchmark(
+        "Steps of training runs estimated from this host's rates",
+        "benchmarks.training_intervals",
+        "Nine samples at two batches, trained by `torchsplit train` in one process on all cores and in two on half of "
+        "them each; estimated from the graph and from rates that a probe measures here, each sample judged without "
+        "itself (goal: 85 to 97 % of the steps inside the 90 % interval). Beside it the error with assumed peaks.",
+        ("--samples", "digits,diamond", "--batches", "4", "--steps", "8"),
+    ),
+    Benchmark(
+        "Best published utilisation",
+        "benchmarks.published_mfu",
+        "Of the rows of `benchmarks/data/training_steps.csv`, by card and size: an estimate above it says so.",
+    ),
+    Benchmark(
         "Training runs on this machine",
         "benchmarks.training_runs",
         "A decoder of 4 layers of width 384, 8 sequences of 64 tokens a step, one thread a process, gradients by Gloo. "

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -212,7 +212,9 @@ def test_what_a_strategy_predicted_goes_with_the_run_on_as_many_processes() -> N
     outcome = read_file(ROOT / "examples" / "strategy.json")[1]
     best = replace(outcome.candidates[0], shard="fsdp")
     found = run_strategy_of(replace(outcome, candidates=(best,)))
-    assert found.predicted == PredictedStep(best.memory_gib.total, best.seconds_per_step)
+    assert found.predicted == PredictedStep(
+        best.memory_gib.total, best.seconds_per_step, best.low_s, best.high_s, asdict(best.parts_s)
+    )
     devices = found.choices.devices
     assert fit_to_world_size(found, devices).predicted == found.predicted
     assert fit_to_world_size(found, devices // 2).predicted is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from torchsplit_core.strategy.supported import refusals
@@ -63,7 +63,13 @@ def _strategy_of_candidate(candidate: StrategyCandidate, precision: Precision) -
     Raises InputFault if the kinds of nodes divide their work in other ways.
     """
     stages, choices = candidate.stages, candidate.choices
-    predicted = PredictedStep(candidate.memory_gib.total, candidate.seconds_per_step)
+    predicted = PredictedStep(
+        candidate.memory_gib.total,
+        candidate.seconds_per_step,
+        candidate.low_s,
+        candidate.high_s,
+        asdict(candidate.parts_s),
+    )
     if len(stages) < 2:
         job = TrainingJob(candidate.batch_per_device * choices.data, precision)
         return RunStrategy(choices, job, predicted)

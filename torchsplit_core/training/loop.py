@@ -35,6 +35,7 @@ from torchsplit_core.training.division.tensor import (
 from torchsplit_core.training.fitted_strategy import check_options
 from torchsplit_core.training.monitor.control_files import acknowledge, is_requested
 from torchsplit_core.training.monitor.rank_status import RankReporter
+from torchsplit_core.training.monitor.step_check import StepCheck
 from torchsplit_core.training.parallelize import (
     apply_autocast_bf16,
     data_rank,
@@ -163,6 +164,7 @@ class TrainingRun:
         """Until the first step has shown that its ranks agree."""
         self.checkpointer.newest = self.step or None
         self.reporter = RankReporter(folder.path, self.rank, self.device, self.model, self.step)
+        self._step_check = StepCheck(strategy.predicted)
         self.repartition = False
         """Whether it has ended because the next start of the processes goes on with other stages."""
         self._migration: StageMigration | None = None
@@ -372,6 +374,8 @@ class TrainingRun:
             self.folder.add_step(
                 self.step, self._loss_sum, self._step_samples, seconds, self.world_size, self._memory_bytes
             )
+            if words := self._step_check.add(seconds, self.reporter.step_phases()):
+                self.folder.log_event("step_time", words, 0)
         if (
             self._checkpoint_requested or self.step % self.options.checkpoint_every == 0
         ) and self.step < self.last_step:

@@ -13,7 +13,7 @@ from torchsplit_core.values.training import SHARDED, ParallelConfig
 
 if TYPE_CHECKING:
     from torchsplit_core.graph.torch_graph import TorchGraph
-    from torchsplit_core.strategy.graph_model.solve import Tracker
+    from torchsplit_core.strategy.graph_model.solve import HostFigures, Tracker
 
 MOST_SHARDS_TRACKED = 64
 """Torch's tracker follows up to so many devices; beyond, what a device holds differs by the states' shards alone."""
@@ -39,7 +39,7 @@ def strategy(
     if not isinstance(request.model, SourceSizes):
         from torchsplit_core.strategy.search import search_strategy
 
-        return _with_exports(request, search_strategy(request, runners=runners, progress=progress))
+        return _completed(request, search_strategy(request, runners=runners, progress=progress))
     from torchsplit_core.strategy.graph_model.solve import search_graph_strategy
     from torchsplit_core.workflow.steps import trace
 
@@ -52,9 +52,10 @@ def strategy(
         profile,
         runners=runners,
         tracker=_tracker(request, graph, trust) if track else None,
+        host=_host_figures(request, trust, measure=track),
         progress=lambda share, text: progress(0.3 + 0.7 * share, text),
     )
-    return _with_exports(request, outcome)
+    return _completed(request, outcome)
 
 
 def strategy_script(
@@ -76,21 +77,54 @@ def strategy_script(
     from torchsplit_core.workflow.steps import trace
 
     graph = graph or trace(request.model.source, trust=trust)
-    blocks, starts = stage_starts(request, graph, candidate)
+    host = _host_figures(request, trust, measure=False)
+    blocks, starts = stage_starts(request, graph, candidate, host)
     return script(request, candidate, TracedBlocks(blocks, starts), trust=trust)
 
 
-def _with_exports(request: StrategyRequest, outcome: StrategyOutcome) -> StrategyOutcome:
-    """The outcome whose candidates say why no file is written for them."""
+def _completed(request: StrategyRequest, outcome: StrategyOutcome) -> StrategyOutcome:
+    """The outcome with the reasons of candidates that no file is written for, its best held against published steps."""
     from torchsplit_core.strategy.export.exportability import not_exportable
+    from torchsplit_core.strategy.published_mfu import mfu_warning
 
+    warning = ""
+    if outcome.candidates and len(request.fleet) == 1:
+        model = request.model
+        if isinstance(model, SourceSizes):
+            parameters = float(outcome.statistics["parameters"])
+        else:
+            parameters = float(model.transformer().parameters)
+        warning = mfu_warning(request.fleet[0].type, parameters, outcome.candidates[0].mfu)
     return replace(
         outcome,
+        message=outcome.message + warning,
         candidates=tuple(
             replace(candidate, not_exportable=not_exportable(request, candidate))
             for candidate in outcome.candidates
         ),
     )
+
+
+def _host_figures(request: StrategyRequest, trust: bool, *, measure: bool) -> HostFigures | None:
+    """What was measured of this host, for a fleet of cores that it could be; None for any other.
+
+    With `measure` its rates are measured where they are not known yet, and so is the fetching of samples.
+    """
+    from torchsplit_core.profiling.host_rates import host_rates, saved_rates
+    from torchsplit_core.profiling.training_step.measurement import sample_seconds
+    from torchsplit_core.strategy.graph_model.solve import HostFigures
+    from torchsplit_core.strategy.search.machines import host_threads
+    from torchsplit_core.workspace.store import default_root
+
+    assert isinstance(request.model, SourceSizes)
+    threads = host_threads(request.fleet)
+    if threads is None:
+        return None
+    rates = host_rates(default_root(), threads) if measure else saved_rates(default_root(), threads)
+    if rates is None:
+        return None
+    sample_s = sample_seconds(request.model.source, trust=trust) if measure else 0.0
+    return HostFigures(rates, sample_s)
 
 
 def _tracker(request: StrategyRequest, graph: TorchGraph, trust: bool) -> Tracker:

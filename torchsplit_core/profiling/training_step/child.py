@@ -11,12 +11,20 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
+from torch.utils.data import default_collate
 
-from torchsplit_core.model_source import example_arguments, foreign_code, load_client, open_model
+from torchsplit_core.model_source import (
+    example_arguments,
+    foreign_code,
+    load_client,
+    load_trainable,
+    open_model,
+)
 from torchsplit_core.profiling.measuring.peak_memory import peak_of_run
 from torchsplit_core.values import Progress
 
 MOMENTUM = 0.9
+TIMED_SAMPLES = 16
 
 
 def measure(arguments: dict[str, Any], progress: Progress) -> dict[str, float]:
@@ -41,6 +49,21 @@ def measure(arguments: dict[str, Any], progress: Progress) -> dict[str, float]:
         "seconds": statistics.median(step_times),
         "peak_bytes": peak + _resident_bytes(model, optimizer, args, kwargs),
     }
+
+
+def time_samples(arguments: dict[str, Any], progress: Progress) -> dict[str, float]:
+    """Seconds in which a sample of the data is fetched and put into a batch: the median. Executes foreign code."""
+    client: Any = load_trainable(arguments["source"], arguments["trust"])
+    if not hasattr(client, "get_dataset"):
+        return {"seconds": 0.0}
+    with foreign_code("get_dataset()"):
+        data = client.get_dataset()
+        times = []
+        for index in range(TIMED_SAMPLES):
+            started = time.perf_counter()
+            default_collate([data[index % len(data)]])
+            times.append(time.perf_counter() - started)
+    return {"seconds": statistics.median(times)}
 
 
 def track(arguments: dict[str, Any], progress: Progress) -> dict[str, int]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from torchsplit_core.files.fields import Positive, Whole
+from torchsplit_core.files.fields import NonNegative, Positive, Whole
 from torchsplit_core.isolation import AnswerSchema, Limits, run_limited, schema_reader
 from torchsplit_core.model_source import parse_source
 from torchsplit_core.values import Progress, ignore_progress
@@ -17,6 +17,10 @@ CHILD_MODULE = "torchsplit_core.profiling.training_step.child"
 
 class _TrackedPeak(AnswerSchema):
     peak_bytes: Whole
+
+
+class _TimedSample(AnswerSchema):
+    seconds: NonNegative
 
 
 class _TimedStep(_TrackedPeak):
@@ -97,3 +101,20 @@ def track_peak(
         readable=parsed.files,
     )
     return int(result["peak_bytes"])
+
+
+def sample_seconds(source: str, *, trust: bool = False, progress: Progress = ignore_progress) -> float:
+    """Seconds in which a process fetches a sample of the source's data, in a confined child.
+
+    0 for a client that does not train. Raises InputFault as `run_limited` does.
+    """
+    parsed = parse_source(source, trust=trust)
+    result = run_limited(
+        f"{CHILD_MODULE}:time_samples",
+        {"source": parsed.text, "trust": trust},
+        subject=f"model {Path(parsed.path).name or source}",
+        progress=progress,
+        read=schema_reader(_TimedSample),
+        readable=parsed.files,
+    )
+    return float(result["seconds"])

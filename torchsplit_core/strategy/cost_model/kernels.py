@@ -1,7 +1,12 @@
-"""Seconds of one kernel on one device: matrix products, attention, operations bound by memory."""
+"""Seconds of one kernel on one device: matrix products, attention, operations bound by memory.
+
+A GPU's from its peaks and the fitted shares of them; a measured host's from what was measured there.
+"""
 
 from __future__ import annotations
 
+from torchsplit_core.profiling.host_rates import HostRates, rate_at
+from torchsplit_core.profiling.roofline import FITTED_CONSTANTS
 from torchsplit_core.strategy.cost_model.constants import Constants
 from torchsplit_core.values.training import Attention, Precision, TrainingDevice
 
@@ -58,6 +63,10 @@ class Kernels:
         """The two products that the gradients of both factors need."""
         return self.gemm(rows, depth, columns) + self.gemm(depth, columns, rows)
 
+    def attention(self, flops: float) -> float:
+        """Fused attention of so many operations."""
+        return flops / self.attention_flops
+
     def fused_attention(self, tokens: float, seen: float, width: float) -> float:
         """The forward pass over `seen` keys, causal: half of 4 · tokens · seen · width operations."""
         return 2.0 * tokens * seen * width / self.attention_flops + self.launch_s
@@ -68,6 +77,42 @@ class Kernels:
         scores = self.softmax * self.width * tokens * seen * heads / self.bytes_per_s
         return products + scores + 4 * self.launch_s
 
+    def convolution(self, flops: float) -> float:
+        """A convolution (or a recurrent layer) of so many operations."""
+        return flops / (self.peak_flops * FITTED_CONSTANTS.convolution)
+
     def moved(self, size_bytes: float) -> float:
         """Bytes through the device's memory."""
         return size_bytes / self.bytes_per_s
+
+
+class HostKernels(Kernels):
+    """Cores that were measured (`HostRates`), in single precision. Starting an operation is counted apart."""
+
+    __slots__ = ("rates",)
+
+    def __init__(self, rates: HostRates) -> None:
+        self.rates = rates
+        self.launch_s = 0.0
+
+    def gemm(self, rows: float, columns: float, depth: float) -> float:
+        """Its operations at the rate of a product as large, or its bytes, whichever is longer."""
+        flops = 2.0 * rows * columns * depth
+        size = 4.0 * (rows * depth + depth * columns + rows * columns)
+        return max(flops / rate_at(self.rates.products, flops), self.moved(size))
+
+    def fused_attention(self, tokens: float, seen: float, width: float) -> float:
+        """The forward pass over `seen` keys, causal."""
+        return self.attention(2.0 * tokens * seen * width)
+
+    def attention(self, flops: float) -> float:
+        """Fused attention of so many operations, as products."""
+        return flops / rate_at(self.rates.products, flops)
+
+    def convolution(self, flops: float) -> float:
+        """A convolution of so many operations."""
+        return flops / (rate_at(self.rates.products, flops) * self.rates.convolution)
+
+    def moved(self, size_bytes: float) -> float:
+        """Bytes that an operation reads and writes, from the caches where they fit."""
+        return size_bytes / rate_at(self.rates.moved, size_bytes) if size_bytes else 0.0

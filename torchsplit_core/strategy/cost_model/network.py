@@ -4,8 +4,33 @@ from __future__ import annotations
 
 from math import log2
 
+from torchsplit_core.profiling.host_rates import HostRates
 from torchsplit_core.strategy.cost_model.constants import Constants
 from torchsplit_core.values.training import TrainingCluster
+
+
+class HostNetwork:
+    """Processes of one measured host that exchange over Gloo. Groups of two were measured; larger ones by a ring."""
+
+    __slots__ = ("rates",)
+
+    def __init__(self, rates: HostRates) -> None:
+        self.rates = rates
+
+    def gather(self, size_bytes: float, size: int, stride: int) -> float:
+        """All-gather (or reduce-scatter): half of an all-reduce."""
+        return self.reduce(size_bytes, size, stride) / 2.0
+
+    def reduce(self, size_bytes: float, size: int, stride: int) -> float:
+        """All-reduce: of two the measured seconds, of n 2 (n − 1) / n times as many bytes pass each."""
+        if size <= 1:
+            return 0.0
+        ring = 2.0 * (size - 1) / size
+        return self.rates.exchange_s * log2(size) + ring * size_bytes / self.rates.exchange_bytes_per_s
+
+    def send(self, size_bytes: float, stride: int) -> float:
+        """From one pipeline stage to the next."""
+        return self.rates.exchange_s + size_bytes / self.rates.exchange_bytes_per_s
 
 
 class Network:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from math import exp, log, sqrt
 
 from torchsplit_core.graph.sizes import element_bytes
 from torchsplit_core.profiling.flops import node_costs
 from torchsplit_core.profiling.roofline import interval
-from torchsplit_core.strategy.cost_model.interval import Offset, calibrated, unseen, widened
+from torchsplit_core.strategy.cost_model.interval import Offset, calibrated, fitted_spread, unseen, widened
 from torchsplit_core.strategy.graph_model.blocks import weights
 from torchsplit_core.strategy.graph_model.model import GraphCostModel
 from torchsplit_core.strategy.graph_model.step import GraphStepModel, StageLoad
@@ -22,6 +23,9 @@ Factors = tuple[tuple[int, float], ...]
 """Batch sizes with what was measured over what is reckoned there, of a forward pass."""
 HOST_SPREAD = 3.0
 """A processor's peaks are assumed: a step may take a third or three times what is reckoned. An assumption."""
+MEASURED_HOST = (1.0, 0.3)
+"""On a host whose rates were measured: the middle of measured over estimated steps, and the standard deviation of its
+logarithm (benchmarks/training_intervals.py)."""
 MOST_STEPS = 3
 
 
@@ -99,6 +103,13 @@ def step_offset(
         ratios.append(log(measured_step.seconds / alone.estimate(choices).parts_s.total))
     if factors:
         return calibrated(tuple(ratios))
+    if machine.rates:
+        middle, deviation = MEASURED_HOST
+        own = calibrated(
+            tuple(ratio - log(middle) for ratio in ratios),
+            replace(fitted_spread(), between=deviation),
+        )
+        return replace(own, factor=own.factor * middle)
     low, high = 1.0 / HOST_SPREAD, HOST_SPREAD
     if not machine.host:
         worst, best = interval(node_costs(model.graph, model.graph.traced_batch), machine.type)

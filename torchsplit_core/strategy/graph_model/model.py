@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from torchsplit_core.graph.sizes import element_bytes
 from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.profiling.roofline import FITTED_CONSTANTS
-from torchsplit_core.strategy.cost_model.kernels import BACKWARD_ATTENTION, Kernels
+from torchsplit_core.strategy.cost_model.kernels import BACKWARD_ATTENTION, HostKernels, Kernels
 from torchsplit_core.strategy.graph_model.blocks import BlockChain, chain_of, weights
 from torchsplit_core.strategy.graph_model.costs import GraphCosts, OperationCost, Width
 from torchsplit_core.values import GraphNode
@@ -51,6 +51,7 @@ class GraphCostModel:
     """Of each part those outside of its block."""
     tokens: int = field(init=False)
     """Tokens of a sequence where the model reads them, else 1."""
+    weight_tensors: int = field(init=False)
     _costs: dict[tuple[int, Width], GraphCosts] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -70,6 +71,7 @@ class GraphCostModel:
             _elements(node) * element_bytes(node.dtype) for node in self.graph.nodes if node.kind == "buffer"
         )
         self.tokens = _tokens(self.graph)
+        self.weight_tensors = sum(1 for _ in weights(self.graph))
 
     @property
     def parts(self) -> int:
@@ -116,14 +118,17 @@ class GraphCostModel:
         block_operations = {cost.id for cost in inner}
         handed = self._sent_bytes(costs, place)
         # Eager kernels take host time each, and a processor takes it beside the work, not under it.
-        kernel_s = FITTED_CONSTANTS.device_s if host_only else FITTED_CONSTANTS.host_s
+        forward_kernel_s, backward_kernel_s = kernel_seconds(kernels, host_only)
+        started = [(cost.kernels, cost.backward_kernels) for cost in (*inner, *outer)]
         return PartCosts(
             forward=sum(forward_by_operation.values()),
             backward=sum(backward_s(cost, kernels) for cost in (*inner, *outer)),
-            host=kernel_s * sum(cost.kernels + cost.backward_kernels for cost in (*inner, *outer)),
+            host=sum(
+                forward_kernel_s * forward + backward_kernel_s * backward for forward, backward in started
+            ),
             recompute=sum(forward_by_operation[cost.id] for cost in inner),
             recompute_rest=sum(forward_by_operation[cost.id] for cost in inner if not cost.matrix_flops),
-            recompute_host=kernel_s * sum(cost.kernels for cost in inner),
+            recompute_host=forward_kernel_s * sum(cost.kernels for cost in inner),
             saved=sum(saved_around.values()) + sum(saved_within.values()),
             saved_within=sum(saved_within.values()),
             saved_products=products,
@@ -144,6 +149,14 @@ class GraphCostModel:
         return sum(owners.values())
 
 
+def kernel_seconds(kernels: Kernels, host_only: bool) -> tuple[float, float]:
+    """Seconds in which the host starts a kernel of the forward pass, and one of the backward pass."""
+    if isinstance(kernels, HostKernels):
+        return kernels.rates.operation_s, kernels.rates.backward_operation_s
+    kernel_s = FITTED_CONSTANTS.device_s if host_only else FITTED_CONSTANTS.host_s
+    return kernel_s, kernel_s
+
+
 def forward_s(cost: OperationCost, kernels: Kernels) -> float:
     """Seconds of an operation's forward pass."""
     if not cost.kernels:
@@ -151,10 +164,10 @@ def forward_s(cost: OperationCost, kernels: Kernels) -> float:
     moving = kernels.moved(cost.moved_bytes) + kernels.launch_s * cost.kernels
     if cost.attention:
         flops = cost.matrix_flops * (0.5 if cost.causal else 1.0)
-        return max(flops / kernels.attention_flops + kernels.launch_s, moving)
+        return max(kernels.attention(flops) + kernels.launch_s, moving)
     if cost.shape is not None:
         return max(kernels.gemm(*cost.shape), moving)
-    return max(cost.matrix_flops / (kernels.peak_flops * FITTED_CONSTANTS.convolution), moving)
+    return max(kernels.convolution(cost.matrix_flops), moving)
 
 
 def backward_s(cost: OperationCost, kernels: Kernels) -> float:
@@ -165,8 +178,8 @@ def backward_s(cost: OperationCost, kernels: Kernels) -> float:
         if cost.shape is not None:
             both = kernels.gemm_backward(*cost.shape)
             return max(cost.factors / 2.0 * both, kernels.moved(cost.backward_moved))
-        flops = cost.factors * cost.matrix_flops / (kernels.peak_flops * FITTED_CONSTANTS.convolution)
-        return max(flops, kernels.moved(cost.backward_moved)) + kernels.launch_s * cost.backward_kernels
+        taken = cost.factors * kernels.convolution(cost.matrix_flops)
+        return max(taken, kernels.moved(cost.backward_moved)) + kernels.launch_s * cost.backward_kernels
     return kernels.moved(cost.backward_moved) + kernels.launch_s * cost.backward_kernels
 
 

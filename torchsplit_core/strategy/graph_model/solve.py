@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from torchsplit_core.graph.torch_graph import TorchGraph
+from torchsplit_core.profiling.host_rates import HostRates
 from torchsplit_core.strategy.cost_model.constants import constants
 from torchsplit_core.strategy.cost_model.estimate import USABLE
 from torchsplit_core.strategy.cost_model.interval import unseen
@@ -41,6 +42,14 @@ Tracker = Callable[[ParallelConfig], int | None]
 """Bytes at the peak of a choice's device as torch tracks them; None where it cannot."""
 
 
+@dataclass(frozen=True, slots=True)
+class HostFigures:
+    """Measured of this host: its cores' rates, and seconds in which a process fetches a sample of the model's data."""
+
+    rates: HostRates
+    sample_s: float = 0.0
+
+
 @dataclass(slots=True)
 class _SearchResult:
     fitting: list[tuple[ParallelConfig, StepEstimate]] = field(default_factory=list)
@@ -61,6 +70,7 @@ def search_graph_strategy(
     *,
     runners: tuple[Runner, ...] = RUNNERS,
     tracker: Tracker | None = None,
+    host: HostFigures | None = None,
     progress: Progress = ignore_progress,
 ) -> StrategyOutcome:
     """The fastest choices that fit for a graph and that one of the runners carries out, with what was refused and why.
@@ -76,7 +86,7 @@ def search_graph_strategy(
             f"has {len(request.fleet)} entries; a traced model is planned on equal nodes",
             "Give one entry, or the model's sizes, from which shares of unlike nodes are found.",
         )
-    machine = read_fleet(request.fleet, request.training.precision)[0]
+    machine = _machine(request, host)
     if machine.devices > MOST_DEVICES:
         raise InputFault(
             "fleet",
@@ -101,7 +111,7 @@ def search_graph_strategy(
         runnable.check_fix(request.fix)
     factors = device_factors(model, machine, job, profile)
     offset = step_offset(model, machine, job, request.model.measured_steps, factors)
-    steps = GraphStepModel(model, machine, job, offset, factors)
+    steps = GraphStepModel(model, machine, job, offset, factors, host.sample_s if host else 0.0)
     progress(0.1, f"{machine.devices} devices")
     result, used = _search_all(steps, space, machine)
     result.fitting.sort(key=lambda item: rank(*item))
@@ -111,11 +121,21 @@ def search_graph_strategy(
     return _outcome(request, steps, result, used, tracked, started)
 
 
+def _machine(request: StrategyRequest, host: HostFigures | None) -> Machine:
+    machine = read_fleet(request.fleet, request.training.precision)[0]
+    # Half precision was not measured: cores compute it in single or by other units.
+    known = host is not None and request.training.precision in ("fp32", "tf32")
+    return replace(machine, rates=host.rates) if host and known else machine
+
+
 def stage_starts(
-    request: StrategyRequest, graph: TorchGraph, candidate: StrategyCandidate
+    request: StrategyRequest,
+    graph: TorchGraph,
+    candidate: StrategyCandidate,
+    host: HostFigures | None = None,
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The blocks of the model, and those with which the second stage of a candidate and those after it begin."""
-    machine = read_fleet(request.fleet, request.training.precision)[0]
+    machine = _machine(request, host)
     steps = GraphStepModel(GraphCostModel(graph), machine, request.training, unseen())
     blocks = steps.model.chain.blocks
     return blocks, tuple(blocks[stage.start] for stage in steps.stages(candidate.choices)[1:])
@@ -138,6 +158,8 @@ def _outcome(
         "parameters": round(sum(steps.model.parameters)),
         "blocks": len(steps.model.chain.blocks),
     }
+    if machine.rates is not None:
+        message += f" Cores are as fast as this host's, which were measured ({machine.rates.cpu})."
     if tracked is not None:
         statistics["tracked_gib"] = tracked / GIB
         message += f" Torch's own tracker has {tracked / GIB:.3g} GiB of tensors for it."

@@ -9,9 +9,9 @@ from functools import cached_property
 from torchsplit_core.strategy.cost_model.constants import Constants, constants
 from torchsplit_core.strategy.cost_model.estimate import USABLE
 from torchsplit_core.strategy.cost_model.interval import Offset
-from torchsplit_core.strategy.cost_model.kernels import Kernels
+from torchsplit_core.strategy.cost_model.kernels import HostKernels, Kernels
 from torchsplit_core.strategy.cost_model.layers import exposed_host
-from torchsplit_core.strategy.cost_model.network import Network
+from torchsplit_core.strategy.cost_model.network import HostNetwork, Network
 from torchsplit_core.strategy.graph_model.costs import Width
 from torchsplit_core.strategy.graph_model.memory import STATE_BYTES, shards, stage_memory
 from torchsplit_core.strategy.graph_model.model import GraphCostModel, PartCosts
@@ -26,6 +26,9 @@ from torchsplit_core.values.training import (
     TrainingJob,
 )
 
+AGREEMENTS = 3.0
+"""Small exchanges of a step of a run: what every rank reports, the loss, and the first bucket of gradients."""
+
 
 @dataclass(frozen=True, slots=True)
 class StageLoad:
@@ -37,13 +40,17 @@ class StageLoad:
 
 @dataclass
 class GraphStepModel:
-    """Steps of a model on a machine. `factor` by batch: what measured rows say of the device's seconds."""
+    """Steps of a model on a machine. `factor` by batch: what measured rows say of the device's seconds.
+
+    `sample_s`: seconds in which a process fetches a sample of the data, where they were measured.
+    """
 
     model: GraphCostModel
     machine: Machine
     job: TrainingJob
     offset: Offset
     factors: tuple[tuple[int, float], ...] = ()
+    sample_s: float = 0.0
     _figures: dict[tuple[int, Width], tuple[PartCosts, ...]] = field(default_factory=dict)
     _stages: dict[tuple[object, ...], tuple[range, ...]] = field(default_factory=dict)
 
@@ -55,11 +62,15 @@ class GraphStepModel:
     @cached_property
     def kernels(self) -> Kernels:
         """The machine's speeds."""
+        if self.machine.rates:
+            return HostKernels(self.machine.rates)
         return Kernels(self.machine.device, self.job.precision, "flash", self.c)
 
     @cached_property
-    def network(self) -> Network:
+    def network(self) -> Network | HostNetwork:
         """The machine's links."""
+        if self.machine.rates:
+            return HostNetwork(self.machine.rates)
         return Network(self.machine.cluster, self.c)
 
     def width(self, choices: ParallelConfig) -> Width:
@@ -160,8 +171,16 @@ class GraphStepModel:
             pipeline_bubble=max(0.0, m * longest + every - longest - m * every / p),
             data_communication=self._data(choices, weights, longest),
             optimizer=self._optimizer(choices, weights, m),
-            fixed=0.0 if self.machine.host else self.c.fixed_s,
+            fixed=self._fixed(choices, m),
         )
+
+    def _fixed(self, choices: ParallelConfig, m: int) -> float:
+        """What a step takes beside its model: on a measured host the samples, and what the processes agree on."""
+        rates = self.machine.rates
+        if rates is None:
+            return 0.0 if self.machine.host else self.c.fixed_s
+        agreement = AGREEMENTS * rates.exchange_s if choices.devices > 1 else 0.0
+        return self.sample_s * choices.micro_batch * m + agreement
 
     def _p2p(self, choices: ParallelConfig, m: int) -> float:
         if choices.pipeline == 1:
@@ -192,7 +211,9 @@ class GraphStepModel:
         if choices.shard in SHARDED or choices.data == 1:
             return 0.0
         taken = self.network.reduce(STATE_BYTES * weights, choices.data, 1)
-        hidden = min((1.0 - self.c.data_exposed) * taken, 0.6 * micro_batch_s)
+        # Gloo exchanges on the cores that compute.
+        exposed = 1.0 if self.machine.rates else self.c.data_exposed
+        hidden = min((1.0 - exposed) * taken, 0.6 * micro_batch_s)
         weights_gather_s = (
             self.network.gather(STATE_BYTES * weights, choices.data, 1) if choices.shard == "zero1" else 0.0
         )
@@ -206,7 +227,10 @@ class GraphStepModel:
         # Each is read and written but the gradient, which is read.
         size = STATE_BYTES * (2 * (1 + moments) + 1) * weights
         if choices.offload == "none":
-            return self.kernels.moved(size)
+            started = (
+                self.machine.rates.optimizer_s * self.model.weight_tensors if self.machine.rates else 0.0
+            )
+            return self.kernels.moved(size) + started
         # Gradients go to the host, weights come back for both passes of every micro-batch.
         crossing = STATE_BYTES * weights * (1 + 2 * m)
         return (size + crossing) / self.machine.cluster.host_bytes_per_s

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torchsplit_core.hardware.catalogue import gpu_type
 from torchsplit_core.hardware.peaks import peak_names, peaks
+from torchsplit_core.profiling.host_rates import HostRates
 from torchsplit_core.strategy.table_input.gpu_text import read_machine
 from torchsplit_core.values.errors import InputFault, quoted, suggestion
 from torchsplit_core.values.strategy.request import StrategyNodes
@@ -31,7 +32,7 @@ ETHERNET_GB_PER_S = 12.5
 class Machine:
     """Equal nodes of the fleet. `fleet`: the entry's place, from 0; `host`: cores, not GPUs.
 
-    `host_bytes`: of the host's memory for each device.
+    `host_bytes`: of the host's memory for each device. `rates`: of this host's cores, where they were measured.
     """
 
     fleet: int
@@ -41,6 +42,13 @@ class Machine:
     cluster: TrainingCluster
     host_bytes: float
     host: bool = False
+    rates: HostRates | None = None
+
+
+def host_threads(fleet: tuple[StrategyNodes, ...]) -> int | None:
+    """Cores of a device of the fleet, where it is of cores alone; None for any other."""
+    cores = [re.fullmatch(r"CPU-(\d+)c", nodes.type) for nodes in fleet]
+    return int(cores[0][1]) if len(cores) == 1 and cores[0] else None
 
 
 def read_fleet(fleet: tuple[StrategyNodes, ...], precision: Precision) -> tuple[Machine, ...]:

@@ -37,6 +37,7 @@ class RankReporter:
         self.blocks_s: Mapping[str, float | None] = {}
         """Of a pipeline: this rank's blocks, with the seconds of a micro-batch in each where they are known."""
         self._parts: dict[str, float] = defaultdict(float)
+        self._before_step: dict[str, float] = {}
         self._published_parts_s: dict[str, float] = {}
         self._steps, self._since = 0, time.perf_counter()
         self._phase_began = self._since
@@ -59,9 +60,16 @@ class RankReporter:
             self._parts[part] += spent
         self.start_phase()
 
+    def step_phases(self) -> dict[str, float]:
+        """Seconds of the step that is ending, by phase; empty on a GPU, where a lap does not end with the work."""
+        if self.device.type != "cpu":
+            return {}
+        return {name: spent - self._before_step.get(name, 0.0) for name, spent in self._parts.items()}
+
     def end_step(self, step: int) -> None:
         """A step is done."""
         self._steps += 1
+        self._before_step = dict(self._parts)
         if time.perf_counter() - self._since >= PUBLISH_INTERVAL_S:
             self.publish(step)
 
@@ -89,6 +97,7 @@ class RankReporter:
             self.path.parent.mkdir(exist_ok=True)
             move_into_place(self.path, json.dumps(record) + "\n")
         self._parts.clear()
+        self._before_step.clear()
         self._steps, self._since = 0, time.perf_counter()
 
 

@@ -11,10 +11,16 @@ from torchsplit_core.values.training import ParallelConfig, TrainingJob
 
 @dataclass(frozen=True, slots=True)
 class PredictedStep:
-    """What a strategy's search estimated: GiB on the fullest device, seconds of a step."""
+    """What a strategy's search estimated: GiB on the fullest device, seconds of a step.
+
+    `low_s`, `high_s`: the ends of their 90 % interval; `parts_s`: seconds by part. An earlier version kept neither.
+    """
 
     memory_gib: float
     seconds_per_step: float
+    low_s: float | None = None
+    high_s: float | None = None
+    parts_s: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
