@@ -5,6 +5,8 @@ A GPU's from its peaks and the fitted shares of them; a measured host's from wha
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 from torchsplit_core.profiling.host_rates import HostRates, rate_at
 from torchsplit_core.profiling.roofline import FITTED_CONSTANTS
 from torchsplit_core.strategy.cost_model.constants import Constants
@@ -84,6 +86,33 @@ class Kernels:
     def moved(self, size_bytes: float) -> float:
         """Bytes through the device's memory."""
         return size_bytes / self.bytes_per_s
+
+
+@dataclass(frozen=True, slots=True)
+class HostFactors:
+    """How much longer a step takes than the probe's least times: of what is computed and exchanged, of what is started
+    (operations, the optimizer)."""
+
+    compute: float
+    starts: float
+
+
+HOST_FACTORS = HostFactors(2.0, 3.5)
+"""Fitted by benchmarks.training_intervals: caches are cold in a step, and other threads run beside it."""
+
+
+def in_a_step(rates: HostRates, factors: HostFactors = HOST_FACTORS) -> HostRates:
+    """The probed rates as they are within a training step."""
+    return replace(
+        rates,
+        products=tuple((size, rate / factors.compute) for size, rate in rates.products),
+        moved=tuple((size, rate / factors.compute) for size, rate in rates.moved),
+        operation_s=rates.operation_s * factors.starts,
+        backward_operation_s=rates.backward_operation_s * factors.starts,
+        optimizer_s=rates.optimizer_s * factors.starts,
+        exchange_s=rates.exchange_s * factors.compute,
+        exchange_bytes_per_s=rates.exchange_bytes_per_s / factors.compute,
+    )
 
 
 class HostKernels(Kernels):

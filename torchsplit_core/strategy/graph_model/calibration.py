@@ -23,9 +23,9 @@ Factors = tuple[tuple[int, float], ...]
 """Batch sizes with what was measured over what is reckoned there, of a forward pass."""
 HOST_SPREAD = 3.0
 """A processor's peaks are assumed: a step may take a third or three times what is reckoned. An assumption."""
-MEASURED_HOST = (1.0, 0.3)
-"""On a host whose rates were measured: the middle of measured over estimated steps, and the standard deviation of its
-logarithm (benchmarks/training_intervals.py)."""
+HOST_DEVIATION = 0.3
+"""Of the logarithm of measured over estimated steps on a host whose rates were measured (benchmarks.training_intervals,
+samples left out one by one)."""
 MOST_STEPS = 3
 
 
@@ -104,12 +104,7 @@ def step_offset(
     if factors:
         return calibrated(tuple(ratios))
     if machine.rates:
-        middle, deviation = MEASURED_HOST
-        own = calibrated(
-            tuple(ratio - log(middle) for ratio in ratios),
-            replace(fitted_spread(), between=deviation),
-        )
-        return replace(own, factor=own.factor * middle)
+        return calibrated(tuple(ratios), replace(fitted_spread(), between=HOST_DEVIATION))
     low, high = 1.0 / HOST_SPREAD, HOST_SPREAD
     if not machine.host:
         worst, best = interval(node_costs(model.graph, model.graph.traced_batch), machine.type)

@@ -11,6 +11,7 @@ from torchsplit_core.profiling.host_rates import HostRates
 from torchsplit_core.strategy.cost_model.constants import constants
 from torchsplit_core.strategy.cost_model.estimate import USABLE
 from torchsplit_core.strategy.cost_model.interval import unseen
+from torchsplit_core.strategy.cost_model.kernels import in_a_step
 from torchsplit_core.strategy.graph_model.calibration import device_factors, step_offset
 from torchsplit_core.strategy.graph_model.memory import STATE_BYTES, shards
 from torchsplit_core.strategy.graph_model.model import GraphCostModel
@@ -125,7 +126,7 @@ def _machine(request: StrategyRequest, host: HostFigures | None) -> Machine:
     machine = read_fleet(request.fleet, request.training.precision)[0]
     # Half precision was not measured: cores compute it in single or by other units.
     known = host is not None and request.training.precision in ("fp32", "tf32")
-    return replace(machine, rates=host.rates) if host and known else machine
+    return replace(machine, rates=in_a_step(host.rates)) if host and known else machine
 
 
 def stage_starts(
