@@ -18,6 +18,7 @@ from app.runs.status_tables import (
     EVENT_SEVERITY,
     checkpoint_rows,
     describe_time_left,
+    describe_validation,
     event_rows,
     events_html,
     format_bytes,
@@ -60,6 +61,7 @@ def _cards(view: RunView) -> None:
     predicted = view.launch.strategy.predicted if view.launch else None
     target = f"of {exact(view.target_steps)}" if view.target_steps else ""
     first = f"{short(view.steps.loss[0])} at first" if len(view.steps) else ""
+    held_out = describe_validation(view)
     reckoned = (
         "no strategy predicted it"
         if predicted is None
@@ -67,7 +69,11 @@ def _cards(view: RunView) -> None:
     )
     cards = (
         ("Step", exact(view.last_step), target),
-        ("Loss", short(view.steps.loss[-1] if len(view.steps) else None), first),
+        (
+            "Loss",
+            short(view.steps.loss[-1] if len(view.steps) else None),
+            "; ".join(filter(None, (held_out, first))),
+        ),
         ("Samples a second", short(rate), "of the last steps, all ranks"),
         ("A step", short(step_s, "s"), reckoned),
         ("Time left", *describe_time_left(view)),
@@ -75,7 +81,7 @@ def _cards(view: RunView) -> None:
     for column, (title, figure, note) in zip(st.columns(len(cards)), cards, strict=True):
         with column.container(border=True, height="stretch", gap="xxsmall"):
             st.metric(title, figure)
-            st.caption(note)
+            st.caption(escape_markdown(note))
 
 
 def _curves(name: str, view: RunView, place: int) -> None:

@@ -90,6 +90,16 @@ def recent_speed(view: RunView) -> tuple[float | None, float | None]:
     return sum(samples) / sum(seconds), sum(seconds) / len(seconds)
 
 
+def describe_validation(view: RunView) -> str:
+    """The held-out figures in a line, with their step where more were done since; "" without any."""
+    validation = view.validation
+    if validation is None or not validation.metrics:
+        return ""
+    figures = ", ".join(f"{name} {short(value)}" for name, value in validation.metrics.items())
+    at = f", at step {exact(validation.step)}" if validation.step != view.last_step else ""
+    return f"{figures} on {counted(validation.samples, 'held-out sample')}{at}"
+
+
 def describe_last_event(view: RunView) -> str:
     """How the run ended and what Resume does, else its last event, as markdown; "" before any event."""
     newest = view.checkpoints[-1].step if view.checkpoints else None

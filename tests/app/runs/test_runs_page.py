@@ -354,3 +354,18 @@ def test_the_file_that_a_run_was_trained_from_has_to_be_trusted_again(workspace,
     press(test, "Use this model")
     digest = hashlib.sha256(b"client = None\n").hexdigest()
     assert started[-1][1] == TraceParameters("run:net-1@step-4", UploadedFile("net.py", digest))
+
+
+def test_held_out_figures_stand_beside_the_loss_of_the_step_that_they_are_of(workspace):
+    path = kept(workspace, "digits-1")
+    assert "held-out" not in said(opened(workspace, "digits-1"))
+
+    def measured(step: int) -> str:
+        record = {"step": step, "samples": 360, "metrics": {"accuracy": 0.9389, "top_2": 0.0}, "source": "x"}
+        (path / "validation.json").write_text(json.dumps(record))
+        return said(opened(workspace, "digits-1"))
+
+    assert "\naccuracy 0.939, top_2 0 on 360 held-out samples; 2 at first\n" in measured(6)
+    assert "on 360 held-out samples, at step 4; 2 at first\n" in measured(4)
+    # Of a step that is done anew nothing is measured yet.
+    assert "held-out" not in measured(7)
