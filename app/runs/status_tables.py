@@ -64,6 +64,12 @@ def format_source(source: str) -> str:
     return PurePath(source).name if "/" in source else source
 
 
+def source_of(view: RunView) -> str:
+    """What a run trains, without folders; n/a where neither its start nor run.json says it."""
+    source = view.launch.source if view.launch else view.facts.get("source")
+    return UNKNOWN if source is None else format_source(str(source))
+
+
 def headline(view: RunView) -> str:
     """What the run trains, by which choices."""
     facts, launch = view.facts, view.launch
