@@ -19,10 +19,12 @@ from torchsplit_core.strategy.search.descriptions import describe_choices
 from torchsplit_core.training.monitor import RunView, Steps
 
 SAME, OTHER = "", "differs"
+ROW = ' style="border-bottom-color: color-mix(in srgb, currentColor 10%, transparent)"'
+"""A row's head, under which the line is that of its cells."""
 
 
 @dataclass(frozen=True, slots=True)
-class ComparedFigure:
+class RunFigure:
     """A figure of two runs as texts, and how the second differs from the first; "" where both are equal."""
 
     name: str
@@ -31,7 +33,7 @@ class ComparedFigure:
     difference: str
 
 
-def compare(first: RunView, second: RunView) -> list[ComparedFigure]:
+def compare(first: RunView, second: RunView) -> list[RunFigure]:
     """What two runs have in common and apart; what is not known is n/a, and so is the difference to it."""
     return [
         *_settings(first, second),
@@ -41,7 +43,7 @@ def compare(first: RunView, second: RunView) -> list[ComparedFigure]:
     ]
 
 
-def _settings(first: RunView, second: RunView) -> list[ComparedFigure]:
+def _settings(first: RunView, second: RunView) -> list[RunFigure]:
     strategies = [view.launch and view.launch.strategy for view in (first, second)]
     return [
         _words("state", [STATES[view.state][0] for view in (first, second)]),
@@ -53,13 +55,13 @@ def _settings(first: RunView, second: RunView) -> list[ComparedFigure]:
     ]
 
 
-def _loss(first: RunView, second: RunView) -> list[ComparedFigure]:
+def _loss(first: RunView, second: RunView) -> list[RunFigure]:
     """The loss at the last step that both have done."""
     step = min(first.last_step, second.last_step)
     if not step:
         return [_figure("loss at the last common step", [None, None])]
     losses = [_loss_at(view.steps, step) for view in (first, second)]
-    return [_figure(f"loss at step {exact(step)}, the last common one", losses)]
+    return [_figure(f"loss at step {exact(step)}", losses)]
 
 
 def _loss_at(steps: Steps, step: int) -> float | None:
@@ -67,7 +69,7 @@ def _loss_at(steps: Steps, step: int) -> float | None:
     return steps.loss[place] if place < len(steps) and steps.step[place] == step else None
 
 
-def _held_out(first: RunView, second: RunView) -> list[ComparedFigure]:
+def _held_out(first: RunView, second: RunView) -> list[RunFigure]:
     """A row a figure that either was measured by on held-out samples."""
     measured = [view.validation.metrics if view.validation else {} for view in (first, second)]
     names = dict.fromkeys(name for metrics in measured for name in metrics)
@@ -75,7 +77,7 @@ def _held_out(first: RunView, second: RunView) -> list[ComparedFigure]:
     return rows or [_figure("held-out figures", [None, None])]
 
 
-def _costs(first: RunView, second: RunView) -> list[ComparedFigure]:
+def _costs(first: RunView, second: RunView) -> list[RunFigure]:
     speeds = [recent_speed(view) for view in (first, second)]
     peaks = [max((rank.peak_bytes for rank in view.ranks), default=None) for view in (first, second)]
     return [
@@ -94,7 +96,7 @@ def _median_step_s(view: RunView) -> float | None:
     return median(recent) if recent else None
 
 
-def comparison_html(names: Sequence[str], colours: Sequence[str], rows: Sequence[ComparedFigure]) -> str:
+def comparison_html(names: Sequence[str], colours: Sequence[str], rows: Sequence[RunFigure]) -> str:
     """The figures as a table, the two runs with the colours of their lines; a row that differs is bold."""
     heads = "".join(
         f'<th scope="col"><i class="swatch" style="background: {colour}"></i>{html.escape(name)}</th>'
@@ -108,12 +110,12 @@ def comparison_html(names: Sequence[str], colours: Sequence[str], rows: Sequence
             for text in (row.first, row.second, row.difference)
         ]
         lines.append(
-            f'<tr><th scope="row">{html.escape(row.name)}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
+            f'<tr><th scope="row"{ROW}>{html.escape(row.name)}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
         )
     return table_html(f'<th scope="col">figure</th>{heads}<th scope="col">difference</th>', lines)
 
 
-def comparison_frame(names: Sequence[str], rows: Sequence[ComparedFigure]) -> pd.DataFrame:
+def comparison_frame(names: Sequence[str], rows: Sequence[RunFigure]) -> pd.DataFrame:
     """The same as it leaves the page."""
     return pd.DataFrame(
         [(row.name, row.first, row.second, row.difference) for row in rows],
@@ -121,15 +123,15 @@ def comparison_frame(names: Sequence[str], rows: Sequence[ComparedFigure]) -> pd
     )
 
 
-def _words(name: str, texts: Sequence[str]) -> ComparedFigure:
+def _words(name: str, texts: Sequence[str]) -> RunFigure:
     first, second = texts
     difference = UNKNOWN if UNKNOWN in texts else SAME if first == second else OTHER
-    return ComparedFigure(name, first, second, difference)
+    return RunFigure(name, first, second, difference)
 
 
-def _figure(name: str, values: Sequence[float | None], texts: Sequence[str] | None = None) -> ComparedFigure:
+def _figure(name: str, values: Sequence[float | None], texts: Sequence[str] | None = None) -> RunFigure:
     first, second = texts or [short(value) for value in values]
-    return ComparedFigure(name, first, second, _difference(*values))
+    return RunFigure(name, first, second, _difference(*values))
 
 
 def _difference(first: float | None, second: float | None) -> str:

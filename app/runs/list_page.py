@@ -172,7 +172,9 @@ def _render_two(views: Mapping[str, RunView], places: Mapping[str, int]) -> None
             names = [first, second]
     rows = comparison.compare(*(views[name] for name in names))
     st.html(comparison.comparison_html(names, [colour_of(places[name]) for name in names], rows))
-    st.caption("The difference is that of the second run from the first; n/a where a run lacks the figure.")
+    st.caption(
+        "The loss is that of the last step that both have done; the difference, of the second run from the first."
+    )
     saving.csv_button(
         comparison.comparison_frame(names, rows),
         f"{names[0]}-{names[1]}",

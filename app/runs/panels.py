@@ -18,8 +18,8 @@ from app.runs.curves import LOSS, SAMPLES, TIME, UNITS, curve, notes, render_con
 from app.runs.slowness import (
     WAITING,
     block_seconds,
-    busy_parts,
     busy_seconds,
+    describe_busy,
     describe_slowest,
     name_rank,
     slowest,
@@ -193,7 +193,7 @@ def _parts(name: str, view: RunView) -> None:
     )  # fmt: skip
     alt = "Seconds of a step in parts, by rank"
     widgets.chart(bars, "Time in parts", f"{name}.parts", key="run-parts", alt=alt)
-    if words := describe_slowest(seconds, f"a step in {', '.join(busy_parts(known[0]))}"):
+    if words := describe_slowest(seconds, f"a step in {describe_busy(known[0])}"):
         st.markdown(words)
     silent = ", ".join(f"rank {rank.rank}" for rank in view.ranks if not rank.parts_s)
     st.caption(

@@ -21,6 +21,12 @@ def busy_parts(rank: Rank) -> tuple[str, ...]:
     return ("data", "forward", "backward") if WAITING in (rank.parts_s or {}) else ("data", "forward")
 
 
+def describe_busy(rank: Rank) -> str:
+    """The names of these parts: "data and forward"."""
+    *first, last = busy_parts(rank)
+    return f"{', '.join(first)} and {last}"
+
+
 def busy_seconds(ranks: Sequence[Rank]) -> dict[int, float]:
     """Seconds of a step by rank in which it waits for no other; without ranks whose parts are not known."""
     return {

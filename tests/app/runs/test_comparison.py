@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.charts.runs.curves import colour_of
-from app.runs.comparison import ComparedFigure, compare, comparison_frame, comparison_html
+from app.runs.comparison import RunFigure, compare, comparison_frame, comparison_html
 from tests.app.runs.test_runs_page import kept
 from tests.support.app.page import said
 from tests.support.training.folders import left_folder
@@ -60,7 +60,7 @@ def test_what_differs_is_told_as_a_share_of_the_first(view, tmp_path):
     assert rows["strategy"][2] == rows["state"][2] == "differs" and rows["model"][2] == ""
     assert rows["precision"] == ("fp32", "bf16", "differs")
     assert rows["samples a step"] == ("8", "10", f"+25{THIN}%")
-    assert rows["loss at step 4, the last common one"] == ("0.5", "0.75", f"+50{THIN}%")
+    assert rows["loss at step 4"] == ("0.5", "0.75", f"+50{THIN}%")
     assert rows["held-out accuracy"] == ("n/a", "0.9", "n/a")
     assert rows["samples/s"] == ("40", "28.6", f"−28.6{THIN}%")
     assert rows["s a step, median of the last steps"] == ("0.2", "0.3", f"+50{THIN}%")
@@ -80,7 +80,7 @@ def test_what_is_not_known_is_never_a_zero(view):
 
 
 def test_rows_that_differ_are_bold_and_texts_are_no_markup():
-    rows = [ComparedFigure("a<b>", "1", "2", "+100 %"), ComparedFigure("b", "1", "1", "")]
+    rows = [RunFigure("a<b>", "1", "2", "+100 %"), RunFigure("b", "1", "1", "")]
     text = comparison_html(["<i>", "y"], [colour_of(0), colour_of(1)], rows)
     assert "<td><strong>1</strong></td><td><strong>2</strong></td><td><strong>+100 %</strong></td>" in text
     assert "<td>1</td><td>1</td><td></td>" in text and "a&lt;b&gt;" in text and "&lt;i&gt;</th>" in text
@@ -92,7 +92,7 @@ def test_the_page_of_all_runs_has_two_of_those_chosen_side_by_side(page, workspa
     assert "Side by side" not in said(page("runs", workspace))
     kept(workspace, "llama-1", steps=4, wanted=9, source="sample:llama")
     test = page("runs", workspace)
-    assert "loss at step 4, the last common one" in said(test) and "runs-first" not in test.session_state
+    assert "loss at step 4" in said(test) and "runs-first" not in test.session_state
     kept(workspace, "bert-1", source="sample:bert")
     test = page("runs", workspace)
     test.selectbox(key="runs-first").set_value("llama-1").run()

@@ -51,7 +51,7 @@ def test_a_slow_data_rank_is_named_by_what_it_does_without_waiting(workspace):
     # The fast rank waits for the slow one in its backward pass: that does not make it slow.
     ranks_say(path, {"parts_s": PASSES | {"backward": 0.4}}, {"parts_s": PASSES | {"forward": 0.29}})
     test = opened(workspace, "diamond-1")
-    assert "Rank 1 is slowest: 0.3 s a step in data, forward, 5 times the fastest." in said(test)
+    assert "Rank 1 is slowest: 0.3 s a step in data and forward, 5 times the fastest." in said(test)
     bars = {trace["name"]: trace for trace in chart(test, "forward")}
     assert bars["forward"]["y"] == ["rank 0", "rank 1, slowest"] and bars["forward"]["x"] == [0.05, 0.29]
     ranks_say(path, {"parts_s": PASSES}, {"parts_s": PASSES | {"forward": 0.051}})
@@ -75,7 +75,7 @@ def test_a_pipeline_shows_the_time_of_each_stage_and_what_it_waited(workspace):
     assert (second["text"], second["x"]) == (["blocks.1"], [0.5])
     words = said(test)
     assert "Rank 1 is slowest: 1.5 s a micro-batch, 2 times the fastest." in words
-    assert "Rank 1 is slowest: 0.36 s a step in data, forward, backward, 2.25 times" in words
+    assert "Rank 1 is slowest: 0.36 s a step in data, forward and backward, 2.25 times" in words
 
 
 def test_before_the_first_step_the_page_says_what_will_come(workspace):
