@@ -159,7 +159,7 @@ def _render_selection(names: Sequence[str], chosen: Sequence[str]) -> None:
 
 def _render_two(views: Mapping[str, RunView], places: Mapping[str, int]) -> None:
     """Show two of the chosen runs side by side, figure by figure."""
-    st.subheader("Side by side", anchor=False)
+    st.header("Side by side", anchor=False)
     if len(views) < 2:
         st.caption("Choose two runs to see their strategies, losses, speeds and memory side by side.")
         return
