@@ -125,7 +125,8 @@ def _render_settings(workspace: Workspace) -> tuple[RunStrategy, RunOptions] | N
     form["steps"] = int(left.number_input("Steps", 1, 10**9, 40, key="run-new-steps"))
     left, right = st.columns(2, vertical_alignment="bottom")
     form["shares"] = left.text_input(
-        "Shares", key="run-shares", placeholder="Equal",
+        "Shares", key="run-shares",
+        placeholder="Equal" if form["strategy"] == MANUAL_STRATEGY else "The strategy's, or equal",
         help="Parts of a step's samples by data rank, for unequal devices: 3,1 gives the first of two three quarters.",
     )  # fmt: skip
     form["balance"] = right.toggle(
