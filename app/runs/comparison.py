@@ -104,13 +104,13 @@ def comparison_html(names: Sequence[str], colours: Sequence[str], rows: Sequence
     )
     lines = []
     for row in rows:
-        marked = row.difference not in (SAME, UNKNOWN)
+        name, marked = row.name, row.difference not in (SAME, UNKNOWN)
         cells = [
             f"<strong>{html.escape(text)}</strong>" if marked and text else html.escape(text)
             for text in (row.first, row.second, row.difference)
         ]
         lines.append(
-            f'<tr><th scope="row"{ROW}>{html.escape(row.name)}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
+            f'<tr><th scope="row"{ROW}>{html.escape(name)}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
         )
     return table_html(f'<th scope="col">figure</th>{heads}<th scope="col">difference</th>', lines)
 
