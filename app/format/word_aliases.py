@@ -107,6 +107,7 @@ EXTRA_EXPLANATIONS: Mapping[str, str] = {
     "of a device": "Sequences of a step on one device.",
     "layers in all": "How many layers this stage has.",
     "choice": "How the training is divided and what it saves memory by.",
+    "figure": "What is compared.",
     "instead": "What the choice is changed to, alone.",
     "longer by": "A step in comparison with the best choice's.",
     "s a micro-batch": "Estimated seconds of a micro-batch in this stage, forward and backward pass.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import streamlit as st
 
-from app.charts.runs.curves import CurveEvent, RunCurve
+from app.charts.runs.curves import RESTART, CurveEvent, RunCurve
 from app.charts.runs.series import (
     HEAVIEST,
     MOST_POINTS,
@@ -20,6 +19,7 @@ from app.charts.runs.series import (
     cumulative_sum,
     exponential_average,
 )
+from app.runs.restarts import restarts_of, step_in_words
 from app.runs.status_tables import format_bytes
 from torchsplit_core.pictures.numbers import counted, exact
 from torchsplit_core.training.monitor import Event, RunView
@@ -30,12 +30,11 @@ UNITS: Mapping[str, str] = {LOSS: "", SAMPLES: "samples/s", STEPS: "steps/s", ST
 STEP, TIME = "step", "training time, s"
 """The axes: the time adds up the steps alone, without starts and pauses."""
 EVENT_LABELS: Mapping[str, str] = {
-    "checkpoint": "checkpoint", "resumed": "restart", "rank_lost": "rank lost", "others_lost": "rank lost",
+    "checkpoint": "checkpoint", "rank_lost": "rank lost", "others_lost": "rank lost",
 }  # fmt: skip
-"""The kinds of events that curves mark, with their names in the legend."""
+"""The kinds of events that curves mark beside restarts, with their names in the legend."""
 MOST_MARKS = 50
 """How many marks of a kind a line has at most."""
-_STEP = re.compile(r"\bstep (\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,25 +86,27 @@ def curve(name: str, place: int, view: RunView, settings: CurveSettings) -> RunC
     at = block_means(where, most)
     marks = tuple(
         CurveEvent(
-            EVENT_LABELS[event.kind],
+            what,
             (spot := float(where[min(bisect_left(steps.step, step, hi=count), count - 1)])),
             float(np.interp(spot, at, values if average is None else average)),
-            format_bytes(event.words),
+            format_bytes(words),
         )
-        for event, step in _drawn_events(view.events)
+        for what, step, words in _drawn_events(view.events)
     )
     return RunCurve(name, at, values, place, average, marks)
 
 
-def _drawn_events(events: Sequence[Event]) -> list[tuple[Event, int]]:
-    """The events to mark, with their steps: of many of a kind every n-th, counted from the last."""
+def _drawn_events(events: Sequence[Event]) -> list[tuple[str, int, str]]:
+    """What is marked, at which step, with its words: of many of a kind every so manieth, the last among them."""
+    marked = [
+        (EVENT_LABELS[event.kind], step, event.words)
+        for event in events
+        if event.kind in EVENT_LABELS and (step := step_in_words(event)) is not None
+    ]
+    marked += [(RESTART, restart.step, "\n".join(restart.words)) for restart in restarts_of(events)]
     chosen = []
-    for what in dict.fromkeys(EVENT_LABELS.values()):
-        same_kind = [
-            (event, int(match[1]))
-            for event in events
-            if EVENT_LABELS.get(event.kind) == what and (match := _STEP.search(event.words))
-        ]
+    for what in dict.fromkeys(what for what, _, _ in marked):
+        same_kind = [mark for mark in marked if mark[0] == what]
         chosen += same_kind[::-1][:: _stride(len(same_kind))]
     return chosen
 

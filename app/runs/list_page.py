@@ -7,10 +7,10 @@ from typing import Any
 
 import streamlit as st
 
-from app.charts.runs.curves import curves
+from app.charts.runs.curves import colour_of, curves
 from app.charts.theme import theme_name
 from app.components import saving
-from app.runs import new_form, table
+from app.runs import comparison, new_form, table
 from app.runs.curves import TIME, UNITS, curve, notes, render_controls
 from app.runs.status_tables import STATES
 from app.session import runs
@@ -75,7 +75,10 @@ def _runs(workspace: Workspace, known: tuple[str, ...]) -> None:
         return
     chosen = _table(workspace, shown, places, views)
     _render_selection([str(row["run"]) for row in shown], chosen)
-    _render_comparison({name: view for name in chosen if (view := views[name]) is not None}, places)
+    chosen_views = {name: view for name in chosen if (view := views[name]) is not None}
+    _render_picture(chosen_views, places)
+    if len(known) > 1:
+        _render_two(chosen_views, places)
 
 
 def _render_filter(
@@ -154,7 +157,33 @@ def _render_selection(names: Sequence[str], chosen: Sequence[str]) -> None:
             navigation.link("Run", escape_markdown(name), name, icon=":material/monitoring:")
 
 
-def _render_comparison(views: Mapping[str, RunView], places: Mapping[str, int]) -> None:
+def _render_two(views: Mapping[str, RunView], places: Mapping[str, int]) -> None:
+    """Show two of the chosen runs side by side, figure by figure."""
+    st.header("Side by side", anchor=False)
+    if len(views) < 2:
+        st.caption("Choose two runs to see their strategies, losses, speeds and memory side by side.")
+        return
+    names = list(views)
+    if len(names) > 2:
+        with st.container(horizontal=True):
+            first = st.selectbox("Run", names, key="runs-first", width=220)
+            others = [name for name in names if name != first]
+            second = st.selectbox("Beside", others, key="runs-second", width=220)
+            names = [first, second]
+    rows = comparison.compare(*(views[name] for name in names))
+    st.html(comparison.comparison_html(names, [colour_of(places[name]) for name in names], rows))
+    st.caption(
+        "The loss is that of the last step that both have done; the difference, of the second run from the first."
+    )
+    saving.csv_button(
+        comparison.comparison_frame(names, rows),
+        f"{names[0]}-{names[1]}",
+        key="runs-two",
+        alt="Two runs side by side",
+    )
+
+
+def _render_picture(views: Mapping[str, RunView], places: Mapping[str, int]) -> None:
     """Draw the chosen runs in one picture."""
     drawn = {name: view for name, view in views.items() if len(view.steps)}
     settings = render_controls("runs", figures=tuple(UNITS))

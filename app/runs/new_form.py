@@ -15,10 +15,11 @@ from app.session.workspace import names, read
 from app.shell import frame, navigation
 from sample_models.registry import SAMPLES
 from torchsplit_core.jobs.job_kinds import UploadedFile
-from torchsplit_core.training import fit_to_world_size, run_strategy_of
+from torchsplit_core.pictures.numbers import escape_markdown
+from torchsplit_core.training.fitted_strategy import fit_to_world_sizes, run_strategy_of
 from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
-from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
+from torchsplit_core.values.strategy.run import RunOptions, RunStrategy, parse_shares
 from torchsplit_core.values.training import RUN_PRECISIONS, ParallelConfig, TrainingJob
 from torchsplit_core.workspace.store import Workspace
 
@@ -35,12 +36,13 @@ def render(workspace: Workspace, *, first: bool) -> None:
     with left, frame.fault_boundary():
         source, file, ready = _model(workspace)
     with right, frame.fault_boundary():
-        form = _render_settings(workspace)
-        if st.button(
-            "Start the run", type="primary" if first else "secondary", key="run-start", disabled=not ready
-        ):
-            strategy, options = parse_settings(workspace, form)
-            navigation.go("Run", runs.start(workspace, source, strategy, options, file))
+        settings = _render_settings(workspace)
+        pressed = st.button(
+            "Start the run", type="primary" if first else "secondary", key="run-start",
+            disabled=not ready or settings is None,
+        )  # fmt: skip
+        if pressed and settings is not None:
+            navigation.go("Run", runs.start(workspace, source, *settings, file))
     _open(workspace)
 
 
@@ -91,11 +93,13 @@ def _store_dropped(workspace: Workspace) -> None:
         workspace.put_bytes("upload", dropped.name, data)
 
 
-def _render_settings(workspace: Workspace) -> dict[str, Any]:
-    """Ask for the strategy, the steps and the number of processes."""
+def _render_settings(workspace: Workspace) -> tuple[RunStrategy, RunOptions] | None:
+    """Ask for the strategy, the steps and the number of processes; None, with the reason beside its field, where that
+    is not run."""
     form: dict[str, Any] = {}
     stored = names(workspace, "strategy")
     form["strategy"] = st.selectbox("Strategy", (MANUAL_STRATEGY, *stored), key="run-strategy")
+    below_strategy = st.container()
     left, right = st.columns(2)
     if form["strategy"] == MANUAL_STRATEGY:
         form["shard"] = left.selectbox(
@@ -116,9 +120,34 @@ def _render_settings(workspace: Workspace) -> dict[str, Any]:
             "Processes", 1, 4096, 2, key="run-processes", help="The samples of a step stay as they are."
         )
     )
-    form["steps"] = int(left.number_input("Steps", 1, 10**9, 40, key="run-new-steps"))
+    below_processes = left.container()
     form["every"] = int(right.number_input("A checkpoint every", 1, 10**9, 10, key="run-every"))
-    return form
+    form["steps"] = int(left.number_input("Steps", 1, 10**9, 40, key="run-new-steps"))
+    left, right = st.columns(2, vertical_alignment="bottom")
+    form["shares"] = left.text_input(
+        "Shares", key="run-shares",
+        placeholder="Equal" if form["strategy"] == MANUAL_STRATEGY else "The strategy's, or equal",
+        help="Parts of a step's samples by data rank, for unequal devices: 3,1 gives the first of two three quarters.",
+    )  # fmt: skip
+    form["balance"] = right.toggle(
+        "Balance", key="run-balance",
+        help="The work follows the measured speed of the ranks: their samples, or in a pipeline the layers of its "
+        "stages.",
+    )  # fmt: skip
+    below_shares = st.container()
+    beside = {"--processes": below_processes, "--shares": below_shares, "--balance": below_shares}
+    try:
+        return parse_settings(workspace, form)
+    except InputFault as fault:
+        beside.get(fault.where, below_strategy).error(escape_markdown(_in_words_of_the_form(fault)))
+    return None
+
+
+def _in_words_of_the_form(fault: InputFault) -> str:
+    """A refusal of the command line, its options by the names of their fields."""
+    return re.sub(
+        r"--(processes|shares|balance|candidate)\b", lambda match: match[1].capitalize(), str(fault)
+    )
 
 
 def parse_settings(workspace: Workspace, form: dict[str, Any]) -> tuple[RunStrategy, RunOptions]:
@@ -131,8 +160,11 @@ def parse_settings(workspace: Workspace, form: dict[str, Any]) -> tuple[RunStrat
     else:
         outcome = read(workspace, "strategy", form["strategy"])
         chosen = run_strategy_of(outcome, form["candidate"] or 1, form["precision"])
-    fitted = fit_to_world_size(chosen, form["processes"])
-    return fitted, RunOptions(steps=form["steps"], checkpoint_every=form["every"])
+    options = RunOptions(
+        steps=form["steps"], checkpoint_every=form["every"], shares=parse_shares(form.get("shares")),
+        balance=form.get("balance", False),
+    )  # fmt: skip
+    return fit_to_world_sizes(chosen, options, (form["processes"],)), options
 
 
 def _open(workspace: Workspace) -> None:

@@ -9,15 +9,26 @@ import pandas as pd
 import streamlit as st
 
 from app.charts.runs.curves import curves
+from app.charts.runs.stages import block_bars
 from app.charts.runs.timeline import TimelineEvent, timeline
 from app.charts.training import stacked_bars
 from app.components import saving
 from app.format.gpus import NOTE
 from app.runs.curves import LOSS, SAMPLES, TIME, UNITS, curve, notes, render_controls
+from app.runs.slowness import (
+    WAITING,
+    block_seconds,
+    busy_seconds,
+    describe_busy,
+    describe_slowest,
+    name_rank,
+    slowest,
+)
 from app.runs.status_tables import (
     EVENT_SEVERITY,
     checkpoint_rows,
     describe_time_left,
+    describe_validation,
     event_rows,
     events_html,
     format_bytes,
@@ -34,6 +45,7 @@ PARTS = {
     "data": "#93b0c9",
     "forward": "#3f66cc",
     "backward": "#37a06a",
+    WAITING: "#7f8790",
     "agreement": "#d9532f",
     "optimizer": "#e2a11c",
     "checkpoint": "#8c547a",
@@ -60,6 +72,7 @@ def _cards(view: RunView) -> None:
     predicted = view.launch.strategy.predicted if view.launch else None
     target = f"of {exact(view.target_steps)}" if view.target_steps else ""
     first = f"{short(view.steps.loss[0])} at first" if len(view.steps) else ""
+    held_out = describe_validation(view)
     reckoned = (
         "no strategy predicted it"
         if predicted is None
@@ -67,7 +80,11 @@ def _cards(view: RunView) -> None:
     )
     cards = (
         ("Step", exact(view.last_step), target),
-        ("Loss", short(view.steps.loss[-1] if len(view.steps) else None), first),
+        (
+            "Loss",
+            short(view.steps.loss[-1] if len(view.steps) else None),
+            "; ".join(filter(None, (held_out, first))),
+        ),
         ("Samples a second", short(rate), "of the last steps, all ranks"),
         ("A step", short(step_s, "s"), reckoned),
         ("Time left", *describe_time_left(view)),
@@ -75,7 +92,7 @@ def _cards(view: RunView) -> None:
     for column, (title, figure, note) in zip(st.columns(len(cards)), cards, strict=True):
         with column.container(border=True, height="stretch", gap="xxsmall"):
             st.metric(title, figure)
-            st.caption(note)
+            st.caption(escape_markdown(note))
 
 
 def _curves(name: str, view: RunView, place: int) -> None:
@@ -117,10 +134,31 @@ def _ranks(name: str, view: RunView) -> None:
 
 def _stages(name: str, view: RunView) -> None:
     rows = stage_rows(view)
-    if not rows:
+    if not rows and not (view.launch and view.launch.strategy.choices.pipeline > 1):
         return
     st.header("Stages", anchor=False)
-    saving.table(rows, f"{name}.stages", key="run-stages", alt="Blocks of each rank's stages with their time")
+    seconds = block_seconds(view.ranks)
+    if not seconds:
+        st.caption(
+            "No rank has measured its blocks yet. After its first step a bar a rank stands here, with the seconds of a "
+            "micro-batch in each of its blocks."
+        )
+    else:
+        known = [rank for rank in view.ranks if rank.rank in seconds]
+        slow = slowest(seconds)
+        bars = block_bars(
+            [name_rank(view, rank.rank, slow=rank.rank == slow) for rank in known],
+            [{block: spent for block, spent in rank.blocks_s.items() if spent is not None} for rank in known],
+            dark=widgets.is_dark(),
+        )
+        alt = "Seconds of a micro-batch in blocks, by rank"
+        widgets.chart(bars, "Time in blocks", f"{name}.blocks", key="run-blocks", alt=alt)
+        if words := describe_slowest(seconds, "a micro-batch"):
+            st.markdown(words)
+    if rows:
+        saving.table(
+            rows, f"{name}.stages", key="run-stages", alt="Blocks of each rank's stages with their time"
+        )
     st.caption(
         "Measured in the last step that the rank told of: forward and backward pass of a micro-batch, without what it "
         "waited. With --balance blocks leave a slow stage at a checkpoint; what happened says which and what it took."
@@ -140,14 +178,23 @@ def _parts(name: str, view: RunView) -> None:
     st.header("Where a step's time goes", anchor=False)
     known = [rank for rank in view.ranks if rank.parts_s]
     if not known:
-        st.caption("n/a: on a GPU work is handed over before it is done, and no step may have been told yet.")
+        st.caption(
+            "n/a: on a GPU work is handed over before it is done."
+            if any(rank.device != "cpu" for rank in view.ranks)
+            else "No rank has told of a step yet. About a second after its first step a bar a rank stands here: its "
+            f"seconds by what they were for ({', '.join(PARTS)})."
+        )
         return
+    seconds = busy_seconds(known)
+    slow = slowest(seconds)
     bars = stacked_bars(
-        [f"rank {rank.rank}" for rank in known], [dict(rank.parts_s or {}) for rank in known], PARTS,
-        "s a step", "s", dark=widgets.is_dark(),
+        [name_rank(view, rank.rank, slow=rank.rank == slow) for rank in known],
+        [dict(rank.parts_s or {}) for rank in known], PARTS, "s a step", "s", dark=widgets.is_dark(),
     )  # fmt: skip
     alt = "Seconds of a step in parts, by rank"
     widgets.chart(bars, "Time in parts", f"{name}.parts", key="run-parts", alt=alt)
+    if words := describe_slowest(seconds, f"a step in {describe_busy(known[0])}"):
+        st.markdown(words)
     silent = ", ".join(f"rank {rank.rank}" for rank in view.ranks if not rank.parts_s)
     st.caption(
         "Means of the steps since a rank told of them before, about a second. Backward has the exchange of gradients; "

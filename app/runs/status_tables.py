@@ -64,6 +64,12 @@ def format_source(source: str) -> str:
     return PurePath(source).name if "/" in source else source
 
 
+def source_of(view: RunView) -> str:
+    """What a run trains, without folders; n/a where neither its start nor run.json says it."""
+    source = view.launch.source if view.launch else view.facts.get("source")
+    return UNKNOWN if source is None else format_source(str(source))
+
+
 def headline(view: RunView) -> str:
     """What the run trains, by which choices."""
     facts, launch = view.facts, view.launch
@@ -88,6 +94,16 @@ def recent_speed(view: RunView) -> tuple[float | None, float | None]:
     if not seconds or not sum(seconds):
         return None, None
     return sum(samples) / sum(seconds), sum(seconds) / len(seconds)
+
+
+def describe_validation(view: RunView) -> str:
+    """The held-out figures in a line, with their step where more were done since; "" without any."""
+    validation = view.validation
+    if validation is None or not validation.metrics:
+        return ""
+    figures = ", ".join(f"{name} {short(value)}" for name, value in validation.metrics.items())
+    at = f", at step {exact(validation.step)}" if validation.step != view.last_step else ""
+    return f"{figures} on {counted(validation.samples, 'held-out sample')}{at}"
 
 
 def describe_last_event(view: RunView) -> str:

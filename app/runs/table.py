@@ -13,8 +13,8 @@ from app.charts.runs.curves import colour_of
 from app.charts.runs.series import block_means
 from app.charts.theme import Theme
 from app.format.badges import AS_TEXT
-from app.runs.status_tables import STATES, format_source, recent_speed
-from torchsplit_core.pictures.numbers import UNKNOWN, memory_size
+from app.runs.status_tables import STATES, recent_speed, source_of
+from torchsplit_core.pictures.numbers import memory_size
 from torchsplit_core.strategy.search.descriptions import describe_choices
 from torchsplit_core.training.monitor import RunView
 
@@ -34,7 +34,7 @@ def table_row(name: str, view: RunView | None, tags: Sequence[str]) -> dict[str,
     times = [line.reported_at for line in view.ranks] + [line.time for line in view.events[-1:]]
     return cells | {
         "state": STATES[view.state][0],
-        "model": format_source(launch.source if launch else str(view.facts.get("source", UNKNOWN))),
+        "model": source_of(view),
         "strategy": describe_choices(launch.strategy.choices) if launch else None,
         "step": view.last_step,
         "of": view.target_steps,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 import plotly.graph_objects as go
 
@@ -17,15 +18,17 @@ DASHES = ("solid", "dash", "dot", "dashdot")
 FEW_STEPS = 60
 """A line with fewer points has a marker at each."""
 PALE = 0.3
-SYMBOLS: Mapping[str, tuple[str, int]] = {
-    "checkpoint": ("circle-open", 8), "restart": ("triangle-up", 11), "rank lost": ("x", 10),
-}  # fmt: skip
-"""Kind of event: its symbol and size in pixels."""
+SYMBOLS: Mapping[str, tuple[str, int]] = {"checkpoint": ("circle-open", 8), "rank lost": ("x", 10)}
+"""Kind of event at a point of a line: its symbol and size in pixels."""
+RESTART = "restart"
+"""The kind of event that is a vertical line over the whole height."""
+HOVER_POINTS = 25
+"""Of a vertical line, so that its words show wherever the pointer is on it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CurveEvent:
-    """An event of a kind in SYMBOLS, where it is on the line, in words."""
+    """An event of a kind in SYMBOLS, or RESTART, where it is on the line, in lines of words."""
 
     kind: str
     at: float
@@ -69,6 +72,7 @@ def curves(
     figure = go.Figure()
     for curve in run_curves:
         _line(figure, curve, unit, along)
+    _restart_lines(figure, run_curves, theme, logarithmic=logarithmic)
     _event_marks(figure, run_curves, theme)
     apply_layout(figure, theme, height=height_px, key=f"runs {y_title} {along} {logarithmic}")
     if logarithmic:
@@ -97,6 +101,42 @@ def _line(figure: go.Figure, curve: RunCurve, unit: str, along: str) -> None:
             f"{label}{', smoothed' if curve.smoothed is not None else ''}: %{{y:.5g}}{tail} {where}<extra></extra>"
         ),
     )  # fmt: skip
+
+
+def _restart_lines(
+    figure: go.Figure, run_curves: Sequence[RunCurve], theme: Theme, *, logarithmic: bool
+) -> None:
+    """A dotted vertical line at each restart: of several runs in the run's colour, of one in the ink of the text."""
+    values = [value for curve in run_curves for value in curve.values if isfinite(value)]
+    if logarithmic:
+        values = [value for value in values if value > 0]
+    if not values or not any(event.kind == RESTART for curve in run_curves for event in curve.events):
+        return
+    # As far as the axis goes: where it is not logarithmic it begins at zero.
+    low, high = (min(values) if logarithmic else min(0.0, *values)), max(values)
+    shares = [place / (HOVER_POINTS - 1) for place in range(HOVER_POINTS)]
+    heights = [low * (high / low) ** share if logarithmic else low + (high - low) * share for share in shares]
+    alone = INK[theme] if len(run_curves) == 1 else None
+    for curve in run_curves:
+        restarts = [event for event in curve.events if event.kind == RESTART]
+        if not restarts:
+            continue
+        words = [
+            "<br>".join(html.escape(text) for text in (f"{curve.label}: restart", *event.words.split("\n")))
+            for event in restarts
+        ]
+        figure.add_trace(
+            go.Scatter(
+                # A gap ends each line.
+                x=[at for event in restarts for at in (*[event.at] * HOVER_POINTS, None)],
+                y=[height for _ in restarts for height in (*heights, None)],
+                text=[line for text in words for line in (*[text] * HOVER_POINTS, None)],
+                mode="lines", showlegend=False, legendgroup=html.escape(curve.label),
+                line={"color": alone or colour_of(curve.place), "width": 1.5, "dash": "dot"},
+                hovertemplate="%{text}<extra></extra>",
+            )
+        )  # fmt: skip
+    figure.add_trace(legend_mark(RESTART, {"symbol": "line-ns-open", "size": 12, "color": INK[theme]}))
 
 
 def _event_marks(figure: go.Figure, run_curves: Sequence[RunCurve], theme: Theme) -> None:

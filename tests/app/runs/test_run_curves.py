@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from app.charts.runs.curves import curves
+from app.charts.runs.curves import colour_of, curves
 from app.charts.runs.series import exponential_average
-from app.charts.theme import log_axis
+from app.charts.theme import INK, log_axis
 from app.runs.curves import MOST_MARKS, SAMPLES, STEPS, TIME, CurveSettings, curve, notes
+from app.runs.restarts import restarts_of
 from app.runs.status_tables import describe_time_left, format_bytes
 from tests.app.runs.test_runs_page import kept, opened
 from tests.support.app.page import said
@@ -97,3 +98,54 @@ def test_a_run_says_time_left_and_sizes_as_people_read_them(workspace):
     happened = "".join(element.proto.body for element in test.get("html"))
     assert f"2.59{THIN}MB" in happened and "2594814" not in happened
     assert format_bytes("1 bytes of it") == f"1{THIN}B of it"
+
+
+def test_a_restart_has_the_words_of_all_its_events_at_the_step_that_the_ranks_go_on_after(tmp_path):
+    folder = left_folder(tmp_path / "run", steps=5, wanted=9)
+    for kind, words in (
+        ("rank_lost", "rank 0 ran out of memory, at step 6"),
+        ("out_of_memory", "rank 0: passes have 2 samples from now on"),
+        ("restarted", "2 processes started again (restart 2)"),
+        ("scaled", "1 process instead of 2"),
+        ("resumed", "goes on after step 5 with 1 process"),
+        ("layers_moved", "moved blocks.2 from stage 1 to stage 0 in 2 s"),
+        ("rank_lost", "rank 0 was ended by SIGKILL, at step 7"),
+    ):
+        folder.log_event(kind, words, None)
+    restarts = restarts_of(RunReader(folder.path).view().events)
+    assert [restart.step for restart in restarts] == [4, 5, 7]
+    assert restarts[0].words == (
+        "rank 1 was ended by SIGKILL, at step 6",
+        "goes on after step 4 with 2 processes",
+    )
+    assert len(restarts[1].words) == 6 and restarts[1].words[-1].startswith("moved blocks.2")
+    assert restarts[2].words == ("rank 0 was ended by SIGKILL, at step 7",)
+
+
+def test_the_first_start_of_a_run_is_no_restart_and_one_without_a_checkpoint_begins_at_step_1(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    folder.log_event("scaled", "1 of the strategy's 2 stages, the most that divide 1 process")
+    folder.log_event("started", "begins at step 1 with 1 process", 0)
+    assert restarts_of(RunReader(folder.path).view().events) == ()
+    folder.log_event("rank_lost", "rank 0 was ended by SIGKILL, at step 3", 0)
+    folder.log_event("started", "begins at step 1; 2 steps since then are done again", 0)
+    assert [restart.step for restart in restarts_of(RunReader(folder.path).view().events)] == [1]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("logarithmic", [False, True])
+def test_a_restart_is_a_vertical_line_that_says_its_words_along_its_height(view, dark, logarithmic):
+    drawn = curve("run <b>", 0, view, CurveSettings())
+    figure = curves([drawn], "loss", "", dark=dark, logarithmic=logarithmic)
+    (line,) = [trace for trace in figure.data if trace.mode == "lines" and trace.text is not None]
+    points = [(x, y, text) for x, y, text in zip(line.x, line.y, line.text, strict=True) if x is not None]
+    assert {x for x, _, _ in points} == {4}
+    assert points[0][1] == pytest.approx(2 / 6 if logarithmic else 0) and points[-1][1] == pytest.approx(2)
+    assert {text for _, _, text in points} == {
+        "run &lt;b&gt;: restart<br>rank 1 was ended by SIGKILL, at step 6<br>goes on after step 4 with 2 processes"
+    }
+    assert line.line.color == INK["dark" if dark else "light"]
+    others = curves([drawn, replace(drawn, label="b", place=1)], "loss", "", dark=dark)
+    colours = [trace.line.color for trace in others.data if trace.mode == "lines" and trace.text is not None]
+    assert colours == [colour_of(0), colour_of(1)]

@@ -75,8 +75,49 @@ def test_a_run_is_started_with_what_the_form_says(page, workspace, started):
 def test_what_is_not_run_is_said_before_it_starts(page, workspace, started):
     test = page("runs", workspace)
     field(test, "number_input", "Processes").set_value(9).run()
+    assert button(test, "Start the run").disabled and not started
+    assert "Processes: is 9: 9 data-parallel ranks for the 8 samples of a step" in said(test)
+
+
+def test_shares_and_balance_of_the_form_reach_the_run(page, workspace, started):
+    test = page("runs", workspace)
+    field(test, "text_input", "Shares").set_value("3, 1").run()
+    field(test, "toggle", "Balance").set_value(True).run()
     press(test, "Start the run")
-    assert not started and "9 data-parallel ranks for the 8 samples of a step" in said(test)
+    options = started[0][1].options
+    assert (options.shares, options.balance) == ((3.0, 1.0), True)
+
+
+@pytest.mark.parametrize(
+    ("shares", "message"),
+    [
+        ("1,2,3", "Shares: has 3 numbers for 2 data-parallel ranks. Give one positive number for each rank"),
+        ("3,-1", "Shares: has -1, which is not a positive number. Give one positive number"),
+        ("3,nan", "Shares: has nan, which is not a positive number. Give one positive number"),
+        ("3:1", "Shares: is '3:1', not numbers with commas between. Give for example 3,1."),
+    ],
+)
+def test_shares_that_the_command_line_refuses_are_refused_below_their_field(
+    page, workspace, started, shares, message
+):
+    test = page("runs", workspace)
+    field(test, "text_input", "Shares").set_value(shares).run()
+    assert button(test, "Start the run").disabled and not started
+    (error,) = test.error
+    assert message in said(test) and error.value.startswith("Shares")
+    field(test, "text_input", "Shares").set_value("").run()
+    assert not test.error and not button(test, "Start the run").disabled
+
+
+@pytest.mark.parametrize(("shard", "refused"), [("fsdp", True), ("zero2", True), ("zero1", False)])
+def test_balance_is_refused_where_no_rank_is_timed_alone(page, workspace, shard, refused):
+    test = page("runs", workspace)
+    field(test, "selectbox", "Sharding").select(shard).run()
+    field(test, "toggle", "Balance").set_value(True).run()
+    assert len(test.error) == refused == button(test, "Start the run").disabled
+    words = f"Balance: does not work with shard {shard}: ranks wait for each other inside a pass"
+    assert (words in said(test)) == refused
+    assert ("Give Shares, or fix shard to none or zero1" in said(test)) == refused
 
 
 def test_a_stored_strategy_is_taken_with_what_it_predicted(workspace):
@@ -313,3 +354,18 @@ def test_the_file_that_a_run_was_trained_from_has_to_be_trusted_again(workspace,
     press(test, "Use this model")
     digest = hashlib.sha256(b"client = None\n").hexdigest()
     assert started[-1][1] == TraceParameters("run:net-1@step-4", UploadedFile("net.py", digest))
+
+
+def test_held_out_figures_stand_beside_the_loss_of_the_step_that_they_are_of(workspace):
+    path = kept(workspace, "digits-1")
+    assert "held-out" not in said(opened(workspace, "digits-1"))
+
+    def measured(step: int) -> str:
+        record = {"step": step, "samples": 360, "metrics": {"accuracy": 0.9389, "top_2": 0.0}, "source": "x"}
+        (path / "validation.json").write_text(json.dumps(record))
+        return said(opened(workspace, "digits-1"))
+
+    assert "\naccuracy 0.939, top_2 0 on 360 held-out samples; 2 at first\n" in measured(6)
+    assert "on 360 held-out samples, at step 4; 2 at first\n" in measured(4)
+    # Of a step that is done anew nothing is measured yet.
+    assert "held-out" not in measured(7)

@@ -1,6 +1,7 @@
 """All runs in one table: what it says, what narrows it, tags, and those chosen in one picture."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -121,6 +122,12 @@ def test_the_file_of_the_table_has_values_and_nothing_for_the_eye(three):
         'llama-1,interrupted,sample:llama,"data 2, micro-batch 4, states on every device",4,9,0.5'
     )
     assert '"a, b"' in line
+
+
+def test_a_run_that_does_not_say_its_model_has_none(three):
+    view = runs.view(three, "llama-1")
+    assert view is not None
+    assert rows.table_row("llama-1", replace(view, launch=None, facts={}), ())["model"] == "n/a"
 
 
 def test_a_loss_that_is_no_number_is_no_value(workspace):

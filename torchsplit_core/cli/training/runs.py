@@ -21,7 +21,7 @@ from torchsplit_core.cli.training.cluster import (
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.errors import quoted
 from torchsplit_core.values.strategy.request import StrategyRequest
-from torchsplit_core.values.strategy.run import ElasticNodes, Exports, RunOptions
+from torchsplit_core.values.strategy.run import ElasticNodes, Exports, RunOptions, parse_shares
 from torchsplit_core.values.training import RUN_PRECISIONS
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def _train(options: argparse.Namespace) -> int:
         steps=options.steps,
         checkpoint_every=options.checkpoint_every,
         keep=options.keep,
-        shares=_shares(options.shares) if options.shares else (),
+        shares=parse_shares(options.shares),
         seed=options.seed,
         shuffle=not options.in_order,
         stall_limit_s=options.stall_limit,
@@ -236,13 +236,3 @@ def _node_numbers(text: str | None) -> tuple[int, int] | None:
         return int(least), int(most or least)
     except ValueError:
         raise InputFault("--nnodes", f"is {quoted(text)}, not MIN:MAX", "Give for example 1:2.") from None
-
-
-def _shares(text: str) -> tuple[float, ...]:
-    """Numbers from `3,1`. Raises InputFault for anything else."""
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise InputFault(
-            "--shares", f"is {quoted(text)}, not numbers with commas between", "Give for example 3,1."
-        ) from None

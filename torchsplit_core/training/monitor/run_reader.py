@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from torchsplit_core.checkpoints.store import LATEST
-from torchsplit_core.checkpoints.trained_run import EVENTS, METRICS
+from torchsplit_core.checkpoints.trained_run import EVENTS, METRICS, Validation, read_validation
 from torchsplit_core.training.monitor.gpu_sampler import read_gpus
 from torchsplit_core.training.monitor.launch_record import read_launch
 from torchsplit_core.training.monitor.run_view import Checkpoint, Event, Rank, RunView, State, Steps
@@ -66,8 +66,15 @@ class RunReader:
                 tuple(rank for rank in _ranks(path / WATCH, state, self._events) if rank.rank < world),
                 tuple(_checkpoints(self.folder.checkpoints)),
                 read_gpus(path / WATCH),
+                self._validation(),
             )
             return view.starting() if state == "starting" else view
+
+    def _validation(self) -> Validation | None:
+        """The last one; None where the run began again before its step, which is then done anew."""
+        validation = read_validation(self.folder.path)
+        last_step = self._steps.step[-1] if len(self._steps) else 0
+        return validation if validation and validation.step <= last_step else None
 
     def _read(self) -> None:
         replaced, lines = self._metrics.read_new()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
+from torchsplit_core.checkpoints.trained_run import Validation
 from torchsplit_core.hardware import DcgmFigures, GpuState
 from torchsplit_core.training.monitor.launch_record import LaunchRecord
 
@@ -100,6 +101,7 @@ class RunView:
     """A run as its folder has it now; its steps grow with the next look.
 
     `facts`: what run.json says, empty before the first start.
+    `validation`: the last measurement on held-out samples, None where there is none of a step that is still there.
     `words`: how it ended, empty while it goes on. `alive`: a process writes there.
     """
 
@@ -113,6 +115,7 @@ class RunView:
     ranks: tuple[Rank, ...]
     checkpoints: tuple[Checkpoint, ...]
     gpus: tuple[NodeGpu, ...]
+    validation: Validation | None = None
 
     def starting(self, steps: int | None = None) -> RunView:
         """The run while its processes start, to go on to the step `steps` (None: not said yet).

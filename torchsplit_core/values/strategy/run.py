@@ -76,6 +76,16 @@ class RunOptions:
             raise InputFault("--stall-limit", problem, "Give a number of seconds, 1 or more.")
 
 
+def parse_shares(text: str | None) -> tuple[float, ...]:
+    """The `shares` of RunOptions from `3,1`; none from nothing. Raises InputFault for anything else."""
+    try:
+        return tuple(float(part) for part in text.split(",")) if text else ()
+    except ValueError:
+        raise InputFault(
+            "--shares", f"is {quoted(text)}, not numbers with commas between", "Give for example 3,1."
+        ) from None
+
+
 @dataclass(frozen=True, slots=True)
 class ElasticNodes:
     """Of a run on several machines: how many at least and at most, where they meet (HOST:PORT), this one's name.
