@@ -4,9 +4,9 @@
 
 Each sample is trained by `torchsplit train` at every batch, in one process on all cores and in two on half of them
 each; measured is the median step of the run without its first ones. Estimated is what `torchsplit strategy` gives for
-the same choices, with rates that are probed now. Judged is each sample without itself: the two factors on probed seconds
-and the spread come from the other samples, as the constants that the estimate uses were found. Baseline: the assumed
-peaks of before.
+the same choices, with rates that are probed now. Judged is each sample without itself: the two factors on probed
+seconds and the spread come from the other samples, as the constants that the estimate uses were found. Baseline: the
+assumed peaks of before.
 Ends with 1 where fewer than 85 % of the steps are within their 90 % interval.
 """
 
@@ -51,7 +51,8 @@ GOAL = 0.85
 @dataclass(frozen=True, slots=True)
 class Case:
     """Seconds of a step: measured, and estimated by the probed rates as they are, in three parts: what is
-    computed and exchanged, what is started (operations, the optimizer), and the samples; `assumed`: with the assumed peaks."""
+    computed and exchanged, what is started (operations, the optimizer), and the samples; `assumed`: with the assumed
+    peaks."""
 
     sample: str
     batch: int
@@ -146,7 +147,8 @@ def main() -> int:
     inside, errors, assumed = 0, [], []
     for case in found:
         factors, deviation = fitted([other for other in found if other.sample != case.sample])
-        offset = calibrated((), replace(fitted_spread(), between=deviation))
+        others = len({other.sample for other in found}) - 1
+        offset = calibrated((), replace(fitted_spread(), between=deviation, degrees=max(1, others - 1)))
         seconds = case.estimate(factors)
         low, high = seconds * offset.low, seconds * offset.high
         held = low <= case.measured <= high

@@ -97,7 +97,7 @@ class HostFactors:
     starts: float
 
 
-HOST_FACTORS = HostFactors(2.0, 3.5)
+HOST_FACTORS = HostFactors(1.25, 6.6)
 """Fitted by benchmarks.training_intervals: caches are cold in a step, and other threads run beside it."""
 
 

@@ -23,9 +23,9 @@ Factors = tuple[tuple[int, float], ...]
 """Batch sizes with what was measured over what is reckoned there, of a forward pass."""
 HOST_SPREAD = 3.0
 """A processor's peaks are assumed: a step may take a third or three times what is reckoned. An assumption."""
-HOST_DEVIATION = 0.3
-"""Of the logarithm of measured over estimated steps on a host whose rates were measured (benchmarks.training_intervals,
-samples left out one by one)."""
+HOST_DEVIATION, HOST_DEGREES = 0.22, 9
+"""Standard deviation of the logarithm of measured over estimated steps on a host whose rates were measured, and its
+degrees of freedom: ten samples (benchmarks.training_intervals)."""
 MOST_STEPS = 3
 
 
@@ -104,7 +104,9 @@ def step_offset(
     if factors:
         return calibrated(tuple(ratios))
     if machine.rates:
-        return calibrated(tuple(ratios), replace(fitted_spread(), between=HOST_DEVIATION))
+        return calibrated(
+            tuple(ratios), replace(fitted_spread(), between=HOST_DEVIATION, degrees=HOST_DEGREES)
+        )
     low, high = 1.0 / HOST_SPREAD, HOST_SPREAD
     if not machine.host:
         worst, best = interval(node_costs(model.graph, model.graph.traced_batch), machine.type)
