@@ -338,7 +338,7 @@ BENCHMARKS = (
     Benchmark(
         "Steps of training runs estimated from this host's rates",
         "benchmarks.training_intervals",
-        "Nine samples at two batches, trained by `torchsplit train` in one process on all cores and in two on half of "
+        "Ten samples at two batches, trained by `torchsplit train` in one process on all cores and in two on half of "
         "them each; estimated from the graph and from rates that a probe measures here, each sample judged without "
         "itself (goal: 85 to 97 % of the steps inside the 90 % interval). Beside it the error with assumed peaks.",
         ("--samples", "digits,diamond", "--batches", "4", "--steps", "8"),
