@@ -15,11 +15,13 @@ from torchsplit_core.strategy.cost_model.layers import recompute_shares
 from torchsplit_core.strategy.cost_model.memory import in_flight, layer_activation_bytes, step_memory
 from torchsplit_core.strategy.cost_model.network import Network
 from torchsplit_core.strategy.search.machines import read_fleet
+from torchsplit_core.strategy.search.software import SOFTWARE
 from torchsplit_core.strategy.table_input.gpu_text import read_machine
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.request import StrategyNodes
 from torchsplit_core.values.training import (
     ParallelConfig,
+    Precision,
     StepEstimate,
     StepParts,
     TrainingJob,
@@ -155,6 +157,27 @@ def test_sharding_saves_memory_and_no_time() -> None:
     states = [one.memory.weights + one.memory.gradients + one.memory.optimizer for one in found]
     assert states == sorted(states, reverse=True)
     assert found[3].parts_s.sharding_communication > 0 == found[0].parts_s.sharding_communication
+
+
+@pytest.mark.parametrize(
+    ("precision", "weights", "optimizer"), [("bf16", 6.0, 8.0 / 16), ("fp32", 4.0, 8.0 / 16)]
+)
+def test_zero1_of_a_run_keeps_single_precision_weights_on_every_device(
+    precision: Precision, weights: float, optimizer: float
+) -> None:
+    """As the program has them: under autocast two-byte copies beside them; its optimizer divides its moments alone.
+
+    An 8B model on 16 devices holds 45 GiB of weights on each, not 15.
+    """
+    job, choices = TrainingJob(64, precision), ParallelConfig(data=16, shard="zero1")
+    memory = step_memory(LLAMA, choices, job, SOFTWARE, constants())
+    assert memory.weights / LLAMA.parameters == pytest.approx(weights)
+    assert memory.optimizer / LLAMA.parameters == pytest.approx(optimizer)
+    assert memory.gradients / LLAMA.parameters == pytest.approx(4.0)
+    megatron = step_memory(LLAMA, choices, TrainingJob(64), GENERIC, constants())
+    assert (megatron.weights, megatron.optimizer) == pytest.approx(
+        (2.0 * LLAMA.parameters, 12.0 / 16 * LLAMA.parameters)
+    )
 
 
 def test_a_faster_network_never_hurts() -> None:

@@ -177,7 +177,9 @@ class TrainingSoftware:
     tensor parallelism and of an interleaved pipeline run beside products. `early_stop`: recomputation of a layer ends
     when the last tensor that the backward pass needs is there, before the layer's last product (PyTorch's
     checkpointing without re-entry, set_checkpoint_early_stop). `fused_loss`: the loss writes its gradient over the
-    logits. `sequence_parallel`: tensor parallelism cuts norms and residuals too.
+    logits. `sequence_parallel`: tensor parallelism cuts norms and residuals too. `sharded_masters`: in half precision
+    ZeRO-1 divides single-precision masters of two-byte weights; without, weights are in single precision on every
+    device, and autocast keeps two-byte copies of them.
     """
 
     family: str
@@ -192,6 +194,7 @@ class TrainingSoftware:
     early_stop: bool = False
     fused_loss: bool = False
     sequence_parallel: bool = True
+    sharded_masters: bool = True
 
 
 @dataclass(frozen=True, slots=True)

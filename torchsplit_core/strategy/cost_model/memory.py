@@ -101,6 +101,11 @@ def stored_bytes(
             # Schedules of several micro-batches keep the stage's weights and gradients gathered.
             gathered = (width + software.gradient_bytes) * device_weights
         return _offloaded(choices, 4 * whole / group, 4 * whole / group, moments * whole / group, gathered)
+    if choices.shard == "zero1" and not wide and not software.sharded_masters:
+        optimizer = moments * whole / group
+        return _offloaded(
+            choices, 6 * device_weights, software.gradient_bytes * device_weights, optimizer, 0.0
+        )
     master = 0 if wide else 4
     weights = (4 if wide else 2) * device_weights
     gradients = software.gradient_bytes * (whole / group if choices.shard == "zero2" else device_weights)
