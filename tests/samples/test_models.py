@@ -21,7 +21,7 @@ def run(client: SplitClient, batch_size: int) -> list[torch.Tensor]:
 
 
 def test_the_registry_names_the_promised_samples():
-    assert NAMES == ["clip", "bert", "fastpitch", "ocr", "resnet50", "llama", "diamond", "cond"]
+    assert NAMES == ["clip", "bert", "fastpitch", "ocr", "resnet50", "llama", "diamond", "cond", "digits"]
     assert all(sample.title and sample.sentence.endswith(".") and sample.large for sample in SAMPLES)
 
 
