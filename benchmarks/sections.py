@@ -402,8 +402,8 @@ BENCHMARKS = (
         "Places of the rooms that decide, drawn with a seed, are broken one at a time (`<` to `<=`, `+` to `-`, `n` to "
         "`n + 1`, ...) in a copy of the project, and each room's own tests run on it up to the first that fails; one "
         "that fails counts if it passes without the change. Equivalent changes cannot alter a result: "
-        "`benchmarks/data/equivalent_mutants.csv` has the reasons. Goal: 90 % of the others caught. Of this draw the tests "
-        "caught 34 of 55 (62 %) before they were written for its survivors: another seed draws other places.",
+        "`benchmarks/data/equivalent_mutants.csv` has the reasons. Goal: 90 % of the others caught. Of this draw "
+        "the tests caught 34 of 55 (62 %) before they were written for its survivors: another seed draws other places.",
         ("--count", "1", "--rooms", "simulation"),
     ),
     Benchmark(
