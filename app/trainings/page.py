@@ -9,6 +9,7 @@ import streamlit as st
 
 from app.charts.training import MEMORY_PARTS, TIME_PARTS, stacked_bars
 from app.components import saving
+from app.session import runs
 from app.session.result_kind import TRAINING
 from app.session.trainings import StoredTraining
 from app.shell import frame, navigation, widgets
@@ -32,9 +33,11 @@ from torchsplit_core.hardware import peaks
 from torchsplit_core.jobs.job_kinds import STRATEGY
 from torchsplit_core.pictures.numbers import escape_markdown, exact, percent, short
 from torchsplit_core.strategy.cost_model.estimate import USABLE
+from torchsplit_core.training import run_strategy_of
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
 from torchsplit_core.values.strategy.request import SourceSizes
+from torchsplit_core.values.strategy.run import RunOptions
 from torchsplit_core.workspace.store import Workspace
 
 NEAR = 6.0
@@ -80,7 +83,7 @@ def _render_outcome(workspace: Workspace, training: StoredTraining) -> None:
         _ranking(training, outcome)
         sensitivity.render(workspace, training, outcome)
     _refused(training, outcome)
-    _files(training, outcome)
+    _files(workspace, training, outcome)
 
 
 def _best(training: StoredTraining, outcome: StrategyOutcome) -> None:
@@ -173,7 +176,20 @@ def _refused(training: StoredTraining, outcome: StrategyOutcome) -> None:
         )
 
 
-def _files(training: StoredTraining, outcome: StrategyOutcome) -> None:
+def _train_here(workspace: Workspace, training: StoredTraining, candidate: StrategyCandidate) -> None:
+    """Start a run of a sample at one press; of other models the form of a new run asks for the file."""
+    model = training.request.model
+    source = model.source if isinstance(model, SourceSizes) else ""
+    if not source.startswith("sample:"):
+        navigation.link("Runs", "Train by it on this machine", icon=":material/monitoring:")
+        return
+    if st.button("Train by it on this machine", key="training-run", icon=":material/play_arrow:"):
+        with frame.fault_boundary():
+            strategy = run_strategy_of(candidate, precision=training.request.training.precision)
+            navigation.go("Run", runs.start(workspace, source, strategy, RunOptions(), None))
+
+
+def _files(workspace: Workspace, training: StoredTraining, outcome: StrategyOutcome) -> None:
     stem = saving.file_name(training.name)
     st.header("Apply", anchor=False)
     if outcome.candidates:
@@ -190,7 +206,7 @@ def _files(training: StoredTraining, outcome: StrategyOutcome) -> None:
         on_this_machine, words = where_trained(training.request, outcome.candidates[place])
         st.caption(escape_markdown(words))
         if on_this_machine:
-            navigation.link("Runs", "Train by it on this machine", icon=":material/monitoring:")
+            _train_here(workspace, training, outcome.candidates[place])
     with st.container(horizontal=True):
         st.download_button(
             "Request (JSON)", lambda: write_text(training.request), f"{stem}.strategy_request.json", "application/json",

@@ -21,6 +21,7 @@ from tests.support.app.page import field, press, said
 from torchsplit_core.jobs.job_kinds import (
     STRATEGY,
     STRATEGY_STUDY,
+    TRAIN,
     RequestParameters,
     RequestVersionParameters,
 )
@@ -141,6 +142,22 @@ def test_a_strategy_says_where_it_runs_and_is_offered_here_where_its_devices_fit
     opened = page("training", workspace)
     assert "it takes 8 devices, and this machine takes 4 processes" in said(opened)
     assert "Train by it on this machine" not in offered_links(opened)
+
+
+def test_a_strategy_of_a_sample_is_trained_by_at_one_press(page, workspace, started, monkeypatch):
+    went = []
+    monkeypatch.setattr("app.shell.navigation.go", lambda title, name=None: went.append((title, name)))
+    outcome = found(workspace, "small", SMALL)
+    best, sample = outcome.candidates[0], replace(SMALL, model=SourceSizes("sample:llama"))
+    workspace.put("strategy_request", "small", sample)
+    named_results.store_outcome(workspace, "small", sample, outcome)
+    opened = page("training", workspace)
+    press(opened, "Train by it on this machine")
+    ((kind, parameters),) = started
+    assert kind == TRAIN and (parameters.source, parameters.file) == ("sample:llama", None)
+    assert parameters.strategy.choices == best.choices
+    assert parameters.strategy.predicted.low_s == best.low_s
+    assert went == [("Run", parameters.request)]
 
 
 def test_what_does_not_run_is_asked_for_by_name(page, workspace, started):
