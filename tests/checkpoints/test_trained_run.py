@@ -142,6 +142,13 @@ def test_the_command_writes_weights_and_what_they_are(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tiny.safetensors", "tiny.safetensors.json"]
 
 
+def test_a_workspaces_name_for_a_run_is_no_source_elsewhere() -> None:
+    with pytest.raises(
+        InputFault, match=r"run:tiny@step-4: .*no such run. Only its dashboard's workspace knows"
+    ):
+        parse_source("run:tiny@step-4")
+
+
 def test_without_trust_the_file_behind_a_run_is_not_executed(trained: Path) -> None:
     with pytest.raises(InputFault, match=r"tiny@step-4: client.py:client: is Python code .* not trusted"):
         parse_source(str(trained))

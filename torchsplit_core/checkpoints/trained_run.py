@@ -98,7 +98,10 @@ def parse_run_source(source: str) -> TrainedStep:
         problem = (
             "is not a training run: it holds no run.json" if run.is_dir() else "cannot be read: no such run"
         )
-        raise InputFault(str(run), problem, "Give the folder that torchsplit train -o wrote.")
+        remedy = "Give the folder that torchsplit train -o wrote."
+        if source.startswith("run:"):
+            remedy = "Only its dashboard's workspace knows a run by run:NAME; give the run's folder, which its page names."
+        raise InputFault(source if source.startswith("run:") else str(run), problem, remedy)
     facts = _read_facts(run)
     steps = complete_steps(run / CHECKPOINTS)
     if not steps:
