@@ -1,4 +1,4 @@
-"""What comes with the core and is no part of it: the dashboard, its pages, the samples, the guides they show.
+"""Locates what ships with the core but is not part of it: the dashboard, its pages, the samples, the guides.
 
 In a checkout they lie beside the core. A wheel carries them in a folder of the core (setup.py copies them there), so
 that `torchsplit_core` is the one name it puts into an environment.

@@ -1,4 +1,4 @@
-"""What only some uses need (the extras of pyproject.toml), and what is said where it is not installed."""
+"""The optional packages (extras of pyproject.toml), and the faults raised if they are not installed."""
 
 from __future__ import annotations
 

@@ -314,7 +314,7 @@ class TrainedClient:
 
 @contextmanager
 def foreign_code(where: str, remedy: str = "Mend the model's code.") -> Iterator[None]:
-    """Whatever the user's code raises inside becomes an InputFault with its last cause and the user's line.
+    """Turn any exception of the user's code into an InputFault with its last cause and the user's line.
 
     Out of memory passes through: the process's limits, not the code, decide what that means.
     """
@@ -385,7 +385,7 @@ def _existing_path(path: str) -> str:
         )
     if problem:
         raise InputFault(path, problem, "Check the path.")
-    # A child is let see the file's folder and none of those that a path with ".." leads through.
+    # A child may read the file's folder, but not the folders that a path with ".." passes through.
     return str(file.parent.resolve() / file.name)
 
 

@@ -1,4 +1,4 @@
-"""Packages whose names load their module when first used (PEP 562): who needs one name does not pay for all."""
+"""Packages that import a module on first use of its names (PEP 562), so that unused modules cost nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`torchsplit app`: who may reach the dashboard's server, and the server in this very process."""
+"""`torchsplit app`: configures access to the dashboard's server and runs it in this process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def add_app_command(command: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def _app(options: argparse.Namespace) -> int:
-    """Become the server, so that whatever ends this command ends it. Returns only by a fault."""
+    """Replace this process by the server, so that a signal to the command ends it. Returns only on a fault."""
     from torchsplit_core.workflow.profiling import restore_slices
     from torchsplit_core.workspace.faults import quota_bytes
     from torchsplit_core.workspace.store import Store
@@ -52,7 +52,7 @@ def _app(options: argparse.Namespace) -> int:
     print(f"Isolation: {isolation.isolation_level().text}", file=sys.stderr)
     store = Store()
     store.check()
-    quota_bytes()  # a bad value is told here, not to a visitor
+    quota_bytes()  # report a bad value here, not to a visitor
     if restored := restore_slices(store):
         print(f"note: {restored}", file=sys.stderr)
     port = _free_port(options.address, options.port)
@@ -72,7 +72,7 @@ def _app(options: argparse.Namespace) -> int:
 
 
 def _print_exposure(address: str, host_names: Sequence[str], *, private: bool, allowed: bool) -> None:
-    """What other machines can do here, before any of them does it."""
+    """Print what other machines can do on this server."""
     if private:
         return
     word = "are executed when trusted" if allowed else "are read, never executed"
@@ -94,7 +94,7 @@ def _url_host(address: str) -> str:
 
 
 def _free_port(address: str, wanted: int | None) -> int:
-    """The wanted port, or without a wish the first free one from 8501 on."""
+    """The wanted port, or if None the first free one from 8501 on."""
     reason = ""
     for port in [wanted] if wanted is not None else range(FIRST_PORT, FIRST_PORT + PORTS):
         try:

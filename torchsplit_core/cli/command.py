@@ -180,7 +180,7 @@ def _run_command(arguments: Sequence[str] | None) -> int:
             telemetry.configure("torchsplit")
             with allow_reading(getattr(options, "read", ())):
                 status = int(options.run(options))
-                # Here, where it can still be said that it could not be written.
+                # Flush here, where a failed write can still be reported.
                 sys.stdout.flush()
                 return status
     except InputFault as fault:
@@ -220,7 +220,7 @@ def _print_fault(fault: InputFault, arguments: Sequence[str] | None) -> int:
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-    """A warning of ours as one line; a library's warning to its developers is not the user's."""
+    """Print a UserWarning as one line; ignore other categories, which address developers."""
     if issubclass(category, UserWarning):
         print(f"warning: {message}", file=sys.stderr)
 
@@ -257,7 +257,7 @@ def _declare_options(target: str, command: Command, shared: Sequence[Options]) -
 
 
 def _completion(options: argparse.Namespace) -> int:
-    """Print what a shell reads at its start, so that Tab completes commands and options."""
+    """Print the shell's start-up code for Tab completion of commands and options."""
     from argcomplete.shell_integration import shellcode
 
     sys.stdout.write(shellcode(["torchsplit"], shell=options.shell))

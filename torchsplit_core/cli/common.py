@@ -1,4 +1,4 @@
-"""What the commands share: progress on standard error, outcomes to a file or standard output, those two streams."""
+"""Shared by the commands: progress on standard error, output of outcomes, and handling of lost streams."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def with_progress(work: Callable[[LineProgress], Any]) -> Any:
 
 
 def write_outcome(value: Any, options: argparse.Namespace, version: int | None = None) -> None:
-    """To the -o file, and to standard output with --json or without -o; in the newest version unless one is named."""
+    """Write to the -o file, and to standard output with --json or without -o; `version` None: the newest."""
     if options.output:
         files.write_file(value, options.output, version)
     if options.json or not options.output:
@@ -81,14 +81,14 @@ def write_outcome(value: Any, options: argparse.Namespace, version: int | None =
 
 
 def print_notes(graph: TorchGraph) -> None:
-    """What the user must know of how the graph was made."""
+    """Print the notes of the trace."""
     for note in graph.notes:
         print(f"note: {note}", file=sys.stderr)
 
 
 @contextmanager
 def allow_reading(paths: Sequence[str]) -> Iterator[None]:
-    """A model's code may read these as well meanwhile (--read). Raises InputFault for one that is not there."""
+    """Allow a model's code to read these paths inside the block (--read). Raises InputFault for a missing path."""
     for path in paths:
         if os.pathsep in path:
             problem = f"the path {quoted(path)} has a {os.pathsep} in it, which cannot be passed on"
@@ -139,10 +139,10 @@ class FaultFilter(io.TextIOBase):
 
 @contextmanager
 def tolerate_lost_stderr() -> Iterator[None]:
-    """Standard error is lost where it cannot be written (a full disk, a reader that went away): a server goes on
-    without its log. Streams that came closed lead nowhere.
+    """Discard standard error that cannot be written (full disk, reader gone): a server continues without its log.
+    Streams that were closed at the start discard all output.
 
-    Where somebody else took standard error, as a test does, it stays theirs.
+    A standard error replaced by other code, such as a test, is left alone.
     """
     if sys.stdout is None:
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - as long as the process, as the stream would be
@@ -162,6 +162,6 @@ def tolerate_lost_stderr() -> Iterator[None]:
 
 
 def discard_stdout() -> None:
-    """What is left for standard output goes nowhere, here and when Python ends."""
+    """Discard the rest of standard output, now and when Python exits."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

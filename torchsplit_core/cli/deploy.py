@@ -1,4 +1,4 @@
-"""The commands deploy and route: a plan to files for its GPUs, and one address for the servers that those start."""
+"""The commands deploy and route: write a plan's deployment files, and route requests to the servers they start."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchsplit_core.cli.common import Command, with_progress
 from torchsplit_core.values import InputFault, quoted
 
 TIMEOUT_S = 30.0
-"""How long the router may take for an answer, through all of a model's parts."""
+"""Time limit of a routed request, through all of a model's parts."""
 
 
 def add_deploy_commands(command: Command) -> None:

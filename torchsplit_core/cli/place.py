@@ -154,7 +154,7 @@ def _place(options: argparse.Namespace) -> int:
 
 
 def _request(options: argparse.Namespace) -> tuple[PlacementRequest, int | None]:
-    """The request, and the version of its file: who asks in version 1 reads version 1. None: the newest."""
+    """The request, and its file's version, in which the outcome is written too. None: the newest."""
     given = {
         name: value * GB / GIB if option in LINK_OPTIONS else value
         for option, name in REQUEST_KEYWORDS.items()
@@ -237,7 +237,7 @@ def _is_same(first: PlacementOutcome, second: PlacementOutcome) -> bool:
 
 
 def _format_comparison(comparison: Sequence[ComparedMethod]) -> str:
-    """A line a solver under the names of the columns."""
+    """A header and one line per solver."""
     from torchsplit_core.placement.comparison import comparison_rows
 
     rows = [("solver", "tokens/s", "on its GPUs", "status", "GPUs"), *comparison_rows(comparison)]
@@ -255,7 +255,7 @@ def _format_layers(segments: Sequence[PlacedSegment]) -> str:
 
 
 def _write_curve(curve: PlacementFrontier, path: Path, version: int | None) -> None:
-    """The curve as its contract file, or where the path ends in .csv as a line a point."""
+    """Write the curve as a contract file, or for a .csv path as one line per point."""
     if path.suffix != ".csv":
         files.write_file(curve, path, version)
         return

@@ -185,7 +185,7 @@ def _note_plan(progress: LineProgress, plan: PlanOutcome) -> None:
 
 
 def _simulate(request: PlanRequest, outcome: PlanOutcome) -> None:
-    """Response times of the plan at the demand, on standard error: of what is asked only there, so no exit code."""
+    """Print simulated response times at the demand to standard error; the exit code is not affected."""
     from torchsplit_core.cli.simulate import format_model_load
 
     if not any(gpu.slices for gpu in outcome.gpus):
@@ -200,7 +200,7 @@ def _simulate(request: PlanRequest, outcome: PlanOutcome) -> None:
 
 
 def _apply_plan_at(request: PlanRequest, plan_at: Literal["nominal", "low"] | None) -> PlanRequest:
-    """The request with what `--plan-at` says, and a word where that makes another request of it."""
+    """Apply `--plan-at` to the request; print a note if that changes it."""
     if plan_at in (None, request.solver.plan_at):
         return request
     print(
@@ -211,7 +211,7 @@ def _apply_plan_at(request: PlanRequest, plan_at: Literal["nominal", "low"] | No
 
 
 def _apply_demands_as_minima(request: PlanRequest, options: argparse.Namespace) -> PlanRequest:
-    """The request with what `--demands-as-minima` says, and a word where that makes another request of it."""
+    """Apply `--demands-as-minima` to the request; print a note if that changes it."""
     changed = apply_demands_as_minima(request, options)
     if changed != request:
         print(
@@ -222,7 +222,7 @@ def _apply_demands_as_minima(request: PlanRequest, options: argparse.Namespace) 
 
 
 def _apply_time_limit(request: PlanRequest, seconds: float | None) -> PlanRequest:
-    """The request with what `--time-limit` says, and a word where that makes another request of it."""
+    """Apply `--time-limit` to the request; print a note if that changes it."""
     if seconds is None or seconds == request.solver.time_limit_s:
         return request
     check_number("--time-limit", seconds, positive=True)

@@ -1,4 +1,4 @@
-"""What `plan` prints beside the outcome: how far it is proven, what it rests on, what stands in the way."""
+"""The summary that `plan` prints beside the outcome: proof, basis of the figures, and conflicts."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ BOUND_BY_TEXTS = {
     "fill": "what its batch takes longer than a request alone: give it faster slices or smaller batches",
     "service": "what a request takes alone: only faster slices help",
 }
-"""What most of a response at the limited percentile is, and what would shorten it."""
+"""The largest part of the response time at the limited percentile, and what would shorten it."""
 
 
 def _response_lines(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
@@ -139,7 +139,7 @@ def _binding_lines(explanation: PlanExplanation) -> Iterator[str]:
 
 
 def _failure_lines(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
-    """What the loss of the GPU that can be spared least would cost, on one line."""
+    """One line on the cost of the worst GPU loss."""
     from torchsplit_core.planning.outcome.resilience import failure_losses, worst_failure
     from torchsplit_core.planning.request.objective import requires_resilience
 

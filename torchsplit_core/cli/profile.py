@@ -1,4 +1,4 @@
-"""The profile command: which devices, how to measure, and what to say of it."""
+"""The profile command: selects devices, measures, and prints a summary."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def _profile(options: argparse.Namespace) -> int:
 
 
 def _run_with_local_store(work: Callable[..., T]) -> T:
-    """On a node: measured points are kept where they were measured."""
+    """Run on a node; measured points go to the node's store."""
     from torchsplit_core.workspace.store import Store
 
     return work(store=Store())

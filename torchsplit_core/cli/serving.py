@@ -90,7 +90,7 @@ def _plan_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _settings(options: argparse.Namespace, host: str, port: int) -> ServeSettings:
-    """Those of both commands."""
+    """The settings common to both commands."""
     return ServeSettings(
         host=host,
         port=port,
@@ -161,7 +161,7 @@ def _measure(options: argparse.Namespace) -> int:
 
 
 def _print_measurement(measurement: Measurement) -> None:
-    """What a person looks for first, on standard error."""
+    """Print the main figures to standard error."""
     for warning in measurement.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     for model in measurement.models:

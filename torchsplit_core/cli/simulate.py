@@ -143,7 +143,7 @@ def _request_from_plan(options: argparse.Namespace) -> SimulationRequest:
 
 
 def arrivals_of(given: Sequence[str], request: PlanRequest) -> dict[str, Arrivals]:
-    """By model: what names it, else what names none, else what the request says."""
+    """Arrivals by model: from the entry for it, else from the entry without a model, else from the request."""
     from torchsplit_core.tables.arrival_times import read_arrival_times
 
     names = [model.name for model in request.models]
@@ -199,7 +199,7 @@ def _slo_limits(given: Sequence[str], names: set[str]) -> dict[str, float]:
 
 
 def _print_outcome(outcome: SimulationOutcome, factor: float) -> None:
-    """What a person looks for first, on standard error; the rates simulated are so many times the request's."""
+    """Print the main figures to standard error; the simulated rates are `factor` times the request's."""
     for warning in outcome.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     for model in outcome.models:

@@ -1,6 +1,6 @@
 """The commands on tables: estimate, import, export.
 
-The tables' room loads when a command of it runs, not with every other command.
+The package `tables` is imported only when one of its commands runs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torchsplit_core.values import InputFault, PlanRequest, Profile, system_reas
 from torchsplit_core.values.errors import quoted
 
 SHOWN_OUTLIERS = 5
-"""Measured rows far off that are printed one by one."""
+"""Most outliers that are printed one by one."""
 
 
 def add_table_commands(command: Command) -> None:
@@ -101,7 +101,7 @@ def _estimate(options: argparse.Namespace) -> int:
             "is missing" if options.to is None else "is given, and --to too",
             "Name the rows to predict, or the GPU types to estimate: --to H100-SXM5-80GB.",
         )
-    # The matrices are small: threads of the algebra library only wait for each other on a busy host.
+    # The matrices are small: on a busy host OpenBLAS threads would only wait for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     if options.to is not None:
@@ -164,7 +164,7 @@ def _estimate_types(options: argparse.Namespace) -> int:
 def _estimate_table_types(
     text: str, to: Sequence[str], options: argparse.Namespace
 ) -> tuple[tuple[str, ...], int]:
-    """Writes the rows; what was noted on the way, and how many there are."""
+    """Write the rows. Returns the notes and the number of rows."""
     from torchsplit_core import workflow
     from torchsplit_core.tables import read_profile_csv
     from torchsplit_core.tables.write_csv import estimated_records, format_records
@@ -226,7 +226,7 @@ def _hand_over_one(profile: Profile, options: argparse.Namespace) -> None:
 
 
 def _hand_over_several(profiles: Sequence[Profile], options: argparse.Namespace) -> None:
-    """A file a model into the folder; with --json one list of profiles."""
+    """Write one file per model into the folder; with --json print one list of profiles."""
     if options.output:
         folder = Path(options.output)
         if folder.suffix == ".json" or folder.is_file():

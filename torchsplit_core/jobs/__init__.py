@@ -1,4 +1,4 @@
-"""Long work in the background of a workspace: started, watched, cancelled, resumed."""
+"""Background jobs of a workspace: start, monitor, cancel, resume."""
 
 from torchsplit_core.jobs.fork_server import prepare
 from torchsplit_core.jobs.runner import JobStatus, cancel, end, log, resume, running, start, status, statuses

@@ -1,4 +1,4 @@
-"""`python -m torchsplit_core.jobs ROOT WORKSPACE JOB` is a job's process."""
+"""`python -m torchsplit_core.jobs ROOT WORKSPACE JOB` runs one job."""
 
 from torchsplit_core.jobs.runner import main
 

@@ -1,4 +1,4 @@
-"""The evaluation as a job of a workspace, kept as it goes."""
+"""Runs the evaluation as a job of a workspace and stores partial results."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from torchsplit_core.workspace.store import Workspace
 
 SAVE_EVERY_S = 15.0
-"""Seconds between two times that what is found so far is stored: what a cancelled job loses at most."""
+"""Seconds between saves of partial results: the most work that a cancelled job loses."""
 
 
 def evaluate_job(workspace: Workspace, parameters: EvaluateParameters, progress: Progress) -> dict[str, Any]:
-    """Run the evaluation; cases that stand in the workspace are taken over."""
+    """Run the evaluation; cases already stored in the workspace are reused."""
     name = evaluation_name(quick=parameters.quick)
     known = workspace.get("evaluation", name) if exists(workspace, "evaluation", name) else None
     last_saved = time.monotonic()

@@ -1,9 +1,9 @@
-"""Processes of jobs forked from one that has loaded what most of them need: to load it takes longer than most plans.
+"""Forks job processes from one that has preloaded their modules: importing these takes longer than most plans.
 
-One process a server, started ahead, loads it, runs nothing itself, and forks a child for every job that is asked of
-it: from there on the child is what `python -m` would have started, with the same arguments, environment, input, log
-and a session of its own. It ends with the server; the jobs go on. Where it is not ready, or the system is not Linux,
-Python is started for a job.
+Each server starts one such process ahead of time. It runs no job itself; for every request it forks a child, which
+then behaves as if started by `python -m`: same arguments, environment, standard input and log, in its own session.
+The fork server ends with its server; the jobs continue. If it is not ready, or the system is not Linux, jobs start a
+new Python.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ PRELOADED = (
     "torchsplit_core.jobs.runner", "torchsplit_core.files.file_models", "torchsplit_core.planning.explanation.explain",
     "torchsplit_core.latency_slo.slo_planner", "torchsplit_core.workspace.versions", "pydantic.dataclasses",
 )  # fmt: skip
-"""What jobs load while they run, beside the modules of their kinds; none of it loads torch."""
+"""Modules that jobs import while they run, besides those of their kinds; none of them imports torch."""
 MAX_MESSAGE_BYTES = 2**17
-"""Of what is asked for a job; the environment is most of it. For a longer one Python is started."""
+"""Limit of a request, most of which is the environment. A job with a longer one starts a new Python."""
 FORK_FAILED = -1
-"""The process id that says that no process could be made."""
+"""The process id that reports a failed fork."""
 
 
 class ForkServer:
-    """The process that forks, as its server sees it."""
+    """The server's handle of the forking process."""
 
     def __init__(self) -> None:
         self._socket, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -48,9 +48,9 @@ class ForkServer:
                 [sys.executable, "-c", f"from {__name__} import main; main()", str(server_end.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(server_end.fileno(),),
-                # Ctrl-C is for the server: this ends when the server has.
+                # Ctrl-C is for the server; this process ends after the server.
                 start_new_session=True,
-                # A thread that is not in the child would be waited for in vain.
+                # fork() copies no other thread: a child that waits for an OpenBLAS thread would hang.
                 env=os.environ | {"PYTHONPATH": python_path(), "OPENBLAS_NUM_THREADS": "1"},
             )
         self._loaded = False
@@ -58,8 +58,8 @@ class ForkServer:
     def start(
         self, command: Sequence[str], environment: Mapping[str, str], stdin: int, log: int
     ) -> int | None:
-        """Fork `python -m command`, which reads `stdin` and prints into `log`; its process id, None where this is
-        not ready or has ended."""
+        """Fork `python -m command`, which reads `stdin` and prints into `log`. Returns its process id, None if this
+        is not ready or has ended."""
         message = json.dumps({"command": command, "environment": dict(environment)}).encode()
         with self._lock:
             if len(message) > MAX_MESSAGE_BYTES or not self._is_loaded():
@@ -71,12 +71,12 @@ class ForkServer:
         return None
 
     def wait(self) -> None:
-        """Until it is ready, or has ended."""
+        """Block until the process is ready or has ended."""
         with self._lock, contextlib.suppress(OSError):
             self._loaded = self._loaded or bool(self._socket.recv(MAX_MESSAGE_BYTES))
 
     def end(self) -> None:
-        """End it; the jobs go on."""
+        """End the process; the jobs continue."""
         self._socket.close()
         self.process.wait()
 
@@ -87,31 +87,31 @@ class ForkServer:
 
 
 _servers: list[ForkServer] = []
-"""Of this process: none or one."""
+"""The fork server of this process: none or one."""
 
 
 def prepare() -> None:
-    """Have jobs of this process be forked, once the process that does it has loaded what they need."""
+    """Start the fork server; jobs of this process are forked once it has loaded their modules."""
     if not _servers and sys.platform == "linux":
         _servers.append(ForkServer())
 
 
 def fork_process(command: Sequence[str], environment: Mapping[str, str], stdin: int, log: int) -> int | None:
-    """The process id of `python -m command`, forked; None where nothing is there to fork it."""
+    """Fork `python -m command` and return its process id; None without a fork server that is ready."""
     return _servers[0].start(command, environment, stdin, log) if _servers else None
 
 
 def main() -> None:
-    """Load, then fork a child for every question until the server ends."""
+    """Preload, then fork a child for every request until the server ends."""
     from torchsplit_core.solver.pyomo_model import load_pyomo
 
     load_pyomo()  # the plans of jobs are explained, by programs; first, for it is smaller before SciPy than after
     for name in (*PRELOADED, *(kind_of(job).target.partition(":")[0] for job in JOBS)):
         importlib.import_module(name)
-    # What the children share stays shared: whoever looks for garbage in it writes to it.
+    # Garbage collection writes to the objects that it examines and would copy pages shared with the children.
     gc.collect()
     gc.freeze()
-    # The children are no concern of this process: the kernel forgets them when they end.
+    # This process does not wait for its children: the kernel reaps them.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(fileno=int(sys.argv[1])) as connection:
         request = _serve(connection)
@@ -120,8 +120,8 @@ def main() -> None:
 
 
 def _serve(connection: socket.socket) -> tuple[Mapping[str, Any], int, int] | None:
-    """Fork a child for every question. Returns in each what it was asked, its input and its log, and None in the
-    process that forks when the server has ended."""
+    """Fork a child for every request. Returns in each child its request, standard input and log; returns None in
+    the forking process when the server has ended."""
     with contextlib.suppress(ConnectionError):
         connection.send(b"loaded")
         while True:
@@ -141,7 +141,7 @@ def _serve(connection: socket.socket) -> tuple[Mapping[str, Any], int, int] | No
 
 
 def _run_command(request: Mapping[str, Any], stdin: int, log: int) -> NoReturn:
-    """Be what was asked for, as if Python had been started for it."""
+    """Run the requested module as if Python had been started for it."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
     for number, target in ((stdin, 0), (log, 1), (log, 2)):
@@ -150,7 +150,7 @@ def _run_command(request: Mapping[str, Any], stdin: int, log: int) -> NoReturn:
         os.close(number)
     os.environ.clear()
     os.environ.update(request["environment"])
-    tempfile.tempdir = None  # what was loaded may have asked for it
+    tempfile.tempdir = None  # a preloaded module may have set it
     module, *arguments = request["command"]
     sys.argv[:] = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)

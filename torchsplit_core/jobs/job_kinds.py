@@ -1,6 +1,6 @@
-"""The kinds of background work: the name that the store keeps, what runs, and what it is asked.
+"""The job kinds: the stored name, the function that runs, and its parameters.
 
-A name stays when its function moves. What is stored is read back once, here, into the kind's own dataclass.
+A name stays when its function moves. Stored parameters are converted to the kind's dataclass here only.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ TRAIN_ON = "train_on"
 
 
 class JobParameters:
-    """What a job is asked; the base of the dataclasses below. Their field names stand in stored jobs."""
+    """Base of the parameter dataclasses below. Stored jobs contain their field names."""
 
     __slots__ = ()
     __pydantic_config__ = {"extra": "forbid"}
 
     @classmethod
     def upgrade(cls, stored: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The stored fields by the names of this version."""
+        """Convert stored fields to the names of this version."""
         return stored
 
 
@@ -52,7 +52,7 @@ class JobParameters:
 class UploadedFile(JobParameters):
     """A stored upload behind a model, and the SHA-256 of the content that its user trusted (None: none).
 
-    `trust` is the word of an earlier version, which named no content and is asked for again.
+    `trust` is the consent of an earlier version, which did not name the content; the user is asked again.
     """
 
     upload: str
@@ -62,14 +62,14 @@ class UploadedFile(JobParameters):
 
 @dataclass(frozen=True, slots=True)
 class TraceParameters(JobParameters):
-    """Trace `source`: a sample, or what `file` has."""
+    """Trace `source`: a sample, or a source in `file`."""
 
     source: str
     file: UploadedFile | None = None
 
     @classmethod
     def upgrade(cls, stored: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Up to store version 4 the file's fields stood beside the source."""
+        """Up to store version 4 the file's fields were stored beside the source."""
         source, files, rest = _split_source(stored)
         rest.pop("trace_again", None)
         return rest | source | ({"file": file} if (file := next(iter(files.values()), None)) else {})
@@ -77,11 +77,11 @@ class TraceParameters(JobParameters):
 
 @dataclass(frozen=True, slots=True)
 class ProfileParameters(JobParameters):
-    """Profile `sources` on `device` (as `choose_devices` takes it); `uploads` are the files of those that are none
-    of the samples.
+    """Profile `sources` on `device` (syntax of `choose_devices`); `uploads` are the files of sources that are not
+    samples.
 
-    `batch_sizes` None takes those that each model's client offers. `again_since` (Unix seconds) measures anew what
-    was measured earlier, `trace_again` traces anew, `at_once` measures slices of one GPU together.
+    `batch_sizes` None uses those that each model's client offers. Points measured before `again_since` (Unix seconds)
+    are measured again; `trace_again` traces again; `at_once` measures the slices of a GPU together.
     """
 
     sources: tuple[str, ...]
@@ -98,7 +98,7 @@ class ProfileParameters(JobParameters):
 
     @classmethod
     def upgrade(cls, stored: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Up to store version 4 one source could stand alone, with its file's fields beside it."""
+        """Up to store version 4 a single source could be stored, with its file's fields beside it."""
         source, files, rest = _split_source(stored)
         alone = {"sources": [source["source"]]} if source else {}
         return alone | ({"uploads": files} if files else {}) | rest
@@ -106,8 +106,8 @@ class ProfileParameters(JobParameters):
 
 @dataclass(frozen=True, slots=True)
 class PartitionParameters(JobParameters):
-    """Cut the traced and profiled model `source` into 1 to `stages` parts; `time_factors` say how much slower each
-    device is, and then there are as many parts."""
+    """Cut the traced and profiled model `source` into 1 to `stages` parts. `time_factors` give each device's slowdown;
+    with them the model is cut into one part per device."""
 
     source: str
     stages: int = 4
@@ -120,7 +120,7 @@ class PartitionParameters(JobParameters):
 
 @dataclass(frozen=True, slots=True)
 class RequestParameters(JobParameters):
-    """Work on the stored request of that name."""
+    """Process the stored request of that name."""
 
     request: str
 
@@ -134,13 +134,13 @@ class WhatIfParameters(JobParameters):
 
     @classmethod
     def upgrade(cls, stored: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Up to store version 5 the numbers that were tried stood here; the draft has them now."""
+        """Up to store version 5 these fields held the tried numbers; the draft holds them now."""
         return {key: value for key, value in stored.items() if key not in ("models", "counts")}
 
 
 @dataclass(frozen=True, slots=True)
 class SweepParameters(JobParameters):
-    """One parameter of the stored plan request over values, see `SweepRequest`; None takes the default time."""
+    """Vary one parameter of the stored plan request, see `SweepRequest`; None means the default time limit."""
 
     request: str
     parameter: str
@@ -151,8 +151,8 @@ class SweepParameters(JobParameters):
 
 @dataclass(frozen=True, slots=True)
 class RequestVersionParameters(JobParameters):
-    """Look around the answer to the stored request (of a placement: the ways to divide, of a training: its choices)
-    whose file has the SHA-256 `sha256`."""
+    """Study alternatives to the outcome of the stored request whose file has the SHA-256 `sha256`: the ways to divide
+    a placement, the choices of a training strategy."""
 
     request: str
     sha256: str
@@ -169,7 +169,7 @@ class QuickStartParameters(JobParameters):
 
 @dataclass(frozen=True, slots=True)
 class EvaluateParameters(JobParameters):
-    """Run the evaluation, the whole or the `quick` one; each plan searches for `time_limit_s`, None: the usual."""
+    """Run the full or the `quick` evaluation; `time_limit_s` limits each plan's search, None: the default."""
 
     quick: bool = False
     time_limit_s: float | None = None
@@ -177,10 +177,10 @@ class EvaluateParameters(JobParameters):
 
 @dataclass(frozen=True, slots=True)
 class MeasureParameters(JobParameters):
-    """Serve the stored plan of that name and load it: `load` times its demands, for `duration_s`.
+    """Serve the stored plan of that name and send it `load` times its demands for `duration_s`.
 
-    `stand_in`: each slice on a core of this host, where it has not got the plan's. `in_place`: by model the source
-    that runs instead of its own. `uploads`: the files of all sources that run and are none of the samples.
+    `stand_in`: run each slice on a core of this host if the host lacks the plan's slices. `in_place`: by model, the
+    source that runs instead of its own. `uploads`: the files of all sources that run and are not samples.
     """
 
     request: str
@@ -194,9 +194,9 @@ class MeasureParameters(JobParameters):
 @dataclass(frozen=True, slots=True)
 class RunHereParameters(JobParameters):
     """Measure `sources` (None: the usual samples) on slices of this host's cores, plan them as the scenario
-    `request`, serve and load the plan.
+    `request`, serve the plan and load it.
 
-    `run`: instead of sources, what the workspace's run of this name trains first (begun where it has not begun).
+    `run`: a training run of the workspace that is finished first (started if needed); its model replaces `sources`.
     """
 
     request: str = "This machine, for real"
@@ -207,8 +207,8 @@ class RunHereParameters(JobParameters):
 
 @dataclass(frozen=True, slots=True)
 class TrainParameters(JobParameters):
-    """Train `source` (a sample, or what `file` has) as the run `request`, in as many processes as the strategy has
-    devices."""
+    """Train `source` (a sample, or a source in `file`) as the run `request`, one process per device of the
+    strategy."""
 
     request: str
     source: str
@@ -219,10 +219,10 @@ class TrainParameters(JobParameters):
 
 @dataclass(frozen=True, slots=True)
 class TrainOnParameters(JobParameters):
-    """Go on with the run `request`, to the step `steps` (None: to the one it was started for).
+    """Resume the run `request` up to the step `steps` (None: the step it was started for).
 
-    `file`: what its source is, where that is an upload. `trust`: its folder is somebody's own, given by its path; to
-    go on with it executes the source that it names.
+    `file`: the upload behind its source, if any. `trust`: the user trusts a run folder given by its path; resuming
+    executes the source that it names.
     """
 
     request: str
@@ -233,11 +233,11 @@ class TrainOnParameters(JobParameters):
 
 @dataclass(frozen=True, slots=True)
 class JobKind:
-    """What a name stands for.
+    """A job kind.
 
     target: "module:function" of (workspace, parameters, progress), imported where the job runs.
-    resumable: what it finds is kept as it comes: the same parameters again go on where it stood.
-    quiet: told where it was asked for, not at the head of every page.
+    resumable: results are stored as they come; a job with the same parameters continues from them.
+    quiet: progress is shown where the job was started, not at the head of every page.
     """
 
     target: str
@@ -246,7 +246,7 @@ class JobKind:
     quiet: bool = False
 
     def function(self) -> Callable[..., Any]:
-        """What runs."""
+        """Import and return the function of `target`."""
         module, _, name = self.target.partition(":")
         function: Callable[..., Any] = getattr(importlib.import_module(module), name)
         return function
@@ -258,7 +258,7 @@ JOBS: dict[str, JobKind] = {
     PARTITION: JobKind("torchsplit_core.jobs.partition:partition_job", PartitionParameters),
     PLAN: JobKind("torchsplit_core.jobs.plan:plan_job", RequestParameters),
     EXPLAIN: JobKind("torchsplit_core.jobs.plan:explain_job", RequestParameters),
-    # A proof behind a slider is told where the slider is: a panel that comes and goes would move the page.
+    # A proof behind a slider is shown beside the slider: a panel that comes and goes would move the page.
     WHAT_IF: JobKind("torchsplit_core.jobs.plan:trial_job", WhatIfParameters, quiet=True),
     SWEEP: JobKind("torchsplit_core.jobs.sweep:sweep_job", SweepParameters, resumable=True),
     PLACE: JobKind("torchsplit_core.jobs.place:place_job", RequestParameters),
@@ -272,15 +272,15 @@ JOBS: dict[str, JobKind] = {
     EVALUATE: JobKind("torchsplit_core.jobs.evaluate:evaluate_job", EvaluateParameters, resumable=True),
     MEASURE: JobKind("torchsplit_core.jobs.measure:measure_job", MeasureParameters),
     RUN_HERE: JobKind("torchsplit_core.jobs.quick_start:here_job", RunHereParameters, resumable=True),
-    # A run goes on for hours: over every page a panel would be in the way.
+    # A run takes hours: a panel on every page would be in the way.
     TRAIN: JobKind("torchsplit_core.jobs.train:train_job", TrainParameters, quiet=True),
     TRAIN_ON: JobKind("torchsplit_core.jobs.train:train_on_job", TrainOnParameters, quiet=True),
 }
-"""Every kind by its name. A name stands in stores: it is never given another meaning."""
+"""Every kind by its name. Stores contain the names: never give one another meaning."""
 
 
 def kind_of(name: str) -> JobKind:
-    """The kind of that name. Raises InputFault for one that is not known: an earlier TorchSplit had it."""
+    """The kind of that name. Raises InputFault for an unknown name, such as that of an earlier TorchSplit."""
     if name not in JOBS:
         raise InputFault(
             "job",
@@ -299,8 +299,8 @@ def to_stored(name: str, parameters: JobParameters) -> dict[str, Any]:
 
 
 def from_stored(name: str, stored: Any) -> Any:
-    """The parameters as the dataclass of the name's kind. Raises InputFault where they are none of it."""
-    # Loaded late: a job that waits for its turn is small.
+    """The parameters as the dataclass of the name's kind. Raises InputFault if they do not fit it."""
+    # Imported late: a job that waits for its slot uses little memory.
     from pydantic import TypeAdapter, ValidationError
 
     wanted = kind_of(name).parameters
@@ -310,7 +310,7 @@ def from_stored(name: str, stored: Any) -> Any:
             where, f"are {quoted(stored)}, not a JSON object", "Start the work anew from its page."
         )
     try:
-        # As JSON, where a tuple is a list, and else strictly: what was stored had these types.
+        # JSON mode accepts a list for a tuple; all else is strict, for the stored values had these types.
         return TypeAdapter(wanted).validate_json(json.dumps(wanted.upgrade(stored)), strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
@@ -326,7 +326,7 @@ _FILE_FIELDS = tuple(field.name for field in dataclasses.fields(UploadedFile))
 
 
 def _split_source(stored: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """{"source": …} where it stands alone, {source: its file} where fields of one stand beside, and the rest."""
+    """Split into {"source": …} if present, {source: its file} if file fields are present, and the rest."""
     source = {"source": stored["source"]} if "source" in stored else {}
     file = {key: stored[key] for key in _FILE_FIELDS if key in stored}
     rest = {key: value for key, value in stored.items() if key not in (*_FILE_FIELDS, "source")}

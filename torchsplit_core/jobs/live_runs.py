@@ -1,6 +1,6 @@
-"""What a running measurement of a scenario says of itself, moment by moment: a file that lives as long as the run.
+"""Live samples of a running measurement of a scenario, in a file that exists as long as the run.
 
-It is no result: nothing lists it, and what a killed run left is replaced by the next.
+The file is not an artifact: nothing lists it, and the next run replaces what a killed run left.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ FOLDER = "live"
 
 
 class LiveRunFile:
-    """The moments of one scenario's run: a JSON object a line, the first with what is expected."""
+    """The samples of one scenario's run, one JSON object per line; the first line has the expected values."""
 
     def __init__(self, workspace: Workspace, scenario: str) -> None:
         key = hashlib.sha256(f"{workspace.id}/{scenario}".encode()).hexdigest()[:16]
         self.path: Path = workspace.store.root / FOLDER / f"{key}.jsonl"
 
     def begin(self, expected: dict[str, Any]) -> None:
-        """Forget what was there; `expected` is drawn beside what comes."""
+        """Replace the file; `expected` is drawn beside the samples."""
         self.path.parent.mkdir(exist_ok=True)
         self.path.write_text(json.dumps(expected) + "\n", encoding="utf-8")
 
     def add(self, sample: dict[str, Any]) -> None:
-        """One more."""
+        """Append a sample."""
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(sample) + "\n")
 
     def read(self) -> list[dict[str, Any]]:
-        """All so far; empty where no run is or was left. A line that is being written is left for the next look."""
+        """All samples so far; empty without a file. A line still being written is left for the next read."""
         try:
             lines = self.path.read_text(encoding="utf-8").splitlines()
         except OSError:
@@ -46,5 +46,5 @@ class LiveRunFile:
         return samples
 
     def end(self) -> None:
-        """Remove it."""
+        """Remove the file."""
         self.path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""A scenario's plan served on this host and loaded, as a job of a workspace; and samples all the way to that."""
+"""Serves a scenario's plan on this host under load, as a job of a workspace."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from torchsplit_core.workspace.store import Workspace
 
 PREVIEW_REQUESTS = 5_000
-"""Requests of each model simulated before the run, for the lines that are drawn into it."""
+"""Requests per model simulated before the run, for the predicted lines in its charts."""
 
 
 def measure_job(workspace: Workspace, parameters: MeasureParameters, progress: Progress) -> dict[str, Any]:
-    """Serve and load the stored plan; the measurement gets its name.
+    """Serve the stored plan under load; the measurement is stored under the plan's name.
 
-    Raises InputFault where it cannot be served, and for a model's file that is gone or not trusted as it is now.
+    Raises InputFault if it cannot be served, and for a model's file that is gone or not trusted as it is now.
     """
     name = parameters.request
     request: PlanRequest = workspace.get("plan_request", name)
@@ -70,9 +70,9 @@ def measure_job(workspace: Workspace, parameters: MeasureParameters, progress: P
 def local_model_sources(
     workspace: Workspace, outcome: PlanOutcome, request: PlanRequest, parameters: MeasureParameters
 ) -> Iterator[tuple[PlanRequest, bool]]:
-    """The request with sources as workers load them, and whether these may be executed: all of them are trusted.
+    """Yield the request with sources as workers load them, and whether all of them are trusted to be executed.
 
-    Uploads are files for the time of the `with` block. Raises InputFault for a source that is neither a sample nor
+    Uploads exist as files inside the `with` block. Raises InputFault for a source that is neither a sample nor
     an upload, and for a file that is gone or not trusted as it is now.
     """
     unserved = without_instance(outcome, request)
@@ -107,7 +107,7 @@ def _local_file(workspace: Workspace, source: str, parameters: MeasureParameters
 
 
 def _mark_stand_ins(measurement: Measurement, parameters: MeasureParameters) -> Measurement:
-    """The measurement, saying which models another ran for: their batches are no points of the plan's."""
+    """Mark the models that another source ran for: their measured batches are no points of the plan's models."""
     in_place = {
         model.name: parameters.in_place[model.name]
         for model in measurement.models
@@ -118,7 +118,7 @@ def _mark_stand_ins(measurement: Measurement, parameters: MeasureParameters) -> 
 
 
 def expected_results(outcome: PlanOutcome, request: PlanRequest, load: float) -> dict[str, Any]:
-    """By model the rate that the plan predicts and the p95 that a short simulation gives (null where none)."""
+    """By model, the rate that the plan predicts and the p95 of a short simulation (null if none)."""
     plan_simulation = with_lognormal_service(workflow.simulation_request(outcome, request), outcome, request)
     simulation = workflow.under_load(plan_simulation, load)
     outcome_under_load = workflow.simulate(

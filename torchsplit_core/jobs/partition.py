@@ -1,4 +1,4 @@
-"""Cutting a model of a workspace as a job."""
+"""Partitions a model of a workspace as a job."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 def partition_job(
     workspace: Workspace, parameters: PartitionParameters, progress: Progress
 ) -> dict[str, Any]:
-    """Cut a traced and profiled model of the workspace into 1 to so many parts, stored by their number.
+    """Cut a traced and profiled model of the workspace into 1 to `stages` parts and store each outcome by its number.
 
-    The outcomes of one model are always of one study: the same link, memory, objective and speeds. What an
-    earlier study stored goes.
+    All stored outcomes of a model share the link, memory, objective and speeds: those of earlier settings are removed.
     """
     from torchsplit_core.partitioning import PartitionProvider, pareto_candidates
 

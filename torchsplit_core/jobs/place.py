@@ -1,4 +1,4 @@
-"""Placing a stored request as jobs of a workspace: the pipelines, the curve, the divisions side by side."""
+"""Jobs that place a stored request: its pipelines, its throughput-latency curve, and its divisions compared."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def place_job(workspace: Workspace, parameters: RequestParameters, progress: Progress) -> dict[str, Any]:
-    """Place the stored request; the outcome stands under its name, with the request it answers."""
+    """Place the stored request; store the outcome under its name, with the request it answers."""
     name = parameters.request
     request: PlacementRequest = workspace.get("placement_request", name)
     previous = workspace.get("placement", name) if exists(workspace, "placement", name) else None
@@ -27,7 +27,7 @@ def place_job(workspace: Workspace, parameters: RequestParameters, progress: Pro
 def placement_frontier_job(
     workspace: Workspace, parameters: RequestParameters, progress: Progress
 ) -> dict[str, Any]:
-    """Throughput against latency of the stored request; the curve stands under its name."""
+    """Compute throughput against latency of the stored request; store the curve under its name."""
     name = parameters.request
     request: PlacementRequest = workspace.get("placement_request", name)
     curve = workflow.placement_frontier(request, progress=progress)
@@ -38,11 +38,11 @@ def placement_frontier_job(
 def ways_job(
     workspace: Workspace, parameters: RequestVersionParameters, progress: Progress
 ) -> dict[str, Any]:
-    """Place the stored request in every way; each outcome as a contract file under its way's name, and what its
-    segments give on their GPUs; how large the published program would be.
+    """Place the stored request in every way. Returns each outcome as a contract file under its way's name, the
+    throughput of its segments on their GPUs, and the size of the published program.
 
-    The time limit of the request is shared among the ways. Raises InputFault where the stored request is not the one
-    that was asked about: the answer is kept by it.
+    The ways share the request's time limit. Raises InputFault if the stored request has changed since the job was
+    started, for the result is stored by its hash.
     """
     name = parameters.request
     if sha256_of(workspace, "placement_request", name) != parameters.sha256:

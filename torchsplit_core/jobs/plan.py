@@ -1,4 +1,4 @@
-"""Planning, explaining and trying a stored request as jobs of a workspace."""
+"""Jobs that plan and explain a stored request and prove trial plans of its draft."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 EXPLAIN_JOB_S = 20.0
-"""Seconds a page spends on the explanation of a plan: it shows how far it is, and can be cancelled."""
+"""Time limit of an explanation on a page, which shows its progress and can cancel it."""
 
 
 RELAXATION_PLAN_S = 4.0
-"""Most seconds for the plan of each change that would make an infeasible request possible."""
+"""Time limit of the plan of each relaxation of an infeasible request."""
 
 
 def plan_job(workspace: Workspace, parameters: RequestParameters, progress: Progress) -> dict[str, Any]:
-    """Plan the stored request: a verified first plan, then the proof, both under its name.
+    """Plan the stored request: store a verified first plan, then the proven one, under its name.
 
-    A stored plan that answers the request stays until the search has a better one; one that leaves nothing open stays,
-    and so does one that other work has come upon.
+    A stored or cached plan that answers the request stays until the search has a better one; a settled one ends the
+    job without a search.
     """
     from torchsplit_core.latency_slo.incumbent import is_settled, is_simulated, update_incumbent
 
@@ -73,7 +73,7 @@ def plan_job(workspace: Workspace, parameters: RequestParameters, progress: Prog
 def _finish(
     request: PlanRequest, outcome: PlanOutcome, name: str, cache: PlanCache, progress: Progress
 ) -> dict[str, Any]:
-    """What a search leaves: its plan known, and the ways out of an infeasible request looked for."""
+    """Cache the plan that a search ended with; for an infeasible request, also plan its relaxations."""
     cache.store(request, outcome)
     if outcome.status == "infeasible":
         plan_relaxations(request, outcome, cache, progress)
@@ -83,7 +83,7 @@ def _finish(
 def plan_relaxations(
     request: PlanRequest, outcome: PlanOutcome, cache: PlanCache, progress: Progress
 ) -> None:
-    """Plans of the changes that would make an infeasible request possible, kept one by one."""
+    """Plan the relaxations of an infeasible request; cache each plan as it comes."""
     from torchsplit_core.latency_slo.slo_planner import has_response_limit
     from torchsplit_core.planning import plan
     from torchsplit_core.planning.infeasibility.repairs import repair_requests
@@ -101,9 +101,9 @@ def plan_relaxations(
 
 
 def explain_job(workspace: Workspace, parameters: RequestParameters, progress: Progress) -> dict[str, Any]:
-    """Explain the stored plan of the stored request; the plan gets the explanation under its name.
+    """Explain the stored plan of the stored request; store the plan with its explanation.
 
-    Plans of changed requests that it comes upon are known from then on.
+    Plans of changed requests that the explanation computes are cached.
     """
     from torchsplit_core.planning.explanation.explain import explain_plan
 
@@ -113,17 +113,17 @@ def explain_job(workspace: Workspace, parameters: RequestParameters, progress: P
     deadline = time.perf_counter() + EXPLAIN_JOB_S
     cache = PlanCache(workspace)
     explanation = explain_plan(request, outcome, deadline, progress=progress, on_outcome=cache.store)
-    # A plan that was made while this ran is another plan: it keeps its place, unexplained.
+    # A plan stored while this ran is another plan: it stays, unexplained.
     if explanation is not None and workspace.get("plan", name) == outcome:
         workspace.put("plan", name, replace(outcome, explanation=explanation))
     return {"plan": name, "complete": explanation is not None and explanation.complete}
 
 
 def trial_job(workspace: Workspace, parameters: WhatIfParameters, progress: Progress) -> dict[str, Any]:
-    """Search for the proof of a scenario's draft, as long as its request allows; the plan as a contract file.
+    """Plan a scenario's draft within its request's time limit. Returns the plan as a contract file.
 
-    It is known from then on, with the ways out where there is none. Raises InputFault where no tab has the draft that
-    was tried: it was edited or discarded since.
+    The plan is cached, with those of the relaxations if it is infeasible. Raises InputFault if no tab has this draft
+    any more: it was edited or discarded since.
     """
     from torchsplit_core.latency_slo.incumbent import is_settled
 
@@ -132,7 +132,7 @@ def trial_job(workspace: Workspace, parameters: WhatIfParameters, progress: Prog
             request, cache = draft.request, PlanCache(workspace)
             outcome = cache.lookup(request)
             if outcome is not None and outcome.status == "infeasible":
-                # That there is no plan is known: more GPUs are sooner tried than the reasons are found.
+                # Infeasibility is proven: planning with more GPUs is quicker than finding the reasons.
                 plan_relaxations(request, outcome, cache, progress)
             if outcome is None or not is_settled(request, outcome):
                 outcome = workflow.plan(request, progress=lambda share, text: progress(0.9 * share, text))

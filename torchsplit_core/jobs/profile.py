@@ -1,4 +1,4 @@
-"""Profiling as jobs of a workspace: models measured into it, and how far each point of such a job is."""
+"""Profiles models of a workspace as a job, and reports the state of each of its points."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def profile_job(workspace: Workspace, parameters: ProfileParameters, progress: Progress) -> dict[str, Any]:
-    """Profile each source into the workspace; what fails leaves the others.
+    """Profile each source into the workspace; a failed source does not stop the others.
 
     Raises InputFault naming the models that could not be profiled.
     """
@@ -57,7 +57,7 @@ def profile_job(workspace: Workspace, parameters: ProfileParameters, progress: P
 def _profile_source(
     workspace: Workspace, name: str, parameters: ProfileParameters, progress: Progress
 ) -> int:
-    """Profile one source into the workspace; how many rows it has."""
+    """Profile one source into the workspace. Returns the number of its rows."""
     with local_source(workspace, name, parameters.uploads.get(name)) as (source, trust):
         traced = not parameters.trace_again and exists(workspace, "graph", name)
         _, result = profile(
@@ -83,7 +83,7 @@ def _profile_source(
 
 
 def _merge_profiles(older: Profile, newer: Profile) -> Profile:
-    """The newer profile, with what only the older one has measured of the same architecture."""
+    """The newer profile, with the rows of the same architecture that only the older one has measured."""
     from torchsplit_core.profiling.interpolation import interpolate_slices
     from torchsplit_core.profiling.merge import update_profile
 
@@ -95,10 +95,10 @@ def _merge_profiles(older: Profile, newer: Profile) -> Profile:
 
 @dataclass(frozen=True, slots=True)
 class ProfilePoint:
-    """One point of a profile job: model × device × batch size. `message` says why one failed.
+    """One point of a profile job: model × device × batch size. `message` says why it failed.
 
-    `kept` is when it was measured (Unix seconds), None for one that is still to do. `old`: a figure stands
-    under the architecture hash of the version before, which is never taken over.
+    `kept` is when it was measured (Unix seconds), None if it is still to measure. `old`: a figure is stored under
+    the architecture hash of the previous version and is never reused.
     """
 
     source: str
@@ -112,11 +112,10 @@ class ProfilePoint:
 
 
 def profile_points(workspace: Workspace, parameters: ProfileParameters) -> tuple[ProfilePoint, ...]:
-    """Every point a profile job with these parameters is about, and what is known of it now.
+    """Every point that a profile job with these parameters covers, with its current state.
 
-    Without batch sizes those that are known, since only the model's own client tells which it has. Points that are
-    known before the job starts are those it would take over. Raises InputFault for a device that is not here (any
-    more).
+    Without batch sizes only the stored points, since only the model's client says which sizes it offers. The job
+    reuses points that are stored before it starts. Raises InputFault for a device that is not (or no longer) here.
     """
     from torchsplit_core.workspace.measured_points import PointStore, old_batch_sizes, place_of
 
@@ -138,8 +137,8 @@ def profile_points(workspace: Workspace, parameters: ProfileParameters) -> tuple
 
 @lru_cache(maxsize=256)
 def _identities(root: Path, sha256: str, name: str) -> tuple[str, str]:
-    """The architecture hash of a stored graph, and the one of the version before. Read once, for a page asks
-    every second. A graph of the version before is traced again before it is measured: it has none of ours."""
+    """The architecture hashes of a stored graph, of this version and of the previous one. Cached, for a page asks
+    every second. A graph of the previous version has no hash of this one: it is traced again before it is measured."""
     text = BlobStore(root).get(sha256, "workspace graph", name).decode()
     graph = read_text(text, origin=f"graph {name}")[1]
     former = former_architecture_hash(graph)
@@ -159,7 +158,7 @@ def _point_state(name: str, device: Device, batch: int, known: Sequence[Measured
 
 
 def settings_of(parameters: ProfileParameters) -> MeasurementSettings:
-    """The settings among a job's parameters."""
+    """The measurement settings of a job's parameters."""
     return MeasurementSettings(
         point_budget_s=parameters.point_budget_s,
         point_limit_s=parameters.point_limit_s,
@@ -169,7 +168,7 @@ def settings_of(parameters: ProfileParameters) -> MeasurementSettings:
 
 @contextlib.contextmanager
 def _profile_lock(workspace: Workspace) -> Iterator[None]:
-    """One at a time reads a profile, joins its own and writes it back."""
+    """Only one job at a time reads a profile, merges its rows and writes it back."""
     with workspace.store.lock_file("profiles.lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

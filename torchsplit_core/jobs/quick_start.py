@@ -1,4 +1,4 @@
-"""Quick starts: the measured mix, samples measured for GPUs, and samples all the way to a plan that runs here."""
+"""Quick starts: the measured mix, samples profiled for GPUs, and samples planned and served on this host."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ QUICK_START_SAMPLES = ("sample:clip@large", "sample:bert@large", "sample:fastpit
 
 
 QUICK_START_LATENCY_MS = 200.0
-"""And the longest one batch may take: without a limit the planner would take the largest batch for little more."""
+"""Latency limit of a batch: without one the planner would choose the largest batches for little more throughput."""
 
 
 def samples_job(workspace: Workspace, parameters: QuickStartParameters, progress: Progress) -> dict[str, Any]:
-    """The second quick start: trace and profile the sources here, estimate the fleet, plan. Resumes what is stored."""
+    """The second quick start: trace and profile the sources here, estimate the fleet, plan. Reuses stored results."""
     from torchsplit_core.planning.request.build import build_request, model_names
 
     sources = parameters.sources or QUICK_START_SAMPLES
@@ -69,21 +69,21 @@ def samples_job(workspace: Workspace, parameters: QuickStartParameters, progress
 HERE_SAMPLES = ("sample:bert", "sample:clip", "sample:fastpitch", "sample:ocr")
 """The models of the third quick start."""
 MOST_SLICE_CORES = 4
-"""Cores that it divides at most: more would only be idle."""
+"""Most cores that it divides: more would be idle."""
 HERE_BATCHES = (1, 2, 4)
 HERE_DEMAND_RPS = 20.0
-"""Of each: what one core carries beside three others."""
+"""Demand of each model: what one core serves beside three others."""
 
 
 def slice_cores() -> int:
-    """Cores of this host for slices: all but one, which the front and the load have, where there is more than one."""
+    """Cores of this host for slices: all but one if there are several; the frontend and the load use that one."""
     return max(1, min(MOST_SLICE_CORES, len(os.sched_getaffinity(0)) - 1))
 
 
 def here_job(workspace: Workspace, parameters: RunHereParameters, progress: Progress) -> dict[str, Any]:
-    """The third quick start: measure on slices of this CPU, plan, serve, load, compare. Resumes what is stored.
+    """The third quick start: measure on slices of this CPU, plan, serve, load, compare. Reuses stored results.
 
-    The fourth trains the model first, and serves its last step.
+    The fourth trains the model first and serves its last step.
     """
     if parameters.run is not None:
         source = _train_digits(workspace, parameters.run, lambda share, text: progress(0.4 * share, text))
@@ -110,7 +110,7 @@ def here_job(workspace: Workspace, parameters: RunHereParameters, progress: Prog
     demands = dict.fromkeys(model_names(profiles), HERE_DEMAND_RPS)
     request = build_request(profiles, (FleetEntry(f"{CPU}-{cores}c"),), demands=demands, time_limit_s=10.0)
     if cores < len(sources):
-        # Fewer slices than models: they take turns on them.
+        # Fewer slices than models: models share slices.
         request = replace(request, sharing="fractional")
     workspace.put("plan_request", name, request)
     workspace.set_setting("scenario", name)
@@ -123,11 +123,11 @@ def here_job(workspace: Workspace, parameters: RunHereParameters, progress: Prog
 
 
 DIGITS, DIGITS_STEPS = "sample:digits", 330
-"""What the fourth quick start trains, and how far: 15 passes over its samples in steps of 64."""
+"""The model of the fourth quick start, and its training steps: 15 epochs in batches of 64."""
 
 
 def _train_digits(workspace: Workspace, run: str, progress: Progress) -> str | None:
-    """Train the sample as this run, or on where it stands; its last step as a model, None where it was stopped."""
+    """Start or resume this run of the sample. Returns its last step as a model source, None if it was stopped."""
     from torchsplit_core.jobs.train import train_job, train_on_job
 
     path = workspace.runs / run
@@ -145,7 +145,7 @@ def _train_digits(workspace: Workspace, run: str, progress: Progress) -> str | N
 
 
 def _has_slices(workspace: Workspace, source: str, widths: list[str]) -> bool:
-    """Whether the stored profile has measured points of these slices of a CPU."""
+    """Whether the stored profile has measured points for these CPU slices."""
     if not exists(workspace, "profile", source):
         return False
     stored: Profile = workspace.get("profile", source)
@@ -159,9 +159,9 @@ MEASURED_MIX = "Measured A100 mix"
 def measured_mix(
     workspace: Workspace, gpus: int | None = None, *, begin: Callable[[str], object] = lambda name: None
 ) -> str:
-    """The first quick start: put the measured A100 mix into the workspace as a plan request; its name.
+    """The first quick start: store the measured A100 mix in the workspace as a plan request. Returns its name.
 
-    `begin` is called with it as soon as it can be planned: its profiles are stored while that goes on.
+    `begin` is called with the name as soon as it can be planned; the profiles are stored meanwhile.
     """
     from torchsplit_core.profiling.library import mix_request
 
@@ -177,7 +177,7 @@ def measured_mix(
 
 @cache
 def library_files() -> tuple[tuple[str, bytes], ...]:
-    """The source of each of the library's profiles, with its file: to write them takes longer than a page may."""
+    """The source and file content of each library profile; cached, for encoding them is too slow for a page."""
     from torchsplit_core.files import write_text
     from torchsplit_core.profiling.library import library_profiles
 

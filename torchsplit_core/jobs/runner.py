@@ -1,7 +1,7 @@
-"""Long work, for page and command line alike: started, watched, cancelled, and alive after a reload.
+"""Starts, monitors and cancels jobs, for pages and the command line; a job survives the reload of a page.
 
-A job is a child process in a group of its own. It tells how far it is by replacing a small
-progress file, so whoever looks (a page that was reloaded, another session) sees the truth.
+A job is a child process in its own process group. It reports progress by replacing a small
+file, which any reader (a reloaded page, another session) can read.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ STOPPED_TEXT = (
     "The work stopped before it was done (killed, the disk was full, or the machine "
     "restarted). Start it again."
 )
-"""What a job is told to have died of that could not say it itself; what it stored stays."""
+"""The fault shown for a job that died without reporting one; its stored results stay."""
 State = Literal["running", "done", "failed", "cancelled"]
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 CHILD_MODULE = "torchsplit_core.jobs"
-"""The module that is a job's process: it ends with `main`."""
+"""The module that a job's process runs; it calls `main`."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """How far a job of the kind `name` is. `share` 0 to 1; `fault` is for a person; `seconds` since its start."""
+    """Progress of a job of the kind `name`. `share` 0 to 1; `fault` is text for users; `seconds` since its start."""
 
     id: str
     title: str
@@ -65,10 +65,10 @@ class JobStatus:
 
 
 def start(workspace: Workspace, title: str, name: str, parameters: JobParameters) -> str:
-    """Start a job of the kind `name` (see names.py) in a child process; its job id.
+    """Start a job of the kind `name` (see job_kinds.py) in a child process. Returns its job id.
 
-    Here it is decided whether the job may execute uploads: where this server was not told that it may, no
-    word of trust in the parameters is passed on or stored. Raises InputFault where the disk takes no job.
+    Decides whether the job may execute uploads: on a server that does not allow it, trust is removed from the
+    parameters before they are stored. Raises InputFault if the job cannot be written to disk.
     """
     stored = jobs_names.to_stored(name, parameters)
     execution = execution_for_jobs()
@@ -86,11 +86,11 @@ def start(workspace: Workspace, title: str, name: str, parameters: JobParameters
     )
     begun = {"state": "running", "share": 0.0, "message": "starting", **_clock()}
     try:
-        # Until the child has its number, the job lives as long as who starts it.
+        # Until the child's process id is written, the job is alive as long as its starter.
         _write(store, record.id, begun | {"starter": _process_identity(os.getpid())})
         command = (CHILD_MODULE, str(store.root), workspace.id, record.id)
         reading, writing = os.pipe()
-        # The child begins when its input ends: what is written here is never newer than what it writes.
+        # The child begins when its standard input closes, so nothing written here is newer than its own writes.
         with os.fdopen(writing, "wb"), os.fdopen(reading, "rb"):
             with _progress_path(store, record.id).with_suffix(".log").open("wb") as log:
                 process = _start_process(command, environment, reading, log.fileno())
@@ -101,7 +101,7 @@ def start(workspace: Workspace, title: str, name: str, parameters: JobParameters
 
 
 def _start_process(command: Sequence[str], environment: Mapping[str, str], stdin: int, log: int) -> int:
-    """The process id of `python -m command` in a session of its own: forked where that is prepared, else started."""
+    """Run `python -m command` in its own session, forked if a fork server is ready. Returns its process id."""
     if (child := fork_server.fork_process(command, environment, stdin, log)) is not None:
         return child
     process = subprocess.Popen(
@@ -112,13 +112,13 @@ def _start_process(command: Sequence[str], environment: Mapping[str, str], stdin
         start_new_session=True,
         env=dict(environment),
     )
-    # Reaps the child; without it a finished job would stay a zombie of the server.
+    # Reaps the child: otherwise a finished job would stay a zombie of the server.
     threading.Thread(target=process.wait, daemon=True).start()
     return process.pid
 
 
 def resume(workspace: Workspace, job: str) -> str:
-    """Start the work of a job once more, with the parameters it had: it goes on where that one stood. Its job id.
+    """Start a new job with the parameters of `job`; it continues from the stored results. Returns the new id.
 
     Raises InputFault like `start`, for an unknown id, and for parameters that this version cannot read.
     """
@@ -127,7 +127,7 @@ def resume(workspace: Workspace, job: str) -> str:
 
 
 def status(workspace: Workspace, job: str) -> JobStatus:
-    """How far a job is. Raises InputFault for an unknown id."""
+    """The status of a job. Raises InputFault for an unknown id."""
     return _status(workspace.store, _record(workspace, job))
 
 
@@ -144,8 +144,8 @@ def statuses(workspace: Workspace) -> tuple[JobStatus, ...]:
 
 
 def log(workspace: Workspace, job: str, most_bytes: int = 65536) -> str:
-    """The end of what the job's process has printed; empty where it printed nothing. Raises InputFault for an
-    unknown id."""
+    """The last `most_bytes` of the job's output; empty if it printed nothing. Raises InputFault for an unknown
+    id."""
     try:
         with (
             _progress_path(workspace.store, _record(workspace, job).id)
@@ -162,7 +162,7 @@ def log(workspace: Workspace, job: str, most_bytes: int = 65536) -> str:
 def running(
     workspace: Workspace, names: Collection[str] = (), request: str | None = None
 ) -> tuple[JobStatus, ...]:
-    """The jobs that still run, newest first: of these kinds (of all for none), on the stored request of that name."""
+    """The running jobs, newest first, of these kinds (all if empty) and on the stored request of that name."""
     matching = (
         _status(workspace.store, record)
         for record in workspace.job_records()
@@ -173,22 +173,22 @@ def running(
 
 
 def end(workspace: Workspace, names: Collection[str], request: str) -> None:
-    """End the work of these kinds that runs on a stored request."""
+    """Cancel the running jobs of these kinds on a stored request."""
     for status in running(workspace, names, request):
         with contextlib.suppress(InputFault):
             cancel(workspace, status.id)
 
 
 def _stored_parameter(parameters: Any, key: str) -> Any:
-    """Of stored parameters, that may be anything in a store that was damaged."""
+    """A value of stored parameters, which may be of any type in a damaged store."""
     return parameters.get(key) if isinstance(parameters, dict) else None
 
 
 def cancel(workspace: Workspace, job: str) -> None:
-    """End a job: asked first, so that it can end its own children, then killed with its whole group."""
+    """Ask a job to end, so that it can end its children, then kill its process group."""
     if status(workspace, job).state != "running":
         return
-    # A job that waits or is about to begin finds this mark and ends by itself.
+    # A job that waits or is about to begin sees this file and ends by itself.
     with contextlib.suppress(OSError):
         _cancel_path(workspace.store, job).touch()
     data = _read(workspace.store, job)
@@ -200,10 +200,10 @@ def cancel(workspace: Workspace, job: str) -> None:
             while _is_alive(pid, data.get("born")) and time.monotonic() < deadline:
                 time.sleep(0.05)
             os.killpg(pid, signal.SIGKILL)
-    # A job that finished while it was being asked keeps its result.
+    # A job that finished meanwhile keeps its result.
     now = _read(workspace.store, job)
     if now.get("state") == "running":
-        # On a full disk the news is lost, but not the end: a job without a process is told as stopped.
+        # On a full disk only this write is lost: a job without a process is reported as stopped.
         with contextlib.suppress(OSError):
             _write(
                 workspace.store,
@@ -218,7 +218,7 @@ def _status(store: Store, record: JobRecord) -> JobStatus:
     fault = data.get("fault")
     who = data if "pid" in data else data.get("starter") or {}
     if state == "running" and not _is_alive(who.get("pid"), who.get("born")):
-        data = _read(store, record.id)  # it may have ended between the two looks
+        data = _read(store, record.id)  # it may have ended between the two reads
         state, fault = data.get("state", "failed"), data.get("fault")
         if state == "running":
             state, fault = "failed", STOPPED_TEXT
@@ -236,7 +236,7 @@ def _status(store: Store, record: JobRecord) -> JobStatus:
 
 
 def _clock() -> dict[str, Any]:
-    """The moment of a start by a clock that nobody sets, and the boot it counts from."""
+    """The start time on a monotonic clock, and the boot it counts from."""
     return {"boot": _boot(), "begun": time.clock_gettime(_CLOCK)}
 
 
@@ -248,7 +248,7 @@ def _boot() -> str:
 
 
 def _elapsed_s(data: Mapping[str, Any]) -> float:
-    """Since the start of a job that runs, or as long as it ran; 0 where neither can be known."""
+    """Seconds that a job has run, until now or until it ended; 0 if unknown."""
     recorded = data.get("seconds")
     if isinstance(recorded, int | float):
         return float(recorded)
@@ -267,7 +267,7 @@ def _progress_path(store: Store, job: str) -> Path:
 
 
 def _cancel_path(store: Store, job: str) -> Path:
-    """Exists where the job was asked to end."""
+    """The file whose existence asks the job to end."""
     return _progress_path(store, job).with_suffix(".cancel")
 
 
@@ -280,7 +280,7 @@ def _read(store: Store, job: str) -> dict[str, Any]:
 
 
 def _write(store: Store, job: str, data: dict[str, Any]) -> None:
-    """Replace a job's progress file. An end is synced to disk: it was told, so a power cut must not take it."""
+    """Replace a job's progress file. An end is synced to disk: once reported, it must survive a power cut."""
     path = _progress_path(store, job)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{job}.", suffix=".part")
     try:
@@ -296,7 +296,7 @@ def _write(store: Store, job: str, data: dict[str, Any]) -> None:
 
 
 def _start_ticks(pid: int) -> str | None:
-    """When the process started, in the kernel's ticks: tells a job from a later process with its number."""
+    """The process's start time in kernel ticks: distinguishes a job from a later process with its id."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
@@ -322,7 +322,7 @@ def _is_alive(pid: Any, start_ticks: Any) -> bool:
 
 
 def _run_job(root: str, workspace_id: str, job: str) -> int:
-    """The child's side."""
+    """Run the job in the child process."""
     sys.stdin.read()
     store = Store(Path(root))
     workspace = store.open(workspace_id)
@@ -342,14 +342,14 @@ def _run_job(root: str, workspace_id: str, job: str) -> int:
 
     def progress(share: float, message: str) -> None:
         base.update(share=round(min(max(share, 0.0), 1.0), 4), message=message)
-        # A disk that is full must not end work that can go on: only the news is lost.
+        # A full disk must not end work that can continue: only this progress report is lost.
         with contextlib.suppress(OSError):
             _write(store, job, base)
 
     def finish(end: dict[str, Any]) -> int:
         try:
             _write(store, job, base | end | {"seconds": _elapsed_s(base)})
-        except OSError:  # who looks sees a job that ended without a word, and is told what that may mean
+        except OSError:  # readers see a job that ended without a report; STOPPED_TEXT explains it
             return 1
         return 0 if end["state"] == "done" else 1
 
@@ -374,7 +374,7 @@ def _run_job(root: str, workspace_id: str, job: str) -> int:
 
 
 def _call_function(workspace: Workspace, record: JobRecord, progress: Progress) -> dict[str, Any]:
-    """Call what the job is about; how it ended, as its progress file says it."""
+    """Call the job's function. Returns how it ended, as entries of the progress file."""
     stored = without_trust(record.parameters) if execution_refused() else record.parameters
     try:
         parameters = jobs_names.from_stored(record.name, stored)
@@ -402,5 +402,5 @@ def _call_function(workspace: Workspace, record: JobRecord, progress: Progress) 
 
 
 def main() -> None:
-    """Be the job that the command line names."""
+    """Run the job that the command line names."""
     sys.exit(_run_job(*sys.argv[1:4]))

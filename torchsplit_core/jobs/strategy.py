@@ -1,4 +1,4 @@
-"""Strategies for training as jobs of a workspace: the search, and what stands around its answer."""
+"""Jobs that search training strategies and study the sensitivity of the best one."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def strategy_job(workspace: Workspace, parameters: RequestParameters, progress: Progress) -> dict[str, Any]:
-    """Find strategies for the stored request; the outcome stands under its name, with the request it answers.
+    """Search strategies for the stored request; store the outcome under its name, with the request it answers.
 
-    A traced model is taken from the workspace, with the profile that it has there; nothing of it is executed.
+    A traced model comes from the workspace, with its profile; its code is not executed.
     """
     name = parameters.request
     request: StrategyRequest = workspace.get("strategy_request", name)
@@ -32,9 +32,9 @@ def strategy_job(workspace: Workspace, parameters: RequestParameters, progress: 
 def study_job(
     workspace: Workspace, parameters: RequestVersionParameters, progress: Progress
 ) -> dict[str, Any]:
-    """What each choice costs changed, fewer nodes, less memory, as JSON values.
+    """Cost of changing each choice, of fewer nodes and of less memory, as JSON values.
 
-    Raises InputFault where the stored request is not the one that was asked about, or nothing fits.
+    Raises InputFault if the stored request has changed since the job was started, or if nothing fits.
     """
     from torchsplit_core.strategy.sensitivity import sensitivity
 
@@ -62,7 +62,7 @@ def _solve(workspace: Workspace, request: StrategyRequest, progress: Progress) -
 
 
 def _model(workspace: Workspace, request: StrategyRequest) -> tuple[TorchGraph | None, Profile | None]:
-    """The graph and the profile of a traced model. Raises InputFault where it is not here."""
+    """The graph and the profile of a traced model. Raises InputFault if the workspace lacks it."""
     if not isinstance(request.model, SourceSizes):
         return None, None
     source = request.model.source

@@ -1,4 +1,4 @@
-"""Sweeps as a job of a workspace, kept point by point."""
+"""Runs a sweep as a job of a workspace and stores it point by point."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 def sweep_job(workspace: Workspace, parameters: SweepParameters, progress: Progress) -> dict[str, Any]:
-    """Sweep the stored request: every plan is kept as it comes, and what was kept is taken over.
+    """Sweep the stored request: store every plan as it comes and reuse stored ones.
 
-    A plan is taken over where it is proven or its search had as long as this one's may take.
+    A stored plan is reused if it is proven or was searched for at least as long as this sweep allows.
     """
     from torchsplit_core.planning.sweep.workers import point_time_limit_s
     from torchsplit_core.workspace.sweeps import SweepStore
 
     name, values = parameters.request, parameters.values
     request: PlanRequest = workspace.get("plan_request", name)
-    # It refuses a parameter that there is not.
+    # SweepRequest refuses an unknown parameter.
     what = SweepRequest(cast("Parameter", parameters.parameter), parameters.target, values)
     time_limit_s = TIME_LIMIT_S if parameters.time_limit_s is None else parameters.time_limit_s
     limit_s = point_time_limit_s(request, time_limit_s, len(values))

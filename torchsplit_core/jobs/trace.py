@@ -1,4 +1,4 @@
-"""Tracing as a job of a workspace; a source's file, where it is an upload."""
+"""Traces a model as a job of a workspace, and provides the files of uploaded sources."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def local_source(workspace: Workspace, source: str, file: UploadedFile | None) -> Iterator[tuple[str, bool]]:
-    """The source as a path or sample name, and whether it is trusted; an upload is laid out for the time of the job.
+    """Yield the source as a path or sample name, and whether it is trusted; an upload is a file inside the block.
 
-    Raises InputFault for an upload that is gone, for a Python file that is not trusted (to trace it is to execute
-    it), and for a file whose content is another than the one trusted.
+    Raises InputFault for an upload that is gone, for a Python file that is not trusted (tracing executes it), and for
+    a file whose content differs from the trusted one.
     """
     step = trained_step(workspace, source)
     built_by = untrained_source(workspace, source)
     if step is not None and file is not None:
         _, content, trust = read_upload(workspace, file)
         path = Path(built_by.rpartition(":")[0])
-        # A run of this workspace has a copy of the file that it was started with, alone in a folder.
+        # A run of this workspace has a copy of the file that it was started with, in a separate folder.
         if not path.is_relative_to(workspace.runs) or path.read_bytes() != content:
             raise InputFault(
                 step.display_name,
@@ -57,7 +57,7 @@ def local_source(workspace: Workspace, source: str, file: UploadedFile | None) -
 
 
 def read_upload(workspace: Workspace, file: UploadedFile) -> tuple[str, bytes, bool]:
-    """The name for a stored upload's file, its content, and whether that is trusted.
+    """The file name of a stored upload, its content, and whether that is trusted.
 
     Raises InputFault like `local_source`.
     """
@@ -77,7 +77,7 @@ def read_upload(workspace: Workspace, file: UploadedFile) -> tuple[str, bytes, b
 
 
 def safe_file_name(upload: str) -> str:
-    """Its own name, for messages, but as a name alone: never a path."""
+    """The upload's name, for messages, reduced to a file name: never a path."""
     return re.sub(r"[^\w.-]", "_", upload)[-80:].lstrip(".")
 
 

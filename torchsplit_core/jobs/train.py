@@ -1,4 +1,4 @@
-"""Training runs as jobs of a workspace: each has a folder of its own in the store, or is gone on with where it lies."""
+"""Training runs as jobs of a workspace: each has its folder in the store, or resumes in the folder it came from."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _SOURCES = ".sources"
 
 
 def train_job(workspace: Workspace, parameters: TrainParameters, progress: Progress) -> dict[str, Any]:
-    """Begin a run. Executes the source in the run's processes, with this user's rights."""
+    """Start a run. Executes the source in the run's processes, with this user's rights."""
     source, trust = _source(workspace, parameters.source, parameters.file)
     path = folder_of_run(workspace, parameters.request)
     return _train(source, parameters.strategy, path, parameters.options, progress, trust=trust, resume=False)
 
 
 def train_on_job(workspace: Workspace, parameters: TrainOnParameters, progress: Progress) -> dict[str, Any]:
-    """Go on with a run by what it was started with.
+    """Resume a run with the settings it was started with.
 
-    Raises InputFault where that was not kept, and for a folder of another place that is not trusted.
+    Raises InputFault if those were not stored, and for a folder outside the workspace that is not trusted.
     """
     path = folder_of_run(workspace, parameters.request)
     launch = read_launch(path)
@@ -56,8 +56,8 @@ def train_on_job(workspace: Workspace, parameters: TrainOnParameters, progress: 
 
 
 def _source(workspace: Workspace, source: str, file: UploadedFile | None) -> tuple[str, bool]:
-    """The source as ranks load it, and whether it is trusted. An upload lies under its content's hash: the same
-    content is the same source whenever the run goes on."""
+    """The source as ranks load it, and whether it is trusted. An upload is stored under its content's hash, so the
+    source stays the same when the run resumes."""
     if file is None:
         if not source.startswith("sample:"):
             raise InputFault(
@@ -87,6 +87,6 @@ def _train(
             source, strategy, path, options=options, resume=resume, trust=trust, progress=progress
         )
     except KeyboardInterrupt:
-        # Asked to end, by the page or by a signal: the run has told so, and can be gone on with.
+        # Stopped by the page or a signal: the run has reported it and can be resumed.
         return {"stopped": True}
     return asdict(summary)

@@ -1,4 +1,4 @@
-"""What runs of the choices of a strategy, as a table: by an exported file, by a training run, and with what of it."""
+"""Table of which strategies an exported file or a training run can execute, and which features each supports."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ COMBINATIONS: dict[str, tuple[ParallelConfig, Precision]] = {
 
 
 def capability_table(model: ModelTraits) -> str:
-    """The table in Markdown, a row a combination, for a model."""
+    """The table for a model, in Markdown, one row per combination."""
     lines = ["| choice | export | train | checkpoint | balance |", "|---|---|---|---|---|"]
     for name, (choices, precision) in COMBINATIONS.items():
         trained = not refusals(choices, precision, "train", model)
@@ -67,7 +67,7 @@ def _carried_out(choices: ParallelConfig, precision: Precision, runner: Runner, 
 
 
 def _balance(choices: ParallelConfig, precision: Precision) -> str:
-    """What follows the measured speed of the ranks with `train --balance`."""
+    """What `train --balance` adapts to the measured speed of the ranks."""
     from torchsplit_core.training.rebalance.batch_balancer import check_balance
 
     try:

@@ -1,4 +1,4 @@
-"""A plan's deployment on disk: its texts, and beside them what is no text, the models' parts and the product itself."""
+"""Writes a plan's deployment to disk: manifests, the models' exported parts and the core package for the image."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def deploy(
 ) -> tuple[Path, ...]:
     """Write the plan's deployment files; for workloads also `image/models` with the parts of each model.
 
-    Without `formats` those that cut GPUs, where it has any, and with a request the workloads too. `images` and
-    `commands`, by model, are of models that run in images of their own; a model without a source gets a placeholder.
-    Raises InputFault for an unknown format or a plan without slices, and for workloads where a model cannot be
-    written in parts, a .py or .pt2 without `trust` among them.
+    Without `formats`: the GPU partitioning formats if the plan uses GPUs, and with a request the workloads too.
+    `images` and `commands`, by model, are for models in custom images; a model without a source gets a placeholder.
+    Raises InputFault for an unknown format, a plan without slices, and workloads whose model cannot be exported in
+    parts (including a .py or .pt2 without `trust`).
     """
     from torchsplit_core.deployment import (
         IMAGE_ROOT,
@@ -64,7 +64,7 @@ def deploy(
     folders = part_folders(outcome)
     verdict_text = plan_verdict(request, outcome).sentence
     if used:
-        # All that can be refused is, before the parts are written, which takes minutes.
+        # Check everything first: writing the parts takes minutes.
         make(
             outcome,
             chosen,
@@ -90,14 +90,14 @@ def deploy(
 
 
 def _model_folder(directory: Path, parts: str) -> Path:
-    """Where the parts of that name lie."""
+    """The folder of the parts of that name."""
     from torchsplit_core.deployment import IMAGE_ROOT
 
     return directory / IMAGE_ROOT / "models" / parts
 
 
 def _check_sources(used: Sequence[tuple[PlanModel, Variant]], folders: Sequence[Path], trust: bool) -> None:
-    """Raises InputFault for a source that is none or is not trusted, and for a folder that cannot be written."""
+    """Raises InputFault for an invalid or untrusted source, and for a folder that cannot be written."""
     from torchsplit_core.stages.export import check_export
 
     for (model, _), folder in zip(used, folders, strict=True):
@@ -117,20 +117,20 @@ def _unwritable_fault(path: Path, error: OSError) -> InputFault:
 
 
 def default_formats(outcome: PlanOutcome, model_images: Mapping[str, CustomImage] | None) -> tuple[str, ...]:
-    """Every format that such a plan has: those that divide GPUs where it uses one, and with a request workloads.
+    """Every format for such a plan: GPU partitioning if it uses a GPU, and with a request the workloads.
 
     `model_images`: the models that run in images of their own, None without the request.
     """
     from torchsplit_core.deployment import FORMATS, omitted_by
 
-    # With none, the fault of the first says what is missing.
+    # If no format fits, the first one's fault says what is missing.
     return tuple(name for name in FORMATS if not omitted_by(outcome, name, model_images)[1]) or FORMATS
 
 
 def _write_parts(
     model: PlanModel, variant: Variant, folder: Path, trust: bool, progress: Progress
 ) -> StageManifest:
-    """The model as one .pt2 a stage, checked against it, in `folder`."""
+    """Write one .pt2 per stage to `folder` and check the stages' outputs against the whole model's."""
     from torchsplit_core.stages import export_stages
     from torchsplit_core.tracing import trace
 
@@ -153,7 +153,7 @@ def _write_parts(
 
 
 def _copy_package(target: Path) -> None:
-    """The core's source, which the image runs; dashboard and samples stay out of it."""
+    """Copy the core's source, which the image runs, without dashboard and samples."""
     ignored = shutil.ignore_patterns("__pycache__", bundle.FOLDER)
     try:
         shutil.copytree(bundle.CORE, target, ignore=ignored, dirs_exist_ok=True)

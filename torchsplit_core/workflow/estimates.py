@@ -1,4 +1,4 @@
-"""Estimates for GPU types that nobody has figures for: by a model's graph, or from its figures of other types."""
+"""Estimates for GPU types without measurements: from a model's graph, or from its figures on other types."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 def with_estimates(profile: Profile, graph: TorchGraph, gpu_types: Sequence[str]) -> Profile:
-    """The profile with rows (basis estimated, each with its interval) of those GPU types that it has no row of.
+    """The profile with rows (basis estimated, each with its interval) for those GPU types that it lacks.
 
-    By the roofline of `estimate_rows`; what was measured stays as it is. Raises InputFault where the graph is of
-    another architecture, and for a GPU type whose slices are not estimated.
+    Uses the roofline of `estimate_rows`; measured rows stay unchanged. Raises InputFault if the graph is of another
+    architecture, and for a GPU type whose slices cannot be estimated.
     """
     from torchsplit_core.profiling.roofline import estimate_rows
 
@@ -48,10 +48,10 @@ def with_estimates(profile: Profile, graph: TorchGraph, gpu_types: Sequence[str]
 def estimated_rows(
     profiles: Sequence[Profile], to: Sequence[str], precision: Precision = "fp32"
 ) -> tuple[tuple[tuple[ProfileRow, ...], ...], tuple[str, ...]]:
-    """Of each profile the rows of those GPU types, from its rows of others (`profiling.transfer`), and notes.
+    """For each profile, rows of the types `to`, from its rows of other types (`profiling.transfer`), and notes.
 
-    Raises InputFault for a type that cannot be estimated, for profiles that have rows of all types asked for already,
-    and where no row is of a type with published peaks.
+    Raises InputFault for a type that cannot be estimated, for profiles that already have rows of all types `to`, and
+    if no row is of a type with published peaks.
     """
     from torchsplit_core.profiling.transfer import transfer
 
@@ -64,8 +64,8 @@ def estimated_rows(
 def with_estimated_points(
     request: PlanRequest, to: Sequence[str], precision: Precision = "fp32"
 ) -> tuple[PlanRequest, tuple[str, ...]]:
-    """The request with points of those GPU types (basis estimated, with their intervals) in every stage that has none
-    of them, from its points of other types, and notes. Raises InputFault as `estimated_rows` does.
+    """The request with predicted points (basis estimated, with intervals) of the types `to` in every stage without
+    them, and notes. Raises InputFault as `estimated_rows` does.
     """
     from torchsplit_core.planning.request.build import points_of
     from torchsplit_core.planning.request.edit import with_stages
@@ -92,7 +92,7 @@ def with_estimated_points(
 def _check_transfers(
     transfers: Sequence[TransferResult], rows: Sequence[ProfileRow], to: Sequence[str]
 ) -> tuple[str, ...]:
-    """Notes on what was found, each once. Raises InputFault where it is nothing."""
+    """Notes of the transfers, without duplicates. Raises InputFault if they gave no rows."""
     from torchsplit_core.hardware import peak_names
 
     notes = tuple(dict.fromkeys(note for transferred in transfers for note in transferred.notes))

@@ -1,4 +1,4 @@
-"""The evaluation of the planner over a grid of cases, as a plain function."""
+"""Evaluates the planner over a grid of cases."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def evaluate(
     keep: Callable[[EvaluationOutcome], None] = lambda _: None,
     progress: Progress = ignore_progress,
 ) -> EvaluationOutcome:
-    """Every case of the grid and the claims' verdicts, see `evaluation.run.evaluate`. Raises InputFault.
+    """Run every case of the grid and judge the claims, see `evaluation.run.evaluate`. Raises InputFault.
 
-    `time_limit_s`: seconds that each plan may search for; None as the grid has it.
+    `time_limit_s`: limit of each plan's search; None: the grid's own.
     """
     from torchsplit_core.evaluation.grid import settings_of
     from torchsplit_core.evaluation.run import evaluate as run

@@ -1,4 +1,4 @@
-"""Profile a model at several sequence lengths: a run for each, all rows in one profile."""
+"""Profile a model at several sequence lengths: one run per length, all rows in one profile."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def profile_lengths(
 ) -> tuple[TorchGraph, Profile]:
     """The graph at the first length, and one profile with the measured rows of every length.
 
-    `options` are those of `profile`. The model is exported anew at each length, for the graph of most models
-    holds it. What is estimated, and the operations' shares, are of the first length.
-    Raises InputFault where the source takes no lengths, or not one of these.
+    `options` are those of `profile`. The model is exported again at each length, since most graphs fix the length.
+    Estimates and the operations' shares are of the first length.
+    Raises InputFault if the source does not support sequence lengths, or not one of these.
     """
     from torchsplit_core.profiling.measuring.grids import check_sequence_lengths
     from torchsplit_core.profiling.merge import combine_lengths

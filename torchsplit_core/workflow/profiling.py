@@ -1,8 +1,7 @@
-"""Profile a model on the devices of this host; `profile_jobs` does it into a workspace.
+"""Profile a model on the devices of this host; `jobs.profile` does so for a workspace.
 
-Devices of different GPUs are measured side by side, those of one GPU one after the other: two at once would
-measure each other. What is measured goes to the store point by point, so that a run that was killed goes
-on where it stood.
+Devices of different GPUs are measured in parallel, those of one GPU in turn: otherwise they would disturb
+each other. Each measured point is stored at once, so that a killed run can resume.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from torchsplit_core.workspace.store import Store
 
 ESTIMATED_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
-"""Estimated for every slice of the catalogue, beside those measured."""
+"""Batch sizes estimated for every slice of the catalogue, besides those measured."""
 
 
 def profile(
@@ -69,14 +68,14 @@ def profile(
     """The model's graph (made where none is given) and its profile: measured here, estimated on MIG slices.
 
     `batch_sizes` None measures those that the model's client offers.
-    `device` is the text of `choose_devices`; `gpu_types` are those to estimate, the whole catalogue by default: of
-    types that are named, figures that are not sourced are warned of.
-    With a `store` points are kept and those kept since `since` (Unix seconds) are taken over. A graph under the
-    architecture hash of the version before is made anew, for it does not tell its arguments. `at_once` measures
-    slices of one GPU together. With `make_slices` its slices are measured too: each is made, measured and the
-    GPU's former layout restored.
+    `device` has the syntax of `choose_devices`; `gpu_types` are estimated, by default the whole catalogue; for
+    types that are named, unsourced catalogue figures cause a warning.
+    With a `store`, points are stored, and those stored since `since` (Unix seconds) are reused. A graph with the
+    architecture hash of the previous version is traced again, for it lacks the arguments. `at_once` measures
+    slices of one GPU together. With `make_slices` its slices are measured too: each is created and measured, then
+    the GPU's former layout is restored.
     A `.pt2` that is not trusted is never executed: everything is estimated. With `settings.sequence_length` the
-    graph is always made anew, at that length, and so is what is estimated. Raises InputFault.
+    graph is always traced again at that length, and the estimates follow it. Raises InputFault.
     """
     from torchsplit_core.graph.architecture import uses_former_scheme
     from torchsplit_core.graph.sizes import bytes_per_request
@@ -101,7 +100,7 @@ def profile(
         graph = trace(source, trust=trust, progress=lambda share, text: progress(0.3 * share, text))
         on_graph(graph)
     types = tuple(gpu_types or catalogue())
-    # Of types that nobody named the gaps are no news: they simply have no rows.
+    # Types that nobody named get no rows where figures are missing, and no warning.
     estimate = partial(estimate_rows, warn=bool(gpu_types))
     grid = {*ESTIMATED_BATCH_SIZES, *(batch_sizes or ())}
     if archive and not trust:
@@ -139,7 +138,7 @@ def _not_executed(source: str, graph: TorchGraph, rows: Any) -> Profile:
 
 
 class _ProfileRun:
-    """One model on some devices; progress is the mean of theirs."""
+    """Profiles one model on several devices; progress is the mean over devices."""
 
     def __init__(
         self,
@@ -161,10 +160,10 @@ class _ProfileRun:
     def measure(
         self, devices: Sequence[Device], graph: TorchGraph | None, at_once: bool
     ) -> tuple[MeasuredModel, ...]:
-        """What every device gave. Raises InputFault where one cannot measure the model at all."""
+        """Measure on every device. Raises InputFault if one cannot measure the model at all."""
         self.shares = {device.id: 0.0 for device in devices}
         if graph is None:
-            # The first measurement makes the graph, under whose hash all others keep their points.
+            # The first measurement traces the graph, under whose hash all others store their points.
             first = self._measure_device(devices[0], None, 1)
             return first, *(self.measure(devices[1:], first.graph, at_once) if devices[1:] else ())
         ordered = sorted(devices, key=lambda device: device.physical)
@@ -187,12 +186,12 @@ class _ProfileRun:
             try:
                 return tuple(result for group in pool.map(work, groups) for result in group)
             except BaseException:
-                # Whoever ends one ends all: the others stop, and end their children, at their next news.
+                # If one is ended, all are: the others stop at their next progress report and end their children.
                 self.stopped = True
                 raise
 
     def measure_mig_slices(self, wanted: SlicesToMake, graph: TorchGraph | None) -> tuple[MeasuredModel, ...]:
-        """One slice after the other: made, measured, the GPU's former layout restored. Untested on hardware."""
+        """Create and measure one slice after another, then restore the GPU's layout. Untested on hardware."""
         if self.store is None:
             raise InternalFault("slices are made only where a store holds the journal of the change")
         self.shares = dict.fromkeys(wanted.profiles, 0.0)
@@ -252,7 +251,7 @@ class _ProfileRun:
                         device, result.graph, concurrent, count, sizes, advance
                     )
                 except InputFault as fault:
-                    # What one process alone gave stands.
+                    # The result of a single process stays valid.
                     result = replace(result, notes=(*result.notes, f"{count} processes: {fault}"))
                 else:
                     result = _merge_process_counts(result, concurrent_result)
@@ -272,7 +271,7 @@ class _ProfileRun:
         return replace(result, environment=environment)
 
     def _front_costs(self, device: Device, advance: Progress) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """What the front costs beside a slice of cores, for plans of it, known or measured now; or why nobody knows."""
+        """The frontend's costs for plans on this slice of cores, stored or measured now; or a note why unknown."""
         if self.store is None or device.kind != "cpu" or device.profile is None:
             return {}, ()
         from torchsplit_core.serving.load_test.frontend_costs import front_costs
@@ -287,7 +286,7 @@ class _ProfileRun:
             return {}, (f"What the front of a served plan carries is not known: {fault}",)
 
     def _points_key(self, device: Device, concurrent: int, processes: int) -> str:
-        """The address of the points of one number of processes."""
+        """The store key of the points measured with this number of processes."""
         from torchsplit_core.workspace.measured_points import place_of
 
         key = place_of(device, self.settings) + (f"/{concurrent} at once" if concurrent > 1 else "")
@@ -302,7 +301,7 @@ class _ProfileRun:
         batch_sizes: Sequence[int] | None,
         advance: Progress,
     ) -> MeasuredModel:
-        """What so many processes at once gave, points that are known taken over and new ones kept."""
+        """Measure with `processes` at once; reuse stored points and store new ones."""
         from torchsplit_core.profiling.measuring.measurement import measure
         from torchsplit_core.tracing.trace import DESCRIBER, EXPORTER
         from torchsplit_core.workspace.measured_points import PointStore
@@ -331,9 +330,9 @@ class _ProfileRun:
 
 
 def _merge_process_counts(single: MeasuredModel, concurrent: MeasuredModel) -> MeasuredModel:
-    """What one process gave, with the rows and failures of several at once."""
+    """The result of one process, with the rows and failures of several at once added."""
     taken_over = [*single.environment["taken_over"], *concurrent.environment["taken_over"]]
-    # The pace is the device's, and one process alone was looked at from minute to minute.
+    # The pace belongs to the device and was tracked over minutes only with one process.
     pace = next((row.pace for row in single.rows), None)
     return replace(
         single,
@@ -345,14 +344,14 @@ def _merge_process_counts(single: MeasuredModel, concurrent: MeasuredModel) -> M
 
 
 def _instability_notes(result: MeasuredModel) -> tuple[str, ...]:
-    """What is said of a slice of cores that were measured just now and do not keep their speed."""
+    """Notes on a slice of cores, measured just now, whose speed is not stable."""
     cores = str(result.environment.get("cores", ""))
     words = instability_words(measure_cores(map(int, cores.split(",")))) if cores else None
     return () if words is None else (f"{words[0].upper()}{words[1:]}.",)
 
 
 def state_of(device: Device) -> str:
-    """Clock, temperature and throttling of a device's GPU in words; empty where it tells none."""
+    """Clock, temperature and throttling of a device's GPU in words; empty if it reports none."""
     if device.kind == "cpu":
         return ""
     try:
@@ -364,12 +363,12 @@ def state_of(device: Device) -> str:
 
 
 def journal_of(store: Store) -> Path:
-    """Where a change of MIG slices that is under way is written down."""
+    """The path of the MIG change journal."""
     return store.root / "mig-journal.json"
 
 
 def restore_slices(store: Store) -> str | None:
-    """Undo a change of MIG slices that a kill cut off; what was done in a sentence, None for nothing."""
+    """Undo an interrupted change of MIG slices. Returns a sentence on what was undone, None if nothing."""
     if not journal_of(store).exists():
         return None
     try:
@@ -384,4 +383,4 @@ def restore_slices(store: Store) -> str | None:
 
 
 def _discard_point(point: MeasuredPoint) -> None:
-    """Without a store a point lives in the profile alone."""
+    """Store nothing: without a store a point exists only in the profile."""

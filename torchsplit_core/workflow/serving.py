@@ -1,4 +1,4 @@
-"""A plan served on this host, and measured under load."""
+"""Serves a plan on this host and measures it under load."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def with_front_costs(
     measure: bool = False,
     progress: Progress = ignore_progress,
 ) -> PlanRequest:
-    """The request with what the front costs on this host, where the plan uses cores and the request does not say.
+    """The request with this host's frontend costs, if the plan uses cores and the request lacks them.
 
-    As kept in the store's folder `root`; where nothing is, `measure` measures it first. Raises InputFault where that
-    fails.
+    Reads them from the store's folder `root`; if they are not there, `measure` measures them. Raises InputFault if
+    that fails.
     """
     from torchsplit_core.latency_slo.frontend import uses_cpu_slices
     from torchsplit_core.serving.load_test.frontend_costs import front_costs, saved_costs
@@ -52,7 +52,7 @@ def with_front_costs(
 
 
 def front_words(outcome: PlanOutcome, request: PlanRequest) -> str:
-    """What of the demands the front does not pass, in words; empty where all of it passes, or nobody knows."""
+    """Text on the demand that exceeds the frontend's capacity; empty if none does or the capacity is unknown."""
     from torchsplit_core.latency_slo.frontend import describe_shortfall, frontend_load
 
     load = frontend_load(request, outcome)
@@ -69,7 +69,7 @@ def measure(
     progress: Progress = ignore_progress,
     on_sample: Callable[[dict[str, Any]], None] = lambda moment: None,
 ) -> Measurement:
-    """Serve the plan, load it, compare; see `serving.load.measure.measure`. Raises InputFault."""
+    """Serve the plan, send load, compare; see `serving.load.measure.measure`. Raises InputFault."""
     extras.require_extra("serve")
     from torchsplit_core.serving.load_test.measurement import measure as run
 

@@ -1,4 +1,4 @@
-"""A simulation request to its outcome, at other rates, and of a plan."""
+"""Simulates requests, scales their rates, and builds them from plans."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from torchsplit_core.values.simulation.request import Arrivals
 
 
 def simulate(request: SimulationRequest, progress: Progress = ignore_progress) -> SimulationOutcome:
-    """The outcome of a simulation request. Raises InputFault for one that makes no sense."""
+    """The outcome of a simulation request. Raises InputFault for an invalid one."""
     from torchsplit_core.simulation import simulate as run
 
     with span(schema.SIMULATE, models=len(request.models)):
@@ -33,7 +33,7 @@ def simulate(request: SimulationRequest, progress: Progress = ignore_progress) -
 
 
 def under_load(request: SimulationRequest, factor: float) -> SimulationRequest:
-    """The request with every rate multiplied, and every time of a trace divided. Raises InputFault."""
+    """The request with every rate multiplied and every trace time divided by `factor`. Raises InputFault."""
     check_number("--load", factor, positive=True)
     if factor == 1:
         return request
@@ -57,9 +57,9 @@ def _scale_arrivals(arrivals: Arrivals, factor: float) -> Arrivals:
 def simulation_request(
     outcome: PlanOutcome, request: PlanRequest, arrivals: Callable[[PlanModel], Arrivals] | None = None
 ) -> SimulationRequest:
-    """What a plan is as servers and queues, see `responding.servers.simulation_request`. Raises InputFault.
+    """The plan as servers and queues, see `latency_slo.simulation_input.simulation_request`. Raises InputFault.
 
-    Servers whose points say how their device changes its speed draw that, and how their batches vary beside it.
+    Servers whose points describe their device's speed changes draw these, and the variation of batch times.
     """
     from torchsplit_core.latency_slo.service_variance import with_pace
     from torchsplit_core.latency_slo.simulation_input import simulation_request as make
@@ -68,7 +68,7 @@ def simulation_request(
 
 
 def server_id(gpu: PlannedGpu, item: PlannedSlice, tenant: Tenant) -> str:
-    """The id that a tenant of a plan has among the servers of the plan's simulation."""
+    """The id of a tenant's server in the plan's simulation."""
     from torchsplit_core.latency_slo.simulation_input import server_id as id_of
 
     return id_of(gpu, item, tenant)

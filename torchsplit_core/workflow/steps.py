@@ -1,6 +1,6 @@
-"""Trace, partition, plan and place as plain functions: what command line, jobs and pages call.
+"""Trace, partition, plan and place as plain functions for command line, jobs and pages.
 
-The heavy rooms are imported where they are used, so that planning starts without torch.
+Heavy packages are imported where they are used, so that planning starts without torch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def trace(source: str, *, trust: bool = False, progress: Progress = ignore_progress) -> TorchGraph:
-    """Export a model in a limited child process. Raises InputFault where that fails."""
+    """Export a model in a limited child process. Raises InputFault if that fails."""
     from torchsplit_core.tracing import trace as trace_source
 
     with span(schema.TRACE, model=source) as active:
@@ -71,10 +71,10 @@ def partition(
     trust: bool = False,
     progress: Progress = ignore_progress,
 ) -> PartitionOutcome:
-    """Ranked cuts of a model into at most `stages` parts. Raises InputFault where profile and model differ.
+    """Ranked cuts of a model into at most `stages` parts. Raises InputFault if profile and model differ.
 
-    With `pareto` the candidates are those of 1 to `stages` parts that no other beats in load (or
-    latency), bytes across cuts and peak memory; `top_k` then does not count.
+    With `pareto` the candidates are the Pareto front over load (or latency), bytes across cuts and peak memory, of
+    1 to `stages` parts; `top_k` is then ignored.
     """
     from torchsplit_core.checkpoints.trained_run import with_step
     from torchsplit_core.partitioning import PartitionProvider, pareto_candidates
@@ -106,7 +106,7 @@ def partition(
 def _trace_if_needed(
     source: str, graph: TorchGraph | None, trust: bool, progress: Progress
 ) -> tuple[TorchGraph, Progress]:
-    """The graph, traced where none is given, and what tells the progress of the work on it."""
+    """The graph, traced if none is given, and the progress callback for the work that follows."""
     if graph is not None:
         return graph, progress
     traced = trace(source, trust=trust, progress=lambda share, text: progress(0.3 * share, text))
@@ -126,9 +126,9 @@ def own_partition(
     trust: bool = False,
     progress: Progress = ignore_progress,
 ) -> PartitionOutcome:
-    """The cut behind these values of the graph, beside the bound of the best into as many stages.
+    """The cut behind these values of the graph, with the bound of the best cut into as many stages.
 
-    Raises InputFault for a value that cannot end a stage, and where profile and model differ.
+    Raises InputFault for a value that cannot end a stage, and if profile and model differ.
     """
     from torchsplit_core.checkpoints.trained_run import with_step
     from torchsplit_core.partitioning import PartitionProvider, cut_behind
@@ -152,13 +152,13 @@ def plan(
     progress: Progress = ignore_progress,
     on_plan: Callable[[PlanOutcome], None] | None = None,
 ) -> PlanOutcome:
-    """The verified outcome of a plan request. Raises InputFault for a request that makes no sense.
+    """The verified outcome of a plan request. Raises InputFault for an invalid request.
 
-    So do the fewest GPUs where no model has a minimum, and a fleet that no model has figures for or may run on.
-    With limits of response times the plan is simulated, see `responding.plan`. Where the request tells what the front
-    costs, the outcome says what that carries of it, see `latency_slo.frontend`.
-    `explain` adds to a plan what binds each model, what changes would bring and why no other layout.
-    `on_plan` gets verified plans while the search goes on, see `planner.plan`; none where responses are limited.
+    Invalid are also the objective of fewest GPUs without any minimum, and a fleet on which no model has figures or may
+    run. Under response-time limits it is simulated, see `latency_slo.slo_planner`. If the request has frontend costs,
+    the outcome says how much of the demand the frontend carries, see `latency_slo.frontend`.
+    `explain` adds what binds each model, what changes would bring and why no other layout is better.
+    `on_plan` gets verified plans during the search, see `planner.plan`; none under response-time limits.
     """
     from torchsplit_core.latency_slo.frontend import with_frontend
     from torchsplit_core.latency_slo.slo_planner import has_response_limit, plan_with_slo
@@ -182,7 +182,7 @@ def plan(
         )
         active.set(status=outcome.status, gap=outcome.objective.gap)
     if outcome.objective.value is not None and not any(model.throughput_rps for model in outcome.models):
-        # "Optimal" would be said of it: nobody is served, and nobody could be.
+        # A plan that can serve no model would otherwise be reported as optimal.
         check_admissible(request)
     if not explain:
         return outcome
@@ -203,9 +203,9 @@ def place(
     warm_start: PlacementOutcome | None = None,
     progress: Progress = ignore_progress,
 ) -> PlacementOutcome:
-    """The verified outcome of a placement request. Raises InputFault for a request that makes no sense.
+    """The verified outcome of a placement request. Raises InputFault for an invalid request.
 
-    warm_start: an earlier outcome, of a similar request, whose pipeline is tried first where it still fits.
+    warm_start: an earlier outcome of a similar request; its pipeline is tried first if it still fits.
     """
     from torchsplit_core.placement import place as solve
 
@@ -218,7 +218,7 @@ def place(
 def placement_frontier(
     request: PlacementRequest, *, progress: Progress = ignore_progress
 ) -> PlacementFrontier:
-    """Throughput against latency of one pipeline, verified. Raises InputFault for a request that makes no sense."""
+    """Throughput against latency of one pipeline, verified. Raises InputFault for an invalid request."""
     from torchsplit_core.placement.frontier import frontier
 
     return frontier(request, progress=progress)
@@ -227,7 +227,7 @@ def placement_frontier(
 def placement_alternatives(
     request: PlacementRequest, fleet: str, *, progress: Progress = ignore_progress
 ) -> tuple[Alternative, ...]:
-    """What other settings would give on the nodes that the request was made of. Raises InputFault as `place` does."""
+    """Outcomes of other settings on the request's nodes. Raises InputFault as `place` does."""
     from torchsplit_core.placement.alternatives import alternatives
     from torchsplit_core.placement.request.fleets import parse_nodes
 
@@ -237,21 +237,21 @@ def placement_alternatives(
 def compare_placements(
     request: PlacementRequest, *, progress: Progress = ignore_progress
 ) -> tuple[ComparedMethod, ...]:
-    """Three solvers of a placement side by side. Raises InputFault for a request that makes no sense."""
+    """Compare three solvers on a placement. Raises InputFault for an invalid request."""
     from torchsplit_core.placement.comparison import compare
 
     return compare(request, progress=progress)
 
 
 def literal_size(request: PlacementRequest) -> str:
-    """How large the published program of a placement request is, in words, without building it. Raises InputFault."""
+    """The size of the published program for a request, in words, without building it. Raises InputFault."""
     from torchsplit_core.placement.comparison import describe_literal_size
 
     return describe_literal_size(request)
 
 
 def placement_request(model: str, fleet: str, **options: Any) -> PlacementRequest:
-    """A request from a config.json or a decoder's name and nodes, see `placement.build_request`. Raises InputFault."""
+    """A request from a config.json or decoder name and nodes; see `placement.build_request`. Raises InputFault."""
     from torchsplit_core.placement.request.build import build_request
 
     return build_request(model, fleet, **options)

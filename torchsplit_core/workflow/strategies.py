@@ -1,4 +1,4 @@
-"""How to train a model on a fleet: from its sizes, or from its graph and torch's own trackers."""
+"""Searches training strategies for a model on a fleet, from its sizes or from its graph and torch's memory tracker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torchsplit_core.strategy.graph_model.solve import HostFigures, Tracker
 
 MOST_SHARDS_TRACKED = 64
-"""Torch's tracker follows up to so many devices; beyond, what a device holds differs by the states' shards alone."""
+"""Most devices that torch's tracker follows; beyond, only the sharded states change a device's memory."""
 
 
 def strategy(
@@ -29,12 +29,12 @@ def strategy(
     trust: bool = False,
     progress: Progress = ignore_progress,
 ) -> StrategyOutcome:
-    """The fastest ways to train a model on a fleet. Raises InputFault for a request that makes no sense.
+    """The fastest strategies to train a model on a fleet. Raises InputFault for an invalid request.
 
-    Every candidate is carried out by one of `runners` (a training run, an exported file) but for what the request
-    says it may need; one for which no file is written says why.
-    Of a model of kind source: its graph (traced where none is given), its profile, and whether the best is followed
-    by torch's memory tracker, which executes the model in a child.
+    One of `runners` (a training run, an exported file) can execute every candidate, except for features that the
+    request allows in addition; a candidate that cannot be exported says why.
+    For a model of kind source: `graph` (traced if None), `profile`, and `track`: follow the best candidate with
+    torch's memory tracker, which executes the model in a child.
     """
     if not isinstance(request.model, SourceSizes):
         from torchsplit_core.strategy.search import search_strategy
@@ -67,7 +67,7 @@ def strategy_script(
 ) -> str:
     """A candidate of the request's outcome as a plain PyTorch file.
 
-    Raises InputFault for a candidate that no file is written for, with its reason.
+    Raises InputFault for a candidate that cannot be exported, with the reason.
     """
     from torchsplit_core.strategy.export.script import TracedBlocks, script
 
@@ -83,7 +83,7 @@ def strategy_script(
 
 
 def _completed(request: StrategyRequest, outcome: StrategyOutcome) -> StrategyOutcome:
-    """The outcome with the reasons of candidates that no file is written for, its best held against published steps."""
+    """Add why candidates cannot be exported, and compare the best one with published step times."""
     from torchsplit_core.strategy.export.exportability import not_exportable
     from torchsplit_core.strategy.published_mfu import mfu_warning
 
@@ -106,9 +106,9 @@ def _completed(request: StrategyRequest, outcome: StrategyOutcome) -> StrategyOu
 
 
 def _host_figures(request: StrategyRequest, trust: bool, *, measure: bool) -> HostFigures | None:
-    """What was measured of this host, for a fleet of cores that it could be; None for any other.
+    """This host's measured figures, for a fleet of cores that could be this host; None for any other.
 
-    With `measure` its rates are measured where they are not known yet, and so is the fetching of samples.
+    With `measure`, missing rates and the time to fetch samples are measured.
     """
     from torchsplit_core.profiling.host_rates import host_rates, saved_rates
     from torchsplit_core.profiling.training_step.measurement import sample_seconds
@@ -128,7 +128,7 @@ def _host_figures(request: StrategyRequest, trust: bool, *, measure: bool) -> Ho
 
 
 def _tracker(request: StrategyRequest, graph: TorchGraph, trust: bool) -> Tracker:
-    """What follows a choice in torch; None for choices that its trackers do not know."""
+    """A function that tracks a configuration in torch and returns None for those that the trackers do not support."""
     from torchsplit_core.profiling.training_step.measurement import track_peak
     from torchsplit_core.strategy.graph_model.blocks import chain_of
     from torchsplit_core.strategy.graph_model.memory import shards
@@ -142,7 +142,7 @@ def _tracker(request: StrategyRequest, graph: TorchGraph, trust: bool) -> Tracke
         gathered = choices.shard in SHARDED
         group = shards(choices, per_node) if gathered else 1
         known = choices.pipeline == 1 and choices.offload == "none" and choices.recompute != "selective"
-        # Autocast's copies are made by casts that the trackers do not see; accumulation keeps earlier gradients.
+        # The trackers miss autocast's copies; gradient accumulation keeps earlier gradients.
         once = training.global_batch == choices.data * choices.micro_batch
         if not known or not once or choices.shard == "zero1" or (half and not gathered):
             return None
@@ -161,7 +161,7 @@ def _tracker(request: StrategyRequest, graph: TorchGraph, trust: bool) -> Tracke
                 trust=trust,
             )
         except InputFault:
-            # Torch cannot follow every model; the figures reckoned from the graph stand for themselves.
+            # Torch cannot track every model; the estimates from the graph remain.
             return None
 
     return follow

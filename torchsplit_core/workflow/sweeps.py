@@ -1,4 +1,4 @@
-"""One parameter of a request over a range: a curve of plans."""
+"""Sweeps one parameter of a request over a range: one plan per value."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 TIME_LIMIT_S = 60.0
-"""Seconds a whole sweep may search for until the user says otherwise."""
+"""Default time limit of a whole sweep."""
 
 
 def sweep(
@@ -35,16 +35,16 @@ def sweep(
     on_plan: Callable[[float, PlanOutcome, float], None] | None = None,
     progress: Progress = ignore_progress,
 ) -> tuple[SweepPoint, ...]:
-    """Plan the request at every value, two at a time, and say what the plans show together.
+    """Plan the request at every value, two at a time, and compare the plans.
 
-    Each point may search for its share of `time_limit_s` and never longer than the request's own limit.
-    `known` plans are taken over; `on_plan` gets each new one as (value, outcome, seconds it might search).
-    Raises InputFault for a request, target or value that makes no sense.
+    Each point may search for its share of `time_limit_s` but never longer than the request's own limit.
+    `known` plans are reused; `on_plan` gets each new one as (value, outcome, its search limit in seconds).
+    Raises InputFault for an invalid request, target or value.
     """
     from torchsplit_core.planning.sweep.workers import plan_all, point_time_limit_s
 
     requests = dict(sweep_requests(request, what))
-    # Of a minimum that begins at 0, the last value is a minimum.
+    # A swept minimum may begin at 0, so check the last value.
     check_minima(requests[what.values[-1]])
     outcomes = dict(known or {})
     open_values = [
@@ -71,7 +71,7 @@ def worst_responses(
     *,
     progress: Progress = ignore_progress,
 ) -> dict[float, WorstResponse | None]:
-    """By value a quick look at the p95 response of the plan's worst model, see `responding.worst`."""
+    """By value, a quick simulated p95 response of the plan's worst model, see `latency_slo.worst_response`."""
     from torchsplit_core.latency_slo.worst_response import worst_response
 
     worst = {}

@@ -1,7 +1,7 @@
-"""From counts to named GPUs: which GPU takes which layout, which slice which tenant, and at which start.
+"""Assigns counted layouts to GPUs, tenants to slices, and slices to placement starts.
 
-Exact, because a count per group and layout can be dealt to the group's equal GPUs in any way,
-and whole instances to equal slices in any way.
+This loses nothing: the GPUs of a group are equal, so layouts can be assigned to them in any order,
+and whole instances to equal slices likewise.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class AssignedSlice:
 
     @property
     def free_share(self) -> float:
-        """The share that is left."""
+        """The share of the slice without a tenant."""
         return max(0.0, 1.0 - sum(share for _, share in self.tenants))
 
 
@@ -45,7 +45,7 @@ class Assignment:
 
 
 def assign_layouts(problem: Problem, layouts: Mapping[tuple[int, int], int]) -> Assignment:
-    """Deal the layouts of each group to its GPUs in order; every useful slice takes tenants."""
+    """Assign the layouts of each group to its GPUs in order; every useful slice can take tenants."""
     assignment = Assignment([], {}, {})
     for g, group in enumerate(problem.groups):
         names = iter(group.gpu_ids)
@@ -135,7 +135,7 @@ def _assign_colocated(
 
 
 def assign_shares(formulation: Formulation, solution: Solution) -> Assignment:
-    """Put shares that already know their slice (concrete)."""
+    """Assign shares whose slice is already determined (concrete formulation)."""
     assignment = assign_layouts(formulation.problem, solution.layouts)
     by_pool: dict[tuple[int, str], list[AssignedSlice]] = {}
     for slice_ in assignment.slices:

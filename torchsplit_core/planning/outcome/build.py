@@ -1,4 +1,4 @@
-"""The outcome as the contract wants it, from what a search has found."""
+"""Builds the contract's outcome from a search result."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def build_plan_outcome(
 
 
 def build_planned_models(problem: Problem, assignment: Assignment) -> tuple[PlannedModel, ...]:
-    """What each model gets of the slices as they are filled."""
+    """Each model's figures from the filled slices."""
     nodes = {gpu.id: gpu.node for gpu in list_gpus(problem.request.gpus)}
     models = []
     for index, spec in enumerate(problem.request.models):
@@ -91,7 +91,7 @@ def keeps_minima(problem: Problem, models: Sequence[PlannedModel]) -> bool:
 def no_plan(
     request: PlanRequest, status: Unsolved, statistics: PlanStatistics, warnings: Sequence[str] = ()
 ) -> PlanOutcome:
-    """No GPUs and no models, rather than zeros that look like a plan."""
+    """An outcome without GPUs and models: zeros would look like a plan."""
     return PlanOutcome(
         request_sha256=request_hash(request),
         status=status,

@@ -1,9 +1,9 @@
-"""Of equally good layouts the standard one: 7 × 1g.10gb, not 6 × 1g.10gb + 1g.20gb.
+"""Selects the standard one of equally good layouts: 7 × 1g.10gb, not 6 × 1g.10gb + 1g.20gb.
 
-A GPU takes another of its layouts where every tenant finds a slice on which the request has a point that serves it
-just as before: the same requests/s with the same interval and batch, in no more time. Preferred are the fewest
-different profiles, then the least memory that its slices have beyond their tenants', then the fewest slices. What
-a model gets stays what it is, so no value and no proof of the plan changes.
+A GPU changes to another layout if every tenant gets a slice on which the request has an equivalent point: the same
+requests/s with the same interval and batch, in no more time. The standard layout has the fewest different profiles,
+then the least memory beyond what its tenants need, then the fewest slices. Every model keeps its figures, so no value
+and no proof of the plan changes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def canonicalised(request: PlanRequest, outcome: PlanOutcome) -> PlanOutcome:
     known: dict[object, tuple[PlannedSlice, ...]] = {}
     gpus = []
     for fleet_gpu, planned in zip(list_gpus(request.gpus), outcome.gpus, strict=True):
-        # Large fleets repeat a few GPUs.
+        # Cached, for large fleets repeat a few GPUs.
         key = (fleet_gpu.type, fleet_gpu.layouts, planned.slices)
         if key not in known:
             known[key] = _canonical_slices(request, fleet_gpu, planned, points)
@@ -98,7 +98,7 @@ def _equivalent_slices(kind: GpuType, item: PlannedSlice, points: Points) -> dic
 
 
 def _is_equivalent(new: Point, old: Point) -> bool:
-    """Whether nobody could tell which of the two serves him, but for the time."""
+    """Whether the points serve alike, except that the new one may be faster."""
     same = (new.throughput_rps, new.low_rps, new.high_rps, new.basis)
     return (
         same == (old.throughput_rps, old.low_rps, old.high_rps, old.basis)

@@ -1,4 +1,4 @@
-"""What a plan costs: by the hour, and for a million requests that are served."""
+"""Costs of a plan: per hour, and per million served requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What slices and tenants give, in one place for plans that a solver made and plans that none did.
+"""Figures of slices and tenants, for plans from a solver and for all others.
 
 What every model gets, the objective's value of every level, and the gap to a proven bound; and the
 whole outcome of plans that no solver made (baselines, plans by hand), which leave through `verify`
@@ -62,7 +62,7 @@ class RunningInstance:
 def planned_model(
     request: PlanRequest, spec: PlanModel, variant: Variant, stages: Sequence[Sequence[RunningInstance]]
 ) -> PlannedModel:
-    """What a model gets of its instances, stage by stage; with a stage that has none, 0 and no latency."""
+    """A model's figures from its instances, stage by stage; 0 and no latency if a stage has no instance."""
     instances = [instance for stage in stages for instance in stage]
     basis = max((instance.point.basis for instance in instances), key=BASES.index, default=None)
     if not all(stages):
@@ -158,7 +158,7 @@ def model_instances(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[M
 
 
 def planned_or_unserved(request: PlanRequest, instances: ModelInstances) -> PlannedModel:
-    """What a model gets of its instances, nothing where it has none."""
+    """A model's figures from its instances; those of an unserved model if it has none."""
     if instances.variant is None:
         return unserved_model(instances.model)
     return planned_model(request, instances.model, instances.variant, instances.stages)

@@ -1,4 +1,4 @@
-"""The levels of a plan's objective: how far each is reached, how far proven.
+"""The levels of a plan's objective: the value reached at each, and the bound proven.
 
 A request's best levels are those of its objective (objective.py); a cost is negated here, so that
 larger is better everywhere. Of a level

@@ -1,7 +1,7 @@
-"""What the loss of each GPU would cost.
+"""The cost of losing each GPU (N-1).
 
-Its instances are gone and nothing else changes: the others keep their shares and batches, and a variant keeps the
-link that it was planned with, also where what is left of it stands on one node.
+Only the GPU's instances are removed: the others keep their shares and batches, and a variant keeps the link that it
+was planned with, even if its remaining instances are on one node.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class _StageRates:
     by_gpu: Mapping[str | None, float]
 
     def without(self, gpu: str) -> float:
-        """What is left; exactly 0 where nothing stands elsewhere."""
+        """The rate without this GPU; exactly 0 if no other has an instance."""
         if gpu not in self.by_gpu:
             return self.total
         return self.total - self.by_gpu[gpu] if len(self.by_gpu) > 1 else 0.0

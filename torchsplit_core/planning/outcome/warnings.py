@@ -1,4 +1,4 @@
-"""What a reader of a plan should know beside its figures: memory that nobody told, and links that nobody gave."""
+"""Warnings of a plan: unknown memory, unpriced transfers, large batches and limits that the search ignored."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def plan_warnings(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[str
 
 
 def _response_limits(request: PlanRequest) -> Iterator[str]:
-    """Limits that the search for such a plan did not look at."""
+    """Response-time limits that the search for this plan ignored."""
     names = [model.name for model in request.models if model.max_response_ms is not None]
     if names:
         yield f"{', '.join(names)}: waiting was not counted, so max_response_ms may not hold."
 
 
 def _unknown_memory(gpus: Sequence[PlannedGpu]) -> Iterator[str]:
-    """Every model with an instance whose memory nobody has told."""
+    """Models with an instance of unknown memory."""
     names = dict.fromkeys(tenant.model for *_, tenant in tenants_on(gpus) if tenant.memory_gib is None)
     for name in names:
         yield f"{name}: the memory of a point in use is unknown; it is taken to fit, alone on its slice."
