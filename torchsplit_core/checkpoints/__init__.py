@@ -1,1 +1,1 @@
-"""Checkpoints of training runs: written and completed, read safely, and their weights put together again."""
+"""Checkpoints of training runs: write complete ones, read them safely, gather their weights."""

@@ -1,7 +1,7 @@
-"""A checkpoint read as the data that it should be: a run's folder may come from anybody, and nothing of it is executed.
+"""Loads a checkpoint as data only: a run's folder may come from anybody, and nothing in it is executed.
 
-What torch's distributed checkpoint writes are pickles, which can name any function. Here the metadata may name torch's
-metadata classes alone, and every item is loaded by `weights_only`.
+Torch's distributed checkpoint writes pickles, which can name any function. Here the metadata may name only torch's
+metadata classes, and every item is loaded with `weights_only`.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ ALLOWED = frozenset(
         (f"{_TORCH}.filesystem", "_StorageInfo"),
         ("torch", "Size"),
         ("torch.serialization", "_get_layout"),
-        # Where it was written; a version of Python each.
+        # Paths where the checkpoint was written; the module depends on the version of Python.
         ("pathlib", "PosixPath"),
         ("pathlib._local", "PosixPath"),
     }
 )
-"""(module, name) of what metadata consists of, beside torch's types of numbers."""
+"""(module, name) of the classes that metadata consists of, besides torch's dtypes."""
 
 
 class _Unpickler(pickle.Unpickler):
-    """Of metadata: every other class or function is refused before it is looked up."""
+    """Unpickles metadata; refuses every other class or function before it is looked up."""
 
     def find_class(self, module: str, name: str) -> Any:
         number = module == "torch" and isinstance(vars(torch).get(name), torch.dtype)
@@ -60,24 +60,24 @@ class _Unpickler(pickle.Unpickler):
 
 
 class _ForbiddenGlobal(Exception):
-    """A pickle asks for what is no part of a checkpoint; its name."""
+    """A pickle names a global that no checkpoint needs; the argument is its name."""
 
 
 class SafeReader(FileSystemReader):  # type: ignore[misc]
-    """Of the checkpoint in a folder. Raises InputFault where its metadata is none, or asks for anything else."""
+    """Reads the checkpoint in a folder. Raises InputFault if its metadata is invalid or names a forbidden global."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._where = f"checkpoint {path.name}"
-        # Read at once: what it raises later is swallowed and tried again as a rank's own metadata.
+        # Read now: DCP swallows what it raises later and retries it as a rank's own metadata.
         self._metadata = self._read(path)
 
     def read_metadata(self) -> Metadata:
-        """What the folder holds."""
+        """The checkpoint's metadata."""
         return self._metadata
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        """Each item into its place. Raises InputFault for one that is more than weights and plain values."""
+        """Load each item into its target. Raises InputFault for an item that is more than weights and plain values."""
         try:
             return super().read_data(plan, planner)
         except pickle.UnpicklingError as error:
@@ -91,7 +91,7 @@ class SafeReader(FileSystemReader):  # type: ignore[misc]
             raise self._refused(str(error)) from None
         except OSError as error:
             raise self._unreadable(system_reason(error)) from error
-        except Exception as error:  # a pickle can raise anything that its classes do
+        except Exception as error:  # a pickle can raise whatever its classes raise
             raise self._unreadable(f"it is no metadata ({type(error).__name__})") from error
         if not _is_metadata(metadata):
             raise self._unreadable("it is not the list of a checkpoint's items")
@@ -114,10 +114,10 @@ class SafeReader(FileSystemReader):  # type: ignore[misc]
 
 
 class SafePlanner(DefaultLoadPlanner):  # type: ignore[misc]
-    """Torch's own, but that items which are no tensors are loaded as plain values."""
+    """Torch's planner, except that items other than tensors are loaded as plain values."""
 
     def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
-        """Text, numbers, tuples and the like; raises pickle.UnpicklingError for anything else."""
+        """Load text, numbers, tuples and the like; raises pickle.UnpicklingError for anything else."""
         plain = io.BytesIO()
         torch.save(torch.load(value, weights_only=True), plain)
         plain.seek(0)
@@ -125,13 +125,13 @@ class SafePlanner(DefaultLoadPlanner):  # type: ignore[misc]
 
 
 def _refused_name(error: pickle.UnpicklingError) -> str:
-    """The class or function that weights_only refused; what torch says of it has no field for it."""
+    """The class or function that weights_only refused; torch's error names it only in its text."""
     match = re.search(r"(?:GLOBAL|function|class) '?([\w.]+)", str(error))
     return match[1] if match else "an unknown class"
 
 
 def _is_metadata(candidate: object) -> bool:
-    """Whether it lists items of known kinds, in files beside it."""
+    """Whether it lists items of known kinds, in files of the same folder."""
     return (
         isinstance(candidate, Metadata)
         and isinstance(candidate.state_dict_metadata, dict)

@@ -1,7 +1,7 @@
-"""Complete checkpoints: a folder each, which has its name only when all of it is on disk and can be checked.
+"""Complete checkpoints: one folder each, which gets its name only when all of it is on disk and can be checked.
 
-`step-00000050/` has what torch's distributed checkpoint wrote and `manifest.json`, with the size and SHA-256 of every
-file; until then it is `.step-00000050.partial/`. `LATEST` has the name of the newest one.
+`step-00000050/` holds what torch's distributed checkpoint wrote, and `manifest.json` with the size and SHA-256 of every
+file; until then it is `.step-00000050.partial/`. `LATEST` names the newest one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MANIFEST, LATEST = "manifest.json", "LATEST"
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a checkpoint is of. `files`: size in bytes and SHA-256 by name; `samples`: of the data, in all."""
+    """What a checkpoint contains. `files`: size in bytes and SHA-256 by name; `samples`: trained on so far, in all."""
 
     step: int
     epoch: int
@@ -47,13 +47,13 @@ class Checkpoints:
         self.folder, self.keep = folder, keep
 
     def partial_folder(self, step: int) -> Path:
-        """Where the checkpoint of that step is written until it is complete."""
+        """The folder in which that step's checkpoint is written until it is complete."""
         return self.folder / f".{step_name(step)}.partial"
 
     def discard_after(self, step: int) -> None:
-        """Remove what was begun and not completed, and what is of steps that are done again; LATEST names that step.
+        """Remove incomplete checkpoints and those after `step`, whose steps are repeated; LATEST then names `step`.
 
-        A run may have ended between a checkpoint's name and LATEST, or LATEST name one that is damaged.
+        A run may have ended after it named a checkpoint and before it wrote LATEST, or LATEST may name a damaged one.
         """
         for later in self.steps():
             if later > step:
@@ -64,18 +64,18 @@ class Checkpoints:
             replace_file(self.folder / LATEST, f"{step_name(step)}\n")
 
     def _remove(self, step: int) -> None:
-        """Without its name first: one that is half removed is none."""
+        """Rename the folder first: a half-removed checkpoint must not look complete."""
         shutil.rmtree(self.partial_folder(step), ignore_errors=True)
         with contextlib.suppress(OSError):
             (self.folder / step_name(step)).rename(self.partial_folder(step))
         shutil.rmtree(self.partial_folder(step), ignore_errors=True)
 
     def discard_partial(self, step: int) -> None:
-        """Remove what was written of a checkpoint that could not be completed."""
+        """Remove a checkpoint that could not be completed."""
         shutil.rmtree(self.partial_folder(step), ignore_errors=True)
 
     def publish(self, manifest: Manifest) -> Path:
-        """Make the written room the newest complete checkpoint, and drop the oldest. Raises OSError."""
+        """Make the partial folder the newest complete checkpoint, and remove the oldest. Raises OSError."""
         partial, complete = self.partial_folder(manifest.step), self.folder / step_name(manifest.step)
         files = {path.name: (path.stat().st_size, _sha256(path)) for path in sorted(partial.iterdir())}
         text = json.dumps({**asdict(manifest), "files": files}, indent=1) + "\n"
@@ -92,13 +92,13 @@ class Checkpoints:
         return complete
 
     def steps(self) -> list[int]:
-        """The steps of the checkpoints that have a name, in order."""
+        """The steps of the complete checkpoints, ascending."""
         return complete_steps(self.folder)
 
     def newest(self, on_damaged: Callable[[str], None]) -> tuple[Path, Manifest] | None:
-        """The newest complete checkpoint, None where there is none yet; `on_damaged` hears of each that is damaged.
+        """The newest intact checkpoint, or None if there is none yet; calls `on_damaged` for each damaged one.
 
-        Raises InputFault where every one of them is damaged.
+        Raises InputFault if all are damaged.
         """
         damaged = []
         for step in reversed(self.steps()):
@@ -116,7 +116,7 @@ class Checkpoints:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """The manifest of a checkpoint of which every file is as it was written. Raises InputFault for any other."""
+    """The manifest of a checkpoint, after a check of every file against it. Raises InputFault if one differs."""
     try:
         data = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
         manifest = Manifest(
@@ -146,7 +146,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def _check_types(manifest: Manifest) -> None:
-    """Raises TypeError for a value of another type than it is written with, ValueError for a number out of range."""
+    """Raises TypeError for a value of the wrong type, ValueError for a number out of range."""
     for item in fields(manifest):
         value = getattr(manifest, item.name)
         if item.name != "files" and type(value).__name__ != item.type:

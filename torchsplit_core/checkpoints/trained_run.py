@@ -16,13 +16,13 @@ RUN, METRICS, EVENTS, CHECKPOINTS = "run.json", "metrics.jsonl", "events.jsonl",
 VALIDATION = "validation.json"
 """Files and folders of a run."""
 MOST_BYTES = 2**20
-"""Of run.json: what a run writes is a thousandth of it."""
+"""Limit of run.json: a run writes about a thousandth of it."""
 _AT_STEP = re.compile(r"(?P<run>.+)@step-(?P<step>\d{1,12})")
 
 
 @dataclass(frozen=True, slots=True)
 class TrainedStep:
-    """A complete checkpoint of a run. `facts` is what run.json says, `source` the model that the run trained."""
+    """A complete checkpoint of a run. `facts` is the content of run.json, `source` the model that the run trained."""
 
     run: Path
     step: int
@@ -36,7 +36,7 @@ class TrainedStep:
 
     @property
     def display_name(self) -> str:
-        """As messages name it: without the folder's path."""
+        """The name in messages, without the folder's path."""
         return f"{self.run.name}@step-{self.step}"
 
     @property
@@ -45,19 +45,19 @@ class TrainedStep:
         return self.run / CHECKPOINTS / step_name(self.step)
 
     def loss(self) -> float | None:
-        """The training loss of the step; None where its line is not there."""
+        """The training loss of the step; None if the log lacks its line."""
         lines = _lines(self.run / METRICS, f'"step": {self.step},')
         return next((line["loss"] for line in lines if line.get("step") == self.step), None)
 
     def metrics(self) -> dict[str, float]:
-        """What the client measured on its held-out samples at this step; empty where it measured nothing."""
+        """What the client measured on its held-out samples at this step; empty if it measured nothing."""
         validation = read_validation(self.run)
         return validation.metrics if validation and validation.step == self.step else {}
 
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """Means of the client's figures over so many samples that no step trained on."""
+    """Means of the client's metrics over `samples` held-out samples."""
 
     step: int
     samples: int
@@ -65,7 +65,7 @@ class Validation:
 
 
 def read_validation(run: Path) -> Validation | None:
-    """The last measurement of a run on held-out samples; None where there is none that can be read."""
+    """The last measurement of a run on held-out samples; None if none can be read."""
     with suppress(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         record = json.loads((run / VALIDATION).read_text(encoding="utf-8"))
         metrics = {str(name): float(value) for name, value in record["metrics"].items()}
@@ -74,7 +74,7 @@ def read_validation(run: Path) -> Validation | None:
 
 
 def is_run_source(source: str) -> bool:
-    """Whether the text names a run: a folder with run.json, or anything at a step."""
+    """Whether the text names a run: a folder with run.json, or any path with a step."""
     if _AT_STEP.fullmatch(source):
         return True
     try:
@@ -84,9 +84,9 @@ def is_run_source(source: str) -> bool:
 
 
 def parse_run_source(source: str) -> TrainedStep:
-    """The step that a text names; of a run alone its newest complete checkpoint. Executes nothing.
+    """The step that a text names; a run without a step means its newest complete checkpoint. Executes nothing.
 
-    Raises InputFault where there is no such run, where it has no such checkpoint, and for a damaged run.json.
+    Raises InputFault for an unknown run, a checkpoint that it lacks, and a damaged run.json.
     """
     match = _AT_STEP.fullmatch(source)
     try:
@@ -121,9 +121,9 @@ def parse_run_source(source: str) -> TrainedStep:
 
 
 def with_step(source: str) -> str:
-    """The source, of a run with its newest step: what is known of one step is not of a later one.
+    """The source with the newest step if it names a run alone: what is known of one step is not true of a later one.
 
-    Raises InputFault like `parse_run_source`; any other source is returned as it is.
+    Raises InputFault like `parse_run_source`; any other source is returned unchanged.
     """
     if not is_run_source(source) or _AT_STEP.fullmatch(source):
         return source
@@ -136,7 +136,7 @@ def step_name(step: int) -> str:
 
 
 def complete_steps(folder: Path) -> list[int]:
-    """The steps of the complete checkpoints in a folder, in order."""
+    """The steps of the complete checkpoints in a folder, ascending."""
     return sorted(int(path.name[5:]) for path in folder.glob("step-*") if path.name[5:].isdigit())
 
 
@@ -161,7 +161,7 @@ def _read_facts(run: Path) -> dict[str, Any]:
 
 
 def _lines(path: Path, text: str) -> Iterator[dict[str, Any]]:
-    """The JSON objects among the lines that hold the text: a run may have millions of others."""
+    """The JSON objects of the lines that contain the text; skips the others, of which a run may have millions."""
     with suppress(OSError), path.open(encoding="utf-8", errors="replace") as stream:
         for line in stream:
             with suppress(ValueError, RecursionError):

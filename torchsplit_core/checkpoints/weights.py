@@ -1,4 +1,4 @@
-"""The weights of a checkpoint as one model's: gathered from what all ranks wrote, and saved as one safetensors file."""
+"""The weights of a checkpoint: gathered from what all ranks wrote, and saved as one safetensors file."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _PREFIX = "model."
 
 
 def read_weights(step: TrainedStep) -> dict[str, torch.Tensor]:
-    """Weights and buffers by their names in the model, whole and on the CPU, in the precision they were trained in.
+    """Whole weights and buffers on the CPU, by their names in the model, in the precision of the training.
 
-    Reads on this process alone, however many ranks wrote. Executes nothing. Raises InputFault for a checkpoint that is
-    damaged, or that holds more than weights and plain values.
+    Reads in this process alone, however many ranks wrote. Executes nothing. Raises InputFault for a checkpoint that is
+    damaged or holds more than weights and plain values.
     """
     path = step.checkpoint
     read_manifest(path)
@@ -40,7 +40,7 @@ def read_weights(step: TrainedStep) -> dict[str, torch.Tensor]:
     }
     try:
         with warnings.catch_warnings():
-            # That it loads on one process is what is asked for.
+            # Loading in one process is intended.
             warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)
             dcp.load(state, storage_reader=reader, planner=SafePlanner(), no_dist=True)
     except CheckpointException as error:
@@ -58,7 +58,7 @@ def read_weights(step: TrainedStep) -> dict[str, torch.Tensor]:
 
 
 def load_weights(model: torch.nn.Module, step: TrainedStep) -> None:
-    """Put a step's weights into the model that the run trained. Raises InputFault where they are another model's."""
+    """Load a step's weights into the model that the run trained. Raises InputFault if they belong to another model."""
     weights = read_weights(step)
     expected = model.state_dict()
     for name, tensor in expected.items():
@@ -84,9 +84,9 @@ def load_weights(model: torch.nn.Module, step: TrainedStep) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WeightsManifest:
-    """What a file of weights is: its SHA-256, and the run, step and strategy it comes from.
+    """A weights file's SHA-256, and the run, step and strategy that it comes from.
 
-    `loss` is that of the step, None where its line is lost; `metrics` are of the client's held-out samples.
+    `loss` is the loss of the step, None if the log lacks it; `metrics` are the client's on its held-out samples.
     """
 
     format: str
@@ -109,10 +109,10 @@ class WeightsManifest:
 
 
 def save_weights(step: TrainedStep, target: Path) -> WeightsManifest:
-    """Write a step's weights to `target` (safetensors), and beside it its manifest, `FILE.json`.
+    """Write a step's weights to `target` (safetensors), and their manifest beside it as `FILE.json`.
 
-    Either file is complete or absent. Raises InputFault for a checkpoint that cannot be read, and where the disk has
-    too little room or the file cannot be written.
+    Either file is complete or absent. Raises InputFault if the checkpoint cannot be read, the disk has too little room
+    or the file cannot be written.
     """
     from safetensors.torch import save_file
 
