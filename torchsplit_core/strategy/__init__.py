@@ -1,6 +1,6 @@
 """How to train: seconds and memory of a step, estimated from sizes without GPUs, and the search over strategies.
 
-`estimate` is a pure function of frozen values (some 20 µs); constants and their sources stand in data/constants.json.
+`estimate` is a pure function of frozen values (about 20 µs); data/constants.json gives each constant with its source.
 """
 
 from __future__ import annotations

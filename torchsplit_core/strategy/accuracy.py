@@ -1,4 +1,4 @@
-"""Reckoned steps beside measured ones: errors by family, and what choosing by the estimate would have cost."""
+"""Estimated steps against measured ones: errors by family, and the regret of choosing by the estimate."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from math import ceil
 
 @dataclass(frozen=True, slots=True)
 class StepComparison:
-    """A measured step with what was reckoned of it. `group`: rows of equal work have it equal."""
+    """A measured step with its estimate. Rows of equal work share the same `group`."""
 
     family: str
     group: tuple[str, ...]
@@ -22,10 +22,10 @@ class StepComparison:
 
 @dataclass(frozen=True, slots=True)
 class FamilyError:
-    """Errors |reckoned − measured| / measured of a family's rows; bias is the mean with its sign.
+    """Errors |estimated − measured| / measured of a family's rows; `bias` is the signed mean.
 
-    `coverage`: share of the measured seconds inside their interval. `regrets`: of every group of equal work with
-    two rows or more, (measured seconds of the row reckoned fastest) / (those of the fastest) − 1.
+    `coverage`: share of the measured seconds inside their interval. `regrets`: for every group of equal work with two
+    rows or more, (measured seconds of the row estimated fastest) / (measured seconds of the fastest) − 1.
     """
 
     family: str
@@ -39,7 +39,7 @@ class FamilyError:
 
 
 def family_errors(steps: Sequence[StepComparison]) -> tuple[FamilyError, ...]:
-    """One for each family, in the order in which they come."""
+    """The errors of each family, in order of first appearance."""
     families: dict[str, list[StepComparison]] = {}
     for step in steps:
         families.setdefault(step.family, []).append(step)
@@ -63,7 +63,7 @@ def _family_error(name: str, steps: Sequence[StepComparison]) -> FamilyError:
 
 
 def regrets(steps: Sequence[StepComparison]) -> tuple[float, ...]:
-    """Of every group of equal work with two rows or more, what the row reckoned fastest loses to the fastest."""
+    """For every group of equal work with two rows or more, the regret of the row estimated fastest."""
     groups: dict[tuple[str, ...], list[StepComparison]] = {}
     for step in steps:
         groups.setdefault(step.group, []).append(step)
@@ -76,7 +76,7 @@ def regrets(steps: Sequence[StepComparison]) -> tuple[float, ...]:
 
 
 def format_errors(errors: Sequence[FamilyError]) -> list[str]:
-    """A line a family and, of several, one for all: medians over the families."""
+    """A line for each family and, if there are several, one for all: medians over the families."""
     formatted = [
         f"{family.family}: {family.rows} rows, error median {family.median:.1%}, mean "
         f"{family.mean:.1%}, p90 {family.p90:.1%}, "

@@ -1,4 +1,4 @@
-"""`torchsplit estimate-training`: rows of trainings in, the same rows with their predicted step out."""
+"""`torchsplit estimate-training`: takes rows of trainings and adds the predicted step to each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from torchsplit_core.values.training import StepEstimate
 from torchsplit_core.values.units import GIB
 
 ADDED_COLUMNS = ("predicted_iter_s", "low_s", "high_s", "predicted_peak_gib", "fits")
-"""The columns appended. One of the table's own with such a name is kept as `given_NAME`."""
+"""The appended columns. An input column of the same name becomes `given_NAME`."""
 REQUIRED_COLUMNS = (
     "model",
     "params_b",
@@ -44,17 +44,17 @@ REQUIRED_COLUMNS = (
     "micro_batch",
     "framework",
 )
-"""Columns that a table must have; their cells may be empty. Also used where they are there: `active_params_b`, `ep`,
-`vpp`, `date`, `set`, `task`."""
+"""Columns that a table must have; their cells may be empty. Optional columns: `active_params_b`, `ep`, `vpp`, `date`,
+`set`, `task`."""
 DIGITS = 6
 """Significant digits written."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingTable:
-    """The rows in their order with what is predicted of each (None: it can't be), and why not.
+    """The rows in their order, each with its prediction (None if impossible) or the reason why it has none.
 
-    `errors` is empty where the table has no measured seconds (`iter_s`), which play no part in the prediction.
+    `errors` is empty if the table has no measured seconds (`iter_s`), which the prediction never uses.
     """
 
     header: tuple[str, ...]
@@ -65,12 +65,12 @@ class TrainingTable:
     memory_errors: tuple[float, ...]
 
     def csv_text(self) -> str:
-        """The table, comma-separated, lines ending in a newline; empty cells where a row can't be predicted."""
+        """The table, comma-separated, lines ending in a newline; empty cells for rows without a prediction."""
         rows = ((*row, *_cells(step)) for row, step in zip(self.rows, self.estimates, strict=True))
         return lists_csv((*self.header, *ADDED_COLUMNS), rows)
 
     def json_text(self) -> str:
-        """The same as a JSON list, an object a row: its cells as text, what is added as numbers, null where empty."""
+        """The table as a JSON list of objects: its cells as text, added values as numbers or null."""
         entries = []
         for row, step in zip(self.rows, self.estimates, strict=True):
             entry: dict[str, object] = dict(zip(self.header, row, strict=True))
@@ -84,7 +84,7 @@ class TrainingTable:
 
     @property
     def summary(self) -> list[str]:
-        """What is said of it: rows predicted, and the errors where seconds or peaks were measured."""
+        """Lines of text: rows predicted, and the errors if seconds or peaks were measured."""
         predicted = sum(step is not None for step in self.estimates)
         summary_lines = [f"{len(self.rows)} rows: {predicted} predicted, {len(self.rows) - predicted} not"]
         summary_lines += format_errors(self.errors)
@@ -99,11 +99,11 @@ class TrainingTable:
 def estimate_table(
     text: str, known_text: str = "", *, origin: str = "the table", known_origin: str = "the measured rows"
 ) -> TrainingTable:
-    """Every row of the table with its step predicted.
+    """Predict the step of every row of the table.
 
-    `known_text`: measured rows of one's own (the same columns with `iter_s`), whose offset holds for rows of their
-    framework on their GPU. Raises InputFault for a text that is no table, for a missing column, and for known
-    rows that say nothing.
+    `known_text`: the user's measured rows (the same columns with `iter_s`), whose offset applies to rows of the same
+    framework and GPU. Raises InputFault for a text that is no table, for a missing column, and for known rows
+    without a usable measurement.
     """
     sheet = _check_columns(read_sheet(text, origin), origin)
     offsets = (
@@ -140,12 +140,12 @@ def estimate_table(
 
 
 def predict(row: ParsedRow, offset: Offset | None = None) -> StepEstimate:
-    """The estimate of a row that was read."""
+    """The estimate of a parsed row."""
     return estimate(row.model, row.device, row.cluster, row.choices, row.job, row.software, offset=offset)
 
 
 def measured(cells: Mapping[str, str], column: str) -> float | None:
-    """A measured figure above 0, None where the cell has none."""
+    """A measured value above 0, or None if the cell has none."""
     try:
         return number(cells, column)
     except RowError:
@@ -153,7 +153,7 @@ def measured(cells: Mapping[str, str], column: str) -> float | None:
 
 
 def family_name(cells: Mapping[str, str]) -> str:
-    """Rows whose errors go together: a framework, the set the row is of, and the GPU."""
+    """The family that a row's errors count in: framework, set and GPU."""
     parts = (cells.get("framework") or "no framework", cells.get("set") or "", cells.get("gpu") or "")
     return " · ".join(part.strip() for part in parts if part.strip())
 
@@ -209,7 +209,7 @@ def _records(sheet: Sheet) -> list[tuple[int, dict[str, str]]]:
 
 
 def _padded(cells: Sequence[str], width: int) -> tuple[str, ...]:
-    """As many cells as the header has: a row may end early, and a trailing delimiter is no cell."""
+    """As many cells as the header has: a row may end early, and a trailing delimiter adds no cell."""
     return (*cells[:width], *("",) * (width - len(cells)))
 
 
@@ -222,7 +222,7 @@ def _output_header(header: Sequence[str]) -> tuple[str, ...]:
 
 
 def _figures(step: StepEstimate) -> tuple[float | bool, ...]:
-    """Seconds with their interval, GiB, whether it fits; rounded alike so that low ≤ seconds ≤ high stays."""
+    """Seconds with their interval, GiB, whether it fits; rounded alike so that low ≤ seconds ≤ high holds."""
     numbers = (step.seconds, step.low_s, step.high_s, step.memory.total / GIB)
     return (*(float(f"{value:.{DIGITS}g}") for value in numbers), step.fits)
 

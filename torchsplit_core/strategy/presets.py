@@ -1,4 +1,4 @@
-"""A transformer's sizes from the name of a published one, or from its config.json."""
+"""A transformer's sizes, from the name of a published one or from its config.json."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchsplit_core.values.errors import InputFault, quoted, suggestion
 from torchsplit_core.values.strategy.request import TransformerSizes
 
 LARGEST_CONFIG = 2**20
-"""Characters; published ones have a few thousand."""
+"""Most characters of a config.json; published ones have a few thousand."""
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
 HIDDEN = ("hidden_size", "n_embd", "d_model")
 HEADS = ("num_attention_heads", "n_head", "num_heads")
@@ -38,12 +38,12 @@ UNGATED = (
 
 
 def preset_names() -> tuple[str, ...]:
-    """The published transformers that are known by name."""
+    """Names of the published transformers."""
     return tuple(_published())
 
 
 def preset(name: str, sequence: int) -> TransformerSizes:
-    """The sizes of a published transformer. Raises InputFault with the known names for any other."""
+    """The sizes of a published transformer. Raises InputFault with the known names for any other name."""
     known = _published()
     if name not in known:
         raise InputFault(
@@ -69,7 +69,7 @@ def preset(name: str, sequence: int) -> TransformerSizes:
 
 
 def read_config(text: str, origin: str, sequence: int) -> TransformerSizes:
-    """The sizes of a Hugging Face config.json. Raises InputFault where it is none, or lacks one."""
+    """The sizes in a Hugging Face config.json. Raises InputFault if it is none, or lacks a size."""
     if len(text) > LARGEST_CONFIG:
         raise InputFault(
             origin,
@@ -113,7 +113,7 @@ def read_config(text: str, origin: str, sequence: int) -> TransformerSizes:
 
 
 def _size(config: Mapping[str, Any], names: tuple[str, ...], origin: str, default: int | None = None) -> int:
-    """A whole number from 1 under the first of these names that the config has."""
+    """An integer from 1, under the first of these names that the config has."""
     name = next((key for key in names if config.get(key) is not None), None)
     if name is None:
         if default is not None:

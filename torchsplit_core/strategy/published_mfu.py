@@ -1,4 +1,4 @@
-"""The best published utilisation of a card at a model's size: an estimate above it is said to be."""
+"""The best published utilisation of a card at a model's size; a higher estimate gets a warning."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ FILE = Path(str(files("torchsplit_core.strategy") / "data" / "published_mfu.csv"
 """Written by `python -m benchmarks.published_mfu --write`, each row with its source."""
 FIELDS = ("gpu", "size", "mfu", "model", "framework", "n_gpus", "precision", "source")
 SIZES = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0, 10000.0)
-"""Ends of the classes of sizes, in billions of weights."""
+"""Bounds of the size classes, in billions of weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedStep:
-    """The training step of the highest model FLOP/s utilisation that was found for a card and a class of sizes."""
+    """The training step with the highest published model FLOP/s utilisation for a card and a size class."""
 
     mfu: float
     model: str
@@ -27,7 +27,7 @@ class PublishedStep:
 
 
 def size_class(parameters: float) -> int:
-    """Which class of sizes a number of weights is in."""
+    """The size class of a number of weights."""
     return min(bisect_right(SIZES, parameters / 1e9), len(SIZES) - 1) - 1
 
 
@@ -43,14 +43,14 @@ def _table() -> dict[tuple[str, int], PublishedStep]:
 
 
 def best_published(gpu: str, parameters: float) -> PublishedStep | None:
-    """Of the card's steps that of the nearest class of sizes, the higher where two are as near; None without any."""
+    """The card's step of the nearest size class, the higher if two are equally near; None if it has none."""
     place = size_class(parameters)
     known = [(abs(other - place), -step.mfu, step) for (card, other), step in _table().items() if card == gpu]
     return min(known, key=lambda item: item[:2])[2] if known else None
 
 
 def mfu_warning(gpu: str, parameters: float, mfu: float) -> str:
-    """What to say of an estimated utilisation above the best published one; empty where it is not above."""
+    """The warning about an estimated utilisation above the best published one; empty if it is not above."""
     best = best_published(gpu, parameters)
     if best is None or mfu <= best.mfu:
         return ""

@@ -1,4 +1,4 @@
-"""Around the answer of a strategy request: what each choice costs changed, fewer nodes, less memory."""
+"""Sensitivity of a strategy: the cost of changing each choice, of fewer nodes, of less memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHOICES = (
     "offload",
 )  # fmt: skip
 MOST_RANKED = 2000
-"""Of the fastest candidates, those among which none is to be beaten in time and memory."""
+"""How many of the fastest candidates are compared for the frontier of time and memory."""
 VALUES = {
     "shard": SHARDS,
     "recompute": RECOMPUTES,
@@ -29,7 +29,7 @@ VALUES = {
 
 @dataclass(frozen=True, slots=True)
 class ChoiceVariation:
-    """The best step with one choice fixed otherwise; None and why where there is none."""
+    """The best step with one choice fixed to another value; None and the reason if there is none."""
 
     choice: str
     value: int | str | bool
@@ -40,7 +40,7 @@ class ChoiceVariation:
 
 @dataclass(frozen=True, slots=True)
 class FleetVariation:
-    """The best step on so many nodes, None where nothing fits. `devices`: those that take part."""
+    """The best step on `nodes` nodes, None if nothing fits. `devices`: those that take part."""
 
     nodes: int
     devices: int
@@ -51,7 +51,7 @@ class FleetVariation:
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """`frontier`: candidates that none beats in both time and memory, the fastest first."""
+    """`frontier`: candidates that no other beats in both time and memory, fastest first."""
 
     changed: tuple[ChoiceVariation, ...]
     scaled: tuple[FleetVariation, ...]
@@ -61,7 +61,7 @@ class Sensitivity:
 def sensitivity(
     request: StrategyRequest, best: StrategyCandidate, solve: Solve, *, progress: Progress = ignore_progress
 ) -> Sensitivity:
-    """All three. Of a fleet of several entries nodes are not taken away, and choices stand for every entry."""
+    """All three. For a fleet of several entries nodes are not removed, and choices apply to every entry."""
     changed = []
     variations = list(_variations(request, best))
     for place, (choice, value) in enumerate(variations):
@@ -75,13 +75,13 @@ def sensitivity(
 
 
 def _variations(request: StrategyRequest, best: StrategyCandidate) -> Iterator[tuple[str, int | str | bool]]:
-    """Every choice that is not fixed with its other values: of counts the half and the double."""
+    """Every free choice with its other values: for counts the half and the double."""
     fixed = request.fix.given()
     for choice in CHOICES:
         if choice in fixed:
             continue
         if choice == "pipeline" and (best.across):
-            # The stages of all entries are no entry's choice.
+            # The stages of all entries together are no single entry's choice.
             continue
         current = getattr(best, choice)
         if choice in VALUES:
@@ -108,7 +108,7 @@ def _vary_choice(
 def _scale_fleet(request: StrategyRequest, solve: Solve) -> Iterator[FleetVariation]:
     """1, 2, 4, … devices of a node and then nodes, up to the fleet's, with the whole batch.
 
-    What is fixed may ask for more devices than there are then: such a fleet has no point.
+    A fleet too small for the fixes has no point.
     """
     (entry,) = request.fleet
     sizes = [(1, count) for count in _doubled(entry.gpus_per_node)]
@@ -133,7 +133,7 @@ def _scale_fleet(request: StrategyRequest, solve: Solve) -> Iterator[FleetVariat
 
 
 def _doubled(most: int) -> list[int]:
-    """1, 2, 4, … and the most itself."""
+    """1, 2, 4, … and `most` itself."""
     counts = [1]
     while counts[-1] * 2 < most:
         counts.append(counts[-1] * 2)

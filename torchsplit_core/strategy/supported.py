@@ -1,7 +1,7 @@
-"""What of a strategy is carried out: by a training run (`torchsplit train`), by an exported file (`strategy --export`).
+"""What strategies are supported by a training run (`torchsplit train`), and by an exported file (`strategy --export`).
 
-Each choice or combination that is not carried out yet is a row of `LIMITS`, which the search, training runs and
-exports ask. Who makes one run removes its row.
+Each unsupported choice or combination is a row of `LIMITS`, which the search, training runs and exports consult.
+Whoever implements one removes its row.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OFFLOADS: tuple[Offload, ...] = get_args(Offload)
 
 @dataclass(frozen=True, slots=True)
 class ModelTraits:
-    """What limits depend on beside the choices. `kv_heads`: 0 where it is not known; `traced`: not plain sizes."""
+    """What limits depend on besides the choices. `kv_heads`: 0 if unknown; `traced`: not plain sizes."""
 
     experts: int = 1
     kv_heads: int = 0
@@ -40,7 +40,7 @@ def traits_of(model: TransformerSizes | SourceSizes) -> ModelTraits:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A choice that is not carried out: its name and value, why, and what to do instead."""
+    """An unsupported choice: its name and value, why, and what to do instead."""
 
     choice: Choice
     value: int | str
@@ -50,7 +50,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class _Limit:
-    """`applies` says of which choices, model and precision; `why` may name the choices in braces."""
+    """`applies` tests choices, model and precision; `why` may name the choices in braces."""
 
     choice: Choice
     runners: tuple[Runner, ...]
@@ -123,14 +123,14 @@ LIMITS = (
         "fp16 needs a scaled loss, fp8 other layers", "Choose fp32, tf32 or bf16.",
     ),
 )  # fmt: skip
-"""In the order in which they are reported. Of counts other than tensor they ask only whether they are above 1, and they
-do not ask for micro-batches and recomputation (`running_storages`)."""
+"""In the order in which they are reported. Of counts other than tensor they test only whether they exceed 1, and they
+ignore micro-batches and recomputation (`Runnable.storages`)."""
 
 
 def refusals(
     choices: ParallelConfig, precision: Precision, runner: Runner, model: ModelTraits | None = None
 ) -> tuple[Refusal, ...]:
-    """Why a runner does not carry the choices out; empty where it does."""
+    """Why a runner does not support the choices; empty if it does."""
     traits = model or ModelTraits()
     return tuple(
         Refusal(
@@ -146,7 +146,7 @@ def refusals(
 
 @dataclass(frozen=True, slots=True)
 class Runnable:
-    """What may be found: choices that one of the runners carries out, but for those that the request may need."""
+    """Choices that one of the runners supports, apart from those that the request may need."""
 
     precision: Precision
     model: ModelTraits
@@ -154,16 +154,16 @@ class Runnable:
     runners: tuple[Runner, ...] = RUNNERS
 
     def includes(self, choices: ParallelConfig) -> bool:
-        """Whether the choices run."""
+        """Whether the choices can be run."""
         return any(not self.missing(choices, runner) for runner in self.runners)
 
     def missing(self, choices: ParallelConfig, runner: Runner) -> list[Refusal]:
-        """What this runner lacks for them."""
+        """What this runner lacks for the choices."""
         reasons = refusals(choices, self.precision, runner, self.model)
         return [refusal for refusal in reasons if refusal.choice not in self.may_need]
 
     def storages(self, shape: ParallelConfig) -> frozenset[tuple[Shard, Offload]]:
-        """The ways to store the states of a shape that run."""
+        """The runnable ways to store the states of a shape."""
         return _running_storages(
             self,
             ParallelConfig(
@@ -178,11 +178,11 @@ class Runnable:
         )
 
     def anything(self) -> Runnable:
-        """The same of a request that may need every choice."""
+        """The same for a request that may need every choice."""
         return replace(self, may_need=get_args(Choice))
 
     def check_fix(self, fix: StrategyFix) -> None:
-        """Raises InputFault for a precision or fixed choices with which nothing runs, whatever the free ones are."""
+        """Raises InputFault for a precision or fixed choices that never run, whatever the free ones are."""
         given = fix.given()
         nearest: Refusal | None = None
         fewest = len(LIMITS) + 1

@@ -1,1 +1,1 @@
-"""One step: kernels, a layer, the network, memory, the estimate and its interval. Knows no table."""
+"""One step: kernels, a layer, the network, memory, the estimate and its interval. Knows nothing of tables."""

@@ -1,4 +1,4 @@
-"""The constants of the estimate, from data/constants.json, where each has its source or the fit that found it."""
+"""The constants of the estimate, from data/constants.json, which gives the source or the fit of each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from importlib.resources import files
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """Shares of a peak, seconds and counts that sizes do not give. Meanings and sources: data/constants.json."""
+    """Shares of a peak, seconds and counts that sizes do not determine. Meanings and sources: data/constants.json."""
 
     gemm_share_ampere: float
     gemm_share_hopper: float

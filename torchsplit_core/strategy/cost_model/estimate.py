@@ -1,4 +1,4 @@
-"""One training step: its seconds in parts and the memory of the fullest device, from sizes alone."""
+"""One training step: its seconds by part and the memory of the fullest device, from sizes alone."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from torchsplit_core.values.training import (
 )
 
 USABLE = 0.98
-"""Of a device's memory: its driver and the communication library keep the rest (nvidia-smi lists 79.25 GiB of 80)."""
+"""Share of a device's memory; driver and communication library take the rest (nvidia-smi lists 79.25 GiB of 80)."""
 HIDING = 0.6
-"""Of a micro-batch's forward and backward pass: the part in which gradients are already there to be sent."""
+"""Share of a micro-batch's forward and backward pass in which gradients are ready to be sent."""
 GENERIC = TrainingSoftware("generic", attention="flash", compiled=True, fused_layers=True)
-"""Software of today: fused attention, compiled layers, gradients sent while the backward pass runs."""
+"""Current software: fused attention, compiled layers, gradients sent during the backward pass."""
 
 
 def estimate(
@@ -40,8 +40,8 @@ def estimate(
 ) -> StepEstimate:
     """A step's seconds with their interval, its parts and its memory.
 
-    `fitted`: other constants than the product's, for fits. `offset`: what measured rows of one's own say of this
-    framework and cluster (`calibrated`); the parts stay as reckoned. Raises InputFault where the choices do not
+    `fitted` replaces the product's constants, for fits. `offset` corrects the estimate by the user's measured rows of
+    this framework and cluster (`calibrated`); the parts stay uncorrected. Raises InputFault if the choices do not
     divide the model, the batch or one another.
     """
     micro_batches = check(model, choices, job)
@@ -63,7 +63,7 @@ def estimate(
 
 
 def check(model: Transformer, choices: ParallelConfig, job: TrainingJob) -> int:
-    """Micro-batches of a pipeline in a step. Raises InputFault where something does not divide."""
+    """Micro-batches of a pipeline in a step. Raises InputFault if something does not divide."""
     _divides("choices.tensor", choices.tensor, model.heads, "the heads")
     _divides("choices.expert", choices.expert, model.experts, "the experts")
     _divides("choices.expert", choices.expert, choices.data * choices.context, "the data-parallel devices")
@@ -97,8 +97,8 @@ def step_parts(
 ) -> StepParts:
     """The seconds of a step of `m` micro-batches.
 
-    Pipeline: m · t_max + (Σ stages − t_max) / v for v chunks a stage; the last stage has the logits. What is more
-    than m times the mean stage is the bubble.
+    Pipeline: m · t_max + (Σ stages − t_max) / v for v chunks a stage; the last stage computes the logits. The
+    excess over m times the mean stage is the bubble.
     """
     kernels = Kernels(device, job.precision, software.attention, c)
     network = Network(cluster, c)
@@ -146,10 +146,10 @@ def sharding_s(
     c: Constants,
     m: int,
 ) -> float:
-    """FSDP: a layer's weights gathered before each pass and its gradients scattered after, for every micro-batch.
+    """FSDP: gathers a layer's weights before each pass and scatters its gradients after, for every micro-batch.
 
-    Of compute and communication together a layer takes the longer and a share of the shorter: the overlap is not
-    free. What this is more than the compute is returned, of a layer and micro-batch.
+    A layer takes the longer of compute and communication plus a share of the shorter: the overlap is not free. Returns
+    the excess over the compute, for one layer and micro-batch.
     """
     if choices.shard not in ("fsdp", "hsdp"):
         return 0.0
@@ -163,7 +163,7 @@ def sharding_s(
         weights *= 2.0
     scatter = network.gather(software.gradient_bytes * size, group, stride)
     scatter += network.reduce(software.gradient_bytes * size / max(1, group), replicas, stride * group) / m
-    # Stages of a pipeline keep their weights gathered through the step, and their gradients until its end.
+    # Pipeline stages keep their weights gathered through the step, and their gradients until its end.
     gathers = 2.0 if choices.pipeline == 1 else 1.0 / m
     scatters = 1.0 if choices.pipeline == 1 else 1.0 / m
     sent = gathers * weights + scatters * scatter
@@ -174,7 +174,7 @@ def sharding_s(
 def p2p_s(
     model: Transformer, choices: ParallelConfig, network: Network, kernels: Kernels, *, afar: bool = False
 ) -> float:
-    """What a micro-batch hands on, forward and back, in each chunk of a stage. `afar`: to another node."""
+    """Seconds of sending a micro-batch between stages, both ways, in each chunk. `afar`: to another node."""
     size = kernels.width * choices.micro_batch * model.sequence / choices.context * model.hidden
     size /= choices.tensor
     stride = choices.tensor * choices.context * choices.data
@@ -193,7 +193,7 @@ def _data(
     micro_batch_s: float,
     m: int,
 ) -> float:
-    """Gradients summed over the data-parallel devices, less what the last micro-batch's backward pass hides.
+    """Gradient reduction over the data-parallel devices, less what the last micro-batch's backward pass hides.
 
     zero2 has no room to sum the gradients of several micro-batches: each of the m scatters its own.
     """
@@ -210,7 +210,7 @@ def grad_sync_s(
     network: Network,
     m: int,
 ) -> float:
-    """Gradients of a device's `weights` weights summed over the data-parallel devices."""
+    """Seconds of summing the gradients of a device's `weights` weights over the data-parallel devices."""
     if choices.shard in ("fsdp", "hsdp"):
         return 0.0
     group, stride = choices.data * choices.context, choices.tensor
@@ -224,7 +224,7 @@ def grad_sync_s(
 
 
 def exposed_s(taken: float, software: TrainingSoftware, c: Constants, micro_batch_s: float) -> float:
-    """Of an exchange what the last micro-batch's backward pass does not hide."""
+    """The part of an exchange that the last micro-batch's backward pass does not hide."""
     if not software.data_overlap:
         return taken
     hidden = min((1.0 - c.data_exposed) * taken, HIDING * micro_batch_s)
@@ -239,10 +239,10 @@ def _optimizer(
     c: Constants,
     m: int,
 ) -> float:
-    """Master weights, moments and gradients through memory.
+    """The optimizer moves master weights, moments and gradients through memory.
 
-    Offloaded, the host does it, through its own memory, of which a device's part is taken to be as fast as its link;
-    gradients go there and weights come back. Offloaded parameters come again for both passes of every micro-batch.
+    If offloaded, the host updates in its own memory, assumed as fast per device as the device's link; gradients go
+    there and weights come back. Offloaded parameters are sent again for both passes of every micro-batch.
     """
     weights = device_parameters(model, choices, all_experts=choices.shard != "none")
     return optimizer_s(weights, choices, kernels, cluster, c, m)
@@ -251,7 +251,7 @@ def _optimizer(
 def optimizer_s(
     weights: float, choices: ParallelConfig, kernels: Kernels, cluster: TrainingCluster, c: Constants, m: int
 ) -> float:
-    """The same of a device's `weights` weights, of sharded ones before they are."""
+    """Optimizer seconds for a device's `weights` weights, counted before sharding."""
     if choices.shard != "none":
         group = choices.data * choices.context
         if choices.shard == "hsdp":

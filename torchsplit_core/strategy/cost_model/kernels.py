@@ -1,6 +1,6 @@
-"""Seconds of one kernel on one device: matrix products, attention, operations bound by memory.
+"""Seconds of one kernel on one device: matrix products, attention, memory-bound operations.
 
-A GPU's from its peaks and the fitted shares of them; a measured host's from what was measured there.
+For a GPU from its peaks and the fitted shares of them; for a measured host from its measured rates.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from torchsplit_core.strategy.cost_model.constants import Constants
 from torchsplit_core.values.training import Attention, Precision, TrainingDevice
 
 TILE = 128
-"""Rows and columns of the tile that a multiprocessor makes at a time."""
+"""Rows and columns of the tile that a multiprocessor computes at a time."""
 BACKWARD_ATTENTION = 2.5
-"""Products of the backward pass of fused attention over those of the forward: five against two (FlashAttention-2)."""
+"""Matrix products of fused attention's backward pass over its forward pass: five over two (FlashAttention-2)."""
 
 
 class Kernels:
-    """The device's speeds under a precision; every method gives seconds."""
+    """The device's speeds in a precision; every method returns seconds."""
 
     __slots__ = (
         "attention_flops", "bytes_per_s", "depth", "flops", "launch_s", "peak_flops", "softmax", "wave", "width",
@@ -55,54 +55,54 @@ class Kernels:
         self.attention_flops = half * of[new] * power
 
     def gemm(self, rows: float, columns: float, depth: float) -> float:
-        """A product of rows × depth by depth × columns: its operations with part-filled waves of tiles and the
-        start of a tile's inner loop, or its bytes, whichever is longer."""
+        """A product of rows × depth by depth × columns: the longer of its operations (with part-filled waves of tiles
+        and the start of a tile's inner loop) and its bytes."""
         flops = 2.0 * depth * (rows * columns + self.wave) * (1.0 + self.depth / depth)
         moved = self.width * (rows * depth + depth * columns + rows * columns)
         return max(flops / self.flops, moved / self.bytes_per_s) + self.launch_s
 
     def gemm_backward(self, rows: float, columns: float, depth: float) -> float:
-        """The two products that the gradients of both factors need."""
+        """The two products that compute the gradients of both factors."""
         return self.gemm(rows, depth, columns) + self.gemm(depth, columns, rows)
 
     def attention(self, flops: float) -> float:
-        """Fused attention of so many operations."""
+        """Fused attention of `flops` operations."""
         return flops / self.attention_flops
 
     def fused_attention(self, tokens: float, seen: float, width: float) -> float:
-        """The forward pass over `seen` keys, causal: half of 4 · tokens · seen · width operations."""
+        """The causal forward pass over `seen` keys: half of 4 · tokens · seen · width operations."""
         return 2.0 * tokens * seen * width / self.attention_flops + self.launch_s
 
     def unfused_attention(self, tokens: float, seen: float, width: float, heads: float) -> float:
-        """Two products without regard to the mask, and the scores through memory several times."""
+        """Two products that ignore the mask, and the scores through memory several times."""
         products = 4.0 * tokens * seen * width / self.attention_flops
         scores = self.softmax * self.width * tokens * seen * heads / self.bytes_per_s
         return products + scores + 4 * self.launch_s
 
     def convolution(self, flops: float) -> float:
-        """A convolution (or a recurrent layer) of so many operations."""
+        """A convolution (or a recurrent layer) of `flops` operations."""
         return flops / (self.peak_flops * FITTED_CONSTANTS.convolution)
 
     def moved(self, size_bytes: float) -> float:
-        """Bytes through the device's memory."""
+        """`size_bytes` through the device's memory."""
         return size_bytes / self.bytes_per_s
 
 
 @dataclass(frozen=True, slots=True)
 class HostFactors:
-    """How much longer a step takes than the probe's least times: of what is computed and exchanged, of what is started
-    (operations, the optimizer)."""
+    """How many times longer a step takes than the probe's best times: for compute and exchanges, and for starts
+    (of operations and of the optimizer)."""
 
     compute: float
     starts: float
 
 
 HOST_FACTORS = HostFactors(1.25, 6.6)
-"""Fitted by benchmarks.training_intervals: caches are cold in a step, and other threads run beside it."""
+"""Fitted by benchmarks.training_intervals: in a step, caches are cold and other threads run."""
 
 
 def in_a_step(rates: HostRates, factors: HostFactors = HOST_FACTORS) -> HostRates:
-    """The probed rates as they are within a training step."""
+    """The probed rates scaled to those within a training step."""
     return replace(
         rates,
         products=tuple((size, rate / factors.compute) for size, rate in rates.products),
@@ -116,7 +116,7 @@ def in_a_step(rates: HostRates, factors: HostFactors = HOST_FACTORS) -> HostRate
 
 
 class HostKernels(Kernels):
-    """Cores that were measured (`HostRates`), in single precision. Starting an operation is counted apart."""
+    """Measured cores (`HostRates`) in single precision. Starts of operations are counted separately."""
 
     __slots__ = ("rates",)
 
@@ -125,23 +125,23 @@ class HostKernels(Kernels):
         self.launch_s = 0.0
 
     def gemm(self, rows: float, columns: float, depth: float) -> float:
-        """Its operations at the rate of a product as large, or its bytes, whichever is longer."""
+        """The longer of its operations, at the rate of an equally large product, and its bytes."""
         flops = 2.0 * rows * columns * depth
         size = 4.0 * (rows * depth + depth * columns + rows * columns)
         return max(flops / rate_at(self.rates.products, flops), self.moved(size))
 
     def fused_attention(self, tokens: float, seen: float, width: float) -> float:
-        """The forward pass over `seen` keys, causal."""
+        """The causal forward pass over `seen` keys."""
         return self.attention(2.0 * tokens * seen * width)
 
     def attention(self, flops: float) -> float:
-        """Fused attention of so many operations, as products."""
+        """Fused attention of `flops` operations, at the rate of products."""
         return flops / rate_at(self.rates.products, flops)
 
     def convolution(self, flops: float) -> float:
-        """A convolution of so many operations."""
+        """A convolution of `flops` operations."""
         return flops / (rate_at(self.rates.products, flops) * self.rates.convolution)
 
     def moved(self, size_bytes: float) -> float:
-        """Bytes that an operation reads and writes, from the caches where they fit."""
+        """Bytes that an operation reads and writes, from the caches if they fit."""
         return size_bytes / rate_at(self.rates.moved, size_bytes) if size_bytes else 0.0

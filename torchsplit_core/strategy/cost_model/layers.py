@@ -1,4 +1,4 @@
-"""Seconds of one layer and of the ends of the model for one micro-batch on one device."""
+"""Seconds of one layer, and of the model's embedding and logits, for one micro-batch on one device."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torchsplit_core.strategy.cost_model.network import Network
 from torchsplit_core.values.training import ParallelConfig, TrainingSoftware, Transformer
 
 BACKWARD_MEMORY = 2.0
-"""Element-wise traffic of the backward pass over the forward's: it reads what was kept and the gradient."""
+"""Element-wise traffic of the backward pass over the forward's: it reads saved values and the gradient."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class LayerTime:
 
 @dataclass(frozen=True, slots=True)
 class RecomputeShares:
-    """Shares of a forward pass that are done again in the backward one."""
+    """Shares of a forward pass that the backward pass computes again."""
 
     products: float
     attention: float
@@ -40,7 +40,7 @@ class RecomputeShares:
 
 
 def recompute_shares(choices: ParallelConfig, software: TrainingSoftware) -> RecomputeShares:
-    """What recomputation does again: all, or what the software's selective kind leaves out of memory."""
+    """What recomputation repeats: all, or what the software's selective kind does not keep."""
     if choices.recompute == "full":
         return RecomputeShares(1.0, 1.0, 1.0)
     if choices.recompute == "none":
@@ -54,7 +54,7 @@ def recompute_shares(choices: ParallelConfig, software: TrainingSoftware) -> Rec
 
 
 def exposed_host(device_s: float, host_s: float) -> float:
-    """What the host adds to the device's time: (device⁴ + host⁴)^¼ − device, nothing while the device is slower."""
+    """What the host adds to the device's time: (device⁴ + host⁴)^¼ − device, near 0 while the device is slower."""
     return float((device_s**4 + host_s**4) ** 0.25) - device_s
 
 
@@ -119,7 +119,7 @@ class LayerModel:
         )
 
     def _products(self) -> tuple[float, float, float]:
-        """Forward, backward, and of the forward the layer's last product."""
+        """Seconds of the forward products, the backward ones, and the last forward product."""
         forward = backward = last = 0.0
         for count, rows, columns, depth in self._shapes():
             last = count * self.kernels.gemm(rows, columns, depth)
@@ -137,7 +137,7 @@ class LayerModel:
         return forward, BACKWARD_ATTENTION * forward
 
     def _moved_bytes(self) -> float:
-        """Element-wise bytes of a forward pass. Sequence parallelism cuts norms and residuals among the devices too."""
+        """Element-wise bytes of a forward pass. Sequence parallelism divides norms and residuals too."""
         model, t = self.model, self.choices.tensor
         around = model.hidden / (t if self.choices.sequence_parallel else 1)
         inner = (1.5 if model.gated else 1.0) * model.ffn * model.experts_per_token / t
@@ -146,7 +146,7 @@ class LayerModel:
         return factor * self.kernels.width * self.tokens * wide
 
     def _exchange(self) -> float:
-        """Tensor parallelism in one pass: two all-reduces of the hidden states, or what is as many bytes."""
+        """Tensor parallelism in one pass: two all-reduces of the hidden states, or exchanges of as many bytes."""
         t = self.choices.tensor
         size = self.kernels.width * self.tokens * self.model.hidden
         experts = 0.0
@@ -157,7 +157,7 @@ class LayerModel:
         return 2.0 * exposed * self.network.reduce(size, t, 1) + experts
 
     def _context_exposed(self, forward: float, backward: float) -> float:
-        """Keys and values around the ring: what the attention of the blocks on their way does not hide."""
+        """Seconds of passing keys and values around the ring that the attention of other blocks does not hide."""
         n = self.choices.context
         if n == 1:
             return 0.0
@@ -166,7 +166,7 @@ class LayerModel:
         return max(0.0, ring - forward) + max(0.0, 2 * ring - backward)
 
     def logits(self) -> LayerTime:
-        """The product with all words, and the loss, of a micro-batch."""
+        """Seconds of the product with the vocabulary and of the loss, for a micro-batch."""
         columns = self.model.vocab / self.choices.tensor
         product = self.kernels.gemm(self.tokens, columns, self.model.hidden)
         product += self.kernels.gemm_backward(self.tokens, columns, self.model.hidden)

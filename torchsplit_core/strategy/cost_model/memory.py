@@ -1,8 +1,8 @@
 """Bytes at the peak of the fullest device: states, activations of the micro-batches in flight, buffers.
 
-Activations of a layer by Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models
+Activations of a layer follow Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models
 (arXiv 2205.05198), in two-byte numbers: s·b·h·(10 + 24/t + 5·a·s/(h·t)) without sequence parallelism and
-s·b·h·(34 + 5·a·s/h)/t with it; the 5·a·s/h term falls away with fused attention or selective recomputation.
+s·b·h·(34 + 5·a·s/h)/t with it; fused attention or selective recomputation removes the 5·a·s/h term.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from torchsplit_core.values.training import (
 from torchsplit_core.values.units import GIB
 
 LOGIT_BYTES = 12
-"""A logit in half precision, in single, its gradient in both (2 + 4 + 4 + 2 bytes)."""
+"""A logit in half and in single precision, and its gradient in both (2 + 4 + 4 + 2 bytes)."""
 FUSED_LOGIT_BYTES = 6
-"""In half precision and in single, the gradient in the place of either."""
+"""A logit in half and in single precision; the gradients overwrite them."""
 
 
 def layers_on(model: Transformer, choices: ParallelConfig) -> int:
-    """Layers of the fullest stage."""
+    """Layers of the stage with the most."""
     return -(-model.layers // choices.pipeline)
 
 
 def layer_weights(model: Transformer, choices: ParallelConfig, *, all_experts: bool = False) -> float:
-    """Weights of a layer that the devices of a tensor-parallel group hold, with their part of the experts."""
+    """Weights of a layer on one device of a tensor-parallel group, with its share of the experts."""
     experts = model.experts * model.expert_parameters if model.experts > 1 else 0
     dense = model.layer_parameters - experts
     return dense + experts / (1 if all_experts else choices.expert)
 
 
 def device_parameters(model: Transformer, choices: ParallelConfig, *, all_experts: bool = False) -> float:
-    """Weights of the fullest device before they are sharded over data.
+    """Weights of the fullest device before data-parallel sharding.
 
-    `all_experts`: those of the whole expert-parallel group, which is what sharding over data divides: a device's
+    `all_experts`: those of the whole expert-parallel group, which data-parallel sharding divides, since a device's own
     experts have only data / expert copies.
     """
     layer = layer_weights(model, choices, all_experts=all_experts)
@@ -56,7 +56,7 @@ def step_memory(
     c: Constants,
     per_node: int = 8,
 ) -> StepMemory:
-    """The parts of the peak. `per_node`: devices of a node, among which hsdp shards."""
+    """The parts of the peak. `per_node`: devices of a node, within which hsdp shards."""
     weights, gradients, optimizer, gathered = state_bytes(model, choices, job, software, per_node)
     activations = activation_bytes(model, choices, job, software) * c.fragmentation
     return StepMemory(weights, gradients, optimizer, activations, gathered, c.reserve_gib * GIB)
@@ -69,7 +69,7 @@ def state_bytes(
     software: TrainingSoftware,
     per_node: int = 8,
 ) -> tuple[float, float, float, float]:
-    """Weights, gradients, optimizer states, and what is gathered of sharded weights."""
+    """Bytes of weights, gradients, optimizer states, and gathered sharded weights."""
     weights = device_parameters(model, choices)
     whole = weights if choices.expert == 1 else device_parameters(model, choices, all_experts=True)
     return stored_bytes(weights, whole, model, choices, job, software, per_node)
@@ -84,15 +84,15 @@ def stored_bytes(
     software: TrainingSoftware,
     per_node: int = 8,
 ) -> tuple[float, float, float, float]:
-    """The same of a device that has `weights`, `whole` with all experts of its group."""
+    """`state_bytes` for a device that holds `device_weights`; `whole` counts all experts of its group."""
     group = choices.data * choices.context
     moments = 8 if job.optimizer == "adamw" else 4
     wide = job.precision in ("fp32", "tf32")
     if choices.shard in ("fsdp", "hsdp"):
         if choices.shard == "hsdp":
-            # As the estimate's network has it: the cards of a node that tensor parallelism leaves.
+            # As in the estimate's network: the node's devices that remain beside tensor parallelism.
             group = min(group, max(1, per_node // choices.tensor))
-        # Master weights alone stay; the two-byte copy exists for the layers that are gathered.
+        # Only master weights stay; the two-byte copy exists for the gathered layers alone.
         layer = model.layer_parameters / choices.tensor
         ends = model.vocab * model.hidden / choices.tensor
         width = 4 if wide else 2
@@ -126,13 +126,13 @@ def _offloaded(
 
 
 def in_flight(choices: ParallelConfig, micro_batches: int) -> float:
-    """Micro-batches whose activations the first stage keeps: p, with interleaving (v > 1) p + (p − 1)/v."""
+    """Micro-batches whose activations the first stage keeps: p, or p + (p − 1)/v with interleaving (v > 1)."""
     p, v = choices.pipeline, choices.interleave
     return min(micro_batches, p + ((p - 1) / v if v > 1 else 0))
 
 
 def layer_activation_bytes(model: Transformer, choices: ParallelConfig, software: TrainingSoftware) -> float:
-    """What a layer keeps of one micro-batch for its backward pass, without recomputation."""
+    """Bytes that a layer saves of one micro-batch for its backward pass, without recomputation."""
     t = choices.tensor
     tokens = choices.micro_batch * model.sequence / choices.context
     h = model.hidden
@@ -156,17 +156,17 @@ def layer_activation_bytes(model: Transformer, choices: ParallelConfig, software
 def activation_bytes(
     model: Transformer, choices: ParallelConfig, job: TrainingJob, software: TrainingSoftware
 ) -> float:
-    """What is kept for the backward pass, the working memory of a recomputed layer and the logits."""
+    """Bytes saved for the backward pass, the working memory of a recomputed layer, and the logits."""
     saved, working = saved_bytes(model, choices, software)
     per_rank = max(1, job.global_batch // (choices.data * choices.micro_batch))
     stage = layers_on(model, choices) * saved * in_flight(choices, per_rank)
-    # The last stage has the logits, the first the most micro-batches.
+    # The last stage holds the logits, the first the most micro-batches.
     last = layers_on(model, choices) * saved + logit_bytes(model, choices, software)
     return (max(stage, last) if choices.pipeline > 1 else last) + working
 
 
 def logit_bytes(model: Transformer, choices: ParallelConfig, software: TrainingSoftware) -> float:
-    """Of the logits of a micro-batch and their gradient."""
+    """Bytes of a micro-batch's logits and their gradient."""
     tokens = choices.micro_batch * model.sequence / choices.context
     each = FUSED_LOGIT_BYTES if software.fused_loss else LOGIT_BYTES
     return each * tokens * model.vocab / choices.tensor
@@ -175,7 +175,7 @@ def logit_bytes(model: Transformer, choices: ParallelConfig, software: TrainingS
 def saved_bytes(
     model: Transformer, choices: ParallelConfig, software: TrainingSoftware
 ) -> tuple[float, float]:
-    """What a layer keeps of a micro-batch, and the working memory of a recomputed layer."""
+    """Bytes that a layer saves of a micro-batch, and the working memory of a recomputed layer."""
     t, tokens = choices.tensor, choices.micro_batch * model.sequence / choices.context
     whole = layer_activation_bytes(model, choices, software)
     if choices.recompute == "full":

@@ -1,1 +1,1 @@
-"""A strategy as a plain PyTorch file that anyone can read, run by torchrun and edit."""
+"""A strategy as a plain PyTorch file that anyone can read, edit and run with torchrun."""

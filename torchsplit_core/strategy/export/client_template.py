@@ -1,4 +1,4 @@
-"""The model's section of a file for a SplitClient: loaded as its user wrote it."""
+"""The model section of a file for a SplitClient, which is loaded as its user wrote it."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def loss_of(outputs: Any, target: Any = None) -> Tensor:
 
 
 def model_text(source: ModelSource, blocks: tuple[str, ...]) -> str:
-    """How the file comes to the model, its batches and its loss."""
-    # JSON's texts are Python's, quoted: no name can end its own quotes.
+    """How the file gets the model, its batches and its loss."""
+    # JSON strings are valid Python literals: no name can end its own quotes.
     if source.kind == "sample":
         loaded = SAMPLE.format(name=json.dumps(source.name), size=json.dumps(source.size))
     else:

@@ -1,4 +1,4 @@
-"""The model's section of a file for a transformer told by its sizes: a plain decoder, and how tensors divide it."""
+"""The model section of a file for a transformer given by its sizes: a plain decoder and its tensor parallelism."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ WHOLE = {
     "context": "",
     "over": "",
 }
-"""What attention is where each device has whole sequences."""
+"""Attention if each device has whole sequences."""
 IN_PARTS = {
     "positions": "positions_of(Attention.over.get_local_rank()).to(x.device)",
     "attend": "attend(rotate(query), rotate(key), value)",
@@ -153,7 +153,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 ''',
 }
-"""What it is where each has a part of every sequence."""
+"""Attention if each device has a part of every sequence."""
 GATED = """        self.gate = nn.Linear(HIDDEN, FEED_FORWARD, bias=False)
         self.up = nn.Linear(HIDDEN, FEED_FORWARD, bias=False)
         self.down = nn.Linear(FEED_FORWARD, HIDDEN, bias=False)
@@ -230,7 +230,7 @@ EXPERT_WEIGHTS = {
     False: """        self.up, self.down = draw(FEED_FORWARD, HIDDEN), draw(HIDDEN, FEED_FORWARD)
 """,
 }
-"""By whether the feed-forward is gated."""
+"""Keyed by whether the feed-forward is gated."""
 EXPERT = {
     True: "(F.silu(x @ self.gate[number].T) * (x @ self.up[number].T)) @ self.down[number].T",
     False: "F.gelu(x @ self.up[number].T) @ self.down[number].T",
@@ -291,7 +291,7 @@ def model_text(model: Transformer, *, tied: bool, context: bool) -> str:
 
 
 def tensor_text(model: Transformer, *, tied: bool, sequence_parallel: bool) -> str:
-    """How tensor parallelism divides it."""
+    """How tensor parallelism divides the decoder."""
     columns = '"feed_forward.gate", "feed_forward.up"' if model.gated else '"feed_forward.up"'
     return TENSOR.format(
         between="Shard(1)" if sequence_parallel else "Replicate()",

@@ -13,14 +13,14 @@ REMEDY = "Choose another candidate, or fix the choice in the request."
 
 
 def check_exportable(request: StrategyRequest, candidate: StrategyCandidate) -> None:
-    """Raises InputFault for a candidate that plain PyTorch does not do, or not in a few lines."""
+    """Raises InputFault for a candidate that plain PyTorch cannot run, or not in a few lines."""
     for field, value, why in _reasons(request, candidate):
         text = value if isinstance(value, int) else quoted(value)
         raise InputFault(f"candidate.{field}", f"is {text}, for which no file is written: {why}", REMEDY)
 
 
 def not_exportable(request: StrategyRequest, candidate: StrategyCandidate) -> str | None:
-    """Why no file is written for a candidate; None if one is."""
+    """Why a candidate cannot be exported; None if it can."""
     return next((f"{field} {value}: {why}" for field, value, why in _reasons(request, candidate)), None)
 
 

@@ -1,4 +1,4 @@
-"""The imports of a file: of the names that its text uses, and no others."""
+"""The imports of a file: only those of the names that its text uses."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ LINE = 110
 
 
 def imports_of(body: str) -> str:
-    """The lines that come before a body."""
+    """The import lines of a body."""
     used = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
     standard = [line for line, name in STANDARD if name in used]
     others = [line for line, name in TORCH if name in used]

@@ -48,7 +48,7 @@ EXPERT_MESH = """    expert = EXPERT if world > 1 else 1
 
 
 def start_text(*, context: bool, experts: bool) -> str:
-    """How processes find each other. `context`: some have parts of the same sequences; `experts`: of a mixture."""
+    """How processes form groups. `context`: some share sequences; `experts`: the model is a mixture of experts."""
     text = START
     if context:
         text = text.replace(DATA_CHECK, CONTEXT_CHECK).replace(RETURN, CONTEXT_MESH + RETURN)

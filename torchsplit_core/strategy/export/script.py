@@ -1,4 +1,4 @@
-"""A candidate of a strategy as the text of a Python file."""
+"""A candidate of a strategy as the text of a Python script."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
 from torchsplit_core.values.training import SHARDED
 
 LINE_WIDTH = 110
-"""Characters of a line."""
+"""Most characters of a line."""
 SHARD_WORDS = {
     "zero2": "Gradients and optimizer states divided over the copies, weights gathered between the passes.",
     "fsdp": "Weights, gradients and optimizer states divided over the copies, gathered block by block.",
@@ -26,7 +26,7 @@ SHARD_WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class TracedBlocks:
-    """Of a model of kind source: its blocks, and those with which a stage of the pipeline begins."""
+    """The blocks of a model of kind source, and the block with which each pipeline stage begins."""
 
     blocks: tuple[str, ...]
     starts: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ def script(
     *,
     trust: bool = False,
 ) -> str:
-    """The file. Raises InputFault for what it would not do as the strategy says."""
+    """The script. Raises InputFault for a strategy that a script cannot carry out."""
     source_model: ModelSource | None = None
     if isinstance(request.model, SourceSizes):
         source_model = parse_source(request.model.source, trust=trust)
@@ -69,7 +69,7 @@ class _Script:
 
     @property
     def ddp(self) -> bool:
-        """Whether torch's DistributedDataParallel sums the gradients, and not the file itself."""
+        """Whether torch's DistributedDataParallel sums the gradients, rather than the script."""
         candidate = self.candidate
         return not self.sharded and candidate.tensor == candidate.pipeline == candidate.expert == 1
 
@@ -86,16 +86,16 @@ class _Script:
 
     @property
     def compiled(self) -> bool:
-        """Whether layers are compiled, as the estimate has it: not traced models, which it takes as they are.
+        """Whether layers are compiled, as the estimate assumes for all but traced models.
 
-        Compiled layers of torch 2.13 whose products are cut by tensors fail in their backward pass, or under
-        fully_shard have other gradients. Compiled attention is not what torch's ring replaces, and experts get other
-        numbers of tokens in every step.
+        torch 2.13 fails in the backward pass of compiled layers with tensor-parallel products, or computes other
+        gradients under fully_shard. torch's ring does not replace compiled attention, and experts get a different
+        number of tokens in every step.
         """
         return self.source is None and not self.context and not self.experts and self.candidate.tensor == 1
 
     def _context_parts(self, indent: str) -> dict[str, str]:
-        """What a main has more where sequences are divided."""
+        """What the main function adds if sequences are divided."""
         if not self.context:
             return {"groups": "", "parts": "", "copies": "data"}
         return {
@@ -219,7 +219,7 @@ class _Script:
         )
 
     def _wraps(self, blocks: str, model: str, indent: str) -> list[str]:
-        """Recomputation around each block, then compilation, then sharding, inside out."""
+        """Wrap each block in recomputation, then compilation, then sharding, from the inside out."""
         lines = []
         if self.candidate.recompute != "none":
             lines += [f"{indent}for name in {blocks}:",
@@ -252,7 +252,7 @@ class _Script:
         if self.context:
             contexts.append("ring(device)")
         call = "model(tokens), target" if self.source is None else "model(*args, **kwargs)"
-        # Gradients that the file sums itself, once a step.
+        # Gradients that the script sums itself, once a step.
         finish = "        average_gradients(model, mesh)\n" if not self.ddp and not self.sharded else ""
         text = parallel_template.PLAIN_MAIN.format(
             build="\n".join(lines),
@@ -296,7 +296,7 @@ class _Script:
         )
 
     def _decoder_stages(self) -> list[str]:
-        """Stages by hand: each process builds its own layers alone."""
+        """Manual stages: each process builds only its own layers."""
         candidate = self.candidate
         turns = "CHUNKS if stages > 1 else 1" if candidate.interleave > 1 else "1"
         lines = [
@@ -334,7 +334,7 @@ class _Script:
         return lines
 
     def _traced_stage(self) -> list[str]:
-        """The traced model cut at its blocks by torch, a stage a process; one process runs it whole."""
+        """torch cuts the traced model at its blocks, one stage a process; a single process runs it whole."""
         wraps = self._wraps("inside", "model", "    ")
         inside = (
             ["    inside = [name for name in BLOCKS if name in dict(model.named_modules())]"] if wraps else []
@@ -383,7 +383,7 @@ LEAVES = """        leaves = pytree.tree_leaves((args, kwargs))
 
 
 def _schedule(stage: str) -> list[str]:
-    """1F1B where there is a micro-batch for every stage, else all forward and then all backward."""
+    """1F1B if there are at least as many micro-batches as stages, else all forward and then all backward."""
     return [
         "    kind = Schedule1F1B if count >= stages > 1 else ScheduleGPipe",
         f"    schedule = kind({stage}, count, loss_fn=loss_of)",

@@ -1,1 +1,1 @@
-"""Training of any traced model: what its graph costs forward and backward, what it keeps, how it is divided."""
+"""Training of any traced model: forward and backward cost of its graph, what it saves, how it is divided."""

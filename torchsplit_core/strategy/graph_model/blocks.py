@@ -1,7 +1,7 @@
-"""A traced model as a chain of parts: its repeated blocks in the order in which they run, with what is around them.
+"""A traced model as a chain of parts: its repeated blocks in execution order, each with the operations around it.
 
-A block is a module whose name ends in a number: an entry of a ModuleList or Sequential, the outermost of them
-(`encoder.layer.3`). It is what is sharded, run again and cut at. What runs between two blocks belongs to the later.
+A block is the outermost module whose name ends in a number: an entry of a ModuleList or Sequential
+(`encoder.layer.3`). Blocks are sharded, recomputed and cut at. What runs between two blocks belongs to the later one.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from torchsplit_core.graph.torch_graph import TorchGraph
 from torchsplit_core.values import GraphNode
 
 AROUND = ""
-"""The name of what belongs to no block."""
+"""The name for operations outside of all blocks."""
 
 
 def block_of(module: str) -> str:
-    """The outermost numbered module on a path; "" where there is none."""
+    """The outermost numbered module on a path; "" if there is none."""
     names = module.split(".")
     for place, name in enumerate(names):
         if name.isdigit():
@@ -26,11 +26,11 @@ def block_of(module: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BlockChain:
-    """Blocks in the order in which they run. `part_of`: of every operation the place of its block, or of the one that
-    it stands before (behind the last: the last). `within`: operations that belong to a block.
+    """Blocks in execution order. `part_of`: for every operation the index of its block, or of the block that it
+    precedes (after the last block: the last). `within`: operations that belong to a block.
 
-    `no_stages`: why the chain cannot be cut into stages; `late_input`: why not into stages of which the first alone is
-    given the model's inputs; "" where it can.
+    `no_stages`: why the chain cannot be cut into stages; `late_input`: why not if only the first stage receives the
+    model's inputs; "" if it can be cut.
     """
 
     blocks: tuple[str, ...]
@@ -41,12 +41,12 @@ class BlockChain:
 
     @property
     def no_cut(self) -> str:
-        """Why it is not cut into stages as a file of the strategy does it, which gives inputs to the first alone."""
+        """Why an exported script cannot cut it into stages; there only the first stage receives inputs."""
         return self.no_stages or self.late_input
 
 
 def chain_of(graph: TorchGraph) -> BlockChain:
-    """The chain of a graph; a model without blocks is one part."""
+    """The chain of a graph; a model without blocks is a single part."""
     runs: list[str] = []
     part_of: dict[str, int] = {}
     within: set[str] = set()
@@ -60,7 +60,7 @@ def chain_of(graph: TorchGraph) -> BlockChain:
             if block != last:
                 runs.append(block)
             last = block
-        # Before its block is known, an operation waits for the next one.
+        # Until its block is known, an operation waits for the next one.
         part_of[node.id] = len(runs) - (1 if block != AROUND else 0)
     most = max(len(runs) - 1, 0)
     part_of = {name: min(place, most) for name, place in part_of.items()}
@@ -68,7 +68,7 @@ def chain_of(graph: TorchGraph) -> BlockChain:
     if len(blocks) < len(runs):
         twice = next(block_name for block_name in blocks if runs.count(block_name) > 1)
         first = {block: place for place, block in enumerate(blocks)}
-        # One part for each block; a chain that comes back to one cannot be cut.
+        # One part a block; a chain that returns to a block cannot be cut.
         part_of = {node.id: first.get(block_of(node.module), 0) for node in graph.nodes if node.kind == "op"}
         return BlockChain(
             blocks, part_of, frozenset(within), f"the work comes back to {twice} after other blocks"

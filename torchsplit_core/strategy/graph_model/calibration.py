@@ -1,4 +1,4 @@
-"""What measurements say of a traced model's steps: rows of its profile, and whole steps of one's own."""
+"""Calibration of a traced model's steps by measurements: rows of its profile, and the user's measured steps."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from torchsplit_core.values.strategy.request import MeasuredStep
 from torchsplit_core.values.training import ParallelConfig, TrainingJob
 
 Factors = tuple[tuple[int, float], ...]
-"""Batch sizes with what was measured over what is reckoned there, of a forward pass."""
+"""Pairs of a batch size and the measured over the estimated seconds of its forward pass."""
 HOST_SPREAD = 3.0
-"""A processor's peaks are assumed: a step may take a third or three times what is reckoned. An assumption."""
+"""A processor's peaks are assumed: a step may take a third or three times the estimate. An assumption."""
 HOST_DEVIATION, HOST_DEGREES = 0.22, 9
 """Standard deviation of the logarithm of measured over estimated steps on a host whose rates were measured, and its
 degrees of freedom: ten samples (benchmarks.training_intervals)."""
@@ -32,9 +32,9 @@ MOST_STEPS = 3
 def device_factors(
     model: GraphCostModel, machine: Machine, job: TrainingJob, profile: Profile | None
 ) -> Factors:
-    """Forward seconds that the profile measured on this machine's device over those reckoned, by batch.
+    """Forward seconds that the profile measured on this machine's device over the estimated ones, by batch.
 
-    Rows of slices, of other devices, of several processes and of a precision other than the step's say nothing here.
+    Ignores rows of slices, of other devices, of several processes and of a precision other than the step's.
     Raises InputFault for a profile of another architecture.
     """
     if profile is None:
@@ -69,10 +69,10 @@ def _is_measured_on(gpu_type: str, profile: str | None, machine: Machine) -> boo
 
 
 def _forward_s(step: GraphStepModel, batch: int) -> float:
-    """Seconds reckoned of a forward pass, the host's share as in `TracedStep.seconds`."""
+    """Estimated seconds of a forward pass, with the host's share as in `GraphStepModel.seconds`."""
     figures = step.figures(ParallelConfig(micro_batch=batch))
     device = sum(part.forward for part in figures)
-    # A part's host seconds are of both passes; the forward one starts about a third of the kernels.
+    # A part's host seconds cover both passes; the forward pass starts about a third of the kernels.
     return step.seconds([StageLoad(device, sum(part.host for part in figures) / 3.0)])
 
 
@@ -85,10 +85,10 @@ def step_offset(
 ) -> Offset:
     """The offset and interval of this model's steps on this machine's devices.
 
-    What was fitted to trainings of transformers is widened by what the roofline is off for other models; on a
-    processor, whose peaks are assumed, by `HOST_SPREAD`; unless rows of a profile stand in for either. Measured steps
-    of one device calibrate it as rows of a framework do (`step.interval`): the wider the interval without them, the
-    more they count.
+    The spread was fitted to trainings of transformers; it is widened by the roofline's error for other models, or on a
+    processor, whose peaks are assumed, by `HOST_SPREAD`, unless rows of a profile replace either. Measured steps of a
+    device calibrate it as rows of a framework do (`cost_model.interval`): the wider the interval without them, the more
+    they count.
     """
     if len(measured) > MOST_STEPS:
         raise InputFault(

@@ -1,16 +1,16 @@
-"""What every operation of a graph costs a training step: forward, backward, and what it keeps between them.
+"""What every operation of a graph costs a training step: forward, backward, and what it saves between them.
 
-Forward operations and bytes are those of `profiling.flops`. Backward
-- a matrix operation makes a product as large as its own for each factor that needs a gradient (fused attention two
-  and a half times its forward, FlashAttention-2), through as many bytes each;
-- any other operation reads the gradient that comes and what it kept, and writes the gradients it makes; one whose
-  gradient is the one that came moves nothing;
+Forward operations and bytes are those of `profiling.flops`. In the backward pass
+- a matrix operation computes a product as large as its own for each factor that needs a gradient (fused attention two
+  and a half times its forward, FlashAttention-2), and moves as many bytes for each;
+- any other operation reads the incoming gradient and what it saved, and writes the gradients it computes; one that
+  passes the incoming gradient on moves nothing;
 - a value that k operations read sums k gradients: k - 1 times three tensors;
 - an embedding writes the gradient of the whole table.
-Kept is by storage: a view keeps what it is a view of, weights and inputs are there anyway.
+Saved bytes count by storage: a view saves its base; weights and inputs stay anyway.
 
-A width is that of floating-point values: `whole` as traced, `half` two bytes each (FSDP's mixed precision), `autocast`
-two bytes after a product and four where autocast computes in single precision; a product there keeps a copy.
+The width is that of floating-point values: `whole` as traced, `half` two bytes each (FSDP's mixed precision),
+`autocast` two bytes after a product and four where autocast computes in single precision; a product saves a copy.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ FLOATS = frozenset({"float64", "double", "float32", "float", "float16", "half", 
 
 @dataclass(frozen=True, slots=True)
 class OperationCost:
-    """An operation at one batch size and width. Bytes; `matrix_flops` forward; `factors` gradients it makes of them.
+    """An operation at one batch size and width. Bytes; `matrix_flops` forward; `factors` that need a gradient.
 
-    `saved`: storages (by the value that owns them) with their bytes, of which those in `products` come from matrix
-    operations. `working`: bytes beside what is kept, at the worst moment of its backward pass. `shape`: rows, columns
-    and depth of its product where it is one; `attention` the fused kernel, of which `causal` does half.
+    `saved`: storages (by the value that owns them) with their bytes; matrix operations save those in `products`.
+    `working`: bytes beside the saved ones at the peak of its backward pass. `shape`: rows, columns and depth if it is a
+    product; `attention` the operations of the fused kernel, of which `causal` does half.
     """
 
     id: str
@@ -76,7 +76,7 @@ class GraphCosts:
         )
 
     def bytes(self, name: str) -> float:
-        """Bytes of a value in the width."""
+        """Bytes of a value at this width."""
         node = self.graph.by_id[name]
         if dtype_name(node.dtype) not in FLOATS:
             return self.sizes.bytes(name)
@@ -90,7 +90,7 @@ class GraphCosts:
         return owner
 
     def _widths(self, costs: Mapping[str, NodeCost]) -> dict[str, float]:
-        """Bytes of an element of every value."""
+        """Bytes per element of every value."""
         widths: dict[str, float] = {}
         for node in self.graph.nodes:
             width = element_bytes(node.dtype)
@@ -129,7 +129,7 @@ class GraphCosts:
         saved = self._saved(node, cost, name)
         grads = sum(self.bytes(source) for source in wanted)
         if cost.unit == "none":
-            # A view's gradient is a view; one of a part is a tensor of zeros with that part filled.
+            # A view's gradient is a view; the gradient of a slice is a tensor of zeros with the slice filled.
             backward_moved, factors, kernels = 0.0, 0.0, 0
         elif cost.matrix_flops:
             factors = BACKWARD_ATTENTION if fused else float(min(len(wanted), 2) or 1)
@@ -157,7 +157,7 @@ class GraphCosts:
         )
 
     def _scale(self, node: GraphNode) -> float:
-        """What the width makes of the operation's bytes, by its output."""
+        """The factor of the width on the operation's bytes, by its output."""
         width = element_bytes(node.dtype)
         return self.widths[node.id] / width if width and node.shape is not None else 1.0
 
@@ -169,7 +169,7 @@ class GraphCosts:
         return outputs / shape[-1], float(shape[-1]), max(1.0, cost.matrix_flops / (2.0 * outputs))
 
     def _saved(self, node: GraphNode, cost: NodeCost, name: str) -> dict[str, float]:
-        """Storages that the operation keeps, with their bytes; weights, inputs and what was counted once are free."""
+        """Storages that the operation saves, with their bytes; weights, inputs and counted storages are free."""
         how = saved_kind(name, cost.unit)
         if how == "nothing":
             return {}
@@ -205,7 +205,7 @@ class GraphCosts:
         return saved
 
     def _is_copied(self, name: str, cost: NodeCost) -> bool:
-        """Whether a product is given a copy in order, which is what it keeps: batched factors that are scattered."""
+        """Whether a product gets, and saves, a contiguous copy: batched factors that are not contiguous."""
         return (
             cost.unit == "matmul"
             and self.layouts.is_noncontiguous(name)
@@ -215,7 +215,7 @@ class GraphCosts:
 
 
 def gradient_values(graph: TorchGraph) -> frozenset[str]:
-    """Weights in floating point, and the values that depend on one and are floating-point themselves."""
+    """Floating-point weights, and the floating-point values that depend on one."""
     names: set[str] = set()
     for node in graph.nodes:
         floating = dtype_name(node.dtype) in FLOATS or (node.dtype is None and node.kind == "op")

@@ -1,9 +1,9 @@
 """Bytes at the peak of a stage's device in a step of a traced model.
 
-States: four bytes a weight, its gradient and each moment, sharded as chosen; under autocast a copy of the weights in
-half precision stays cached. Without accumulation the gradients are made while what was kept goes: the peak is the
-fullest moment of the backward pass, part by part. With it (and in a pipeline) the gradients of earlier micro-batches
-are there from the start.
+States: four bytes each for a weight, its gradient and each moment, sharded as chosen; autocast caches a copy of the
+weights in half precision. Without accumulation the backward pass computes gradients while it frees saved values: the
+peak is its fullest moment, part by part. With accumulation (and in a pipeline) the gradients of earlier micro-batches
+exist from the start.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from torchsplit_core.values.training import SHARDED, ParallelConfig, StepMemory,
 from torchsplit_core.values.units import GIB
 
 STATE_BYTES = 4.0
-"""Of a weight, of its gradient and of each moment: single precision."""
+"""Bytes of a weight, of its gradient and of each moment: single precision."""
 
 
 def shards(choices: ParallelConfig, per_node: int) -> int:
-    """Devices among which the states are sharded."""
+    """Devices over which the states are sharded."""
     return min(choices.data, per_node) if choices.shard == "hsdp" else choices.data
 
 
@@ -37,7 +37,7 @@ def stage_memory(
     *,
     host: bool,
 ) -> StepMemory:
-    """The peak on a device of the stage that has `parts`, with so many micro-batches in flight.
+    """The peak on a device of the stage with `parts`, with `in_flight` micro-batches.
 
     `host`: a processor, whose allocator leaves no gaps that matter.
     """
@@ -62,7 +62,7 @@ def stage_memory(
 
 
 def _saved(part: PartCosts, choices: ParallelConfig) -> float:
-    """What a part keeps of a micro-batch: with recomputation its block's inputs, and products where selective."""
+    """Bytes a part saves of a micro-batch: with recomputation its block's inputs, and products if selective."""
     if choices.recompute == "none":
         return part.saved
     around = part.saved - part.saved_within
@@ -74,7 +74,7 @@ def _saved(part: PartCosts, choices: ParallelConfig) -> float:
 def _states(
     model: GraphCostModel, parts: range, choices: ParallelConfig, job: TrainingJob, per_node: int
 ) -> tuple[float, float, float, float]:
-    """Weights, gradients, optimizer states, and what is gathered of sharded weights."""
+    """Bytes of weights, gradients, optimizer states, and gathered sharded weights."""
     parameters = sum(model.parameters[place] for place in parts)
     half = job.precision in ("bf16", "fp16")
     moments = (2 if job.optimizer == "adamw" else 1) * STATE_BYTES * parameters
@@ -92,7 +92,7 @@ def _states(
     elif choices.shard == "zero2":
         gathered = width * parameters + made
     else:
-        # Two blocks at a time, the next one gathered ahead; what is around them stays.
+        # Two blocks at a time, since the next is gathered ahead; what is around them stays gathered.
         gathered = width * (sum(sorted(blocks)[-2:]) + root) + made
     state = STATE_BYTES * parameters / group
     return state, state, moments / group, gathered

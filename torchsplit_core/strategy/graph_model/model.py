@@ -1,4 +1,4 @@
-"""A traced model at a batch size: seconds, bytes kept and bytes handed on, part by part of its chain."""
+"""A traced model at a batch size: seconds, saved bytes and sent bytes, part by part of its chain."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from torchsplit_core.values import GraphNode
 
 @dataclass(frozen=True, slots=True)
 class PartCosts:
-    """A part for one micro-batch. Seconds of the device (`forward`, `backward`) and of the host, which starts kernels.
+    """A part for one micro-batch. Seconds of the device (`forward`, `backward`), and of the host, which starts kernels.
 
-    Bytes: `saved` for the backward pass without recomputation, `saved_within` of them inside of its block,
-    `saved_products` of those what matrix operations made, `boundary` the values that its block reads from before,
-    `handed` those that later parts read, `working` beside what is kept. `recompute` seconds: the block's forward pass,
-    and without its products `recompute_rest`.
+    Bytes: `saved` for the backward pass without recomputation, `saved_within` of them inside its block,
+    `saved_products` of those from matrix operations, `boundary` the earlier values that its block reads, `handed`
+    those that later parts read, `working` beside the saved ones. Seconds: `recompute` of the block's forward pass,
+    `recompute_rest` of the same without its products.
     """
 
     forward: float
@@ -40,17 +40,17 @@ class PartCosts:
 
 @dataclass(slots=True)
 class GraphCostModel:
-    """A graph with its chain, and its figures by batch, width and device."""
+    """A graph with its chain, and its costs by batch, width and device."""
 
     graph: TorchGraph
     chain: BlockChain = field(init=False)
     parameters: tuple[float, ...] = field(init=False)
-    """Weights of each part; one that several parts read counts in the first."""
+    """Weights of each part; a weight that several parts read counts in the first."""
     buffer_bytes: float = field(init=False)
     around_parameters: tuple[float, ...] = field(init=False)
-    """Of each part those outside of its block."""
+    """Of each part's weights those outside its block."""
     tokens: int = field(init=False)
-    """Tokens of a sequence where the model reads them, else 1."""
+    """Tokens of a sequence if the model reads tokens, else 1."""
     weight_tensors: int = field(init=False)
     _costs: dict[tuple[int, Width], GraphCosts] = field(default_factory=dict)
 
@@ -79,7 +79,7 @@ class GraphCostModel:
         return len(self.parameters)
 
     def costs(self, batch: int, width: Width) -> GraphCosts:
-        """The operations at a batch size, reckoned once."""
+        """The operations at a batch size, computed only once."""
         key = batch, width
         if key not in self._costs:
             self._costs[key] = GraphCosts(self.graph, batch, width)
@@ -88,7 +88,7 @@ class GraphCostModel:
     def figures(
         self, batch: int, width: Width, kernels: Kernels, *, host_only: bool
     ) -> tuple[PartCosts, ...]:
-        """Every part for a micro-batch of so many sequences. `host_only`: a processor, which starts no kernels."""
+        """Every part for a micro-batch of `batch` sequences. `host_only`: a processor, which starts no kernels."""
         costs = self.costs(batch, width)
         within: list[list[OperationCost]] = [[] for _ in range(self.parts)]
         around: list[list[OperationCost]] = [[] for _ in range(self.parts)]
@@ -117,7 +117,7 @@ class GraphCostModel:
         products = sum(size for name, size in saved_within.items() if name.split(" ")[0] in costs.products)
         block_operations = {cost.id for cost in inner}
         handed = self._sent_bytes(costs, place)
-        # Eager kernels take host time each, and a processor takes it beside the work, not under it.
+        # Each eager kernel takes host time, which a processor adds to the work and a GPU overlaps with it.
         forward_kernel_s, backward_kernel_s = kernel_seconds(kernels, host_only)
         started = [(cost.kernels, cost.backward_kernels) for cost in (*inner, *outer)]
         return PartCosts(
@@ -139,7 +139,7 @@ class GraphCostModel:
         )
 
     def _sent_bytes(self, costs: GraphCosts, place: int) -> float:
-        """Bytes of the values made up to a part that later ones read, each storage once."""
+        """Bytes of the values computed up to a part that later parts read, each storage once."""
         part_of, graph = self.chain.part_of, self.graph
         owners = {
             costs.owner[name]: costs.bytes(name)
@@ -150,7 +150,7 @@ class GraphCostModel:
 
 
 def kernel_seconds(kernels: Kernels, host_only: bool) -> tuple[float, float]:
-    """Seconds in which the host starts a kernel of the forward pass, and one of the backward pass."""
+    """Seconds in which the host starts a kernel of the forward pass, and of the backward pass."""
     if isinstance(kernels, HostKernels):
         return kernels.rates.operation_s, kernels.rates.backward_operation_s
     kernel_s = FITTED_CONSTANTS.device_s if host_only else FITTED_CONSTANTS.host_s
@@ -171,7 +171,7 @@ def forward_s(cost: OperationCost, kernels: Kernels) -> float:
 
 
 def backward_s(cost: OperationCost, kernels: Kernels) -> float:
-    """Seconds of its backward pass."""
+    """Seconds of an operation's backward pass."""
     if cost.attention and cost.factors:
         return BACKWARD_ATTENTION * forward_s(cost, kernels)
     if cost.factors:
@@ -184,7 +184,7 @@ def backward_s(cost: OperationCost, kernels: Kernels) -> float:
 
 
 def _new_saved(costs: list[OperationCost], counted: set[str]) -> dict[str, float]:
-    """Storages that nothing before kept."""
+    """Storages that no earlier operation saved."""
     saved: dict[str, float] = {}
     for cost in costs:
         for name, size in cost.saved.items():
@@ -195,7 +195,7 @@ def _new_saved(costs: list[OperationCost], counted: set[str]) -> dict[str, float
 
 
 def _boundary_bytes(costs: GraphCosts, block_operations: set[str]) -> float:
-    """Bytes of operations' values that a block reads and did not make, each storage once."""
+    """Bytes of operations' values that a block reads and did not compute, each storage once."""
     graph = costs.graph
     read = {
         costs.owner[source]: costs.bytes(source)
@@ -215,7 +215,7 @@ def _elements(node: GraphNode) -> float:
 
 
 def _tokens(graph: TorchGraph) -> int:
-    """Columns of the first input of whole numbers with two dimensions; 1 where there is none."""
+    """Columns of the first two-dimensional integer input; 1 if there is none."""
     for node in graph.input_nodes:
         whole = (node.dtype or "").removeprefix("torch.") in ("int64", "int32", "long", "int")
         if whole and node.shape is not None and len(node.shape) == 2 and isinstance(node.shape[1], int):

@@ -1,6 +1,6 @@
-"""What an operation keeps for its backward pass, by its name, as torch's derivatives.yaml has it.
+"""What an operation saves for its backward pass, by its name, after torch's derivatives.yaml.
 
-Names that stand nowhere keep all their inputs, which is never too little for an operation of torch's own.
+An operation not listed counts as saving all its inputs, which is never too little for one of torch's own.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Literal
 from torchsplit_core.profiling.operations import COPY_IF_NONCONTIGUOUS, CREATIONS, GATHERS, VIEWS
 
 SavedKind = Literal["nothing", "input", "output", "others", "inputs"]
-"""`others`: of the inputs that need a gradient the other ones (products); `input`: the first."""
+"""`others`: the other ones of the inputs that need a gradient (products); `input`: the first."""
 
 SAVES_OUTPUT = frozenset({
     "softmax", "log_softmax", "_softmax", "_log_softmax", "relu", "relu_", "sigmoid", "tanh", "exp", "sqrt", "rsqrt",
@@ -39,17 +39,17 @@ SAVES_NOTHING = frozenset({
 })  # fmt: skip
 
 PASSES_GRADIENT = frozenset({"add", "add_", "sub", "sub_", "cat", "stack", "sum", "mean", "to", "clone"})
-"""Their gradient is the one that came, or a view of it: nothing moves."""
+"""Operations whose gradient is the incoming one, or a view of it: nothing moves."""
 
 SINGLE_PRECISION = frozenset({
     "softmax", "log_softmax", "layer_norm", "native_layer_norm", "group_norm", "native_group_norm", "rms_norm", "norm",
     "pow", "exp", "log", "rsqrt", "sum", "prod", "cumsum", "cumprod", "softplus", "reciprocal", "embedding",
 })  # fmt: skip
-"""What autocast computes in single precision (torch.amp's op reference for CUDA); an embedding hands on its weights."""
+"""Operations that autocast runs in single precision (torch.amp's CUDA op reference); an embedding passes weights on."""
 
 
 def saved_kind(name: str, unit: str) -> SavedKind:
-    """What an operation of that name keeps; `unit` is the one that runs it (`NodeCost.unit`)."""
+    """What an operation of that name saves; `unit` is the unit that runs it (`NodeCost.unit`)."""
     if name in SAVES_OTHERS or (unit == "convolution"):
         return "others"
     if name in SAVES_OUTPUT:

@@ -1,4 +1,4 @@
-"""A strategy request for a traced model to its outcome: every choice of the space is reckoned."""
+"""A strategy request for a traced model to its outcome: every choice of the space is estimated."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from torchsplit_core.values.training import ParallelConfig, StepEstimate
 from torchsplit_core.values.units import GIB
 
 MOST_DEVICES = 2**13
-"""Of a fleet: every choice is reckoned."""
+"""Largest fleet: every choice is estimated."""
 NODES_TRIED = (2, 4, 8, 16, 32, 64, 128)
-"""Times a fleet's nodes that are tried for a larger one that would do."""
+"""Multiples of a fleet's nodes that are tried in search of a sufficient fleet."""
 TRACKED_MEMORY = "memory, by torch's own tracker"
-"""The reason of choices that fit as reckoned and not as torch tracks them."""
+"""The reason of choices that fit by the estimate but not by torch's tracker."""
 MOST_TRACKED = 3
-"""Of the fastest choices, those that are followed by torch's tracker, one after the other, until one fits."""
+"""How many of the fastest choices torch's tracker checks, one after the other, until one fits."""
 
 Tracker = Callable[[ParallelConfig], int | None]
-"""Bytes at the peak of a choice's device as torch tracks them; None where it cannot."""
+"""Peak bytes of a choice's device by torch's tracker; None if it cannot tell."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostFigures:
-    """Measured of this host: its cores' rates, and seconds in which a process fetches a sample of the model's data."""
+    """Figures measured on this host: its cores' rates, and the seconds in which a process fetches a data sample."""
 
     rates: HostRates
     sample_s: float = 0.0
@@ -74,10 +74,10 @@ def search_graph_strategy(
     host: HostFigures | None = None,
     progress: Progress = ignore_progress,
 ) -> StrategyOutcome:
-    """The fastest choices that fit for a graph and that one of the runners carries out, with what was refused and why.
+    """The fastest fitting choices for a graph that one of the runners supports, with the refused ones and why.
 
-    `profile`: measured rows of the model, which calibrate the device that they are of. `tracker` follows the best in
-    torch. Raises InputFault for what such a model cannot have, and for a fleet of several entries.
+    `profile`: measured rows of the model, which calibrate their device. `tracker` checks the best choices in torch.
+    Raises InputFault for choices that a traced model does not allow, and for a fleet of several entries.
     """
     started = time.monotonic()
     assert isinstance(request.model, SourceSizes)
@@ -124,7 +124,7 @@ def search_graph_strategy(
 
 def _machine(request: StrategyRequest, host: HostFigures | None) -> Machine:
     machine = read_fleet(request.fleet, request.training.precision)[0]
-    # Half precision was not measured: cores compute it in single or by other units.
+    # Half precision was not measured: cores compute it in single precision or in other units.
     known = host is not None and request.training.precision in ("fp32", "tf32")
     return replace(machine, rates=in_a_step(host.rates)) if host and known else machine
 
@@ -135,7 +135,7 @@ def stage_starts(
     candidate: StrategyCandidate,
     host: HostFigures | None = None,
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The blocks of the model, and those with which the second stage of a candidate and those after it begin."""
+    """The blocks of the model, and the block with which each stage of a candidate after the first begins."""
     machine = _machine(request, host)
     steps = GraphStepModel(GraphCostModel(graph), machine, request.training, unseen())
     blocks = steps.model.chain.blocks
@@ -180,7 +180,7 @@ def _outcome(
 def _search_all(
     steps: GraphStepModel, space: GraphSearchSpace, machine: Machine
 ) -> tuple[_SearchResult, int]:
-    """Every choice for all devices, or for the most that one fits."""
+    """Every choice for all devices, or for the largest number of devices that a choice fits."""
     for used in range(machine.devices, 0, -1):
         result = _search_devices(steps, space, used, machine)
         if used == machine.devices:
@@ -230,7 +230,7 @@ def _search_devices(
 
 
 def _host_bytes(steps: GraphStepModel, choices: ParallelConfig) -> float:
-    """Bytes of states that a device's host keeps for it."""
+    """Bytes of a device's states that its host keeps."""
     if choices.offload == "none":
         return 0.0
     moments = 2 if steps.job.optimizer == "adamw" else 1
@@ -241,10 +241,10 @@ def _host_bytes(steps: GraphStepModel, choices: ParallelConfig) -> float:
 def _check_tracked(
     result: _SearchResult, tracker: Tracker | None, machine: Machine, progress: Progress
 ) -> int | None:
-    """The best followed by torch's tracker; those it says do not fit are refused."""
+    """Check the best choices with torch's tracker, and refuse those that it says do not fit."""
     if tracker is None:
         return None
-    # The trackers see tensors alone, not what the device takes beside them.
+    # The tracker sees tensors alone, not the device's other memory.
     room = USABLE * machine.device.memory_bytes - constants().reserve_gib * GIB
     for tried in range(MOST_TRACKED):
         if not result.fitting:
@@ -263,7 +263,7 @@ def _check_tracked(
 def _infeasible(
     steps: GraphStepModel, space: GraphSearchSpace, machine: Machine, result: _SearchResult, started: float
 ) -> StrategyOutcome:
-    """Proven: nothing fits. What is missing, and a larger fleet of such nodes that would do."""
+    """Proof that nothing fits: what is missing, and a larger fleet of such nodes that would do."""
     closest = min(
         (
             refusal
@@ -295,6 +295,6 @@ def _describe_larger_fleet(steps: GraphStepModel, space: GraphSearchSpace, machi
 
 def _candidate(steps: GraphStepModel, choices: ParallelConfig, step: StepEstimate) -> StrategyCandidate:
     job, model = steps.job, steps.model
-    # Forward once and backward twice; what recomputation does again is not the model's own.
+    # Forward once, backward twice; recomputation does not count as the model's own.
     flops = 3.0 * sum(part.flops for part in steps.figures(choices)) / choices.micro_batch * job.global_batch
     return candidate_of(steps.machine.device, job, choices, step, flops, model.tokens)

@@ -1,7 +1,7 @@
-"""Which choices there are for a traced model, and which are none, with their reasons.
+"""The choices for a traced model, and those that it excludes, with their reasons.
 
-A graph says what is computed, not which products may be divided: so data parallelism, sharding, recomputation of its
-blocks, accumulation, offload and a pipeline over its blocks, and nothing else.
+A graph says what is computed, not which products can be divided. So there are data parallelism, sharding,
+recomputation of blocks, accumulation, offload and a pipeline over blocks, and nothing else.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WITHOUT_SIZES = (
 )
 NO_BLOCKS = "recomputation needs repeated blocks, and the model has none"
 FIXED_VALUES = {"tensor": 1, "context": 1, "expert": 1, "interleave": 1, "sequence_parallel": False}
-"""What these choices are for a traced model."""
+"""Values of these choices for a traced model."""
 WHY_FIXED = {
     "tensor": "a graph does not say which products may be divided among devices",
     "context": "a graph does not say which dimension is the sequence",
@@ -34,7 +34,7 @@ WHY_FIXED = {
 
 @dataclass(frozen=True, slots=True)
 class GraphSearchSpace:
-    """The chain, the job, devices of a node, what is fixed, and what runs."""
+    """The chain, the job, devices of a node, what is fixed, and what can be run."""
 
     chain: BlockChain
     job: TrainingJob
@@ -43,7 +43,7 @@ class GraphSearchSpace:
     runnable: Runnable
 
     def check(self) -> None:
-        """Raises InputFault for a fix that no choice of a traced model has, with its reason."""
+        """Raises InputFault, with the reason, for a fix that no choice of a traced model satisfies."""
         for name, value in self.fix.given().items():
             if name in FIXED_VALUES and value != FIXED_VALUES[name]:
                 raise InputFault(
@@ -77,7 +77,7 @@ class GraphSearchSpace:
             yield ParallelConfig(data=data, pipeline=pipeline), self._broken_rule(data, pipeline)
 
     def divided_otherwise(self, devices: int) -> int:
-        """Divisions of the devices that would take tensor or context parallelism, which are none."""
+        """Number of divisions of the devices that need tensor or context parallelism and so are excluded."""
         if self.fix.tensor is not None and self.fix.context is not None:
             return 0
         count = sum(
@@ -98,7 +98,7 @@ class GraphSearchSpace:
         return ""
 
     def shapes(self, layout: ParallelConfig) -> Iterator[ParallelConfig]:
-        """Every micro-batch and recomputation of a layout."""
+        """Every micro-batch and recomputation for a layout."""
         for micro_batch in divisors(self.job.global_batch // layout.data):
             if self.fix.micro_batch not in (None, micro_batch):
                 continue
@@ -106,12 +106,12 @@ class GraphSearchSpace:
                 yield replace(layout, micro_batch=micro_batch, recompute=recompute)
 
     def recomputes(self) -> tuple[Recompute, ...]:
-        """What may be run again: blocks, where there are any."""
+        """What may be recomputed: blocks, if there are any."""
         possible: tuple[Recompute, ...] = RECOMPUTES if self.chain.blocks else ("none",)
         return tuple(mode for mode in possible if self.fix.recompute in (None, mode))
 
     def storages(self, layout: ParallelConfig) -> tuple[tuple[Shard, Offload], ...]:
-        """How states may be stored, run or not; parameters are offloaded where blocks are gathered one by one."""
+        """Ways to store states, runnable or not; parameters are offloaded only where blocks are gathered one by one."""
         storages: list[tuple[Shard, Offload]] = [("none", "none"), ("fsdp", "parameters")]
         inside = min(layout.data, self.per_node)
         if layout.data > 1:
@@ -127,11 +127,11 @@ class GraphSearchSpace:
         )
 
     def choices(self, devices: int) -> Iterator[ParallelConfig]:
-        """Every choice for exactly so many devices that runs."""
+        """Every runnable choice for exactly `devices` devices."""
         return filter(self.runnable.includes, self.estimated_choices(devices))
 
     def estimated_choices(self, devices: int) -> Iterator[ParallelConfig]:
-        """The same with those that do not run yet."""
+        """`choices`, with those that cannot be run yet."""
         for layout, broken in self.layouts(devices):
             if not broken:
                 for shape in self.shapes(layout):
@@ -139,5 +139,5 @@ class GraphSearchSpace:
                         yield replace(shape, shard=shard, offload=offload)
 
     def is_empty(self, devices: int) -> bool:
-        """Whether no number of devices up to that has a choice."""
+        """Whether no number of devices up to `devices` has a choice."""
         return all(next(self.choices(count), None) is None for count in range(devices, 0, -1))

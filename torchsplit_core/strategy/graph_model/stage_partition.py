@@ -1,4 +1,4 @@
-"""A chain cut into stages whose longest is shortest, exactly."""
+"""Cuts a chain into stages so that the longest stage is shortest, exactly."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from itertools import accumulate, pairwise
 from operator import add
 
 Seconds = Callable[[int, int, int], float]
-"""Of a stage with the parts from one place to before another: no less with more of them, infinite where it cannot have
-them."""
+"""Seconds of a stage from its number and the range of its parts: never fewer with more parts, infinite if it cannot
+hold them."""
 
 
 def partition_evenly(loads: Sequence[float], stages: int) -> tuple[range, ...]:
-    """Ranges of places, one a stage and none empty, of which the largest sum of loads is least.
+    """Ranges of positions, one a stage and none empty, that minimise the largest sum of loads.
 
     Needs at least as many loads as stages.
     """
@@ -23,9 +23,9 @@ def partition_evenly(loads: Sequence[float], stages: int) -> tuple[range, ...]:
 
 
 def best_layers(parts: int, stages: int, seconds: Seconds) -> tuple[int, ...] | None:
-    """Parts of each stage, one at least, whose longest stage is shortest, and of those the least sum of seconds.
+    """Parts of each stage (one at least) that minimise the longest stage and then the sum of seconds.
 
-    None where no division is allowed.
+    None if no division is allowed.
     """
     longest, ends_found = _partition(parts, stages, seconds, max)
     if not ends_found:
@@ -42,11 +42,11 @@ def best_layers(parts: int, stages: int, seconds: Seconds) -> tuple[int, ...] | 
 def _partition(
     parts: int, stages: int, seconds: Seconds, join: Callable[[float, float], float]
 ) -> tuple[float, list[int]]:
-    """The least value, and the places between which the stages lie; infinite and none where there is no division.
+    """The least value, and the positions between which the stages lie; infinite and empty if there is no division.
 
-    By dynamic programming over the end of each prefix: best[k][j] = min over i of join(best[k-1][i], seconds of stage k
-    with i..j). Towards smaller i the seconds rise and best[k-1][i], where stages are joined by the longest, falls: the
-    search for i ends where they cross.
+    Dynamic programming over the end of each prefix: best[k][j] = min over i of join(best[k-1][i], seconds of stage k
+    with i..j). For smaller i the seconds rise and, if `join` is the maximum, best[k-1][i] falls: the search for i ends
+    where they cross.
     """
     best = [0.0] + [math.inf] * parts
     cuts: list[list[int]] = []

@@ -1,4 +1,4 @@
-"""One training step of a traced model: its seconds in parts and the memory of the fullest device."""
+"""One training step of a traced model: its seconds by part and the memory of the fullest device."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from torchsplit_core.values.training import (
 )
 
 AGREEMENTS = 3.0
-"""Small exchanges of a step of a run: what every rank reports, the loss, and the first bucket of gradients."""
+"""Small exchanges in each step of a run: the ranks' reports, the loss, and the first bucket of gradients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class StageLoad:
 
 @dataclass
 class GraphStepModel:
-    """Steps of a model on a machine. `factor` by batch: what measured rows say of the device's seconds.
+    """Steps of a model on a machine. `factor`: measured over estimated device seconds, by batch.
 
-    `sample_s`: seconds in which a process fetches a sample of the data, where they were measured.
+    `sample_s`: seconds in which a process fetches a data sample, if measured.
     """
 
     model: GraphCostModel
@@ -74,20 +74,20 @@ class GraphStepModel:
         return Network(self.machine.cluster, self.c)
 
     def width(self, choices: ParallelConfig) -> Width:
-        """How wide floating-point values are under these choices."""
+        """The width of floating-point values under these choices."""
         if self.job.precision in ("fp32", "tf32"):
             return "whole"
         return "half" if choices.shard in SHARDED else "autocast"
 
     def figures(self, choices: ParallelConfig) -> tuple[PartCosts, ...]:
-        """The parts' figures for a micro-batch."""
+        """The costs of the parts for a micro-batch."""
         key = choices.micro_batch, self.width(choices)
         if key not in self._figures:
             self._figures[key] = self.model.figures(*key, self.kernels, host_only=self.machine.host)
         return self._figures[key]
 
     def stages(self, choices: ParallelConfig) -> tuple[range, ...]:
-        """Parts of each stage: the cut of the chain whose longest stage is shortest."""
+        """Parts of each stage: the cut of the chain with the shortest longest stage."""
         if choices.pipeline == 1:
             return (range(self.model.parts),)
         key = choices.pipeline, choices.micro_batch, choices.recompute, self.width(choices)
@@ -113,7 +113,7 @@ class GraphStepModel:
         )
 
     def seconds(self, loads: Sequence[StageLoad]) -> float:
-        """Device and host together: a GPU works while its host starts kernels, a processor does both itself."""
+        """Seconds of device and host together: a GPU works while its host starts kernels, a processor does both."""
         device, host = sum(load.device for load in loads), sum(load.host for load in loads)
         return device + (host if self.machine.host else exposed_host(device, host))
 
@@ -147,7 +147,7 @@ class GraphStepModel:
         )
 
     def _factor(self, batch: int) -> float:
-        """What was measured over what is reckoned at the nearest batch that was measured."""
+        """Measured over estimated seconds at the nearest measured batch."""
         if not self.factors:
             return 1.0
         return min(self.factors, key=lambda factor: (abs(factor[0] - batch), factor[0]))[1]
@@ -175,7 +175,7 @@ class GraphStepModel:
         )
 
     def _fixed(self, choices: ParallelConfig, m: int) -> float:
-        """What a step takes beside its model: on a measured host the samples, and what the processes agree on."""
+        """Seconds of a step beside its model: on a measured host, fetching samples and small exchanges."""
         rates = self.machine.rates
         if rates is None:
             return 0.0 if self.machine.host else self.c.fixed_s
@@ -190,7 +190,7 @@ class GraphStepModel:
         return 2.0 * self.network.send(handed, choices.data) * (m + choices.pipeline - 1)
 
     def _sharding(self, choices: ParallelConfig, weights: float, longest: float, m: int) -> float:
-        """What gathering weights and scattering gradients adds to the compute of a step, as `step.estimate` has it."""
+        """What gathering weights and scattering gradients adds to a step's compute, as in `cost_model.estimate`."""
         if choices.shard not in SHARDED or choices.data == 1:
             return 0.0
         group = shards(choices, self.machine.cluster.gpus_per_node)
@@ -207,11 +207,11 @@ class GraphStepModel:
         return m * (both - longest)
 
     def _data(self, choices: ParallelConfig, weights: float, micro_batch_s: float) -> float:
-        """Gradients summed over copies, less what the last backward pass hides; zero1 hands the weights back."""
+        """Gradients summed over copies, less what the last backward pass hides; zero1 sends the weights back."""
         if choices.shard in SHARDED or choices.data == 1:
             return 0.0
         taken = self.network.reduce(STATE_BYTES * weights, choices.data, 1)
-        # Gloo exchanges on the cores that compute.
+        # Gloo exchanges run on the cores that compute.
         exposed = 1.0 if self.machine.rates else self.c.data_exposed
         hidden = min((1.0 - exposed) * taken, 0.6 * micro_batch_s)
         weights_gather_s = (
@@ -220,11 +220,11 @@ class GraphStepModel:
         return taken - hidden + weights_gather_s
 
     def _optimizer(self, choices: ParallelConfig, weights: float, m: int) -> float:
-        """Weights, gradients and moments through memory; offloaded, over the link to the host."""
+        """Weights, gradients and moments through memory, or if offloaded over the link to the host."""
         if choices.shard != "none":
             weights /= shards(choices, self.machine.cluster.gpus_per_node)
         moments = 2 if self.job.optimizer == "adamw" else 1
-        # Each is read and written but the gradient, which is read.
+        # Each is read and written, except the gradient, which is only read.
         size = STATE_BYTES * (2 * (1 + moments) + 1) * weights
         if choices.offload == "none":
             started = (

@@ -1,4 +1,4 @@
-"""A choice and its step as a candidate of the contract."""
+"""Converts a choice and its step to a candidate of the file contract."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def candidate_of(
     flops: float,
     tokens: int,
 ) -> StrategyCandidate:
-    """The same of any model: `flops` are its own operations of the whole step, `tokens` those of a sequence."""
+    """The candidate of any model: `flops` are its own operations of the whole step, `tokens` those of a sequence."""
     peak = choices.devices * peak_flops(device, job.precision)
     return StrategyCandidate(
         **asdict(choices),
@@ -60,7 +60,7 @@ def candidate_of(
 
 
 def stage_fields(choices: ParallelConfig) -> dict[str, Any]:
-    """The choices as fields of a strategy's stage, whose `stages` are the pipeline's within it."""
+    """The choices as fields of a strategy's stage, whose `stages` are its pipeline stages."""
     fields = asdict(choices)
     stages = fields.pop("pipeline")
     return fields | {"stages": stages}
@@ -69,7 +69,7 @@ def stage_fields(choices: ParallelConfig) -> dict[str, Any]:
 def copies_stage(
     machine: Machine, model: Transformer, choices: ParallelConfig, step: StepEstimate, sequences: int
 ) -> StrategyStage:
-    """What an entry does that trains copies of the model on its part of the batch."""
+    """The stage of an entry that trains copies of the model on its part of the batch."""
     few, more = divmod(model.layers, choices.pipeline)
     return StrategyStage(
         fleet=machine.fleet,
@@ -89,8 +89,8 @@ def copies_stage(
 def step_flops(model: Transformer, sequences: int) -> float:
     """The model's own operations of a step: 6 a weight and token, 12 · layers · hidden · sequence a token.
 
-    PaLM's convention (arXiv 2204.02311, appendix B): attention counts whole, recomputation not. The words' table in
-    is no product; of experts those chosen count.
+    PaLM's convention (arXiv 2204.02311, appendix B): attention counts in full, recomputation not. The input embedding
+    is a lookup, not a product; only the chosen experts count.
     """
     idle = (model.experts - model.experts_per_token) * model.expert_parameters
     weights = model.layers * (model.layer_parameters - idle) + model.vocab * model.hidden
@@ -99,20 +99,20 @@ def step_flops(model: Transformer, sequences: int) -> float:
 
 
 def peak_flops(device: TrainingDevice, precision: Precision) -> float:
-    """Dense FLOP/s of the catalogue in that precision."""
+    """The catalogue's dense FLOP/s in that precision."""
     if precision == "fp8":
         return device.eight_bit_flops or device.half_flops
     return device.single_flops if precision in ("fp32", "tf32") else device.half_flops
 
 
 def strategy_parts(step_parts: StepParts, seconds: float) -> StrategyParts:
-    """The estimate's parts in those of the contract, scaled to its seconds."""
+    """The estimate's parts as those of the contract, scaled to `seconds`."""
     scale = seconds / step_parts.total
     return StrategyParts(
         compute=scale
         * (step_parts.compute + step_parts.attention + step_parts.memory_bound + step_parts.host),
         tensor_communication=scale * (step_parts.tensor_communication + step_parts.context_communication),
-        # With uneven rounding of the layers' sum it may be a last digit below 0.
+        # Rounding of the layers' sum can leave it just below 0.
         pipeline_bubble=scale * max(0.0, step_parts.pipeline_bubble),
         pipeline_communication=scale * step_parts.pipeline_communication,
         data_communication=scale * (step_parts.data_communication + step_parts.sharding_communication),
@@ -121,7 +121,7 @@ def strategy_parts(step_parts: StepParts, seconds: float) -> StrategyParts:
 
 
 def memory_gib(memory: StepMemory) -> StrategyMemory:
-    """The same in GiB."""
+    """The parts of the memory in GiB."""
     return StrategyMemory(
         weights=memory.weights / GIB,
         gradients=memory.gradients / GIB,

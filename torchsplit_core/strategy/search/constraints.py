@@ -1,4 +1,4 @@
-"""Whether what is fixed can be had at all: each for itself against the model and the job, then all together."""
+"""Checks whether any choice satisfies the fixes: each against the model and the job, then all together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torchsplit_core.values.strategy.request import StrategyFix
 
 
 def check_fixed_choices(space: SearchSpace, devices: int) -> None:
-    """Raises InputFault for a fix that does not divide, and for fixes of which no choice has all."""
+    """Raises InputFault for a fix that does not divide, and for fixes that no choice satisfies together."""
     fix, model, batch = space.fix, space.model, space.job.global_batch
     if not fix.given():
         return
@@ -49,9 +49,9 @@ def check_fixed_choices(space: SearchSpace, devices: int) -> None:
 
 
 def check_fixed_choices_of_any(spaces: Sequence[SearchSpace], devices: Sequence[int]) -> None:
-    """Of a fleet of several entries, each of which has what is fixed: Raises InputFault for what none can have.
+    """Raises InputFault for fixes that no entry of a fleet of several can satisfy; they apply to each entry.
 
-    The batch is divided among them as they like, so that nothing has to divide it.
+    The entries divide the batch as they like, so nothing has to divide it.
     """
     fix, model, batch = spaces[0].fix, spaces[0].model, spaces[0].job.global_batch
     if not fix.given():
@@ -84,7 +84,7 @@ def _divides(name: str, value: int | None, whole: int, words: str) -> None:
 
 
 def _raise_contradiction(space: SearchSpace, devices: int) -> None:
-    """A smallest set of fixes without any choice: each is dropped where the rest still has none."""
+    """Raise for a minimal set of fixes without any choice: drops each fix whose absence still leaves none."""
     needed = space.fix.given()
     for name in tuple(needed):
         rest = {key: value for key, value in needed.items() if key != name}

@@ -1,4 +1,4 @@
-"""Strategies, refusals and outcomes as people read them."""
+"""Strategies, refusals and outcomes in words."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ SHARD_WORDS = {
 }
 
 TIE = 1e-4
-"""Steps that differ by less are called as long."""
+"""Steps with a smaller relative difference are described as equally long."""
 
 
 def describe_choices(choices: ParallelConfig) -> str:
-    """A choice in a line; what is 1 or none is left out."""
+    """A choice in one line, without values that are 1 or none."""
     counts = (
         ("data", choices.data),
         ("tensor", choices.tensor),
@@ -62,7 +62,7 @@ def describe_shortfall(choices: ParallelConfig, missing_bytes: float) -> str:
 
 
 def refusals_of(refused_by_reason: Mapping[str, RefusedChoices]) -> tuple[StrategyRefusal, ...]:
-    """What was refused and why, the most first."""
+    """Refused choices by reason, most frequent first."""
     ordered = sorted(refused_by_reason.items(), key=lambda item: (-item[1].count, item[0]))
     return tuple(_refusal(reason, refused) for reason, refused in ordered)
 
@@ -80,7 +80,7 @@ def _refusal(reason: str, refused: RefusedChoices) -> StrategyRefusal:
 
 
 def describe_best(best: list[tuple[ParallelConfig, StepEstimate]], devices: int, used: int) -> str:
-    """The best, what the runner-up loses, and what stays idle."""
+    """The best choice, how much slower the runner-up is, and how many devices stay idle."""
     (choices, step), *others = best
     message = f"{describe_choices(choices)}: {step.seconds:.4g} s a step"
     if others:
@@ -96,7 +96,7 @@ def describe_best(best: list[tuple[ParallelConfig, StepEstimate]], devices: int,
 
 
 def describe_smallest_fleet(search: HomogeneousSearch) -> str:
-    """The smallest fleet of such nodes that would do."""
+    """The smallest fleet of such nodes that would suffice."""
     size, nodes = search.machine.cluster.gpus_per_node, search.smallest_fleet()
     if not nodes:
         most = search.machine.devices // size + MOST_NODES_TRIED

@@ -1,4 +1,4 @@
-"""What the search over unlike nodes found, as an outcome."""
+"""The result of the search over unlike nodes, as an outcome."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyO
 
 @dataclass(frozen=True, slots=True)
 class EntryResult:
-    """One kind of nodes alone: its search with the whole batch."""
+    """The search over one entry's nodes alone, with the whole batch."""
 
     search: HomogeneousSearch
     result: SearchResult
 
     @property
     def name(self) -> str:
-        """Its place and type."""
+        """The entry's position and type."""
         return f"fleet[{self.search.machine.fleet}], {self.search.machine.type}"
 
     @property
     def least_s(self) -> float:
-        """Seconds of its best step; infinite where nothing fits."""
+        """Seconds of its best step; infinite if nothing fits."""
         return self.result.best[0][1].seconds if self.result.best else float("inf")
 
     @property
     def shortfall(self) -> str:
-        """What the nearest choice lacks."""
+        """What the closest infeasible choice lacks."""
         closest, missing = self.search.closest_infeasible(self.search.machine.devices)
         return "no choice divides" if closest is None else describe_shortfall(closest, missing)
 
 
 Described = tuple[StrategyCandidate, str]
-"""A candidate in words."""
+"""A candidate and its description."""
 
 
 def hetero_outcome(
@@ -120,7 +120,7 @@ def _alone(entry: EntryResult) -> Described:
 
 
 def copies_candidate(made: UnevenCopies, searches: Sequence[HomogeneousSearch]) -> StrategyCandidate:
-    """A candidate: choices and parts are those of the entry that takes longest, memory that of the fullest device."""
+    """The candidate: choices and parts of the slowest entry, memory of the fullest device."""
     space = searches[0].space
     model, job = space.model, space.job
     longest = max(made.parts, key=lambda part: part.step.seconds)
@@ -155,7 +155,7 @@ def _describe_copies(made: UnevenCopies, entries: Sequence[EntryResult]) -> str:
 
 
 def _message(described: Sequence[Described], entries: Sequence[EntryResult], bound_s: float | None) -> str:
-    """The best, its bound where it is not proven, the runner-up, and why an entry is left out."""
+    """The best candidate, its bound if it is not proven, the runner-up, and why an entry is left out."""
     (best, words), *others = described
     message = f"{words[0].upper()}{words[1:]}" if best.across else words
     message += f": {best.seconds_per_step:.4g} s a step"

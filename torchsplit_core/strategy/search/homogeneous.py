@@ -1,8 +1,8 @@
-"""The best choices for equal devices: all that divide, the memory of each told, the slow ones ruled out by bounds.
+"""The best choices for equal devices: computes the memory of all that divide, and rules slow ones out by bounds.
 
-A choice's memory is the sum of its shape's activations and its storage's states, so that what fits is counted
-without a look at each. A shape's seconds without exchanges of data and the optimizer are a bound on all that store
-its states one way or another; shapes go by that bound, and the search ends where it passes the k-th best found.
+A choice's memory is the sum of its shape's activations and its storage's states, so fitting choices are counted without
+looking at each. A shape's seconds without data-parallel exchanges and the optimizer bound all choices of that shape,
+however they store states. The search takes shapes by that bound and ends when it exceeds the k-th best.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from torchsplit_core.values.training import Offload, ParallelConfig, Shard, Step
 from torchsplit_core.values.units import GIB
 
 ROUNDING = 1e-9
-"""A bound is that much below what it was summed to: sums of other orders differ in their last digits."""
+"""Relative reduction of a bound: sums in another order differ in their last digits."""
 EQUAL = 1e-8
-"""Seconds that differ by less, relative to themselves, may be equal in their rank."""
+"""Seconds with a smaller relative difference may have equal rank."""
 
 MOST_NODES_TRIED = 512
-"""Fleets that are tried for the smallest that would do."""
+"""Fleets tried in search of the smallest sufficient one."""
 
 
 @dataclass(slots=True)
@@ -41,23 +41,23 @@ class RefusedChoices:
     closest: ParallelConfig | None = None
     missing_bytes: float = 0.0
     fastest_s: float = 0.0
-    """Seconds of a step of `closest` where it fits and does not run."""
+    """Seconds of a step of `closest` if it fits but cannot be run."""
 
     def add(self, count: int, closest: ParallelConfig | None = None, missing_bytes: float = 0.0) -> None:
-        """So many more."""
+        """Count `count` more refused choices."""
         self.count += count
         if closest is not None and (self.closest is None or missing_bytes < self.missing_bytes):
             self.closest, self.missing_bytes = closest, missing_bytes
 
     def note_fastest(self, choices: ParallelConfig, step: StepEstimate) -> None:
-        """Of choices that do not run, one that fits."""
+        """Note a choice that fits but cannot be run."""
         if step.fits and (self.closest is None or step.seconds < self.fastest_s):
             self.closest, self.fastest_s = choices, step.seconds
 
 
 @dataclass(slots=True)
 class SearchResult:
-    """The best, with their estimates; how many choices were told, how many of them were reckoned whole."""
+    """The best choices with their estimates; how many choices were counted, and how many fully estimated."""
 
     best: list[tuple[ParallelConfig, StepEstimate]] = field(default_factory=list)
     considered: int = 0
@@ -66,20 +66,20 @@ class SearchResult:
 
 
 MEMORY = "memory"
-"""The reason of choices that divide and do not fit."""
+"""The reason of choices that divide but do not fit."""
 HOST_MEMORY = "host memory"
 """The reason of choices whose offloaded states do not fit on the hosts."""
 NOT_RUN = "does not run yet"
-"""The reason of choices that nothing carries out, whether they fit or not."""
+"""The reason of choices that no runner supports, whether they fit or not."""
 Storage = tuple[float, Shard, Offload]
 """Bytes of states, and how they are stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Storages:
-    """Ways to store the states: those that the hosts have room for, the least bytes first; the others.
+    """Ways to store the states: those that the hosts have room for, in order of bytes, and the others.
 
-    `not_run`: those that nothing carries out yet and that the hosts have room for; `not_run_count`: with the others.
+    `not_run`: those that no runner supports yet and that the hosts have room for; `not_run_count` includes the others.
     """
 
     possible: tuple[Storage, ...]
@@ -99,7 +99,7 @@ class HomogeneousSearch:
         self.usable_bytes = USABLE * machine.device.memory_bytes - self.c.reserve_gib * GIB
         self._layers: dict[tuple[object, ...], tuple[float, float]] = {}
         self.times: dict[ParallelConfig, tuple[LayerTime, LayerTime]] = {}
-        """Of a layer and of the words, in parts, for who asks for them by shape."""
+        """Times of a layer and of the logits, by part, for callers that look them up by shape."""
 
     def best(self, devices: int, top_k: int) -> SearchResult:
         """The `top_k` fastest choices that fit, fastest first."""
@@ -125,7 +125,7 @@ class HomogeneousSearch:
         fitting: list[tuple[float, ParallelConfig, tuple[Storage, ...]]],
         not_run: list[tuple[float, ParallelConfig, tuple[Storage, ...]]],
     ) -> None:
-        """Every shape of a layout: which of its storages fit, and its bound; the same of those that do not run."""
+        """Collect every shape of a layout with its fitting storages and bound, and those that cannot be run."""
         known: dict[tuple[int, int, bool], Storages] = {}
         for shape in self.space.shapes(layout):
             key = (shape.expert, shape.interleave, shape.sequence_parallel)
@@ -161,7 +161,7 @@ class HomogeneousSearch:
         result: SearchResult,
         top_k: int,
     ) -> list[tuple[ParallelConfig, StepEstimate]]:
-        """The fastest of these, fastest first; `result` counts those that were estimated."""
+        """The fastest of these, fastest first; `result` counts the estimated ones."""
         ranked: list[tuple[tuple[object, ...], ParallelConfig, StepEstimate]] = []
         for bound, shape, storages in sorted(fitting, key=lambda item: item[0]):
             if len(ranked) == top_k and bound > ranked[-1][2].seconds * (1.0 + EQUAL):
@@ -180,7 +180,7 @@ class HomogeneousSearch:
         return estimate(self.space.model, machine.device, machine.cluster, choices, self.space.job, SOFTWARE)
 
     def bound(self, shape: ParallelConfig) -> float:
-        """Seconds below which no choice of that shape comes: its layers, its bubble, the constant."""
+        """Lower bound on the seconds of all choices of that shape: its layers, its bubble, the constant."""
         layer, logits = self._layer(shape)
         p, v = shape.pipeline, shape.interleave
         m = self.space.job.global_batch // (shape.data * shape.micro_batch)
@@ -192,11 +192,11 @@ class HomogeneousSearch:
         return (busy + self.c.fixed_s) * (1.0 - ROUNDING)
 
     def fits(self, devices: int) -> bool:
-        """Whether a choice for so many devices fits: a device's memory grows with the micro-batch."""
+        """Whether any choice for `devices` devices fits."""
         return self.closest_infeasible(devices)[1] <= 0
 
     def closest_infeasible(self, devices: int) -> tuple[ParallelConfig | None, float]:
-        """The choice that needs least for so many devices, and the bytes it lacks (infinite: none divides)."""
+        """The choice for `devices` that needs the least, and the bytes it lacks (infinite: none divides)."""
         best: ParallelConfig | None = None
         least = float("inf")
         for layout, broken in self.space.layouts(devices):
@@ -219,16 +219,16 @@ class HomogeneousSearch:
         return best, least
 
     def smallest_fleet(self) -> int:
-        """Nodes of the smallest larger fleet of which every device has a use; 0: none among those tried."""
+        """Nodes of the smallest larger fleet that can use every device; 0: none among those tried."""
         per_node = self.machine.cluster.gpus_per_node
         nodes = self.machine.devices // per_node
         tried = range(nodes + 1, nodes + MOST_NODES_TRIED + 1)
         return next((count for count in tried if self.fits(count * per_node)), 0)
 
     def _smallest(self, layout: ParallelConfig) -> Iterator[ParallelConfig]:
-        """Shapes of a layout, one of which needs least: micro-batches in flight times their size never fall with it.
+        """Shapes of a layout, one of which needs least memory: in-flight micro-batches × their size never fall with it.
 
-        A given number of chunks asks for rounds of micro-batches, which only larger ones may make.
+        A fixed number of chunks needs rounds of micro-batches, which only larger micro-batches may form.
         """
         fix = self.space.fix
         if fix.interleave is not None:
@@ -261,7 +261,7 @@ class HomogeneousSearch:
         return Storages(tuple(sorted(possible)), tuple(sorted(others)), tuple(sorted(not_run)), not_run_count)
 
     def host_bytes(self, choices: ParallelConfig) -> float:
-        """Bytes of states that a device's host keeps for it."""
+        """Bytes of a device's states that its host keeps."""
         if choices.offload == "none":
             return 0.0
         per_node = self.machine.cluster.gpus_per_node
@@ -275,7 +275,7 @@ class HomogeneousSearch:
         return activation_bytes(self.space.model, shape, self.space.job, SOFTWARE) * self.c.fragmentation
 
     def _layer(self, shape: ParallelConfig) -> tuple[float, float]:
-        """Seconds of a layer and of the words for a micro-batch; shapes that differ elsewhere share them."""
+        """Seconds of a layer and of the logits for a micro-batch, shared by shapes that differ only elsewhere."""
         key = (
             shape.tensor,
             shape.context,
@@ -291,7 +291,7 @@ class HomogeneousSearch:
 
 
 def rank(choices: ParallelConfig, step: StepEstimate) -> tuple[object, ...]:
-    """What candidates are ordered by: seconds to nine digits, then memory, then the plainer choice."""
+    """The sort key of candidates: seconds to nine digits, then memory, then the plainer choice."""
     return (
         float(f"{step.seconds:.9g}"),
         step.memory.total,

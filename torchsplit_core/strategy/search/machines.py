@@ -1,4 +1,4 @@
-"""Entries of a fleet to the devices and clusters that a step is reckoned on."""
+"""Converts entries of a fleet to the devices and clusters for which a step is estimated."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ CORE_BYTES_PER_S = 5e9
 CORE_MEMORY_BYTES = 4.0 * GIB
 """Memory of a host for each of its cores, as clouds sell them. An assumption."""
 HOST_MEMORY_OF_GPU = 2.0
-"""Memory of a host over that of its GPUs, where nothing is said: clouds sell 1.7 to 3.6 times (eight A100 of 80 GB
-beside 1,360 GB, of 40 GB beside 1,152 GB, eight H100 beside 2,048 GB). An assumption."""
+"""Memory of a host over that of its GPUs by default: clouds sell 1.7 to 3.6 times (eight A100 of 80 GB with 1,360 GB,
+of 40 GB with 1,152 GB, eight H100 with 2,048 GB). An assumption."""
 ETHERNET_GB_PER_S = 12.5
-"""A node of cards without NVLink, or a host: 100 Gb/s where nothing is said."""
+"""Default for a node of cards without NVLink, or for a host: 100 Gb/s."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Equal nodes of the fleet. `fleet`: the entry's place, from 0; `host`: cores, not GPUs.
+    """Equal nodes of the fleet. `fleet`: the entry's position, from 0; `host`: cores, not GPUs.
 
-    `host_bytes`: of the host's memory for each device. `rates`: of this host's cores, where they were measured.
+    `host_bytes`: host memory for each device. `rates`: of this host's cores, if they were measured.
     """
 
     fleet: int
@@ -46,7 +46,7 @@ class Machine:
 
 
 def host_threads(fleet: tuple[StrategyNodes, ...]) -> int | None:
-    """Cores of a device of the fleet, where it is of cores alone; None for any other."""
+    """Cores of a device of a fleet that has cores alone; None for any other fleet."""
     cores = [re.fullmatch(r"CPU-(\d+)c", nodes.type) for nodes in fleet]
     return int(cores[0][1]) if len(cores) == 1 and cores[0] else None
 
@@ -133,7 +133,7 @@ def _check_link(where: str, value: float, used: bool) -> None:
 
 
 def _host(name: str, cores: int) -> tuple[TrainingDevice, float, float]:
-    """A host of so many cores as a device. Half precision is reckoned as single: most cores have no other."""
+    """A host of `cores` cores as a device. Half precision counts as single: most cores have no other."""
     speed = CORE_FLOPS * cores
     device = TrainingDevice(
         name=name,

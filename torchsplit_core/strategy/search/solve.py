@@ -26,11 +26,11 @@ from torchsplit_core.values.strategy.outcome import StrategyOutcome
 from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
 
 MOST_DEVICES = 2**17
-"""Of a fleet."""
+"""Most devices of a fleet."""
 COPIES_SHARE = 0.5
-"""Of the time: until then copies on uneven parts of the batch are searched, then pipelines across entries."""
+"""Share of the time for the search over copies on uneven parts of the batch; pipelines across entries follow."""
 MOST_ENTRIES = 8
-"""Of a fleet: every set of them is a way to train."""
+"""Most entries of a fleet: every set of them is a way to train."""
 
 
 def search_strategy(
@@ -39,10 +39,10 @@ def search_strategy(
     runners: tuple[Runner, ...] = RUNNERS,
     progress: Progress = ignore_progress,
 ) -> StrategyOutcome:
-    """The fastest choices that fit and that one of the runners carries out, with what was refused and why.
+    """The fastest fitting choices that one of the runners supports, with the refused ones and why.
 
-    Raises InputFault for sizes that do not go together, unknown GPUs, links of 0, a precision that a card lacks, and
-    fixes that contradict or do not run.
+    Raises InputFault for inconsistent sizes, unknown GPUs, links of 0, a precision that a card lacks, and fixes that
+    contradict each other or cannot be run.
     """
     started = time.monotonic()
     model = request.model
@@ -97,7 +97,7 @@ def _solve_heterogeneous(
     known = min((entry.least_s for entry in entries), default=float("inf"))
     copies, pipelines = CopiesResult(), None
     if "train" in spaces[0].runnable.runners:
-        # Nothing but a run divides its work over unlike nodes.
+        # Only a training run divides its work over unlike nodes.
         trained = [
             HomogeneousSearch(machine, replace(space, runnable=replace(space.runnable, runners=TRAIN)))
             for machine, space in zip(machines, spaces, strict=True)
@@ -118,7 +118,7 @@ def _solve_homogeneous(
     result = search.best(machine.devices, top_k)
     used = machine.devices
     if not result.best:
-        # Where the devices do not divide, the most that do are used.
+        # If all devices do not divide, use the most that do.
         used = next((count for count in range(machine.devices - 1, 0, -1) if search.fits(count)), 0)
         if not used:
             return _infeasible(search, machine, result, started)
@@ -140,7 +140,7 @@ def _solve_homogeneous(
 def _infeasible(
     search: HomogeneousSearch, machine: Machine, result: SearchResult, started: float
 ) -> StrategyOutcome:
-    """Proven: nothing fits. What is missing, and the smallest fleet of such nodes that would do."""
+    """Proof that nothing fits: what is missing, and the smallest fleet of such nodes that would do."""
     closest, missing = search.closest_infeasible(machine.devices)
     message = f"No choice fits on {machine.devices} × {machine.type}"
     if closest is None:

@@ -1,8 +1,8 @@
-"""Which choices there are: layouts of the devices, what each allows, and what is fixed.
+"""The choices: layouts of the devices, what each allows, and what is fixed.
 
 A choice is a layout (data × tensor × pipeline × context = devices), a shape (expert, micro-batch, chunks of a stage,
 recomputation, sequence parallelism) and a way to store the states (shard, offload). `shapes` and `storages` give
-every one that divides; nothing is left out for being slow.
+every one that divides; none is omitted for being slow.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from torchsplit_core.values.training import (
 RECOMPUTES: tuple[Recompute, ...] = ("none", "selective", "full")
 
 BATCH_RULE = "data does not divide the batch"
-"""The one rule of a layout that speaks of the batch."""
+"""The only rule on a layout that depends on the batch."""
 
 
 @lru_cache(maxsize=4096)
@@ -38,7 +38,7 @@ def divisors(number: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class SearchSpace:
-    """What is chosen from: the model, the job, devices of a node, what is fixed, and what runs."""
+    """What the choices depend on: the model, the job, devices of a node, what is fixed, and what can be run."""
 
     model: Transformer
     job: TrainingJob
@@ -77,7 +77,7 @@ class SearchSpace:
         return ""
 
     def shapes(self, layout: ParallelConfig) -> Iterator[ParallelConfig]:
-        """Every shape of a layout, its states unsharded."""
+        """Every shape of a layout, with unsharded states."""
         for expert in self.experts(layout):
             for micro_batch in self.micro_batches(layout):
                 for interleave in self.interleaves(layout, micro_batch):
@@ -117,21 +117,21 @@ class SearchSpace:
         return _allowed(counts, self.fix.interleave)
 
     def sequence_parallels(self, layout: ParallelConfig) -> tuple[bool, ...]:
-        """Sequence parallelism goes with tensor parallelism, and cuts the tokens evenly."""
+        """Sequence parallelism needs tensor parallelism, which must divide the tokens evenly."""
         even = layout.tensor > 1 and self.model.sequence % (layout.tensor * layout.context) == 0
         return _allowed((False, True) if even else (False,), self.fix.sequence_parallel)
 
     def storages(self, shape: ParallelConfig) -> tuple[tuple[Shard, Offload], ...]:
-        """How the states of a shape may be stored so that it runs."""
+        """The ways to store the states of a shape that can be run."""
         running = self.runnable.storages(shape)
         return tuple(storage for storage in self.estimated_storages(shape) if storage in running)
 
     def estimated_storages(self, layout: ParallelConfig) -> tuple[tuple[Shard, Offload], ...]:
-        """How states may be stored, those included that do not run yet.
+        """The ways to store the states, including those that cannot be run yet.
 
-        What is sharded needs a group. zero2 sums no gradients over micro-batches of a pipeline. hsdp shards in a
-        node and copies over nodes. Parameters are offloaded where they are gathered layer by layer (fsdp, hsdp),
-        with their optimizer states; a single device may do that too.
+        Sharding needs a group. zero2 sums no gradients over micro-batches of a pipeline. hsdp shards within a node and
+        copies over nodes. Parameters can be offloaded if they are gathered layer by layer (fsdp, hsdp), with their
+        optimizer states; a single device may offload them too.
         """
         group = layout.data * layout.context
         inside = min(group, self.per_node // layout.tensor)
@@ -154,7 +154,7 @@ class SearchSpace:
         )
 
     def choices(self, devices: int) -> Iterator[ParallelConfig]:
-        """Every choice for exactly so many devices that runs."""
+        """Every runnable choice for exactly `devices` devices."""
         for layout, broken in self.layouts(devices):
             if broken:
                 continue
@@ -163,10 +163,10 @@ class SearchSpace:
                     yield replace(shape, shard=shard, offload=offload)
 
     def is_empty(self, devices: int) -> bool:
-        """Whether no number of devices up to that has a choice."""
+        """Whether no number of devices up to `devices` has a choice."""
         return all(next(self.choices(count), None) is None for count in range(devices, 0, -1))
 
 
 def _allowed(options: object, fixed: object) -> tuple:  # type: ignore[type-arg]
-    """All options, or of them the fixed one."""
+    """All options, or only the fixed one."""
     return tuple(option for option in options if fixed is None or option == fixed)  # type: ignore[attr-defined]

@@ -1,8 +1,8 @@
-"""Unlike entries of a fleet that each train copies of the model, on uneven parts of the batch.
+"""Copies of the model on unlike entries of a fleet, with uneven parts of the batch.
 
-What a run carries out (`train`, its `shares`): every device holds the whole model and takes as many micro-batches as
-all others, of a size that is its entry's, and recomputes alike. A step takes the longest of the entries' and then the
-exchange of gradients between them, of which nothing is hidden. `docs/guides/training.md` has it in formulas.
+As a run does it (`train`, its `shares`): every device holds the whole model and takes equally many micro-batches, whose
+size depends on its entry, and all recompute alike. A step takes the longest of the entries' steps and then the exchange
+of gradients between them, none of which is hidden. `docs/guides/training.md` gives the formulas.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ INFINITE = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class CopiesPart:
-    """An entry, by its place in the fleet, with its sequences of the step, its choices and its own step."""
+    """An entry, given by its position in the fleet, with its sequences of the step, its choices and its step."""
 
     entry: int
     sequences: int
@@ -35,7 +35,7 @@ class CopiesPart:
 
 @dataclass(frozen=True, slots=True)
 class UnevenCopies:
-    """Entries that take part, the exchange of gradients between them, and the step in seconds."""
+    """Entries that take part, the gradient exchange between them, and the step in seconds."""
 
     parts: tuple[CopiesPart, ...]
     exchange_s: float
@@ -44,7 +44,7 @@ class UnevenCopies:
 
 @dataclass(slots=True)
 class CopiesResult:
-    """The best of each set of entries, fastest first; no step that is missing is shorter than `bound_s`."""
+    """The best of each set of entries, fastest first; no omitted step is shorter than `bound_s`."""
 
     best: list[UnevenCopies] = field(default_factory=list)
     bound_s: float = INFINITE
@@ -52,11 +52,11 @@ class CopiesResult:
 
 
 PartTable = dict[int, CopiesPart]
-"""What fits, by sequences."""
+"""Parts that fit, by sequences."""
 
 
 def entry_exchange_s(searches: Sequence[HomogeneousSearch], model: Transformer) -> float:
-    """Gradients of the whole model (4 bytes a weight) summed over the entries: a ring through each one's nodes."""
+    """Seconds of summing the model's gradients (4 bytes a weight) over the entries: a ring through each one's nodes."""
     count = len(searches)
     if count < 2:
         return 0.0
@@ -72,7 +72,7 @@ def entry_exchange_s(searches: Sequence[HomogeneousSearch], model: Transformer) 
 
 
 def part_table(search: HomogeneousSearch, recompute: Recompute, micro_batches: int) -> PartTable:
-    """Every part of the batch that fits an entry in so many micro-batches; memory grows with their size."""
+    """Every part of the batch that fits an entry in `micro_batches`; memory grows with their size."""
     space, devices, table = search.space, search.machine.devices, {}
     choices = ParallelConfig(devices, recompute=recompute)
     fixed = space.fix.given()
@@ -100,7 +100,7 @@ class UnevenCopiesSearch:
         self.recomputes = RECOMPUTES if runs else ()
 
     def run(self, top_k: int, deadline: float, known_s: float = INFINITE) -> CopiesResult:
-        """By bounds, until one passes the k-th best and what is known otherwise, or the time is up."""
+        """Search by bounds until one exceeds the k-th best and `known_s`, or time is up."""
         result = CopiesResult()
         best_of_set: dict[tuple[int, ...], UnevenCopies] = {}
         for bound, entries, tables in sorted(self._tasks(result), key=lambda task: task[:2]):
@@ -118,9 +118,9 @@ class UnevenCopiesSearch:
         return result
 
     def _tasks(self, result: CopiesResult) -> Iterator[tuple[float, tuple[int, ...], list[PartTable]]]:
-        """Sets of entries with what they can do in so many micro-batches, under the bound of evenly busy entries.
+        """Sets of entries with their part tables by micro-batches, under the bound of evenly busy entries.
 
-        Micro-batches divide the batch, since every entry's part is a multiple of them.
+        The number of micro-batches divides the batch, since every entry's part is a multiple of it.
         """
         for recompute in self.recomputes:
             for micro_batches in divisors(self.batch):

@@ -1,1 +1,1 @@
-"""Rows of training tables: free text and cells to what a step is reckoned from."""
+"""Rows of training tables: parses free text and cells into the input of an estimate."""

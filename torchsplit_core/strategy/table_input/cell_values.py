@@ -1,4 +1,4 @@
-"""Cells of a training table as numbers: empty is None, anything that is no number a reason."""
+"""Cells of a training table as numbers: an empty cell is None; anything but a number raises an error."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from math import isfinite
 from torchsplit_core.strategy.table_input.errors import RowError
 
 LARGEST = 10**9
-"""A count above is a slip of the pen."""
+"""A larger count is a typing error."""
 MISSING = frozenset({"", "-", "n/a", "na", "nan", "none", "null", "?"})
 
 
 def text(row: Mapping[str, str], column: str) -> str:
-    """The cell without blanks around it, lower case; what says that there is nothing as nothing."""
+    """The cell stripped and in lower case; empty if it says that there is nothing."""
     cell = (row.get(column) or "").strip()
     return "" if cell.lower() in MISSING else cell
 
 
 def number(row: Mapping[str, str], column: str) -> float | None:
-    """A number above 0, None where the cell is empty. Raises RowFault for anything else."""
+    """A number above 0, None if the cell is empty. Raises RowError for anything else."""
     cell = text(row, column)
     if not cell:
         return None
@@ -33,7 +33,7 @@ def number(row: Mapping[str, str], column: str) -> float | None:
 
 
 def count(row: Mapping[str, str], column: str) -> int | None:
-    """A whole number from 1, None where the cell is empty. Raises RowFault for anything else."""
+    """An integer from 1, None if the cell is empty. Raises RowError for anything else."""
     value = number(row, column)
     if value is None:
         return None

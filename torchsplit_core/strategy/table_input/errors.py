@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class RowError(ValueError):
-    """One reason, in words for the person who wrote the row."""
+    """A single reason, in words for the person who wrote the row."""

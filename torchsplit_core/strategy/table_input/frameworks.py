@@ -1,4 +1,4 @@
-"""A framework of its year from free text: which attention kernel, what is fused, what overlaps."""
+"""A framework and its year from free text: the attention kernel, fused layers, overlap."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNKNOWN_YEAR = 2024.0
 
 
 def year_of(date: str) -> float:
-    """ "2024-10" as 2024.75; of a span its middle; where nothing is said, 2024."""
+    """ "2024-10" as 2024.75; the middle of a span; 2024 by default."""
     months = [
         float(year) + (min(12, int(month)) - 1) / 12 if month else float(year) + 0.5
         for year, month in re.findall(r"(20\d\d)(?:[-/](\d{1,2}))?(?!\d)", date)
@@ -24,7 +24,7 @@ def year_of(date: str) -> float:
 def read_framework(
     framework: str, date: str, generation: Generation, precision: Precision, recompute: str
 ) -> TrainingSoftware:
-    """What the text and the date mean. An unknown framework counts as today's PyTorch, not compiled."""
+    """The software that text and date describe. An unknown framework counts as current PyTorch, not compiled."""
     description = framework.lower()
     year = year_of(date)
     if "deepspeed" in description and "megatron" in description:

@@ -38,22 +38,22 @@ _GPUS: tuple[tuple[str, str, Generation], ...] = (
     (r"rtx[- _]?pro[- _]?4500", "RTX-PRO-4500-Blackwell-32GB", "blackwell"),
     (r"(?<![a-z])t4(?!\d)", "T4-16GB", "volta"),
 )
-"""What the text holds, the GPU in the catalogue, and whose constants it takes; the first that fits."""
+"""Text to search for, the GPU in the catalogue, and the generation for its constants; the first match counts."""
 
 _NODE_GBIT = {"volta": 800.0, "ampere": 1600.0, "hopper": 3200.0, "blackwell": 3200.0}
-"""Gb/s of a node's network cards where nothing says otherwise: DGX-2 and DGX A100 have eight of 100 and 200 Gb/s,
-DGX H100 and B200 eight of 400 (NVIDIA's user guides of the systems)."""
+"""Gb/s of a node's network cards by default: DGX-2 and DGX A100 have eight of 100 and 200 Gb/s, DGX H100 and B200
+eight of 400 (NVIDIA's user guides of the systems)."""
 
 _MEMORIES = frozenset((16, 24, 32, 40, 48, 64, 80, 94, 96, 128, 141, 144, 180, 186, 192, 270, 279, 288))
-"""GiB of data-centre GPUs as they are sold: what else a text says in G is the network."""
+"""GiB of data-centre GPUs on the market: any other number of G in a text is the network."""
 _BANDWIDTHS = {"hbm2e": 2039.0}
 """GB/s of an H100 with the memory of an A100-80GB."""
 
 
 def read_machine(gpu: str, hint: str = "") -> tuple[TrainingDevice, TrainingCluster]:
-    """The device and cluster of that text. Raises RowFault for a GPU that the catalogue has not.
+    """The device and cluster that a text describes. Raises RowError for a GPU missing from the catalogue.
 
-    `hint`: further text (the set's name) that may tell the cluster.
+    `hint`: further text (the set's name) that may identify the cluster.
     """
     description = gpu.lower()
     for pattern, name, generation in _GPUS:

@@ -1,4 +1,4 @@
-"""A model's sizes from its row, and from its name where the row has none."""
+"""A model's sizes from its row, or from its name if the row lacks them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from torchsplit_core.values.training import Transformer
 
 SIZES = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab")
 GATED = r"llama|mistral|mixtral|qwen|deepseek|gemma|yi-|olmo|granite|grok"
-"""Families with gated feed-forwards and untied words."""
+"""Families with gated feed-forwards and untied embeddings."""
 PARAMETERS_TOLERANCE = 0.25
-"""Sizes from a name must give the row's parameters this closely."""
+"""Largest relative difference between the parameters of the sizes from a name and the row's."""
 
 
 def read_model(row: Mapping[str, str]) -> Transformer:
-    """The transformer of a row. Raises RowFault where its sizes are neither said nor known by its name."""
+    """The transformer of a row. Raises RowError if its sizes are neither given nor known by its name."""
     sizes = {name: count(row, name) for name in SIZES}
     billions = number(row, "params_b")
     sequence = count(row, "seq_len")
@@ -55,12 +55,12 @@ def read_model(row: Mapping[str, str]) -> Transformer:
 
 
 def gated_name(name: str) -> bool:
-    """Whether a model of that name has gated feed-forwards, and untied words."""
+    """Whether a model of that name has gated feed-forwards and untied embeddings."""
     return bool(re.search(GATED, name.lower()))
 
 
 def _distance(model: Transformer, billions: float, active: float | None) -> int:
-    """How far the parameters are from the row's, in steps: a tie goes to what the name says, which comes first.
+    """Distance of the parameters from the row's, in steps: in a tie the sizes of the name win, which come first.
 
     Numbers of experts are chosen to fit, so with experts the steps are finer and the active parameters count.
     """
@@ -81,7 +81,7 @@ def _experts(
     billions: float | None,
     active: float | None,
 ) -> tuple[int, int]:
-    """Experts and how many a token takes: by the known model, by "8x7b", or by all and active parameters."""
+    """Experts, and how many each token uses: by the known model, by "8x7b", or by all and active parameters."""
     if known is not None and known.get("experts", 1) > 1:
         return int(known["experts"]), int(known["experts_per_token"])
     match = re.search(r"(?<!\d)(\d{1,3})x\d+(?:\.\d+)?b", name)
@@ -110,7 +110,7 @@ def _table() -> dict[str, dict[str, float]]:
 
 
 def _known(name: str, billions: float | None) -> Mapping[str, float] | None:
-    """The sizes of a well-known model by its name, with its size in billions where the name lacks it."""
+    """The sizes of a well-known model by its name, with `billions` for a name without its size."""
     flat = re.sub(r"[^a-z0-9.]", "", name.lower())
     for key, sizes in _table().items():
         family, _, size = key.rpartition("-")

@@ -1,4 +1,4 @@
-"""A row of a training table as what a step is reckoned from."""
+"""A row of a training table as the input of an estimate."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from torchsplit_core.values.training import (
 
 @dataclass(frozen=True, slots=True)
 class ParsedRow:
-    """All that a step is reckoned from."""
+    """The input of an estimate."""
 
     model: Transformer
     device: TrainingDevice
@@ -40,7 +40,7 @@ class ParsedRow:
 
 
 def read_row(row: Mapping[str, str]) -> ParsedRow:
-    """A row's cells by the names of their columns. Raises RowFault with the reason why it can't be predicted."""
+    """Parse a row's cells, given by column name. Raises RowError with the reason why it can't be predicted."""
     task = text(row, "task").lower()
     if "inference" in task:
         raise RowError(f"task is {task!r}, no training")
@@ -61,7 +61,7 @@ def read_row(row: Mapping[str, str]) -> ParsedRow:
 
 
 def read_precision(cell: str, device: TrainingDevice) -> Precision:
-    """The format of the products. Raises RowFault for weights quantised below eight bits and for unknown words."""
+    """The format of the products. Raises RowError for weights quantised below eight bits and for unknown words."""
     low = cell.lower()
     if re.search(r"nf4|int4|fp4|4.?bit|int8", low):
         raise RowError(f"precision is {cell!r}: quantised training is not reckoned")
@@ -83,7 +83,7 @@ def read_precision(cell: str, device: TrainingDevice) -> Precision:
 
 
 def read_recompute(cell: str) -> tuple[Recompute, float | None]:
-    """What is done again, and of "selective 1/3" or "every 2nd layer" the share of whole layers."""
+    """Which layers are recomputed, and for "selective 1/3" or "every 2nd layer" the share of whole layers."""
     low = cell.lower().strip()
     if re.match(r"(no|none|off|without|false|disabled|0|n/a|-|nan|)(\s|$)", low):
         return "none", None
@@ -106,7 +106,7 @@ def read_recompute(cell: str) -> tuple[Recompute, float | None]:
 
 
 def read_shard(cell: str) -> Shard | None:
-    """The kind of sharding, None where nothing is said."""
+    """The kind of sharding, None if the cell is empty."""
     low = re.sub(r"[\s_-]", "", cell.lower())
     if not low:
         return None
@@ -140,7 +140,7 @@ def _choices(
     chunks = min(chunks, model.layers // pipeline)
     if model.experts % expert:
         raise RowError(f"{expert} devices do not divide {model.experts} experts")
-    # Experts may also lie on the devices of tensor parallelism, which divides their weights as much.
+    # Experts may also lie on tensor-parallel devices, which divide their weights equally.
     expert = gcd(expert, data * context)
     batch = count(row, "global_batch")
     micro = count(row, "micro_batch")
@@ -152,7 +152,7 @@ def _choices(
         raise RowError(f"{data} data-parallel devices do not divide a global batch of {batch}")
     local = batch // data
     if micro is not None and pipeline > 1 and software.family == "torchtitan" and micro == local:
-        # With a pipeline torchtitan tells the local batch, which it cuts into as many micro-batches as stages.
+        # With a pipeline torchtitan gives the local batch, which it cuts into as many micro-batches as stages.
         micro = max(1, local // pipeline)
     if micro is not None and local % micro:
         raise RowError(f"micro-batches of {micro} do not divide the {local} sequences of a device")
@@ -165,7 +165,7 @@ def _choices(
         micro_batch=micro or 1,
         interleave=chunks,
         recompute=recompute,
-        # Megatron-LM has it since the version that recomputes selectively.
+        # Megatron-LM has had it since the version that recomputes selectively.
         sequence_parallel=tensor > 1
         and (
             software.sequence_parallel
@@ -181,7 +181,7 @@ def _choices(
 
 
 def _data(row: Mapping[str, str], others: int, context: int) -> int:
-    """Data-parallel devices: as said, or what the others leave of all."""
+    """Data-parallel devices: as given, or the quotient of all devices by the other degrees."""
     gpus, data = count(row, "n_gpus"), count(row, "dp")
     if gpus is None:
         return data or 1
@@ -201,7 +201,7 @@ def _shard(
     choices: ParallelConfig,
     job: TrainingJob,
 ) -> Shard:
-    """As said; else what the framework does by itself, and FSDP where the states would not fit otherwise."""
+    """As given; else the framework's default, or FSDP if the states would not fit otherwise."""
     shard = read_shard(text(row, "sharding"))
     if shard is not None:
         return "fsdp" if shard == "zero2" and software.family in ("composer", "fms") else shard
@@ -223,8 +223,8 @@ def _with_micro_batch(
     job: TrainingJob,
     local: int,
 ) -> ParallelConfig:
-    """The micro-batch where nothing is said: the largest power of two that divides, fits, and keeps a pipeline busy
-    (eight micro-batches a stage), at most 16."""
+    """The default micro-batch: the largest power of two that divides, fits, and keeps a pipeline busy (eight
+    micro-batches a stage), at most 16."""
     best = 1
     size = 2
     while size <= 16 and local % size == 0:

@@ -1,1 +1,1 @@
-"""One pipeline across unlike entries of a fleet: stages of each on its own devices, in an order that is found."""
+"""One pipeline across unlike entries of a fleet: each entry runs stages on its own devices; the search orders them."""

@@ -1,9 +1,9 @@
 """The best division of the layers among the stages of a pipeline whose order and choices are given, exactly.
 
-A step takes (m − 1) · longest stage + all stages + longest end + a constant. Under thresholds on the longest stage and
-the longest end each stage may have an interval of layers, each at the stage's own price, so that the least sum fills
-the cheapest stages first. Every value that a stage or an end can take is a threshold; those are left out of which even
-the least sum and the least end are no better than the best step known.
+A step takes (m − 1) · longest stage + all stages + longest end + a constant. Thresholds on the longest stage and the
+longest end limit each stage to an interval of layers, each at the stage's own price, so the least sum fills the
+cheapest stages first. Every value that a stage or an end can take is a threshold, except those for which even the
+least sum and the least end are no better than the best known step.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from torchsplit_core.strategy.search.hetero_pipeline.stage_configs import StageC
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 EDGE = 1e-12
-"""A threshold allows that share more: sums of another order differ in their last digits."""
+"""Relative slack of a threshold: sums in another order differ in their last digits."""
 Stage = tuple[StageConfig, StageRole]
 
 
 class LayerAssignment:
-    """Figures of the stages of one pipeline. `room`: layers that fit each."""
+    """Figures of the stages of one pipeline. `room`: most layers that each can hold."""
 
     def __init__(self, stages: Sequence[Stage], layers: int, fixed_s: float) -> None:
         self.layers, self.m, self.fixed_s = layers, stages[0][0].m, fixed_s
@@ -36,7 +36,7 @@ class LayerAssignment:
         self.stages = stages
 
     def best(self, known_s: float) -> tuple[int, ...] | None:
-        """Layers by stage of the least step, None where none takes less than `known_s`."""
+        """Layers by stage of the shortest step; None if none takes less than `known_s`."""
         if not self.able:
             return None
         ends = self._ends()
@@ -77,7 +77,7 @@ class LayerAssignment:
         return best
 
     def _fill(self, low: Counts, high: Counts, by_price: Counts) -> Counts:
-        """Row by row the layers of the least sum: the cheapest stages get all that they may have."""
+        """Layers with the least sum, row by row: the cheapest stages get as many as they may."""
         ordered = (high - low)[:, by_price]
         left = self.layers - low.sum(axis=1)
         before = np.cumsum(ordered, axis=1) - ordered
@@ -90,7 +90,7 @@ class LayerAssignment:
         return np.asarray(layers @ self.layer_s + self.constant_s.sum())
 
     def _ends(self) -> Floats:
-        """stage × layers: seconds once a step."""
+        """stage × layers: seconds that occur once a step."""
         known: dict[tuple[int, bool, bool], list[float]] = {}
         for config, role in self.stages:
             key = (id(config), role.first, role.last)
@@ -114,7 +114,7 @@ def room_of(config: StageConfig, role: StageRole, layers: int) -> int:
 
 
 def _intervals(ends: Floats, thresholds: Floats) -> tuple[Counts, Counts]:
-    """threshold × stage: fewest and most layers that end within it; what comes after is convex in the layers."""
+    """threshold × stage: fewest and most layers that end within it; the seconds of an end are convex in layers."""
     able = ends[None] <= thresholds[:, None, None] * (1.0 + EDGE)
     some = able.any(axis=2)
     low = np.where(some, able.argmax(axis=2) + 1, 1)

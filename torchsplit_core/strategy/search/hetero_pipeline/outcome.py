@@ -17,11 +17,11 @@ from torchsplit_core.values.units import GIB
 
 ROUNDING = 1e-9
 Stage = tuple[StageConfig, int, StageRole]
-"""A stage's way, its layers, and where it stands."""
+"""A stage's configuration, its layers, and its role."""
 
 
 def broken_rule(pipeline: Pipeline, searches: Sequence[HomogeneousSearch]) -> str:
-    """The rule of the model that a pipeline breaks, in words; "" for none. Nothing of the search is used."""
+    """The rule of the model that a pipeline breaks, in words; "" for none. Uses nothing of the search."""
     space = searches[0].space
     if len(set(pipeline.entries)) < max(2, len(pipeline.entries)):
         return "two entries or more, each once"
@@ -60,7 +60,7 @@ def broken_rule(pipeline: Pipeline, searches: Sequence[HomogeneousSearch]) -> st
 
 
 def stages_of(pipeline: Pipeline) -> list[Stage]:
-    """Every stage, the first of the pipeline first."""
+    """Every stage, in pipeline order."""
     return [
         (segment.config, layers, place)
         for segment in pipeline.segments
@@ -99,7 +99,7 @@ def pipeline_candidate(pipeline: Pipeline, searches: Sequence[HomogeneousSearch]
 
 
 def _parts(pipeline: Pipeline, stages: list[Stage], longest: Stage) -> StrategyParts:
-    """The longest stage's micro-batches in parts; what the others take once is the bubble."""
+    """The parts of the longest stage's micro-batches; what the other stages take once is the bubble."""
     way, layers, place = longest
     m, layer = pipeline.micro_batches, way.layer
     exchanged = layers * (layer.tensor + layer.context)
@@ -143,14 +143,14 @@ def _stage_outcome(pipeline: Pipeline, number: int, searches: Sequence[Homogeneo
 
 
 def _stage_figures(segment: Segment) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Of each stage the seconds of a micro-batch, and GiB on a device."""
+    """For each stage the seconds of a micro-batch, and the GiB on a device."""
     stages = tuple(zip(segment.layers, segment.roles, strict=True))
     times = tuple(segment.config.stage_s(layers, place) for layers, place in stages)
     return times, tuple(segment.config.memory(layers, place).total / GIB for layers, place in stages)
 
 
 def describe_pipeline(pipeline: Pipeline, searches: Sequence[HomogeneousSearch]) -> str:
-    """A pipeline in a line: the entries in their order with layers, stages and choices."""
+    """A pipeline in one line: the entries in their order with layers, stages and choices."""
     described, before = [], 0
     for entry, segment in zip(pipeline.entries, pipeline.segments, strict=True):
         machine, choices = searches[entry].machine, segment.config.choices

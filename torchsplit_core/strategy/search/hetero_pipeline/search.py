@@ -1,4 +1,4 @@
-"""The best pipeline across unlike entries whose stages share their choices, by sets of entries, with a bound on all."""
+"""The best pipeline across unlike entries whose stages share their choices, by sets of entries, with a global bound."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from torchsplit_core.values.training import ParallelConfig
 
 INFINITE = float("inf")
 EQUAL = 1e-9
-"""A bound that is less than the best by a smaller share proves it."""
+"""A bound within this relative distance of the best proves it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The stages of one entry, by its place in the fleet; the first of the pipeline first."""
+    """The stages of one entry, which is given by its position in the fleet, in pipeline order."""
 
     entry: int
     config: StageConfig
@@ -30,7 +30,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A pipeline and its step; a micro-batch has so many sequences."""
+    """A pipeline and its step; `sequences` make a micro-batch."""
 
     sequences: int
     micro_batches: int
@@ -42,12 +42,12 @@ class Pipeline:
 
     @property
     def entries(self) -> tuple[int, ...]:
-        """Their places in the fleet, in the order of the model."""
+        """Positions in the fleet, in the order of the model."""
         return tuple(segment.entry for segment in self.segments)
 
     @property
     def seconds(self) -> float:
-        """A step's."""
+        """Seconds of a step."""
         return (self.micro_batches - 1) * self.longest_s + self.sum_s + self.after_s + self.fixed_s
 
 
@@ -55,7 +55,7 @@ class Pipeline:
 class _Task:
     """A set of entries with the common choices of their stages, and a bound on its steps.
 
-    The entries stand in an order that suits memory: the first stages keep the most micro-batches.
+    The order of the entries suits memory: the first stages keep the most micro-batches.
     """
 
     bound_s: float
@@ -76,7 +76,7 @@ class HeteroPipelineSearch:
         )
         self.best: Pipeline | None = None
         self.bound_s = INFINITE
-        """No pipeline that was not looked at takes less."""
+        """No unexplored pipeline takes less."""
         self.solved = 0
 
     @property
@@ -85,13 +85,13 @@ class HeteroPipelineSearch:
         return self.best.seconds if self.best else INFINITE
 
     def run(self, deadline: float, known_s: float = INFINITE) -> None:
-        """Search until nothing else is better than the best and a step known otherwise, or the time is up.
+        """Search until nothing can beat the best and the step known from elsewhere, or time is up.
 
-        As long as no step is known the time does not count: that there is none is to be proven.
+        While no step is known the deadline does not apply: infeasibility needs a proof.
         """
         self.bound_s = INFINITE
         tasks = sorted(self._tasks(), key=lambda task: task.bound_s)
-        # Many entries have so many orders that the first sets would take all the time: a good step comes first.
+        # Many entries have so many orders that the first sets would take all the time: get a good step first.
         first = (time.monotonic() + deadline) / 2.0
         for task in tasks:
             least = min(known_s, self.least_s)
@@ -116,7 +116,7 @@ class HeteroPipelineSearch:
                     common = replace(config.choices, pipeline=1)
                     by_choices.setdefault(common, {})[place] = config
             for configs in by_choices.values():
-                # A stage that keeps one micro-batch and no vocabulary holds the most layers.
+                # A stage that keeps one micro-batch and no embedding holds the most layers.
                 room = {
                     place: room_of(config, StageRole(1), self.layers) for place, config in configs.items()
                 }
@@ -130,7 +130,7 @@ class HeteroPipelineSearch:
                             yield _Task(self._bound(members), sequences, members)
 
     def _bound(self, configs: dict[int, StageConfig]) -> float:
-        """All stages equally busy, and no layer in less than the fastest stage takes."""
+        """Lower bound: all stages equally busy, and no layer faster than in the fastest stage."""
         m = next(iter(configs.values())).m
         rate = sum(config.choices.pipeline / config.layer_s for config in configs.values())
         longest = self.layers / rate
@@ -149,7 +149,7 @@ class HeteroPipelineSearch:
 
 
 def _orders(configs: dict[int, StageConfig]) -> Iterator[tuple[int, ...]]:
-    """Every order of the entries; of those that are alike in all but their place, one."""
+    """Every order of the entries, but only one of those that differ by the position of equal entries."""
     known = set()
     for order in permutations(configs):
         machines = (configs[place].search.machine for place in order)
@@ -176,7 +176,7 @@ def place_stages(entries: Sequence[tuple[int, StageConfig]]) -> tuple[Segment, .
 def pipeline_of(
     segments: tuple[Segment, ...], layers: tuple[int, ...], sequences: int, fixed_s: float
 ) -> Pipeline:
-    """The step of stages with given layers, each reckoned by itself."""
+    """The step of stages with given layers, each estimated separately."""
     filled, before = [], 0
     for segment in segments:
         filled.append(replace(segment, layers=layers[before : before + len(segment.roles)]))

@@ -1,8 +1,8 @@
-"""The ways in which an entry's devices may be stages of a pipeline, and what a stage takes in each.
+"""The configurations of an entry's devices as pipeline stages, and what a stage takes in each.
 
-All devices of the entry take part, in equal groups: data × tensor × context of them are a stage, so that a way says
-how many stages the entry has. What a stage takes is affine in its layers, but for the exchange of gradients, of which
-its last micro-batch hides a part.
+All devices of the entry take part, in equal groups: data × tensor × context of them are a stage, so a configuration
+sets how many stages the entry has. A stage's seconds are affine in its layers, except for the gradient exchange, part
+of which its last micro-batch hides.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from torchsplit_core.values.training import ParallelConfig, StepMemory
 from torchsplit_core.values.units import GIB
 
 STAGES = 2
-"""Stages that a step's formulas are told: more than one, however many of them are this entry's."""
+"""Number of stages in a step's formulas: more than one, however many of them are this entry's."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageRole:
-    """Where a stage stands. `in_flight`: micro-batches whose activations it keeps; `far`: beside another entry's."""
+    """A stage's position. `in_flight`: micro-batches whose activations it keeps; `far`: next to another entry's."""
 
     in_flight: int
     first: bool = False
@@ -40,7 +40,7 @@ class StageRole:
 
 
 class StageConfig:
-    """One way of an entry: seconds and bytes of a stage by its layers. `choices.pipeline`: the entry's stages."""
+    """An entry's configuration: seconds and bytes of a stage by its layers. `choices.pipeline`: the entry's stages."""
 
     def __init__(
         self, search: HomogeneousSearch, choices: ParallelConfig, layer: LayerTime, logits: LayerTime, m: int
@@ -66,21 +66,21 @@ class StageConfig:
         self.logit_bytes = logit_bytes(space.model, choices, SOFTWARE) * c.fragmentation
 
     def stage_s(self, layers: int, place: StageRole) -> float:
-        """Seconds of a micro-batch, forward and back, with what the stage hands on."""
+        """Seconds of a micro-batch, forward and backward, with the sends of the stage."""
         return self._busy_s(layers, place) + (self.far_s if place.far else self.near_s)
 
     def _busy_s(self, layers: int, place: StageRole) -> float:
         return layers * self.layer_s + (self.logits_s if place.last else 0.0)
 
     def after_s(self, layers: int, place: StageRole) -> tuple[float, float]:
-        """Seconds once a step: exchange of gradients with what sharding adds, and the optimizer."""
+        """Seconds once a step: the gradient exchange with the cost of sharding, and the optimizer."""
         search = self.search
         taken = self.exchange_s(layers, place.first or place.last)
         sent = exposed_s(taken, SOFTWARE, search.c, self._busy_s(layers, place))
         return sent + self.m * layers * self.sharding_s, self.optimizer_s(layers, place.first or place.last)
 
     def exchange_s(self, layers: int, end: bool) -> float:
-        """The exchange of gradients before anything of it is hidden."""
+        """The gradient exchange before any of it is hidden."""
         search = self.search
         weights = self.weights(layers, end)
         return grad_sync_s(weights, self.staged_choices, search.space.job, SOFTWARE, search.network, self.m)
@@ -94,7 +94,7 @@ class StageConfig:
         )
 
     def weights(self, layers: int, end: bool, *, all_experts: bool = False) -> float:
-        """Of a device of a stage, before they are sharded; at either end with the words."""
+        """Weights on a device of a stage before sharding; either end of the pipeline includes the embedding."""
         layer = self.layer_weights_all_experts if all_experts else self.layer_weights
         return (layers * layer + (self.ends if end else 0)) / self.choices.tensor
 
@@ -119,7 +119,7 @@ class StageConfig:
         )
 
     def host_bytes(self, layers: int, end: bool) -> float:
-        """Bytes of states that a device's host keeps for it."""
+        """Bytes of a device's states that its host keeps."""
         offload = self.choices.offload
         if offload == "none":
             return 0.0
@@ -130,7 +130,7 @@ class StageConfig:
 
 
 class StageConfigs:
-    """Every way of one entry for micro-batches of so many sequences, all data-parallel devices together."""
+    """Every configuration of one entry for micro-batches of `sequences` over all data-parallel devices."""
 
     def __init__(self, search: HomogeneousSearch, sequences: int) -> None:
         space = search.space
@@ -140,7 +140,7 @@ class StageConfigs:
         self.devices = search.machine.devices
 
     def shapes(self) -> Iterator[ParallelConfig]:
-        """Layouts with their shapes, states whole."""
+        """Layouts with their shapes, states unsharded."""
         fix = self.space.fix
         if fix.interleave not in (None, 1):
             return
