@@ -1,4 +1,4 @@
-"""Instants at which requests arrive, by kind; `factor` multiplies every rate."""
+"""Arrival times by kind of arrival process; `factor` multiplies every rate."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Times = NDArray[np.float64]
 
 
 def is_random(arrivals: Arrivals) -> bool:
-    """Whether another seed gives other times."""
+    """Whether another seed gives other arrival times."""
     return isinstance(arrivals, PoissonArrivals | GammaArrivals | MmppArrivals)
 
 
 def offered_rps(arrivals: Arrivals) -> float | None:
-    """Requests/s: of a trace (n - 1) / (last - first), None where all its times are equal."""
+    """Requests/s; for a trace (n - 1) / (last - first), or None if all its times are equal."""
     if isinstance(arrivals, TraceArrivals):
         times = arrivals.times_s
         length = times[-1] - times[0]
@@ -42,7 +42,7 @@ def request_count(arrivals: Arrivals, requests: int) -> int:
 def arrival_times_ms(
     arrivals: Arrivals, requests: int, rng: np.random.Generator, factor: float = 1.0
 ) -> Times:
-    """Milliseconds of so many arrivals, never falling; of a trace from its first. The same draws for every factor."""
+    """Non-decreasing arrival times, ms; a trace counts from its first. Every factor uses the same draws."""
     if isinstance(arrivals, TraceArrivals):
         times = np.asarray(arrivals.times_s, dtype=np.float64)
         return np.asarray((times - times[0]) * 1e3 / factor)
@@ -60,9 +60,9 @@ def arrival_times_ms(
 
 
 def _mmpp_times_ms(arrivals: MmppArrivals, requests: int, rng: np.random.Generator, factor: float) -> Times:
-    """A Poisson process of rate 1 on the axis of expected arrivals, brought back to time state by state.
+    """A Poisson process of rate 1 on the axis of expected arrivals, mapped back to time state by state.
 
-    The first state is drawn by the share of time that each has, so the process begins in its steady state.
+    The first state is drawn by each state's share of time, so the process begins in its steady state.
     """
     expected = np.cumsum(rng.standard_exponential(requests))
     states = arrivals.states

@@ -1,4 +1,4 @@
-"""What a model's servers can carry at most, whatever arrives."""
+"""The most that a model's servers can carry, whatever the arrivals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torchsplit_core.simulation.station import batch_time
 
 
 def capacity_rps(prepared: PreparedModel) -> float:
-    """The least over the stages of what their servers serve in batches of max_batch, and of the front, requests/s."""
+    """Requests/s of the slowest stage in batches of max_batch, or of the front if that carries less."""
     return min(
         frontend_capacity_rps(prepared.frontend, prepared.number),
         *(
@@ -25,7 +25,7 @@ def capacity_rps(prepared: PreparedModel) -> float:
 
 
 def is_stable(prepared: PreparedModel) -> bool | None:
-    """Whether less is offered than can be served; None for a single arrival, which is no rate."""
+    """Whether the offered load is below the capacity; None for a single arrival, which has no rate."""
     offered = offered_rps(prepared.model.arrivals)
     if offered is None:
         return None if prepared.requests == 1 else False

@@ -1,6 +1,6 @@
-"""The front: one process that every request passes before its model's first stage, one at a time, in order of arrival.
+"""The front: one process through which every request passes before its first stage, first come, first served.
 
-It couples models, which share nothing else: what of them arrives while a model's own requests do is drawn with them.
+Models share only the front, so a replication of one model also draws the other models' arrivals at the front.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from torchsplit_core.values import SimulationRequest, TraceArrivals
 from torchsplit_core.values.simulation.request import Arrivals
 
 MOST_PASSED = 2_000_000
-"""Requests of all models through the front in one replication of one: a rare model beside a busy one has fewer of its
-own, so that a replication stays below a second."""
+"""Most requests of all models at the front in one replication, so that it takes less than a second. A rare model
+beside a busy one gets fewer requests."""
 
 Times = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class FrontendTraffic:
-    """A model that passes the front: its place in the request, its arrivals, ms of the front for each of them."""
+    """A model whose requests pass the front: its index in the request, its arrivals, the front's ms per request."""
 
     number: int
     arrivals: Arrivals
@@ -33,12 +33,12 @@ class FrontendTraffic:
 
     @property
     def utilization(self) -> float:
-        """The share of the front's time that it takes; 0 for arrivals without a rate."""
+        """The share of the front's time that the model takes; 0 for arrivals without a rate."""
         return (offered_rps(self.arrivals) or 0.0) * self.ms / 1e3
 
 
 def frontend_traffic(request: SimulationRequest) -> tuple[FrontendTraffic, ...]:
-    """All models of a request that pass the front."""
+    """The traffic of every model that passes the front."""
     return tuple(
         FrontendTraffic(number, model.arrivals, model.front_ms)
         for number, model in enumerate(request.models)
@@ -47,7 +47,7 @@ def frontend_traffic(request: SimulationRequest) -> tuple[FrontendTraffic, ...]:
 
 
 def frontend_capacity_rps(traffic: Sequence[FrontendTraffic], number: int) -> float:
-    """What the front carries of the model of this number, when all rates grow alike; infinite where it passes none."""
+    """Most requests/s of this model if all rates grow alike; infinite for a model that does not pass the front."""
     model_traffic = next((flow for flow in traffic if flow.number == number), None)
     if model_traffic is None:
         return math.inf
@@ -56,7 +56,7 @@ def frontend_capacity_rps(traffic: Sequence[FrontendTraffic], number: int) -> fl
 
 
 def limit_requests(traffic: Sequence[FrontendTraffic], number: int, wanted: int) -> int:
-    """So many of the wanted requests that no more than MOST_PASSED pass the front meanwhile; those of a trace all."""
+    """`wanted`, or fewer so that at most MOST_PASSED requests pass the front meanwhile; a trace is not shortened."""
     model_traffic = next((flow for flow in traffic if flow.number == number), None)
     rate = None if model_traffic is None else offered_rps(model_traffic.arrivals)
     if model_traffic is None or not rate or isinstance(model_traffic.arrivals, TraceArrivals):
@@ -72,10 +72,10 @@ def frontend_departures_ms(
     seed: tuple[int, int],
     factor: float,
 ) -> Times:
-    """When each request of a model leaves the front, in ms on the axis of its own arrivals, in their order.
+    """When each request of a model leaves the front, in order of arrival, in ms on the model's own time axis.
 
-    `seed` is the request's and the replication; the others arrive as in their own runs. Of those that come at one
-    instant the models' order counts.
+    `seed` is the request's seed and the replication; the other models arrive as in their own runs. Simultaneous
+    arrivals pass in the order of the models.
     """
     model_traffic = next((flow for flow in traffic if flow.number == number), None)
     if model_traffic is None:
@@ -89,7 +89,7 @@ def frontend_departures_ms(
     times = np.concatenate(arrivals)
     spans = np.repeat([flow.ms for flow in traffic], [len(flow) for flow in arrivals])
     order = np.argsort(times, kind="stable")
-    # Lindley: a request leaves when the last idle instant before it is as long ago as all work since then.
+    # Lindley: departure = the work so far + the largest idle time before any request up to this one.
     work = np.cumsum(spans[order])
     departures = work + np.maximum.accumulate(times[order] - (work - spans[order]))
     place = sum(len(flow_arrivals) for flow_arrivals in arrivals[: traffic.index(model_traffic)])
@@ -99,7 +99,7 @@ def frontend_departures_ms(
 
 
 def _first_ms(arrivals: Arrivals, factor: float) -> float:
-    """Where a model's axis begins: at the first arrival of a trace, else with the simulation."""
+    """Where a model's time axis begins: at the first arrival of a trace, otherwise at the start of the simulation."""
     return arrivals.times_s[0] * 1e3 / factor if isinstance(arrivals, TraceArrivals) else 0.0
 
 

@@ -1,4 +1,4 @@
-"""The largest common factor of all rates at which every model keeps a percentile within its limit."""
+"""The largest common factor on all rates at which every model keeps a percentile within its limit."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from torchsplit_core.simulation.replication import PreparedModel, replication_co
 from torchsplit_core.values import HighestLoad, Progress, SimulationRequest
 
 WITHIN = 1.01
-"""The ends of the interval lie at most 1 % apart."""
+"""Most ratio between the ends of the final interval."""
 STEP = 0.8
-"""How far a try goes below one that failed, until one holds."""
+"""Ratio of a trial to the one before that failed, until a trial holds."""
 LEAST, MOST = 1e-6, 1e6
-"""Factors that are tried, of the first."""
+"""Range of trial factors, relative to the first."""
 
 
 Steps = Generator[tuple[float, str], None, HighestLoad]
-"""What of the search is done (0 to 1, in words) before every simulation of one model; what was found."""
+"""Yields progress (0 to 1, and a text) before each simulation of a model; returns the result."""
 
 
 def find_max_load(
     request: SimulationRequest, prepared: Sequence[PreparedModel], progress: Progress
 ) -> HighestLoad:
-    """The search at one go."""
+    """Run the whole search and report its progress."""
     steps = search_max_load(request, prepared)
     while True:
         try:
@@ -36,9 +36,9 @@ def find_max_load(
 
 
 def search_max_load(request: SimulationRequest, prepared: Sequence[PreparedModel]) -> Steps:
-    """By tries with the same draws: from above down to the first that holds, then halving what lies between.
+    """Search with the same draws for all trials: downward until a factor holds, then by bisection.
 
-    Looked for from above, because with batches that wait a lower load need not be a faster one.
+    The search goes downward because with waiting batches a lower load may have longer responses.
     """
     assert request.find is not None
     percent = request.find.percentile
@@ -51,7 +51,7 @@ def search_max_load(request: SimulationRequest, prepared: Sequence[PreparedModel
     low = None
     first = high
     if not bounded:
-        # A trace ends, so a load above what can be served may keep the limit.
+        # A trace ends, so a load above the capacity may keep the limit.
         while (yield from tries.keeps_all_limits(high)) and high < MOST * first:
             low, high = high, 2 * high
         if low == high / 2 and high >= MOST * first:
@@ -68,7 +68,7 @@ def search_max_load(request: SimulationRequest, prepared: Sequence[PreparedModel
 
 
 class _LoadTrials:
-    """Whether every model keeps its limit at a factor; the model that failed last is asked first."""
+    """Whether every model keeps its limit at a factor; checks the model first that failed last."""
 
     def __init__(self, request: SimulationRequest, models: Sequence[PreparedModel], percent: float) -> None:
         self.request, self.models, self.percent = request, list(models), percent

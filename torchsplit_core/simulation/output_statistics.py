@@ -1,4 +1,4 @@
-"""Figures of one replication, and of several together: nearest ranks, means, intervals by Student's t."""
+"""Statistics of one replication and of several: nearest-rank percentiles, means, Student's t intervals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def nearest_rank(share: Fraction, count: int) -> int:
 
 
 def percentile(values: NDArray[np.float64], percent: float) -> float:
-    """The nearest rank of a percentile of 0 to 100, of values in any order."""
+    """The nearest-rank percentile (0 to 100) of values in any order."""
     place = nearest_rank(as_fraction(percent) / 100, len(values)) - 1
     return float(np.partition(values, place)[place])
 
@@ -35,12 +35,12 @@ def response_statistics(values: NDArray[np.float64]) -> dict[str, float]:
 
 
 def without_warmup(values: NDArray[np.float64], warmup_share: float) -> NDArray[np.float64]:
-    """All but the first ⌊share · n⌋."""
+    """The values after the first ⌊share · n⌋."""
     return values[math.floor(as_fraction(warmup_share) * len(values)) :]
 
 
 def half_width(values: Sequence[float]) -> float | None:
-    """Half of the 95 % interval of the mean of independent replications; None with one.
+    """Half of the 95 % interval of the mean of independent replications; None for a single one.
 
     t(0.975, n - 1) · s / √n: Law, Simulation Modeling and Analysis, 9.4.1.
     """
@@ -51,9 +51,9 @@ def half_width(values: Sequence[float]) -> float | None:
 
 @cache
 def _student_t(degrees: int) -> float:
-    """The 97.5 % quantile of Student's t: SciPy has it too, and takes as long to load as a small plan with its summary.
+    """The 97.5 % quantile of Student's t. SciPy has it too, but importing it takes as long as a small plan.
 
-    P(|T| ≤ √ν · tan θ) in closed form: Abramowitz and Stegun, 26.7.3 and 26.7.4; θ by halving what it may be.
+    P(|T| ≤ √ν · tan θ) in closed form: Abramowitz and Stegun, 26.7.3 and 26.7.4; θ is found by bisection.
     """
     odd = degrees % 2
     low, high = 0.0, math.pi / 2
@@ -69,5 +69,5 @@ def _student_t(degrees: int) -> float:
 
 
 def mean(values: Sequence[float]) -> float:
-    """Of the replications; of equal ones exactly theirs."""
+    """The mean of the replications; equal values give exactly that value."""
     return values[0] if min(values) == max(values) else math.fsum(values) / len(values)

@@ -1,4 +1,4 @@
-"""A server's changes of speed in one replication, drawn: one factor of the whole run, and one of each period of it."""
+"""A server's random changes of speed in one replication: one factor for the whole run, one for each period."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 from torchsplit_core.values.profile import Pace
 
 PERIODS_PER_DRAW = 1000
-"""Periods drawn together, as a run comes to them: nobody knows before how long it is."""
+"""Periods drawn at a time, as the run reaches them, since its length is not known in advance."""
 
 
 class PaceProcess:
-    """What the time of a batch is multiplied by that begins at an instant, in ms from 0; of mean 1 over time.
+    """The factor, of mean 1 over time, on the time of a batch that begins at an instant, in ms from 0.
 
-    Periods last an exponential time of mean `seconds`, each with a factor of its own: the covariance of two instants
-    falls by exp(-between / seconds), as it was fitted (`profiling.pace`). Factors are log-normal.
+    Periods last an exponential time of mean `seconds` and each has its own factor, so the covariance of two instants
+    falls by exp(-distance / seconds), as `profiling.pace` fits it. Factors are log-normal.
     """
 
     def __init__(self, spread: Pace, rng: np.random.Generator) -> None:
@@ -28,7 +28,7 @@ class PaceProcess:
         self._factors: list[float] = []
 
     def __call__(self, instant_ms: Any) -> float:
-        """Of an instant in any order; the same one has always the same factor."""
+        """Instants may come in any order; the same instant always has the same factor."""
         if not self._spread.cv:
             return self.level
         while not self._ends_ms or self._ends_ms[-1] <= instant_ms:
@@ -40,6 +40,6 @@ class PaceProcess:
 
 
 def _factors(cv: float, count: int, rng: np.random.Generator) -> Any:
-    """Log-normal of mean 1 and standard deviation cv: σ² = ln(1 + cv²), μ = -σ² / 2."""
+    """Log-normal factors of mean 1 and standard deviation cv: σ² = ln(1 + cv²), μ = -σ² / 2."""
     sigma = math.sqrt(math.log1p(cv * cv))
     return rng.lognormal(-sigma * sigma / 2, sigma, count)

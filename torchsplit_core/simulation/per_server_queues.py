@@ -1,7 +1,7 @@
-"""A queue for each server of a stage: a request joins where the fewest wait and are in service.
+"""A queue for each server of a stage: a request joins the server with the fewest requests waiting or in service.
 
-Events are ends of service and time-outs of oldest requests, in a heap; arrivals come from their list. At one
-instant ends come first, then arrivals, then starts.
+A heap holds ends of service and time-outs of oldest requests; arrivals come from their list. At the same instant
+ends come first, then arrivals, then starts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torchsplit_core.simulation.time_base import Instants
 
 
 class _Server:
-    """One server, its queue of (instant of joining, request), and the batch it works on."""
+    """One server, its queue of (instant of joining, request), and its current batch."""
 
     __slots__ = ("queue", "serving", "station")
 
@@ -28,7 +28,7 @@ class _Server:
         self.serving = 0
 
     def earliest_start(self) -> Any:
-        """The instant from which it may start, given that it is free: None with nothing to do."""
+        """The earliest instant at which it may start if it is free; None if its queue is empty."""
         if not self.queue:
             return None
         if len(self.queue) >= self.station.max_batch:
@@ -37,9 +37,9 @@ class _Server:
 
 
 class _ServerLoads:
-    """Requests waiting and in service of every server; outdated entries of the heap are dropped when met.
+    """Requests waiting and in service at each server; outdated heap entries are dropped when they come up.
 
-    Servers from `first_unused` on have had nothing to do yet.
+    Servers from `first_unused` on have had no request yet.
     """
 
     def __init__(self, count: int) -> None:
@@ -53,7 +53,7 @@ class _ServerLoads:
         heappush(self.heap, (self.loads[number], number))
 
     def least(self) -> int:
-        """The first server of the fewest."""
+        """The first of the servers with the fewest requests."""
         while self.heap and self.loads[self.heap[0][1]] != self.heap[0][0]:
             heappop(self.heap)
         if self.first_unused < self.count and (not self.heap or self.heap[0] > (0, self.first_unused)):
@@ -67,7 +67,7 @@ _END, _TIME_OUT = 0, 1
 
 
 def serve_per_server_queues(arrivals: Instants, stations: Sequence[Station]) -> Batches:
-    """The batches of requests that arrive at these instants, which never fall."""
+    """The batches of requests that arrive at these instants (non-decreasing)."""
     times: list[Any] = arrivals.tolist()
     station_of = [station for station in stations for _ in range(station.count)]
     servers: list[_Server] = []

@@ -1,4 +1,4 @@
-"""One model of a request, made ready: its stations in the clock's unit, its arrivals, its draws."""
+"""Prepares one model of a request and runs its replications: stations, arrivals and random draws."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ from torchsplit_core.values.simulation.request import QueueKind
 
 @dataclass(frozen=True, slots=True)
 class PreparedModel:
-    """A model, and of each of its stages the servers: place in the request's list, and entry.
+    """A model and the servers of each of its stages, each as (index in the request's list, server).
 
-    `paces`, by server id, are what a batch takes over its time in `batch_ms`, and nothing of that is drawn then; an
-    instant is in ms from the first arrival. A trace is run `draws` times where service is drawn. `frontend` has all
-    models that pass the front, this one among them.
+    `paces` maps a server id to the factor on `batch_ms` at an instant, in ms from the first arrival; such a server
+    draws nothing. A trace is run `draws` times if service times are drawn. `frontend` holds all models that pass the
+    front, this one included.
     """
 
     number: int
@@ -69,24 +69,24 @@ class PreparedModel:
 
     @property
     def random_frontend(self) -> bool:
-        """Whether what else passes the front is drawn."""
+        """Whether the arrivals of any model at the front are drawn."""
         return any(is_random(flow.arrivals) for flow in self.frontend)
 
     @property
     def random_service(self) -> bool:
-        """Whether the time of a batch is drawn."""
+        """Whether batch times are drawn."""
         return self.paced or any(
             server.service.kind != "deterministic" for stage in self.stages for _, server in stage
         )
 
     @property
     def paced(self) -> bool:
-        """Whether the speed of a server is drawn."""
+        """Whether a server's speed is drawn."""
         return any(server.pace is not None for stage in self.stages for _, server in stage)
 
 
 def prepare_model(request: SimulationRequest, number: int, draws: int = 1) -> PreparedModel:
-    """The request's model of this number."""
+    """Prepare the model of this index."""
     model = request.models[number]
     frontend = frontend_traffic(request) if model.front_ms else ()
     requests = limit_requests(frontend, number, request_count(model.arrivals, request.requests_per_model))
@@ -101,9 +101,9 @@ def prepare_model(request: SimulationRequest, number: int, draws: int = 1) -> Pr
 
 
 def replication_count(prepared: PreparedModel, wanted: int) -> int:
-    """How many runs tell more than one: a trace has its own number, and without anything drawn all are the same.
+    """How many replications to run: `draws` for a trace, and 1 if nothing is drawn, since all would be equal.
 
-    Where servers change their speed, enough for what 90 % of the runs lie between.
+    If a server's speed is drawn, at least as many as a 5 to 95 % band of the runs needs.
     """
     if not prepared.random:
         return 1
@@ -113,7 +113,7 @@ def replication_count(prepared: PreparedModel, wanted: int) -> int:
 
 
 def run_model(prepared: PreparedModel, replication: int, factor: float = 1.0) -> ReplicationRun:
-    """One replication, with every rate times `factor`; the same draws for every factor."""
+    """Run one replication with every rate times `factor`; every factor uses the same draws."""
     rng = np.random.default_rng([prepared.seed, prepared.number, replication, 0])
     exact_arrivals = (
         _arrivals_in_ticks(prepared) if factor == 1 and not prepared.paces and not prepared.frontend else None
@@ -151,14 +151,14 @@ def run_model(prepared: PreparedModel, replication: int, factor: float = 1.0) ->
 
 
 def _pace_process(server: Server, seed: list[int]) -> PaceProcess | None:
-    """By draws of its own, so that all other draws are what they are without it."""
+    """Has a generator of its own, so the other draws are the same without it."""
     return None if server.pace is None else PaceProcess(server.pace, np.random.default_rng(seed))
 
 
 def _batch_factors(
     servers: Sequence[tuple[int, Server]], prepared: PreparedModel, seed: list[int]
 ) -> dict[tuple[str, float | None], Factors]:
-    """Of each kind of service in a stage, the factors of its batches: there are as many as requests, at most."""
+    """The batch factors for each kind of service in a stage: one per request, since there are no more batches."""
     rng = np.random.default_rng(seed)
     factors: dict[tuple[str, float | None], Factors] = {}
     for _, server in servers:
@@ -169,7 +169,7 @@ def _batch_factors(
 
 
 def _arrivals_in_ticks(prepared: PreparedModel) -> tuple[TimeBase, Instants] | None:
-    """The clock and arrivals of a model of which all times are decimals; None for any other."""
+    """The time base and arrivals in exact ticks if nothing is drawn and all times are decimals; otherwise None."""
     if prepared.random:
         return None
     arrivals = prepared.model.arrivals
@@ -213,10 +213,10 @@ def simulate_one(
     queue: QueueKind = "shared",
     seed: int = 0,
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Response times, ms, of requests that arrive at these seconds, which never fall; in the order of arrival.
+    """Response times, ms, of requests that arrive at these seconds (non-decreasing), in order of arrival.
 
-    `model.arrivals` plays no part; servers of other models are left out. For many simulations of one model: what
-    a request is checked for is taken as given.
+    Ignores `model.arrivals` and the servers of other models. Meant for many simulations of one model: the input is
+    not validated.
     """
     traced = replace(model, arrivals=TraceArrivals(tuple(times_s)))
     request = SimulationRequest((traced,), tuple(servers), queue, seed=seed)
@@ -226,9 +226,9 @@ def simulate_one(
 def simulate_paced(
     request: SimulationRequest, number: int, paces: Mapping[str, PaceFunction]
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Response times, ms, of the request's model of this number, in the order of arrival, without a warm-up.
+    """Response times, ms, of the model of this index, in order of arrival; no warm-up is removed.
 
-    A batch of a server in `paces` (by id) takes its time of the request times the server's pace at the instant at
-    which it begins, in ms from the first arrival. The request is taken as valid.
+    A server in `paces` (by id) takes `batch_ms` times its pace at the instant, in ms from the first arrival, at which
+    the batch begins. The request is not validated.
     """
     return run_model(replace(prepare_model(request, number), paces=paces), 0).response_ms

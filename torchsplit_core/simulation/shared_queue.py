@@ -1,8 +1,8 @@
-"""One queue for all servers of a stage, first in first out: a loop over batches, without a list of events.
+"""One first-in, first-out queue for all servers of a stage, simulated batch by batch without an event list.
 
-The oldest request starts at the first instant at which a free server has max_batch waiting or has let the
-oldest wait for max_wait; of the servers that may start then, the first in the list. Everything of that instant
-is known from the arrivals and the instants at which servers become free, so nothing lies between two starts.
+The oldest request starts at the first instant at which a free server either has max_batch requests waiting or has
+let the oldest wait for max_wait; if several may start then, the first in the list does. That instant depends only
+on the arrivals and on when servers become free, so nothing happens between two starts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torchsplit_core.simulation.time_base import Instants
 
 
 def serve_shared_queue(arrivals: Instants, stations: Sequence[Station]) -> Batches:
-    """The batches of requests that join one queue at these instants, which never fall."""
+    """The batches of requests that join one queue at these instants (non-decreasing)."""
     if any(station.pace is not None for station in stations):
         return _serve_with_wait(arrivals, stations)
     if len(stations) == 1:
@@ -35,17 +35,17 @@ def serve_shared_queue(arrivals: Instants, stations: Sequence[Station]) -> Batch
 
 
 def _serve_unbatched(arrivals: Instants, servers: Station) -> Batches:
-    """Equal servers without batches, each request the same time: of c, request k follows request k - c.
+    """Equal servers without batching and with a constant service time: of c servers, request k follows k - c.
 
-    Lindley's recursion, start(k) = max(arrival(k), start(k - c) + time), is a running maximum of arrival(k) - k/c
-    times, for each k modulo c.
+    Lindley's recursion, start(k) = max(arrival(k), start(k - c) + time), is for each k modulo c a running maximum of
+    arrival(k) - (k/c) · time.
     """
     time = servers.durations[1]
     starts = arrivals.copy()
     for first in range(servers.count if servers.count < len(arrivals) else 0):
         residue_arrivals = arrivals[first :: servers.count]
         before = np.arange(len(residue_arrivals)) * time
-        # What is added back may lie a rounding below the arrival that was taken from.
+        # Subtracting and adding back may round to just below the arrival.
         starts[first :: servers.count] = np.maximum(
             np.maximum.accumulate(residue_arrivals - before) + before, residue_arrivals
         )
@@ -54,15 +54,15 @@ def _serve_unbatched(arrivals: Instants, servers: Station) -> Batches:
 
 
 def _padded(arrivals: Instants, most: int) -> list[Any]:
-    """The arrivals with so many that never come behind them, so that looking ahead needs no end."""
+    """The arrivals followed by `most` infinite ones, so that looking ahead needs no bounds check."""
     times: list[Any] = arrivals.tolist()
     times += [math.inf] * most
     return times
 
 
 def _serve_single_server(arrivals: Instants, server: Station) -> Batches:
-    """One server whose batches of a size take the same time: `_serve_equal_servers` without a heap, in three
-    quarters of its time.
+    """One server with a constant time per batch size: `_serve_equal_servers` without a heap, in three quarters of
+    its time.
     """
     times = _padded(arrivals, server.max_batch)
     count, ahead, wait, durations = len(arrivals), server.max_batch - 1, server.max_wait, server.durations
@@ -97,7 +97,7 @@ def _serve_single_server(arrivals: Instants, server: Station) -> Batches:
 
 
 def _serve_equal_servers(arrivals: Instants, servers: Station) -> Batches:
-    """Equal servers: the one that is free first takes the oldest, and which of those free by then does not matter."""
+    """Equal servers: the first free one takes the oldest request; which of several free ones does not matter."""
     times = _padded(arrivals, servers.max_batch)
     count, ahead, wait = len(arrivals), servers.max_batch - 1, servers.max_wait
     durations, factors = servers.durations, servers.factors
@@ -106,7 +106,7 @@ def _serve_equal_servers(arrivals: Instants, servers: Station) -> Batches:
     ends: list[Any] = []
     behinds: list[int] = []
     first = 0
-    # Comparisons instead of min() and max(), whose calls cost a third of the loop.
+    # Comparisons instead of min() and max(): those calls would take a third of the loop's time.
     while first < count:
         start = times[first] + wait
         last = first + ahead
@@ -132,7 +132,7 @@ def _serve_equal_servers(arrivals: Instants, servers: Station) -> Batches:
 
 
 def _serve_without_wait(arrivals: Instants, stations: Sequence[Station]) -> Batches:
-    """Servers that never wait for a batch to fill: the oldest starts as soon as any of them is free."""
+    """Servers that never wait for a batch to fill: the oldest request starts as soon as any server is free."""
     station_of = [station for station in stations for _ in range(station.count)]
     times = _padded(arrivals, max(server.max_batch for server in stations))
     count = len(arrivals)
@@ -148,7 +148,7 @@ def _serve_without_wait(arrivals: Instants, stations: Sequence[Station]) -> Batc
     while first < count:
         start = times[first]
         if idle:
-            # Those that became free at the last start are among the idle: nothing starts before it.
+            # Servers that became free at the last start count as idle: nothing starts before it.
             if start < before:
                 start = before
         elif busy[0][0] > start:
@@ -178,7 +178,7 @@ def _serve_without_wait(arrivals: Instants, stations: Sequence[Station]) -> Batc
 
 
 class _ServerClass:
-    """The servers of one max_batch and max_wait: those free by their number, the others by their end."""
+    """The servers of one max_batch and max_wait: the free ones by index, the busy ones by end of service."""
 
     def __init__(self, most: int, wait: Any) -> None:
         self.most, self.wait = most, wait
@@ -186,7 +186,7 @@ class _ServerClass:
         self.busy: list[tuple[Any, int]] = []
 
     def start(self, times: Sequence[Any], first: int, before: Any) -> Any:
-        """The first instant from the start before on at which one of them may take the oldest request."""
+        """The first instant, not before the last start, at which one of them may take the oldest request."""
         start = times[first] + self.wait
         last = first + self.most - 1
         if last < len(times):
@@ -194,7 +194,7 @@ class _ServerClass:
         return max(start, before if self.idle else self.busy[0][0])
 
     def free_until(self, instant: Any) -> None:
-        """Those whose batch has ended by then are free."""
+        """Mark the servers as free whose batches have ended by this instant."""
         while self.busy and self.busy[0][0] <= instant:
             heappush(self.idle, heappop(self.busy)[1])
 
@@ -239,7 +239,7 @@ def _serve_with_wait(arrivals: Instants, stations: Sequence[Station]) -> Batches
 def _batches(
     arrivals: Instants, starts: list[Any], ends: list[Any], behinds: list[int], entries: Any
 ) -> Batches:
-    """Batches of which the first request behind each is known; `entries` are the servers', or one for all."""
+    """The batches, given the first request after each; `entries` holds one entry per batch or one for all."""
     sizes = np.diff(np.array(behinds, dtype=np.int64), prepend=0)
     served = np.empty(len(sizes), dtype=np.int64)
     served[:] = entries

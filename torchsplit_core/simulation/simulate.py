@@ -1,4 +1,4 @@
-"""A simulation request to its outcome: every model by itself, for models share no server but the front."""
+"""Simulates a request. Each model runs by itself, since models share no server except the front."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from torchsplit_core.values import (
 
 @dataclass(frozen=True, slots=True)
 class ModelRun:
-    """One model of a request: its load, each server's by its place in the request's list, what a reader must know.
+    """One simulated model: its load, its servers' loads by index in the request's list, and warnings.
 
-    `response_ms` has of each replication the response times after the warm-up, in the order of arrival; empty
-    where random arrivals are more than can be served, whose times have no limit.
+    `response_ms` holds each replication's response times after the warm-up, in order of arrival. It is empty if
+    random arrivals exceed the capacity, since response times then grow without limit.
     """
 
     load: ModelLoad
@@ -47,16 +47,16 @@ class ModelRun:
 
 
 def simulate_model(request: SimulationRequest, number: int) -> ModelRun:
-    """The model of this number alone, as `simulate` has it: with the same draws. The request is taken as valid."""
+    """Simulate the model of this index alone, with the draws that `simulate` uses. The request is not validated."""
     return _run_replications(request, prepare_model(request, number))
 
 
 def simulate(
     request: SimulationRequest, progress: Progress = ignore_progress, *, draws: int = 1
 ) -> SimulationOutcome:
-    """The outcome of a request. Raises InputFault for one that makes no sense.
+    """Simulate a request. Raises InputFault for a request that fails validation.
 
-    `draws` replications of each model with the arrivals of a trace and service times that are drawn.
+    `draws` is the number of replications of a model whose arrivals are a trace and whose service times are drawn.
     """
     began = perf_counter()
     validate(request)
@@ -149,7 +149,7 @@ def _model_load(
     if has_statistics:
         for name in ("mean", "p50", "p95", "p99"):
             known = [figure[name] for figure in figures]
-            # Replications in which nothing is drawn are all the same one.
+            # Replications without draws are all equal.
             widths[name] = 0.0 if alike and request.replications > 1 else half_width(known)
     response = (
         {name: mean([figure[name] for figure in figures]) for name in figures[0]} if has_statistics else {}
@@ -181,7 +181,7 @@ def _model_load(
 
 
 def _percentile_bands(figures: Sequence[Mapping[str, float]]) -> tuple[ResponseTimes, ResponseTimes]:
-    """What 5 % and 95 % of the replications lie below, of each figure, linear between two."""
+    """The 5 % and 95 % quantiles of each figure over the replications, interpolated linearly."""
     names = list(figures[0])
     ends = np.quantile([[figure[name] for name in names] for figure in figures], (0.05, 0.95), axis=0)
     low, high = (ResponseTimes(**dict(zip(names, map(float, end), strict=True))) for end in ends)
@@ -189,7 +189,7 @@ def _percentile_bands(figures: Sequence[Mapping[str, float]]) -> tuple[ResponseT
 
 
 def _bytes_across_cuts(model: SimulatedModel, runs: Sequence[ReplicationRun]) -> float | None:
-    """Bytes/s over all cuts: what each batch of the stage before carries, and what each of its requests adds."""
+    """Bytes/s over all cuts: those per batch of the stage before the cut plus those per request."""
     if not model.cut_bytes and not model.cut_bytes_per_request:
         return None
     rates = []
@@ -204,7 +204,7 @@ def _bytes_across_cuts(model: SimulatedModel, runs: Sequence[ReplicationRun]) ->
 
 
 def _server_loads(prepared: PreparedModel, runs: Sequence[ReplicationRun]) -> dict[int, ServerLoad]:
-    """By its place in the request's list, each entry's share of time at work, of all its servers together."""
+    """Utilization of each entry, over all its servers, by its index in the request's list."""
     loads = {}
     for depth, stage in enumerate(prepared.stages):
         served = [(run, run.stages[depth]) for run in runs]

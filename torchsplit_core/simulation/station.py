@@ -1,4 +1,4 @@
-"""A stage's servers as the queues see them: limits and batch times in the clock's unit."""
+"""A stage's servers as the queues see them: limits and batch times in units of the time base."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from torchsplit_core.simulation.time_base import Instants, TimeBase, as_fraction
 from torchsplit_core.values import Server, Service
 
 Factors = Sequence[float] | None
-"""What the mean time of the first, second, … batch of a stage is multiplied by; None: by 1."""
+"""Factors on the mean time of the first, second, … batch of a stage; None means 1."""
 
 PaceFunction = Callable[[Any], float]
-"""What the time of a batch that begins at an instant is multiplied by."""
+"""The factor on the time of a batch that begins at an instant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Station:
-    """`count` equal servers. `durations[b]` is the mean time of a batch of b; `pace` None: it keeps its speed."""
+    """`count` equal servers. `durations[b]` is the mean time of a batch of b; without `pace` the speed is constant."""
 
     entry: int
     count: int
@@ -35,7 +35,7 @@ class Station:
     pace: PaceFunction | None = None
 
     def service_time(self, size: int, batch: int, start: Any) -> Any:
-        """How long the stage's batch of this number and size takes that begins at this instant."""
+        """How long a batch of this size takes that is the stage's number `batch` and begins at `start`."""
         mean = self.durations[size]
         if self.pace is not None:
             mean = mean * self.pace(start)
@@ -44,9 +44,9 @@ class Station:
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """Batches in the order in which they began; the requests of each by their place in the queue's arrivals.
+    """Batches in the order in which they began; `order` holds the requests as indices of the queue's arrivals.
 
-    `order` None: the requests were taken in the order of their arrival.
+    `order` None: requests were served in order of arrival.
     """
 
     starts: Instants
@@ -57,7 +57,7 @@ class Batches:
 
 
 def batch_time(table: Mapping[int, float], size: int) -> Fraction:
-    """Milliseconds of a batch: linear between the sizes, below the smallest as the smallest."""
+    """Milliseconds of a batch: linear between the sizes of the table, constant below the smallest."""
     if size in table:
         return as_fraction(table[size])
     sizes = sorted(table)
@@ -70,7 +70,7 @@ def batch_time(table: Mapping[int, float], size: int) -> Fraction:
 
 
 def duration_units(table: Mapping[int, float]) -> Iterator[Fraction]:
-    """Milliseconds of which the time of every batch is a sum of whole multiples."""
+    """Times, in ms, of which every batch time is an integer combination."""
     sizes = sorted(table)
     yield from (as_fraction(table[size]) for size in sizes)
     for low, high in pairwise(sizes):
@@ -78,7 +78,7 @@ def duration_units(table: Mapping[int, float]) -> Iterator[Fraction]:
 
 
 class Durations(dict[int, Any]):
-    """The mean time of a batch by its size in the clock's unit, reckoned when a batch of that size first begins."""
+    """Mean batch times by size, in units of the time base, computed when a size is first used."""
 
     def __init__(self, table: Mapping[int, float], time_base: TimeBase) -> None:
         super().__init__()
@@ -92,14 +92,14 @@ class Durations(dict[int, Any]):
 def make_station(
     entry: int, server: Server, time_base: TimeBase, factors: Factors, pace: PaceFunction | None = None
 ) -> Station:
-    """A server of the request in the clock's unit."""
+    """Convert a server of the request to units of the time base."""
     wait = time_base.from_ms(as_fraction(server.max_wait_ms))
     durations = Durations(server.batch_ms, time_base)
     return Station(entry, server.count, server.max_batch, wait, durations, factors, pace)
 
 
 def draw_factors(service: Service, batches: int, rng: np.random.Generator) -> Factors:
-    """Factors of mean 1 for so many batches; None for a service that does not vary."""
+    """A factor of mean 1 for each batch; None for a service that does not vary."""
     if service.kind == "exponential":
         return list(map(float, rng.standard_exponential(batches)))
     if service.kind == "lognormal":

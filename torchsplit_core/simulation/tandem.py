@@ -1,4 +1,4 @@
-"""A model's requests through its stages, one behind the other: nothing of a later stage acts on an earlier one."""
+"""One model's requests through its stages in order; a later stage never affects an earlier one."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ QUEUE_DISCIPLINES: dict[QueueKind, Callable[[Instants, Sequence[Station]], Batch
 
 @dataclass(frozen=True, slots=True)
 class ReplicationRun:
-    """One replication of one model: per request in the order of arrival, and the batches of every stage.
+    """One replication of one model: figures of each request in order of arrival, and the batches of each stage.
 
-    `response_ms` is from arrival to the end of the last stage, `wait_ms` what of it was spent in queues;
-    `length_ms` from the first arrival to the last end.
+    `response_ms` runs from arrival to the end of the last stage; `wait_ms` is the part of it spent in queues.
+    `length_ms` runs from the first arrival to the last end.
     """
 
     response_ms: NDArray[np.float64]
@@ -44,9 +44,9 @@ def run_tandem(
     time_base: TimeBase,
     front: tuple[Instants, float] | None = None,
 ) -> ReplicationRun:
-    """Requests that arrive at these instants go through the stages; a batch leaves a stage together.
+    """Run requests that arrive at these instants through the stages; a batch leaves a stage together.
 
-    `front` has the instants at which they leave the front, never falling, and how long it works on each.
+    `front`: when each request leaves the front (non-decreasing), and how long the front works on one request.
     """
     count = len(arrivals)
     request_indices = np.arange(count)
@@ -65,7 +65,7 @@ def run_tandem(
         waited[request_indices] += np.repeat(batches.starts, batches.sizes) - joined
         left = np.repeat(batches.ends, batches.sizes)
         if number < len(transfers):
-            # A stable sort: those that arrive together stay in the order in which their batches began.
+            # Stable: requests that arrive together stay in the order in which their batches began.
             joined = left + transfers[number]
             arrival_order = np.argsort(joined, kind="stable")
             request_indices, joined = request_indices[arrival_order], joined[arrival_order]

@@ -1,4 +1,4 @@
-"""What a simulation request must be beyond its format: who serves whom, and how much it asks for."""
+"""Checks a simulation request beyond its format: which server serves which stage, and how much work it asks for."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ from torchsplit_core.values.limits import check_name, check_number, check_whole
 from torchsplit_core.values.simulation.request import Arrivals
 
 MOST_SERVERS = 1_000_000
-"""Of all entries together, each by its count."""
+"""Servers of all entries together, counting `count`."""
 MOST_ENTRIES = 10_000
 MOST_KINDS = 200
-"""Different pairs of max_batch and max_wait_ms in one stage: every start looks at each of them."""
+"""Different pairs of max_batch and max_wait_ms in one stage: every start of a batch checks each of them."""
 MOST_REQUESTS = 10_000_000
-"""Of one model in one replication."""
+"""Requests of one model in one replication."""
 MOST_RUN = 100_000_000
-"""Requests through stages, all models and replications together: some minutes."""
+"""Requests times stages, over all models and replications: some minutes of computing."""
 MOST_REPLICATIONS = 10_000
 PACED_RUNS = 40
-"""Replications, at least, of servers whose speed is drawn: 90 % of them lie between the second and third of either
+"""Fewest replications if a server's speed is drawn: 90 % of them lie between the second and third from either
 end."""
 LONGEST_S = 1e9
-"""Of one replication, about thirty years: beyond it a double of milliseconds has no microseconds."""
+"""Seconds of one replication, about thirty years: beyond it a double of milliseconds cannot hold microseconds."""
 MOST_STAYS = 20_000_000
-"""Of an mmpp in one replication."""
+"""Stays of an mmpp in one replication."""
 CV_RANGE = (1e-3, 100.0)
-"""Standard deviation over mean that gamma and lognormal take."""
+"""Allowed coefficient of variation (standard deviation over mean) of gamma and lognormal."""
 
 
 def validate(request: SimulationRequest) -> None:
-    """Raises InputFault for the first thing with which the request makes no sense."""
+    """Raises InputFault for the first rule that the request breaks."""
     check_whole("requests_per_model", request.requests_per_model, least=1, most=MOST_REQUESTS)
     check_whole("replications", request.replications, least=1, most=MOST_REPLICATIONS)
     check_whole("seed", request.seed)
@@ -106,7 +106,7 @@ def _check_model(model: SimulatedModel, requests: int) -> None:
 
 
 def check_arrivals(where: str, arrivals: Arrivals, requests: int) -> None:
-    """Raises InputFault for arrivals that make no sense, or take too long for so many requests."""
+    """Raises InputFault for invalid arrivals, or for arrivals that take too long for so many requests."""
     if isinstance(arrivals, TraceArrivals):
         _check_trace(where, arrivals.times_s)
         return
@@ -228,7 +228,7 @@ def _check_servers(request: SimulationRequest) -> None:
 
 
 def servers_by_stage(request: SimulationRequest) -> dict[tuple[str, str], list[Server]]:
-    """The servers of each (model, stage) in the list's order."""
+    """The servers of each (model, stage), in the order of the list."""
     servers: dict[tuple[str, str], list[Server]] = {}
     for server in request.servers:
         servers.setdefault((server.model, server.stage), []).append(server)
@@ -294,7 +294,7 @@ def _check_amount(request: SimulationRequest) -> None:
 
 
 def _check_frontend(request: SimulationRequest) -> None:
-    """Raises InputFault for a trace during which too much else passes the front: all of it is drawn."""
+    """Raises InputFault if too many requests pass the front during a trace, since every one of them is simulated."""
     passing = [model.arrivals for model in request.models if model.front_ms]
     passed_rps = sum(offered_rps(arrivals) or 0.0 for arrivals in passing)
     for model in request.models:
@@ -333,7 +333,7 @@ def _check_find(request: SimulationRequest) -> None:
 def min_response_ms(
     served: Mapping[tuple[str, str], Sequence[Server]], model: SimulatedModel
 ) -> float | None:
-    """Milliseconds in which no request is answered: the fastest batches and the transfers. None: times are drawn."""
+    """A lower bound of the response time, ms: the fastest batches plus transfers. None if service times are drawn."""
     least = sum(model.transfer_ms) + model.front_ms
     for stage in model.stages:
         servers = served[model.name, stage]
@@ -344,7 +344,7 @@ def min_response_ms(
 
 
 def _fastest(server: Server) -> float:
-    """The least time of a batch that the server may take: at a size of the table, or at max_batch."""
+    """The shortest batch time, ms, over the sizes of the table up to max_batch and max_batch itself."""
     sizes = [size for size in server.batch_ms if size <= server.max_batch]
     return min(
         [*(server.batch_ms[size] for size in sizes), float(batch_time(server.batch_ms, server.max_batch))]
@@ -352,7 +352,7 @@ def _fastest(server: Server) -> float:
 
 
 def request_warnings(request: SimulationRequest) -> Iterator[str]:
-    """What is no fault, but is to be said."""
+    """What is valid but worth a warning."""
     for server in request.servers:
         sizes = sorted(server.batch_ms)
         for small, large in pairwise(sizes):
@@ -382,5 +382,5 @@ def request_warnings(request: SimulationRequest) -> Iterator[str]:
 
 
 def _has_holes(server: Server) -> bool:
-    """Whether a batch that the server may take is not in its table."""
+    """Whether the table lacks a batch size up to max_batch."""
     return sum(size <= server.max_batch for size in server.batch_ms) < server.max_batch
