@@ -86,7 +86,7 @@ def load_program(
 
     `matrix` is (rows, columns); `integer` says which columns are whole numbers (None: a linear
     program); a gap is HiGHS's own where none is given. What is to be maximised comes with its
-    costs negated. Raises Refused, with `name` for the program.
+    costs negated. Raises ProgramRejected, with `name` for the program.
     """
     program = highspy.HighsLp()
     program.num_row_, program.num_col_ = matrix.shape

@@ -90,7 +90,7 @@ def solve(model: Any, seconds: float, *, fine: bool = False, on_solution: OnSolu
 
     No start is handed in: where presolve leaves no whole variable, HiGHS 1.15.1 calls a
     feasible start optimal without looking further (a plan at half the optimum was met). The
-    callers keep the best plan so far themselves. Raises Refused.
+    callers keep the best plan so far themselves. Raises ProgramRejected.
     """
     load_pyomo()
     from pyomo.repn.plugins.standard_form import LinearStandardFormCompiler
