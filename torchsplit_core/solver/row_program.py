@@ -65,7 +65,7 @@ class RowProgram:
         return number
 
     def solve(self, seconds: float, *, integer: bool = True, first: bool = False) -> RowSolution:
-        """Solve within `seconds`; `integer`: in whole numbers; `first`: any solution will do. Raises ProgramRejected."""
+        """Solve within `seconds`; `integer`: in whole numbers; `first`: any solution. Raises ProgramRejected."""
         highs = self.load(whole=integer)
         ending = run(highs, max(seconds, MIN_TIME_LIMIT_S), first=first)
         if ending == "infeasible":
@@ -79,7 +79,7 @@ class RowProgram:
         return RowSolution("unknown", np.zeros(0), -INF)
 
     def duals(self, seconds: float) -> np.ndarray | None:
-        """The dual of each row of the linear program; None where no optimum is found in time. Raises ProgramRejected."""
+        """The dual of each row of the linear program; None without an optimum in time. Raises ProgramRejected."""
         highs = self.load(whole=False)
         if run(highs, max(seconds, MIN_TIME_LIMIT_S)) != "optimal":
             return None
