@@ -211,7 +211,8 @@ class _LossCountingExporter(SpanExporter):
 
 
 def _exporter(settings: TelemetrySettings) -> SpanExporter:
-    logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)  # _LossCountingExporter says it once
+    # _LossCountingExporter says it once.
+    logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)
     if settings.kind == "otlp":
         # Here, for requests and protobuf are slow to import and files need neither.
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
