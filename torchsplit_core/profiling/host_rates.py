@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -17,9 +16,8 @@ from functools import cache
 from importlib.util import find_spec
 from math import exp, log
 from pathlib import Path
-from typing import Any
 
-from torchsplit_core.files import replace_file
+from torchsplit_core.files.host_measurements import save_measurement, saved_measurement
 from torchsplit_core.hardware import discover_host
 from torchsplit_core.values import InputFault
 
@@ -71,10 +69,11 @@ def rate_at(curve: Curve, size: float) -> float:
 
 def saved_rates(root: Path, threads: int) -> HostRates | None:
     """The rates that were measured on this host with this version; None where none were. `root`: the store's folder."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        entry = json.loads((root / RATES_FILE).read_text())[_key(threads)]["rates"]
-        return HostRates(**{**entry, "products": _curve(entry["products"]), "moved": _curve(entry["moved"])})
-    return None
+    try:
+        rates = saved_measurement(root / RATES_FILE, _key(threads))["rates"]
+        return HostRates(**{**rates, "products": _curve(rates["products"]), "moved": _curve(rates["moved"])})
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def host_rates(root: Path, threads: int) -> HostRates | None:
@@ -87,13 +86,7 @@ def host_rates(root: Path, threads: int) -> HostRates | None:
     rates = saved_rates(root, threads)
     if rates is None:
         rates = measure_rates(threads)
-        entries: dict[str, Any] = {}
-        with contextlib.suppress(OSError, ValueError):
-            entries = dict(json.loads((root / RATES_FILE).read_text()))
-        entries[_key(threads)] = {"kept": time.time(), "rates": asdict(rates)}
-        # Estimates work without the file too.
-        with contextlib.suppress(InputFault):
-            replace_file(root / RATES_FILE, json.dumps(entries, indent=1))
+        save_measurement(root / RATES_FILE, _key(threads), {"kept": time.time(), "rates": asdict(rates)})
     return rates
 
 

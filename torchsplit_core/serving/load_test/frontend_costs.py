@@ -8,7 +8,6 @@ costs. They hold for a busy frontend; one that idles between requests takes up t
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -19,11 +18,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from torchsplit_core.files import replace_file
+from torchsplit_core.files.host_measurements import save_measurement, saved_measurement
 from torchsplit_core.hardware import discover_host
 from torchsplit_core.serving.load_test.session import ServerHandle, send_load, serving_session
 from torchsplit_core.serving.settings import ServeSettings
@@ -72,7 +70,7 @@ def saved_costs(root: Path, since: float = 0.0) -> FrontCosts | None:
     `root` is the store's folder.
     """
     try:
-        entry = _read_saved(root)[_host_key()]
+        entry = saved_measurement(root / COSTS_FILE, _host_key())
         return FrontCosts(**entry["costs"]) if entry["kept"] >= since else None
     except (KeyError, TypeError):
         return None
@@ -84,20 +82,8 @@ def front_costs(root: Path, progress: Progress = ignore_progress, since: float =
     if costs is None:
         costs = measure_costs(progress)
         entry = {"kept": time.time(), "costs": asdict(costs)}
-        # Serving and measuring work without the file too.
-        with contextlib.suppress(OSError):
-            root.mkdir(parents=True, exist_ok=True)
-            replace_file(root / COSTS_FILE, json.dumps({**_read_saved(root), _host_key(): entry}, indent=1))
+        save_measurement(root / COSTS_FILE, _host_key(), entry)
     return costs
-
-
-def _read_saved(root: Path) -> dict[str, dict[str, Any]]:
-    """All saved entries; an invalid file counts as empty, since everything can be measured again."""
-    try:
-        entries = json.loads((root / COSTS_FILE).read_text())
-    except (OSError, ValueError):
-        return {}
-    return entries if isinstance(entries, dict) else {}
 
 
 @cache
