@@ -60,9 +60,14 @@ class SampleClient(SeededClient):
 
     def get_optimizer(self, parameters: Iterable[nn.Parameter], kind: str) -> torch.optim.Optimizer:
         """AdamW, or gradient descent with momentum."""
-        if kind == "sgd":
-            return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
-        return torch.optim.AdamW(parameters, lr=1e-3)
+        return usual_optimizer(parameters, kind)
+
+
+def usual_optimizer(parameters: Iterable[nn.Parameter], kind: str) -> torch.optim.Optimizer:
+    """What the samples train with: AdamW, or gradient descent with momentum."""
+    if kind == "sgd":
+        return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
+    return torch.optim.AdamW(parameters, lr=1e-3)
 
 
 class SampleData:
