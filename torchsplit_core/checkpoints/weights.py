@@ -16,7 +16,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from torchsplit_core.checkpoints.safe_load import SafePlanner, SafeReader
-from torchsplit_core.checkpoints.store import read_manifest
+from torchsplit_core.checkpoints.store import Manifest, read_manifest
 from torchsplit_core.checkpoints.trained_run import TrainedStep
 from torchsplit_core.files import replace_file
 from torchsplit_core.values import InputFault, last_cause, quoted, system_reason
@@ -24,14 +24,15 @@ from torchsplit_core.values import InputFault, last_cause, quoted, system_reason
 _PREFIX = "model."
 
 
-def read_weights(step: TrainedStep) -> dict[str, torch.Tensor]:
+def read_weights(step: TrainedStep) -> tuple[dict[str, torch.Tensor], Manifest]:
     """Whole weights and buffers on the CPU, by their names in the model, in the precision of the training.
 
-    Reads in this process alone, however many ranks wrote. Executes nothing. Raises InputFault for a checkpoint that is
-    damaged or holds more than weights and plain values.
+    Also the checkpoint's manifest, to which every file was compared. Reads in this process alone, however many ranks
+    wrote. Executes nothing. Raises InputFault for a checkpoint that is damaged or holds more than weights and plain
+    values.
     """
     path = step.checkpoint
-    read_manifest(path)
+    manifest = read_manifest(path)
     reader = SafeReader(path)
     state = {
         name: torch.empty(item.size, dtype=item.properties.dtype)
@@ -54,12 +55,12 @@ def read_weights(step: TrainedStep) -> dict[str, torch.Tensor]:
             f"cannot be read: {type(cause).__name__}: {cause}",
             "Use another step of the run.",
         ) from error
-    return {name.removeprefix(_PREFIX): tensor for name, tensor in state.items()}
+    return {name.removeprefix(_PREFIX): tensor for name, tensor in state.items()}, manifest
 
 
 def load_weights(model: torch.nn.Module, step: TrainedStep) -> None:
     """Load a step's weights into the model that the run trained. Raises InputFault if they belong to another model."""
-    weights = read_weights(step)
+    weights, _ = read_weights(step)
     expected = model.state_dict()
     for name, tensor in expected.items():
         problem = ""
@@ -116,7 +117,7 @@ def save_weights(step: TrainedStep, target: Path) -> WeightsManifest:
     """
     from safetensors.torch import save_file
 
-    weights = read_weights(step)
+    weights, manifest = read_weights(step)
     size = sum(tensor.numel() * tensor.element_size() for tensor in weights.values())
     partial = target.with_name(f".{target.name}.partial")
     try:
@@ -139,7 +140,7 @@ def save_weights(step: TrainedStep, target: Path) -> WeightsManifest:
         ) from error
     finally:
         partial.unlink(missing_ok=True)
-    facts, manifest = step.facts, read_manifest(step.checkpoint)
+    facts = step.facts
     result = WeightsManifest(
         "torchsplit.weights",
         1,
