@@ -10,7 +10,7 @@ import torch
 
 from tests.support.paths import ROOT
 from tests.support.seeds import repeated
-from tests.support.training.runs import losses, run, strategy
+from tests.support.training.runs import losses, losses_divided, run, strategy
 from torchsplit_core.training import fit_to_world_size
 from torchsplit_core.values import InputFault
 
@@ -33,9 +33,7 @@ DIVIDED: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
 def alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     """The losses of one process that takes each step in one pass."""
     folder = tmp_path_factory.mktemp("alone")
-    plan = strategy(optimizer="adamw", micro_batch=8)
-    run(f"{DECODER}:mixture", folder, plan, 1, steps=8, checkpoint_every=100)
-    return losses(folder)
+    return losses_divided(f"{DECODER}:mixture", folder, 1, {})
 
 
 @repeated("name", DIVIDED, kept=1)
@@ -43,9 +41,8 @@ def test_divided_experts_have_the_losses_of_one_process(
     name: str, alone: list[float], tmp_path: Path
 ) -> None:
     processes, choices, options = DIVIDED[name]
-    plan = strategy(optimizer="adamw", **{"micro_batch": 8, **choices})
-    run(f"{DECODER}:mixture", tmp_path, plan, processes, steps=8, checkpoint_every=100, **options)
-    assert losses(tmp_path) == pytest.approx(alone, abs=EXACT)
+    divided = losses_divided(f"{DECODER}:mixture", tmp_path, processes, choices, **options)
+    assert divided == pytest.approx(alone, abs=EXACT)
 
 
 def test_a_checkpoint_is_read_by_other_divisions(alone: list[float], tmp_path: Path) -> None:

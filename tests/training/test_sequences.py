@@ -11,7 +11,7 @@ import torch
 
 from tests.support.paths import ROOT
 from tests.support.seeds import repeated
-from tests.support.training.runs import client_file, events, losses, run, strategy
+from tests.support.training.runs import client_file, events, losses, losses_divided, run, strategy
 from torchsplit_core.training.division.context import ContextParallel
 from torchsplit_core.training.process_group import join_process_group
 from torchsplit_core.values import InputFault
@@ -40,8 +40,7 @@ DIVIDED: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
 def alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     """The losses of one process that takes each step in one pass."""
     folder = tmp_path_factory.mktemp("alone")
-    run(DECODER, folder, strategy(optimizer="adamw", micro_batch=8), 1, steps=8, checkpoint_every=100)
-    return losses(folder)
+    return losses_divided(DECODER, folder, 1, {})
 
 
 @repeated("name", DIVIDED, kept=1)
@@ -49,9 +48,8 @@ def test_divided_sequences_have_the_losses_of_one_process(
     name: str, alone: list[float], tmp_path: Path
 ) -> None:
     processes, choices, options = DIVIDED[name]
-    plan = strategy(optimizer="adamw", **{"micro_batch": 8, **choices})
-    run(DECODER, tmp_path / "run", plan, processes, steps=8, checkpoint_every=100, **options)
-    assert losses(tmp_path / "run") == pytest.approx(alone, abs=EXACT)
+    divided = losses_divided(DECODER, tmp_path / "run", processes, choices, **options)
+    assert divided == pytest.approx(alone, abs=EXACT)
     assert "without sequence parallelism" not in events(tmp_path / "run", "started")[0]["words"]
 
 

@@ -52,6 +52,15 @@ def run(
     )
 
 
+def losses_divided(
+    source: str, folder: Path, processes: int, choices: dict[str, Any], **options: Any
+) -> list[float]:
+    """The losses of eight steps of eight samples, trained by these choices in so many processes."""
+    plan = strategy(optimizer="adamw", **{"micro_batch": 8, **choices})
+    run(source, folder, plan, processes, steps=8, checkpoint_every=100, **options)
+    return losses(folder)
+
+
 def losses_alone(folder: Path, *, samples: int, steps: int) -> list[float]:
     """Of one process that takes each step in one pass, of a model of four blocks: those of every division of it."""
     source = client_file(folder, samples=samples, blocks=4)
