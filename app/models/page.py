@@ -14,7 +14,7 @@ from app.format.html import table_html
 from app.models import upload
 from app.session import cuts, runs, scenario, workspace_list
 from app.session import trust as session_trust
-from app.session.models import ModelEntry, list_models
+from app.session.models import ModelEntry, describe_training, list_models
 from app.session.result_kind import SCENARIO
 from app.session.unsaved import begin
 from app.session.uploads import needs_file, refuse_untrusted, upload_of
@@ -179,14 +179,15 @@ def table(workspace: Workspace, entries: list[ModelEntry]) -> None:
         st.info("No model is stored here yet.")
         return
     colours = scenario.colours(workspace)
-    has_trained = any(entry.trained for entry in entries)
+    trained = {entry.source: describe_training(workspace, entry.source) for entry in entries}
+    has_trained = any(trained.values())
     rows = [
         f'<tr><td class="name"><i class="swatch" style="background:{colours[scenario.short_name(entry.source)]}"></i>'
         f'<a href="{html.escape(_model_url(entry.source))}">{html.escape(entry.source)}</a></td>'
         f"<td>{'traced' if entry.nodes is not None else 'not traced'}</td>"
         f'<td class="n">{entry.nodes if entry.nodes is not None else "n/a"}</td>'
         f"<td>{entry.basis}</td><td>{html.escape(entry.measured_on)}</td>"
-        + (f"<td>{html.escape(entry.trained) or 'n/a'}</td>" if has_trained else "")
+        + (f"<td>{html.escape(trained[entry.source]) or 'n/a'}</td>" if has_trained else "")
         + "</tr>"
         for entry in entries
     ]

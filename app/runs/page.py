@@ -16,7 +16,7 @@ from app.session.result_kind import RUN
 from app.session.uploads import needs_file, upload_of
 from app.shell import frame, navigation, tags
 from torchsplit_core import jobs
-from torchsplit_core.jobs.job_kinds import RUN_HERE, TRACE, TraceParameters, UploadedFile
+from torchsplit_core.jobs.job_kinds import TRACE, TraceParameters, UploadedFile
 from torchsplit_core.pictures.numbers import escape_markdown
 from torchsplit_core.training.monitor import RunView, endpoints, event_files, is_requested, send_request
 from torchsplit_core.training.stored_runs import is_own, model_of_step
@@ -32,8 +32,7 @@ def render(workspace: Workspace, name: str, place: int) -> None:
         _remove(workspace, name)
         tags.render_field(workspace, RUN, name, key="run-tags")
     view = runs.view(workspace, name)
-    begun_here = view is None and bool(jobs.running(workspace, (RUN_HERE,)))
-    goes_on = begun_here or bool(runs.active_jobs(workspace, name)) or (view is not None and view.alive)
+    goes_on = bool(runs.active_jobs(workspace, name)) or (view is not None and view.alive)
     # While the run goes on, only this fragment redraws.
     st.fragment(_run, run_every=REFRESH_S if goes_on else None)(workspace, name, place, goes_on)
 
@@ -42,13 +41,12 @@ def _run(workspace: Workspace, name: str, place: int, went_on: bool) -> None:
     with frame.fault_boundary():
         working = bool(runs.active_jobs(workspace, name))
         view = runs.view(workspace, name)
-        begins = working or (view is None and bool(jobs.running(workspace, (RUN_HERE,))))
-        if went_on and not begins and not (view is not None and view.alive):
+        if went_on and not working and not (view is not None and view.alive):
             st.rerun(scope="app")
         if not working and (fault := runs.fault(workspace, name)):
             st.error(escape_markdown(fault))
         if view is None:
-            st.info("It starts: its processes load torch and the model." if begins else "It has not begun.")
+            st.info("It starts: its processes load torch and the model." if working else "It has not begun.")
             return
         if working:
             view = runs.current_view(workspace, name, view)
@@ -105,8 +103,9 @@ def _render_use(workspace: Workspace, name: str, view: RunView) -> None:
         step = st.selectbox("Weights of step", steps, key=f"run-use-step {steps[0]}", width=180)
         source = model_of_step(name, step)
         with frame.fault_boundary():
-            stored = upload_of(workspace, source) if needs_file(workspace, source) else None
-            if stored is None and needs_file(workspace, source):
+            asks_for_file = needs_file(workspace, source)
+            stored = upload_of(workspace, source) if asks_for_file else None
+            if asks_for_file and stored is None:
                 st.caption("To use this model, upload the file that it was trained from.")
                 return
             trusted = stored is None or trust.trust_box({stored.name: stored.sha256}, "trust-use")

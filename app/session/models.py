@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
+
+import streamlit as st
 
 from app.session.workspace import read_artifact
+from torchsplit_core.checkpoints.trained_run import METRICS, VALIDATION, TrainedStep
 from torchsplit_core.graph import TorchGraph
 from torchsplit_core.training.stored_runs import trained_step
 from torchsplit_core.values import InputFault, Profile
@@ -15,15 +19,11 @@ from torchsplit_core.workspace.store import Workspace
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """A model of the workspace by its source, with its graph size and profile.
-
-    `trained` is what the weights of a run's step reach; empty for a model that no run trained.
-    """
+    """A model of the workspace by its source, with its graph size and profile."""
 
     source: str
     nodes: int | None
     profile: Profile | None
-    trained: str = ""
 
     @property
     def basis(self) -> str:
@@ -55,7 +55,7 @@ def list_models(workspace: Workspace) -> list[ModelEntry]:
     for source in sorted({*graphs, *primary}):
         graph = graphs.get(source)
         nodes = len(graph.nodes) if graph else None
-        entries.append(ModelEntry(source, nodes, profiles.get(source), describe_training(workspace, source)))
+        entries.append(ModelEntry(source, nodes, profiles.get(source)))
     return entries
 
 
@@ -67,6 +67,20 @@ def describe_training(workspace: Workspace, source: str) -> str:
         return fault.problem
     if step is None:
         return ""
+    return _figures(step, tuple(_written_ns(step.run / file) for file in (METRICS, VALIDATION)))
+
+
+def _written_ns(path: Path) -> int | None:
+    """When a file was written last; None where it is not there."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return None
+
+
+@st.cache_data(max_entries=256, show_spinner=False, hash_funcs={TrainedStep: lambda step: step.text})
+def _figures(step: TrainedStep, written_ns: tuple[int | None, ...]) -> str:
+    """The figures as of these files: the one of the steps may have millions of lines."""
     loss = step.loss()
     figures = [] if loss is None else [f"loss {loss:.3g}"]
     return ", ".join(figures + [f"{name} {value:.3g}" for name, value in step.metrics().items()]) or "n/a"

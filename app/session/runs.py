@@ -11,7 +11,14 @@ import streamlit as st
 from app.session import trust
 from app.session.result_kind import RUN
 from torchsplit_core import jobs
-from torchsplit_core.jobs.job_kinds import TRAIN, TRAIN_ON, TrainOnParameters, TrainParameters, UploadedFile
+from torchsplit_core.jobs.job_kinds import (
+    RUN_HERE,
+    TRAIN,
+    TRAIN_ON,
+    TrainOnParameters,
+    TrainParameters,
+    UploadedFile,
+)
 from torchsplit_core.training.monitor import RunReader, RunView, send_request
 from torchsplit_core.training.stored_runs import RUNS_SETTING, is_own, run_paths
 from torchsplit_core.values import InputFault, quoted
@@ -39,8 +46,23 @@ def _reader(path: str) -> RunReader:
 
 
 def active_jobs(workspace: Workspace, name: str) -> tuple[jobs.JobStatus, ...]:
-    """The jobs of this workspace that train it now."""
-    return jobs.running(workspace, RUN.job_kinds, name)
+    """The jobs of this workspace that train it now; of the door that trains, until the run's folder tells of itself."""
+    active = jobs.running(workspace, RUN.job_kinds, name)
+    if active or (path_of(workspace, name) / "events.jsonl").exists():
+        return active
+    return _door_jobs(workspace, name)
+
+
+def _door_jobs(workspace: Workspace, name: str) -> tuple[jobs.JobStatus, ...]:
+    """The running jobs that train this run as the first of their steps."""
+    asked = [
+        record.id
+        for record in workspace.job_records()
+        if record.name == RUN_HERE
+        and isinstance(record.parameters, dict)
+        and record.parameters.get("run") == name
+    ]
+    return tuple(status for status in jobs.running(workspace, (RUN_HERE,)) if status.id in asked)
 
 
 def current_view(workspace: Workspace, name: str, view: RunView) -> RunView:
@@ -142,6 +164,8 @@ def open_folder(workspace: Workspace, text: str) -> str:
 def remove(workspace: Workspace, name: str) -> None:
     """End the jobs of a run and forget it; this deletes its folder where the folder is in the store."""
     jobs.end(workspace, RUN.job_kinds, name)
+    for status in _door_jobs(workspace, name):
+        jobs.cancel(workspace, status.id)
     path = path_of(workspace, name)
     if is_own(workspace, path):
         shutil.rmtree(path, ignore_errors=True)

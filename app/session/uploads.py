@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import PurePath
 
 from torchsplit_core.jobs.trace import safe_file_name
-from torchsplit_core.training.stored_runs import untrained_source
+from torchsplit_core.training.stored_runs import trained_step
 from torchsplit_core.values import InputFault
 from torchsplit_core.workspace.store import Artifact, Workspace
 
@@ -39,7 +39,8 @@ def uploads_of(workspace: Workspace, sources: Iterable[str | None]) -> dict[str,
 def _built_by(workspace: Workspace, source: str) -> str:
     """What builds the model of a source; of a run that is gone the source itself."""
     try:
-        return untrained_source(workspace, source)
+        step = trained_step(workspace, source)
+        return source if step is None else step.built_by
     except InputFault:
         return source
 

@@ -35,6 +35,17 @@ class TrainedStep:
         return f"{self.run}@step-{self.step}"
 
     @property
+    def built_by(self) -> str:
+        """What builds the model: the source, or of a run that began with another's weights that run's.
+
+        Raises InputFault like `parse_run_source`.
+        """
+        source = self.source
+        while is_run_source(source):
+            source = parse_run_source(source).source
+        return source
+
+    @property
     def display_name(self) -> str:
         """The name in messages, without the folder's path."""
         return f"{self.run.name}@step-{self.step}"

@@ -13,7 +13,7 @@ from torchsplit_core import workflow
 from torchsplit_core.isolation import private_temp_dir
 from torchsplit_core.isolation.trust_policy import is_trusted, require_execution_allowed
 from torchsplit_core.jobs.job_kinds import TraceParameters, UploadedFile
-from torchsplit_core.training.stored_runs import trained_step, untrained_source
+from torchsplit_core.training.stored_runs import trained_step
 from torchsplit_core.values import InputFault, Progress, quoted
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def local_source(workspace: Workspace, source: str, file: UploadedFile | None) -
     a file whose content differs from the trusted one.
     """
     step = trained_step(workspace, source)
-    built_by = untrained_source(workspace, source)
+    built_by = source if step is None else step.built_by
     if step is not None and file is not None:
         _, content, trust = read_upload(workspace, file)
         path = Path(built_by.rpartition(":")[0])

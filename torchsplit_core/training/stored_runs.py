@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchsplit_core.checkpoints.trained_run import TrainedStep, is_run_source, parse_run_source
+from torchsplit_core.checkpoints.trained_run import TrainedStep, parse_run_source
 from torchsplit_core.values import InputFault, quoted
 
 if TYPE_CHECKING:
@@ -52,15 +52,3 @@ def trained_step(workspace: Workspace, source: str) -> TrainedStep | None:
         return None
     name, _, step = source.removeprefix(RUN_PREFIX).rpartition("@")
     return parse_run_source(f"{folder_of_run(workspace, name)}@{step}")
-
-
-def untrained_source(workspace: Workspace, source: str) -> str:
-    """What builds the model: of a run, and of one that began with another's weights, the source of the first.
-
-    Raises InputFault like `trained_step`.
-    """
-    step = trained_step(workspace, source)
-    built_by = source if step is None else step.source
-    while is_run_source(built_by):
-        built_by = parse_run_source(built_by).source
-    return built_by
