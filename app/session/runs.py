@@ -99,6 +99,8 @@ def _last_job(workspace: Workspace, name: str) -> JobRecord | None:
 def add_run(workspace: Workspace, source: str) -> str:
     """Enter a run of this source that a job begins; its name."""
     name = _free_name(workspace, source)
+    # A run without a folder counts as removed.
+    (workspace.runs / name).mkdir(parents=True)
     _add(workspace, name, None)
     return name
 
@@ -108,7 +110,6 @@ def start(
 ) -> str:
     """Start a run with a folder in the store; return its name."""
     name = add_run(workspace, source)
-    (workspace.runs / name).mkdir(parents=True)
     jobs.start(workspace, f"Run {name}", TRAIN, TrainParameters(name, source, strategy, options, file))
     RUN.choose(workspace, name)
     return name

@@ -131,7 +131,7 @@ def _train_digits(workspace: Workspace, run: str, progress: Progress) -> str | N
     from torchsplit_core.jobs.train import train_job, train_on_job
 
     path = workspace.runs / run
-    last = RunFolder(path).last_step() if path.exists() else None
+    last = RunFolder(path).last_step()
     if last is None or last["step"] < DIGITS_STEPS:
         strategy = RunStrategy(ParallelConfig(data=2, micro_batch=32), TrainingJob(64, "fp32", "adamw"))
         options = RunOptions(steps=DIGITS_STEPS, checkpoint_every=110)

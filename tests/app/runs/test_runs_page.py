@@ -15,14 +15,18 @@ from streamlit.testing.v1 import AppTest
 from app.runs.new_form import MANUAL_STRATEGY, parse_settings
 from app.session import runs
 from app.session.result_kind import RUN
+from tests.app.test_ended_work import begin
 from tests.app.trainings.test_training_page import found
 from tests.support.app.page import button, field, open_page, press, said
 from tests.support.app.values import graph
 from tests.support.training.folders import left_folder
+from torchsplit_core import jobs
 from torchsplit_core.jobs.job_kinds import (
+    RUN_HERE,
     TRACE,
     TRAIN,
     TRAIN_ON,
+    RunHereParameters,
     TraceParameters,
     TrainOnParameters,
     TrainParameters,
@@ -369,3 +373,21 @@ def test_held_out_figures_stand_beside_the_loss_of_the_step_that_they_are_of(wor
     assert "on 360 held-out samples, at step 4; 2 at first\n" in measured(4)
     # Of a step that is done anew nothing is measured yet.
     assert "held-out" not in measured(7)
+
+
+def test_a_run_that_a_door_begins_starts_and_ends_with_it(workspace, monkeypatch):
+    cancelled = []
+    monkeypatch.setattr(jobs, "cancel", lambda workspace, job: cancelled.append(job))
+    for name in ("digits-1", "digits-2"):
+        runs.add_run(workspace, "sample:digits")
+        assert name in run_paths(workspace)
+    job = begin(workspace, RUN_HERE, RunHereParameters("trained here", run="digits-1"))
+    assert "It starts" in said(opened(workspace, "digits-1"))
+    assert "It has not begun" in said(opened(workspace, "digits-2"))
+    # From its first event on, its own folder says how it stands: the job goes on to plan and serve.
+    left_folder(workspace.runs / "digits-1")
+    assert runs.active_jobs(workspace, "digits-1") == ()
+    runs.remove(workspace, "digits-2")
+    assert cancelled == []
+    runs.remove(workspace, "digits-1")
+    assert cancelled == [job] and run_paths(workspace) == {}
