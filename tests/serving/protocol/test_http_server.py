@@ -281,8 +281,8 @@ async def test_what_was_taken_is_answered_at_the_end():
             await asyncio.sleep(0.01)
         loop = asyncio.get_running_loop()
         loop.call_later(0.2, lambda: echo.held[0].reply(json_response("done")))
-    _, told, headers = answers[0].result()
-    assert told == "done" and headers["connection"] == "close"
+    _, body, headers = await answers[0]
+    assert body == "done" and headers["connection"] == "close"
 
 
 async def test_many_pipelined_requests_wait_up_to_a_limit():
