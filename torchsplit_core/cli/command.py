@@ -154,7 +154,7 @@ COMMANDS: tuple[tuple[str, tuple[Options, ...], dict[str, str]], ...] = (
 )
 """For each module: the function that declares its commands, the shared options it takes, and name → help.
 
-A module is loaded when one of its commands is given, so `torchsplit --help` loads none, and a command no other's needs.
+A module is loaded when one of its commands is given: `torchsplit --help` loads none, a command only what it needs.
 """
 
 

@@ -55,7 +55,7 @@ class LineProgress:
             self.shown = True
 
     def add_note(self, note: str) -> None:
-        """Show a note after the present and all later messages."""
+        """Show a note after the current and all later messages."""
         self.note = note
         self(*self.last)
 

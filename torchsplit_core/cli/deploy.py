@@ -70,7 +70,7 @@ def add_deploy_commands(command: Command) -> None:
 
 
 def _deploy(options: argparse.Namespace) -> int:
-    # Imported here, since the formats load the planner.
+    # Imported here, since the formats load the planner, which route does not need.
     from torchsplit_core.deployment import FORMATS, custom_images, omitted_by
 
     for name in options.format or ():

@@ -18,7 +18,7 @@ from torchsplit_core.values import InputFault
 from torchsplit_core.values.errors import quoted, suggestion
 
 if TYPE_CHECKING:
-    # Imported for types only, since the planner takes long to load.
+    # Imported for types only: the planner takes long to load, and other commands do not need it.
     from torchsplit_core.latency_slo.worst_response import WorstResponse
     from torchsplit_core.planning.sweep.points import Parameter, SweepPoint, SweepRequest
 

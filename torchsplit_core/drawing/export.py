@@ -28,10 +28,10 @@ def render_drawing(
 ) -> str:
     """The text of a `.svg` or `.dot` file.
 
-    `opened` are the paths of modules to draw open ("all": every module; empty: as in the explorer's first view).
+    `opened` are the paths of modules to open in addition to those of the explorer's first view ("all": every module).
     `without` are preparation steps to skip for dominance and regions; the dataflow is drawn as traced.
-    Raises InputFault for an unknown suffix, drawing kind, module or step, dominance or regions as SVG, and more than
-    `MOST_ITEMS` boxes.
+    Raises InputFault for an unknown suffix, drawing kind, module or step, dominance or regions as SVG, `without` with
+    the dataflow, and more than `MOST_ITEMS` boxes.
     """
     if suffix not in (".svg", ".dot"):
         raise InputFault(

@@ -45,7 +45,7 @@ def layout_layers(
     """Place boxes of (width, height), given in execution order; `edges` are pairs of their indices.
 
     A line from a later box to an earlier one runs upwards; closed modules that execute alternately have such lines.
-    `fast` is for very many boxes: it takes a third of the time and gives every box the width of the widest.
+    `fast` is for very many boxes: it takes a third of the time and gives every box the room of the widest.
     """
     given = dict.fromkeys((s, t) for s, t in edges if s != t)
     # fast-sugiyama may not terminate on a cycle; edges directed by the order of the boxes have none.
@@ -77,7 +77,7 @@ def layout_layers(
 def _assign_layers(
     part: list[tuple[int, int]], spacing: float, *, fast: bool
 ) -> tuple[list[list[int]], list[tuple[int, int]], dict[int, float]]:
-    """Rows of a connected component from the top, its line segments, and centres for boxes of equal width `spacing`.
+    """Rows of a connected component from the top, its line segments, and centres `spacing` apart, as for equal boxes.
 
     Negative numbers are bends of lines.
     """

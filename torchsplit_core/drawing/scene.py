@@ -32,7 +32,7 @@ TITLE = 30.0
 STUB_HEIGHT = 18.0
 LABEL_WIDTH = 7.4
 NOTE_WIDTH = 6.3
-"""Pixels of a character in a label (13 px) and in a note (11 px), rather too many than too few."""
+"""Pixels of a character in a label (13 px) and in a note (11 px), estimated on the high side."""
 NARROWEST, WIDEST = 76.0, 250.0
 
 
@@ -150,7 +150,7 @@ class _SceneBuilder:
         )
 
     def _enclosing_items(self, i: int) -> Iterator[int]:
-        """The item, the open items around it, the innermost first, and -1."""
+        """The item, then the open items around it from the innermost outwards, then -1."""
         while i != -1:
             yield i
             i = self.items[i].parent

@@ -2,8 +2,8 @@
 
 Twelve colours similar to Okabe and Ito's set (jfly.uni-koeln.de/color) but softer, chosen by a farthest-point search so
 that any two have a CIELAB distance of at least 13, also with protanopia, deuteranopia or tritanopia (as modelled by
-Machado et al., 2009). The first k of them differ the most in this order. A colour is never the only sign: the name is
-beside it.
+Machado et al., 2009). Their order keeps the first k as distinct as possible, for every k. A colour is never the only
+sign: the name is beside it.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from torchsplit_core.tables.slice_parsing import check_gpu_type, known_gpu
 from torchsplit_core.values import InputFault, ProfileRow
 
 ODD_LATENCY_RATIO = 20.0
-"""Ratio of the median latency to batch · processes / throughput from which on its unit must be wrong."""
+"""Median ratio of latencies to batch · processes / throughput from which on (or below its inverse) a unit is wrong."""
 
 
 def read_profile_csv(

@@ -13,7 +13,7 @@ Entry = TypeVar("Entry", bound=ProfileRow | ProfileFailure)
 
 
 def merge_profiles(profiles: Sequence[Profile]) -> tuple[Profile, ...]:
-    """One profile per source, in the order in which the sources first appear.
+    """One profile per source, in the order in which the sources first appear; a single one is returned unchanged.
 
     Rows and failures are joined without duplicates. Raises InputFault if two profiles of one source have different
     figures for a point, or different architectures.

@@ -10,7 +10,7 @@ from torchsplit_core.values import InputFault
 from torchsplit_core.values.errors import quoted, suggestion
 
 ALIASES = {"k8s": ("kubernetes", "jobset")}
-"""Common wrong names, with the choices to suggest, which are spelt too differently to be guessed."""
+"""Common wrong names, and the choices that they mean but that `suggestion` cannot guess from the spelling."""
 _KINDS = {int: "a whole number", float: "a number"}
 _MISSING = "the following arguments are required: "
 

@@ -1,4 +1,4 @@
-"""For `train` with a request that leaves choices free: searches them first."""
+"""Searches the choices that a request of `train` leaves free, before the run starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The legend: the signs that the map shows, drawn as in the map but in no model's colour."""
+"""The legend: the signs that the map shows, drawn as in the map but not in a model's colour."""
 
 from __future__ import annotations
 

@@ -54,9 +54,8 @@ class MapStyle:
 class SliceStyle:
     """Sizes of a slice in pixels, and its text.
 
-    The gauge is below the text; the tag with the load of an overloaded tenant is `tag_gap` above the gauge. `words`
-    draws the text from the profile's name (first tenant only), the tenant, its stage, its width, and whether it is
-    overloaded.
+    The gauge is below the text; the tag with an overload is `tag_gap` above the gauge. `words` draws the text from the
+    profile's name ("" after the first tenant), the tenant, its stage, its width, and whether it is overloaded.
     """
 
     height: float

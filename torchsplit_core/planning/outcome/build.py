@@ -81,7 +81,7 @@ def build_planned_models(problem: Problem, assignment: Assignment) -> tuple[Plan
 
 
 def keeps_minima(problem: Problem, models: Sequence[PlannedModel]) -> bool:
-    """Whether every model has its minimum; the search for shares ignores the limit of an instance by its link."""
+    """Whether every model has its minimum; the search for shares ignores the limit that a link sets to an instance."""
     return all(
         planned.throughput_rps >= (spec.min_throughput_rps or 0.0) * (1 - TOLERANCE)
         for spec, planned in zip(problem.request.models, models, strict=True)

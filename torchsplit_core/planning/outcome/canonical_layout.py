@@ -80,7 +80,7 @@ def _canonical_slices(
 
 
 def _equivalent_slices(kind: GpuType, item: PlannedSlice, points: Points) -> dict[str, PlannedSlice]:
-    """The slice with its tenants on every profile that serves them equally, by profile, its present one first."""
+    """The slice with its tenants on every profile that serves them equally, by profile, its current one first."""
     by_profile = {item.profile: item}
     for profile in kind.profiles:
         tenants = []
@@ -98,7 +98,7 @@ def _equivalent_slices(kind: GpuType, item: PlannedSlice, points: Points) -> dic
 
 
 def _is_equivalent(new: Point, old: Point) -> bool:
-    """Whether the new point has the same throughput, interval and basis, and no longer latency."""
+    """Whether the new point has the same throughput, interval and basis, and at most the same latency."""
     same = (new.throughput_rps, new.low_rps, new.high_rps, new.basis)
     return (
         same == (old.throughput_rps, old.low_rps, old.high_rps, old.basis)

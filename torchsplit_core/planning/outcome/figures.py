@@ -287,7 +287,7 @@ def unproven_outcome(
     bound = None if plan is None else bound_for(request, plan)
     beyond = bound is not None and (value < bound if goal_of(request).minimised else value > bound)
     if bound is not None and beyond and not equal(value, bound):
-        # The plan is from a file that this program did not write: it verifies its bounds before it returns them.
+        # Only a file that another program wrote can do this: this program verifies a bound before it returns it.
         raise InputFault("plan: bound", f"is {bound:g}, and a plan of {value:g} is beyond it", "Plan again.")
     outcome = PlanOutcome(
         request_sha256=request_hash(request),
