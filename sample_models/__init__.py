@@ -1,4 +1,4 @@
-"""Small real models to try TorchSplit on, in plain PyTorch, with random weights from a fixed seed.
+"""Small real models in plain PyTorch to try TorchSplit with; their random weights come from a fixed seed.
 
 `load("bert", "large")` gives a `SplitClient`. torch is imported only when a model is loaded.
 To add a model: one file with a subclass of `SampleClient`, one entry in `registry.SAMPLES`.
@@ -15,7 +15,7 @@ __all__ = ["SAMPLES", "Sample", "find", "load"]
 
 
 def find(name: str, size: str = "small") -> Sample:
-    """The sample of that name, without loading it. Raises InputFault where there is no such name or size."""
+    """Look a sample up without loading it. Raises InputFault for an unknown name or size."""
     found = next((sample for sample in SAMPLES if sample.name == name), None)
     if found is None:
         raise InputFault(
@@ -31,7 +31,7 @@ def find(name: str, size: str = "small") -> Sample:
 
 
 def load(name: str, size: str = "small", seed: int = 0) -> SplitClient:
-    """The client of the sample `name` in that `size`; equal seeds give equal weights. Raises as `find`."""
+    """The client of the sample `name` in that `size`; equal seeds give equal weights. Raises InputFault as `find`."""
     found = find(name, size)
     module = importlib.import_module(f"sample_models.{found.module}")
     client: SplitClient = getattr(module, found.client)(size, seed)

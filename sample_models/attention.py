@@ -1,4 +1,4 @@
-"""Multi-head self-attention and the two-part transformer block that several samples use."""
+"""Multi-head self-attention and the pre-norm transformer block that several samples use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention; `mask` is boolean, True where a position may be read."""
+    """Multi-head self-attention; `mask` is boolean, True for positions that may be attended to."""
 
     def __init__(self, width: int, heads: int, causal: bool = False) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class SelfAttention(nn.Module):
 
 
 class PreNormBlock(nn.Module):
-    """Transformer block with the norms in front of attention and feed-forward (CLIP, ViT)."""
+    """Transformer block with a norm before attention and one before the feed-forward (CLIP, ViT)."""
 
     def __init__(self, width: int, heads: int, causal: bool = False) -> None:
         super().__init__()

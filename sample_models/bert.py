@@ -14,7 +14,7 @@ from sample_models.client import SequenceClient
 
 @dataclass(frozen=True, slots=True)
 class BertSize:
-    """The dimensions of an encoder; `tokens` is the sequence length of the examples by default."""
+    """The dimensions of an encoder; `tokens` is the default sequence length of the example inputs."""
 
     vocabulary: int
     tokens: int
@@ -46,7 +46,7 @@ class Embeddings(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention and feed-forward, each added to its input and normalised after (post-norm)."""
+    """Attention and feed-forward, each added to its input, then normalised (post-norm)."""
 
     def __init__(self, size: BertSize) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class Encoder(nn.Module):
 
 
 class Bert(nn.Module):
-    """Token vectors and the pooled first token."""
+    """From token ids to token vectors and the pooled vector of the first token."""
 
     def __init__(self, size: BertSize) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class Bert(nn.Module):
 
 
 class BertClient(SequenceClient):
-    """BERT-large, or two layers of width 32."""
+    """The client: BERT-large, or two layers of width 32."""
 
     def build(self) -> nn.Module:
         return Bert(LARGE if self.large else SMALL)
@@ -110,6 +110,6 @@ class BertClient(SequenceClient):
         return inputs[0][0].sin()
 
     def get_loss(self, outputs: tuple[Tensor, Tensor], targets: Tensor) -> Tensor:
-        """How far the first channel of each token, and of the pooled one, is from the sine of its id."""
+        """Squared error of the first channel of each token, and of the pooled vector, against the sine of the id."""
         tokens, pooled = outputs
         return F.mse_loss(tokens[..., 0], targets) + F.mse_loss(pooled[:, 0], targets[:, 0])

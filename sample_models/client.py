@@ -1,4 +1,4 @@
-"""What the sample clients share: a size, a seed, a model in eval mode, and synthetic data to train it with."""
+"""Base classes of the sample clients: size, seed, model in eval mode, and synthetic training data."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 SAMPLES = 64
-"""How many samples the synthetic data has."""
+"""Number of synthetic samples."""
 
 
 class SeededClient(ABC):
-    """A SplitClient over a model that is built from a seed, apart from torch's global generator."""
+    """A SplitClient whose model is built from a seed, without changing torch's global generator."""
 
     batch_sizes: tuple[int, ...] = (1, 2, 4, 8)
 
@@ -24,11 +24,11 @@ class SeededClient(ABC):
 
     @abstractmethod
     def build(self) -> nn.Module:
-        """The model with weights from the generator as it stands."""
+        """Build the model with weights from torch's generator, which the caller has seeded."""
 
     @abstractmethod
     def draw(self, batch_size: int) -> tuple[Tensor, ...]:
-        """Example inputs from the generator as it stands."""
+        """Draw example inputs from torch's generator, which the caller has seeded."""
 
     def get_model(self) -> nn.Module:
         """The model in eval mode; equal for equal seeds."""
@@ -44,34 +44,34 @@ class SeededClient(ABC):
 
 
 class SampleClient(SeededClient):
-    """A SplitClient that is a TrainClient as well, with synthetic data."""
+    """A SplitClient that is also a TrainClient, with synthetic data."""
 
     @abstractmethod
     def draw_target(self, inputs: tuple[Tensor, ...]) -> Any:
-        """What the loss compares with, of one sample's inputs (batch 1), from the generator as it stands."""
+        """Draw the target for one sample's inputs (batch 1) from torch's generator, which the caller has seeded."""
 
     @abstractmethod
     def get_loss(self, outputs: Any, targets: Any) -> Tensor:
-        """The mean over the samples of a batch."""
+        """The mean loss over the samples of a batch."""
 
     def get_dataset(self) -> SampleData:
-        """Synthetic samples, the same for equal seeds."""
+        """Synthetic samples; equal for equal seeds."""
         return SampleData(self)
 
     def get_optimizer(self, parameters: Iterable[nn.Parameter], kind: str) -> torch.optim.Optimizer:
-        """AdamW, or gradient descent with momentum."""
+        """AdamW, or for kind "sgd" gradient descent with momentum."""
         return usual_optimizer(parameters, kind)
 
 
 def usual_optimizer(parameters: Iterable[nn.Parameter], kind: str) -> torch.optim.Optimizer:
-    """What the samples train with: AdamW, or gradient descent with momentum."""
+    """The optimizer of the samples: AdamW, or for kind "sgd" gradient descent with momentum."""
     if kind == "sgd":
         return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
     return torch.optim.AdamW(parameters, lr=1e-3)
 
 
 class SampleData:
-    """`[i]` is the sample i, drawn from a generator of its own: its inputs without the batch, and its target."""
+    """`[i]` is sample i, drawn from its own seed: its inputs without the batch dimension, and its target."""
 
     def __init__(self, client: SampleClient) -> None:
         self.client = client
@@ -87,24 +87,24 @@ class SampleData:
 
 
 class SequenceClient(SampleClient):
-    """A sample whose inputs are tokens, as many as one asks for among `sequence_lengths`."""
+    """A sample model with token inputs, of any length in `sequence_lengths`."""
 
     sequence_lengths: tuple[int, ...] = (16, 32, 64, 128, 256, 512)
 
     @property
     @abstractmethod
     def tokens(self) -> int:
-        """The length of the examples where none is asked for."""
+        """The default length of the example inputs."""
 
     @abstractmethod
     def draw_tokens(self, batch_size: int, tokens: int) -> tuple[Tensor, ...]:
-        """Example inputs of that many tokens from the generator as it stands."""
+        """Draw example inputs of that many tokens from torch's generator, which the caller has seeded."""
 
     def draw(self, batch_size: int) -> tuple[Tensor, ...]:
         return self.draw_tokens(batch_size, self.tokens)
 
     def get_example_inputs(self, batch_size: int, sequence_length: int | None = None) -> tuple[Tensor, ...]:
-        """As `SampleClient` gives them, of `sequence_length` tokens where that is given."""
+        """Example inputs as in `SampleClient`, of `sequence_length` tokens (None: `tokens`)."""
         if sequence_length is None:
             return super().get_example_inputs(batch_size)
         with torch.random.fork_rng(devices=[]):

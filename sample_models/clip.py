@@ -11,7 +11,7 @@ from sample_models.client import SampleClient
 
 
 class ImageTower(nn.Module):
-    """Patches, a class token, transformer blocks, the class token projected."""
+    """Patches and a class token, transformer blocks, projection of the class token."""
 
     def __init__(self, image: int, patch: int, width: int, layers: int, heads: int, joint: int) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class ImageTower(nn.Module):
 
 
 class TextTower(nn.Module):
-    """Tokens, causal transformer blocks, the end-of-text position (highest id) projected."""
+    """Tokens, causal transformer blocks, projection of the end-of-text position (highest id)."""
 
     def __init__(
         self, vocabulary: int, context: int, width: int, layers: int, heads: int, joint: int
@@ -54,7 +54,7 @@ class TextTower(nn.Module):
 
 
 class Clip(nn.Module):
-    """The scaled cosine of each image with its own text: one number a request."""
+    """The scaled cosine similarity of each image with its own text: one number per request."""
 
     def __init__(self, image_tower: ImageTower, text_tower: TextTower) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Clip(nn.Module):
 
 
 class ClipClient(SampleClient):
-    """CLIP at ViT-B/32 dimensions, or two layers of width 32."""
+    """The client: CLIP with ViT-B/32 dimensions, or two layers of width 32."""
 
     def build(self) -> nn.Module:
         if self.large:
@@ -83,5 +83,5 @@ class ClipClient(SampleClient):
         return (inputs[1].sum() % 2).float()
 
     def get_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Binary cross-entropy of whether image and text belong together."""
+        """Binary cross-entropy: does the text belong to the image?"""
         return F.binary_cross_entropy_with_logits(outputs, targets)

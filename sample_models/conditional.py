@@ -1,4 +1,4 @@
-"""A model whose middle is chosen at run time with torch.cond."""
+"""A model that chooses between two middle parts at run time, with torch.cond."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sample_models.client import SampleClient
 
 
 class Conditional(nn.Module):
-    """A quick path for a batch of small values, a thorough one for the others."""
+    """A cheap branch for batches of small values, an expensive one for others."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Conditional(nn.Module):
 
 
 class ConditionalClient(SampleClient):
-    """Width 2048, or 16."""
+    """The client: width 2048, or 16."""
 
     def build(self) -> nn.Module:
         return Conditional(2048 if self.large else 16)
@@ -38,5 +38,5 @@ class ConditionalClient(SampleClient):
         return inputs[0][0].flip(-1)
 
     def get_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """How far the outputs are from the inputs in the other direction."""
+        """Mean squared error against the inputs in reverse order."""
         return F.mse_loss(outputs, targets)

@@ -1,4 +1,4 @@
-"""A fork and a join: the smallest model with parallel branches."""
+"""The smallest model with parallel branches: a fork and a join."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Diamond(nn.Module):
 
 
 class DiamondClient(SampleClient):
-    """Width 2048, or 16."""
+    """The client: width 2048, or 16."""
 
     def build(self) -> nn.Module:
         return Diamond(2048 if self.large else 16)
@@ -37,5 +37,5 @@ class DiamondClient(SampleClient):
         return inputs[0][0].flip(-1)
 
     def get_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """How far the outputs are from the inputs in the other direction."""
+        """Mean squared error against the inputs in reverse order."""
         return F.mse_loss(outputs, targets)

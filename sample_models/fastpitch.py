@@ -1,7 +1,7 @@
 """FastPitch (Łańcucki 2021): text to mel spectrogram with predicted durations and pitch.
 
-Lengths are fixed (symbols in, frames out): the batch alone is free. Symbols are spread over
-frames as in the original, by comparing cumulated durations with frame numbers.
+The numbers of symbols in and frames out are fixed; only the batch size varies. As in the original, comparing
+cumulative durations with frame numbers assigns frames to symbols.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ VOCABULARY, MELS = 148, 80
 
 
 class FeedForwardTransformer(nn.Module):
-    """Single-head attention, then two convolutions over time; each added and normalised."""
+    """Single-head attention, then two convolutions over time, each part with residual and norm (post-norm)."""
 
     def __init__(self, size: FastPitchSize) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class FeedForwardTransformer(nn.Module):
 
 
 class Stack(nn.Module):
-    """Position embedding and a chain of blocks."""
+    """Position embeddings, then a chain of blocks."""
 
     def __init__(self, size: FastPitchSize, length: int) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Stack(nn.Module):
 
 
 class Predictor(nn.Module):
-    """One number a symbol: two convolutions with norms, then a linear layer."""
+    """Predicts one number per symbol: two convolutions with norms, then a linear layer."""
 
     def __init__(self, size: FastPitchSize) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class Predictor(nn.Module):
 
 
 class FastPitch(nn.Module):
-    """Mel spectrogram, log durations and pitch of a sentence."""
+    """From symbols to mel spectrogram, log durations and pitch."""
 
     def __init__(self, size: FastPitchSize) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class FastPitch(nn.Module):
 
 
 class FastPitchClient(SampleClient):
-    """FastPitch at the widths of the paper, or one block of width 32."""
+    """The client: FastPitch with the paper's widths, or one block of width 32."""
 
     def build(self) -> nn.Module:
         return FastPitch(LARGE if self.large else SMALL)
@@ -122,6 +122,6 @@ class FastPitchClient(SampleClient):
         return torch.randn(frames, MELS), inputs[0][0].sin()
 
     def get_loss(self, outputs: tuple[Tensor, Tensor, Tensor], targets: tuple[Tensor, Tensor]) -> Tensor:
-        """How far the spectrogram, the durations and the pitch are from theirs."""
+        """Sum of the mean squared errors of spectrogram, log durations and pitch."""
         (mel, log_duration, pitch), (spectrogram, wave) = outputs, targets
         return F.mse_loss(mel, spectrogram) + F.mse_loss(log_duration, wave) + F.mse_loss(pitch, -wave)

@@ -1,4 +1,4 @@
-"""LLaMA-like decoder (Touvron et al. 2023; grouped-query attention as in TinyLlama-1.1B), no cache."""
+"""LLaMA-like decoder (Touvron et al. 2023; grouped-query attention as in TinyLlama-1.1B), without a KV cache."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sample_models.client import SequenceClient
 
 @dataclass(frozen=True, slots=True)
 class LlamaSize:
-    """The dimensions of a decoder; `tokens` is the sequence length of the examples by default."""
+    """The dimensions of a decoder; `tokens` is the default sequence length of the example inputs."""
 
     vocabulary: int
     tokens: int
@@ -29,7 +29,7 @@ LARGE = LlamaSize(32000, 128, 2048, 5632, 22, 32, 4)
 
 
 def rotation_angles(tokens: int, head_width: int, device: torch.device | None = None) -> Tensor:
-    """The angle in radians by which each position turns each element of a head: tokens × head_width."""
+    """Angle in radians by which each position rotates each element of a head: [tokens, head_width]."""
     half = torch.arange(0, head_width, 2, device=device) / head_width
     return torch.outer(torch.arange(tokens, device=device), 10000.0**-half).repeat(1, 2)
 
@@ -41,7 +41,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 class Attention(nn.Module):
-    """Causal attention in which several query heads share a key-value head."""
+    """Causal attention; several query heads share a key-value head."""
 
     def __init__(self, size: LlamaSize) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """The gated feed-forward (SwiGLU)."""
+    """Gated feed-forward (SwiGLU)."""
 
     def __init__(self, size: LlamaSize) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class DecoderLayer(nn.Module):
 
 
 class Llama(nn.Module):
-    """Scores of every next token, for the last position alone."""
+    """From token ids to scores of the next token, for the last position only."""
 
     def __init__(self, size: LlamaSize) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class Llama(nn.Module):
 
 
 class LlamaClient(SequenceClient):
-    """TinyLlama-1.1B dimensions (4.1 GiB of float32 weights), or two layers of width 32."""
+    """The client: TinyLlama-1.1B dimensions (4.1 GiB of float32 weights), or two layers of width 32."""
 
     def build(self) -> nn.Module:
         return Llama(LARGE if self.large else SMALL)
@@ -143,5 +143,5 @@ class LlamaClient(SequenceClient):
         return inputs[0][0, 0]
 
     def get_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Cross-entropy of the next token, which is the first one again."""
+        """Cross-entropy of the next token, whose target is the first token of the sequence."""
         return F.cross_entropy(outputs, targets)

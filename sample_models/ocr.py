@@ -1,6 +1,6 @@
-"""Text-line reader: the convolutions of CRNN (Shi et al. 2015), then attention over the columns (as SVTR).
+"""Text-line reader: the convolutions of CRNN (Shi et al. 2015), then attention over the columns (as in SVTR).
 
-Attention stands where CRNN has LSTMs: export unrolls an LSTM step by step and takes ten times as long.
+Attention replaces CRNN's LSTMs, because export unrolls an LSTM step by step and takes ten times as long.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from sample_models.attention import PreNormBlock
 from sample_models.client import SampleClient
 
-CHARACTERS = 97  # printable ASCII, an unknown and the CTC blank
+CHARACTERS = 97  # printable ASCII, an unknown character and the CTC blank
 
 
 def convolution(inner: int, outer: int, kernel: int = 3, padding: int = 1) -> nn.Sequential:
-    """Convolution, batch norm, activation."""
+    """Convolution, batch norm, ReLU."""
     return nn.Sequential(nn.Conv2d(inner, outer, kernel, padding=padding), nn.BatchNorm2d(outer), nn.ReLU())
 
 
@@ -45,7 +45,7 @@ class Backbone(nn.Module):
 
 
 class LineReader(nn.Module):
-    """Scores of every character for each column of a line image."""
+    """Log-probabilities of every character for each column of a line image."""
 
     def __init__(self, base: int, width: int, columns: int, layers: int, heads: int) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class LineReader(nn.Module):
 
 
 class OcrClient(SampleClient):
-    """Lines of 32 × 256 with real widths, or 4 channels on 32 × 48."""
+    """The client: lines of 32 × 256 with real layer widths, or 4 channels on 32 × 48."""
 
     def build(self) -> nn.Module:
         return LineReader(64, 384, 65, 6, 12) if self.large else LineReader(4, 32, 13, 1, 2)
@@ -76,5 +76,5 @@ class OcrClient(SampleClient):
         return torch.randint(CHARACTERS, (65 if self.large else 13,))
 
     def get_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Negative log-likelihood of a character for each column."""
+        """Mean negative log-likelihood of the target character of each column."""
         return F.nll_loss(outputs.mT, targets)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A sample model: what it is, its sizes, and the module and class that hold it.
+    """A sample model: its name and description, its sizes, and the module and class of its client.
 
-    `sizes` are the names `load` takes; `large` says in words what the real dimensions are, `data` what a run trains it
-    on.
+    `sizes` are the names that `load` takes; `large` describes the real dimensions; `data` describes the training data
+    of a run.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""ResNet-50 (He et al. 2016), with the stride in the 3 × 3 convolution as is common now."""
+"""ResNet-50 (He et al. 2016), with the stride in the 3 × 3 convolution, as is now common."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sample_models.client import SampleClient
 
 
 class Bottleneck(nn.Module):
-    """1 × 1, 3 × 3, 1 × 1 convolutions with a shortcut around them."""
+    """Convolutions of 1 × 1, 3 × 3 and 1 × 1, with a shortcut around them."""
 
     def __init__(self, inner: int, middle: int, stride: int) -> None:
         super().__init__()
@@ -34,13 +34,13 @@ class Bottleneck(nn.Module):
 
 
 def stage(inner: int, middle: int, blocks: int, stride: int) -> nn.Sequential:
-    """Equal blocks; the first one changes width and size."""
+    """A chain of equal blocks, except that the first one changes the width and the image size."""
     rest = (Bottleneck(4 * middle, middle, 1) for _ in range(blocks - 1))
     return nn.Sequential(Bottleneck(inner, middle, stride), *rest)
 
 
 class ResNet(nn.Module):
-    """Stem, four stages, average, classifier."""
+    """Stem, four stages, average pooling, classifier."""
 
     def __init__(self, base: int, blocks: tuple[int, int, int, int], classes: int) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class ResNet(nn.Module):
 
 
 class ResNetClient(SampleClient):
-    """ResNet-50 on 224 × 224, or one block a stage with 4 channels on 32 × 32."""
+    """The client: ResNet-50 on 224 × 224, or one block per stage with 4 channels on 32 × 32."""
 
     def build(self) -> nn.Module:
         return ResNet(64, (3, 4, 6, 3), 1000) if self.large else ResNet(4, (1, 1, 1, 1), 10)
@@ -75,5 +75,5 @@ class ResNetClient(SampleClient):
         return torch.randint(1000 if self.large else 10, ())
 
     def get_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Cross-entropy of the classes."""
+        """Cross-entropy over the classes."""
         return F.cross_entropy(outputs, targets)

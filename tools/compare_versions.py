@@ -1,8 +1,8 @@
-"""What users see of two versions, compared: `python -m tools.compare_versions COMMIT` (the other is this checkout).
+"""Compares what users see of COMMIT and of this checkout: `python -m tools.compare_versions COMMIT`.
 
-Both versions print every help text, write every schema and every example back, and run the commands that need neither
-torch nor a clock on the examples. The earlier one fills a store, and both list what is in it. Any difference is
-printed, and the exit code is 1. Seconds, search statistics and paths within the package may differ.
+Both versions print every help text, write every schema, read and write every example, and run the commands that need
+neither torch nor a clock on the examples. The earlier version fills a store, and both list its contents. Differences
+are printed, and the exit code is then 1. Times, search statistics and module paths in the package may differ.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COMMANDS = (
     "draw examples/graph.json",
     "strategy examples/strategy_request.json",
 )
-"""With `-o` and a name behind: what each writes and prints is compared."""
+"""Each is run with `-o FILE`; the file and the printed text are compared."""
 
 CHILD = """
 import contextlib, io, sys
@@ -96,7 +96,7 @@ VARYING = (
 
 def clean(text: str, folder: Path) -> str:
     text = text.replace(str(folder), "OUT")
-    # Statistics of a search say how it went, not what it gave.
+    # The statistics of a search describe its course, not its result.
     text = re.sub(r'"statistics": \{[^{}]*\}', '"statistics": {}', text)
     for pattern, instead in VARYING:
         text = pattern.sub(instead, text)
@@ -104,7 +104,7 @@ def clean(text: str, folder: Path) -> str:
 
 
 def shown(checkout: Path, out: Path, home: Path, mode: str) -> dict[str, str]:
-    """File name -> text of what a version wrote."""
+    """File name -> text of each file that the version in `checkout` wrote."""
     out.mkdir()
     environment = {**os.environ, "PYTHONPATH": str(checkout), "COLUMNS": "100", "TORCHSPLIT_HOME": str(home)}
     command = [sys.executable, "-c", CHILD, str(out), str(home), mode, *COMMANDS]
@@ -124,7 +124,7 @@ def main() -> int:
             ["git", "clone", "--quiet", "--shared", "--no-checkout", str(ROOT), str(earlier)], check=True
         )
         subprocess.run(["git", "checkout", "--quiet", sys.argv[1]], cwd=earlier, check=True)
-        # The same examples for both: a change of an example is no change of what reads it.
+        # Both get the same examples, since only the code is compared, not the examples.
         shutil.rmtree(earlier / "examples")
         shutil.copytree(ROOT / "examples", earlier / "examples")
         before = shown(earlier, folder / "before", folder / "home", "fill")

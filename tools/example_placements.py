@@ -1,4 +1,4 @@
-"""The placements among the examples: the published cases, and a decode of 70B."""
+"""The placement requests of the examples: the published cases, and the decode phase of a 70B model."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ COEFFICIENTS = {
     "A10": LinearCoefficients(-0.007, 2.0, 1.2, 70.0),
     "T4": LinearCoefficients(-0.005, 1.5, 0.8, 50.0),
 }
-"""The linear throughputs of the published placement cases."""
+"""Coefficients of the linear throughput model in the published placement cases."""
 
 WITHIN_GIB_PER_S = {"H100": 450.0, "A10": 32.0, "T4": 16.0}
 ACROSS_GIB_PER_S = 12.5
-"""Assumptions for the fleet of 30: NVLink, PCIe 4.0 and 3.0 within a type, 100 Gbit/s Ethernet across."""
+"""Assumed links of the 30 GPUs: NVLink, PCIe 4.0 and 3.0 within a GPU type, 100 Gbit/s Ethernet between types."""
 
 
 def tiny_placement() -> PlacementRequest:
@@ -67,7 +67,7 @@ def thirty_gpus() -> PlacementRequest:
 
 
 def decode_70b() -> PlacementRequest:
-    """Decode of a decoder of Llama-70B's sizes on two nodes of four H100 and two of four A100."""
+    """The decode phase of a model with the sizes of Llama-70B, on two nodes of four H100 and two of four A100."""
     nodes = [number // 4 for number in range(16)]
     inside = {0: 450.0, 1: 450.0, 2: 300.0, 3: 300.0}
     return PlacementRequest(

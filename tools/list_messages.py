@@ -1,7 +1,7 @@
-"""List every message of a fault that the code can make, to be read by eye: `python -m tools.list_messages [ROOM …]`.
+"""Prints every fault message in the code, for review: `python -m tools.list_messages [FOLDER_OR_FILE …]`.
 
-A line a message: where it is made, then `where: problem. remedy`, with the expressions of f-strings in braces. What
-the tests meet of them, with their values, is written by `pytest --messages FILE`.
+One line per message: its place in the code, then `where: problem. remedy`, with the expressions of f-strings in
+braces. `pytest --messages FILE` writes the messages that the tests trigger, with their values.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("torchsplit_core", "app", "pages", "sample_models")
 FAULTS = ("InputFault", "StoreFault")
-"""Classes that take where, problem and remedy."""
+"""Exception classes with the arguments where, problem and remedy."""
 
 
 @dataclass(frozen=True)
 class Made:
-    """One call that makes a fault; the parts as written, "" where one is missing."""
+    """One call that creates a fault; its parts as written in the code, "" for a missing one."""
 
     place: str
     where: str
@@ -30,21 +30,21 @@ class Made:
 
 
 def messages(*rooms: str) -> Iterator[Made]:
-    """Every call of InputFault in the folders or files of these names."""
+    """Every call of a class of FAULTS in the folders or files of these names, by default in ROOMS."""
     for room in rooms or ROOMS:
         path = ROOT / room
         for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
             for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FAULTS:
                     if any(isinstance(given, ast.Starred) for given in node.args):
-                        continue  # the parts of another fault
+                        continue  # copies the parts of another fault
                     parts = [*map(_words, node.args), "", "", ""]
                     place = f"{file.relative_to(ROOT)}:{node.lineno}"
                     yield Made(place, parts[0], parts[1], parts[2], len(node.args) + len(node.keywords))
 
 
 def _words(node: ast.expr) -> str:
-    """The text of an expression as a reader meets it: constants as they are, the rest as its code in braces."""
+    """The text of an expression: string constants as they are, other expressions as code in braces."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if isinstance(node, ast.JoinedStr):

@@ -1,16 +1,16 @@
-"""Renames modules and names all over the repository, by a table: `python -m tools.rename TABLE…`.
+"""Renames modules and names in the whole repository, as tables say: `python -m tools.rename TABLE…`.
 
-A line of a table moves a module or a package, or renames one name where it is defined:
+A line of a table moves a module or a package, or renames a name at its definition and all references:
 
-    module torchsplit_core/serving/protocol -> torchsplit_core/serving/protocol
+    module torchsplit_core/serving/wire -> torchsplit_core/serving/protocol
     name torchsplit_core/serving/worker_process.py:WorkerProcess.run.found -> reply
     name torchsplit_core/serving/worker_process.py:WorkerProcess.run.item@57 -> tensor
 
-References are those that a language server finds (basedpyright, as pip installs it). `@57` means only the scope
-(function, comprehension, lambda) that binds the name on line 57. Module names in strings and documents are moved as
-text, as are names in `setattr` and in the tables of `on_demand`. Names first, then modules: every path is the one
-before. What cannot be renamed without a collision is reported and left; run the formatter, mypy and the tests
-afterwards.
+A language server finds the references (basedpyright, installed with pip). `@57` restricts a rename to the scope
+(function, comprehension, lambda) that binds the name on line 57. Module names in strings and documents are replaced as
+text, as are names in `setattr` and in the tables of `on_demand`. Names are renamed before modules are moved, so all
+paths in a table are the old ones. A rename that would collide is reported and skipped. Run the formatter, mypy and the
+tests afterwards.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ Position = tuple[int, int]
 class Rename:
     path: str
     names: tuple[str, ...]
-    """Of the scopes around it and its own."""
+    """The names of the enclosing scopes, then the name itself."""
     line: int | None
     new: str
 
@@ -96,13 +96,13 @@ def read_table(path: Path) -> tuple[list[Rename], dict[str, str]]:
             file, _, names = old.partition(":")
             names, _, at = names.partition("@")
             renames.append(Rename(file, tuple(names.split(".")), int(at) if at else None, new))
-    # A name's address holds the names of the scopes around it: what is inside is renamed first.
+    # A name is addressed by its enclosing scopes, so inner names are renamed first.
     renames.sort(key=lambda rename: (rename.line is None, -len(rename.names)))
     return renames, moves
 
 
 class LanguageServer:
-    """Finds references: `textDocument/rename` of basedpyright."""
+    """Finds references with basedpyright's `textDocument/rename`."""
 
     def __init__(self) -> None:
         command = [str(Path(sys.executable).with_name("basedpyright-langserver")), "--stdio"]
@@ -117,7 +117,7 @@ class LanguageServer:
         self._notify("initialized", {})
 
     def rename(self, path: str, position: Position, new: str) -> dict[str, list[dict[str, Any]]]:
-        """path -> edits, not applied yet."""
+        """Path -> the edits of a rename, which are not applied here."""
         uri = (ROOT / path).as_uri()
         if path not in self._open:
             self._open[path] = 1
@@ -199,7 +199,7 @@ class LanguageServer:
 
 
 def bindings(path: str, rename: Rename, line: int | None) -> list[Position]:
-    """Where the name is bound in the scope that the rename names."""
+    """Positions at which the rename's scope binds the name."""
     lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
     name = rename.names[-1]
     positions: list[Position] = []
@@ -220,7 +220,7 @@ def bindings(path: str, rename: Rename, line: int | None) -> list[Position]:
 
 
 def within(scope: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a scope, its comprehensions and lambdas, with the heads of the functions and classes in it."""
+    """The nodes of a scope, with comprehensions and lambdas, but only the heads of nested functions and classes."""
     for child in ast.iter_child_nodes(scope):
         yield child
         if isinstance(child, SCOPES):
@@ -291,7 +291,7 @@ def identifiers(tree: ast.AST) -> set[str]:
 
 
 def scopes_around(path: str, rename: Rename) -> list[ast.AST]:
-    """The module, class or functions (several where it is defined twice) that bind the name."""
+    """The scopes that bind the name: module, classes or functions; several if one is defined repeatedly."""
     scopes: list[ast.AST] = [parsed(path)]
     for name in rename.names[:-1]:
         inner = (node for scope in scopes for node in within(scope))
@@ -300,7 +300,7 @@ def scopes_around(path: str, rename: Rename) -> list[ast.AST]:
 
 
 def taken_names(path: str, rename: Rename, scopes: list[ast.AST]) -> set[str]:
-    """Names that the new one must not be: of the function, of the class's members, or of the module."""
+    """Names with which the new one would collide: in the function, the class or the module."""
     if rename.line is not None:
         lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
         inner = [smallest_scope(scope, rename.names[-1], rename.line, lines) for scope in scopes]
@@ -310,7 +310,7 @@ def taken_names(path: str, rename: Rename, scopes: list[ast.AST]) -> set[str]:
         return {node.name for node in nodes if isinstance(node, SCOPES)} | {
             node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
         }
-    # A function's own name is free within it, unless it calls itself.
+    # A variable may have its function's name, unless the function calls itself.
     return {name for scope in scopes for node in ast.iter_child_nodes(scope) for name in identifiers(node)}
 
 
@@ -335,7 +335,7 @@ def dotted(path: str) -> str:
 
 
 def named_in_strings(rename: Rename, edited: set[str]) -> list[str]:
-    """Strings that are the name: in `setattr` of a module or class, in tables of `on_demand`, as module:function."""
+    """Rename strings: in `setattr` of a module or class, in `on_demand`'s tables, in module:function. Returns paths."""
     old, new, changed = rename.names[-1], rename.new, []
     full = re.compile(rf"\b{re.escape(dotted(rename.path))}([.:]){old}\b")
     for path in tracked():
@@ -390,7 +390,7 @@ def in_calls(path: str, text: str, rename: Rename, edited: set[str]) -> str:
 
 
 def move_modules(moves: dict[str, str]) -> None:
-    """Moves files, then every import and every mention of them."""
+    """Move the files, then update every import and every mention of them."""
     files: dict[str, str] = {}
     packages = sorted((old for old in moves if not old.endswith(".py")), key=len)
     for path in tracked():
@@ -438,7 +438,7 @@ def move_modules(moves: dict[str, str]) -> None:
 
 
 def imported_modules(path: str, fresh: str, before: str, names: dict[str, str]) -> str:
-    """`from package import module` where the module moved, and the module's name further down."""
+    """Update `from package import module` for moved modules, and the module's name in the code below."""
     lines = fresh.splitlines(keepends=True)
     old_tree = ast.parse(before)
     imports = [node for node in ast.walk(old_tree) if isinstance(node, ast.ImportFrom)]
@@ -464,7 +464,7 @@ def imported_modules(path: str, fresh: str, before: str, names: dict[str, str]) 
         statements = [
             f"{indent}from {module} import {', '.join(sorted(group))}\n" for module, group in groups.items()
         ]
-        # As many lines as before, for tables that name lines: the formatter takes the empty ones out.
+        # Keep the number of lines, since tables may name lines; the formatter removes the empty ones.
         end = node.end_lineno or node.lineno
         empty = ["\n"] * (end - node.lineno + 1 - len(statements))
         lines[node.lineno - 1 : end] = ["".join(statements), *[""] * (end - node.lineno - len(empty)), *empty]
@@ -472,7 +472,7 @@ def imported_modules(path: str, fresh: str, before: str, names: dict[str, str]) 
 
 
 def on_demand_modules(text: str, before: str, package: str, names: dict[str, str]) -> str:
-    """The modules that a package's table of `on_demand` names, relative to the package."""
+    """Update the modules in a package's `on_demand` table, which are relative to the package."""
     lines = text.splitlines(keepends=True)
     for node in ast.walk(ast.parse(text)):
         for key in node.keys if isinstance(node, ast.Dict) else ():

@@ -1,10 +1,10 @@
-"""Pictures of every page with results, light, dark and narrow, and those of `docs/images/`.
+"""Takes screenshots of every page with results, light, dark and narrow, and those of `docs/images/`.
 
     python -m tools.screenshots [FOLDER]
 
-Starts a dashboard with an empty store on a free port, goes through the first door, traces a sample,
-profiles and cuts a larger one, and photographs. With FOLDER pictures of all pages go there; without it
-only those of the documents are written.
+Starts a dashboard with an empty store on a free port, plans the measured mix, profiles and cuts a large sample, and
+takes the screenshots. With FOLDER it also traces a sample in the browser and writes screenshots of all pages there;
+without it it writes only those of the documents.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ VIEWS = (
     ("dark", 390, 900),
 )  # fmt: skip
 TOUR_SEEN = "torchsplit_tour"
-"""The cookie of who has seen the tour; `app.plans.screen.tour` writes it."""
+"""The cookie of users who have seen the tour; `app.plans.screen.tour` sets it."""
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 WAIT_MS = 180_000
 
 
 def main() -> None:
-    """Start, walk, photograph, stop."""
+    """Start the dashboard, create the results, take the screenshots, stop."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else None
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -89,7 +89,7 @@ def main() -> None:
 
 
 def wait_for(address: str) -> None:
-    """Until the server answers, at most a minute."""
+    """Wait until the server answers; exit after about a minute."""
     for _ in range(300):
         try:
             with urllib.request.urlopen(f"{address}/_stcore/health", timeout=2):
@@ -100,7 +100,7 @@ def wait_for(address: str) -> None:
 
 
 def opened(browser: Browser, address: str, width: int, height: int, scheme: str = "light") -> Page:
-    """A page of a window of that size, of somebody who has seen the tour."""
+    """A page in a window of that size, for a user who has seen the tour."""
     context = browser.new_context(
         viewport={"width": width, "height": height}, color_scheme="dark" if scheme == "dark" else "light"
     )
@@ -110,7 +110,7 @@ def opened(browser: Browser, address: str, width: int, height: int, scheme: str 
 
 
 def addresses(workspace: str, model: str) -> dict[str, str]:
-    """A name for each view, and its address."""
+    """The address of each view, by name."""
     own = f"workspace={workspace}"
     found = {name: f"{'' if name == 'overview' else name}?{own}" for name in PLAIN}
     found |= {f"model-{tab}": f"model?{own}&model={model}&tab={tab}" for tab in MODEL_TABS}
@@ -119,13 +119,13 @@ def addresses(workspace: str, model: str) -> dict[str, str]:
 
 
 def walk(browser: Browser, address: str, *, trace: bool) -> str:
-    """Fill a workspace; its id."""
+    """Create a workspace with results through the pages, and return its id."""
     page = opened(browser, address, 1440, 1000)
     page.goto(address)
     page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
     if trace:
         page.get_by_text("Or trace a sample model").click()
-        page.wait_for_timeout(700)  # a press while the expander unfolds misses its button
+        page.wait_for_timeout(700)  # a click while the expander unfolds misses the button
         page.get_by_role("button", name="Trace and profile it").click()
         expect(page.get_by_role("button", name="Cancel")).to_be_visible(timeout=WAIT_MS)
         expect(page.get_by_role("button", name="Cancel")).to_have_count(0, timeout=WAIT_MS)
@@ -135,13 +135,13 @@ def walk(browser: Browser, address: str, *, trace: bool) -> str:
         page.wait_for_timeout(700)
     page.get_by_role("button", name="Plan the measured mix").click()
     expect(page.get_by_text("proven optimal").filter(visible=True)).to_be_visible(timeout=WAIT_MS)
-    # The explanation comes behind the plan.
+    # The explanation is computed after the plan.
     expect(page.get_by_role("button", name="Cancel")).to_have_count(0, timeout=WAIT_MS)
     return parse_qs(urlsplit(page.url).query)["workspace"][0]
 
 
 def photograph(browser: Browser, address: str, workspace: str, folder: Path | None) -> None:
-    """The plan, and all views of all pages where a folder was named."""
+    """Take the screenshot of the plan, and with a folder those of all views of all pages."""
     PLAN_PICTURE.parent.mkdir(parents=True, exist_ok=True)
     page = opened(browser, address, 1440, 900)
     take(page, f"{address}/plan?workspace={workspace}", PLAN_PICTURE)
@@ -155,7 +155,7 @@ def photograph(browser: Browser, address: str, workspace: str, folder: Path | No
 
 
 def explore(browser: Browser, address: str, home: Path) -> None:
-    """The Graph page with one block of a large model open, its times measured on this machine."""
+    """Take a screenshot of the Graph page: one block of a large model open, times measured on this machine."""
     workspace = Store(home).create("Explored")
     measured = ProfileParameters((EXPLORED,), batch_sizes=(2,), point_budget_s=1.0)
     profile_job(workspace, measured, ignore_progress)
@@ -172,7 +172,7 @@ def explore(browser: Browser, address: str, home: Path) -> None:
 
 
 def prepare(browser: Browser, address: str, home: Path) -> None:
-    """The Graph page with the panel of the preparation open, every step taken, and its colours."""
+    """Take a screenshot of the Graph page: preparation panel open, all steps applied, preparation overlay."""
     workspace = Store(home).create("Prepared")
     workspace.put("graph", EXPLORED, workflow.trace(EXPLORED))
     workspace.set_setting(f"explorer {EXPLORED}", {"opened": list(OPENED[:2]), "overlay": "preparation"})
@@ -185,7 +185,7 @@ def prepare(browser: Browser, address: str, home: Path) -> None:
 
 
 def place(browser: Browser, address: str, home: Path, folder: Path | None) -> None:
-    """The Place page with a decode on 16 GPUs and its curve."""
+    """Take screenshots of the Place page: a decode placement on 16 GPUs, and its curve."""
     workspace = Store(home).create("Placed")
     request = read_file(ROOT / "examples" / "placements" / "decode_70b.json")[1]
     workspace.put("placement_request", "decode 70B", request)
@@ -202,7 +202,7 @@ def place(browser: Browser, address: str, home: Path, folder: Path | None) -> No
 
 
 def take(page: Page, url: str, path: Path) -> None:
-    """Open, wait until everything is drawn, photograph."""
+    """Open the address, wait until everything is drawn, take the screenshot."""
     page.goto(url)
     page.wait_for_selector("h1")
     page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')

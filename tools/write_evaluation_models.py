@@ -1,8 +1,8 @@
 """Write torchsplit_core/evaluation/data/four_models.json: the four models of the evaluation on an A100-80GB.
 
-CLIP, FastPitch and OCR are estimated from their traced graphs by the roofline, with its intervals. BERT-large has
-the measured rows of the shipped library, and its cut the shares of the graph of the sample of that size. Every
-model stands whole, and cut in two by the best partition that the search proves. Run it after a change of the
+CLIP, FastPitch and OCR are estimated from their traced graphs by the roofline, with its intervals. BERT-large has the
+measured rows of the shipped library; its cut divides them by the node shares of the sample graph of that size. Every
+model is included whole, and cut in two by the best partition that the search proves. Run it after a change of the
 estimates or of the samples: `python -m tools.write_evaluation_models`.
 """
 
@@ -24,11 +24,11 @@ NAMES = ("clip", "bert", "fastpitch", "ocr")
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 STAGES = 2
 DIGITS = 6
-"""Significant digits that are kept: the estimates are good for two."""
+"""Significant digits written; the estimates are accurate to two."""
 
 
 def modelled(name: str) -> tuple[Profile, PartitionOutcome]:
-    """What is known of a model on the slices of an A100-80GB, and its cuts into two."""
+    """The profile of a model on the slices of an A100-80GB, and its partitions into two stages."""
     source = f"sample:{name}@large"
     graph = workflow.trace(source)
     if name == "bert":
@@ -43,7 +43,7 @@ def modelled(name: str) -> tuple[Profile, PartitionOutcome]:
 
 
 def short(model: PlanModel) -> PlanModel:
-    """The model without the names of its graph's nodes, its figures rounded."""
+    """The model without the names of its graph's nodes, with rounded figures."""
     variants = tuple(
         replace(
             variant,
@@ -55,7 +55,7 @@ def short(model: PlanModel) -> PlanModel:
 
 
 def rounded(point: Point) -> Point:
-    """The point to DIGITS significant digits."""
+    """The point, its figures rounded to DIGITS significant digits."""
     fields = ("throughput_rps", "latency_ms", "memory_gib", "low_rps", "high_rps")
     found = {name: getattr(point, name) for name in fields}
     return replace(

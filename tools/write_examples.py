@@ -59,7 +59,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "examples"
 
 
 def small_mix() -> PlanRequest:
-    """Three models of the published mix S1 on one A100-80GB, exclusive, fair; one process a slice."""
+    """Three models of the published mix S1 on one A100-80GB, exclusive, leximin, one process per slice."""
     mix = mix_request("S1", 1)
     chosen = []
     for model in mix.models:
@@ -74,9 +74,9 @@ def small_mix() -> PlanRequest:
 
 
 def mixed_fleet() -> PlanRequest:
-    """Two models on a GPU cut by MIG, one left whole, one without MIG and 16 cores; the plan survives any loss.
+    """Two models on a GPU with MIG, one with MIG off, one that has no MIG, and 16 cores; survives the loss of any GPU.
 
-    The figures beside those of the published mix are made up to show the format.
+    Figures that are not of the published mix are made up to show the format.
     """
     bert, mobile = (model for model in small_mix().models if model.name in ("bert", "mobilenetv2"))
     others = (
@@ -133,7 +133,7 @@ def write_fleet() -> None:
 
 
 def within_response_times(name: str, gpus: int) -> PlanRequest:
-    """The fewest of so many GPUs on which the p95 response of every model is within its published objective."""
+    """A mix on the fewest of so many GPUs, with the p95 response of every model within its published objective."""
     (mix,) = (mix for mix in serving_mixes() if mix.name == name)
     limits = {entry.model: entry.slo_ms for entry in mix.models}
     request = mix_request(name, gpus, "min_gpus")
@@ -144,7 +144,7 @@ def within_response_times(name: str, gpus: int) -> PlanRequest:
 
 
 def published_mixes() -> dict[str, PlanRequest]:
-    """The two published serving mixes by file name: the fewest of eight GPUs, fair on that many, within responses."""
+    """The two published serving mixes by file name: on the fewest of 8 GPUs, leximin on so many, within SLOs."""
     found = {}
     for mix, fewest in (("S1", 2), ("S3", 5)):
         found[f"{mix.lower()}_fewest_gpus"] = mix_request(mix, 8, "min_gpus")
@@ -166,7 +166,7 @@ def write_placements() -> None:
 
 
 def under_load() -> SimulationRequest:
-    """A model on two kinds of slices and one cut in two, with a limit to find the highest load for."""
+    """A whole model and one cut in two, on slices of two profiles, with limits for which to find the max load."""
     return SimulationRequest(
         (
             SimulatedModel("bert", ("whole",), PoissonArrivals(250.0), slo_ms=60.0),
@@ -197,7 +197,7 @@ def write_simulation() -> None:
 
 
 def training_4b() -> StrategyRequest:
-    """A decoder of 4 billion weights on eight nodes of eight A100, two choices fixed."""
+    """A decoder with 4 billion weights on eight nodes of eight A100, with two fixed choices."""
     return StrategyRequest(
         TransformerSizes(30, 3072, 32, 32, 12288, 50257, 2048),
         (StrategyNodes(8, 8, "A100-80GB", between_gb_per_s=100.0),),
@@ -224,7 +224,7 @@ def write_strategy() -> None:
 
 
 def chain() -> PartitionRequest:
-    """Six operations in a row with a shortcut, for two devices."""
+    """A chain of six operations with a shortcut, for two devices."""
     times = (1.0, 2.5, 0.5, 3.0, 1.5, 2.0)
     nodes = tuple(
         PartitionNode(str(number), time, memory_bytes=4096, output_bytes=1_000_000)
@@ -236,14 +236,14 @@ def chain() -> PartitionRequest:
 
 
 def parts_of(source: str, cut: PartitionOutcome) -> StageManifest:
-    """The manifest of the best cut's parts; the parts themselves are not kept."""
+    """The manifest of the best candidate's parts; the parts themselves are deleted."""
     with tempfile.TemporaryDirectory() as room:
         folder = Path(room) / "parts"
         return export_stages(source, cut.candidates[0], folder, architecture_hash=cut.architecture_hash)
 
 
 def routes() -> Routes:
-    """The diamond's two parts, the second on two slices of two hosts."""
+    """Routes to the diamond's two parts, the second on slices of two hosts."""
     shape = (-1, 16)
     first = RouteStep("diamond-s0", ("x",), ("relu", "tanh"), (RouteServer("http://node0:8001", 120.0),))
     servers = (RouteServer("http://node0:8002", 60.0), RouteServer("http://node1:8001", 60.0))
@@ -303,7 +303,7 @@ PARTS: Mapping[str, Callable[[], None]] = {
     "measurement": write_measurement,
     "walk": write_walk,
 }
-"""By the option that asks for it. The last two measure this host; the others need nothing measured."""
+"""Functions by their option. The last two measure this host; the others measure nothing."""
 
 
 def main() -> None:

@@ -1,9 +1,8 @@
 """Estimate the memory of the measured library's models from their published definitions, for its data file.
 
-`python -m tools.write_library_memory`, with torchvision 0.28 installed beside the requirements: the
-product itself does not need it. The study measured no memory and names no definitions: vision models are
-taken as torchvision has them, at the size of images they were made for, and BERT as BERT-large with 128
-tokens, the larger of the two that are usual.
+Run `python -m tools.write_library_memory` with torchvision 0.28 installed in addition to the requirements; the product
+does not need it. The study measured no memory and does not name the models' definitions, so vision models are those of
+torchvision, at the image size they were made for, and BERT is BERT-large with 128 tokens, the larger common size.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from torchsplit_core.tracing.export import describe_program, export_program
 TABLE = Path(__file__).parents[1] / "torchsplit_core" / "profiling" / "data" / "library_memory.csv"
 COLUMNS = ("model", "weight_bytes", "working_bytes_at_1", "working_bytes_at_128")
 SIDE, INCEPTION_SIDE = 224, 299
-"""Pixels of a side of the images that the models were published with."""
+"""Side in pixels of the images for which the models were published."""
 TOKENS = 128
 
 Inputs = Callable[[int], tuple[torch.Tensor, ...]]
 
 
 class Hidden(torch.nn.Module):
-    """BERT-large with random weights: token ids to hidden states."""
+    """BERT-large with random weights, from token ids to hidden states."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,13 +40,13 @@ class Hidden(torch.nn.Module):
         self.bert = transformers.BertModel(large)
 
     def forward(self, ids: torch.Tensor) -> Any:
-        """(batch, tokens) whole numbers to (batch, tokens, 1024)."""
+        """Token ids [batch, tokens] → hidden states [batch, tokens, 1024]."""
         return self.bert(input_ids=ids).last_hidden_state
 
 
 def definitions() -> Iterator[tuple[str, torch.nn.Module, Inputs]]:
-    """Name in the library, model, and inputs by batch size."""
-    # A torchvision without its compiled operators cannot register their shapes; no model here uses them.
+    """For each model its name in the library, the module, and its inputs by batch size."""
+    # Without its compiled operators torchvision fails to register their shapes; the models here do not use them.
     registers, torch.library.register_fake = torch.library.register_fake, lambda *a, **k: lambda f: f
     from torchvision import models
 

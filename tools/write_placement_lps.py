@@ -1,4 +1,4 @@
-"""Write the golden programs of placements to tests/placement/golden (after a change of one)."""
+"""Write the golden programs of placements to tests/placement/golden (run after a change of a formulation)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The walk from a model to files as functions of Python: trace, profile, request, plan, simulate, deploy.
+"""The steps from a model to deployment files as Python functions: trace, profile, request, plan, simulate, deploy.
 
     from torchsplit_core import deploy, plan, profile, request, simulate
 
@@ -8,8 +8,8 @@
     load = simulate(planned)
     deploy(planned, "deployment")
 
-What has a picture shows it in a notebook; `save` writes the contract's file, which every command reads.
-Whatever is wrong with what is given raises InputFault, which says where and what helps.
+Results show themselves in notebooks; `save` writes a contract file, which every command reads. All functions raise
+InputFault for faults of the input, with the place and a remedy.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ FilePath = str | Path
 
 @dataclass(frozen=True, repr=False)
 class ProfiledModel:
-    """A model's graph and what it costs on each slice."""
+    """A model's graph, and its profile on each slice."""
 
     graph: TorchGraph
     profile: Profile
@@ -71,14 +71,14 @@ class ProfiledModel:
 
 @dataclass(frozen=True, repr=False)
 class Plan:
-    """A plan with the request that it answers. `outcome` is verified, and has its bound."""
+    """A plan with the request that it answers. `outcome` is verified and has a bound."""
 
     request: PlanRequest
     outcome: PlanOutcome
 
     @cached_property
     def verdict(self) -> PlanVerdict:
-        """Whether demands, minima and limits hold, waits included; simulated, a fraction of a second."""
+        """Whether demands, minima and response-time limits hold; simulates queues, in a fraction of a second."""
         return plan_verdict(self.request, self.outcome)
 
     def __repr__(self) -> str:
@@ -88,13 +88,13 @@ class Plan:
         return html.plan_html(self.request, self.outcome, self.verdict.level, self.verdict.sentence)
 
     def save(self, path: FilePath) -> None:
-        """Write the outcome; the request is written by `torchsplit_core.files.write_file`."""
+        """Write the outcome, without the request (`torchsplit_core.files.write_file` writes that)."""
         write_file(self.outcome, str(path))
 
 
 @dataclass(frozen=True, repr=False)
 class Load:
-    """A plan under load: what was simulated, and what came out."""
+    """A plan under load: the simulation's request and outcome."""
 
     request: SimulationRequest
     outcome: SimulationOutcome
@@ -127,7 +127,7 @@ def profile(
 ) -> ProfiledModel:
     """Measure a model on this host and estimate it on the slices of `gpu_types` (default: the whole catalogue).
 
-    `device` as of `torchsplit profile --device`. A `.pt2` is executed only with `trust`; without, all is estimated.
+    `device` as in `torchsplit profile --device`. A `.pt2` is executed only with `trust`; otherwise all is estimated.
     """
     graph, measured = workflow.profile(
         source, device=device, batch_sizes=batch_sizes, gpu_types=gpu_types, trust=trust, settings=settings,
@@ -149,10 +149,10 @@ def request(
     sharing: str = "exclusive",
     time_limit_s: float = 60.0,
 ) -> PlanRequest:
-    """A plan request of profiles and a fleet (`"2xA100-80GB,1xA30-24GB"`, as of `torchsplit request --gpus`).
+    """A plan request for profiles on a fleet (`"2xA100-80GB,1xA30-24GB"`, as in `torchsplit request --gpus`).
 
-    Requests/s of `demand` and `min_throughput`, ms of `max_latency` (a batch alone) and `max_response` (95 % of the
-    responses, waits included) by model name: the profile's own, else a short one of its source. `candidates` are
+    By model name (the profile's own, else a short form of its source): `demand` and `min_throughput` in requests/s,
+    `max_latency` of a batch alone and `max_response` (95th percentile, waits included) in ms. `candidates` are
     partitions; each of their cuts becomes a variant.
     """
     read_profiles = [_profile_of(source) for source in profiles]
@@ -183,9 +183,9 @@ def plan(
     time_limit_s: float | None = None,
     progress: Progress = ignore_progress,
 ) -> Plan:
-    """The best plan for a request, or for the file of one. `explain` adds what binds each model and what helps.
+    """The best plan for a request or the file of one. `explain` adds the binding limits of each model and remedies.
 
-    An infeasible request is no fault: `outcome.status` says so, and `outcome.conflicts` why.
+    An infeasible request is not a fault: `outcome.status` says so, and `outcome.conflicts` says why.
     """
     plan_request = _read(asked, PlanRequest, "torchsplit.plan_request")
     if time_limit_s is not None:
@@ -196,7 +196,7 @@ def plan(
 def simulate(
     planned: Plan, *, load: float = 1.0, requests: int | None = None, progress: Progress = ignore_progress
 ) -> Load:
-    """Response times of a plan, waits included, at `load` times the demands; `requests` of each model a replication."""
+    """Simulate response times, waits included, at `load` times the demands; `requests` per model and replication."""
     simulation = workflow.under_load(workflow.simulation_request(planned.outcome, planned.request), load)
     if requests is not None:
         simulation = replace(simulation, requests_per_model=requests)
@@ -206,7 +206,7 @@ def simulate(
 def deploy(
     planned: Plan, folder: FilePath, *, formats: Sequence[str] | None = None, **options: Any
 ) -> tuple[Path, ...]:
-    """Write a plan's files, by default in every format that suits it; `options` as of `workflow.deploy`."""
+    """Write a plan's files, by default in every format that fits it; `options` as in `workflow.deploy`."""
     return workflow.deploy(planned.outcome, Path(folder), formats, request=planned.request, **options)
 
 
@@ -217,7 +217,7 @@ def _profile_of(source: ProfiledModel | Profile | FilePath) -> Profile:
 
 
 def _read(source: Any, kind: type[Any], format_name: str) -> Any:
-    """The value given, or that of the file given."""
+    """The given value, or the value of the given file."""
     if isinstance(source, str | Path):
         return read_file(source, expected=format_name)[1]
     if not isinstance(source, kind):

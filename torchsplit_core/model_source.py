@@ -1,9 +1,9 @@
-"""From the name of a model source to its SplitClient, and the checks on what foreign code hands over.
+"""Loads the SplitClient of a model source, and checks what the user's code returns.
 
-Sources: `sample:NAME`, `sample:NAME@large`, `FILE.py:NAME` (executed, so only when trusted), `FILE.pt2` (loading
-one executes code hidden in it, so likewise), and `RUN` or `RUN@step-N`, the model of one of the others with the
-weights that a training run left. `load_client` executes foreign code: call it in a child of
-`torchsplit_core.isolation`. torch is imported only to load a .pt2 or weights.
+Sources: `sample:NAME`, `sample:NAME@large`, `FILE.py:NAME` (executed, so only if trusted), `FILE.pt2` (loading it
+executes any code hidden in it, so likewise), and `RUN` or `RUN@step-N`: the model that a training run trained, with
+the weights of a step. `load_client` executes foreign code: call it in a child of `torchsplit_core.isolation`. torch is
+imported only to load a .pt2 or weights.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from torchsplit_core.values import InputFault, SplitClient, TrainClient, last_ca
 FORMS = "sample:NAME, sample:NAME@large, FILE.pt2, FILE.py:NAME, or the folder of a training run"
 TRUST = "If you trust the file, add --trust"
 LONGEST_MESSAGE = 600
-"""Characters that a message shows of somebody else's: a state dict that does not fit fills pages."""
+"""Most characters shown of a foreign message: that of a state dict that does not fit has pages."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """A parsed source. `path` is absolute and empty for a sample; `size` counts for a sample alone.
+    """A parsed source. `path` is absolute, empty for a sample; `size` is for samples only.
 
-    A run has its folder as `path`, its step, and what it trained as `base`.
+    Of a run, `path` is its folder, `step` its step and `base` the source of the model that it trained.
     """
 
     kind: Literal["sample", "python", "pt2", "run"]
@@ -55,12 +55,12 @@ class ModelSource:
 
     @property
     def display_name(self) -> str:
-        """The source as messages name it: a file without its folder."""
+        """The source's name in messages: a file without its folder."""
         return source_display_name(self.text)
 
     @property
     def files(self) -> tuple[str, ...]:
-        """What a child must be able to read to load it; a Python file may import from its folder."""
+        """Paths that a child must read to load the source; a Python file may import from its folder."""
         if self.base is not None:
             return (self.path, *self.base.files)
         if self.kind == "python":
@@ -69,12 +69,12 @@ class ModelSource:
 
 
 def source_display_name(source: str) -> str:
-    """A source as messages name it: a file without its folder."""
+    """A source's name in messages: a file without its folder."""
     return source if source.startswith("sample:") else Path(source).name
 
 
 def parse_source(source: str, *, trust: bool = False) -> ModelSource:
-    """What kind of source this is, its path made absolute. Executes nothing.
+    """Parse a source and make its path absolute. Executes nothing.
 
     Raises InputFault for an unknown form, sample or size, a missing file, or a Python file that is not trusted.
     """
@@ -114,15 +114,15 @@ def parse_source(source: str, *, trust: bool = False) -> ModelSource:
 def load_client(source: str, trust: bool = False, sequence_length: int | None = None) -> SplitClient:
     """The client of a sample, or of a trusted Python or .pt2 file. Executes that file.
 
-    With a `sequence_length` its example inputs are of that length. Raises InputFault where it does not offer it,
-    and as `_client_of` does.
+    `sequence_length` sets the length of its example inputs. Raises InputFault if the client does not offer that
+    length, and as `_client_of` does.
     """
     client: SplitClient = _client_of(source, trust)
     return client if sequence_length is None else ClientAtLength(client, source, sequence_length)
 
 
 def load_trainable(source: str, trust: bool) -> Any:
-    """The client of a sample or of a trusted file, for a run: one that is trained alone needs no example inputs.
+    """The client of a sample or of a trusted file, to train it; a TrainClient needs no example inputs.
 
     Executes that file. Raises InputFault as `_client_of` does.
     """
@@ -130,10 +130,10 @@ def load_trainable(source: str, trust: bool) -> Any:
 
 
 def _client_of(source: str, trust: bool, kinds: tuple[type, ...] = (SplitClient,)) -> Any:
-    """The client as the source gives it, of one of the kinds.
+    """The source's client, of one of the kinds.
 
-    Raises InputFault for every fault of the source or of the file, for a file that is not trusted, and for any
-    file where this process was told to execute nothing that was uploaded.
+    Raises InputFault for every fault of the source or the file, for a file that is not trusted, and for every file if
+    this process must not execute uploads.
     """
     parsed = parse_source(source, trust=trust)
     if parsed.base is not None and parsed.step is not None:
@@ -155,19 +155,19 @@ def _client_of(source: str, trust: bool, kinds: tuple[type, ...] = (SplitClient,
 
 
 def open_model(client: SplitClient) -> Any:
-    """The client's `nn.Module` in eval mode; InputFault where it gives something else or fails."""
+    """The client's `nn.Module` in eval mode. Raises InputFault if get_model() returns something else or fails."""
     with foreign_code("get_model()"):
         model = client.get_model()
         if not (callable(model) and hasattr(model, "named_parameters") and hasattr(model, "forward")):
             raise not_a_module(model)
-        # An exported module refuses eval(): its mode was fixed when it was exported.
+        # eval() of an exported module raises NotImplementedError: its mode was fixed at export.
         with suppress(NotImplementedError):
             model.eval()
     return model
 
 
 def not_a_module(model: object) -> InputFault:
-    """The fault of a get_model() that returns `model`."""
+    """The fault for a get_model() that returns `model`, which is not an nn.Module."""
     return InputFault(
         "get_model()",
         f"returns a value of type {type(model).__name__}, not an nn.Module",
@@ -176,7 +176,7 @@ def not_a_module(model: object) -> InputFault:
 
 
 def example_arguments(client: SplitClient, batch_size: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional and keyword arguments for that batch size; InputFault for any other form."""
+    """Positional and keyword arguments for the batch size. Raises InputFault if the client returns another form."""
     where = f"get_example_inputs({batch_size})"
     with foreign_code(where):
         given: Any = client.get_example_inputs(batch_size)
@@ -192,9 +192,9 @@ def example_arguments(client: SplitClient, batch_size: int) -> tuple[tuple[Any, 
 
 
 class ClientAtLength:
-    """A client whose example inputs are of one of the sequence lengths that it offers.
+    """A client with example inputs of one of its `sequence_lengths`.
 
-    Raises InputFault where it offers none, or not this one.
+    Raises InputFault if it offers none, or not this one.
     """
 
     def __init__(self, client: SplitClient, source: str, length: int) -> None:
@@ -235,9 +235,9 @@ def _is_positive_whole(size: object) -> bool:
 
 
 class ExportedClient:
-    """The client of a .pt2, whose own example inputs are repeated or cut to the batch size asked for.
+    """The client of a .pt2; repeats or truncates the file's example inputs to the requested batch size.
 
-    Raises InputFault where torch cannot load the file or it has no example inputs.
+    Raises InputFault if torch cannot load the file or it has no example inputs.
     """
 
     batch_sizes: Sequence[int] = (1, 2, 4, 8)
@@ -278,9 +278,9 @@ class ExportedClient:
 
 
 class TrainedClient:
-    """A client whose model has the weights of a run's step.
+    """A client whose model has the weights of a run's step; everything else is as in `client`.
 
-    Everything else is the client's own. One that only trains gets batch sizes and, from its data, example inputs.
+    A client without batch sizes gets defaults, one without example inputs gets samples of its training data.
     """
 
     def __init__(self, client: Any, step: TrainedStep) -> None:
@@ -288,12 +288,12 @@ class TrainedClient:
         self.batch_sizes: Sequence[int] = getattr(client, "batch_sizes", ExportedClient.batch_sizes)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # before __init__ there is no client to ask
+        if name.startswith("_"):  # before __init__ there is no client
             raise AttributeError(name)
         return getattr(self._client, name)
 
     def get_model(self) -> Any:
-        """The model with the step's weights. Raises InputFault where they are damaged or another model's."""
+        """The model with the step's weights. Raises InputFault if they are damaged or of another model."""
         from torchsplit_core.checkpoints.weights import load_weights
 
         model = open_model(self._client)
@@ -301,7 +301,7 @@ class TrainedClient:
         return model
 
     def get_example_inputs(self, batch_size: int, **of_length: int) -> tuple[Any, ...]:
-        """The client's own, or the inputs of the first samples that it trains on."""
+        """The client's example inputs, or the inputs of its first training samples."""
         if hasattr(self._client, "get_example_inputs"):
             inputs: tuple[Any, ...] = self._client.get_example_inputs(batch_size, **of_length)
             return inputs
@@ -316,7 +316,7 @@ class TrainedClient:
 def foreign_code(where: str, remedy: str = "Mend the model's code.") -> Iterator[None]:
     """Turn any exception of the user's code into an InputFault with its last cause and the user's line.
 
-    Out of memory passes through: the process's limits, not the code, decide what that means.
+    Out of memory passes through, because its meaning depends on the process's limits, not on the code.
     """
     try:
         yield
@@ -330,7 +330,7 @@ def foreign_code(where: str, remedy: str = "Mend the model's code.") -> Iterator
 
 @contextmanager
 def name_source(source: str) -> Iterator[None]:
-    """An InputFault inside is one of the model `source`, and names it first."""
+    """Prefix every InputFault inside with the name of the model `source`."""
     try:
         yield
     except InputFault as fault:
@@ -338,7 +338,7 @@ def name_source(source: str) -> Iterator[None]:
 
 
 def describe_exception(error: BaseException) -> str:
-    """The problem of code that raised this: the last cause, on one line, and the user's line that led to it."""
+    """The problem clause for code that raised this: its last cause, on one line, and the user's line that led to it."""
     cause = last_cause(error)
     message = " ".join(f"{type(cause).__name__}: {cause}".split()).removesuffix(":")
     location = user_line(cause) or user_line(error)
@@ -347,7 +347,7 @@ def describe_exception(error: BaseException) -> str:
 
 
 def user_line(error: BaseException) -> str:
-    """`file.py:118` of the last frame in the user's code that led to the error; "" where there is none."""
+    """`file.py:118` of the last traceback frame in the user's code; "" if there is none."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if is_user_file(frame.filename):
             return f"{Path(frame.filename).name}:{frame.lineno}"
@@ -355,10 +355,10 @@ def user_line(error: BaseException) -> str:
 
 
 def is_user_file(filename: str) -> bool:
-    """Whether code in this file is the user's (or a library's model), not torch's, ours or Python's own."""
+    """Whether the file is the user's (or a library's model), not part of torch, TorchSplit or Python."""
     path = filename.replace("\\", "/")
     if Path(filename).is_relative_to(bundle.root() / "sample_models"):
-        return True  # wherever it lies: a sample is as good as a model of the user's
+        return True  # wherever it is installed: samples count as models of the user
     ours = str(bundle.CORE).replace("\\", "/")
     inner = ("/site-packages/torch/", "/dist-packages/torch/", "/lib/python3")
     if path.startswith(("<", ours + "/")):
@@ -369,7 +369,7 @@ def is_user_file(filename: str) -> bool:
 
 
 def _existing_path(path: str) -> str:
-    """The absolute path of a file that is there."""
+    """The absolute path of a file. Raises InputFault if it does not exist or is not a file."""
     try:
         file = Path(path).expanduser()
         problem = (
@@ -377,25 +377,25 @@ def _existing_path(path: str) -> str:
         )
     except PermissionError:
         problem = "cannot be read: permission denied"
-    except ValueError:  # a null byte in the name of a user
+    except ValueError:  # a null byte in ~NAME
         problem = "cannot be the name of a file"
-    except RuntimeError:  # ~name without such a user
+    except RuntimeError:  # ~NAME without such a user
         problem = (
             f"is in the home folder of {quoted(path[1:].partition('/')[0])}, who is no user of this machine"
         )
     if problem:
         raise InputFault(path, problem, "Check the path.")
-    # A child may read the file's folder, but not the folders that a path with ".." passes through.
+    # Resolved, because a child may read the file's folder, but not the folders that a path with ".." passes through.
     return str(file.parent.resolve() / file.name)
 
 
 def _import_file(path: Path) -> ModuleType:
-    """Execute a Python file as a module; its folder may be imported from."""
+    """Execute a Python file as a module; it may import from its folder."""
     name = f"model_file_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None, path
     module = importlib.util.module_from_spec(spec)
-    # Classes of the file must be found again by their module's name (pickle, dataclasses).
+    # pickle and dataclasses look classes of the file up by their module's name.
     sys.modules[name] = module
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
@@ -414,7 +414,7 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def _as_client(value_found: Any, source: ModelSource, kinds: tuple[type, ...]) -> Any:
-    """A client of one of the kinds from a class, an instance or a callable that returns one."""
+    """A client of one of the kinds, from a class, an instance, or a callable that returns one."""
     file = Path(source.path).name
     if value_found is None:
         known = suggestion(source.name, dict(_public_names(source)), "names in the file")
@@ -449,7 +449,7 @@ _TRAINED_MEMBERS = (
 
 
 def _is_module(value: Any) -> bool:
-    """Whether this is an nn.Module or a class of them, without loading torch."""
+    """Whether this is an nn.Module or a subclass of it, decided without torch."""
     return hasattr(value, "named_parameters") and hasattr(value, "forward")
 
 
@@ -459,7 +459,7 @@ def _listed(members: Sequence[str]) -> str:
 
 
 def _check_batch_sizes(client: SplitClient, where: str) -> SplitClient:
-    """The client, once its batch sizes are whole numbers from 1."""
+    """Return the client. Raises InputFault unless its batch sizes are whole numbers from 1."""
     sizes: object = client.batch_sizes
     good = isinstance(sizes, Sequence) and not isinstance(sizes, str) and len(sizes) > 0
     if not good or not all(isinstance(size, int) and size >= 1 for size in client.batch_sizes):
@@ -469,7 +469,7 @@ def _check_batch_sizes(client: SplitClient, where: str) -> SplitClient:
 
 
 def _public_names(source: ModelSource) -> list[tuple[str, object]]:
-    """What the file itself defines under public names, for the remedy."""
+    """The public names that the file itself defines, for the remedy."""
     module = sys.modules.get(f"model_file_{Path(source.path).stem}")
     module_name = getattr(module, "__name__", "")
     return [

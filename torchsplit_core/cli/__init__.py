@@ -1,4 +1,4 @@
-"""The command line: runs the workflow's functions on files."""
+"""The command line: runs the functions of `workflow` on files."""
 
 from torchsplit_core.cli.command import main
 

@@ -1,4 +1,4 @@
-"""`torchsplit app`: configures access to the dashboard's server and runs it in this process."""
+"""`torchsplit app`: configures access to the dashboard's server, and runs it in this process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FIRST_PORT, PORTS = 8501, 100
 
 
 def add_app_command(command: Callable[..., argparse.ArgumentParser]) -> None:
-    """`app`, with its options."""
+    """Add app to the command line through its `command(name, run)`."""
     parser = command("app", _app)
     parser.add_argument(
         "--address",
@@ -40,7 +40,7 @@ def add_app_command(command: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def _app(options: argparse.Namespace) -> int:
-    """Replace this process by the server, so that a signal to the command ends it. Returns only on a fault."""
+    """Replace this process by the server, so that a signal to the command ends it. Returns only if that fails."""
     from torchsplit_core.workflow.profiling import restore_slices
     from torchsplit_core.workspace.faults import quota_bytes
     from torchsplit_core.workspace.store import Store
@@ -94,7 +94,7 @@ def _url_host(address: str) -> str:
 
 
 def _free_port(address: str, wanted: int | None) -> int:
-    """The wanted port, or if None the first free one from 8501 on."""
+    """The `wanted` port; if None, the first free one from 8501 on."""
     reason = ""
     for port in [wanted] if wanted is not None else range(FIRST_PORT, FIRST_PORT + PORTS):
         try:

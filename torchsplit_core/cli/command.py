@@ -1,4 +1,4 @@
-"""The command line: the workflow's functions on files.
+"""The program `torchsplit`: its commands, and how faults end them.
 
 Exit codes: 0 done; 1 our own fault; 2 the input is at fault; 3 infeasible, the outcome file
 says why; 4 nothing found in the time given.
@@ -152,15 +152,15 @@ COMMANDS: tuple[tuple[str, tuple[Options, ...], dict[str, str]], ...] = (
         {"completion": "print what makes Tab complete commands and options in a shell"},
     ),
 )
-"""What declares commands, the options that several share, name → help: one is loaded when one of its commands is given.
+"""For each module: the function that declares its commands, the shared options it takes, and name → help.
 
-`torchsplit --help` then loads none of them, and a command nothing that only others need.
+A module is loaded when one of its commands is given: `torchsplit --help` loads none, a command only what it needs.
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code."""
-    # numpy's small matrices are several times slower with threads that wait for a busy machine.
+    """Run one command and return its exit code."""
+    # On a busy machine numpy's small matrices are several times slower with several threads, which wait for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with tolerate_lost_stderr():
         return _run_command(arguments)
@@ -251,7 +251,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _declare_options(target: str, command: Command, shared: Sequence[Options]) -> None:
-    """Add the options of commands."""
+    """Load the module of a command and add the options of its commands."""
     module, _, function = target.partition(":")
     getattr(import_module(module), function)(command, *shared)
 
@@ -265,6 +265,6 @@ def _completion(options: argparse.Namespace) -> int:
 
 
 def add_completion_command(command: Command) -> None:
-    """`completion`, with its shells."""
+    """Add completion to the command line through its `command(name, run)`."""
     parser = command("completion", _completion)
     parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell that reads it")

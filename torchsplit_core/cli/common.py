@@ -1,4 +1,4 @@
-"""Shared by the commands: progress on standard error, output of outcomes, and handling of lost streams."""
+"""What the commands share: progress on standard error, output of outcomes, handling of lost streams."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from torchsplit_core.values.status import SolveStatus
 
 Command = Callable[[str, Callable[[argparse.Namespace], int]], argparse.ArgumentParser]
-"""The parser of a command, whose options are to be added: its name, what runs it and returns its exit code."""
+"""From a command's name, and the function that runs it and returns its exit code, to the parser for its options."""
 
 Options = Callable[[argparse.ArgumentParser], None]
 """Adds options that several commands share."""
 
 EXIT_OF_STATUS: dict[SolveStatus, int] = {"optimal": 0, "feasible": 0, "infeasible": 3, "timeout": 4}
-"""The exit code of a command that searches."""
+"""Exit codes of the commands that search."""
 
 
 def engine_option(parser: argparse.ArgumentParser) -> None:
-    """`--engine`: where a command's work is done."""
+    """Add `--engine`: where the command does its work."""
     parser.add_argument(
         "--engine",
         choices=("local", "ray"),
@@ -55,7 +55,7 @@ class LineProgress:
             self.shown = True
 
     def add_note(self, note: str) -> None:
-        """Show a note behind the message, and behind those that follow."""
+        """Show a note after the current and all later messages."""
         self.note = note
         self(*self.last)
 
@@ -73,7 +73,7 @@ def with_progress(work: Callable[[LineProgress], Any]) -> Any:
 
 
 def write_outcome(value: Any, options: argparse.Namespace, version: int | None = None) -> None:
-    """Write to the -o file, and to standard output with --json or without -o; `version` None: the newest."""
+    """Write to the -o file, and with --json or without -o to standard output; `version` None: the newest."""
     if options.output:
         files.write_file(value, options.output, version)
     if options.json or not options.output:
@@ -111,7 +111,7 @@ def allow_reading(paths: Sequence[str]) -> Iterator[None]:
 
 
 class _LossyWriter(io.FileIO):
-    """Writes what can be written, and drops the rest."""
+    """Discards data that cannot be written."""
 
     def write(self, data: Any) -> int:
         try:
@@ -121,7 +121,7 @@ class _LossyWriter(io.FileIO):
 
 
 class FaultFilter(io.TextIOBase):
-    """Standard error under `--quiet`: lines of warnings and faults pass, all others do not."""
+    """Standard error under `--quiet`: passes only lines of warnings and faults."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._partial_line = stream, ""
@@ -145,7 +145,7 @@ def tolerate_lost_stderr() -> Iterator[None]:
     A standard error replaced by other code, such as a test, is left alone.
     """
     if sys.stdout is None:
-        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - as long as the process, as the stream would be
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - open until the process ends, like the stream it replaces
     if sys.stderr is None:
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - likewise
     original = sys.__stderr__

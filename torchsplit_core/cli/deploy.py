@@ -70,7 +70,7 @@ def add_deploy_commands(command: Command) -> None:
 
 
 def _deploy(options: argparse.Namespace) -> int:
-    # Here, since the formats load the planner, which no other command needs.
+    # Imported here, since the formats load the planner, which route does not need.
     from torchsplit_core.deployment import FORMATS, custom_images, omitted_by
 
     for name in options.format or ():
@@ -115,7 +115,7 @@ def _deploy(options: argparse.Namespace) -> int:
 
 
 def _values_by_model(option: str, given: Sequence[str]) -> dict[str, str]:
-    """MODEL=VALUE as its two sides."""
+    """Parse MODEL=VALUE entries."""
     values = {}
     for text in given:
         name, equals, value = text.partition("=")

@@ -1,4 +1,4 @@
-"""The evaluate command: the planner's evaluation into a folder."""
+"""The evaluate command: writes the evaluation of the planner into a folder."""
 
 from __future__ import annotations
 

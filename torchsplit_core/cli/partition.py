@@ -1,4 +1,4 @@
-"""The partition command: a costed graph or a model into stages, and the stages as files."""
+"""The partition command: cuts a costed graph or a model into stages, and writes the stages as files."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _partition(options: argparse.Namespace) -> int:
 
 
 def _summary(outcome: PartitionOutcome) -> str:
-    """Status, how many candidates, the best by the objective and how far from the best it can be."""
+    """Status, number of candidates, the best value of the objective, and its gap."""
     from torchsplit_core.partitioning.candidates import objective_value
 
     text = f"{outcome.status}: {len(outcome.candidates)} candidates"
@@ -205,7 +205,7 @@ def _time_factors(options: argparse.Namespace) -> tuple[float, ...] | None:
 
 
 def _export(options: argparse.Namespace, outcome: PartitionOutcome) -> None:
-    """Write the parts of the candidate asked for, else of the first that can be cut, and say what was written."""
+    """Write the parts of the requested candidate, or else of the first that can be cut; print what was written."""
     from torchsplit_core.stages.export import export_first
 
     first = 1 if options.candidate is None else options.candidate

@@ -1,4 +1,4 @@
-"""The place command: a decoder's layers on particular GPUs."""
+"""The place command: places a decoder's layers on particular GPUs."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ REQUEST_KEYWORDS = {
     "inside": "inside_gib_per_s",
     "matrix": "matrix",
 }
-"""Options that build a request, with what they are called there."""
+"""Options that build a request, with the names of the request's fields."""
 
 LINK_OPTIONS = ("network", "inside")
-"""Options in GB/s, as vendors give links; a request has GiB/s."""
+"""Options in GB/s, the unit of vendors; a request has GiB/s."""
 
 SETTING_OPTIONS = ("max_gpus", "split", "in_flight", "replicas", "method")
-"""Who gives none of these is told what others would bring."""
+"""If none of these is given, the command prints what other settings would give."""
 
 MOST_SHOWN = 8
-"""Pipelines that the summary lists."""
+"""Most pipelines that the summary lists."""
 
 
 def add_place_command(command: Command, output: Options) -> None:
@@ -154,7 +154,7 @@ def _place(options: argparse.Namespace) -> int:
 
 
 def _request(options: argparse.Namespace) -> tuple[PlacementRequest, int | None]:
-    """The request, and its file's version, in which the outcome is written too. None: the newest."""
+    """The request, and the version of its file, which is also that of the outcome. None: the newest."""
     given = {
         name: value * GB / GIB if option in LINK_OPTIONS else value
         for option, name in REQUEST_KEYWORDS.items()
@@ -174,10 +174,10 @@ def _request(options: argparse.Namespace) -> tuple[PlacementRequest, int | None]
 
 
 def _summary(outcome: PlacementOutcome) -> str:
-    """Status, the throughput with its gap, and the pipeline in a line."""
+    """Status, throughput, gap, and each pipeline on a line."""
     if outcome.throughput is None:
         return f"{outcome.status}: {outcome.message}"
-    # In the literal units a link's transfers/s may be the least: the figure then has no one unit.
+    # In literal units a link's transfers/s may be the minimum, so the figure has no single unit.
     unit = " tokens/s" if outcome.units == "tokens_per_s" else ""
     text = f"{outcome.status}: {outcome.throughput:.6g}{unit}"
     if outcome.status == "feasible":
@@ -198,7 +198,7 @@ def _summary(outcome: PlacementOutcome) -> str:
 
 
 def _format_token_time(outcome: PlacementOutcome) -> str:
-    """The time from token to token of a sequence, and how much of it is waiting; nothing where it is no decode."""
+    """The time per token of a sequence, and how much of it is waiting; "" if the phase is not decode."""
     seconds = outcome.seconds_per_token
     if seconds is None:
         return ""
@@ -209,7 +209,7 @@ def _format_token_time(outcome: PlacementOutcome) -> str:
 
 
 def _format_alternatives(outcome: PlacementOutcome, others: Sequence[Alternative]) -> str:
-    """A line for each alternative; nothing where there is none."""
+    """A header and one line per alternative; "" if there are none."""
     width = max((len(alternative.options) for alternative in others), default=0)
     lines = [
         f"  {alternative.options.ljust(width)}  {_format_difference(outcome, alternative.outcome)}"
@@ -225,7 +225,7 @@ def _format_difference(outcome: PlacementOutcome, other: PlacementOutcome) -> st
 
 
 def _is_same(first: PlacementOutcome, second: PlacementOutcome) -> bool:
-    """Whether both give the same throughput and time to three digits."""
+    """Whether throughput and time are equal to three significant digits."""
 
     def figures(outcome: PlacementOutcome) -> tuple[str, str]:
         return (
@@ -255,7 +255,7 @@ def _format_layers(segments: Sequence[PlacedSegment]) -> str:
 
 
 def _write_curve(curve: PlacementFrontier, path: Path, version: int | None) -> None:
-    """Write the curve as a contract file, or for a .csv path as one line per point."""
+    """Write the curve as a contract file, or to a .csv path as one line per point."""
     if path.suffix != ".csv":
         files.write_file(curve, path, version)
         return
@@ -268,7 +268,7 @@ def _write_curve(curve: PlacementFrontier, path: Path, version: int | None) -> N
 
 
 def _curve_summary(curve: PlacementFrontier) -> str:
-    """Status, how many points from where to where, and what is to be said of them."""
+    """Status, number of points, the first and last point, and the outcome's message."""
     if not curve.points:
         return f"curve {curve.status}: {curve.message}"
     low, high = curve.points[0], curve.points[-1]

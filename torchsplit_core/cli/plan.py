@@ -1,4 +1,4 @@
-"""The commands request and plan: profiles and a fleet to a plan."""
+"""The commands request and plan: from profiles and a fleet to a plan."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 TIME_LIMIT_S = 60.0
 SIMULATED_REQUESTS = 20_000
-"""Of each model in a replication of `plan --simulate`."""
+"""Requests of each model in a replication of `plan --simulate`."""
 
 
 def add_plan_commands(command: Command, output: Options) -> None:
@@ -234,7 +234,7 @@ def _apply_time_limit(request: PlanRequest, seconds: float | None) -> PlanReques
 
 
 def _fleet(options: argparse.Namespace) -> str:
-    """`--gpus`, or the fleet that is the default here."""
+    """`--gpus`, or else the site's default fleet."""
     if options.gpus is not None:
         return str(options.gpus)
     default = default_gpus()
@@ -252,7 +252,7 @@ def _time_limit(options: argparse.Namespace) -> float:
 
 
 def _values_by_model(option: str, entries: Sequence[str]) -> dict[str, float]:
-    """`bert=20` entries, several of them comma-separated or the option repeated."""
+    """Parse `bert=20` entries; an option may be repeated or have several, comma-separated."""
     table: dict[str, float] = {}
     for entry in (part for text in entries for part in text.split(",")):
         name, separator, value = entry.partition("=")

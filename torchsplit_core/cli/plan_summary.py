@@ -1,4 +1,4 @@
-"""The summary that `plan` prints beside the outcome: proof, basis of the figures, and conflicts."""
+"""The summary that `plan` prints beside the outcome: verdict, proof, basis of the figures, conflicts."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def print_summary(request: PlanRequest, outcome: PlanOutcome) -> None:
-    """The whole summary, on standard error."""
+    """Print the summary to standard error."""
     for line in summary_lines(request, outcome):
         print(line, file=sys.stderr)
 
 
 def summary_lines(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
-    """Its lines. First what the plan gives of what is asked: a proven plan may serve nobody."""
-    # Only a plan asks for it: the other commands start without the planner.
+    """The lines of the summary. The verdict comes first, since a proven plan may miss every demand."""
+    # Imported here, so that other commands start without the planner.
     from torchsplit_core.latency_slo.cost_and_tier_text import describe_cost, describe_tiers
     from torchsplit_core.latency_slo.verdict import plan_verdict
 
@@ -62,7 +62,7 @@ def _format_proof(outcome: PlanOutcome) -> str:
 
 
 def _format_routed(objective: ObjectiveValue) -> str:
-    """What routed co-locations send between GPUs, with its bound where one is proven."""
+    """The traffic of routed co-locations between GPUs, with its bound if one is proven."""
     routed = objective.routed
     if routed is None:
         return ""
@@ -98,11 +98,11 @@ BOUND_BY_TEXTS = {
     "fill": "what its batch takes longer than a request alone: give it faster slices or smaller batches",
     "service": "what a request takes alone: only faster slices help",
 }
-"""The largest part of the response time at the limited percentile, and what would shorten it."""
+"""By `response_bound_by`: the largest part of the response time at the limited percentile, and what shortens it."""
 
 
 def _response_lines(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
-    """Simulated response times of the models that limit them."""
+    """Simulated response times of the models with a response-time limit."""
     for spec, got in zip(request.models, outcome.models, strict=True):
         times = got.response_ms
         if times is None or spec.max_response_ms is None or got.response_bound_by is None:
@@ -139,7 +139,7 @@ def _binding_lines(explanation: PlanExplanation) -> Iterator[str]:
 
 
 def _failure_lines(request: PlanRequest, outcome: PlanOutcome) -> Iterator[str]:
-    """One line on the cost of the worst GPU loss."""
+    """Whether the plan survives any GPU loss, if required, and what the worst one would cost."""
     from torchsplit_core.planning.outcome.resilience import failure_losses, worst_failure
     from torchsplit_core.planning.request.objective import requires_resilience
 

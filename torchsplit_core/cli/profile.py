@@ -1,4 +1,4 @@
-"""The profile command: selects devices, measures, and prints a summary."""
+"""The profile command: selects devices, measures a model on them, and prints a summary."""
 
 from __future__ import annotations
 
@@ -194,16 +194,16 @@ def _profile(options: argparse.Namespace) -> int:
 
 
 def _run_with_local_store(work: Callable[..., T]) -> T:
-    """Run on a node; measured points go to the node's store."""
+    """Run `work` on a node of the cluster; measured points go to that node's store."""
     from torchsplit_core.workspace.store import Store
 
     return work(store=Store())
 
 
 def _reserved_resources(options: argparse.Namespace) -> tuple[int, int | None]:
-    """Cores and GPUs that a node has for what is measured; None: a GPU where there is one.
+    """Cores and GPUs to reserve on a node of Ray's cluster; GPUs None: one if the node has any.
 
-    Raises InputFault for slices to make: the GPU that Ray gives is nobody's own.
+    Raises InputFault for --make-slices, since others may use the GPU that Ray picks.
     """
     if options.make_slices:
         raise InputFault(
@@ -219,7 +219,7 @@ def _reserved_resources(options: argparse.Namespace) -> tuple[int, int | None]:
 
 
 def _slices_to_make(options: argparse.Namespace) -> SlicesToMake | None:
-    """What --make-slices asks for, on the GPU it names."""
+    """The slices and the GPU that --make-slices names; None without it."""
     if not options.make_slices:
         return None
     gpu, _, names = options.make_slices.rpartition("@")

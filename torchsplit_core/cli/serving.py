@@ -1,4 +1,4 @@
-"""The serve and measure commands: a plan on this host until it is stopped, and under load."""
+"""The commands serve and measure: serve a plan on this host until stopped, or under load."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def add_serving_commands(command: Command, trust: Options, output: Options) -> None:
-    """Add serve to the command line through its `command(name, run)` and its shared options."""
+    """Add serve and measure to the command line through its `command(name, run)` and its shared options."""
     parser = command("serve", _serve)
     _plan_options(parser)
     parser.add_argument(
@@ -90,7 +90,7 @@ def _plan_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _settings(options: argparse.Namespace, host: str, port: int) -> ServeSettings:
-    """The settings common to both commands."""
+    """The settings that both commands share."""
     return ServeSettings(
         host=host,
         port=port,
@@ -171,7 +171,7 @@ def _print_measurement(measurement: Measurement) -> None:
 
 
 def format_model(model: MeasuredModel) -> str:
-    """One model in a line: rates, then the 95th percentiles."""
+    """One line on a model: rates, then 95th percentiles."""
 
     def ms(value: float | None) -> str:
         return "n/a" if value is None else f"{value:.4g} ms"

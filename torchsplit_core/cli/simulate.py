@@ -1,4 +1,4 @@
-"""The simulate command: models under load, from a simulation request or from a plan."""
+"""The simulate command: simulates models under load, from a simulation request or a plan."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _request_from_plan(options: argparse.Namespace) -> SimulationRequest:
 
 
 def arrivals_of(given: Sequence[str], request: PlanRequest) -> dict[str, Arrivals]:
-    """Arrivals by model: from the entry for it, else from the entry without a model, else from the request."""
+    """Arrivals by model: from its own entry, else from the entry without a model, else from the request."""
     from torchsplit_core.tables.arrival_times import read_arrival_times
 
     names = [model.name for model in request.models]
@@ -168,7 +168,7 @@ def arrivals_of(given: Sequence[str], request: PlanRequest) -> dict[str, Arrival
 def _parse_arrivals(
     model: PlanModel, kind: str, tables: Mapping[str, Mapping[str | None, tuple[float, ...]]]
 ) -> Arrivals:
-    """The arrivals of one model, at its demand. Raises InputFault for a text that names no kind."""
+    """The arrivals of one model, at its demand. Raises InputFault for an unknown kind."""
     if kind in tables:
         times = tables[kind].get(model.name, tables[kind].get(None))
         if times is None:
@@ -217,11 +217,11 @@ def _print_outcome(outcome: SimulationOutcome, factor: float) -> None:
 
 
 def format_model_load(model: ModelLoad) -> str:
-    """One model under load, as `simulate` and `plan --simulate` print it."""
+    """The text on a model under load that `simulate` and `plan --simulate` print."""
     offered = "n/a" if model.offered_rps is None else f"{model.offered_rps:.4g}"
     text = f"{model.name}: {offered} of {model.capacity_rps:.4g} requests/s offered"
     if model.throughput_rps:
-        # Random arrivals come to a little more or less than their rate in any span.
+        # In a finite time random arrivals deviate a little from their rate.
         span = model.completed / model.throughput_rps
         seconds = f"{span:,.0f}" if span >= 100 else f"{span:.3g}"
         text += f", {model.throughput_rps:.4g} served over {seconds} s simulated"

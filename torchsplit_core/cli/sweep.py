@@ -1,4 +1,4 @@
-"""The sweep command: one parameter of a plan request over a range, as a table."""
+"""The sweep command: varies one parameter of a plan request over a range, and prints a table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torchsplit_core.values import InputFault
 from torchsplit_core.values.errors import quoted, suggestion
 
 if TYPE_CHECKING:
-    # The planner takes its time to load, and no other command needs it.
+    # Imported for types only: the planner takes long to load, and other commands do not need it.
     from torchsplit_core.latency_slo.worst_response import WorstResponse
     from torchsplit_core.planning.sweep.points import Parameter, SweepPoint, SweepRequest
 
@@ -49,7 +49,7 @@ def add_sweep_command(command: Command) -> None:
 
 
 def parse_vary(text: str) -> SweepRequest:
-    """`gpus:A100-80GB=1..8` as a value. Raises InputFault."""
+    """Parse `gpus:A100-80GB=1..8`. Raises InputFault."""
     from torchsplit_core.planning.sweep.points import PARAMETERS, SweepRequest
 
     name, colon, rest = text.partition(":")
@@ -66,7 +66,7 @@ def parse_vary(text: str) -> SweepRequest:
 
 
 def _values(parameter: Parameter, text: str) -> tuple[float, ...]:
-    """`1..8`, `0.5..2/4` or `10,20,40`."""
+    """Parse `1..8`, `0.5..2/4` (four values) or `10,20,40`."""
     from torchsplit_core.planning.sweep.points import MAX_VALUES, spread_values
 
     match = _RANGE.fullmatch(text.strip())
@@ -129,7 +129,7 @@ def _sweep(options: argparse.Namespace) -> int:
 
 
 def table(points: Sequence[SweepPoint], waits: Mapping[float, WorstResponse | None]) -> list[dict[str, Any]]:
-    """One row a value; a figure that is not known is None."""
+    """One row per value; unknown figures are None."""
     from torchsplit_core.planning.sweep.points import describe_point, undominated_points
 
     front = {point.value for point in undominated_points(points)}

@@ -1,4 +1,4 @@
-"""The commands on tables: estimate, import, export.
+"""The commands estimate, import and export, which work on tables.
 
 The package `tables` is imported only when one of its commands runs.
 """
@@ -101,7 +101,7 @@ def _estimate(options: argparse.Namespace) -> int:
             "is missing" if options.to is None else "is given, and --to too",
             "Name the rows to predict, or the GPU types to estimate: --to H100-SXM5-80GB.",
         )
-    # The matrices are small: on a busy host OpenBLAS threads would only wait for each other.
+    # The matrices are small, and on a busy host OpenBLAS's threads would only wait for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     if options.to is not None:
@@ -134,7 +134,7 @@ def _estimate(options: argparse.Namespace) -> int:
 
 
 def _estimate_types(options: argparse.Namespace) -> int:
-    """Rows of other GPU types: of a table as a table, of a request or a profile as the same with more points."""
+    """Estimate rows of other GPU types; write them as a table, or the given request or profile with points added."""
     from torchsplit_core import workflow
 
     to = [name.strip() for name in options.to.split(",") if name.strip()]
@@ -164,7 +164,7 @@ def _estimate_types(options: argparse.Namespace) -> int:
 def _estimate_table_types(
     text: str, to: Sequence[str], options: argparse.Namespace
 ) -> tuple[tuple[str, ...], int]:
-    """Write the rows. Returns the notes and the number of rows."""
+    """Write the estimated rows of a table. Returns the notes and the number of rows."""
     from torchsplit_core import workflow
     from torchsplit_core.tables import read_profile_csv
     from torchsplit_core.tables.write_csv import estimated_records, format_records
@@ -226,7 +226,7 @@ def _hand_over_one(profile: Profile, options: argparse.Namespace) -> None:
 
 
 def _hand_over_several(profiles: Sequence[Profile], options: argparse.Namespace) -> None:
-    """Write one file per model into the folder; with --json print one list of profiles."""
+    """Write one file per model into the folder; with --json print a list of the profiles."""
     if options.output:
         folder = Path(options.output)
         if folder.suffix == ".json" or folder.is_file():
@@ -250,7 +250,7 @@ def _hand_over_several(profiles: Sequence[Profile], options: argparse.Namespace)
 
 
 def file_name(profile: Profile, taken: Sequence[str] = ()) -> str:
-    """A file name for the profile that every file system takes and that is not taken yet."""
+    """A file name for the profile that is valid on every file system and not in `taken`."""
     stem = (
         re.sub(r"[^A-Za-z0-9._-]+", "_", profile.source.removeprefix("import:"))[:80].strip("._-") or "model"
     )
@@ -284,7 +284,7 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def read_table(path: str) -> str:
-    """A table's text, of `-` standard input. Raises InputFault for what cannot be read, is too large or is no text."""
+    """A table's text (`-`: standard input). Raises InputFault if it cannot be read, is too large or is not text."""
     from torchsplit_core.files.contract import STANDARD_STREAM, origin_of, standard_input
     from torchsplit_core.tables import LARGEST_TABLE_BYTES, decode
 
@@ -300,7 +300,7 @@ def read_table(path: str) -> str:
 
 
 def _mapping(entries: Sequence[str]) -> dict[str, str]:
-    """`batch_size=bs` entries; their column may contain anything, also = and commas."""
+    """Parse `batch_size=bs` entries; the file's column may contain any characters, also = and commas."""
     mapping = {}
     for entry in entries:
         ours, separator, theirs = entry.partition("=")

@@ -1,4 +1,4 @@
-"""The commands trace and draw: a model as a graph file, and the file as a drawing."""
+"""The commands trace and draw: export a model to a graph file, and draw that file."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A graph as a picture: groups, what is open, layout, overlays, SVG. Without torch and without streamlit."""
+"""Draws a graph: groups, open and closed, layout, overlays, SVG. Needs neither torch nor streamlit."""

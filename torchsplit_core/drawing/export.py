@@ -1,4 +1,4 @@
-"""A graph as a drawing in a file: SVG, or DOT for Graphviz."""
+"""Renders a graph as SVG, or as DOT for Graphviz."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def render_drawing(
 ) -> str:
     """The text of a `.svg` or `.dot` file.
 
-    `opened` are module paths to draw open ("all" for every one); without any, the explorer's first view.
-    `without` are steps of the preparation to leave out for dominance and regions; the dataflow is as traced.
-    Raises InputFault for another suffix or subject, a module the graph has not, dominance or regions as SVG,
-    another step, and a drawing of more than `MOST_ITEMS` boxes.
+    `opened` are the paths of modules to open in addition to those of the explorer's first view ("all": every module).
+    `without` are preparation steps to skip for dominance and regions; the dataflow is drawn as traced.
+    Raises InputFault for an unknown suffix, drawing kind, module or step, dominance or regions as SVG, `without` with
+    the dataflow, and more than `MOST_ITEMS` boxes.
     """
     if suffix not in (".svg", ".dot"):
         raise InputFault(

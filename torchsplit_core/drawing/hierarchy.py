@@ -1,14 +1,13 @@
-"""A graph as nested groups, for looking at it one level at a time.
+"""A graph as nested groups, to show it one level at a time.
 
     model
     ├── embeddings ── 3 operations
     ├── encoder.layer ── 0, 1, 2, …            a list of equal blocks, folded in a view
     └── 38 operations                          a run: loose operations between two modules
 
-Groups are the modules by their paths. Loose operations of a module, executed one after the other,
-are joined to runs where there are many, and a run of very many to runs of runs, so that a graph
-of a million operations without any module still opens level by level. A run is a window of the
-execution order, so folding it closes no cycle.
+Groups are the modules by their paths. Many consecutive loose operations of a module are joined into runs, and very
+long runs into runs of runs, so that a graph of a million operations without modules still opens level by level. A run
+is an interval of the execution order, so folding it creates no cycle.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from torchsplit_core.graph.operations import operation_name
 from torchsplit_core.graph.preparation.prepare import WEIGHT_KINDS
 
 DEEPEST = 40
-"""Module paths are cut here: deeper ones are no modules but an attack on recursion."""
+"""Levels at which module paths are cut: deeper ones are not modules but an attack on the recursion."""
 MAX_LOOSE = 6
-"""Up to this many loose operations in a row stand on their own beside modules."""
+"""Most consecutive loose operations beside modules that are not joined into a run."""
 WIDEST = 100
-"""Parts of a group: beyond, loose operations are joined to runs of runs."""
+"""Most loose operations directly in a group; more are joined into runs, and runs of runs."""
 
 GroupPart = int | str
 """A part of a group: the index of a node, or the id of a group."""
@@ -35,10 +34,10 @@ GroupPart = int | str
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A module (`path` is its own), or a run of loose operations of the module at `path`.
+    """The module at `path`, or a run of its loose operations.
 
-    `parts` in order of their first execution; `count` operations inside; `shape` is equal for
-    groups that hold the same operations on the same shapes.
+    `parts` are in order of their first execution; `count` is the number of operations inside; `shape` is a hash that is
+    equal for groups of the same operations on the same shapes.
     """
 
     id: str
@@ -51,9 +50,10 @@ class Group:
 
 
 class Hierarchy:
-    """The groups of a graph. `nodes` are the ids shown (weights are not), in execution order.
+    """The groups of a graph; ROOT is the whole model.
 
-    `homes[i]` is the group that holds node i directly; the whole model is the group ROOT.
+    `nodes` are the ids of all nodes but weights, in execution order; `group_of[i]` is the group that contains node i
+    directly.
     """
 
     ROOT = "module:"
@@ -81,7 +81,7 @@ class Hierarchy:
 
     @cached_property
     def reads(self) -> tuple[tuple[int, ...], ...]:
-        """For every node the shown nodes whose values it reads, each once."""
+        """For every node, the nodes in `nodes` whose values it reads, each once."""
         by_id, index = self.graph.by_id, self.index
         return tuple(
             tuple(index[source] for source in dict.fromkeys(by_id[name].inputs) if source in index)
@@ -99,24 +99,24 @@ class Hierarchy:
                 stack.extend(reversed(self.groups[part].parts))
 
     def path_to(self, node: int) -> tuple[str, ...]:
-        """The groups around a node, from the whole model inwards."""
+        """The groups that contain a node, the whole model first."""
         return tuple(reversed(list(self.enclosing_groups(self.group_of[node]))))
 
     def enclosing_groups(self, group: str) -> Iterator[str]:
-        """The group and those it lies in, from itself outwards."""
+        """The group and all groups that contain it, the innermost first."""
         inner: str | None = group
         while inner is not None:
             yield inner
             inner = self.groups[inner].parent
 
     def summary(self, group: str, most: int = 3) -> str:
-        """Its commonest operations: "linear × 4, softmax"."""
+        """The `most` commonest operations of a group: "linear × 4, softmax"."""
         counts = Counter(self.operations[i] for i in self.members(group))
         named = [f"{name} × {count}" if count > 1 else name for name, count in counts.most_common(most)]
         return ", ".join(named) + (", …" if len(counts) > most else "")
 
     def _add_module(self, module: _Module, parent: str | None) -> Group:
-        """The group of a module with all below it; recursion is bounded by DEEPEST."""
+        """Create the group of a module and all groups inside it; DEEPEST bounds the recursion."""
         identity = f"module:{module.path}"
         parts: list[GroupPart] = []
         subgroups: list[Group] = []
@@ -161,7 +161,7 @@ class Hierarchy:
         return group
 
     def _add_runs(self, loose: list[int], path: str, parent: str) -> list[Group]:
-        """One run, or as many equal ones as fit, each opened further where it is long."""
+        """One run, or several equally long ones, themselves divided into runs if they are long."""
         if len(loose) <= WIDEST:
             return [self._run(loose, path, parent)]
         size = WIDEST
@@ -170,7 +170,7 @@ class Hierarchy:
         return [self._run(loose[at : at + size], path, parent) for at in range(0, len(loose), size)]
 
     def _run(self, loose: list[int], path: str, parent: str) -> Group:
-        # A node starts one run of a length; its module's path would let two ids spell the same.
+        # A node starts only one run of each length, so this is unique; with module paths two ids could be equal.
         identity = f"run:{self.nodes[loose[0]]}:{len(loose)}"
         parts: tuple[GroupPart, ...] = tuple(loose)
         if len(loose) > WIDEST:
@@ -182,7 +182,7 @@ class Hierarchy:
 
 
 class _Module:
-    """A module while the tree is built: its nodes and modules in order of first execution."""
+    """A module while the tree is built: its nodes and submodules in order of first execution."""
 
     __slots__ = ("children", "parts", "path")
 
@@ -192,10 +192,10 @@ class _Module:
         self.children: dict[str, _Module] = {}
 
     def parts_at(self, path: str) -> list[int | _Module]:
-        """The parts of the module at a path, made where it is new. Empty names are passed over."""
+        """The parts of the module at `path`, which is created if missing. Empty names in the path are skipped."""
         module = self
         if ".." in f".{path}.":
-            # An empty name at the front would be called like the whole model.
+            # A module with an empty name at the front would get the path of the whole model.
             path = ".".join(filter(None, path.split(".")))
         if path:
             for name in path.split(".", DEEPEST - 1):

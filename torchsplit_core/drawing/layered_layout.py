@@ -1,8 +1,8 @@
-"""One level of boxes in layers: who reads stands below whom it reads; lines bend between the rows only.
+"""Layered layout of one level: readers are below the boxes they read; lines bend only between rows.
 
-Layers and the order in them come from fast-sugiyama. The coordinates come from here, because
-boxes have sizes of their own: row by row, boxes move towards what they are joined to as far as
-they fit beside each other (an isotonic regression, exact for one row), a few times up and down.
+fast-sugiyama assigns the layers and the order within them. This module computes the coordinates, because boxes differ
+in size: row by row, boxes move towards their neighbours as far as the row has room (an isotonic regression, exact for
+one row), in a few sweeps down and up.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ LINE_GAP = 12.0
 ROW_GAP = 30.0
 SWEEPS = 4
 EXACT_RANKS = 300
-"""Up to so many boxes, layers are chosen for the least total length of lines; beyond, by the longest path."""
+"""Most boxes whose layers minimise the total length of lines; with more, the longest path assigns them."""
 LINE_PULL = 4.0
-"""The bends of a long line pull each other this much harder than boxes do, so that it runs straight."""
+"""Weight between two bends of a line, where two boxes have 1, so that long lines run straight."""
 
 Point = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class LayeredLayout:
-    """Top left corners of the boxes, the size of it all, and a route for each pair joined.
+    """Top left corners of the boxes, the total size, and a route for each edge.
 
-    A route runs from the middle of the source's lower edge to the middle of the target's upper
-    edge (for a line upwards from the upper to the lower one), with two points in every row it
-    touches: at the edge of the box and of its row, or where it enters and leaves the row.
+    A route runs from the middle of the source's lower edge to the middle of the target's upper edge (upwards: from the
+    upper to the lower edge). It has two points in every row it touches: at the edge of the box and of its row, or where
+    it enters and leaves the row.
     """
 
     corners: tuple[Point, ...]
@@ -44,11 +44,11 @@ def layout_layers(
 ) -> LayeredLayout:
     """Place boxes of (width, height), given in execution order; `edges` are pairs of their indices.
 
-    A line from a later box to an earlier one, as closed modules that take turns have it, runs upwards.
-    `fast` takes a third of the time, all boxes being as wide as the widest: for one level of very many.
+    A line from a later box to an earlier one runs upwards; closed modules that execute alternately have such lines.
+    `fast` is for very many boxes: it takes a third of the time and gives every box the room of the widest.
     """
     given = dict.fromkeys((s, t) for s, t in edges if s != t)
-    # fast-sugiyama may never end on a cycle; by the order of the boxes there is none.
+    # fast-sugiyama may not terminate on a cycle; edges directed by the order of the boxes have none.
     pairs = list(dict.fromkeys((min(pair), max(pair)) for pair in given))
     corners: list[Point] = [(0.0, 0.0)] * len(sizes)
     routes: dict[tuple[int, int], tuple[Point, ...]] = {}
@@ -77,7 +77,7 @@ def layout_layers(
 def _assign_layers(
     part: list[tuple[int, int]], spacing: float, *, fast: bool
 ) -> tuple[list[list[int]], list[tuple[int, int]], dict[int, float]]:
-    """Rows of a connected part from the top, its line pieces, and centres `spacing` apart for equal boxes.
+    """Rows of a connected component from the top, its line segments, and centres `spacing` apart, as for equal boxes.
 
     Negative numbers are bends of lines.
     """
@@ -88,7 +88,7 @@ def _assign_layers(
     def name(i: int) -> int:
         return boxes[i] if i < len(boxes) else -1 - i
 
-    # Ids are 0, 1, … of one part at a time: it names the bends from their number on.
+    # Boxes of one component are numbered from 0, since fast-sugiyama numbers the bends after the last box.
     ((positions, _, _, lines),) = from_edges(
         [(number[s], number[t]) for s, t in part],
         vertex_spacing=spacing,
@@ -108,7 +108,7 @@ def _assign_layers(
 
 
 def _connected_components(pairs: Iterable[tuple[int, int]]) -> list[list[tuple[int, int]]]:
-    """The pairs by connected part, parts by their first pair."""
+    """The pairs grouped by connected component, components in the order of their first pair."""
     leader: dict[int, int] = {}
 
     def find(box: int) -> int:
@@ -127,14 +127,14 @@ def _connected_components(pairs: Iterable[tuple[int, int]]) -> list[list[tuple[i
 
 
 class _Component:
-    """A connected part: centres `x` of boxes and bends, one row below the other."""
+    """A connected component: rows of boxes and bends, with their centres `x`."""
 
     def __init__(
         self, sizes: Sequence[tuple[float, float]], rows: list[list[int]], lines: list[tuple[int, int]]
     ) -> None:
         self.sizes, self.rows, self.lines = sizes, rows, lines
         self.x: dict[int, float] = {}
-        # Where a box would stand if its row were packed from 0 on.
+        # The position of a box if its row were packed from 0 on.
         self.offset: dict[int, float] = {}
         self.row_of = {box: r for r, row in enumerate(rows) for box in row}
         heights = [max((sizes[box][1] for box in row if box >= 0), default=0.0) for row in rows]
@@ -148,12 +148,12 @@ class _Component:
         self.width = 0.0
 
     def use_centres(self, centres: dict[int, float]) -> None:
-        """Centres as they were found for equal boxes."""
+        """Take the centres that fast-sugiyama computed for equal boxes."""
         self.x = centres
         self._shift_to_zero()
 
     def position_boxes(self) -> None:
-        """Centres of all boxes and bends, each row moved towards its neighbours a few times."""
+        """Compute the centres of all boxes and bends: SWEEPS times move each row towards its neighbours."""
         self.above: dict[int, list[tuple[int, float]]] = {box: [] for box in self.row_of}
         self.below: dict[int, list[tuple[int, float]]] = {box: [] for box in self.row_of}
         for s, t in self.lines:
@@ -176,14 +176,14 @@ class _Component:
         self._shift_to_zero()
 
     def _shift_to_zero(self) -> None:
-        """Move all to the right of 0, and measure."""
+        """Shift everything so that the left edge is at 0, and set the width."""
         left = min(self.x[box] - self._width(box) / 2 for box in self.x)
         for box in self.x:
             self.x[box] -= left
         self.width = max(self.x[box] + self._width(box) / 2 for box in self.x)
 
     def corners(self) -> dict[int, Point]:
-        """Top left corners of the boxes; in its row a box stands in the middle."""
+        """Top left corners of the boxes, each centred vertically in its row."""
         top_left = {}
         for r, row in enumerate(self.rows):
             for box in row:
@@ -193,7 +193,7 @@ class _Component:
         return top_left
 
     def add_routes(self, right: float, routes: dict[tuple[int, int], tuple[Point, ...]]) -> None:
-        """The routes of its lines, moved to the right by `right`."""
+        """Add the routes of the component's lines, shifted to the right by `right`."""
         after: dict[int, int] = {s: t for s, t in self.lines if s < 0}
         for source, first in self.lines:
             if source < 0:
@@ -204,7 +204,7 @@ class _Component:
             routes[source, chain[-1]] = tuple((x + right, y) for x, y in self._points(chain))
 
     def _points(self, chain: list[int]) -> list[Point]:
-        """Down (or up) through every row it passes: straight inside rows, so that it never crosses a box."""
+        """The points of a line down (or up) through its rows: vertical inside a row, so that it never crosses a box."""
         sign = 1 if self.row_of[chain[-1]] > self.row_of[chain[0]] else -1
         points: list[Point] = []
         for index, box in enumerate(chain):
@@ -220,7 +220,7 @@ class _Component:
         return points
 
     def _relax_row(self, row: list[int], pulls: Sequence[dict[int, list[tuple[int, float]]]]) -> None:
-        """Move the boxes of a row to where their neighbours pull them, keeping order and distance."""
+        """Move the boxes of a row towards their neighbours; keeps the order and the least distances."""
         x, offset = self.x, self.offset
         wanted: list[float] = []
         weights: list[float] = []
@@ -242,13 +242,13 @@ class _Component:
         return self.sizes[box][1] if box >= 0 else 0.0
 
     def _min_distance(self, left: int, right: int) -> float:
-        """The least distance of two neighbours' centres."""
+        """The least distance between the centres of two adjacent boxes."""
         gap = SIDE_GAP if left >= 0 and right >= 0 else LINE_GAP
         return (self._width(left) + self._width(right)) / 2 + gap
 
 
 def _isotonic(wanted: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """The non-decreasing values nearest to those wanted in weighted squares (pool adjacent violators)."""
+    """The non-decreasing values with the least weighted squared distance to `wanted` (pool adjacent violators)."""
     if len(wanted) == 1:
         return list(wanted)
     means: list[float] = []

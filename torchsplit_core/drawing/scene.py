@@ -1,17 +1,16 @@
-"""The picture of a view: boxes inside boxes, lines between them, local stubs for what everyone reads.
+"""Lays out a view: nested boxes, the lines between them, and stubs for values that many boxes read.
 
-Every open item is a level of its own (`layered_layout.layout_layers`). A line that enters or leaves an open
-item passes a port on its edge:
+Every open item is a separate level (`layered_layout.layout_layers`). A line that enters or leaves an open item
+passes a port on its edge:
 
         s                    level of the common parent: s → frame
     ┌───┼──── frame ┐
     │   ├──> t      │        level of the frame: port of s → t
     └───────────────┘
 
-A value that many boxes of a level read (a mask, the angles of a rotary embedding) would bury the
-picture in lines: each of its readers gets a stub with its name instead. So does a value that goes
-back up into or out of an open item (modules that take turns): frames are entered from above and
-left below.
+A value that many boxes of a level read (a mask, the angles of a rotary embedding) would cover the picture with lines,
+so each of its readers gets a stub with the value's name instead. So does the reader of a value that runs upwards into
+or out of an open item (modules that execute alternately), since lines enter frames at the top and leave them below.
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ from torchsplit_core.drawing.layered_layout import ROW_GAP, Point, layout_layers
 from torchsplit_core.drawing.view import View, ViewItem
 
 STUB_MIN_READERS = 7
-"""From so many readers on one level, a value is drawn as a stub at each of them."""
+"""Readers on one level from which on a value is drawn as a stub at each of them."""
 CAREFUL_LAYOUT_ITEMS = 2000
-"""Up to so many boxes the layout takes its time; beyond, nobody sees all of its lines at once."""
+"""Most boxes for the slower, better layout; with more, nobody sees all lines at once."""
 MARGIN = 16.0
 TITLE = 30.0
 STUB_HEIGHT = 18.0
 LABEL_WIDTH = 7.4
 NOTE_WIDTH = 6.3
-"""Pixels of a character in a label (13 px) and in a note (11 px), on the wide side."""
+"""Pixels of a character in a label (13 px) and in a note (11 px), estimated on the high side."""
 NARROWEST, WIDEST = 76.0, 250.0
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Where an item stands, in pixels from the top left of the scene."""
+    """Position and size of an item, in pixels from the top left of the scene."""
 
     x: float
     y: float
@@ -49,7 +48,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A piece of line that carries values of item `source` to the items `targets`; an arrow at its end or not."""
+    """A line segment that carries values of item `source` to the items `targets`; `arrow`: it ends in an arrowhead."""
 
     source: int
     targets: tuple[int, ...]
@@ -59,7 +58,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Stub:
-    """Stands for item `source` above item `reader`."""
+    """Represents item `source` above item `reader`, in place of a line."""
 
     source: int
     reader: int
@@ -69,7 +68,7 @@ class Stub:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A view with a box for every item, its lines and stubs; `edges` maps (source, target) items to bytes."""
+    """A view with a box for every item, lines and stubs; `edges` maps (source, target) items to bytes."""
 
     view: View
     boxes: tuple[Box, ...]
@@ -87,7 +86,7 @@ def layout_scene(hierarchy: Hierarchy, shown: View) -> Scene:
 
 
 def _edges(hierarchy: Hierarchy, shown: View) -> dict[tuple[int, int], int]:
-    """(source, target) items and the bytes of the distinct values between them."""
+    """Bytes of the distinct values between two items, by (source, target)."""
     size = [hierarchy.graph.by_id[name].output_bytes for name in hierarchy.nodes]
     values: dict[tuple[int, int], set[int]] = {}
     for node, reads in enumerate(hierarchy.reads):
@@ -100,7 +99,7 @@ def _edges(hierarchy: Hierarchy, shown: View) -> dict[tuple[int, int], int]:
 
 
 class _Level:
-    """The inside of an open item, or the top: what stands in it and what joins it."""
+    """The inside of an open item, or of the scene (-1): its children and the lines between them."""
 
     __slots__ = ("children", "entries", "exits", "height", "inner", "place", "routes", "stubs", "width")
 
@@ -138,8 +137,8 @@ class _SceneBuilder:
         self.stubs: list[Stub] = []
 
     def scene(self) -> Scene:
-        """Sizes from the inside outwards, places from the outside inwards."""
-        # Parents stand before their children, so backwards is inside first.
+        """Compute sizes from the inside outwards, then positions from the outside inwards."""
+        # Parents come before their children, so the reversed order is innermost first.
         for i in (*(i for i in reversed(range(len(self.items))) if self.items[i].open), -1):
             self._layout_level(i)
         self._place_level(-1, 0.0, 0.0)
@@ -151,14 +150,14 @@ class _SceneBuilder:
         )
 
     def _enclosing_items(self, i: int) -> Iterator[int]:
-        """The item and the open items around it, inside first, then -1."""
+        """The item, then the open items around it from the innermost outwards, then -1."""
         while i != -1:
             yield i
             i = self.items[i].parent
         yield -1
 
     def _add_edge(self, source: int, target: int) -> None:
-        """Note an edge on every level it passes."""
+        """Record an edge on every level it passes."""
         outward, inward = list(self._enclosing_items(source)), list(self._enclosing_items(target))
         while len(outward) > 1 and len(inward) > 1 and outward[-2] == inward[-2]:
             outward.pop()
@@ -195,7 +194,7 @@ class _SceneBuilder:
         leaving: list[Key] = [("out", source, 0) for source in level.exits]
         joins += [(("item", child, 0), ("out", source, 0)) for source, (child, _) in level.exits.items()]
         joins += [(port, BOTTOM) for port in leaving]
-        # Their rows are not drawn, so nothing else may stand in them or beyond.
+        # The rows of TOP and BOTTOM are not drawn, so no other box may be in them or beyond.
         if ports:
             read = {reader for _, reader in joins}
             joins += [(TOP, key) for key in (*stubs, *children) if key not in read]
@@ -237,7 +236,7 @@ class _SceneBuilder:
         return box_size(item)
 
     def _place_level(self, owner: int, left: float, top: float) -> None:
-        """Absolute places of a level whose inside starts at (left, top), and its lines."""
+        """Make the positions of a level whose inside starts at (left, top) absolute, and add its lines."""
         level = self.levels[owner]
         for key, box in level.place.items():
             moved = Box(box.x + left, box.y + top, box.width, box.height)
@@ -287,7 +286,7 @@ class _SceneBuilder:
         return frame.y
 
     def _line_to(self, level: _Level, source: int, start: Key, reader: int, targets: list[int]) -> None:
-        """The line from a box, port or stub of a level to a child of it, by the ports of open items."""
+        """Add the line from a box, port or stub of a level to one of its children, through the ports of open items."""
         points = level.routes[start, ("item", reader, 0)]
         if start[0] == "item":
             points = self._from_port(source, start[1], points)
@@ -298,7 +297,7 @@ class _SceneBuilder:
         self._add_line(source, tuple(targets), points, arrow=not entered)
 
     def _from_port(self, source: int, child: int, points: tuple[Point, ...]) -> tuple[Point, ...]:
-        """A line that leaves an open item starts where the value's port is."""
+        """The points of a line; one that leaves an open item starts at the value's port."""
         inside = self.levels.get(child)
         if inside is None or ("out", source, 0) not in inside.place:
             return points
@@ -312,11 +311,11 @@ class _SceneBuilder:
 
 
 def _moved_end(points: tuple[Point, ...], x: float) -> tuple[Point, ...]:
-    """The route with its last two points, those in the row of its end, at x."""
+    """The route with its last two points, which are in the last row, moved to x."""
     return (*points[:-2], *((x, y) for _, y in points[-2:]))
 
 
 def box_size(item: ViewItem) -> tuple[float, float]:
-    """Width and height of a closed item, wide enough for its texts up to WIDEST."""
+    """Width and height of a closed item: as wide as its texts, from NARROWEST to WIDEST."""
     text = max(LABEL_WIDTH * len(item.label), NOTE_WIDTH * len(item.note)) + 24
     return (min(max(text, NARROWEST), WIDEST), 42.0 if item.note else 28.0)

@@ -1,4 +1,4 @@
-"""A scene as a Graphviz text: open modules are clusters, closed ones boxes."""
+"""Renders a scene as Graphviz text: open modules are clusters, closed ones boxes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torchsplit_core.graph.dot import SHAPES, bytes_text, quote, share_text
 
 
 def scene_dot(hierarchy: Hierarchy, scene: Scene) -> str:
-    """The items that are drawn, shares of the time where profiled, bytes on the edges."""
+    """The DOT text: the drawn items, their share of the time if profiled, and bytes on the edges."""
     costs, names = hierarchy.graph.metadata, hierarchy.nodes
     dot = pydot.Dot("dataflow", graph_type="digraph", rankdir="TB")
     clusters: dict[int, pydot.Graph] = {-1: dot}
@@ -24,7 +24,7 @@ def scene_dot(hierarchy: Hierarchy, scene: Scene) -> str:
             label += f"\n{share_text(sum(shares))}"
         shape = "box3d" if item.repeats > 1 else SHAPES.get(item.kind, "box")
         clusters[item.parent].add_node(pydot.Node(f"n{i}", label=quote(label), shape=shape))
-    for i in sorted(clusters, reverse=True):  # the inner ones first: pydot copies what is added
+    for i in sorted(clusters, reverse=True):  # innermost first: pydot copies what is added
         if i >= 0:
             clusters[scene.view.items[i].parent].add_subgraph(clusters[i])
     for (source, target), count in scene.edges.items():

@@ -1,4 +1,4 @@
-"""A scene as an SVG file, in the colours of the light or the dark theme. Texts of a model are escaped."""
+"""Renders a scene as SVG in the colours of the light or the dark theme; escapes the model's texts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DARK = Palette("#0f1418", "#151b21", "#1b222a", "#3a444e", "#7d8b99", "#e6eaee",
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """What an overlay puts into a box: a bar over `share` of its width, in `colour`."""
+    """An overlay's bar in a box, over `share` of its width."""
 
     share: float
     colour: str
@@ -42,7 +42,7 @@ class Fill:
 def render_svg(
     scene: Scene, *, dark: bool = False, fills: Sequence[Fill | None] = (), title: str = "Dataflow"
 ) -> str:
-    """The file's text. `fills` has one entry an item, or none at all."""
+    """The text of the SVG file. `fills` has one entry per item, or is empty."""
     colours = DARK if dark else LIGHT
     width, height = scene.width + 32, scene.height + 32
     out = [
@@ -69,7 +69,7 @@ def render_svg(
 
 
 def path(points: Sequence[Point]) -> str:
-    """The curve through a route: vertical at every point, straight where two points are above each other."""
+    """SVG path through a route: vertical at every point, straight between two points with the same x."""
     (x, y), *rest = points
     parts = [f"M{x:.1f} {y:.1f}"]
     for a, b in rest:
@@ -97,7 +97,7 @@ def _rect(box: Box, fill: str, stroke: str, *, dashed: bool = False) -> str:
 
 
 def _texts(label: str, note: str, box: Box, colours: Palette, *, middle: bool, size: int = 13) -> str:
-    """Label and note inside a box, cut where they are too long; the whole text is in the tooltip."""
+    """Label and note inside a box, truncated if too long; the tooltip has the whole text."""
     room = box.width - 16
     x, y = box.x + 10, box.y + (box.height / 2 + size * 0.35 if middle and not note else 18)
     whole = f"<title>{_text(f'{label} {note}'.strip())}</title>"

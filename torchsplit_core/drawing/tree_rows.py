@@ -1,9 +1,9 @@
-"""Dominator trees and region trees as rows that read from top to bottom.
+"""Dominator trees as indented rows from top to bottom, and region trees as an icicle.
 
-A dominator tree of a deep model is one long chain, and drawn as a tree it runs off to the right.
-As an outline its spine stays upright: where b is the immediate post-dominator of a and a the
-immediate dominator of b (a link of a region chain), b stands below a at the same indent, and what
-else a dominates directly stands between them, indented.
+The dominator tree of a deep model is one long chain, which as an ordinary tree would grow to the right. In this
+outline the chain stays vertical: if b is the immediate post-dominator of a and a the immediate dominator of b (a link
+of a region chain), b is below a at the same indent; the other values that a immediately dominates are between them,
+indented.
 
     input
     embeddings
@@ -24,7 +24,7 @@ from torchsplit_core.graph import ENTRY, EXIT, DominanceInformation, RegionTree
 
 @dataclass(frozen=True, slots=True)
 class TreeRow:
-    """A value of a tree and how far it is indented."""
+    """A value of a tree and its indent."""
 
     name: str
     indent: int
@@ -35,7 +35,7 @@ def dominator_rows(dominance: DominanceInformation, *, post: bool = False) -> tu
     tree = dominance.post_dominator_tree if post else dominance.dominator_tree
     root, end = (EXIT, ENTRY) if post else (ENTRY, EXIT)
     rows: list[TreeRow] = []
-    # ENTRY and EXIT themselves are no values, so what hangs below the root starts at indent 0.
+    # ENTRY and EXIT are not values, so the children of the root have indent 0.
     stack: list[tuple[str, int]] = [(root, 0)]
     while stack:
         name, indent = stack.pop()
@@ -51,7 +51,7 @@ def dominator_rows(dominance: DominanceInformation, *, post: bool = False) -> tu
 
 
 def _next_in_chain(dominance: DominanceInformation, name: str, *, post: bool) -> str | None:
-    """The next value of its chain, None where the chain ends."""
+    """The next value of the chain; None at its end."""
     if post:
         after = dominance.immediate_dominator(name)
         return after if after is not None and dominance.immediate_post_dominator(after) == name else None
@@ -61,7 +61,7 @@ def _next_in_chain(dominance: DominanceInformation, name: str, *, post: bool) ->
 
 @dataclass(frozen=True, slots=True)
 class IciclePatch:
-    """A region in an icicle: column `depth`, from `low` to `high` of the whole (0 to 1); `region` is its index."""
+    """A region in an icicle: column `depth`, from `low` to `high` (parts of the whole, 0 to 1); `region`: its index."""
 
     region: int
     depth: int
@@ -70,9 +70,9 @@ class IciclePatch:
 
 
 def icicle(tree: RegionTree, weights: Mapping[str, float], most: int = 4000) -> tuple[IciclePatch, ...]:
-    """Regions of two values or more, sized by the sum of their values' weights, the largest first up to `most`.
+    """The `most` largest regions of two values or more, sized by the sum of their values' weights.
 
-    Depth counts drawn regions alone. Where all weights are 0 every value weighs the same.
+    Depth counts only regions of two values or more. If all weights are 0, every value has weight 1.
     """
     total = sum(weights.get(name, 0.0) for name in tree.order)
     flat = total <= 0

@@ -1,4 +1,4 @@
-"""What is drawn of a hierarchy: closed groups, open ones with their parts, equal blocks folded.
+"""The items to draw of a hierarchy: closed groups, open groups with their parts, folded equal blocks.
 
 opened = {model, model.layers.0}        unfolded = {}
 model ┌ embed_tokens
@@ -16,21 +16,20 @@ from dataclasses import dataclass
 from torchsplit_core.drawing.hierarchy import Group, GroupPart, Hierarchy
 
 INITIAL_ITEMS = 24
-"""The first view opens modules that hold most of the model while it stays within this many items."""
+"""Most items of the first view, which opens the modules that contain most of the model."""
 MOST_ITEMS = 20_000
-"""More boxes in one picture are refused: the browser would work on them for seconds."""
+"""More boxes in one picture are refused: the browser would need seconds for them."""
 DOMINANT = 0.5
-"""A module with at least this share of the operations around it is opened in the first view."""
+"""Share of its group's operations from which on the first view opens a module."""
 
 
 @dataclass(frozen=True, slots=True)
 class ViewItem:
     """One drawn box. `parent` is the index of the open item around it, -1 at the top.
 
-    `kind`: input, op, output, module, run, or fold (`repeats` equal blocks, `groups` their ids).
-    A closed module that is nothing but a list of equal blocks has their number in `repeats` too.
-    `open`: its parts are drawn inside it. `nodes`: indices of the nodes that it stands for, none
-    for an open item. `expandable`: there is something to open.
+    `kind`: input, op, output, module, run, or fold (`repeats` equal blocks with the ids `groups`). `repeats` is also
+    set for a closed module that contains only a list of equal blocks. `open`: its parts are drawn inside it. `nodes`:
+    indices of the nodes that it represents, empty for an open item. `expandable`: it can be opened.
     """
 
     id: str
@@ -48,16 +47,16 @@ class ViewItem:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Items, parents before children and siblings in execution order; `home[i]`: the item that shows node i."""
+    """Items, parents before children, siblings in execution order; `item_of[i]`: the item that shows node i."""
 
     items: tuple[ViewItem, ...]
     item_of: tuple[int, ...]
 
 
 def build_view(hierarchy: Hierarchy, opened: Iterable[str], unfolded: Iterable[str] = ()) -> View:
-    """The items of a hierarchy. `opened` are ids of groups, `unfolded` ids of groups whose blocks stand singly.
+    """The items of a hierarchy. `opened` are ids of open groups, `unfolded` of groups whose blocks are not folded.
 
-    The whole model is always open. Ids that the hierarchy has not are passed over.
+    The whole model is always open. Unknown ids are ignored.
     """
     builder = _ViewBuilder(hierarchy, frozenset(opened), frozenset(unfolded))
     builder.level(hierarchy.groups[Hierarchy.ROOT], -1)
@@ -65,7 +64,7 @@ def build_view(hierarchy: Hierarchy, opened: Iterable[str], unfolded: Iterable[s
 
 
 def initially_open(hierarchy: Hierarchy) -> frozenset[str]:
-    """The groups open at first: modules that hold most of what is around them, while the view stays small."""
+    """The groups open at first: on each level the module with most operations around, while the view stays small."""
     opened: set[str] = set()
     current, items = hierarchy.groups[Hierarchy.ROOT], 0
     while True:
@@ -80,19 +79,19 @@ def initially_open(hierarchy: Hierarchy) -> frozenset[str]:
             return frozenset(opened)
         current = _innermost(hierarchy, largest)
         inside = _fold_equal_blocks(hierarchy, current, frozenset(opened), frozenset())
-        # A list of equal blocks says as much closed: "layers × 32".
+        # A list of equal blocks shows as much when closed: "layers × 32".
         if items + len(inside) > INITIAL_ITEMS or len(inside) == 1:
             return frozenset(opened)
         opened.add(current.id)
 
 
 def groups_around(hierarchy: Hierarchy, node: str) -> frozenset[str]:
-    """The groups that must be open for a node to stand on its own. Raises KeyError for an unknown node."""
+    """The groups that must be open for a node to be its own item. Raises KeyError for an unknown node."""
     return frozenset(hierarchy.path_to(hierarchy.index[node]))
 
 
 def groups_to_open(hierarchy: Hierarchy, item: ViewItem) -> frozenset[str]:
-    """The groups to open for an item: of a fold, or of a list of equal blocks, the first block too."""
+    """The groups to open for an item: the first block of a fold; with a list of equal blocks also its first block."""
     wanted = item.groups[:1] if item.kind == "fold" else (item.id,)
     if item.kind != "fold" and item.repeats > 1:
         wanted += tuple(part for part in hierarchy.groups[item.id].parts if isinstance(part, str))[:1]
@@ -106,7 +105,7 @@ class _ViewBuilder:
         self.item_of = [-1] * len(hierarchy.nodes)
 
     def level(self, group: Group, parent: int) -> None:
-        """The parts of an open group; recursion is as deep as groups are nested."""
+        """Add the parts of an open group; the recursion is as deep as the groups are nested."""
         for part in _fold_equal_blocks(self.hierarchy, group, self.opened, self.unfolded):
             if isinstance(part, int):
                 self.add(self.leaf(part, parent))
@@ -116,7 +115,7 @@ class _ViewBuilder:
                 self.group(self.hierarchy.groups[part], group, parent)
 
     def leaf(self, node: int, parent: int) -> ViewItem:
-        """An input, an output or an operation that stands on its own."""
+        """The item of an input, an output or an operation."""
         graph_node = self.hierarchy.graph.by_id[self.hierarchy.nodes[node]]
         label = self.hierarchy.operations[node] if graph_node.kind == "op" else graph_node.id
         return ViewItem(
@@ -124,7 +123,7 @@ class _ViewBuilder:
         )
 
     def group(self, group: Group, around: Group, parent: int) -> None:
-        """A closed group, an open one with its parts, or the one operation of a module as itself."""
+        """Add a closed group, an open one with its parts, or, of a module with one operation, that operation."""
         hierarchy = self.hierarchy
         inner = _innermost(hierarchy, group)
         label = f"{inner.count} operations" if inner.kind == "run" else _title(hierarchy, around, inner)
@@ -155,7 +154,7 @@ class _ViewBuilder:
             )  # fmt: skip
 
     def fold(self, blocks: list[str], parent: int) -> ViewItem:
-        """Equal blocks in a row as one box."""
+        """The item of consecutive equal blocks."""
         groups = [self.hierarchy.groups[name] for name in blocks]
         list_name = groups[0].path.rpartition(".")[0].rpartition(".")[2] or "block"
         return ViewItem(
@@ -174,7 +173,7 @@ class _ViewBuilder:
 def _fold_equal_blocks(
     hierarchy: Hierarchy, group: Group, opened: frozenset[str], unfolded: frozenset[str]
 ) -> list[GroupPart | list[str]]:
-    """The parts of a group; two or more closed equal blocks in a row are one list."""
+    """The parts of a group; two or more consecutive closed equal blocks are one list."""
     folded_parts: list[GroupPart | list[str]] = []
     row: list[str] = []
 
@@ -204,14 +203,14 @@ def _fold_equal_blocks(
 
 
 def _innermost(hierarchy: Hierarchy, group: Group) -> Group:
-    """The group, or what is all it holds: both are drawn as one box, open where the innermost is."""
+    """Follow groups whose only part is a group; they are drawn as one box, which is open if the innermost is."""
     while len(group.parts) == 1 and isinstance(group.parts[0], str):
         group = hierarchy.groups[group.parts[0]]
     return group
 
 
 def _title(hierarchy: Hierarchy, around: Group, inner: Group) -> str:
-    """A module's name below what is around it; a mere number says nothing, so its one operation stands before it."""
+    """A module's path relative to its group; a mere number says nothing, so its operation kind precedes it."""
     name = _below(around.path, inner.path)
     if not name.isdecimal() or not all(isinstance(part, int) for part in inner.parts):
         return name

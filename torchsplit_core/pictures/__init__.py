@@ -1,1 +1,1 @@
-"""Plans as pictures, and numbers as people read them: SVG and text for pages, reports and notebooks."""
+"""Draws plans as SVG and formats numbers, for pages, reports and notebooks."""

@@ -1,4 +1,4 @@
-"""Profiles, plans and simulated loads as pieces of HTML that need no script and no style sheet: for notebooks."""
+"""Renders profiles, plans and simulated loads for notebooks, as HTML without scripts or style sheets."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from torchsplit_core.values.simulation.outcome import ModelLoad, ResponseTimes
 
 LEVEL_COLOURS = {"green": "#2f8f5b", "amber": "#b9770e", "red": "#c0392b"}
 MOST_ROWS = 24
-"""Of a profile; the whole catalogue has hundreds."""
+"""Most rows of a profile that are shown; the whole catalogue has hundreds."""
 CELL = "padding:.15em .9em .15em 0;text-align:left"
 NUMBER = "padding:.15em .9em .15em 0;text-align:right;font-variant-numeric:tabular-nums"
 STRIP_PX = 180
 LEAST_MS = 1e-3
-"""On a logarithmic scale a time of zero stands here."""
+"""Where a logarithmic scale shows a time of zero."""
 
 
 def plan_html(request: PlanRequest, plan: PlanOutcome, level: str, sentence: str) -> str:
-    """The verdict, a picture of every slice, what each model gets, and how far that is proven.
+    """The verdict, the slice map, a table of the models' figures, and the proof.
 
-    `level` and `sentence` are the verdict's (`latency_slo.verdict`).
+    `level` and `sentence` are those of the verdict (`latency_slo.verdict`).
     """
     colours = model_colours(model.name for model in request.models)
     demands = {model.name: model.demand_rps for model in request.models}
@@ -59,7 +59,7 @@ def plan_html(request: PlanRequest, plan: PlanOutcome, level: str, sentence: str
 
 
 def proof_words(plan: PlanOutcome) -> str:
-    """Status, objective, bound and gap."""
+    """Status, objective, bound, gap and number of proven levels."""
     text = f"{plan.status}: {plan.objective.kind} {exact(plan.objective.value)}"
     if plan.status not in ("optimal", "feasible"):
         return text
@@ -77,7 +77,7 @@ def _model_row(
         f'<span style="color:{colour}">■</span> {html.escape(model.name)}',
         exact(round(model.throughput_rps, 2)),
         exact(demand),
-        # Never rounded up to a demand that is not met.
+        # Rounded down, so that a missed demand never shows as met.
         exact(math.floor(1e3 * model.throughput_rps / demand + 1e-6) / 1e3),
         _between(model.low_rps, model.high_rps) if model.name in bounded else "n/a",
         model.basis or "n/a",
@@ -87,7 +87,7 @@ def _model_row(
 
 
 def profile_words(profile: Profile) -> str:
-    """How many rows of which basis."""
+    """Numbers of rows by basis, and of failures."""
     counts = Counter(row.basis for row in profile.rows)
     text = ", ".join(f"{exact(counts[basis])} {basis}" for basis in BASES if counts[basis])
     failed = f"; {counted(len(profile.failures), 'point')} failed" if profile.failures else ""
@@ -95,7 +95,7 @@ def profile_words(profile: Profile) -> str:
 
 
 def profile_html(profile: Profile) -> str:
-    """The best throughput on each slice, measured first, as bars of one scale."""
+    """A table of the best throughput on each slice by basis, measured first, with bars on one scale."""
     best: dict[tuple[str, str, str], ProfileRow] = {}
     for row in profile.rows:
         key = (row.gpu_type, row.profile or "whole", row.basis)
@@ -133,7 +133,7 @@ def load_words(outcome: SimulationOutcome) -> str:
 
 
 def load_html(outcome: SimulationOutcome) -> str:
-    """Response times of each model, waits included: from p50 to p99 on one logarithmic scale, p95 marked."""
+    """A table of the models' response times, waits included; bars from p50 to p99 on one logarithmic scale mark p95."""
     colours = model_colours(model.name for model in outcome.models)
     known = [
         max(value, LEAST_MS)
@@ -193,7 +193,7 @@ def _between(low: float | None, high: float | None) -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Cells are HTML; what is no number in the first row stands left."""
+    """An HTML table. Cells are HTML; columns whose first cell is not a number are left-aligned."""
     styles = [NUMBER if _is_number(cell) else CELL for cell in rows[0]]
     lines = [_row("th", head, styles), *(_row("td", row, styles) for row in rows)]
     return f'<table style="border-collapse:collapse;margin:.6em 0">{"".join(lines)}</table>'

@@ -1,4 +1,4 @@
-"""Numbers as people read them: thin spaces, units, few figures on pictures, "n/a" for what is unknown."""
+"""Formats numbers for people: thin spaces, units, few significant figures in pictures, "n/a" for unknown values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from torchsplit_core.values.units import GB, GIB, MB, MIB
 
 THIN = "\u202f"
-"""A thin space that does not break: between groups of thousands, and before a unit."""
+"""A narrow no-break space: between groups of thousands, and before a unit."""
 UNKNOWN = "n/a"
 HOUR_S, DAY_S = 3600, 86400
 
@@ -40,12 +40,12 @@ def _format(value: float | None, unit: str, figures: int) -> str:
 
 
 def size(count: float | None) -> str:
-    """Bytes of what is sent or stored, in the decimal unit that suits, as links count them."""
+    """Bytes of data sent or stored, in the decimal unit that fits, as network links are rated."""
     return _bytes(count, (("GB", GB), ("MB", MB), ("kB", 1000)))
 
 
 def memory_size(count: float | None) -> str:
-    """Bytes of memory, in the binary unit that suits, as slices have it."""
+    """Bytes of memory, in the binary unit that fits, as slices are sized."""
     return _bytes(count, (("GiB", GIB), ("MiB", MIB), ("KiB", 1024)))
 
 
@@ -59,7 +59,7 @@ def _bytes(count: float | None, units: tuple[tuple[str, int], ...]) -> str:
 
 
 def percent(share: float | None) -> str:
-    """A share as a percentage; a small one is never shown as zero."""
+    """A share as a percentage; a small one is shown as below 0.01 %, never as zero."""
     if share is None:
         return UNKNOWN
     if 0 < share < 1e-4:
@@ -84,14 +84,14 @@ def counted(count: int, singular: str, plural: str = "") -> str:
 
 
 def all_measured(profiles: int) -> str:
-    """That every profile was measured, of one too."""
+    """A sentence that every profile was measured, in the singular for one."""
     return "the profile is measured" if profiles == 1 else f"all {exact(profiles)} profiles measured"
 
 
 _TURNS = re.compile("[\u202a-\u202e\u2066-\u2069]")
-"""Characters that turn the direction of what follows them, on the same line of other text too."""
+"""Bidirectional control characters: they also affect other text that follows on the same line."""
 
 
 def escape_markdown(text: str) -> str:
-    """A name for Streamlit's markdown: shown as it is, never interpreted, nor a turn of the text that follows it."""
+    """Escape a name for Streamlit's markdown, so that it is shown literally and does not turn the text after it."""
     return re.sub(r"([\\`*_{}\[\]()#+!|~$<>:-])", r"\\\1", _TURNS.sub("\ufffd", text))

@@ -1,10 +1,9 @@
-"""A plan as a picture: one card a GPU, or a row where there are many, as SVG that needs no script and no style sheet.
+"""Draws a plan: one card per GPU, or a row if there are many, as SVG without scripts or style sheets.
 
-Each card is to scale: a slice stands at its true memory slots in its model's colour (a shade a stage
-where the model is cut), its load is a gauge under its words, and under it are the memory slots over
-the compute slices. Cut models stand once more below the cards, their stages in order. Text takes the
-page's colour (currentColor) and fills are translucent, so a card suits light and dark alike.
-Every string of a user is escaped; exact figures are in titles (on hover) and in the table.
+Cards are to scale: a slice is at its true memory slots in its model's colour (each stage of a cut model in a shade of
+it), with its load as a gauge below its text; below the slices are the memory slots, then the compute slices. Cut models
+follow below the cards with their stages in order. Text has the page's colour (currentColor) and fills are translucent,
+so cards fit light and dark themes. All user strings are escaped; exact figures are in titles (on hover) and the table.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ from torchsplit_core.values import PlanOutcome, PlanRequest
 __all__ = ["fleet_svg", "slice_table"]
 
 MOST_CARDS = 8
-"""Kinds of GPU up to which each is a card; more are a row each, so that they stand in one screen."""
+"""Most groups of equal GPUs drawn as cards; more are drawn as rows, to fit on one screen."""
 MOST_ROWS = 36
-"""So many rows stand open; what more there are is behind a line that opens."""
+"""Most rows shown at once; the rest are in a section that opens."""
 
 
 def fleet_svg(
@@ -50,25 +49,25 @@ def fleet_svg(
     find: str = "",
     busy: Mapping[tuple[str, int, str, str], float] | None = None,
 ) -> str:
-    """HTML of the whole fleet: cards of equal GPUs side by side, and a legend. A card of several opens to say which.
-    Of more than MOST_CARDS kinds each is a row.
+    """HTML of the whole fleet: a card for each group of equal GPUs, and a legend. The card of a group lists its GPUs.
+    More than MOST_CARDS groups are drawn as rows.
 
-    `marks` frames slices and says a word in each ("new", "goes"). With `places` every slice and gap can be
-    chosen: `data-place` has its first memory slot and the id of its (first) GPU, see `components.picture`.
-    `colours` by model as from `model_colours`. `request` says the demands (see `slice_values.stage_loads` for what
-    stands in without it), in which order the stages of a cut model run and what its cuts carry. `find` leaves the
-    cards that have it in a name of a GPU, its type, a profile or a model. `busy` draws in place of the loads how much
-    of its time each tenant works, by GPU, slice's start, model and stage; of GPUs that are alike their mean.
+    `colours` are by model, as from `model_colours`. `request` gives the demands (`slice_values.stage_loads` says what
+    replaces them), the order of a cut model's stages and the bytes of its cuts. `marks` frames slices and puts a word
+    on each ("new", "goes"). With `places` slices and gaps can be selected: `data-place` has the first memory slot and
+    the id of the (first) GPU, see `components.picture`. `find` keeps the cards with that text in the name of a GPU,
+    GPU type, profile or model. `busy` replaces the loads by the share of time that each tenant works, by GPU, start of
+    the slice, model and stage; equal GPUs show their mean.
 
-    Show it with `components.picture`: `st.html` drops every SVG element. Whoever shows it relies
-    on the escaping here. It is one line, since a blank one would end the HTML for Markdown.
+    Show the result with `components.picture`, since `st.html` removes SVG elements. Callers rely on the escaping here.
+    The result is one line, since a blank line would end the HTML in Markdown.
     """
     every = gpu_groups(plan, marks)
     groups = tuple(group for group in every if _matches(group, find))
     style = MapStyle(colours, stage_loads(plan, request), stage_positions(plan, request))
     if busy is not None:
         style = replace(style, busy={})
-    # By the whole fleet: what is looked for does not change how the map is drawn.
+    # Decided by the whole fleet, so that a search does not change how the map is drawn.
     compact = len(every) > MOST_CARDS
     draw = row_svg if compact else card_svg
     drawn = [draw(group, _with_utilisation(style, group, busy), places=places) for group in groups]
@@ -87,7 +86,7 @@ def fleet_svg(
 def _with_utilisation(
     style: MapStyle, group: GpuGroup, busy: Mapping[tuple[str, int, str, str], float] | None
 ) -> MapStyle:
-    """The look of one card, with what its GPUs do on average."""
+    """The style of one card, with the mean utilisation of its GPUs."""
     if busy is None:
         return style
     utilisation = {}
@@ -101,7 +100,7 @@ def _with_utilisation(
 
 
 def _rows(groups: tuple[GpuGroup, ...], drawn: list[str]) -> str:
-    """Rows in two columns where there is room; the last ones, and which GPUs are alike, behind lines that open."""
+    """Rows, in two columns if wide enough; sections that open have the rows after MOST_ROWS and list equal GPUs."""
     shown = _grid([f"<div>{row}</div>" for row in drawn[:MOST_ROWS]], gap=".3rem 1.8rem")
     if len(drawn) > MOST_ROWS:
         gpus = sum(len(group.ids) for group in groups[MOST_ROWS:])
@@ -128,7 +127,7 @@ def _grid(cards: list[str], *, gap: str = "1.1rem 1.8rem") -> str:
 
 
 def _matches(group: GpuGroup, find: str) -> bool:
-    """Whether what is looked for is part of a name on the card, whatever the case."""
+    """Whether a name on the card contains the text, ignoring case."""
     wanted = find.strip().casefold()
     names = [*group.ids, group.type]
     names += [
@@ -138,7 +137,7 @@ def _matches(group: GpuGroup, find: str) -> bool:
 
 
 def _member_list(group: GpuGroup) -> str:
-    """Of equal GPUs, which they are, behind a line that opens; one card is open at a time."""
+    """A section that opens and lists the equal GPUs; only one card's is open at a time."""
     if len(group.ids) == 1:
         return ""
     slices = "".join(

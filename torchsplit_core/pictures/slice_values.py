@@ -1,4 +1,4 @@
-"""What the slice map and its table show of a plan, as values: equal GPUs, loads, stranded slots."""
+"""Values that the slice map and its table show: groups of equal GPUs, loads, empty slots."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from torchsplit_core.values import (
 
 Row = dict[str, str | int | float | None]
 Marks = Mapping[tuple[str, int], str]
-"""What is to be said of a slice, by the GPU's id and the slice's start."""
+"""A word to show on a slice, by the GPU's id and the slice's start."""
 
 TENANT_COLUMNS = (
     "variant", "stage", "batch", "processes", "share", "req/s", "low req/s", "high req/s", "basis", "load %", "GiB",
 )  # fmt: skip
-"""Columns of the table that a free slice leaves empty."""
+"""Columns of the table that are empty for a free slice."""
 SHARE_DIGITS = 9
 """Decimals of a share in the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuGroup:
-    """GPUs of one type with equal slices and tenants: one card. `marks` has a word for each slice, or is empty."""
+    """GPUs of one type with equal slices and tenants, drawn as one card. `marks`: a word for each slice, or empty."""
 
     ids: tuple[str, ...]
     type: str
@@ -48,7 +48,7 @@ class GpuGroup:
 
 @dataclass(frozen=True, slots=True)
 class EmptySlots:
-    """Memory slots without a slice. `usable`: some profile could still be placed over its slots."""
+    """Consecutive memory slots without a slice. `usable`: a profile could still be placed over them."""
 
     start: int
     slots: int
@@ -56,7 +56,7 @@ class EmptySlots:
 
 
 def gpu_groups(plan: PlanOutcome, marks: Marks | None = None) -> tuple[GpuGroup, ...]:
-    """GPUs that are equal, marks too, together: in the order of the plan, those not used last."""
+    """Group GPUs with equal slices, tenants and marks, in the order of the plan, unused ones last."""
     alike: dict[object, list[tuple[GpuGroup, list[str]]]] = {}
     order: dict[str, int] = {}
     for gpu in sorted(plan.gpus, key=lambda gpu: not gpu.slices):
@@ -75,7 +75,7 @@ def gpu_groups(plan: PlanOutcome, marks: Marks | None = None) -> tuple[GpuGroup,
 
 
 def _without_figures(item: PlannedSlice) -> PlannedSlice:
-    """A slice as it is compared but for what the solver reckoned, which is the same up to rounding."""
+    """The slice without shares and throughputs, which come from the solver and are equal only up to rounding."""
     return replace(
         item, tenants=tuple(replace(tenant, share=0.0, throughput_rps=0.0) for tenant in item.tenants)
     )
@@ -91,12 +91,12 @@ def _figures(slices: Sequence[PlannedSlice]) -> list[float]:
 
 
 def ranges(ids: Sequence[str]) -> str:
-    """Names with runs of numbers joined: "gpu0 to gpu11, gpu14"."""
+    """Join names, with ranges of consecutive numbers: "gpu0 to gpu11, gpu14"."""
     runs: list[list[str]] = []
     last: tuple[str, int, int] | None = None
     for name in ids:
         digits = re.search(r"\d{1,9}$", name, re.ASCII)
-        # Only equally written numbers run on: gpu9 to gpu10 does, gpu09 to gpu10 too, gpu9 to gpu010 does not.
+        # The padding must be the same: gpu10 continues gpu9 and gpu09, gpu010 does not continue gpu9.
         now = (name[: digits.start()], int(digits[0]), len(digits[0])) if digits else None
         if last and now and now[:2] == (last[0], last[1] + 1) and name == _next_name(*last):
             runs[-1][1:] = [name]
@@ -111,11 +111,10 @@ def _next_name(prefix: str, number: int, width: int) -> str:
 
 
 def stage_loads(plan: PlanOutcome, request: PlanRequest | None = None) -> dict[tuple[str, str], float]:
-    """Demand over planned throughput of each (model, stage): above 1 it cannot be met.
+    """Demand over planned throughput by (model, stage); above 1 the demand cannot be met.
 
-    Without a request the demand is throughput / normalised, that is weight · demand: the same
-    thing where the weight is 1. A stage without a known demand or without throughput is left out:
-    its load is unknown, not zero.
+    Without a request the demand is taken as throughput / normalised = weight · demand, which is exact for weight 1. A
+    stage without a known demand or without throughput is left out: its load is unknown, not zero.
     """
     wanted = {model.name: model.demand_rps for model in request.models} if request else {}
     for model in plan.models:
@@ -134,7 +133,7 @@ def overloaded(load: float) -> bool:
 
 
 def empty_slots(kind: GpuType, slices: tuple[PlannedSlice, ...]) -> tuple[EmptySlots, ...]:
-    """Runs of memory slots that no slice covers, told apart by whether a profile still fits there."""
+    """Memory slots that no slice covers, grouped by whether a profile still fits there."""
     return _empty_slots(kind, tuple(PlacedProfile(item.profile, item.start) for item in slices))
 
 
@@ -160,29 +159,29 @@ def _empty_slots(kind: GpuType, placed: tuple[PlacedProfile, ...]) -> tuple[Empt
 
 
 def planned_sms(group: GpuGroup) -> int | None:
-    """Multiprocessors in slices that have a tenant; None where one is not sourced."""
+    """Multiprocessors of the slices with a tenant; None if the catalogue has no figure for one of them."""
     kind = gpu_type(group.type)
     counts = [kind.profile(item.profile).sm_count for item in group.slices if item.tenants]
     return None if None in counts else sum(count or 0 for count in counts)
 
 
 def reachable_sms(kind: GpuType, slices: Sequence[PlannedSlice]) -> int | None:
-    """Multiprocessors that the slices of such a GPU could reach: all of one left whole, those of MIG else."""
+    """Multiprocessors available to the slices: all of an unpartitioned GPU, else those available with MIG on."""
     whole = kind.divided == "never" or any(item.profile == WHOLE_GPU for item in slices)
     return kind.sm_mig_off if whole else kind.sm_mig_on
 
 
 def place_words(item: PlannedSlice) -> str:
-    """A slice and where it begins."""
+    """The slice's profile and start."""
     if item.profile == WHOLE_GPU:
         return profile_words(item.profile)
     return f"{item.profile} at {'slot' if profile_cores(item.profile) is None else 'core'} {item.start}"
 
 
 def slice_table(plan: PlanOutcome, request: PlanRequest | None = None) -> list[Row]:
-    """A row for each tenant and each free slice of every GPU: the exact figures beside the map.
+    """One row for each tenant and each free slice of every GPU, with exact figures.
 
-    None stands for what does not apply or is not known.
+    None means not applicable or unknown.
     """
     loads = stage_loads(plan, request)
     return [

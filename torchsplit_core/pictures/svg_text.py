@@ -1,4 +1,4 @@
-"""Words in a drawing: escaped, and no longer than their room. SVG cannot measure text, so widths are estimated."""
+"""Escapes text for drawings and fits it into a width. SVG cannot measure text, so widths are estimated."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ import re
 from torchsplit_core.pictures.numbers import THIN
 from torchsplit_core.values import profile_words
 
-# Width of a letter as a share of the font size, wide enough for the usual sans-serif faces.
+# Width of a character as a share of the font size, enough for the usual sans-serif fonts.
 _LETTER, _LETTER_BOLD = 0.58, 0.63
 
-# Forbidden in XML, or able to reorder the text around them; a line break may stand in a title.
+# Characters forbidden in XML or able to reorder text around them; line breaks are allowed, for titles.
 _UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
 
 def profile_name(name: str, width: float) -> str:
-    """The profile's name, or its compute part where the slice is too narrow."""
+    """The profile's name, or its compute part if the slice is too narrow."""
     name = profile_words(name)
     return name if text_width(name, 11) <= width - 12 else re.split(r"[. ]", name, maxsplit=1)[0]
 
 
 def wrapped(name: str, room: float, size: float, rows: int = 3) -> list[str]:
-    """The name on up to so many lines, broken where it has a separator or a number if that fits.
+    """Wrap the name onto at most `rows` lines, at separators and numbers if possible.
 
-    Where it does not, its middle is left out: names of one family differ at their ends.
+    A name that is too long loses its middle, since names of one family differ at their ends.
     """
     letters = max(2, int(room / (size * _LETTER_BOLD)))
     lines = _broken(name, letters)
-    # Breaks at words leave lines unfilled, so what is kept may still take a line too many.
+    # Breaks at words leave lines unfilled, so the shortened name may still need a line too many.
     kept_letters = rows * letters
     while len(lines) > rows and kept_letters > rows:
         lines = _broken(_middle_out(name, kept_letters), letters)
@@ -47,7 +47,7 @@ def _broken(name: str, letters: int) -> list[str]:
 
 
 def shortened(text: str, room: float, size: float, *, bold: bool = False) -> str:
-    """The text, its middle left out where it would not fit: "densenet121" and "densenet169" stay apart."""
+    """The text, without its middle if too long: "densenet121" and "densenet169" remain distinct."""
     return _middle_out(text, max(1, int(room / (size * (_LETTER_BOLD if bold else _LETTER)))))
 
 
@@ -59,22 +59,22 @@ def _middle_out(text: str, letters: int) -> str:
 
 
 def fitted(text: str, room: float, size: float, *, bold: bool = False) -> str:
-    """The text, its end cut off where it would not fit."""
+    """The text, without its end if too long."""
     letters = max(1, int(room / (size * (_LETTER_BOLD if bold else _LETTER))))
     return text if len(text) <= letters else text[: letters - 1] + "…"
 
 
 def text_width(text: str, size: float, *, bold: bool = False) -> float:
-    """Pixels a text takes, estimated."""
+    """Estimated width of a text in pixels."""
     narrow = text.count(THIN) + text.count(".")
     return (len(text) - narrow * 0.5) * size * (_LETTER_BOLD if bold else _LETTER)
 
 
 def escaped(value: str) -> str:
-    """Escaped for an element. Control characters, and those that turn the direction, become visible."""
+    """Escape text for an element; control characters, also bidirectional ones, become a visible U+FFFD."""
     return html.escape(_UNSAFE.sub("\ufffd", value), quote=False).replace("\n", "&#10;")
 
 
 def escaped_attribute(value: str) -> str:
-    """Escaped for an attribute in double quotes, as above."""
+    """Escape text for an attribute in double quotes, with control characters as in `escaped`."""
     return html.escape(_UNSAFE.sub("\ufffd", value), quote=True).replace("\n", "&#10;")

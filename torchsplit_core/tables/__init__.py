@@ -1,8 +1,8 @@
-"""Profiles as tables: CSV of anybody's measurements, Triton's CSV files, and back; estimates of rows asked for.
+"""Reads profiles from CSV tables (the user's measurements, Triton's files), writes them, estimates requested rows.
 
-Text goes in and values come out: nothing here opens a network connection, runs code or needs torch.
-Whatever is wrong with a table is one InputFault that lists every bad row with its line.
-`torchsplit_core.tables.estimated_table` stands by itself: the curves that it needs take a second to load.
+The functions turn text into values and back: they open no network connection, run no code and need no torch.
+All faults of a table are one InputFault that lists every bad row with its line.
+`torchsplit_core.tables.estimated_table` is not imported here: the curves that it needs take a second to load.
 """
 
 from torchsplit_core.tables.cell_parsing import BadCell

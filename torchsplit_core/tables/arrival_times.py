@@ -1,6 +1,6 @@
-"""Times of arrival from a table: a column of seconds, or of timestamps as public traces have them.
+"""Reads arrival times from a table: a column of seconds, or of timestamps as in public traces.
 
-Azure's traces of LLM inference have TIMESTAMP (2023-11-16 18:17:03.9799600) beside numbers of tokens.
+Azure's LLM inference traces have a column TIMESTAMP (2023-11-16 18:17:03.9799600) beside token counts.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from torchsplit_core.values import InputFault, quoted, system_reason
 SECONDS = ("time_s", "times_s", "arrival_s", "time", "times", "arrival_time", "seconds", "t")
 TIMESTAMPS = ("timestamp", "datetime", "date")
 MODEL = "model"
-"""Column names, in any case; a table without a header has seconds in its first column."""
+"""Accepted column names, in any case; a table without a header has the times in its first column."""
 _TIMESTAMP = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(\.\d{1,12})?(Z|[+-]\d\d:?\d\d)?")
 _REMEDY = "Give a column time_s with seconds from 0, or timestamp with dates."
 
 
 def read_arrival_times(path: str | Path) -> dict[str | None, tuple[float, ...]]:
-    """The arrivals of a file, as `arrival_times` has them. Raises InputFault where it can't be read."""
+    """`arrival_times` of a file. Raises InputFault also if the file cannot be read."""
     origin = str(path)
     try:
         data = Path(path).read_bytes()
@@ -35,10 +35,10 @@ def read_arrival_times(path: str | Path) -> dict[str | None, tuple[float, ...]]:
 
 
 def arrival_times(data: bytes, origin: str) -> dict[str | None, tuple[float, ...]]:
-    """Seconds of the arrivals by model, those of all models under None where no column names one.
+    """Arrival times in seconds by model; all under None if no column names a model.
 
-    Timestamps count from the first in the table, numbers are seconds as they stand. Rows keep their order.
-    Raises InputFault for a table without such a column, for a cell that is no time, and for times that fall.
+    Timestamps become seconds since the first one in the table; numbers are already seconds. Rows keep their order.
+    Raises InputFault if the table has no column of times, a cell is not a time, or times decrease.
     """
     text = decode(data, origin)
     try:
@@ -74,7 +74,7 @@ def arrival_times(data: bytes, origin: str) -> dict[str | None, tuple[float, ...
 
 
 def _column(header: list[str], origin: str) -> tuple[int, int]:
-    """Which column has the times, and the first row that is no header."""
+    """Index of the column with the times, and of the first row of data."""
     for name in (*SECONDS, *TIMESTAMPS):
         if name in header:
             return header.index(name), 1
@@ -86,7 +86,7 @@ def _column(header: list[str], origin: str) -> tuple[int, int]:
 
 
 def _seconds(cell: str, where: str) -> Fraction:
-    """A number of seconds, or of a timestamp those since 1970; a date without a zone is UTC."""
+    """Parse seconds; for a timestamp return seconds since 1970 (UTC if it has no zone)."""
     if match := _TIMESTAMP.fullmatch(cell):
         whole, part, zone = match.groups()
         try:

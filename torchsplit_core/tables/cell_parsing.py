@@ -1,4 +1,4 @@
-"""One cell: text to a number or a name, or the reason why not."""
+"""Parses one cell into a number or a name, or raises a CellFault that says why it cannot."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import NoReturn
 from torchsplit_core.values import quoted
 
 MISSING = frozenset({"", "-", "--", "na", "n/a", "#n/a", "none", "null"})
-"""What people and spreadsheets write where there is no value (compared in lower case)."""
+"""What people and spreadsheets write for a missing value (compared in lower case)."""
 
 LARGEST_VALUE = 1e12
 SMALLEST_VALUE = 1e-9
-"""Outside of this a throughput, a time or a size is a slip of units or of the pen."""
+"""A throughput, time or size outside this range is a wrong unit or a typing error."""
 
 LONGEST_NAME = 200
-"""As the contract's files have it."""
+"""The limit of the contract files."""
 
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _COMMA_NUMBER = re.compile(r"[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?")
@@ -26,9 +26,9 @@ _NOT_FINITE = frozenset({"nan", "inf", "+inf", "-inf", "infinity", "-infinity", 
 
 @dataclass(frozen=True, slots=True)
 class BadCell:
-    """Why a row was refused: its line (from 1), the file's column, what is wrong, how to mend it.
+    """Why a row was refused: its line (from 1), the file's column, the problem and the remedy.
 
-    The column is "" where the row as a whole is at fault.
+    The column is "" if the whole row is at fault.
     """
 
     line: int
@@ -43,7 +43,7 @@ class BadCell:
 
 
 class CellFault(Exception):
-    """What is wrong with a cell; the reader of the row adds the line, and the column where the fault names none."""
+    """A cell cannot be parsed. The reader of the row adds the line, and the column if the fault names none."""
 
     def __init__(self, problem: str, remedy: str, column: str = "") -> None:
         super().__init__(problem)
@@ -57,7 +57,7 @@ def is_missing(text: str) -> bool:
 
 
 def parse_number(text: str, *, decimal_comma: bool) -> float:
-    """The finite number that a cell holds. Raises CellFault for an empty cell, text, NaN and infinity."""
+    """Parse a finite number. Raises CellFault for an empty cell, text, NaN, infinity and values beyond ±1e12."""
     if is_missing(text):
         raise CellFault("is empty", "Give the figure, or remove the row.")
     if text.lower() in _NOT_FINITE:
@@ -96,7 +96,7 @@ def parse_positive(text: str, *, decimal_comma: bool) -> float:
 
 
 def parse_not_negative(text: str, *, decimal_comma: bool) -> float:
-    """A number of 0 or more. Raises CellFault otherwise; so does a positive one too small to be meant."""
+    """A number of 0 or more. Raises CellFault otherwise, and for a positive number below SMALLEST_VALUE."""
     value = parse_number(text, decimal_comma=decimal_comma)
     if value < 0:
         raise CellFault(f"is {text}, below the least value 0", "Measure it again, or remove the row.")
@@ -118,7 +118,7 @@ def parse_count(text: str, *, decimal_comma: bool, largest: int) -> int:
 
 
 def parse_name(text: str) -> str:
-    """A name of 1 to 200 characters, none of them for control. Raises CellFault otherwise."""
+    """A name of 1 to 200 characters without control characters. Raises CellFault otherwise."""
     text = unescape_formula(text)
     if not text:
         raise CellFault("is empty", "Give the name.")
@@ -132,11 +132,11 @@ def parse_name(text: str) -> str:
 
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
-"""What a spreadsheet would run as a formula, with any apostrophes that already guard it."""
+"""Start of a text that a spreadsheet would run as a formula, after any apostrophes that already escape it."""
 
 
 def escape_formula(text: str) -> str:
-    """The text with an apostrophe before it where a spreadsheet would take it for a formula."""
+    """The text, with an apostrophe before it if a spreadsheet would run it as a formula."""
     return f"'{text}" if _FORMULA.match(text) else text
 
 

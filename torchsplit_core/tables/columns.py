@@ -1,4 +1,4 @@
-"""The columns of a profile table, and which column of a foreign file is which."""
+"""The columns of a profile table, and the mapping from a user's file to them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ from torchsplit_core.values import InputFault, quoted, suggestion
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of ours: its name, what it holds, and how others spell it (in lower case, words joined by _).
-
-    `required`: no row can be read without it.
-    """
+    """A column: its name, its meaning, whether every table needs it, and its aliases (lower case, joined by _)."""
 
     name: str
     meaning: str
@@ -104,9 +101,9 @@ def normalize_header(header: str) -> str:
 
 
 def guess_mapping(header: Sequence[str]) -> dict[str, str]:
-    """Our column → the file's column, by name and by common spellings; nothing is used twice.
+    """Map our columns to the file's by name and alias; each column of the file is used at most once.
 
-    Units are not guessed: a latency in s or µs, or a memory in MB, is left to the user.
+    Units are not guessed: the user must convert a latency in s or µs and memory in MB.
     """
     by_plain: dict[str, str] = {}
     for item in header:
@@ -129,11 +126,11 @@ def guess_mapping(header: Sequence[str]) -> dict[str, str]:
 def resolve_mapping(
     header: Sequence[str], mapping: Mapping[str, str] | None, given: Sequence[str], origin: str
 ) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The mapping to read with, and notes on what was guessed.
+    """The mapping from our columns to the file's, and notes on what was guessed.
 
-    `mapping` goes before the guess, an empty value in it leaves a column out; `given` are columns whose value
-    the caller supplies. Raises InputFault for a name that is not ours or not the file's, for a header that
-    stands twice, and for a needed column that is nowhere.
+    `mapping` overrides the guess; an empty value in it leaves a column out. `given` are columns whose value the
+    caller supplies. Raises InputFault if `mapping` names a column that is not ours or not in the file, the header
+    has a used column twice, or a required column is missing.
     """
     explicit = dict(mapping or {})
     for ours, theirs in explicit.items():
@@ -177,6 +174,6 @@ def resolve_mapping(
 
 
 def describe_columns(header: Sequence[str]) -> str:
-    """A sentence that lists the columns of a file, the first twenty."""
+    """A sentence that lists the first twenty columns of a file."""
     shown = ", ".join(repr(item) for item in header[:20] if item)
     return f"The file has {shown}{' …' if len(header) > 20 else ''}."

@@ -1,4 +1,4 @@
-"""The rows of `torchsplit estimate`: records of the measured table to samples, records of the query to queries."""
+"""Reads the input of `torchsplit estimate`: samples from the measured table, queries from the query table."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def read_samples(
 ) -> tuple[tuple[Sample, ...], frozenset[str], tuple[str, ...]]:
     """The measured rows, the GPU types they name, and notes.
 
-    Rows of basis estimated are no measurements, and of failures only out of memory says anything of other rows:
-    the others are left out and counted. Raises InputFault for a table without a slice or a row, and for bad rows.
+    Leaves out and counts estimated rows, and failures other than out of memory, which say nothing about other rows.
+    Raises InputFault for a table without a column for the slice or without a measured row, and for bad rows.
     """
     mapping, notes = resolve_mapping(sheet.header, None, (), origin)
     layout = _layout(sheet, mapping, origin)
@@ -51,7 +51,7 @@ def read_samples(
 def read_queries(
     sheet: Sheet, origin: str, samples: Sequence[Sample], gpu_types: frozenset[str]
 ) -> tuple[tuple[Query, ...], ColumnLayout, tuple[str, ...]]:
-    """A query for every record, in their order, the table's layout and notes. Raises InputFault for bad rows."""
+    """One query per record, in order, the table's layout and notes. Raises InputFault for bad rows."""
     mapping, notes = resolve_mapping(sheet.header, None, ("throughput_rps",), origin)
     layout = _layout(sheet, mapping, origin)
     if len(gpu_types) > 1 and "gpu_type" not in mapping:
@@ -94,7 +94,7 @@ def _gpu_types(sheet: Sheet, layout: ColumnLayout) -> frozenset[str]:
 
 
 def _query(fields: RecordFields, gpu_types: frozenset[str]) -> Query:
-    """What the row is of. The model's name carries the stage, and the GPU type where several were measured."""
+    """The row as a query. Its model name includes the stage, and the GPU type if several were measured."""
     column = "compute_slices" if fields.has("compute_slices") else "profile"
     if not fields.has(column):
         raise CellFault("is empty", "Give the slice.", "compute_slices")
@@ -112,7 +112,7 @@ def _query(fields: RecordFields, gpu_types: frozenset[str]) -> Query:
 
 
 def _sample(fields: RecordFields, gpu_types: frozenset[str]) -> Sample | None:
-    """The row as a measurement of throughput, or of where the memory ends; None where it is neither."""
+    """The row as a measured throughput (0: out of memory); None if it is estimated or failed for another reason."""
     row = _query(fields, gpu_types)
     rate = fields.not_negative("throughput_rps")
     latency = fields.positive("latency_ms") if rate and fields.has("latency_ms") else None

@@ -1,6 +1,6 @@
-"""`torchsplit estimate`: measured rows and rows asked for, as tables; the asked rows come back with their figures.
+"""`torchsplit estimate`: estimates the rows of a query table from a table of measured rows.
 
-The curves do the predicting (`torchsplit_core.curves`); here are the order, the writing, and what is said of it.
+`torchsplit_core.curves` predicts; this module keeps the rows in order, writes the table and summarises the errors.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from torchsplit_core.tables.write_csv import lists_csv
 from torchsplit_core.values import InputFault
 
 ESTIMATE_COLUMNS = ("throughput_rps", "latency_ms", "low_rps", "high_rps", "basis")
-"""The columns appended to the query's own. One of its own with such a name is kept as `given_NAME`."""
+"""Columns appended to the query's; a query column of the same name is renamed `given_NAME`."""
 
 DIGITS = 9
-"""Significant digits written: more than a measurement has, and few enough to hide the binary fraction."""
+"""Significant digits written: more than a measurement has, few enough to hide binary rounding."""
 
 
 QUERIES_AT_ONCE = 4096
-"""A prediction takes memory for each pair of a query and a measured row."""
+"""Queries predicted in one call, which needs memory for each pair of a query and a measured row."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueryErrors:
-    """Estimates beside throughputs that the query itself has: relative errors, and how many in their interval."""
+    """Errors of the estimates relative to the query's own throughputs, and how many of these lie in their interval."""
 
     rows: int
     median_error: float
@@ -50,11 +50,11 @@ class QueryErrors:
 
 @dataclass(frozen=True, slots=True)
 class EstimatedTable:
-    """The query's rows in their order, cells as they were, and an estimate for each.
+    """The query's rows, unchanged and in order, with an estimate for each.
 
-    `errors` has the leave-one-out error of every measured model with more than one row that ran; `outliers` the
-    measured rows far off; `query_errors` is None where the query has no throughputs of its own (they take no part in
-    the estimate).
+    `errors` has the leave-one-out error of every measured model that ran and has more than one row; `outliers` are the
+    measured rows far from their prediction; `query_errors` is None if the query has no throughputs of its own (the
+    estimates do not use them).
     """
 
     header: tuple[str, ...]
@@ -78,7 +78,7 @@ class EstimatedTable:
         return lists_csv((*self.header, *ESTIMATE_COLUMNS), rows)
 
     def json_text(self) -> str:
-        """The same as a JSON list, one object a row; the query's own cells are text, what is added are numbers."""
+        """A JSON list with one object per row; the query's cells are strings, the estimates numbers."""
         rows = [
             dict(
                 zip(
@@ -93,7 +93,7 @@ class EstimatedTable:
 
     @property
     def summary(self) -> str:
-        """One line: how many rows of which basis, and how well the curves know the measured rows."""
+        """One line: rows by basis, and how well the curves predict the measured rows."""
         counts = {
             basis: sum(estimate.basis == basis for estimate in self.estimates)
             for basis in ("estimated", "measured", "out_of_memory")
@@ -128,10 +128,10 @@ def estimate_table(
     query_origin: str = "the query",
     skip_bad: bool = False,
 ) -> EstimatedTable:
-    """An estimate for every row of the query, from the measured rows; columns as in `COLUMNS`.
+    """Estimate every row of the query from the measured rows; both tables have the columns of `COLUMNS`.
 
-    A measured throughput of 0 is out of memory. Raises InputFault for tables that cannot be read; with
-    `skip_bad`, bad measured rows are left out and noted, never rows of the query.
+    A measured throughput of 0 is out of memory. Raises InputFault for tables that cannot be read; `skip_bad` leaves
+    out and notes bad measured rows, but never rows of the query.
     """
     samples, gpu_types, notes = read_samples(
         read_sheet(measured_text, measured_origin), measured_origin, skip_bad=skip_bad
@@ -152,7 +152,7 @@ def estimate_table(
 
 
 def _padded(cells: Sequence[str], width: int) -> tuple[str, ...]:
-    """As many cells as the header has: a row may end early, and a trailing delimiter is no cell."""
+    """As many cells as the header has: a row may end early or have a trailing delimiter."""
     return (*cells[:width], *("",) * (width - len(cells)))
 
 
@@ -168,7 +168,7 @@ def _renamed_header(header: Sequence[str], origin: str) -> tuple[str, ...]:
 
 
 def _fit_models(samples: Sequence[Sample]) -> dict[str, ModelCurves]:
-    """The curves of every model of which a row ran: fitted once, for the estimates and for their error."""
+    """Fit each model with a row that ran, once for both the estimates and their errors."""
     by_model: dict[str, list[Sample]] = {}
     for sample in samples:
         by_model.setdefault(sample.model, []).append(sample)
@@ -180,7 +180,7 @@ def _fit_models(samples: Sequence[Sample]) -> dict[str, ModelCurves]:
 
 
 def _estimate_queries(curves: Mapping[str, ModelCurves], queries: Sequence[Query]) -> tuple[Estimate, ...]:
-    """An estimate for each query, in their order."""
+    """One estimate per query, in order."""
     indices: dict[str, list[int]] = {}
     for index, query in enumerate(queries):
         indices.setdefault(query.model, []).append(index)
@@ -195,7 +195,7 @@ def _estimate_queries(curves: Mapping[str, ModelCurves], queries: Sequence[Query
 
 
 def _query_errors(sheet: Sheet, layout: ColumnLayout, estimates: Sequence[Estimate]) -> QueryErrors | None:
-    """Against throughputs above 0 in the query's own column, for the rows that were estimated."""
+    """Compare the rows of basis estimated with the query's own throughputs above 0; None if there are none."""
     if "throughput_rps" not in layout.index_of:
         return None
     errors = []
@@ -213,7 +213,7 @@ def _query_errors(sheet: Sheet, layout: ColumnLayout, estimates: Sequence[Estima
 
 
 def _rounded_figures(estimate: Estimate) -> tuple[float | None, ...]:
-    """Throughput, latency and the interval, rounded alike so that low ≤ throughput ≤ high stays."""
+    """Throughput, latency, low and high, rounded alike so that low ≤ throughput ≤ high still holds."""
     return tuple(
         None if value is None else float(f"{value:.{DIGITS}g}")
         for value in (estimate.throughput_rps, estimate.latency_ms, estimate.low_rps, estimate.high_rps)

@@ -1,4 +1,4 @@
-"""What an import gives, and the one fault that lists every bad row."""
+"""The result of an import, and the fault that lists every bad row."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from torchsplit_core.tables.cell_parsing import BadCell
 from torchsplit_core.values import InputFault, Profile, ProfileFailure, ProfileRow
 
 SHOWN_BAD_ROWS = 20
-"""A message lists this many bad rows and counts the others."""
+"""Most bad rows that a message lists; it counts the others."""
 
 PREFIX = "import:"
-"""An imported profile's source is this and the model's name."""
+"""Prefix of an imported profile's source; the model's name follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """The profiles read (one a model, in the file's order), what their user must know, and the rows left out."""
+    """The profiles (one per model, in the file's order), notes for the user, and the rows left out."""
 
     profiles: tuple[Profile, ...]
     notes: tuple[str, ...] = ()
@@ -28,10 +28,10 @@ class Imported:
 def report_bad_rows(
     bad: Sequence[BadCell], good: int, origin: str, *, skip_bad: bool | None
 ) -> tuple[str, ...]:
-    """Notes on the rows left out. Raises InputFault unless they may be left out and some are left.
+    """Notes on the rows left out. Raises InputFault for bad rows, unless `skip_bad` is set and good rows remain.
 
-    One fault names the bad rows together: a file is mended in one go, not in as many as it has faults. `skip_bad`
-    None: they can never be left out, so the message does not offer it.
+    One fault names all bad rows, so that the user can correct the file in one pass. `skip_bad` None: they can never
+    be left out, so the message does not offer it.
     """
     if not bad:
         return ()
@@ -53,7 +53,7 @@ def report_bad_rows(
 def group_profiles(
     entries: Sequence[tuple[str, ProfileRow | ProfileFailure]], origin: str
 ) -> tuple[Profile, ...]:
-    """One profile a model, rows and failures in the order of the file."""
+    """One profile per model, rows and failures in the order of the file."""
     rows: dict[str, list[ProfileRow]] = {}
     failures: dict[str, list[ProfileFailure]] = {}
     for model, entry in entries:

@@ -1,7 +1,7 @@
-"""Anybody's table of measurements as profiles: `model, compute_slices, batch_size, …, throughput_rps, latency_ms`.
+"""Reads profiles from a user's table: `model, compute_slices, batch_size, …, throughput_rps, latency_ms`.
 
-The columns are those of the measured library (`COLUMNS`); other spellings are guessed and said, or mapped.
-A throughput of 0 is out of memory and becomes a failure. Rows that cannot be read are refused together.
+The columns are those of the measured library (`COLUMNS`); other names are guessed and noted, or mapped by the user.
+A throughput of 0 is out of memory and becomes a failure. One fault lists all rows that cannot be read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torchsplit_core.tables.slice_parsing import check_gpu_type, known_gpu
 from torchsplit_core.values import InputFault, ProfileRow
 
 ODD_LATENCY_RATIO = 20.0
-"""A median latency this far from batch · processes / throughput is in another unit, not a percentile of it."""
+"""Median ratio of latencies to batch · processes / throughput from which on (or below its inverse) a unit is wrong."""
 
 
 def read_profile_csv(
@@ -33,12 +33,12 @@ def read_profile_csv(
     slice_name: str | None = None,
     batch_size: int | None = None,
 ) -> Imported:
-    """Profiles of a delimited text, one a model, sources `import:MODEL`.
+    """Profiles of a delimited text, one per model, with sources `import:MODEL`.
 
-    `mapping`: our column → the file's. `gpu_type` (a catalogue name, or CPU), `model`, `slice_name` and
-    `batch_size` stand in where the file has no such column. A missing latency is 1000 · batch · processes /
-    throughput in ms. With `skip_bad` the bad rows are left out and named in the notes.
-    Raises InputFault for what is no table, an unknown GPU type or mapping, and bad rows (all in one).
+    `mapping` maps our columns to the file's. `gpu_type` (a catalogue name, or CPU), `model`, `slice_name` and
+    `batch_size` are used if the file has no such column. A missing latency becomes 1000 · batch · processes /
+    throughput in ms. `skip_bad` leaves out bad rows and names them in the notes.
+    Raises InputFault for a text that is no table, an unknown GPU type or column, and bad rows (all in one).
     """
     check_gpu_type(gpu_type)
     sheet = read_sheet(text, origin)
@@ -51,7 +51,7 @@ def read_profile_csv(
         defaults["batch_size"] = str(batch_size)
     chosen, notes = resolve_mapping(sheet.header, mapping, tuple(defaults), origin)
     if slice_name is not None and ("profile" in chosen or "compute_slices" in chosen):
-        # A row that leaves its slice empty ran on the whole GPU: a default would move it.
+        # A row with an empty slice ran on the whole GPU; a default would assign it to a slice.
         del defaults["profile"]
         notes += (f"the slice {slice_name} is not used: the file names its slices",)
     if not sheet.records:

@@ -1,4 +1,4 @@
-"""Profiles of one model from several files as one: every batch size of a load generator is a file of its own."""
+"""Merges a model's profiles from several files: a load generator writes one file per batch size."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Entry = TypeVar("Entry", bound=ProfileRow | ProfileFailure)
 
 
 def merge_profiles(profiles: Sequence[Profile]) -> tuple[Profile, ...]:
-    """One profile a source, in the order in which the sources first stand; a single one is left as it is.
+    """One profile per source, in the order in which the sources first appear; a single one is returned unchanged.
 
-    Rows and failures are joined, those that repeat each other kept once. Raises InputFault where two profiles of
-    one source have other figures for one point, or another architecture.
+    Rows and failures are joined without duplicates. Raises InputFault if two profiles of one source have different
+    figures for a point, or different architectures.
     """
     by_source: dict[str, list[Profile]] = {}
     for profile in profiles:

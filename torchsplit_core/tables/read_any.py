@@ -1,4 +1,4 @@
-"""Which of the known tables a text is, and reading it as such."""
+"""Detects which of the known tables a text is, and reads it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TableKind = Literal["profiles", "model_analyzer", "perf_analyzer", "json"]
 
 
 def detect(text: str, origin: str = "the file") -> TableKind:
-    """What the text is by its header: a table of anybody's, one of Triton's two, or a contract file.
+    """The kind of the text by its header: a user's table, one of Triton's two, or a contract file.
 
     Raises InputFault for what is neither JSON nor a table.
     """
@@ -46,10 +46,9 @@ def read_any(
     origin: str = "the file",
     skip_bad: bool = False,
 ) -> Imported:
-    """The profiles of any text that `detect` knows; a profile in JSON passes through unchanged.
+    """The profiles of any text that `detect` knows; a profile in JSON is returned unchanged.
 
-    A mapping says that it is a table of anybody's, whatever its header looks like. Raises InputFault as the
-    readers do.
+    With a mapping the text is read as a user's table, whatever its header. Raises InputFault as the readers do.
     """
     kind = "profiles" if mapping else detect(text, origin)
     if kind == "json":

@@ -1,4 +1,4 @@
-"""The cells of one record by the name of their column, and the one place where a bad cell refuses its record."""
+"""Reads the cells of a record by column name; turns a bad cell into the record's refusal, here alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class ColumnLayout:
-    """Where the columns of a table are: column → index, and what to read where the table has none or is empty."""
+    """Index and file name of each column; `defaults` are read for a missing column or an empty cell."""
 
     index_of: Mapping[str, int]
     named: Mapping[str, str]
@@ -28,7 +28,7 @@ class ColumnLayout:
 def column_layout(
     sheet: Sheet, mapping: Mapping[str, str] | None = None, defaults: Mapping[str, str] | None = None
 ) -> ColumnLayout:
-    """The layout by `mapping` (our column → the file's), or without one by the file's own names."""
+    """The layout by `mapping` (our column → the file's); without a mapping by the file's own names."""
     named = dict(mapping) if mapping is not None else {name: name for name in sheet.header}
     index_of = {ours: sheet.header.index(theirs) for ours, theirs in named.items()}
     return ColumnLayout(index_of, named, dict(defaults or {}), len(sheet.header), sheet.decimal_comma)
@@ -36,7 +36,7 @@ def column_layout(
 
 @dataclass(frozen=True, slots=True)
 class RecordFields:
-    """One record's cells. The readers raise CellFault with the column they were asked for."""
+    """The cells of one record. Its methods raise CellFault with the column they read."""
 
     record: Record
     layout: ColumnLayout
@@ -50,7 +50,7 @@ class RecordFields:
         return not cell_parsing.is_missing(self.text(column))
 
     def read(self, column: str, reader: Callable[[str], Value]) -> Value:
-        """The cell through a reader of `cells`."""
+        """Parse the cell with `reader`, a function of `cell_parsing` or another that raises CellFault."""
         try:
             return reader(self.text(column))
         except CellFault as fault:
@@ -78,11 +78,11 @@ class RecordFields:
         )
 
     def optional(self, column: str) -> float | None:
-        """A number of 0 or more, None where the cell is empty."""
+        """A number of 0 or more; None if the cell is empty."""
         return self.not_negative(column) if self.has(column) else None
 
     def word(self, column: str, known: tuple[str, ...], default: str) -> str:
-        """One of the known words, in lower case."""
+        """One of the `known` words, in lower case; `default` if the cell is empty."""
         text = self.text(column).lower() if self.has(column) else default
         if text not in known:
             raise CellFault(
@@ -94,7 +94,7 @@ class RecordFields:
 def read_record(
     record: Record, layout: ColumnLayout, read: Callable[[RecordFields], Value]
 ) -> Value | BadCell:
-    """What `read` makes of the record, or the first cell that forbids it."""
+    """The result of `read`, or the first bad cell."""
     if any(record.cells[layout.width :]):
         return BadCell(
             record.line,

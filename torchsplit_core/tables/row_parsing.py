@@ -1,4 +1,4 @@
-"""One record of a profile table: its cells to a row, or to a failure where the throughput is 0."""
+"""Parses a record of a profile table into a row, or into a failure if the throughput is 0."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from torchsplit_core.values.profile import BASES, Basis
 LARGEST_BATCH = 1_000_000
 LARGEST_PROCESSES = 10_000
 LARGEST_LENGTH = 10_000_000
-"""Beyond these a cell is a slip: a throughput in the wrong column, two figures without their delimiter."""
+"""A larger cell is an error: a throughput in the wrong column, or two figures without a delimiter."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedProfileRow:
-    """A record as the contract has it, with what the file's notes must say of it.
+    """A record as a row or failure of the contract, with what the notes on the file must mention.
 
-    `ambiguous_slice` names the slice taken for an ambiguous number; `derived_latency` says that the latency is from
+    `ambiguous_slice` names the slice chosen for an ambiguous number; `derived_latency`: the latency was computed from
     the throughput.
     """
 
@@ -42,7 +42,7 @@ class ParsedProfileRow:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What may stand in a table only once."""
+        """Identifies the point; a table may have each key only once."""
         entry = self.entry
         basis = entry.basis if isinstance(entry, ProfileRow) else "measured"
         return (
@@ -52,7 +52,7 @@ class ParsedProfileRow:
 
 
 def parse_row(fields: RecordFields) -> ParsedProfileRow:
-    """The record as a row or a failure. Raises CellFault at the first cell that forbids it."""
+    """Parse the record. Raises CellFault at the first bad cell."""
     model = fields.name("model")
     stage = fields.name("stage") if fields.has("stage") else "whole"
     gpu_type = fields.name("gpu_type")
@@ -112,13 +112,13 @@ def parse_row(fields: RecordFields) -> ParsedProfileRow:
 
 
 def describe_point(entry: ProfileRow | ProfileFailure) -> str:
-    """How messages name a point of a model."""
+    """The name of a model's point in messages."""
     processes = f"{entry.processes} process{'es' if entry.processes > 1 else ''}"
     return f"{entry.profile or 'the whole GPU'} at batch size {entry.batch_size} with {processes}"
 
 
 def latency_of(batch_size: int, processes: int, throughput_rps: float) -> float:
-    """Time of one batch in ms of a slice on which `processes` batches run at once."""
+    """Time of one batch in ms on a slice that runs `processes` batches at once."""
     return 1000 * batch_size * processes / throughput_rps
 
 

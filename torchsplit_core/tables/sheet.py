@@ -1,6 +1,6 @@
-"""Text to rows of cells: delimiter, quoting, byte order mark, blank lines, limits. Knows no column.
+"""Splits text into rows of cells: delimiter, quoting, byte order mark, blank lines, limits; knows no columns.
 
-A record keeps the line on which it begins, because that is how a person finds it again.
+A record keeps the line on which it begins, so that messages can name it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ LARGEST_TABLE_BYTES = 64 * 2**20
 """A larger table is refused before it is read."""
 
 LARGEST_TABLE_ROWS = 200_000
-"""More rows are refused: a profile of so many is not read by people or planners."""
+"""More rows are refused: neither people nor the planner could use such a profile."""
 
 MOST_COLUMNS = 1000
 MOST_CELLS = 4_000_000
-"""Twenty columns of the most rows; a cell costs twenty times the two bytes that it may have in the file."""
+"""Twenty columns at LARGEST_TABLE_ROWS; a parsed cell takes 20 times the memory of its two bytes in the file."""
 
 DELIMITERS = ("\t", ";", ",")
-"""In the order in which a tie is decided: a comma may also stand inside a number or a name."""
+"""In order of preference if they occur equally often: a comma may also be part of a number or a name."""
 
 _SMALLER = "Split it by model; each part becomes a profile of its own."
 _EXPORT = "Export the sheet as CSV (UTF-8), columns separated by commas, semicolons or tabs."
@@ -32,7 +32,7 @@ _EXPORT = "Export the sheet as CSV (UTF-8), columns separated by commas, semicol
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One row: the line on which it begins (from 1) and its cells, stripped of surrounding blanks."""
+    """One row: the line on which it begins (from 1) and its cells, stripped of surrounding white space."""
 
     line: int
     cells: tuple[str, ...]
@@ -40,7 +40,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """A header and its records. `decimal_comma` says whether 1,5 is a number here."""
+    """A header and its records. `decimal_comma`: 1,5 is a number."""
 
     header: tuple[str, ...]
     records: tuple[Record, ...]
@@ -52,9 +52,9 @@ class Sheet:
 
 
 def decode(data: bytes, origin: str = "the file") -> str:
-    """A table's bytes as text: UTF-8, with or without a mark, or UTF-16 with one (a spreadsheet's Unicode text).
+    """Decode UTF-8 with or without a byte order mark, or UTF-16 with one (a spreadsheet's Unicode text).
 
-    Raises InputFault for more than 64 MiB and for bytes that are not such text.
+    Raises InputFault for more than 64 MiB and for other bytes.
     """
     if len(data) > LARGEST_TABLE_BYTES:
         raise InputFault(origin, _too_large(len(data)), _SMALLER)
@@ -72,7 +72,7 @@ def decode(data: bytes, origin: str = "the file") -> str:
 def read_sheet(text: str, origin: str = "the file") -> Sheet:
     """The header and records of a delimited text.
 
-    Raises InputFault where it is empty, binary, JSON, too large, badly quoted or without a second column.
+    Raises InputFault if the text is empty, binary, JSON, too large, badly quoted or has no second column.
     """
     text = _check_text(text, origin).lstrip("\ufeff")
     delimiter, skip = _delimiter(text)
@@ -112,7 +112,7 @@ def read_sheet(text: str, origin: str = "the file") -> Sheet:
 
 
 def _check_text(text: str, origin: str) -> str:
-    """Raises InputFault for what cannot be a table at all."""
+    """Return the text. Raises InputFault if it cannot be a table at all."""
     try:
         size = len(text.encode("utf-8"))
     except UnicodeEncodeError as error:
@@ -136,7 +136,7 @@ def _too_large(size: int) -> str:
 
 
 def _delimiter(text: str) -> tuple[str, int]:
-    """The delimiter, and how many lines at the top only name it (a spreadsheet writes `sep=;`)."""
+    """The delimiter, and the number of lines at the top up to the one that declares it (Excel's `sep=;`)."""
     number, first = _first_line(text)
     declared = re.fullmatch(r"\s*sep=([,;\t])\s*", first, re.IGNORECASE)
     if declared:
@@ -146,7 +146,7 @@ def _delimiter(text: str) -> tuple[str, int]:
 
 
 def _first_line(text: str) -> tuple[int, str]:
-    """The first line that is not blank, with its number from 1; there is one."""
+    """Number (from 1) and text of the first line that is not blank; the text must have one."""
     for number, match in enumerate(re.finditer(r"[^\r\n]*(?:\r\n|\r|\n)?", text), 1):
         if match[0].strip():
             return number, match[0]

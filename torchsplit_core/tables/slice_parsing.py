@@ -1,4 +1,4 @@
-"""From what people write for a slice (3, 3g, 3g.40gb, MIG 3g.40gb) to the catalogue's profile."""
+"""Maps the ways to write a slice (3, 3g, 3g.40gb, MIG 3g.40gb) to the catalogue's profile."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _LEADING = re.compile(r"(?:mig[ _-]*)?([0-9]+(?:\.[0-9]+)?)(?:g(?:\..*)?)?", re.
 
 @dataclass(frozen=True, slots=True)
 class SliceChoice:
-    """A profile's name, and the others that the cell could have meant."""
+    """The chosen profile, and the others that the cell could mean."""
 
     name: str
     alternatives: tuple[str, ...] = ()
 
 
 def known_gpu(name: str) -> bool:
-    """Whether the catalogue or the table of peaks has it, or it is the processor."""
+    """Whether the catalogue or the table of peaks has it, or it is CPU."""
     return name in _gpus()
 
 
 def check_gpu_type(name: str) -> None:
-    """Raises InputFault for a GPU type of which nothing is known."""
+    """Raises InputFault unless `known_gpu`."""
     if not known_gpu(name):
         raise InputFault("", f"unknown GPU type {quoted(name)}", suggestion(name, _gpus(), "GPU types"))
 
@@ -37,10 +37,10 @@ def _gpus() -> tuple[str, ...]:
 
 
 def choose_slice(gpu_type: str, profile: str, compute_slices: str) -> SliceChoice | None:
-    """The slice that two cells name; None, the whole GPU without MIG, where both are empty.
+    """The slice that the two cells name; None (the whole GPU without MIG) if both are empty.
 
-    Several profiles have the same compute slices (1g.10gb and 1g.20gb): a bare number takes the least memory.
-    Raises CellFault for a slice that the GPU does not have, and for cells that contradict each other.
+    Several profiles have the same compute slices (1g.10gb and 1g.20gb): a bare number means the one with the least
+    memory. Raises CellFault if the GPU does not have the slice, or the cells contradict each other.
     """
     by_profile = _parse_slice(gpu_type, profile, "profile")
     by_count = _parse_slice(gpu_type, compute_slices, "compute_slices")
@@ -83,7 +83,7 @@ def _parse_slice(gpu_type: str, text: str, column: str) -> SliceChoice | None:
 
 
 def _profiles_with_count(gpu: GpuType, compute_slices: int) -> tuple[str, ...]:
-    """Plain profiles of that many compute slices, least memory first. Memory is told by its slots, which are known."""
+    """Plain profiles with so many compute slices, least memory first, by memory slots, which are always known."""
     profiles = [
         item
         for item in gpu.profiles
@@ -93,7 +93,7 @@ def _profiles_with_count(gpu: GpuType, compute_slices: int) -> tuple[str, ...]:
 
 
 def parse_slice_size(text: str) -> float:
-    """How large a slice is, from 3, 3g or 3g.40gb. Raises CellFault where no number leads."""
+    """Size of a slice from 3, 3g or 3g.40gb. Raises CellFault if the text does not begin with a number."""
     match = _LEADING.fullmatch(text)
     if not match or not 0 < float(match[1]) <= 1024:
         raise CellFault(

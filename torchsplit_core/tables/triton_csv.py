@@ -1,9 +1,9 @@
-"""Triton's two result tables as profiles: Model Analyzer's metrics-model-inference.csv and perf_analyzer -f.
+"""Reads Triton's two result tables as profiles: Model Analyzer's metrics-model-inference.csv and perf_analyzer -f.
 
 Sources of the formats: triton-inference-server/model_analyzer, docs/reference/metrics.md, model_analyzer/result/
 result_table_manager.py (the headers) and its golden CSV files; triton-inference-server/client,
 src/c++/perf_analyzer/report_writer.cc (the headers, latencies in µs) and docs/perf_analyzer.md.
-`triton_runs` says which of the runs is taken.
+`triton_runs` chooses among the runs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.units import GIB, MB
 
 LATENCIES = ("p95", "p99", "p90", "avg")
-"""In the order in which one stands for the contract's 95th percentile."""
+"""Columns that can serve as the contract's 95th percentile, the best first."""
 
 MEGABYTE_IN_GIB = MB / GIB
 """Model Analyzer divides perf_analyzer's bytes by 1,000,000 (its record/types and perf_analyzer.py)."""
@@ -36,12 +36,12 @@ _INSTANCES = re.compile(r"([0-9]{1,5}) ?[/:] ?(GPU|CPU)", re.IGNORECASE)
 
 
 def is_model_analyzer(header: Sequence[str]) -> bool:
-    """Whether the header is of Model Analyzer's inference table."""
+    """Whether this is the header of Model Analyzer's inference table."""
     return {"Model", "Batch", "Throughput (infer/sec)"} <= set(header)
 
 
 def is_perf_analyzer(header: Sequence[str]) -> bool:
-    """Whether the header is of perf_analyzer -f."""
+    """Whether this is the header of a table of perf_analyzer -f."""
     return "Inferences/Second" in header and bool({"Concurrency", "Request Rate"} & set(header))
 
 
@@ -53,11 +53,11 @@ def read_model_analyzer(
     origin: str = "the file",
     skip_bad: bool = False,
 ) -> Imported:
-    """Profiles of Model Analyzer's metrics-model-inference.csv, one a model.
+    """Profiles of Model Analyzer's metrics-model-inference.csv, one per model.
 
-    The file does not say on which GPU or slice it was measured: `gpu_type` and `slice_name` (None: the whole GPU)
-    do. Processes are the instances of the Instance Group. Raises InputFault for another file, runs at a fixed
-    request rate, an unknown GPU or slice, and bad rows (all in one).
+    The file does not name the GPU or slice it was measured on, so the caller gives `gpu_type` and `slice_name` (None:
+    the whole GPU). Processes are the instances of the Instance Group. Raises InputFault for another file, runs at a
+    fixed request rate, an unknown GPU or slice, and bad rows (all in one).
     """
     sheet = _read_triton_sheet(
         text, origin, "Model Analyzer's metrics-model-inference.csv", is_model_analyzer
@@ -104,8 +104,8 @@ def read_perf_analyzer(
     """The profile of one perf_analyzer -f table; its latencies are in microseconds.
 
     The file names neither `model`, `batch_size` (-b), the `instances` of the model on the server, nor the GPU.
-    Raises InputFault where model or batch size are not given, for another file, runs at a fixed request rate, an
-    unknown GPU or slice, and bad rows (all in one).
+    Raises InputFault if model or batch size is None, and for another file, runs at a fixed request rate, an unknown
+    GPU or slice, and bad rows (all in one).
     """
     sheet = _read_triton_sheet(text, origin, "a table of perf_analyzer -f", is_perf_analyzer)
     for what, value, remedy in (
@@ -158,7 +158,7 @@ def _read_triton_sheet(text: str, origin: str, what: str, fits: Callable[[Sequen
 
 
 def _latency_column(header: Sequence[str], form: str) -> str | None:
-    """The column that stands for p95, None where the file has no latency."""
+    """The column used as p95; None if the file has no latency."""
     by_name = {item.lower(): item for item in header}
     wanted = (by_name.get(form.format(percentile).lower()) for percentile in LATENCIES)
     return next((column for column in wanted if column is not None), None)
@@ -192,7 +192,7 @@ def _import_runs(
 
 
 def _parse_instances(text: str) -> int:
-    """`1:GPU`, `2/GPU` (older releases) or `2:GPU + 1:CPU` → instances on GPUs."""
+    """Number of instances in `1:GPU` or `2/GPU` (older releases). Raises CellFault for instances on the CPU."""
     groups = [(int(number), kind.upper()) for number, kind in _INSTANCES.findall(text)]
     if not groups:
         raise CellFault(f"is {quoted(text)}, not COUNT:GPU or COUNT/GPU", "Correct the cell.")
@@ -210,6 +210,6 @@ def _parse_instances(text: str) -> int:
 
 
 def _parse_gpu_memory(text: str) -> float | None:
-    """`GPU-8557…:872415232;` (bytes) → GiB; None where several GPUs, or none, are named."""
+    """`GPU-8557…:872415232;` (bytes) → GiB; None unless exactly one GPU is named."""
     byte_counts = re.findall(r":([0-9]{1,15});", text)
     return int(byte_counts[0]) / GIB if len(byte_counts) == 1 else None

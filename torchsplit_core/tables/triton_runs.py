@@ -1,9 +1,9 @@
-"""Runs of a load generator against a server: which of them tells a batch's service time, and as what row.
+"""Chooses the runs of a load generator that give a batch's service time, and turns them into profile rows.
 
-A generator keeps a number of requests under way (the concurrency) and reports requests/s and the latency that
-it saw. That latency is a batch's service time only where no request waits for an instance and none stands
-idle: where the concurrency is the number of instances. That run is taken of each (model, batch, instances);
-without it the next higher concurrency, without that the highest lower one.
+A generator keeps a number of requests in flight (the concurrency) and reports requests/s and the latency it observed.
+That latency is a batch's service time only if no request waits for an instance and no instance is idle, that is, if
+the concurrency equals the number of instances. That run is chosen for each (model, batch, instances); else the one
+with the next higher concurrency, else the one with the highest lower concurrency.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torchsplit_core.values import InputFault, ProfileRow
 
 @dataclass(frozen=True, slots=True)
 class TritonRun:
-    """One measurement of a model at one concurrency; no latency, or no memory, where the file has none."""
+    """One measurement of a model at one concurrency; latency and memory are None if the file lacks them."""
 
     model: str
     batch_size: int
@@ -31,7 +31,7 @@ class TritonRun:
 
 
 def resolve_slice(gpu_type: str, slice_name: str | None) -> str | None:
-    """The profile that a caller names for a whole file. Raises InputFault for an unknown GPU or slice."""
+    """The profile that `slice_name` means; None for the whole GPU. Raises InputFault for an unknown GPU or slice."""
     check_gpu_type(gpu_type)
     try:
         chosen = choose_slice(gpu_type, slice_name or "", "")
@@ -41,7 +41,7 @@ def resolve_slice(gpu_type: str, slice_name: str | None) -> str | None:
 
 
 def choose_runs(runs: Sequence[TritonRun]) -> tuple[TritonRun, ...]:
-    """Of each (model, batch, instances) the run that tells most of the service time; of equals the fastest."""
+    """For each (model, batch, instances) the run closest to the service time; of equals the fastest."""
     groups: dict[tuple[str, int, int], list[TritonRun]] = {}
     for run in runs:
         groups.setdefault((run.model, run.batch_size, run.instances), []).append(run)
@@ -54,7 +54,7 @@ def choose_runs(runs: Sequence[TritonRun]) -> tuple[TritonRun, ...]:
 
 
 def profile_row(run: TritonRun, gpu_type: str, profile: str | None) -> ProfileRow:
-    """The run as a row of the profile contract: an instance is a process of the slice."""
+    """The run as a profile row; each instance counts as a process of the slice."""
     latency = run.latency_ms
     if latency is None:
         latency = latency_of(run.batch_size, run.instances, run.throughput_rps)
@@ -76,7 +76,7 @@ def profile_row(run: TritonRun, gpu_type: str, profile: str | None) -> ProfileRo
 def describe_runs(
     runs: Sequence[TritonRun], chosen: Sequence[TritonRun], latency_column: str | None
 ) -> tuple[str, ...]:
-    """What the user must know of how these figures came about."""
+    """Notes on how the figures were obtained."""
     notes = [
         "the client measured: latencies include the way to the server, and throughputs the time an instance "
         "waited for its next request"

@@ -1,6 +1,6 @@
-"""Tables as CSV: any rows, and profiles as one table that `read_profile_csv` reads back to the same rows and failures.
+"""Writes rows as CSV, and profiles as a table from which `read_profile_csv` reads the same rows and failures.
 
-What a table of profiles cannot hold stays behind: the environment, the operations' shares and the architecture hash.
+A table of profiles omits what it cannot hold: the environment, the operations' shares and the architecture hash.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ LEADING_COLUMNS = (
     *("model", "compute_slices", "batch_size", "processes", "throughput_rps", "latency_ms"),
     *("gpu_type", "profile", "basis"),
 )
-"""The columns that are always written: those of the measured library in its order, and what a row is of."""
+"""Columns that are always written: those of the measured library in its order, then GPU type, profile and basis."""
 
 
 def rows_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, digits: int = 6) -> str:
-    """The rows comma-separated, a header first, lines ending in a newline.
+    """A header and the rows, comma-separated, lines ending in a newline.
 
-    Figures have so many significant digits, what is true is "yes", what is None or missing is empty. A row has no
-    other columns. Texts are guarded as `lists_csv` has it.
+    Floats have `digits` significant digits, booleans are "yes" or "no", None and missing cells are empty. A row must
+    not have other columns. Texts are escaped as in `lists_csv`.
     """
 
     def cells(row: Mapping[str, Any]) -> list[Any]:
@@ -42,9 +42,9 @@ def rows_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, digit
 
 
 def lists_csv(header: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
-    """Header and rows comma-separated, lines ending in a newline; what is None is empty.
+    """A header and the rows, comma-separated, lines ending in a newline; None is an empty cell.
 
-    A text that a spreadsheet would run as a formula has an apostrophe before it. A number written as text has none.
+    A text that a spreadsheet would run as a formula gets an apostrophe before it, but not a number written as text.
     """
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
@@ -64,10 +64,10 @@ def _escape_cell(cell: Any) -> Any:
 
 
 def write_profile_csv(profiles: Sequence[Profile]) -> str:
-    """Every row and failure of the profiles, comma-separated, a header first, lines ending in a newline.
+    """A header and every row and failure of the profiles, comma-separated, lines ending in a newline.
 
-    A failure is a row of throughput 0 with its reason. A text that a spreadsheet would run as a formula has an
-    apostrophe before it. Columns that no row uses are left out, save the first ones.
+    A failure is a row of throughput 0 with its reason. Texts are escaped as in `lists_csv`. Columns that no row uses
+    are left out, except LEADING_COLUMNS.
     """
     records = [
         record
@@ -83,7 +83,7 @@ def write_profile_csv(profiles: Sequence[Profile]) -> str:
 
 
 def table_names(profiles: Sequence[Profile]) -> tuple[str, ...]:
-    """A model's name for each profile: its source without `import:` or `library:` where that is not ambiguous."""
+    """A unique model name for each profile: its source, without `import:` or `library:` if that stays unique."""
     short = [profile.source.removeprefix(PREFIX).removeprefix("library:") for profile in profiles]
     sources = [profile.source for profile in profiles]
     names: list[str] = []
@@ -100,7 +100,7 @@ def _figure(value: float | None) -> str:
 
 
 def _compute_slices(gpu_type: str, profile: str | None) -> str:
-    """The number, where the GPU type and its profile are known."""
+    """The profile's compute slices; "" if the GPU type or profile is unknown."""
     gpu = catalogue().get(gpu_type)
     counts = [item.compute_slices for item in gpu.profiles if item.name == profile] if gpu else []
     return str(counts[0]) if counts else ""
@@ -175,14 +175,14 @@ ESTIMATED_COLUMNS = (
     *("gpu_type", "profile", "throughput_rps", "latency_ms", "memory_gib"),
     *("low_rps", "high_rps", "basis"),
 )
-"""Columns that say what an estimated row is: `estimate --to` appends those that a table lacks."""
+"""Columns of an estimated row; `estimate --to` appends those that a table lacks."""
 
 
 def estimated_records(
     text: str, profiles: Sequence[Profile], rows: Sequence[Sequence[ProfileRow]], origin: str
 ) -> tuple[tuple[str, ...], tuple[Mapping[str, str | float | int | None], ...]]:
-    """The header and the records of each profile's rows: the table's own columns first, then those of
-    `ESTIMATED_COLUMNS` that it lacks. A whole GPU has no compute_slices and no profile; other columns stay empty."""
+    """A header and one record per row: the table's own columns first, then those of `ESTIMATED_COLUMNS` that it lacks.
+    compute_slices and profile are None for a whole GPU; columns that an estimate does not have stay empty."""
     header = read_sheet(text, origin).header
     column_of = guess_mapping(header)
     more = tuple(name for name in ESTIMATED_COLUMNS if name not in column_of)
@@ -202,7 +202,7 @@ def estimated_records(
 
 
 def format_records(columns: Sequence[str], records: Sequence[Mapping[str, str | float | int | None]]) -> str:
-    """The records comma-separated, a header first; figures with nine significant digits."""
+    """A header and the records, comma-separated; figures have nine significant digits."""
     return rows_csv(columns, records, digits=9)
 
 

@@ -1,1 +1,1 @@
-"""Arguments of the command line: their parser, and the options of requests that several commands share."""
+"""The parser of the command line, and options that several commands share."""

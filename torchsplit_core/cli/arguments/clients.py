@@ -1,4 +1,4 @@
-"""Options of the commands that clients talk to: who may ask, and how much at most."""
+"""Options of the commands that serve clients: access, and limits of requests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SECONDS = (
 
 
 def add_client_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `access_of` and `limits_of`."""
+    """Add the options that `access_of` and `limits_of` read."""
     parser.add_argument(
         "--allowed-host",
         action="append",
@@ -70,7 +70,7 @@ def _option_value(options: argparse.Namespace, option: str) -> Any:
 
 
 def limits_of(options: argparse.Namespace) -> RequestLimits:
-    """Raises InputFault for a number out of range."""
+    """The limits that the options set. Raises InputFault for a number out of range."""
     limits: dict[str, float] = {}
     for name, _, unit in _COUNTS:
         option = _option(name, unit)
@@ -90,7 +90,7 @@ def limits_of(options: argparse.Namespace) -> RequestLimits:
 
 
 def access_of(options: argparse.Namespace) -> AccessSettings:
-    """Raises InputFault for a name or a token that is none."""
+    """The access that the options allow. Raises InputFault for an invalid host name or token."""
     names = [name if name == ANY else host_name(name, "--allowed-host") for name in options.allowed_host]
     hosts = allowed_hosts(options.host, names)
     return AccessSettings(hosts, _token(options.token_file), options.tls_cert, options.tls_key)

@@ -1,7 +1,7 @@
 """Defaults of a site: the fleet and the time limit, from the environment or a `torchsplit.toml`.
 
-`TORCHSPLIT_GPUS` and `TORCHSPLIT_TIME_LIMIT` go before the file, which is the one that `TORCHSPLIT_CONFIG` names, else
-`torchsplit.toml` of the current folder. What the command line says goes before both.
+Options of the command line override `TORCHSPLIT_GPUS` and `TORCHSPLIT_TIME_LIMIT`, and these override the file: the one
+that `TORCHSPLIT_CONFIG` names, else `torchsplit.toml` in the current folder.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ KEYS = ("gpus", "time_limit")
 
 
 def default_gpus() -> tuple[str, str] | None:
-    """The fleet, and where it is from; None where nobody says it. Raises InputFault."""
+    """The fleet, and where it is set; None if it is not. Raises InputFault."""
     if setting := os.environ.get("TORCHSPLIT_GPUS"):
         return setting, "TORCHSPLIT_GPUS"
     where, table = _read_config()
@@ -33,7 +33,7 @@ def default_gpus() -> tuple[str, str] | None:
 
 
 def default_time_limit() -> float | None:
-    """Seconds; None where nobody says them. Raises InputFault."""
+    """The time limit in seconds; None if it is not set. Raises InputFault."""
     where = "TORCHSPLIT_TIME_LIMIT"
     given: object = os.environ.get(where)
     if not given:
@@ -51,7 +51,7 @@ def default_time_limit() -> float | None:
 
 
 def _read_config() -> tuple[str, dict[str, Any]]:
-    """The file's name and what it says. Raises InputFault."""
+    """The name and the table of the configuration file. Raises InputFault."""
     import tomllib
 
     configured = os.environ.get("TORCHSPLIT_CONFIG")

@@ -1,4 +1,4 @@
-"""Options that name a file or a folder to write, checked before any work is done for it."""
+"""Options that name a file or folder to write; they are checked before any work is done."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from torchsplit_core.values import InputFault
 from torchsplit_core.values.errors import quoted
 
 STANDARD_STREAM = "-"
-"""Names standard output, as of most commands there are."""
+"""Stands for standard output, as in most commands."""
 
 
 def output_option(
     parser: argparse.ArgumentParser, text: str = "write here (default, and -: standard output)", **more: Any
 ) -> None:
-    """`-o FILE`, None for standard output."""
+    """Add `-o FILE`; None means standard output."""
     parser.add_argument("-o", "--output", action=OutputFile, metavar="FILE", help=text, **more)
 
 
 class OutputFile(argparse.Action):
-    """A file in a folder that is there: one of a mistyped path is not made. `-` is None where that prints."""
+    """A file in an existing folder: folders of a mistyped path are not created. An optional `-o -` becomes None."""
 
     def __call__(
         self, parser: Any, namespace: Any, values: str | Sequence[Any] | None, option: str | None = None
@@ -39,7 +39,7 @@ class OutputFile(argparse.Action):
 
 
 class OutputFileOrFolder(argparse.Action):
-    """A file or a folder, as what is written needs; a folder may be new where its own is there."""
+    """A file or folder, as the command needs; it may be new, but the folder that contains it must exist."""
 
     def __call__(
         self, parser: Any, namespace: Any, values: str | Sequence[Any] | None, option: str | None = None
@@ -51,7 +51,7 @@ class OutputFileOrFolder(argparse.Action):
 
 
 class OutputFolder(argparse.Action):
-    """A folder that is there, or can be made in one that is."""
+    """A folder that exists, or that can be created in an existing one."""
 
     def __call__(
         self, parser: Any, namespace: Any, values: str | Sequence[Any] | None, option: str | None = None

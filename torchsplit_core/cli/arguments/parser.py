@@ -1,4 +1,4 @@
-"""The arguments of the command line; what is wrong with them is said as every other fault of the input is."""
+"""An argument parser that raises InputFault, like all other checks of the input."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torchsplit_core.values import InputFault
 from torchsplit_core.values.errors import quoted, suggestion
 
 ALIASES = {"k8s": ("kubernetes", "jobset")}
-"""What people write for names that are not near it."""
+"""Common wrong names, and the choices that they mean but that `suggestion` cannot guess from the spelling."""
 _KINDS = {int: "a whole number", float: "a number"}
 _MISSING = "the following arguments are required: "
 
 
 def check_choice(where: str, value: object, choices: Iterable[object], kind: str = "choice") -> None:
-    """Raises InputFault, with the nearest choices, for what is none of them."""
+    """Raises InputFault, which suggests the nearest choices, if the value is not one of them."""
     known = list(choices)
     if value not in known:
         names = [str(choice) for choice in known]
@@ -25,9 +25,9 @@ def check_choice(where: str, value: object, choices: Iterable[object], kind: str
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises InputFault where argparse would print its usage and leave; so do the parsers of its commands.
+    """Raises InputFault where argparse would print its usage and exit; so do the parsers of its commands.
 
-    `declare` adds its arguments, once it has something to read: the parser of a command that is not given has none.
+    `declare` adds the arguments when parsing starts, so that the parsers of other commands need not load any.
     """
 
     def __init__(self, *, declare: Callable[[], None] | None = None, **options: Any) -> None:
@@ -36,7 +36,7 @@ class Parser(argparse.ArgumentParser):
 
     @property
     def command(self) -> str:
-        """The command that it reads, "" for the program itself."""
+        """The command that it parses; "" for the program itself."""
         return self.prog.partition(" ")[2]
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -90,7 +90,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _describe_argument_error(message: str) -> str:
-    """What argparse says of an option with too few or too many values, as what is wrong with it."""
+    """argparse's message on an option with too few or too many values, as the problem clause of an InputFault."""
     if message.startswith("expected "):
         return "is given without a value"
     given = message.removeprefix("ignored explicit argument ")
@@ -98,7 +98,7 @@ def _describe_argument_error(message: str) -> str:
 
 
 def _argument_name(action: argparse.Action) -> str:
-    """As people write it: the option's longest spelling, or the metavar of a place."""
+    """The name of an argument for users: the longest spelling of an option, the metavar of a positional."""
     if action.option_strings:
         return max(action.option_strings, key=len)
     return action.metavar if isinstance(action.metavar, str) else action.dest

@@ -1,4 +1,4 @@
-"""Options of `request` for everything beside demands: who stands together, caps, penalties, what is planned at."""
+"""Options of `request` except demands: co-locations, caps, penalties, and the throughputs to plan with."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from torchsplit_core.values import ColocationMode, PlanModel, PlanRequest
 
 PLAN_AT = ("nominal", "low")
-"""What `--plan-at` takes: throughputs as they are, or the lower ends of their intervals."""
+"""Choices of `--plan-at`: the throughputs themselves, or the lower ends of their intervals."""
 
 
 def add_request_options(parser: argparse.ArgumentParser) -> None:
-    """Add them to the parser of `request`."""
+    """Add the options of this module to the parser of `request`."""
     parser.add_argument(
         "--colocate",
         action="append",
@@ -67,7 +67,7 @@ def add_request_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_plan_at(parser: argparse.ArgumentParser, default: str | None = None) -> None:
-    """Add `--plan-at`; without a default it is as the request says."""
+    """Add `--plan-at`; default None keeps the request's value."""
     parser.add_argument(
         "--plan-at",
         choices=PLAN_AT,
@@ -86,7 +86,7 @@ def demands_as_minima_option(parser: argparse.ArgumentParser) -> None:
 
 
 def apply_demands_as_minima(request: PlanRequest, options: argparse.Namespace) -> PlanRequest:
-    """The request with what `--demands-as-minima` says."""
+    """The request; with `--demands-as-minima`, every missing minimum is set to the demand."""
     if not options.demands_as_minima:
         return request
     from torchsplit_core.planning.request.edit import with_demands_as_minima
@@ -95,7 +95,7 @@ def apply_demands_as_minima(request: PlanRequest, options: argparse.Namespace) -
 
 
 def with_colocations(request: PlanRequest, options: argparse.Namespace) -> PlanRequest:
-    """The request with the co-locations that these options say, of its models and their stages. Raises InputFault."""
+    """The request with the co-locations of its models and stages that the options name. Raises InputFault."""
     models = request.models
     return replace(
         request,
@@ -111,7 +111,7 @@ def with_colocations(request: PlanRequest, options: argparse.Namespace) -> PlanR
 
 
 def request_keywords(options: argparse.Namespace) -> dict[str, Any]:
-    """The keywords of `build_request` that these options say. Raises InputFault."""
+    """The options as keyword arguments of `build_request`. Raises InputFault."""
     return {
         "cap_at_demand": tuple(_entries(options.cap)),
         "forbidden": tuple(map(_variant, _entries(options.forbid))),
@@ -122,7 +122,7 @@ def request_keywords(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _entries(texts: Sequence[str]) -> Iterator[str]:
-    """Several entries of an option, repeated or comma-separated."""
+    """The entries of an option that may be repeated or comma-separated."""
     return (part.strip() for text in texts for part in text.split(","))
 
 
@@ -131,7 +131,7 @@ def _soft_colocation(
 ) -> Colocation:
     members, separator, amount = entry.rpartition("=")
     if not separator and mode == "routed":
-        # Neighbouring stages say themselves what a request carries; of others the request asks for it.
+        # For adjacent stages the model gives the bytes; for others the request's own check requires them.
         return Colocation(_group(option, entry, models), mode)
     try:
         size = float(amount)
@@ -147,7 +147,7 @@ def _soft_colocation(
 
 
 def _group(option: str, text: str, models: Sequence[PlanModel]) -> tuple[str, ...]:
-    """The members that a text joins by plus signs; a name may have one itself, as long as the text reads in one way."""
+    """The members joined by plus signs. A name may contain a plus sign if the text can be read in only one way."""
     from torchsplit_core.planning.request.colocation_index import all_member_names, member_names
 
     names = all_member_names(models)
@@ -175,7 +175,7 @@ def _group(option: str, text: str, models: Sequence[PlanModel]) -> tuple[str, ..
 
 
 def _readings(parts: Sequence[str], names: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Every way to read the parts as names, parts of one name joined by the plus sign again."""
+    """Every way to read the parts as names, which may consist of several parts joined by plus signs."""
     if not parts:
         yield ()
     for end in range(1, len(parts) + 1):

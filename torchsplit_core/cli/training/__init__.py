@@ -1,1 +1,1 @@
-"""The commands about training: estimates and strategies, and runs."""
+"""The commands on training: estimates, strategies, runs, weights."""

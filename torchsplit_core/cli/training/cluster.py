@@ -1,4 +1,4 @@
-"""Of the command train: a run on a cluster, by Ray or by the files that start it there."""
+"""The options of train for a run on a cluster, through Ray or through files that start it there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def add_fleet_options(parser: argparse.ArgumentParser) -> None:
-    """`--engine`, `--write-fleet`, and what they need to know."""
+    """Add `--engine`, `--write-fleet`, and the options that go with them."""
     pods = PodSpec()
     engine_option(parser)
     parser.add_argument(
@@ -40,7 +40,7 @@ def add_fleet_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check_fleet_options(options: argparse.Namespace) -> None:
-    """Raises InputFault for an option that says nothing of what is asked for."""
+    """Raises InputFault for an option without effect on this way to run."""
     if options.write_fleet:
         wrong = ("engine", "rendezvous", "node", "json")
         why = "is given with --write-fleet, whose files tell the nodes or have no use for it"
@@ -58,7 +58,7 @@ def check_fleet_options(options: argparse.Namespace) -> None:
 def write_fleet(
     options: argparse.Namespace, strategy_value: Any, fleet: Fleet, run_options: RunOptions, exports: Exports
 ) -> int:
-    """Write the files and say where they are."""
+    """Write the files that start the run, and print where they are."""
     from torchsplit_core.deployment import write_deployment
     from torchsplit_core.training.cluster.job_files import fleet_files
 

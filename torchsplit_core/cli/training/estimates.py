@@ -1,4 +1,4 @@
-"""The commands on training: estimate-training, strategy."""
+"""The commands estimate-training and strategy."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from torchsplit_core.values.strategy.request import StrategyRequest
 
 SHOWN_REASONS = 20
-"""Rows without a prediction that are told one by one."""
+"""Most rows without a prediction whose reason is printed."""
 
 
 def add_training_commands(command: Command, trust: Options, output: Options) -> None:
-    """`estimate-training` and `strategy`, with their options."""
+    """Add estimate-training and strategy to the command line through its `command(name, run)` and shared options."""
     strategy_parser = command("strategy", _strategy)
     strategy_parser.add_argument("input", metavar="REQUEST", help="a strategy request, or -")
     strategy_parser.add_argument(
@@ -90,7 +90,7 @@ def _estimate(options: argparse.Namespace) -> int:
 
 
 def _choose_candidate(outcome: StrategyOutcome, number: int | None) -> StrategyCandidate:
-    """The candidate of that number, counted from 1; where none is said the best that a file is written for."""
+    """The candidate of that number (from 1); if None, the best that can be exported, else the best."""
     if number is None:
         exportable = (candidate for candidate in outcome.candidates if candidate.not_exportable is None)
         return next(exportable, outcome.candidates[0])
@@ -105,7 +105,7 @@ def _choose_candidate(outcome: StrategyOutcome, number: int | None) -> StrategyC
 
 
 def _profile(request: StrategyRequest, folder: Path) -> Profile | None:
-    """The profile that a request for a source names, beside the request or where the command runs."""
+    """The profile that a request for a source names, in the request's `folder` or else the current one."""
     if not isinstance(request.model, SourceSizes) or request.model.profile is None:
         return None
     sibling = folder / request.model.profile
@@ -123,9 +123,9 @@ def find_strategy(
     trust: bool,
     progress: Progress,
 ) -> tuple[StrategyOutcome, TorchGraph | None]:
-    """The outcome of a request from that folder, and the graph of its model if that is of kind source.
+    """The outcome of a request in that folder, and the graph of its model if that is given by a source.
 
-    `runners`: who is to carry candidates out (None: any).
+    `runners`: what must be able to execute the candidates (None: any).
     """
     from torchsplit_core.strategy.supported import RUNNERS
 
@@ -163,7 +163,7 @@ def _strategy(options: argparse.Namespace) -> int:
         if candidate.not_exportable:
             print(f"candidate {number} cannot be exported: {candidate.not_exportable}", file=sys.stderr)
     if options.export and outcome.candidates:
-        # Last: the outcome is there also where no file is written for the candidate.
+        # Last, so that the outcome is written even if the candidate cannot be exported.
         chosen = _choose_candidate(outcome, options.candidate)
         text = workflow.strategy_script(request, chosen, graph=graph, trust=options.trust)
         files.replace_file(Path(options.export), text)

@@ -1,4 +1,4 @@
-"""`train` by a request that leaves choices free: they are searched first."""
+"""Searches the choices that a request of `train` leaves free, before the run starts."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def leaves_choices_free(request: StrategyRequest) -> bool:
 def search_choices(
     options: argparse.Namespace, request: StrategyRequest
 ) -> tuple[RunStrategy, StrategyRequest]:
-    """The candidate of `--candidate` among what a run carries out, and the request with all its choices fixed.
+    """The `--candidate` among those that a run can execute, and the request with all its choices fixed.
 
-    Says on standard error what was chosen, and why. Raises InputFault for a fleet with more devices than this machine
-    has processes, where nothing says on how many it is to run, and where nothing is found.
+    Prints to standard error what was chosen, and why. Raises InputFault if the fleet has more devices than this machine
+    allows processes and no option gives their number, and if the search finds no candidate.
     """
     devices = sum(entry.nodes * entry.gpus_per_node for entry in request.fleet)
     elsewhere = options.nnodes or options.write_fleet or options.engine == "ray"

@@ -1,4 +1,4 @@
-"""The command train: a model trained by a strategy on this machine's processes, into a run's folder."""
+"""The command train: trains a model by a strategy in processes on this machine, into a run's folder."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def add_train_command(command: Command) -> None:
-    """`train`, with its options."""
+    """Add train to the command line through its `command(name, run)`."""
     defaults, served = RunOptions(), Exports()
     parser = command("train", _train)
     parser.add_argument(
@@ -203,7 +203,7 @@ def _train(options: argparse.Namespace) -> int:
 
 
 def _print_run(options: argparse.Namespace, summary: RunSummary) -> int:
-    """Say where the run stands."""
+    """Print the state of the run, and return the exit code."""
     if options.json:
         sys.stdout.write(json.dumps(dataclasses.asdict(summary)) + "\n")
     loss = "n/a" if summary.loss is None else f"{summary.loss:.6g}"
@@ -214,7 +214,7 @@ def _print_run(options: argparse.Namespace, summary: RunSummary) -> int:
 
 
 def _nodes(options: argparse.Namespace, numbers: tuple[int, int] | None) -> ElasticNodes | None:
-    """The nodes of a run on several; None on one. Raises InputFault for one option without the other."""
+    """The nodes of a run on several nodes; None on one. Raises InputFault for one option without the other."""
     if numbers is None and options.rendezvous is None and options.node is None:
         return None
     if numbers is None or options.rendezvous is None:
@@ -228,7 +228,7 @@ def _nodes(options: argparse.Namespace, numbers: tuple[int, int] | None) -> Elas
 
 
 def _node_numbers(text: str | None) -> tuple[int, int] | None:
-    """Least and most of `1:2`; None where nothing is said. Raises InputFault for anything else."""
+    """Parse `1:2` into the least and most nodes; None stays None. Raises InputFault."""
     if text is None:
         return None
     least, _, most = text.partition(":")

@@ -1,4 +1,4 @@
-"""The command weights: a step of a training run as one safetensors file."""
+"""The command weights: writes a step of a training run as one safetensors file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SUFFIX = ".safetensors"
 
 
 def add_weights_command(command: Command) -> None:
-    """`weights`, with its options."""
+    """Add weights to the command line through its `command(name, run)`."""
     parser = command("weights", _weights)
     parser.add_argument(
         "source", metavar="RUN[@step-N]", help="a run's folder (its newest checkpoint), or one of its steps"

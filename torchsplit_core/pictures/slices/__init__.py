@@ -1,1 +1,1 @@
-"""The parts of the slice map: a card a GPU, a tenant, the stages of cut models and their flow, the legend."""
+"""Draws the parts of the slice map: cards and rows of GPUs, tenants, the flow of cut models' stages, the legend."""

@@ -1,4 +1,4 @@
-"""One GPU, or several alike, as a card: its slices at their true slots, under them its slots and compute slices."""
+"""Draws a GPU, or several equal ones, as a card: slices at their true slots, below them memory and compute slices."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _STRIP, _STRIP_GAP = 5.0, 3.0
 _HEAD = 24.0
 """Height of the heading."""
 MOST_NAMED = 40
-"""GPUs that a title names; the rest are counted."""
+"""Most GPUs that a title names; it counts the rest."""
 
 
 def card_svg(group: GpuGroup, style: MapStyle, *, places: bool = False) -> str:
-    """One GPU (or equal ones) as an SVG element with its own heading."""
+    """An SVG element of a group of equal GPUs, with a heading."""
     kind = gpu_type(group.type)
     slot = WIDTH / kind.memory_slices
 
@@ -31,7 +31,7 @@ def card_svg(group: GpuGroup, style: MapStyle, *, places: bool = False) -> str:
         left, width = gap.start * slot + GAP / 2, gap.slots * slot - GAP
         choosable = place(gap.start) if gap.usable or not group.slices else ""
         parts.append((gap.start, unused(left, width, (label,), where, faint=True, place=choosable)))
-    # From left to right, as they are heard and reached by the keyboard; marks lie over them.
+    # From left to right, the order of screen readers and the keyboard; marks are drawn over them.
     drawn = [part for _, part in sorted(parts, key=lambda part: part[0])]
     for item, word in zip(group.slices, group.marks, strict=False):
         if word:
@@ -42,7 +42,7 @@ def card_svg(group: GpuGroup, style: MapStyle, *, places: bool = False) -> str:
     height = below + 2 * _STRIP + _STRIP_GAP
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {height:g}" width="100%"'
-        # What can be chosen inside must be heard on its own: a picture hides its parts.
+        # Screen readers must reach selectable slices, but the role "img" hides its children.
         f' role="{"group" if places else "img"}" '
         f'aria-label="{escaped_attribute(describe_card(group))}" fill="currentColor"'
         ' font-family="Source Sans, Source Sans Pro, system-ui, sans-serif">'
@@ -70,13 +70,13 @@ def _heading(group: GpuGroup, kind: GpuType) -> str:
 
 
 def listed(group: GpuGroup) -> str:
-    """The names of its GPUs, as a title has them."""
+    """The names of the group's GPUs, for a title."""
     more = len(group.ids) - MOST_NAMED
     return ", ".join(group.ids[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _strips(kind: GpuType, group: GpuGroup, top: float) -> str:
-    """Memory slots over compute slices; those that no slice takes are outlined only."""
+    """Two strips, memory slots above compute slices; those outside all slices are only outlined."""
     memory = {
         slot
         for item in group.slices

@@ -1,4 +1,4 @@
-"""What the map says of a slice on hover, and of a whole card to those who hear it."""
+"""Texts of the slice map: titles of slices (on hover), and descriptions of cards for screen readers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def tenant_title(
     *,
     simulated: bool = False,
 ) -> str:
-    """Every figure of a tenant; the load is its utilisation where that was `simulated`."""
+    """All figures of a tenant; `load` is its utilisation if `simulated`."""
     memory = "memory n/a" if not tenant.memory_gib else exact(tenant.memory_gib, "GiB")
     share = "" if tenant.share == 1 else f"\n{percent(tenant.share)} of the slice's time"
     if math.isnan(tenant.throughput_rps):
@@ -36,7 +36,7 @@ def tenant_title(
 
 
 def _describe_basis(tenant: Tenant) -> str:
-    """The interval of what a tenant gives, and its basis."""
+    """The 90 % interval of a tenant's throughput, and its basis."""
     low, high = tenant_interval(tenant)
     ends = "interval n/a"
     if low is not None or high is not None:
@@ -46,7 +46,7 @@ def _describe_basis(tenant: Tenant) -> str:
 
 
 def gap_words(group: GpuGroup, gap: EmptySlots) -> tuple[str, str]:
-    """A word for slots without a slice, and what it means and where."""
+    """A label for slots without a slice, and a title with its meaning and the slots."""
     if not group.slices:
         label, title = "not used", f"{group.type}: the plan does not use it"
     elif gap.usable:

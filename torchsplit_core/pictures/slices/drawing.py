@@ -1,4 +1,4 @@
-"""Sizes of a card, and the strokes that several of its parts draw: lines of text, hatches, frames, a mark."""
+"""Sizes of a card, and elements that several parts draw: lines of text, hatches, frames, marks."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from torchsplit_core.pictures.svg_text import escaped, escaped_attribute, profil
 WIDTH, BODY, GAP = 400.0, 100.0, 2.0
 """Pixels of a card: its width, the height of its slices, the space between two of them."""
 TAG = "#1b1f24"
-"""Behind white words on a slice, in either theme."""
+"""Background of white text on a slice, in either theme."""
 OVER = "#b42318"
-"""Frame, hatch and ground of what is loaded above 100 %, in either theme."""
+"""Colour of frame, hatch and tag of loads above 100 %, in either theme."""
 HATCH_STEP, OVER_STEP = 8, 12
-"""Pixels between two strokes of a hatch: of what nobody uses, of what is overloaded."""
+"""Pixels between two strokes of a hatch, for unused and for overloaded slices."""
 MARK_SIGNS = {"new": "+", "goes": "−", "drain": "~", "changes": "~", "other model": "~"}
-"""What stands for a mark where its word has no room; the title has the word."""
+"""Signs for marks whose word does not fit; the title has the word."""
 
 
 def line(x: float, y: float, text: str, size: float, *, bold: bool = False) -> str:
-    """One line of text; nothing where it is empty."""
+    """One line of text; "" for an empty text."""
     if not text:
         return ""
     weight = ' font-weight="700"' if bold else ""
@@ -25,7 +25,7 @@ def line(x: float, y: float, text: str, size: float, *, bold: bool = False) -> s
 
 
 def hatch(width: float, height: float = BODY, *, over: bool = False) -> str:
-    """Slanting strokes over a box: those of what nobody uses, or those of an overload."""
+    """Diagonal strokes over a box, for an unused or (`over`) overloaded slice."""
     step = OVER_STEP if over else HATCH_STEP
     strokes = "".join(
         f"M{x:g} {height:g}L{x + height:g} 0" for x in range(-int(height), int(width) + 1, step)
@@ -46,7 +46,7 @@ def unused(
     place: str = "",
     height: float = BODY,
 ) -> str:
-    """What nobody uses: hatched, never filled."""
+    """An unused part of a GPU or slice, hatched, not filled; `faint`: a dashed frame, for slots without a slice."""
     texts = "".join(
         line(5, 15 + row * 17, text, 11)
         for row, text in enumerate(lines)
@@ -63,12 +63,12 @@ def unused(
 
 
 def chosen_by(place: str) -> str:
-    """The attribute by which a page knows what was chosen."""
+    """The attribute by which a page identifies the selected slice."""
     return f' data-place="{escaped_attribute(place)}"' if place else ""
 
 
 def edge(place: str, width: float, height: float = BODY) -> str:
-    """A frame that shows only while its place is chosen or has the focus."""
+    """A frame that is visible only while its slice is selected or has the focus."""
     if not place:
         return ""
     return (
@@ -78,7 +78,7 @@ def edge(place: str, width: float, height: float = BODY) -> str:
 
 
 def mark(left: float, width: float, profile: str, word: str, height: float = BODY) -> str:
-    """A frame around a slice and a tag at its upper right: the word, or its sign where the slice is small."""
+    """A frame around a slice with a tag at its upper right: the word, or its sign if the slice is small."""
     room = width - text_width(profile_name(profile, width), 11) - 18
     fits = height == BODY and text_width(word, 11, bold=True) <= room
     shown = word if fits else MARK_SIGNS.get(word, "~")

@@ -1,4 +1,4 @@
-"""A cut model as a row of its stages in order, copies of one stage joined, and between them what crosses the cut."""
+"""Draws a cut model as a row of its stages in order, one box for all copies of a stage, with GB/s between them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from torchsplit_core.values import profile_words
 from torchsplit_core.values.units import GB
 
 BOX, ARROW, HEIGHT = 180.0, 92.0, 66.0
-"""Pixels of a stage, of the arrow to the next, of both."""
+"""Pixels: width of a stage, width of an arrow, height of both."""
 
 
 def flow_html(flow: StageFlow, colour: str = UNKNOWN) -> str:
-    """Boxes and arrows that wrap where the window is narrow; `data-rates` has the words of the arrows."""
+    """Boxes and arrows that wrap in a narrow window; `data-rates` has the texts of the arrows."""
     count = len(flow.stages)
     parts = []
     for number, stage in enumerate(flow.stages, 1):
         arrow = _arrow(flow, number) if number < count else ""
-        # An arrow wraps with the stage that it leaves, never into a line of its own.
+        # An arrow wraps with the stage before it and never begins a line.
         box = _box(stage, StagePosition(number, count), colour)
         parts.append(f'<span style="display:inline-flex;max-width:100%">{box}{arrow}</span>')
     rates = "|".join(rate_words(rate) for rate in flow.bytes_per_s)
@@ -33,14 +33,14 @@ def flow_html(flow: StageFlow, colour: str = UNKNOWN) -> str:
 
 
 def rate_words(bytes_per_s: float | None) -> str:
-    """GB/s of a cut; nothing is claimed where nobody told what it carries."""
+    """GB/s of a cut; n/a if unknown."""
     if bytes_per_s is None:
         return "GB/s n/a"
     return short(bytes_per_s / GB, "GB/s")
 
 
 def copies_words(stage: FlowStage) -> str:
-    """The slices of a stage: "3 × 1g.10gb, 2g.20gb"."""
+    """The slices of a stage's copies: "3 × 1g.10gb, 2g.20gb"."""
     counted: dict[str, int] = {}
     for copy in stage.copies:
         name = profile_words(copy.profile)
@@ -54,13 +54,13 @@ def _box(stage: FlowStage, place: StagePosition, colour: str) -> str:
     gpus = ranges(tuple(dict.fromkeys(copy.gpu for copy in stage.copies)))
     where = "; ".join(f"{copy.gpu} {profile_words(copy.profile)} at {copy.start}" for copy in stage.copies)
     title = f"Stage {place.number} of {place.count}, {stage.name}: {where or 'no slice'}"
-    # The box has room for any rate: a number is never shortened.
+    # The box is wide enough for any rate, since numbers must not be shortened.
     head = f"{place.short} · {short(stage.throughput_rps, 'req/s')}"
     texts = f'<text x="8" y="18" font-size="12" font-weight="700">{escaped(head)}</text>' + "".join(
         f'<text x="8" y="{18 + 18 * row}" font-size="12">{escaped(shortened(text, BOX - 16, 12))}</text>'
         for row, text in enumerate((copies_words(stage), gpus), 1)
     )
-    # A second edge behind it says that there are copies.
+    # A second outline behind the box shows that there are several copies.
     stack = (
         f'<rect x="5" y="5" width="{BOX - 6:g}" height="{HEIGHT - 6:g}" rx="5" fill="none" stroke="{colour}"/>'
         if len(stage.copies) > 1

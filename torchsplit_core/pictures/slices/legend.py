@@ -1,4 +1,4 @@
-"""What the signs of the map mean: only those that it shows, drawn as they are there, in no model's colour."""
+"""The legend: the signs that the map shows, drawn as in the map but not in a model's colour."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WIDE, _HIGH = 30, 14
 
 
 def legend(groups: tuple[GpuGroup, ...], style: MapStyle, *, strips: bool = True) -> str:
-    """One line that wraps. `strips`: below each GPU stand its memory slots over its compute slices."""
+    """The legend as one line that wraps. `strips`: the map shows memory slots and compute slices below each GPU."""
     outline = (
         f'<rect x=".6" y=".6" width="{_WIDE - 1.2}" height="{_HIGH - 1.2}" rx="3" fill="none"'
         ' stroke="currentColor" stroke-opacity=".45"'

@@ -1,6 +1,6 @@
-"""One GPU, or several alike, as a row: where a fleet has so many kinds that cards would take screens.
+"""Draws a GPU, or several equal ones, as a row, for fleets whose cards would fill several screens.
 
-To scale like a card, its slices at their true slots; what has no room is in the titles and in the table.
+Slices are to scale at their true slots, as on a card; text that does not fit is in the titles and the table.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from torchsplit_core.pictures.svg_text import escaped, escaped_attribute, shorte
 from torchsplit_core.values import Tenant
 
 HEIGHT, HEAD = 34.0, 92.0
-"""Pixels of a row: its height, the width of the GPU's name before its slices."""
+"""Pixels: height of a row, width of the GPU's name before its slices."""
 TAG_ROOM = 34.0
-"""Pixels that the load of an overloaded slice takes."""
+"""Pixels of the tag with the load of an overloaded slice."""
 SMALL = 40.0
-"""Pixels of a slice up to which its profile has no room beside the throughput."""
+"""Width in pixels up to which a slice shows no profile beside the throughput."""
 
 
 def row_svg(group: GpuGroup, style: MapStyle, *, places: bool = False) -> str:
-    """One GPU (or equal ones) as an SVG element of one row."""
+    """An SVG element of one row for a group of equal GPUs."""
     kind = gpu_type(group.type)
     slot = (WIDTH - HEAD) / kind.memory_slices
 
@@ -71,13 +71,13 @@ def _head(group: GpuGroup) -> str:
 
 
 def _labels(head: str, tenant: Tenant, stage: StagePosition | None, width: float, over: bool) -> str:
-    """The model's name; below it stage, profile and throughput as far as they fit."""
+    """The model's name; below it stage, throughput and profile as far as they fit."""
     room = width - 8
     if room < 14:
         return ""
     figure = "" if math.isnan(tenant.throughput_rps) else short(tenant.throughput_rps)
     text = ""
-    # Whole or not at all: half a number is another number. Where the load's tag stands there is room for less.
+    # Parts are whole or omitted: a truncated number is a different number. The load's tag leaves less room.
     free = room - (TAG_ROOM if over else 0)
     for part in filter(None, (stage.short if stage else "", figure, head if width > SMALL else "")):
         longer = f"{text} · {part}" if text else part
@@ -88,4 +88,4 @@ def _labels(head: str, tenant: Tenant, stage: StagePosition | None, width: float
 
 
 ROW = SliceStyle(HEIGHT, HEIGHT - 5, 3.0, 9.0, 0.0, _labels, free=False)
-"""A slice of a row."""
+"""The style of a slice in a row."""

@@ -1,4 +1,4 @@
-"""Stages of cut models in a plan, as values: which of how many each is, its copies, what crosses the cuts."""
+"""Stages of a plan's cut models: the position of each, its copies, and the bytes/s across the cuts."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ StageKey = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class StagePosition:
-    """Stage `number` of `count`, from 1."""
+    """Stage `number` (from 1) of `count`."""
 
     number: int
     count: int
 
     @property
     def short(self) -> str:
-        """As on a slice: s1/4."""
+        """The form on slices: s1/4."""
         return f"s{self.number}/{self.count}"
 
 
@@ -38,7 +38,7 @@ class StageInstance:
 
 @dataclass(frozen=True, slots=True)
 class FlowStage:
-    """A stage in its order with all its copies; requests/s of them together."""
+    """A stage with all its copies; `throughput_rps` is their sum."""
 
     name: str
     copies: tuple[StageInstance, ...]
@@ -47,7 +47,7 @@ class FlowStage:
 
 @dataclass(frozen=True, slots=True)
 class StageFlow:
-    """A cut model as it runs. `bytes_per_s[i]` cross from stage i to i + 1; None where nobody told how many."""
+    """A cut model as planned, stages in order. `bytes_per_s[i]` cross from stage i to i + 1; None: unknown."""
 
     model: str
     variant: str
@@ -56,9 +56,9 @@ class StageFlow:
 
 
 def stage_positions(plan: PlanOutcome, request: PlanRequest | None) -> dict[StageKey, StagePosition]:
-    """The place of every stage of a cut variant, from the request, or from names that end "1of4" without one.
+    """The position of every stage of a cut variant, from the request; without one, from names that end in "1of4".
 
-    A stage is left out where its order is not known, and where the variant has one stage alone.
+    Stages of unknown position, and of variants with a single stage, are left out.
     """
     positions = {
         (spec.name, variant.name, stage.name): StagePosition(number, len(variant.stages))
@@ -76,14 +76,14 @@ def stage_positions(plan: PlanOutcome, request: PlanRequest | None) -> dict[Stag
 
 
 def shade(place: StagePosition | None) -> float:
-    """Opacity of a tenant's ground: the first stage the palest, the last the fullest, a whole model between."""
+    """Opacity of a tenant's background: faintest for the first stage, strongest for the last, a whole model between."""
     if place is None:
         return PLAIN_STAGE
     return FAINTEST_STAGE + (FULL_STAGE - FAINTEST_STAGE) * (place.number - 1) / (place.count - 1)
 
 
 def stage_flows(plan: PlanOutcome, request: PlanRequest | None) -> tuple[StageFlow, ...]:
-    """Every model that runs in stages whose order is known, in the plan's order of models."""
+    """The models that run in stages of known order, in the plan's order of models."""
     places = stage_positions(plan, request)
     variants = {
         (spec.name, variant.name): variant
@@ -99,7 +99,7 @@ def stage_flows(plan: PlanOutcome, request: PlanRequest | None) -> tuple[StageFl
             for (name, variant, stage), place in places.items()
             if (name, variant) == (model.name, model.variant)
         }
-        # With a stage missing, what follows what is not known.
+        # If a stage is missing, the successor of the stage before it is unknown.
         if staged and len(staged) == max(
             places[model.name, model.variant, stage_name].count for stage_name in staged.values()
         ):
@@ -129,7 +129,7 @@ def _stage_flow(
 
 
 def _carried_bytes_per_s(rps: float, variant: Variant | None, cut: int, batch: float | None) -> float | None:
-    """Bytes/s across a cut: requests/s · (fixed bytes / mean batch of the stage before it + bytes of a request)."""
+    """Bytes/s across a cut: requests/s · (fixed bytes / mean batch of the stage before it + bytes per request)."""
     if variant is None or cut >= len(variant.cut_bytes) or not batch:
         return None
     return rps * (variant.cut_bytes[cut] / batch + bytes_per_request(variant, cut))

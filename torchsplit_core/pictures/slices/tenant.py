@@ -1,4 +1,4 @@
-"""Who has a slice: its ground in the model's colour, words on it, and under them its load as a gauge."""
+"""Draws a slice's tenants: a background in the model's colour, text on it, and a gauge of the load below."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from torchsplit_core.pictures.svg_text import (
 from torchsplit_core.values import GpuType, PlannedSlice, Tenant
 
 GAUGE_MARGIN = 5.0
-"""Pixels at either end of the gauge of the load."""
+"""Pixels between the gauge and either side of the tenant."""
 TAG_HEIGHT = 16 / 11
-"""Of the load of what is overloaded, by the size of its letters."""
+"""Height of an overload's tag, in units of its font size."""
 WIDE = 70.0
-"""Pixels of room from which on a slice has its words in full."""
+"""Pixels of room from which on a slice shows all its text."""
 
 
 @dataclass(frozen=True, slots=True)
 class MapStyle:
-    """What a tenant is drawn by: colours by model, loads by model and stage, places of the stages of cut models.
+    """Colours by model, loads by (model, stage), and positions of the stages of cut models.
 
-    `busy` has in place of the loads how much of its time a tenant works, by its slice's start, model and stage.
+    `busy` replaces the loads by the share of time that a tenant works, by (start of its slice, model, stage).
     """
 
     colours: Mapping[str, str]
@@ -44,7 +44,7 @@ class MapStyle:
     busy: Mapping[tuple[int, str, str], float] | None = None
 
     def gauge(self, item: PlannedSlice, tenant: Tenant) -> float | None:
-        """The share that the tenant's gauge shows, None where it is not known."""
+        """The share that the tenant's gauge shows; None if unknown."""
         if self.busy is not None:
             return self.busy.get((item.start, tenant.model, tenant.stage))
         return self.loads.get((tenant.model, tenant.stage))
@@ -52,10 +52,10 @@ class MapStyle:
 
 @dataclass(frozen=True, slots=True)
 class SliceStyle:
-    """How high slices are drawn, and what stands in them.
+    """Sizes of a slice in pixels, and its text.
 
-    The gauge lies below every word, `tag` above it with the load of what is overloaded. `words` are of a tenant:
-    the profile's name (of the first), the tenant, its place among stages, its width, whether it is overloaded.
+    The gauge is below the text; the tag with an overload is `tag_gap` above the gauge. `words` draws the text from the
+    profile's name ("" after the first tenant), the tenant, its stage, its width, and whether it is overloaded.
     """
 
     height: float
@@ -65,7 +65,7 @@ class SliceStyle:
     tag_gap: float
     words: Callable[[str, Tenant, StagePosition | None, float, bool], str]
     free: bool = True
-    """Whether a free slice says its name."""
+    """Whether a free slice shows its profile."""
 
 
 def slice_svg(
@@ -76,8 +76,8 @@ def slice_svg(
     place: str,
     slice_style: SliceStyle | None = None,
 ) -> str:
-    """A slice at its start, in the `slice_style` of a card unless another is given; tenants that share it stand side by
-    side, as wide as their shares."""
+    """A slice at its start (`slice_style` None: as on a card); tenants that share it are side by side, as wide as their
+    shares."""
     slice_style = slice_style or CARD
     left, width = item.start * slot, kind.profile(item.profile).memory_slices * slot
     if not item.tenants:
@@ -135,7 +135,7 @@ def _tenant(
 
 
 def _gauge(width: float, colour: str, load: float | None, slice_style: SliceStyle, *, over: bool) -> str:
-    """A thin bar as wide as the load; none where the load is not known, for that is not zero."""
+    """A thin bar as wide as the load; "" if the load is unknown, since that is not zero."""
     room = width - 2 * GAUGE_MARGIN
     if load is None or room < 2:
         return ""
@@ -151,7 +151,7 @@ def _gauge(width: float, colour: str, load: float | None, slice_style: SliceStyl
 
 
 def _overload(width: float, load: float, slice_style: SliceStyle) -> str:
-    """What cannot be met: the slice hatched and framed in red, and its load in per cent."""
+    """Overlay of a tenant whose demand cannot be met: red hatch and frame, and the load in per cent."""
     text, size = f"{short(math.ceil(100 * load))}%", slice_style.tag_size
     wide, high = text_width(text, size, bold=True) + 8, size * TAG_HEIGHT
     right, top = max(width - 4, 1), slice_style.gauge_top - high - slice_style.tag_gap
@@ -171,7 +171,7 @@ def _overload(width: float, load: float, slice_style: SliceStyle) -> str:
 
 
 def _labels(head: str, tenant: Tenant, stage: StagePosition | None, width: float, over: bool) -> str:
-    """What fits: everything in a wide slice; profile, wrapped name, stage and throughput in a narrow one."""
+    """The text that fits: everything in a wide slice; profile, wrapped name, stage and throughput in a narrow one."""
     room = width - 11
     if room < 14:
         return ""
@@ -193,13 +193,13 @@ def _labels(head: str, tenant: Tenant, stage: StagePosition | None, width: float
         parts.append(line(5, 54, stage.short, 11, bold=True))
     figure = "" if math.isnan(tenant.throughput_rps) else short(tenant.throughput_rps)
     if text_width(figure, 11.5) <= width - 7:
-        # The load's tag stands below it where it is above 100 %.
+        # Above 100 % the load's tag is below it.
         parts.append(line(5, 68 if over else 80, figure, 11.5))
     return "".join(parts)
 
 
 def _stage_label(tenant: Tenant, stage: StagePosition | None, room: float) -> str:
-    """Which part of its model it runs: "s1/4 · cut2", or the names of its variant and stage."""
+    """The tenant's part of its model: "s1/4 · cut2", or the names of variant and stage."""
     if stage is None:
         text = tenant.stage if tenant.stage == tenant.variant else f"{tenant.variant} · {tenant.stage}"
         return line(6, 47, fitted(text, room, 11.5), 11.5)
@@ -212,7 +212,7 @@ def _stage_label(tenant: Tenant, stage: StagePosition | None, room: float) -> st
 
 
 def _figures(tenant: Tenant, room: float) -> tuple[str, ...]:
-    """Throughput and batch of a tenant; none while a plan by hand has not come to a point."""
+    """Throughput and batch of a tenant; none in a manual plan that could not be evaluated."""
     if math.isnan(tenant.throughput_rps):
         return ()
     return (
@@ -223,4 +223,4 @@ def _figures(tenant: Tenant, room: float) -> tuple[str, ...]:
 
 
 CARD = SliceStyle(BODY, BODY - 10, 5.0, 11.0, 3.0, _labels)
-"""A slice of a card."""
+"""The style of a slice on a card."""

@@ -1,1 +1,1 @@
-"""The answer: assignments to slices, their figures, the outcome's values."""
+"""From a search result to a PlanOutcome: assignment to slices, figures of models, objective, warnings."""

@@ -1,7 +1,7 @@
-"""Assigns counted layouts to GPUs, tenants to slices, and slices to placement starts.
+"""Turns counts into a plan: assigns layouts to GPUs, tenants to slices, and slices to placement starts.
 
-This loses nothing: the GPUs of a group are equal, so layouts can be assigned to them in any order,
-and whole instances to equal slices likewise.
+This loses nothing: the GPUs of a group are equal, so layouts can be assigned to them in any order, and whole instances
+to equal slices likewise.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torchsplit_core.values import InternalFault, Layout, PlannedGpu, PlannedSli
 
 @dataclass
 class AssignedSlice:
-    """A slice of a GPU that is being filled with (choice, share) pairs."""
+    """A slice of a GPU and its tenants so far, as (choice, share) pairs."""
 
     gpu_id: str
     group: int
@@ -37,7 +37,7 @@ class AssignedSlice:
 
 @dataclass
 class Assignment:
-    """The slices of the whole fleet, and the layout each GPU has: its profiles, and its (group, number)."""
+    """The slices of the whole fleet, and each GPU's layout (`layouts`: profiles; `columns`: group, number)."""
 
     slices: list[AssignedSlice]
     layouts: dict[str, tuple[str, ...]]
@@ -62,7 +62,7 @@ def assign_layouts(problem: Problem, layouts: Mapping[tuple[int, int], int]) -> 
 
 
 def assign_integer(formulation: Formulation, solution: Solution) -> Assignment:
-    """Put the whole instances of a formulation's solution, co-located ones on the GPUs of their layout."""
+    """Assign the whole instances of a formulation's solution, co-located ones to GPUs with their layout."""
     amounts = [
         (formulation.slice_uses[use], round(solution.amounts[use])) for use in sorted(solution.amounts)
     ]
@@ -80,7 +80,7 @@ def assign_integer(formulation: Formulation, solution: Solution) -> Assignment:
 def assign_instances(
     problem: Problem, layouts: Mapping[tuple[int, int], int], amounts: Sequence[tuple[Choice, int]]
 ) -> Assignment:
-    """Put whole instances (exclusive) on slices of their group and profile, in the order given."""
+    """Assign whole instances (exclusive) to slices of their group and profile, in the given order."""
     assignment = assign_layouts(problem, layouts)
     _assign_anywhere(assignment, amounts)
     return assignment
@@ -106,7 +106,7 @@ def _assign_colocated(
     gpus: int,
     amounts: Sequence[tuple[Choice, int]],
 ) -> None:
-    """One instance of every member present on each GPU with the layout, then the rest on any of them."""
+    """Assign an instance of every needed member to each GPU with the layout, then the rest to any of these GPUs."""
     layout, colocation_index = problem.groups[group].layouts[number], problem.colocation_index
     ids = [gpu for gpu, (g, chosen) in assignment.columns.items() if (g, chosen) == (group, number)]
     waiting: dict[tuple[int, str], list[Choice]] = {}
@@ -135,7 +135,7 @@ def _assign_colocated(
 
 
 def assign_shares(formulation: Formulation, solution: Solution) -> Assignment:
-    """Assign shares whose slice is already determined (concrete formulation)."""
+    """Assign the shares of a concrete formulation, which has determined their slices."""
     assignment = assign_layouts(formulation.problem, solution.layouts)
     by_pool: dict[tuple[int, str], list[AssignedSlice]] = {}
     for slice_ in assignment.slices:
@@ -152,7 +152,7 @@ def assign_shares(formulation: Formulation, solution: Solution) -> Assignment:
 
 
 def build_planned_gpus(request: PlanRequest, assignment: Assignment) -> tuple[PlannedGpu, ...]:
-    """Every GPU of the fleet with its slices at legal starts; one without a tenant has none."""
+    """Every GPU of the fleet, with its slices at legal starts; a GPU without a tenant has no slices."""
     by_gpu: dict[str, list[AssignedSlice]] = {}
     for slice_ in assignment.slices:
         by_gpu.setdefault(slice_.gpu_id, []).append(slice_)
@@ -181,7 +181,7 @@ def build_planned_gpus(request: PlanRequest, assignment: Assignment) -> tuple[Pl
 
 @lru_cache(maxsize=1024)
 def _place_layout(kind: str, profiles: tuple[str, ...]) -> Layout | None:
-    """Large fleets repeat a few layouts."""
+    """`hardware.place_layout`, cached, since large fleets repeat a few layouts."""
     return place_layout(gpu_type(kind), profiles)
 
 

@@ -1,4 +1,4 @@
-"""Builds the contract's outcome from a search result."""
+"""Builds the PlanOutcome of a search result."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def build_plan_outcome(
     bounds: Sequence[float | None],
     statistics: PlanStatistics,
 ) -> PlanOutcome:
-    """A plan. `bounds` has a proven bound of the value of each stage (None: none known);
-    `proven` counts the stages proven from the first on; `tie_break_proven` is False where a tie-break is not proven.
+    """The plan's outcome. `proven` counts the levels that are proven, from the first on; `bounds` has a proven bound of
+    each level (None: none known); `tie_break_proven` is False if a tie-break is not proven.
     """
     request = problem.request
     gpus = build_planned_gpus(request, assignment)
@@ -59,7 +59,7 @@ def build_plan_outcome(
 
 
 def build_planned_models(problem: Problem, assignment: Assignment) -> tuple[PlannedModel, ...]:
-    """Each model's figures from the filled slices."""
+    """The figures of each model, from the tenants of its slices."""
     nodes = {gpu.id: gpu.node for gpu in list_gpus(problem.request.gpus)}
     models = []
     for index, spec in enumerate(problem.request.models):
@@ -81,7 +81,7 @@ def build_planned_models(problem: Problem, assignment: Assignment) -> tuple[Plan
 
 
 def keeps_minima(problem: Problem, models: Sequence[PlannedModel]) -> bool:
-    """Whether every model has its minimum: shares are found without the limit that a link sets to an instance."""
+    """Whether every model has its minimum; the search for shares ignores the limit that a link sets to an instance."""
     return all(
         planned.throughput_rps >= (spec.min_throughput_rps or 0.0) * (1 - TOLERANCE)
         for spec, planned in zip(problem.request.models, models, strict=True)
@@ -91,7 +91,7 @@ def keeps_minima(problem: Problem, models: Sequence[PlannedModel]) -> bool:
 def no_plan(
     request: PlanRequest, status: Unsolved, statistics: PlanStatistics, warnings: Sequence[str] = ()
 ) -> PlanOutcome:
-    """An outcome without GPUs and models: zeros would look like a plan."""
+    """An outcome without GPUs and models, since zeros would look like a plan."""
     return PlanOutcome(
         request_sha256=request_hash(request),
         status=status,

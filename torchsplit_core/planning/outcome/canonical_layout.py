@@ -1,9 +1,9 @@
-"""Selects the standard one of equally good layouts: 7 × 1g.10gb, not 6 × 1g.10gb + 1g.20gb.
+"""Selects the canonical one of equally good layouts: 7 × 1g.10gb, not 6 × 1g.10gb + 1g.20gb.
 
 A GPU changes to another layout if every tenant gets a slice on which the request has an equivalent point: the same
-requests/s with the same interval and batch, in no more time. The standard layout has the fewest different profiles,
-then the least memory beyond what its tenants need, then the fewest slices. Every model keeps its figures, so no value
-and no proof of the plan changes.
+requests/s with the same interval and batch, in no more time. The canonical layout has the fewest different profiles,
+then the least memory, then the fewest slices. Every model keeps its figures (its latency may fall), so no value and no
+proof of the plan changes.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ Layout = tuple[str, ...]
 
 
 def canonicalised(request: PlanRequest, outcome: PlanOutcome) -> PlanOutcome:
-    """The plan with a standard layout wherever a GPU's tenants lose nothing by it."""
+    """The plan with the canonical layout on every GPU whose tenants lose nothing by it."""
     if not outcome.gpus:
         return outcome
     points = point_table(request)
     known: dict[object, tuple[PlannedSlice, ...]] = {}
     gpus = []
     for fleet_gpu, planned in zip(list_gpus(request.gpus), outcome.gpus, strict=True):
-        # Cached, for large fleets repeat a few GPUs.
+        # Cached, since large fleets repeat a few GPUs.
         key = (fleet_gpu.type, fleet_gpu.layouts, planned.slices)
         if key not in known:
             known[key] = _canonical_slices(request, fleet_gpu, planned, points)
@@ -52,7 +52,7 @@ def canonicalised(request: PlanRequest, outcome: PlanOutcome) -> PlanOutcome:
 
 
 def canonical_rank(kind: GpuType, layout: Sequence[str]) -> Rank:
-    """Smaller is more standard: different profiles, GiB of all slices, slices, names."""
+    """Sort key, the canonical layout first: number of different profiles, GiB of all slices, slices, names."""
     size = sum(kind.profile(name).memory_gib or 0.0 for name in layout)
     return len(set(layout)), size, len(layout), tuple(sorted(layout))
 
@@ -80,7 +80,7 @@ def _canonical_slices(
 
 
 def _equivalent_slices(kind: GpuType, item: PlannedSlice, points: Points) -> dict[str, PlannedSlice]:
-    """The slice with its tenants on every profile that serves them as before, its own first."""
+    """The slice with its tenants on every profile that serves them equally, by profile, its current one first."""
     by_profile = {item.profile: item}
     for profile in kind.profiles:
         tenants = []
@@ -98,7 +98,7 @@ def _equivalent_slices(kind: GpuType, item: PlannedSlice, points: Points) -> dic
 
 
 def _is_equivalent(new: Point, old: Point) -> bool:
-    """Whether the points serve alike, except that the new one may be faster."""
+    """Whether the new point has the same throughput, interval and basis, and at most the same latency."""
     same = (new.throughput_rps, new.low_rps, new.high_rps, new.basis)
     return (
         same == (old.throughput_rps, old.low_rps, old.high_rps, old.basis)
@@ -107,7 +107,7 @@ def _is_equivalent(new: Point, old: Point) -> bool:
 
 
 def _match_slices(wanted: Sequence[Sequence[str]], layout: Layout) -> list[int] | None:
-    """For each slice the place of another in the layout, of a profile it wants; None where they do not all fit."""
+    """For each slice a position in the layout with one of its `wanted` profiles; None if they do not all fit."""
     slice_at: dict[int, int] = {}
 
     def augment(index: int, tried: set[int]) -> bool:
@@ -128,7 +128,7 @@ def _match_slices(wanted: Sequence[Sequence[str]], layout: Layout) -> list[int] 
 
 
 def _place_slices(kind: GpuType, layout: Layout, busy: Sequence[PlannedSlice]) -> tuple[PlannedSlice, ...]:
-    """The slices of a layout at their starts, busy ones first in the order in which they stood."""
+    """The slices of a layout at their starts; of equal ones the busy come first, in their previous order."""
     placed = _layout_starts(kind, layout)
     waiting: dict[str, list[PlannedSlice]] = {}
     for item in sorted(busy, key=lambda item: item.start):

@@ -1,4 +1,4 @@
-"""Costs of a plan: per hour, and per million served requests."""
+"""Cost of a plan per hour, and per million served requests."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.values import PlannedGpu, PlanOutcome, PlanRequest
 
 MILLION_PER_HOUR = 3600 / 1e6
-"""Millions of requests an hour that one request/s makes."""
+"""Millions of requests per hour at one request/s."""
 
 
 def with_costs(request: PlanRequest, outcome: PlanOutcome) -> PlanOutcome:
-    """The plan with what its GPUs in use cost an hour, and what a million of the requests costs that it serves.
+    """The plan with the cost of its GPUs in use per hour, and per million served requests.
 
-    A model serves its throughput, up to its demand. None for what a missing price leaves open, and for requests
-    where none are served.
+    A model serves its throughput, up to its demand. Both costs are None if a price is missing; the cost of requests is
+    None if none are served.
     """
     if outcome.objective.value is None:
         return outcome
@@ -31,6 +31,6 @@ def with_costs(request: PlanRequest, outcome: PlanOutcome) -> PlanOutcome:
 
 
 def unpriced_types(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> tuple[str, ...]:
-    """The types of GPUs in use without a price, in the order of the fleet."""
+    """The types of GPUs in use that have no price, in the order of `gpus`."""
     without = {gpu.id for gpu in list_gpus(request.gpus) if gpu.price is None}
     return tuple(dict.fromkeys(gpu.type for gpu in gpus if gpu.used and gpu.id in without))

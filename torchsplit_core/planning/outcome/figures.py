@@ -1,8 +1,7 @@
-"""Figures of slices and tenants, for plans from a solver and for all others.
+"""Computes the figures of a plan from its slices and tenants, whether a solver made it or not.
 
-What every model gets, the objective's value of every level, and the gap to a proven bound; and the
-whole outcome of plans that no solver made (baselines, plans by hand), which leave through `verify`
-as all others do.
+The figures are what every model gets, the objective's value at every level, and the gap to a proven bound. For plans
+without a solver (baselines, manual plans) this module builds the whole outcome, which `verify` checks as all others.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ from torchsplit_core.values.profile import BASES
 
 @dataclass(frozen=True, slots=True)
 class RunningInstance:
-    """A running instance of a stage: its share of its slice, its point, and the node and GPU it stands on."""
+    """A running instance of a stage: its share of its slice, its point, its node and its GPU."""
 
     share: float
     point: Point
@@ -107,20 +106,20 @@ def planned_model(
 
 
 def _mean_batch(request: PlanRequest, stage: Sequence[RunningInstance]) -> float:
-    """Requests for each batch of a stage, its instances working in proportion to what they can do."""
+    """Mean requests per batch of a stage whose instances work in proportion to their throughput."""
     rates = [instance.share * planned_rps(request, instance.point) for instance in stage]
     batches = sum(rate / instance.point.batch_size for rate, instance in zip(rates, stage, strict=True))
     return sum(rates) / batches if batches else 1.0
 
 
 def unserved_model(spec: PlanModel) -> PlannedModel:
-    """A model without any instance."""
+    """The figures of a model without instances."""
     return PlannedModel(spec.name, None, 0.0, 0.0, None, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInstances:
-    """A model and its instances, stage by stage of the variant it runs; no variant and no stages without any."""
+    """A model and its instances, stage by stage of its variant; without instances no variant and no stages."""
 
     model: PlanModel
     variant: Variant | None
@@ -128,7 +127,7 @@ class ModelInstances:
 
 
 def model_instances(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[ModelInstances, ...]:
-    """Every model with its instances, of tenants that are all of one variant a model.
+    """Every model with its instances. All tenants of a model must run the same variant.
 
     Raises InputFault for a tenant or a GPU that the request does not have.
     """
@@ -158,19 +157,19 @@ def model_instances(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[M
 
 
 def planned_or_unserved(request: PlanRequest, instances: ModelInstances) -> PlannedModel:
-    """A model's figures from its instances; those of an unserved model if it has none."""
+    """A model's figures from its instances, or those of an unserved model."""
     if instances.variant is None:
         return unserved_model(instances.model)
     return planned_model(request, instances.model, instances.variant, instances.stages)
 
 
 def planned_models_of(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[PlannedModel, ...]:
-    """What each model gets of tenants that all have a point, all of one variant a model."""
+    """The figures of each model. All tenants of a model must run the same variant, at points of the request."""
     return tuple(planned_or_unserved(request, instances) for instances in model_instances(request, gpus))
 
 
 def plan_penalty(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float:
-    """What the objective pays: γ · GiB beyond the slices + separation_weight · what is apart."""
+    """Penalty of the objective: γ · GiB beyond the slices + separation_weight · `separation_traffic`."""
     objective = request.objective
     penalty = 0.0
     if objective.memory_violation_penalty:
@@ -181,7 +180,7 @@ def plan_penalty(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float:
 
 
 def separated_bytes(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float:
-    """Bytes per request of the soft co-locations torn apart, GPU by GPU."""
+    """Bytes per request of separated soft co-locations, summed over the GPUs."""
     colocation_index = index_colocations(request)
     stages = {
         (model.name, variant.name, stage.name): (m, v, s)
@@ -199,10 +198,10 @@ def separated_bytes(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float:
 
 
 def cross_gpu_bytes(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float:
-    """Bytes/s that routed co-locations send between GPUs; 0 without any.
+    """Least bytes/s that routed co-locations send between GPUs; 0 without any.
 
-    A router that has the choice hands a request on within its GPU. On a GPU at most the lesser of what the two members
-    can do there stays; what of the demand is then left has to leave, whatever the routing.
+    A router prefers an instance on the same GPU. A GPU can keep at most the smaller of the two members' rates on it;
+    the rest of the demand crosses GPUs with any routing.
     Raises InputFault for a tenant or a GPU that the request does not have.
     """
     flows = flows_of(request)
@@ -217,9 +216,9 @@ def cross_gpu_bytes(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float:
 def member_rates(
     request: PlanRequest, by_model: Sequence[ModelInstances], member: ColocationMember
 ) -> dict[str, float]:
-    """By GPU the requests/s of a member: those of its stage, or of the slowest stage of its model.
+    """A member's requests/s by GPU: those of its stage, or of the slowest stage of its model.
 
-    They count as the model's do, behind the link that its variant has.
+    The link of the variant limits them, as it limits the model's throughput.
     """
     model = by_model[member.model]
     if model.variant is None:
@@ -243,17 +242,17 @@ def member_rates(
 
 
 def routed_bytes(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> RoutedBytes | None:
-    """What an outcome says of its routed co-locations before anything is proven; None where there are none."""
+    """The routed co-locations' bytes/s, without a bound; None if the request has none."""
     return RoutedBytes(cross_gpu_bytes(request, gpus)) if flows_of(request) else None
 
 
 def separation_traffic(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> float:
-    """Bytes of soft co-locations torn apart and bytes/s of routed ones that leave their GPU."""
+    """Bytes of separated soft co-locations plus bytes/s of routed ones between GPUs."""
     return separated_bytes(request, gpus) + cross_gpu_bytes(request, gpus)
 
 
 def _excess_gib(gpu: PlannedGpu) -> float:
-    """GiB that the tenants need beyond their slices; a slice of unknown memory is never exceeded."""
+    """GiB that the tenants need beyond their slices; a slice of unknown memory counts as large enough."""
     kind, excess = gpu_type(gpu.type), 0.0
     for item in gpu.slices:
         size = kind.profile(item.profile).memory_gib
@@ -265,7 +264,7 @@ def _excess_gib(gpu: PlannedGpu) -> float:
 def level_values(
     request: PlanRequest, gpus: Sequence[PlannedGpu], models: Sequence[PlannedModel]
 ) -> list[float]:
-    """The objective's value at every level with what is paid in penalties."""
+    """The objective's value at every level, penalties included."""
     costs = {gpu.id: gpu.cost for gpu in list_gpus(request.gpus)}
     cost = sum(costs[gpu.id] for gpu in gpus if gpu.used)
     rates = [model.throughput_rps for model in models]
@@ -278,9 +277,9 @@ def unproven_outcome(
     statistics: PlanStatistics,
     plan: PlanOutcome | None = None,
 ) -> PlanOutcome:
-    """The outcome (feasible, nothing proven) of these GPUs; with `plan` it carries what that one proves.
+    """The outcome of these GPUs: feasible, without proof, with the bound that `plan` proves, if given.
 
-    Raises InputFault where `plan` answers another request, or has a bound that these GPUs are beyond.
+    Raises InputFault if `plan` answers another request, or these GPUs have a better value than its bound allows.
     """
     models = planned_models_of(request, gpus)
     levels = level_values(request, gpus, models)
@@ -288,7 +287,7 @@ def unproven_outcome(
     bound = None if plan is None else bound_for(request, plan)
     beyond = bound is not None and (value < bound if goal_of(request).minimised else value > bound)
     if bound is not None and beyond and not equal(value, bound):
-        # A file of another hand: what this program proves is checked before it leaves.
+        # Only a file that another program wrote can do this: this program verifies a bound before it returns it.
         raise InputFault("plan: bound", f"is {bound:g}, and a plan of {value:g} is beyond it", "Plan again.")
     outcome = PlanOutcome(
         request_sha256=request_hash(request),
@@ -306,9 +305,9 @@ def unproven_outcome(
 
 
 def bound_for(request: PlanRequest, plan: PlanOutcome) -> float | None:
-    """What `plan` proves of the first level of every plan of the request; None where it proves nothing of it.
+    """The bound that `plan` proves for the first level of any plan of the request; None if it proves none.
 
-    Raises InputFault where `plan` answers another request.
+    Raises InputFault if `plan` answers another request.
     """
     if plan.request_sha256 != request_hash(request):
         raise InputFault("plan", "answers another request", "Plan this request, then compare.")

@@ -1,4 +1,4 @@
-"""Plans carried to another fleet: to an equal one whose GPUs have other ids, or to a similar one as a start."""
+"""Transfers plans to another fleet: an equal one with other GPU ids, or a similar one as a warm start."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from torchsplit_core.values import PlannedGpu, PlanOutcome, PlanRequest
 
 
 def with_canonical_ids(request: PlanRequest, outcome: PlanOutcome) -> PlanOutcome:
-    """The outcome as every equal request may have it: its GPUs in one order, numbered. Its explanation, which names
-    GPUs, is left out."""
+    """The outcome in the form common to all equal requests: GPUs in a fixed order with numbers as ids, without the
+    explanation, since that names GPUs."""
     by_id = {gpu.id: gpu for gpu in outcome.gpus}
     gpus = tuple(
         replace(by_id[gpu.id], id=str(number))
@@ -25,7 +25,7 @@ def with_canonical_ids(request: PlanRequest, outcome: PlanOutcome) -> PlanOutcom
 
 
 def with_request_ids(request: PlanRequest, outcome: PlanOutcome) -> PlanOutcome | None:
-    """An outcome of `with_canonical_ids` as the answer to an equal request; None where it is none."""
+    """An outcome of `with_canonical_ids` with the GPU ids of an equal request; None if it does not answer it."""
     fleet = ordered_gpus(request)
     if outcome.gpus and len(fleet) != len(outcome.gpus):
         return None
@@ -34,14 +34,14 @@ def with_request_ids(request: PlanRequest, outcome: PlanOutcome) -> PlanOutcome 
         for own_gpu, planned in zip(fleet, outcome.gpus, strict=False)
     }
     gpus = tuple(by_id[gpu.id] for gpu in list_gpus(request.gpus) if gpu.id in by_id)
-    # An equal question may have other prices: none is planned like 1.
+    # Recompute the costs: equal requests may differ in prices, since the planner treats a missing price as 1.
     renamed = with_costs(request, replace(outcome, gpus=gpus, request_sha256=request_hash(request)))
     return None if any(violations(request, renamed)) else renamed
 
 
 def move_to_fleet(request: PlanRequest, outcome: PlanOutcome) -> tuple[PlannedGpu, ...]:
-    """The GPUs in use of a plan of another fleet, on those of this one: by id where the type is the same, the others on
-    whatever of their type is left. What has no place is left out, and nothing is checked."""
+    """Move the used GPUs of another fleet's plan to this fleet: to the GPU with the same id and type, else to a free
+    one of the type. GPUs without a free one are left out. Nothing is verified."""
     free = {gpu.id: gpu.type for gpu in list_gpus(request.gpus)}
     placed: list[PlannedGpu] = []
     unplaced: list[PlannedGpu] = []
@@ -51,7 +51,7 @@ def move_to_fleet(request: PlanRequest, outcome: PlanOutcome) -> tuple[PlannedGp
             placed.append(gpu)
         elif gpu.used:
             unplaced.append(gpu)
-    # GPUs that are there and idle give their place to work.
+    # GPUs that matched but are idle are free for the GPUs in use.
     free |= {gpu.id: gpu.type for gpu in placed if not gpu.used}
     placed = [gpu for gpu in placed if gpu.used]
     for gpu in unplaced:

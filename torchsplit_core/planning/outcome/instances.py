@@ -1,4 +1,4 @@
-"""The tenants of a plan with what its request says of them: the stage that each runs, and the point it runs at."""
+"""Joins the tenants of a plan with its request: the stage that each runs, and its point."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from torchsplit_core.values import (
 )
 
 PointKey = tuple[str, str, str, str, str, int, int]
-"""Model, variant, stage, gpu_type of the point, profile, batch size, processes."""
+"""Model, variant, stage, GPU type of the point, profile, batch size, processes."""
 
 
 def point_table(request: PlanRequest) -> dict[PointKey, Point]:
@@ -43,7 +43,7 @@ def point_table(request: PlanRequest) -> dict[PointKey, Point]:
 
 
 def point_key(gpu_type: str, profile: str, tenant: Tenant) -> PointKey:
-    """The key of the point at which a tenant runs on a slice of this profile of such a GPU."""
+    """The key of a tenant's point on a slice of this profile of a GPU of this type."""
     return (
         tenant.model,
         tenant.variant,
@@ -57,7 +57,7 @@ def point_key(gpu_type: str, profile: str, tenant: Tenant) -> PointKey:
 
 @dataclass(frozen=True, slots=True)
 class PlannedInstance:
-    """A tenant on its slice and GPU, and what of the request it runs."""
+    """A tenant on its slice and GPU, with the model, variant and stage of the request that it runs."""
 
     gpu: PlannedGpu
     slice: PlannedSlice
@@ -68,7 +68,7 @@ class PlannedInstance:
 
 
 def planned_instances(gpus: Iterable[PlannedGpu], request: PlanRequest) -> tuple[PlannedInstance, ...]:
-    """Every tenant, in the order of the plan. Raises InputFault where the request does not have its stage."""
+    """Every tenant, in the order of the plan. Raises InputFault if the request does not have its stage."""
     stages = {
         (model.name, variant.name, stage.name): (model, variant, stage)
         for model in request.models

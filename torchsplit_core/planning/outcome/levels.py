@@ -1,8 +1,7 @@
-"""The levels of a plan's objective: the value reached at each, and the bound proven.
+"""The levels of a plan's objective: the value reached at each, and the proven bound.
 
-A request's best levels are those of its objective (objective.py); a cost is negated here, so that
-larger is better everywhere. Of a level
-the planner leaves a value reached and, given that the levels before it are proven, a bound.
+`planning.request.objective` defines the levels. Costs are negated here, so that larger is always better. A bound of a
+level holds given that the levels before it are proven.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from torchsplit_core.values import PlanOutcome
 
 @dataclass(frozen=True)
 class Levels:
-    """Values reached level by level; the first `proven` are optimal, `bound` limits the next one.
+    """The values reached; the first `proven` are optimal, `bound` bounds the next one.
 
-    `feasible` False: the request is proven to have no plan.
+    `feasible` False: it is proven that the request has no plan.
     """
 
     values: tuple[float, ...]
@@ -28,7 +27,7 @@ class Levels:
     feasible: bool = True
 
     def bound_of(self, level: int) -> float:
-        """A proven bound of the level (from 0), given that all before it are proven; inf for none."""
+        """A proven bound of the level (from 0), given that all before it are proven; inf if there is none."""
         if level >= len(self.values):
             return math.inf
         if level < self.proven:
@@ -42,7 +41,7 @@ NO_PLAN = Levels((), feasible=False)
 
 
 def outcome_levels(outcome: PlanOutcome) -> Levels | None:
-    """The levels of a plan, NO_PLAN of an infeasible request, None of a timeout."""
+    """The levels of a plan; NO_PLAN if the request is infeasible, None after a timeout."""
     objective = outcome.objective
     if outcome.status == "infeasible":
         return NO_PLAN

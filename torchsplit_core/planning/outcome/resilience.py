@@ -20,7 +20,7 @@ from torchsplit_core.values import PlannedGpu, PlanRequest
 
 @dataclass(frozen=True, slots=True)
 class ModelLoss:
-    """A model that loses throughput: what it had, what is left, and what it is owed (`least_rps` None: no minimum)."""
+    """A model that loses throughput: its rate before and after, its minimum (`least_rps`, None: none) and demand."""
 
     name: str
     before_rps: float
@@ -30,12 +30,12 @@ class ModelLoss:
 
     @property
     def below_least_rps(self) -> float:
-        """Requests/s that its minimum then lacks; 0 where it is kept."""
+        """Requests/s missing from its minimum; 0 if it is kept."""
         return _shortfall(self.least_rps or 0.0, self.left_rps)
 
     @property
     def below_demand_rps(self) -> float:
-        """Requests/s that its demand then lacks; 0 where it is met."""
+        """Requests/s missing from its demand; 0 if it is met."""
         return _shortfall(self.demand_rps, self.left_rps)
 
 
@@ -48,12 +48,12 @@ class GpuLoss:
 
     @property
     def broken_minima(self) -> int:
-        """How many minima it would break."""
+        """Number of models that would miss their minimum."""
         return sum(model.below_least_rps > 0 for model in self.models)
 
     @property
     def share(self) -> float:
-        """The largest part of a model's minimum, else of its demand, that would be lacking."""
+        """The largest part of any model's minimum or demand that would be missing."""
         return max(
             (
                 max(
@@ -67,9 +67,9 @@ class GpuLoss:
 
 
 def failure_losses(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[GpuLoss, ...]:
-    """For every GPU in use what its loss would cost, in the order of the plan.
+    """The cost of losing each GPU in use, in the order of the plan.
 
-    A model is named where it loses something and then has less than its minimum or its demand.
+    A model is listed if it loses throughput and then has less than its minimum or demand.
     """
     remaining = _RemainingFleet.build(request, gpus)
     losses_by_gpu = []
@@ -91,13 +91,13 @@ def failure_losses(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[Gp
 
 
 def worst_failure(impacts: Sequence[GpuLoss]) -> GpuLoss | None:
-    """The loss that breaks most minima, then takes the largest part of one; None where none costs anything."""
+    """The loss that breaks most minima, then that with the largest `share`; None if no loss affects a model."""
     hurting = [loss for loss in impacts if loss.models]
     return max(hurting, key=lambda loss: (loss.broken_minima, loss.share), default=None)
 
 
 def survives_failure(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> bool:
-    """Whether the plan is what `objective.survives` asks for."""
+    """Whether the plan keeps every minimum with any one GPU lost, if `objective.survives` asks for that."""
     if not requires_resilience(request):
         return True
     return all(
@@ -107,7 +107,7 @@ def survives_failure(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> bool:
 
 
 def rates_after_worst_failure(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[float, ...]:
-    """The requests/s of every model when it loses the GPU that it can spare least."""
+    """For every model the requests/s after the GPU loss that is worst for it."""
     remaining = _RemainingFleet.build(request, gpus)
     least = list(remaining.before)
     for gpu in gpus:
@@ -118,7 +118,7 @@ def rates_after_worst_failure(request: PlanRequest, gpus: Sequence[PlannedGpu]) 
 
 @dataclass(frozen=True, slots=True)
 class _StageRates:
-    """Requests/s of a stage: all of them, and what stands on each GPU."""
+    """Requests/s of a stage: in total, and by GPU."""
 
     total: float
     by_gpu: Mapping[str | None, float]
@@ -132,7 +132,7 @@ class _StageRates:
 
 @dataclass(frozen=True, slots=True)
 class _RemainingFleet:
-    """For every model its stages and what it gets of them, and the models that stand on each GPU."""
+    """For every model the rates of its stages and its rate before a loss; by GPU the models with an instance there."""
 
     stages: Sequence[Sequence[_StageRates]]
     before: Sequence[float]
@@ -152,7 +152,7 @@ class _RemainingFleet:
         )
 
     def models_on(self, gpu: str) -> Sequence[int]:
-        """The models with an instance there, in the order of the request."""
+        """Indices of the models with an instance on the GPU, in the order of the request."""
         return self.by_gpu.get(gpu, ())
 
     def remaining_rps(self, model: int, gpu: str) -> float:
@@ -160,7 +160,7 @@ class _RemainingFleet:
 
 
 def _stage_rates(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> list[list[_StageRates]]:
-    """For every model the stages of the variant that it runs."""
+    """For every model the rates of its variant's stages."""
     by_model: list[list[_StageRates]] = []
     for instances in model_instances(request, gpus):
         stages: list[_StageRates] = []

@@ -11,7 +11,7 @@ from torchsplit_core.values.units import GB, GIB
 
 
 def plan_warnings(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[str, ...]:
-    """One sentence each, of the slices and tenants of a plan of the request."""
+    """All warnings of a plan of the request, one sentence each."""
     return (
         *_unknown_memory(gpus),
         *_free_transfers(request, gpus),
@@ -21,21 +21,21 @@ def plan_warnings(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[str
 
 
 def _response_limits(request: PlanRequest) -> Iterator[str]:
-    """Response-time limits that the search for this plan ignored."""
+    """Warn of response-time limits that the search ignored."""
     names = [model.name for model in request.models if model.max_response_ms is not None]
     if names:
         yield f"{', '.join(names)}: waiting was not counted, so max_response_ms may not hold."
 
 
 def _unknown_memory(gpus: Sequence[PlannedGpu]) -> Iterator[str]:
-    """Models with an instance of unknown memory."""
+    """Warn of models with an instance of unknown memory."""
     names = dict.fromkeys(tenant.model for *_, tenant in tenants_on(gpus) if tenant.memory_gib is None)
     for name in names:
         yield f"{name}: the memory of a point in use is unknown; it is taken to fit, alone on its slice."
 
 
 def _free_transfers(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Iterator[str]:
-    """Cuts in use that nobody charges for, and a network that joins nothing."""
+    """Warn of cuts in use whose transfers count as free, and of a network speed without a second node."""
     cut = [name for name, variant in _running(request, gpus) if _has_cut_bytes(variant)]
     if cut and request.link_gb_per_s is None:
         yield f"{', '.join(cut)}: transfers between stages count as free. Set the link speed (link_gb_per_s)."
@@ -44,7 +44,7 @@ def _free_transfers(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Iterato
 
 
 def _large_batches(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Iterator[str]:
-    """Cuts whose fixed bytes alone are more than a slice beside them holds: told by the smallest such slice."""
+    """Warn of cuts whose fixed bytes exceed the memory of a slice before or after them; names the smallest slice."""
     for name, variant in _running(request, gpus):
         for cut, fixed in enumerate(variant.cut_bytes):
             beside = (variant.stages[cut].name, variant.stages[cut + 1].name)
@@ -65,7 +65,7 @@ def _large_batches(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Iterator
 
 
 def _running(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> list[tuple[str, Variant]]:
-    """The models that are served, with the variant that each runs by."""
+    """The served models, each with its variant."""
     used = {(tenant.model, tenant.variant) for *_, tenant in tenants_on(gpus)}
     return [
         (model.name, variant)
