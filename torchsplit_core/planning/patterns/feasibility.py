@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchsplit_core.planning.patterns.capacity import FleetCapacity, Vector
+from torchsplit_core.planning.patterns.divisible import divisible_prices
 from torchsplit_core.planning.patterns.master import Column, Duals, Flags, solve_integer, solve_relaxation
 from torchsplit_core.planning.patterns.options import ModelOptions
 from torchsplit_core.planning.patterns.pricing import Pattern, PricedPatterns, price_patterns
@@ -109,6 +110,12 @@ class PatternSearch:
 
     def __post_init__(self) -> None:
         self.pool = [{} for _ in self.options]
+
+    def start_from_divisible_prices(self, rising: Sequence[int]) -> None:
+        """Take the prices at the highest level that the models `rising` (indices) reach with divisible slices."""
+        prices = divisible_prices(self.capacity, self.options, self.demand.units, self.demand.minima, rising)
+        if prices is not None:
+            self.prices = np.maximum(prices, PRICE_FLOOR * float(prices.max()))
 
     def fleet_share(self, problem: FeasibilityProblem, deadline: float) -> float | None:
         """The part of the fleet that the linear program needs; None: provably no plan; NaN: time ran out."""

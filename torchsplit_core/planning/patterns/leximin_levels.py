@@ -38,6 +38,12 @@ BOUND_SHARE, MAX_BOUND_RESERVE_S = 0.15, 1.5
 MAX_BOUND_STEPS = 16
 """Tests by prices alone, level by level."""
 
+FIRST_STEP = 0.01
+"""Relative distance from what parts of patterns reach at which whole patterns are tried first."""
+
+PRICE_STEP = 1e-3
+"""First relative step down from a bound that prices are asked to refute."""
+
 LEVEL_TOLERANCE = 1e-9
 """Levels within this relative distance share a threshold."""
 
@@ -111,22 +117,31 @@ def _bound_open_level(
         return
     until = max(deadline, time.perf_counter() + MIN_BOUND_S)
     bound = _price_bound(search, level_result, k, ceilings[k], until)
-    if len(level_result.tier_groups) == 1:
-        bound = min(bound, _linear_bound(search, level_result.levels, k))
+    bound = min(bound, _linear_bound(search, level_result, k))
     level_result.bounds[k] = max(bound, level_result.levels[k])
 
 
-def _linear_bound(search: PatternSearch, levels: list[float], k: int) -> float:
+def _linear_bound(search: PatternSearch, level_result: LevelResult, k: int) -> float:
     """The highest level k at the last prices with divisible slices, with the levels before it kept.
 
-    At best the k models below it are the dearest, the very dearest at the lowest level.
+    At best the models of its tier group below it are the dearest, the very dearest at the lowest level.
     """
-    costs = search.linear_costs()
-    dearest = np.sort(costs)[::-1]
-    spent = float(dearest[:k] @ np.array(levels[:k]))
-    rest = float(dearest[k:].sum())
+    first, tier_group = _tier_group_of(level_result, k)
+    dearest = np.sort(search.linear_costs()[list(tier_group.models)])[::-1]
+    spent = float(dearest[: k - first] @ np.array(level_result.levels[first:k]))
+    rest = float(dearest[k - first :].sum())
     worth = search.capacity.worth(search.prices)
     return (worth - spent) / rest * (1 + 1e-9) if rest > 0 else float("inf")
+
+
+def _tier_group_of(level_result: LevelResult, k: int) -> tuple[int, TierGroup]:
+    """The tier group of level k, with its own first level."""
+    first = 0
+    for tier_group in level_result.tier_groups:
+        if k < first + len(tier_group.models):
+            break
+        first += len(tier_group.models)
+    return first, tier_group
 
 
 def _raise_level(
@@ -142,9 +157,15 @@ def _raise_level(
         _accept_plan(search, level_result, decision, k)
     if level_result.levels[k] >= ceiling * (1 - PROOF_STEP):
         return ceiling
-    high = unreached = ceiling
-    bracketed = False
+    first, tier_group = _tier_group_of(level_result, k)
+    if k == first:
+        search.start_from_divisible_prices(tier_group.models)
+    high = min(ceiling, max(_linear_bound(search, level_result, k), level_result.levels[k]))
+    high, reach = _lower_bound(search, level_result, k, high, deadline)
+    unreached, bracketed = high, high < ceiling
     trial, stride = level_result.levels[k] * (1 + PROOF_STEP), 0.0
+    if reach > level_result.levels[k] * (1 + FIRST_STEP):
+        trial = reach * (1 - FIRST_STEP)
     while time.perf_counter() < deadline:
         low = level_result.levels[k]
         if high <= low * (1 + 2 * PROOF_STEP):
@@ -178,6 +199,27 @@ def _raise_level(
             stride = max(0.98 * growth, low * PROOF_WIDTH, 2 * stride)
             trial = min(max(low, trial) + stride, ceiling)
     return high
+
+
+def _lower_bound(
+    search: PatternSearch, level_result: LevelResult, k: int, high: float, deadline: float
+) -> tuple[float, float]:
+    """A bound of level k, from the bound `high` downward, and the highest level that parts of patterns reach."""
+    low = reach = level_result.levels[k]
+    step = PRICE_STEP
+    while high > low * (1 + PROOF_WIDTH) and time.perf_counter() < deadline:
+        trial = max(low, high * (1 - step))
+        zeta = search.fleet_share(_level_problem(level_result, k, trial), deadline)
+        if zeta is None:
+            high, step = trial, 2 * step
+        elif zeta != zeta:
+            break
+        else:
+            reach = max(reach, trial)
+            if step <= PRICE_STEP:
+                break
+            low, step = max(low, min(trial / max(zeta, 1e-3), (trial + high) / 2)), PRICE_STEP
+    return high, reach
 
 
 def _price_bound(
