@@ -112,24 +112,24 @@ def p95_ms(server: ServerHandle, rate_rps: float, seconds: float, seed: int = 0)
 
 
 def slice_cores() -> list[int]:
-    """The plan's slice's core. The generator shares it, so that the front has the others to itself."""
+    """The plan's slice's core. The generator shares it, so that the front end has the others to itself."""
     return sorted(os.sched_getaffinity(0))[:1]
 
 
 def highest_rate(
     root: Path = ROOT, *, floats: int = 16, batch: int = 1, seconds: float = 3.0, limit_ms: float = LIMIT_MS
 ) -> float:
-    """Highest rate, requests/s, at which the front of the checkout at `root` keeps the p95 limit (empty model).
+    """Highest rate, requests/s, at which the front end of the checkout at `root` keeps the p95 limit (empty model).
 
     A rate is tried for `seconds`, and once more before it counts as too high: a core that another guest slowed for
-    a moment says nothing about the front. 0 if even the first rate is too high.
+    a moment says nothing about the front end. 0 if even the first rate is too high.
     """
     with serving(root, floats, batch) as server:
         return highest_of(server, seconds, limit_ms)
 
 
 def highest_of(server: ServerHandle, seconds: float, limit_ms: float = LIMIT_MS) -> float:
-    """`highest_rate` of a front that is already running."""
+    """`highest_rate` of a front end that is already running."""
     p95_ms(server, FIRST_RPS, 1.0)
     good, bad, rate = 0.0, MOST_RPS, FIRST_RPS
     while good < MOST_RPS and (good == 0.0 or bad / good > NEARNESS):
@@ -144,7 +144,7 @@ def highest_of(server: ServerHandle, seconds: float, limit_ms: float = LIMIT_MS)
 
 
 def core_share(server: ServerHandle, rate_rps: float, seconds: float) -> float:
-    """The front's processor time over wall time, at a rate."""
+    """The front end's processor time over wall time, at a rate."""
     before = processor_ms(server.pid)
     gaps = np.random.default_rng(2).exponential(1 / rate_rps, int(rate_rps * seconds))
     times = [float(due) for due in np.cumsum(gaps)]
@@ -156,7 +156,7 @@ def core_share(server: ServerHandle, rate_rps: float, seconds: float) -> float:
 
 
 def reckoned(bodies: Sequence[int], batches: Sequence[int], turns: int, seconds: float) -> None:
-    """Print the rates predicted from measured costs, beside the highest rates and the front's share of a core."""
+    """Print the rates predicted from measured costs, beside the highest rates and the front end's share of a core."""
     costs = measure_costs()
     print(
         "| ms of a core a request (blocks) | a batch | a MB | ms a batch is handed over | generator's ms a request |"
