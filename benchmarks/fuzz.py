@@ -3,10 +3,10 @@
     python -m benchmarks.fuzz [--seconds 600] [--only TARGET …] [--corpus FOLDER]
     python -m benchmarks.fuzz --only TARGET --input BASE64     one input again, with its traceback
 
-Each target runs in a process of its own with its share of the time, from seeds in `benchmarks/data/fuzz` and
-`examples`. Found is: any exception but the reader's refusal (InputFault), a refusal that a terminal or a log cannot
-show, an answer that breaks what is promised of it, more than SLOW_S of the processor, more than MEMORY_MIB. Ends
-with 1 where anything was found.
+Each target runs in a process of its own for its share of the time, from seeds in `benchmarks/data/fuzz` and
+`examples`. A finding is any exception but the reader's refusal (InputFault), a refusal that a terminal or a log
+cannot show, a result that breaks what is promised of it, more than SLOW_S processor seconds for an input, or more
+than MEMORY_MIB. Ends with 1 where there was a finding.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Predicts a Server row's response times from the SingleStream and Offline results of its slice.
+"""Predict a Server row's response times from the SingleStream and Offline results of its slice.
 
 The two points give the line of a batch's time (BERT: Offline alone). `benchmarks/mlperf_ways.py` says how batches are
 formed. The constants below follow the code of the submitters' servers; five numbers (`Fitted`) were fitted to rows of

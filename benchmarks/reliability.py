@@ -2,9 +2,9 @@
 
     python -m benchmarks.reliability [--share 1.0] [--only STORE …]
 
-Every family draws from seeds of its own; a failure prints its seed and what happened. `--share` scales the numbers
-of tries. Ends with 1 where anything failed. A family that cannot run here (no right to mount a file system) says so
-and counts for nothing.
+Every family has seeds of its own; a failure prints its seed and what happened. `--share` scales the numbers of tries.
+Ends with 1 where anything failed. A family that cannot run here (no right to mount a file system) says so and does
+not count.
 """
 
 from __future__ import annotations
