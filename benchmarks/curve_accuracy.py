@@ -320,7 +320,6 @@ def fitted_without(rows: dict[str, list[Sample]]) -> tuple[Prior, dict[str, Prio
 
 
 def main() -> int:
-    """Fit, judge and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--models", nargs="+", help="these alone, at least two; goals are not judged then")
     options = parser.parse_args()

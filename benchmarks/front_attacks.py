@@ -355,7 +355,6 @@ def percentile(times: list[float], q: float) -> float:
 
 
 def main() -> int:
-    """Attack and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--share", type=float, default=1.0, help="scales the tries")
     parser.add_argument("--only", nargs="*", default=[], help="families by the start of their names")

@@ -71,7 +71,6 @@ def mib(count: int) -> str:
 
 
 def cells(name: str, row: dict[str, Any]) -> list[str]:
-    """One row of the table."""
     moved = row["measured"] - row["weights"]
     grown = "" if row["grown"] is None else f"{mib(row['grown'])} of {mib(moved - row['inputs'])}"
     return [

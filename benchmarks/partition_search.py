@@ -66,7 +66,6 @@ def small(count: int) -> int:
 
 
 def main() -> int:
-    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--random", type=int, default=500)
     parser.add_argument("--sizes", type=int, nargs="*", default=[1000, 10_000])

@@ -97,7 +97,6 @@ def agree(first: SearchResult, second: SearchResult) -> bool:
 
 
 def main() -> int:
-    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", nargs="*", choices=FLEETS, default=list(FLEETS), metavar="NAME")
     parser.add_argument("--numbers", nargs="*", default=[number.name for number in NUMBERS], metavar="NAME")

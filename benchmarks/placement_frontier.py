@@ -82,7 +82,6 @@ def measure(name: str, limit_s: float) -> dict[str, object]:
 
 
 def main() -> int:
-    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     names = (*REQUESTS, *INSTANCES)
     parser.add_argument("--cases", nargs="*", choices=names, default=names, metavar="NAME")

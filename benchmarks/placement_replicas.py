@@ -131,7 +131,6 @@ def _silent(value: float, bound: float) -> None:
 
 
 def main() -> int:
-    """Print the two tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--random", type=int, default=500)
     parser.add_argument("--cases", nargs="*", choices=tuple(CASES), default=list(CASES), metavar="NAME")

@@ -279,7 +279,6 @@ def _changed(instance: ProblemInstance, seed: int) -> ProblemInstance:
 
 
 def main() -> int:
-    """Print the three tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--random", type=int, default=1000)
     parser.add_argument("--cases", nargs="*", choices=tuple(CASES), default=list(CASES), metavar="NAME")

@@ -42,12 +42,10 @@ def value_text(value: float | None) -> str:
 
 
 def heading(columns: Sequence[str]) -> str:
-    """The head of a Markdown table."""
     return f"{row(columns)}\n{'|---' * len(columns)}|"
 
 
 def row(cells: Iterable[object]) -> str:
-    """One row of a Markdown table."""
     return f"| {' | '.join(str(cell) for cell in cells)} |"
 
 

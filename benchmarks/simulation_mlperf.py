@@ -71,7 +71,6 @@ def error(row: Row, prediction: Prediction, percent: int) -> float | None:
 
 
 def servers(rows: Iterable[Row]) -> list[Row]:
-    """The Server rows."""
     return [row for row in rows if row.texts["scenario"] == "Server"]
 
 

@@ -131,7 +131,6 @@ def fitted(cases: Sequence[Case]) -> tuple[HostFactors, float]:
 
 
 def main() -> int:
-    """Measure, estimate, judge and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--samples", default=SAMPLES)
     parser.add_argument("--batches", default=BATCHES)

@@ -126,7 +126,6 @@ def table(found: Sequence[Case]) -> list[str]:
 
 
 def main() -> None:
-    """Measure, predict and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--samples", default=SAMPLES)
     parser.add_argument("--batches", default=BATCHES)

@@ -130,7 +130,6 @@ def spread_of(found: Iterable[Judged]) -> float:
 
 
 def line(name: str, found: Sequence[Judged], inside: Sequence[bool], spread: str) -> str:
-    """A row of the table."""
     errors = [one.relative for one in found]
     faster = statistics.median(one.error for one in found)
     return (
