@@ -213,7 +213,7 @@ def plans(
     sources: Sequence[str] = SOURCES,
     seconds: float = SECONDS,
 ) -> tuple[str, ...]:
-    """Serve and load the cases' plans; print predicted beside measured."""
+    """Serve and load the cases' plans; show predicted beside measured figures."""
     started = time.monotonic()
     ground = ground_of()
     if ground is None:

@@ -74,7 +74,7 @@ def others() -> float:
 
     def ticks() -> tuple[int, int]:
         told = [int(part) for part in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-        # Free: idle, iowait and steal (time that other guests took is no process of this host).
+        # Not taken by processes of this host: idle, iowait and steal (the time of other guests).
         return sum(told), told[3] + told[4] + told[7]
 
     before = ticks()
