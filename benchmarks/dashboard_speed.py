@@ -133,7 +133,7 @@ def memory(
     sessions: int,
     rest_s: float,
 ) -> tuple[float, float, float]:
-    """MiB of the server: after a third of the reruns, after all reruns, and after the sessions have ended."""
+    """MiB of the server: after a warm-up of a third of the reruns, after the reruns, after the sessions have ended."""
     page = opened(browser, address)
     page.goto(f"{address}/plan?workspace={workspace.id}")
     page.wait_for_selector(MAP, timeout=60_000)

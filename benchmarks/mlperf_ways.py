@@ -69,7 +69,7 @@ BERT_SYSTEMS = {"r750xa": 8, "nc96ads": 32}
 """Largest batches of systems whose submitters chose others (Dell, v1.1; Azure, v3.0)."""
 
 SOFT_DROP, SOFT_DROP_LATER = 0.99, 0.993
-"""harness_bert's `soft_drop`; the second from v2.0 on, except with PCIe GPUs or aarch64 hosts; Azure's NC96ads has none."""
+"""`soft_drop` of harness_bert; the second from v2.0 on, except on PCIe GPUs or aarch64 hosts; NC96ads (Azure): none."""
 
 TRITON_STREAMS = {"A30": 4}
 """Instances of SSD's model under Triton; 2 on other GPUs. Other models have one."""
