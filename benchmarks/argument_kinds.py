@@ -35,7 +35,7 @@ TRACED = {torch.SymInt: "symbolic int", torch.SymBool: "symbolic bool", torch.Sy
 
 
 def kinds(program: ExportedProgram) -> Iterator[tuple[str, str]]:
-    """(kind, where) of every argument of a program, its bodies included."""
+    """(kind, where) of every argument of a program, including the bodies of control flow."""
     for module in program.graph_module.modules():
         if not isinstance(module, GraphModule):
             continue
@@ -57,7 +57,7 @@ def _of_node(node: Node) -> Iterator[tuple[str, str]]:
 
 
 def kind_of(value: Any) -> str:
-    """The kind of one argument in a word or two; of a list with the kinds inside it."""
+    """The kind of an argument in a word or two; for a list with its elements' kinds."""
     if isinstance(value, Node):
         if value.op == "get_attr":
             return "body"

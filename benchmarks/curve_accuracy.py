@@ -30,26 +30,26 @@ from torchsplit_core.profiling.library import measured_library
 LEARNT_PARAMETERS = tuple(
     PARAMETERS.index(name) for name in ("log_s_over_c", "logit_beta", "gamma", "delta", "eta")
 )
-"""How slices and processes act. The shape of a batch curve stays as broad as `WEAK` has it: networks differ
-more in it than eleven of them tell."""
+"""Parameters of slices and processes. Those of a batch curve's shape keep the broad prior of `WEAK`: networks differ
+more in it than eleven of them show."""
 
 PSEUDO_MODELS = 2.0
-"""The weak prior counts as much as this many models when means and deviations are learnt."""
+"""Weight of the weak prior, in models, when means and deviations are learnt."""
 
 EM_TURNS = 6
 
 SETTINGS = tuple(field.name for field in fields(CovarianceKernel))
 SEARCHED = ("noise", "batch", "row", "batch_octaves", "log_scale_sd")
-"""Settings of the kernel that are searched. The reaches over sizes and processes were chosen for intervals that
-hold in every regime: likelihood alone, of rows inside the grid, makes them too wide or narrow beyond it."""
+"""Kernel settings that are searched. The ranges over sizes and processes were chosen for intervals that hold in every
+regime: likelihood alone, of rows inside the grid, makes them too wide or narrow beyond it."""
 
 START = replace(WEAK_PRIOR.kernel, log_scale_sd=0.7)
-"""Where the search of the kernel begins: what stands, but one step of the search aside in `log_scale_sd`."""
+"""Start of the kernel search: the shipped kernel, but with `log_scale_sd` one step away."""
 
 
 @lru_cache(maxsize=1)
 def library() -> dict[str, list[Sample]]:
-    """The library's rows by model."""
+    """The library's rows, by model."""
     by_model: dict[str, list[Sample]] = {}
     for row in measured_library():
         by_model.setdefault(row.model, []).append(
@@ -66,9 +66,9 @@ def library() -> dict[str, list[Sample]]:
 
 
 class KernelSearch:
-    """Steps of √2 in one setting at a time, towards the largest likelihood of some models' rows.
+    """Coordinate search in steps of √2 for the kernel of largest likelihood on some models' rows.
 
-    The likelihood of a model under a kernel is kept, so that searches without one model cost little more.
+    Each model's likelihood under a kernel is cached, so that searches that leave out one model cost little more.
     """
 
     def __init__(self, rows: dict[str, list[Sample]]) -> None:
@@ -82,7 +82,7 @@ class KernelSearch:
         self._known: dict[tuple[int, ...], dict[str, float]] = {}
 
     def kernel(self, steps: Sequence[int]) -> CovarianceKernel:
-        """The kernel that many steps from the start."""
+        """The kernel `steps` away from the start."""
         moved = {
             name: getattr(START, name) * math.sqrt(2.0) ** step
             for name, step in zip(SEARCHED, steps, strict=True)
@@ -90,7 +90,7 @@ class KernelSearch:
         return replace(START, **moved)
 
     def likelihood(self, steps: tuple[int, ...], models: Sequence[str]) -> float:
-        """Sum over the models, of their single-process rows and of all their rows."""
+        """Log-likelihood summed over the models: of their single-process rows, plus of all their rows."""
         if steps not in self._known:
             belief = replace(WEAK_PRIOR, kernel=self.kernel(steps))
             self._known[steps] = {
@@ -100,7 +100,7 @@ class KernelSearch:
         return sum(self._known[steps][name] for name in models)
 
     def best(self, models: Sequence[str], begin: tuple[int, ...]) -> tuple[int, ...]:
-        """Where no single step of one setting raises the log-likelihood by more than 1."""
+        """The steps from which no single step of one setting raises the log-likelihood by more than 1."""
         here = begin
         improved = True
         while improved:
@@ -115,7 +115,7 @@ class KernelSearch:
 
 
 def learn(rows: dict[str, list[Sample]], kernel: CovarianceKernel) -> Prior:
-    """Means and deviations of the parameters over some models, by expectation–maximisation from `WEAK`."""
+    """Learn the parameters' means and deviations over these models by expectation–maximisation from `WEAK`."""
     belief = replace(WEAK_PRIOR, kernel=kernel)
     weak_mean, weak_variance = np.array(WEAK_PRIOR.mean), np.square(WEAK_PRIOR.deviation)
     free = list(LEARNT_PARAMETERS)
@@ -138,20 +138,20 @@ def learn(rows: dict[str, list[Sample]], kernel: CovarianceKernel) -> Prior:
 
 
 def single(samples: Sequence[Sample]) -> list[Sample]:
-    """Rows of a single process."""
+    """Rows with one process."""
     return [sample for sample in samples if sample.processes == 1]
 
 
 @dataclass(frozen=True)
 class Split:
-    """Rows to learn a model from, and rows to judge it by."""
+    """Rows from which a model is learnt, and rows on which it is judged."""
 
     known: list[Sample]
     held_out: list[Sample]
 
 
 def curves(samples: Sequence[Sample]) -> list[list[Sample]]:
-    """Rows of one size and number of processes each."""
+    """Rows grouped by size and number of processes."""
     found: dict[tuple[float, int], list[Sample]] = {}
     for sample in samples:
         found.setdefault((sample.size, sample.processes), []).append(sample)
@@ -159,13 +159,13 @@ def curves(samples: Sequence[Sample]) -> list[list[Sample]]:
 
 
 def one_left_out(samples: Sequence[Sample]) -> Iterator[Split]:
-    """Each row from all others."""
+    """Predict each row from all others."""
     for place, sample in enumerate(samples):
         yield Split([*samples[:place], *samples[place + 1 :]], [sample])
 
 
 def between_slices(samples: Sequence[Sample]) -> Iterator[Split]:
-    """Slices 2, 3 and 4 from 1 and 7, for each number of processes by itself."""
+    """Predict slices 2, 3 and 4 from 1 and 7, separately for each number of processes."""
     for processes in sorted({sample.processes for sample in samples}):
         rows = [sample for sample in samples if sample.processes == processes]
         yield Split(
@@ -174,7 +174,7 @@ def between_slices(samples: Sequence[Sample]) -> Iterator[Split]:
 
 
 def random_few(samples: Sequence[Sample], count: int, times: int) -> Iterator[Split]:
-    """All other rows from a few."""
+    """Predict all rows from `count` random rows, `times` times."""
     choice = np.random.default_rng(count)
     for _ in range(times):
         known = set(choice.choice(len(samples), count, replace=False).tolist())
@@ -185,7 +185,7 @@ def random_few(samples: Sequence[Sample], count: int, times: int) -> Iterator[Sp
 
 
 def fifths(samples: Sequence[Sample]) -> Iterator[Split]:
-    """A random fifth from the other four."""
+    """Predict a random fifth of the rows from the other four."""
     fifth = np.random.default_rng(0).permutation(len(samples)) % 5
     for turn in range(5):
         yield Split(
@@ -195,13 +195,13 @@ def fifths(samples: Sequence[Sample]) -> Iterator[Split]:
 
 
 def several(samples: Sequence[Sample]) -> list[Sample]:
-    """Rows of two processes or more."""
+    """Rows with two or more processes."""
     return [sample for sample in samples if sample.processes > 1]
 
 
 @dataclass(frozen=True)
 class Regime:
-    """A way to hold rows out of one model's; goals are on the error and judged with the constants that stand."""
+    """A way to hold out rows of one model. The goals limit the error under the shipped constants."""
 
     title: str
     splits: Callable[[list[Sample]], Iterator[Split]]
@@ -210,7 +210,7 @@ class Regime:
 
 
 def regimes() -> list[Regime]:
-    """All ways to judge, the project's goals first."""
+    """All regimes, those with goals first."""
     return [
         Regime(
             "a batch size from the others of its curve",
@@ -256,7 +256,7 @@ def regimes() -> list[Regime]:
 
 @dataclass(frozen=True)
 class Score:
-    """Over held-out rows: relative errors of the throughput, share within the interval, its high / low."""
+    """Over held-out rows: relative errors of the throughput, share inside the interval, the interval's high / low."""
 
     rows: int
     median: float
@@ -266,7 +266,7 @@ class Score:
 
 
 def score(regime: Regime, rows: dict[str, list[Sample]], belief_of: Callable[[str], Prior]) -> Score:
-    """Judge one regime over all models."""
+    """Judge a regime over all models."""
     pairs: list[tuple[Sample, Estimate]] = []
     for model, samples in rows.items():
         for split in regime.splits(samples):
@@ -285,7 +285,7 @@ def score(regime: Regime, rows: dict[str, list[Sample]], belief_of: Callable[[st
 
 
 def print_constants(fitted: Prior) -> None:
-    """What stands in the room beside what this run fitted on all models."""
+    """Print the shipped constants beside those that this run fitted on all models."""
     print("\n| kernel | stands | fitted |\n|---|---|---|")
     for name in SETTINGS:
         print(f"| {name} | {getattr(LEARNT_PRIOR.kernel, name):.3g} | {getattr(fitted.kernel, name):.3g} |")
@@ -297,7 +297,7 @@ def print_constants(fitted: Prior) -> None:
 
 
 def print_flags(rows: dict[str, list[Sample]]) -> None:
-    """Rows of the library far from what the rest says."""
+    """Print the library's rows that are far from what the other rows predict."""
     print("\n| flagged row | processes | measured / expected | half-widths away |\n|---|---|---|---|")
     for one in outliers([sample for samples in rows.values() for sample in samples]):
         row = one.sample
@@ -308,7 +308,7 @@ def print_flags(rows: dict[str, list[Sample]]) -> None:
 
 
 def fitted_without(rows: dict[str, list[Sample]]) -> tuple[Prior, dict[str, Prior]]:
-    """Constants fitted on all models, and for each model those fitted on all others."""
+    """Constants fitted on all models, and for each model constants fitted on all others."""
     search = KernelSearch(rows)
     everywhere = search.best(tuple(rows), (0,) * len(SEARCHED))
     without = {}
@@ -320,12 +320,11 @@ def fitted_without(rows: dict[str, list[Sample]]) -> tuple[Prior, dict[str, Prio
 
 
 def main() -> int:
-    """Fit, judge, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--models", nargs="+", help="these alone, at least two; goals are not judged then")
     options = parser.parse_args()
     if "OPENBLAS_NUM_THREADS" not in os.environ:
-        # Matrices are small: threads of the linear algebra only wait for each other.
+        # The matrices are small: several linear-algebra threads would only wait for each other.
         command = [sys.executable, "-m", "benchmarks.curve_accuracy", *sys.argv[1:]]
         return subprocess.call(command, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"})
     rows = {name: samples for name, samples in library().items() if name in (options.models or library())}

@@ -24,7 +24,7 @@ from torchsplit_core.workspace.store import Store, Workspace
 
 GOAL_PAGE_S, GOAL_LINK_S, GOAL_DOOR_S, GOAL_SHIFT_PX = 0.6, 1.5, 3.0, 0
 WALK = ("Models", "Plan", "LLM placements", "Workspace", "Overview")
-"""Pages of the menu in the order of the walk; each is left for the next."""
+"""Pages of the menu in the order of the walk."""
 IDLE = '[data-testid="stApp"][data-test-script-state="notRunning"]'
 SEEN = {"name": "torchsplit_tour", "value": "seen"}
 MIB = 2**20
@@ -37,7 +37,7 @@ DRAWN = f"""
   }};
   look();
 """
-"""When the last click was and when the map stood first, in ms since the browser set out for the page."""
+"""Times of the last click and of the map's first display, in ms since the browser began to load the page."""
 WATCH = """() => {
   const parts = ['.st-key-plan-inputs', '.st-key-numbers', '.st-key-plan-results', '[role="tablist"]'];
   const top = part => document.querySelector(part)?.getBoundingClientRect().top;
@@ -53,16 +53,16 @@ WATCH = """() => {
   };
   look();
 }"""
-"""The furthest that inputs, cards, tabs and map move from where they stand now, looked at in every frame, in px."""
+"""Largest shift, in any frame, of inputs, cards, tabs and map from their current positions, px."""
 
 
 def settled(page: Page) -> None:
-    """Until the page has stopped running."""
+    """Wait until the page's script has stopped running."""
     page.wait_for_selector(IDLE, timeout=60_000)
 
 
 def changes(page: Page, address: str, workspace: Workspace, turns: int) -> list[float]:
-    """Seconds from a click on the menu to the heading of the page, everything drawn; the first turn warms up."""
+    """Seconds from a click on the menu to the new page, completely drawn; the first turn only warms up."""
     page.goto(f"{address}/?workspace={workspace.id}")
     page.wait_for_selector("h1")
     settled(page)
@@ -80,7 +80,7 @@ def changes(page: Page, address: str, workspace: Workspace, turns: int) -> list[
 
 
 def links(page: Page, address: str, workspace: Workspace, turns: int) -> list[float]:
-    """Seconds from the address of a plan to its map."""
+    """Seconds from a plan's address to its map."""
     found = []
     for turn in range(turns + 1):
         page.goto("about:blank")
@@ -92,7 +92,7 @@ def links(page: Page, address: str, workspace: Workspace, turns: int) -> list[fl
 
 
 def doors(browser: Browser, address: str, turns: int) -> list[float]:
-    """Seconds from a press on the first door to a map, each in an empty workspace."""
+    """Seconds from a click on the first door to a map, each in an empty workspace."""
     found = []
     for _ in range(turns):
         page = opened(browser, address)
@@ -108,7 +108,7 @@ def doors(browser: Browser, address: str, turns: int) -> list[float]:
 
 
 def shift(page: Page, address: str, workspace: Workspace) -> float:
-    """Pixels by which a plan's parts move while it is searched for and explained anew."""
+    """Largest shift, px, of a plan page's parts during a new search and explanation."""
     page.goto(f"{address}/plan?workspace={workspace.id}")
     page.wait_for_selector(MAP, timeout=60_000)
     settled(page)
@@ -133,7 +133,7 @@ def memory(
     sessions: int,
     rest_s: float,
 ) -> tuple[float, float, float]:
-    """MiB of the server: after a first third of the reruns, after all of them, and after the sessions have ended."""
+    """MiB of the server: after a warm-up of a third of the reruns, after the reruns, after the sessions have ended."""
     page = opened(browser, address)
     page.goto(f"{address}/plan?workspace={workspace.id}")
     page.wait_for_selector(MAP, timeout=60_000)
@@ -158,19 +158,19 @@ def memory(
         other.wait_for_selector(MAP, timeout=60_000)
         settled(other)
         other.context.close()
-    # The library keeps a session that ended for two minutes, should its browser come back.
+    # Streamlit keeps an ended session for two minutes, in case its browser returns.
     time.sleep(rest_s)
     return warm, after, resident(process)
 
 
 def resident(process: int) -> float:
-    """MiB of a process that are in memory."""
+    """Resident memory of a process, MiB."""
     pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / MIB
 
 
 def opened(browser: Browser, address: str) -> Page:
-    """A page of somebody who has seen the tour."""
+    """A page for a user who has seen the tour."""
     context = browser.new_context(viewport={"width": 1440, "height": 900})
     context.add_cookies([{**SEEN, "url": address}])  # type: ignore[typeddict-item]
     context.add_init_script(DRAWN)
@@ -178,7 +178,7 @@ def opened(browser: Browser, address: str) -> Page:
 
 
 def filled(store: Store, name: str, *, answered: bool) -> Workspace:
-    """The measured mix and a plan of it; not `answered`: of an earlier request, so that it can be planned again."""
+    """The measured mix with a plan; not `answered`: the plan of an earlier request, so that it can be planned again."""
     workspace = store.create(name)
     mix = measured_mix(workspace)
     request = workspace.get("plan_request", mix)

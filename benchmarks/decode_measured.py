@@ -26,12 +26,12 @@ from torchsplit_core.values.units import GIB
 
 DATA = Path(__file__).resolve().parent / "data" / "splitwise_decode.csv"
 TYPES = {"a100-80gb": "A100-80GB", "h100-80gb": "H100-SXM5-80GB", "h100-80gb-pcap": "H100-SXM5-80GB"}
-"""GPUs of the table by their names in the catalogue."""
+"""The table's GPU names -> names in the catalogue."""
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """Sizes of a published decoder, as its config.json has them; `weights`: of one layer."""
+    """Sizes of a published decoder, as in its config.json; `weights`: parameters of one layer."""
 
     layers: int
     hidden: int
@@ -41,16 +41,16 @@ class Decoder:
 
 
 DECODERS = {
-    # meta-llama/Llama-2-70b-hf: 64 heads, 8 of keys, gated feed-forward.
+    # meta-llama/Llama-2-70b-hf: 64 heads, 8 key heads, gated feed-forward.
     "llama2-70b": Decoder(80, 8192, 28672, 1024, 2 * 8192 * 8192 + 2 * 8192 * 1024 + 3 * 8192 * 28672),
-    # bigscience/bloom: 112 heads, feed-forward of four times the hidden size.
+    # bigscience/bloom: 112 heads, feed-forward size of four times the hidden size.
     "bloom-176b": Decoder(70, 14336, 57344, 14336, 12 * 14336 * 14336),
 }
 
 
 @dataclass(frozen=True)
 class Row:
-    """A measured point; `look_back`: tokens that a new one sees, on the average."""
+    """A measured point; `look_back`: mean number of tokens that a new token attends to."""
 
     decoder: str
     gpu: str
@@ -61,7 +61,7 @@ class Row:
 
 
 def read_rows() -> list[Row]:
-    """The published table."""
+    """Read the published table."""
     with DATA.open(encoding="utf-8", newline="") as file:
         return [
             Row(
@@ -77,7 +77,7 @@ def read_rows() -> list[Row]:
 
 
 def reckoned_ms(row: Row) -> float | None:
-    """The time per token of the row's segment; None where its memory does not hold it."""
+    """Estimated ms per token of the row's segment; None if the segment does not fit into memory."""
     sizes = DECODERS[row.decoder]
     model = PlacementModel(
         sizes.layers,
@@ -105,7 +105,7 @@ def reckoned_ms(row: Row) -> float | None:
 
 @dataclass(frozen=True)
 class Judged:
-    """A row with what is reckoned of it, alone and with one row of its kind known (None: it is that row)."""
+    """A row with its estimates: without any measurement, and with one row of its kind known (None: it is that row)."""
 
     row: Row
     alone_ms: float
@@ -113,7 +113,7 @@ class Judged:
 
 
 def judge(rows: Sequence[Row]) -> tuple[list[Judged], int]:
-    """Every row that memory holds, and how many it does not."""
+    """Every row that fits into memory, judged, and the number of rows that do not fit."""
     pairs = [(row, reckoned_ms(row)) for row in rows]
     held = [(row, found) for row, found in pairs if found is not None]
     first: dict[tuple[str, str, int], tuple[Row, float]] = {}
@@ -131,7 +131,7 @@ def judge(rows: Sequence[Row]) -> tuple[list[Judged], int]:
 
 
 def line(name: str, judged: Sequence[Judged]) -> str:
-    """Rows, the median ratio, and the median and p90 of the error, alone and with one row known."""
+    """Number of rows, median ratio, and median and p90 of the error, alone and with one row known."""
     ratio = float(np.median([one.alone_ms / one.row.measured_ms for one in judged]))
     alone = [abs(one.alone_ms / one.row.measured_ms - 1) for one in judged]
     known = [abs(one.known_ms / one.row.measured_ms - 1) for one in judged if one.known_ms is not None]

@@ -51,11 +51,11 @@ REDRAW = """async () => {
   canvas.getContext('2d').getImageData(0, 0, 1, 1);
   return performance.now() - began;
 }"""
-"""All of the graph drawn again, with the pixels asked for, so that nothing is put off."""
+"""Redraw the whole graph and read a pixel, which forces deferred drawing; returns ms."""
 
 
 def graph(nodes: int) -> TorchGraph:
-    """A network of equal operations that read one of the last dozen, and often another."""
+    """A graph of equal operations that each read one or two of the last dozen."""
     draw = random.Random(1)
     made = [GraphNode("n0", "input", shape=(2, 64), dtype="float32", output_bytes=512)]
     for i in range(1, nodes):
@@ -70,7 +70,7 @@ def graph(nodes: int) -> TorchGraph:
 
 
 def llama(path: Path, layers: int) -> None:
-    """A LLaMA of 8B dimensions on the meta device as a .pt2, made in a process of its own."""
+    """Export a LLaMA of 8B dimensions on the meta device to a .pt2, in a child process."""
     script = f"""
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -87,7 +87,7 @@ torch.export.save(program, {str(path)!r})
 
 @contextlib.contextmanager
 def server(*command: str, **environment: str) -> Iterator[tuple[str, int]]:
-    """The address of the dashboard, or of Streamlit with another script, on a free port, and its process id."""
+    """Start the dashboard, or another Streamlit script, on a free port; yields its address and process id."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -114,7 +114,7 @@ def server(*command: str, **environment: str) -> Iterator[tuple[str, int]]:
 
 
 def drawn(page: Page, but: str = "", limit_s: float = 60.0) -> str:
-    """Wait until the explorer shows a drawing, another than `but`; which one."""
+    """Wait until the explorer shows a drawing other than `but`; return that drawing's mark."""
     page.wait_for_function(
         """but => [...document.querySelectorAll('*')].some(e => {
             const c = e.shadowRoot && e.shadowRoot.querySelector('canvas.scene');
@@ -130,9 +130,9 @@ def drawn(page: Page, but: str = "", limit_s: float = 60.0) -> str:
 def opened(
     page: Page, address: str, store: Store, model: TorchGraph, name: str, *, everything: bool
 ) -> float:
-    """Seconds from opening the page to its drawing: the first view, or every node."""
+    """Seconds from opening the page to its drawing: of the first view, or of every node."""
     workspace = store.create(f"{len(model.nodes)} {name}")
-    # Another hash each time, so that nothing is drawn from a cache.
+    # A fresh hash each time, so that no cache has the drawing.
     fresh = TorchGraph((*model.nodes[:-1], GraphNode(f"last {name}", "op", inputs=model.nodes[-1].inputs)))
     workspace.put("graph", name, fresh)
     if everything:
@@ -144,7 +144,7 @@ def opened(
 
 
 def explorer(page: Page, address: str, store: Store, model: TorchGraph, repeats: int) -> dict[str, float]:
-    """Seconds to the first view and to all nodes, milliseconds of a redraw, seconds from a click to its answer."""
+    """Seconds to the first view and to all nodes, milliseconds of a redraw, seconds from a click to its response."""
     first, shown, redraws, clicks = [], [], [], []
     for turn in range(repeats):
         first.append(opened(page, address, store, model, f"first {turn}", everything=False))
@@ -174,7 +174,7 @@ def explorer(page: Page, address: str, store: Store, model: TorchGraph, repeats:
 
 
 def plain_dot(model: TorchGraph) -> str:
-    """The barest text of the graph: no labels on its edges, which would cost Graphviz more."""
+    """The graph in DOT without edge labels, which would cost Graphviz more."""
     lines = [f"{source} -> {node.id}" for node in model.nodes for source in node.inputs]
     return "digraph {\n" + "\n".join(lines) + "\n}\n"
 
@@ -185,7 +185,7 @@ def graphviz(page: Page, folder: Path, model: TorchGraph) -> float:
     script.write_text(GRAPHVIZ)
     seconds = 0.0
     with server(str(script), str(dot)) as (address, _):
-        # The small one first, so that server and browser have loaded what they load once.
+        # A small graph first, so that server and browser have loaded what they load only once.
         for one in (graph(50), model):
             dot.write_text(plain_dot(one))
             began = time.perf_counter()
@@ -201,13 +201,13 @@ def graphviz(page: Page, folder: Path, model: TorchGraph) -> float:
 
 
 def peak_gb(process: int) -> float:
-    """The most memory a process has held, in GB (Linux)."""
+    """Peak resident memory of a process, in GB (Linux)."""
     status = Path(f"/proc/{process}/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e9
 
 
 def largest(page: Page, folder: Path, nodes: int) -> tuple[float, float, float]:
-    """Seconds until a very large graph shows its first view, of opening a run of it, the server's peak in GB."""
+    """For a very large graph: seconds to its first view, seconds to open a run of it, the server's peak in GB."""
     store = Store(folder / "large")
     workspace = store.create("large")
     workspace.put("graph", "large", graph(nodes))
@@ -227,12 +227,12 @@ def largest(page: Page, folder: Path, nodes: int) -> tuple[float, float, float]:
 
 
 def from_file(page: Page, address: str, path: Path, repeats: int) -> dict[str, float]:
-    """Seconds from dropping a .pt2 to its drawing, and of opening a block."""
+    """Seconds from dropping a .pt2 to its drawing, and from opening a block to its drawing."""
     shown, opened = [], []
     for turn in range(repeats):
         page.goto(address)
         field = page.locator('[data-testid="stFileUploaderDropzoneInput"]')
-        # Another name each turn: a new visit, a new file.
+        # Another name each turn, so that each is a new visit with a new file.
         named = path.with_name(f"{path.stem}{turn}.pt2")
         named.write_bytes(path.read_bytes())
         page.wait_for_timeout(1000)
@@ -274,7 +274,7 @@ def main() -> int:
         store = Store(folder / "home")
         with server(TORCHSPLIT_HOME=str(folder / "home")) as (address, _):
             page = browser.new_page(viewport={"width": 1440, "height": 1000})
-            # A small one first, so that server and browser have loaded what they load once.
+            # A small graph first, so that server and browser have loaded what they load only once.
             explorer(page, address, store, graph(50), 1)
             ours = explorer(page, address, store, model, options.repeats)
             file = folder / "llama.pt2"

@@ -1,8 +1,8 @@
 """Plan requests on fleets of several GPU types, with random throughput curves.
 
-A model's throughput on a slice is base · compute^a · the type's factor · noise, with an exponent of its own for each
-model; batches saturate it, and it needs memory, so the small slices may be missing. A model demands between a tenth of
-the best whole GPU and one and a half. The same arguments give the same request.
+A model's throughput on a slice is base · compute^a · the type's factor · noise, with another exponent for each model;
+it saturates with the batch size. Models need memory, so small slices may be missing. A model's demand is 0.1 to 1.6
+times its rate on the best whole GPU. Equal arguments give equal requests.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ GPUS_PER_NODE = 8
 class Family:
     """What a request has beyond its size.
 
-    `restricted`: every third entry of the fleet allows two layouts alone. `limits`: latency limits. `memory`: points
-    say their memory, which tenants of a slice share. `pairs`: so many co-locations of two models.
+    `restricted`: every third entry of the fleet allows only two layouts. `limits`: latency limits. `memory`: points
+    state their memory, which tenants of a slice share. `pairs`: number of co-locations of two models.
     """
 
     types: tuple[tuple[str, float], ...] = THREE_TYPES
@@ -112,7 +112,7 @@ def _fleet(rng: random.Random, gpus: int, family: Family) -> tuple[FleetEntry, .
 
 
 def _few_layouts(name: str) -> tuple[tuple[str, ...], ...]:
-    """Two layouts: of equal small slices, and of the two largest that fit beside each other."""
+    """Two layouts: equal small slices, and the two largest slices that fit side by side."""
     profiles = {profile.compute_slices: profile.name for profile in reversed(plain_profiles(gpu_type(name)))}
     small = profiles[1]
     if 7 in profiles:

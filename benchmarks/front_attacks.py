@@ -2,12 +2,12 @@
 
     python -m benchmarks.front_attacks [--share 1.0] [--only NAME …]
 
-An empty model is served by the command line, with time limits of two seconds. Another process asks it all the while,
-as clients that mean no harm do: for its health, and for inference. What these wait for longer than beside nobody is in
-part that cores and model work for somebody else: each family stands beside *controls*, clients that mean no harm and
-ask as much, or a process that computes as hard as the attacking one. A try fails where the server ends, answers in
-anything but HTTP and JSON, or holds a connection for longer than its limits; a family fails where the server's memory
-grows by more than MOST_GROWTH. Ends with 1 where anything failed.
+The command line serves an empty model with time limits of two seconds. Meanwhile another process sends health checks
+and inference requests, as harmless clients do. They wait longer than they would alone partly because cores and model
+work for somebody else: each family is therefore compared with a *control*, harmless clients that ask as much, or a
+process that computes as hard as the attacker. A try fails if the server ends, answers in anything but HTTP and JSON,
+or holds a connection for longer than its limits; a family fails if the server's memory grows by more than
+MOST_GROWTH. Ends with 1 where anything failed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LIMITS = (
 ).split()
 PATIENCE_S = 30.0
 MOST_GROWTH = 400 * 2**20
-"""Bytes: the bodies that are held at once, and two readers with what they may take."""
+"""Bytes: the bodies held at once, plus what two body readers may take."""
 HEAD = "POST /v2/models/empty/infer HTTP/1.1\r\nhost: localhost\r\n"
 ALIVE = b"GET /v2/health/live HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
 ENTRY = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}
@@ -61,12 +61,12 @@ VALUES = (
 
 
 class Failed(Exception):
-    """A try that went wrong."""
+    """A try failed."""
 
 
 @dataclass
 class Server:
-    """The process that is attacked."""
+    """The server under attack."""
 
     pid: int
     port: int
@@ -75,7 +75,7 @@ class Server:
         return await asyncio.open_connection("127.0.0.1", self.port)
 
     async def answers(self, *pieces: bytes, pause_s: float = 0.0, many: int = 1) -> list[int]:
-        """The statuses that bytes get until the server closes or has answered `many` times; raises Failed."""
+        """Statuses of the responses to these bytes, until the server closes or has sent `many`. Raises Failed."""
         reader, writer = await self.open()
         try:
             with contextlib.suppress(ConnectionError):
@@ -89,7 +89,7 @@ class Server:
 
     @property
     def memory(self) -> int:
-        """Resident bytes of the front and of its readers."""
+        """Resident bytes of the front end and its body readers."""
         found = 0
         for pid in (self.pid, *children(self.pid)):
             with contextlib.suppress(OSError):
@@ -108,8 +108,8 @@ def children(pid: int) -> list[int]:
 
 
 async def statuses(reader: asyncio.StreamReader, many: int) -> list[int]:
-    """Of the answers until the server closes or `many` are there; each has JSON. Raises Failed for anything else, and
-    for waiting."""
+    """Statuses of the responses until the server closes or has sent `many`; each must have JSON. Raises Failed for any
+    other bytes, and on timeout."""
     found: list[int] = []
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -134,14 +134,14 @@ async def statuses(reader: asyncio.StreamReader, many: int) -> list[int]:
 
 
 def infer(body: bytes, *headers: str) -> bytes:
-    """A whole request."""
+    """A complete inference request."""
     return (
         HEAD + "".join(f"{one}\r\n" for one in headers) + f"content-length: {len(body)}\r\n\r\n"
     ).encode() + body
 
 
 def told(**entry: object) -> bytes:
-    """The JSON of a request."""
+    """A request body: the usual input with these fields replaced."""
     return json.dumps({"inputs": [ENTRY | entry]}).encode()
 
 
@@ -205,7 +205,7 @@ async def mutated(server: Server, rng: random.Random) -> None:
 
 
 async def deaf_clients(server: Server, rng: random.Random) -> None:
-    """Ask for much, take nothing of it, and wait to be cut off."""
+    """Send large requests, read no response, and wait to be cut off."""
     entry = ENTRY | {"shape": [900, 4], "data": [0.5] * 3600}
     _reader, writer = await server.open()
     with contextlib.suppress(ConnectionError):
@@ -215,7 +215,7 @@ async def deaf_clients(server: Server, rng: random.Random) -> None:
 
 
 async def much_at_once(server: Server, rng: random.Random) -> None:
-    """What `deaf_clients` ask, by one that takes the answers."""
+    """Send the requests of `deaf_clients`, but read the responses."""
     entry = ENTRY | {"shape": [900, 4], "data": [0.5] * 3600}
     text = infer(json.dumps({"inputs": [entry]}).encode())
     if len(found := await server.answers(text * 20, many=20)) < 20:
@@ -228,14 +228,14 @@ async def usual(server: Server, rng: random.Random) -> None:
 
 
 async def computing(server: Server, rng: random.Random) -> None:
-    """Nothing of the server: the core of the attacking process at work."""
+    """Ask the server nothing; keep the attacking process's core busy."""
     until = time.perf_counter() + 0.05
     while time.perf_counter() < until:
         pass
 
 
 async def crowding(server: Server, rng: random.Random) -> None:
-    """Open a connection and say nothing for a while."""
+    """Open a connection and stay silent for a while."""
     _, writer = await server.open()
     await asyncio.sleep(rng.random())
     writer.close()
@@ -243,7 +243,7 @@ async def crowding(server: Server, rng: random.Random) -> None:
 
 @cache
 def bombs() -> tuple[bytes, ...]:
-    """Small when packed."""
+    """Bodies that are small when compressed and large when unpacked."""
     return (
         zlib.compress(b'{"inputs":[' + b"{}," * 20_000_000 + b"{}]}", 9),
         zlib.compress(bytes(200 * 2**20), 9),
@@ -253,7 +253,7 @@ def bombs() -> tuple[bytes, ...]:
 
 @dataclass(frozen=True)
 class Family:
-    """Tries of one kind, so many of them at once; beside which control its effect on others is to be read."""
+    """Tries of one kind, `at_once` at a time; `beside` names the control for its effect on other clients."""
 
     name: str
     tries: int
@@ -290,7 +290,7 @@ FAMILIES = (
 
 
 async def attack(server: Server, family: Family, tries: int) -> tuple[list[str], int]:
-    """What failed, and the most memory that the server held."""
+    """The failures, and the largest memory that the server held, bytes."""
     turn, faults, most = asyncio.Semaphore(family.at_once), list[str](), 0
 
     async def one(seed: int) -> None:
@@ -314,7 +314,7 @@ async def attack(server: Server, family: Family, tries: int) -> tuple[list[str],
 
 
 def watch(port: int) -> None:
-    """Ask for health and inference until told to stop; then the times of both, in ms, as JSON."""
+    """Send health checks and inference requests until SIGTERM; then print the times of both, in ms, as JSON."""
     times: dict[str, list[float]] = {"health": [], "infer": []}
     body, stop = told(), []
     signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
@@ -330,7 +330,7 @@ def watch(port: int) -> None:
                 connection.request(method, path, content)
                 status = connection.getresponse().status
             connection.close()
-            # Where connections are at their limit a newcomer is told so, at once.
+            # At the connection limit the server refuses a new client at once (503).
             times[name].append((time.perf_counter() - begin) * 1e3 if status in (200, 503) else 60_000.0)
         time.sleep(0.01)
     print(json.dumps(times))
@@ -338,7 +338,7 @@ def watch(port: int) -> None:
 
 @contextmanager
 def watched(port: int) -> Iterator[dict[str, list[float]]]:
-    """Other clients' times while the block runs; there when it has ended."""
+    """Other clients' times while the block runs; the dict is filled when the block has ended."""
     command = [sys.executable, "-m", "benchmarks.front_attacks", "--watch", str(port)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as process:
         assert process.stdout is not None
@@ -355,7 +355,6 @@ def percentile(times: list[float], q: float) -> float:
 
 
 def main() -> int:
-    """Attack, print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--share", type=float, default=1.0, help="scales the tries")
     parser.add_argument("--only", nargs="*", default=[], help="families by the start of their names")

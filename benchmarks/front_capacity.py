@@ -36,7 +36,7 @@ MODEL = "empty"
 LIMIT_MS = 50.0
 FIRST_RPS, MOST_RPS = 100.0, 50_000.0
 NEARNESS = 1.05
-"""The rate that is too high over the one that is not, where the search ends."""
+"""The search ends when the lowest rate too high is at most this times the highest rate that is not."""
 START_S = 120.0
 SOURCE = '''"""A model that gives back its input."""
 
@@ -61,8 +61,8 @@ class Client:
 
 @contextmanager
 def serving(root: Path, floats: int, batch: int, options: Sequence[str] = ()) -> Iterator[ServerHandle]:
-    """The empty model served by the checkout at `root`: inputs of so many floats, batches of up to `batch`; `options`
-    are more of the command's."""
+    """Serve the empty model by the checkout at `root`: inputs of `floats` floats, batches of up to `batch`; `options`
+    are passed on to `serve`."""
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
         (folder / "empty.py").write_text(SOURCE.format(floats=floats))
@@ -100,7 +100,7 @@ def _ready(front: subprocess.Popen[bytes], ready: Path, log: Path) -> ServerHand
 
 
 def p95_ms(server: ServerHandle, rate_rps: float, seconds: float, seed: int = 0) -> float:
-    """At clients, of Poisson arrivals at that rate; infinite where a request has no result."""
+    """p95 at the clients under Poisson arrivals; infinite if a request has no result."""
     gaps = np.random.default_rng(seed).exponential(1 / rate_rps, int(rate_rps * seconds))
     times = [float(due) for due in np.cumsum(gaps)]
     answers = send_load(
@@ -112,24 +112,24 @@ def p95_ms(server: ServerHandle, rate_rps: float, seconds: float, seed: int = 0)
 
 
 def slice_cores() -> list[int]:
-    """The core that the plan's slice has: the generator's too, so that the front is alone on the others."""
+    """The plan's slice's core. The generator shares it, so that the front end has the others to itself."""
     return sorted(os.sched_getaffinity(0))[:1]
 
 
 def highest_rate(
     root: Path = ROOT, *, floats: int = 16, batch: int = 1, seconds: float = 3.0, limit_ms: float = LIMIT_MS
 ) -> float:
-    """Requests/s of the empty model that the front of the checkout at `root` passes with a p95 within the limit.
+    """Highest rate, requests/s, at which the front end of the checkout at `root` keeps the p95 limit (empty model).
 
     A rate is tried for `seconds`, and once more before it counts as too high: a core that another guest slowed for
-    a moment is no limit of the front. 0 where not even the first rate is within it.
+    a moment says nothing about the front end. 0 if even the first rate is too high.
     """
     with serving(root, floats, batch) as server:
         return highest_of(server, seconds, limit_ms)
 
 
 def highest_of(server: ServerHandle, seconds: float, limit_ms: float = LIMIT_MS) -> float:
-    """`highest_rate` of a front that is ready."""
+    """`highest_rate` of a front end that is already running."""
     p95_ms(server, FIRST_RPS, 1.0)
     good, bad, rate = 0.0, MOST_RPS, FIRST_RPS
     while good < MOST_RPS and (good == 0.0 or bad / good > NEARNESS):
@@ -144,7 +144,7 @@ def highest_of(server: ServerHandle, seconds: float, limit_ms: float = LIMIT_MS)
 
 
 def core_share(server: ServerHandle, rate_rps: float, seconds: float) -> float:
-    """The front's processor time over that of the clock, at a rate."""
+    """The front end's processor time over wall time, at a rate."""
     before = processor_ms(server.pid)
     gaps = np.random.default_rng(2).exponential(1 / rate_rps, int(rate_rps * seconds))
     times = [float(due) for due in np.cumsum(gaps)]
@@ -156,7 +156,7 @@ def core_share(server: ServerHandle, rate_rps: float, seconds: float) -> float:
 
 
 def reckoned(bodies: Sequence[int], batches: Sequence[int], turns: int, seconds: float) -> None:
-    """Prints what the costs measured at first use say, beside the highest rates and the front's share of a core."""
+    """Print the rates predicted from measured costs, beside the highest rates and the front end's share of a core."""
     costs = measure_costs()
     print(
         "| ms of a core a request (blocks) | a batch | a MB | ms a batch is handed over | generator's ms a request |"
@@ -190,7 +190,7 @@ def reckoned(bodies: Sequence[int], batches: Sequence[int], turns: int, seconds:
 def in_turn(
     roots: Sequence[Path], bodies: Sequence[int], batches: Sequence[int], turns: int, seconds: float
 ) -> None:
-    """Prints a row a body and batch size: the checkouts in turn, medians."""
+    """Print one row for each body and batch size: medians, with the checkouts measured in turn."""
     print("| input bytes | batch | this, requests/s | other, requests/s | this / other |")
     print("|---" * 5 + "|")
     for floats in bodies:

@@ -3,10 +3,10 @@
     python -m benchmarks.fuzz [--seconds 600] [--only TARGET …] [--corpus FOLDER]
     python -m benchmarks.fuzz --only TARGET --input BASE64     one input again, with its traceback
 
-Each target runs in a process of its own with its share of the time, from seeds in `benchmarks/data/fuzz` and
-`examples`. Found is: any exception but the reader's refusal (InputFault), a refusal that a terminal or a log cannot
-show, an answer that breaks what is promised of it, more than SLOW_S of the processor, more than MEMORY_MIB. Ends
-with 1 where anything was found.
+Each target runs in a process of its own for its share of the time, from seeds in `benchmarks/data/fuzz` and
+`examples`. A finding is any exception but the reader's refusal (InputFault), a refusal that a terminal or a log
+cannot show, a result that breaks what is promised of it, more than SLOW_S processor seconds for an input, or more
+than MEMORY_MIB. Ends with 1 where there was a finding.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ ROOT = Path(__file__).resolve().parent.parent
 SEEDS = ROOT / "benchmarks" / "data" / "fuzz"
 LARGEST_INPUT = 64 * 2**10
 SLOW_S = 10.0
-"""Of the processor, for one input of at most LARGEST_INPUT bytes; instrumented code takes a few times as long."""
+"""Processor seconds for one input of at most LARGEST_INPUT bytes; instrumented code takes a few times as long."""
 STUCK_S = 60
 MEMORY_MIB = 2048
-"""What ends a target's process: STUCK_S of the clock for one input, MEMORY_MIB in all. It counts as found."""
+"""Limits that end a target's process and count as a finding: STUCK_S of wall time for one input, MEMORY_MIB in all."""
 NICE = 10
 NASTY: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2**31, 2**63, 2**64, 10**400, -0.0, 0.5, 1e-320, 1e308, float("inf"), float("nan"),
@@ -55,9 +55,9 @@ Mutate = Callable[[bytes, int], bytes]
 
 @dataclass(frozen=True)
 class Target:
-    """A reader: `load` imports it and gives what reads one input, raising InputFault where that is refused.
+    """A reader under test. `load` imports it and returns a function of one input that raises InputFault to refuse it.
 
-    `shape` says how inputs are made of others: as bytes, as JSON ("json", behind a first line "lined"), in a zip.
+    `shape` says how inputs are mutated: as bytes, as JSON ("json"; "lined": after a first line), or inside a zip.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Target:
 
     @property
     def seeds(self) -> dict[str, bytes]:
-        """The inputs it begins with, by name."""
+        """The initial inputs, by name."""
         found = [path for pattern in self.examples for path in sorted(ROOT.glob(pattern))]
         found += sorted((SEEDS / self.name).glob("*"))
         small = {path.name: path.read_bytes() for path in found if path.stat().st_size <= LARGEST_INPUT}
@@ -94,14 +94,14 @@ TARGETS = (
 
 
 class Findings:
-    """What was found, one of a kind (the exception and the line of ours that it left): its shortest input."""
+    """The shortest input of each kind of finding: the exception and the last line of this project in its trace."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.sizes: dict[str, int] = {}
 
     def note(self, error: BaseException, data: bytes) -> None:
-        """Keep it, unless a shorter one of its kind was kept."""
+        """Store the input, unless a shorter one of its kind is stored."""
         own = [frame for frame in traceback.extract_tb(error.__traceback__) if str(ROOT) in frame.filename]
         last = f"{Path(own[-1].filename).relative_to(ROOT)}:{own[-1].lineno}" if own else ""
         kind = f"{type(error).__name__} at {last}"
@@ -114,7 +114,7 @@ class Findings:
 
 
 def checked(read: Read, data: bytes) -> bool:
-    """Whether the reader takes the input. Raises what is to be found."""
+    """Whether the reader accepts the input. Raises whatever counts as a finding."""
     begun = time.process_time()
     try:
         read(data)
@@ -133,11 +133,11 @@ def checked(read: Read, data: bytes) -> bool:
     return True
 
 
-# How inputs are made of others
+# Mutations
 
 
 def mutated_json(data: bytes, rng: random.Random, plain: Callable[[bytes], bytes]) -> bytes:
-    """JSON with a few of its parts replaced, dropped, doubled or moved; what is none, as bytes."""
+    """Replace, drop, double or move a few parts of a JSON value; mutate anything else as bytes."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
@@ -152,7 +152,7 @@ def mutated_json(data: bytes, rng: random.Random, plain: Callable[[bytes], bytes
         box, key = rng.choice(places)
         try:
             _change(box, key, rng, places)
-        except (KeyError, IndexError):  # another change has taken it away
+        except (KeyError, IndexError):  # another change has removed it
             continue
     try:
         return json.dumps(value).encode()
@@ -189,7 +189,7 @@ def _change(box: Any, key: Any, rng: random.Random, places: list[tuple[Any, Any]
 
 
 def mutator(shape: str, plain: Mutate) -> Callable[[bytes, int, int], bytes]:
-    """What libFuzzer calls for another input: (data, largest size, seed)."""
+    """The custom mutator for libFuzzer: (data, largest size, seed) -> new input."""
 
     def made(data: bytes, most: int, seed: int) -> bytes:
         rng = random.Random(seed)
@@ -200,7 +200,7 @@ def mutator(shape: str, plain: Mutate) -> Callable[[bytes, int, int], bytes]:
             if rng.random() < 0.2:
                 head = plain(head, 64).replace(b"\n", b"")
             else:
-                # What follows the JSON (tensors) stays.
+                # Keep what follows the JSON (tensors).
                 end = rest.rfind(b"}") + 1 or len(rest)
                 rest = mutated_json(rest[:end], rng, lambda one: plain(one, most)) + rest[end:]
             found = head + b"\n" + rest
@@ -212,7 +212,7 @@ def mutator(shape: str, plain: Mutate) -> Callable[[bytes, int, int], bytes]:
 
 
 def _mutated_zip(data: bytes, rng: random.Random, plain: Callable[[bytes], bytes]) -> bytes:
-    """A zip file with one entry's content or name changed, or one dropped; now and then its bytes."""
+    """Change one entry's content or name, or drop one entry; now and then mutate the zip's bytes instead."""
     try:
         with zipfile.ZipFile(BytesIO(data)) as old:
             entries = [(entry.filename, old.read(entry)) for entry in old.infolist()]
@@ -232,27 +232,27 @@ def _mutated_zip(data: bytes, rng: random.Random, plain: Callable[[bytes], bytes
     return fuzz_readers.zipped(entries, rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)))
 
 
-# One target in a process of its own
+# One target per process
 
 
 def fuzz(target: Target, seconds: float, corpus: Path, found: Path) -> None:
-    """Fuzz it in this process, which libFuzzer ends."""
+    """Fuzz the target in this process, which libFuzzer ends."""
     import atheris
 
     os.nice(NICE)
     with atheris.instrument_imports(include=["torchsplit_core"]):
         read = target.load()
-        for data in target.seeds.values():  # what is imported when first used
+        for data in target.seeds.values():  # so that first-use imports are instrumented
             try:
                 checked(read, data)
-            except Exception:  # noqa: BLE001 - it is met again
+            except Exception:  # noqa: BLE001 - fuzzing will raise it again
                 continue
     findings = Findings(found)
 
     def once(data: bytes) -> None:
         try:
             checked(read, data)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is what this looks for
+        except Exception as error:  # noqa: BLE001 - any exception is a finding
             findings.note(error, data)
 
     arguments = [
@@ -270,7 +270,7 @@ def fuzz(target: Target, seconds: float, corpus: Path, found: Path) -> None:
 
 
 def run(target: Target, seconds: float, corpora: Path, folder: Path) -> int:
-    """Fuzz it in a child, print its row, then what was found; how many kinds of faults those are."""
+    """Fuzz the target in a child, print its row and its findings; return the number of kinds of faults."""
     corpus, found = corpora / target.name, folder / f"{target.name}.found"
     corpus.mkdir(parents=True, exist_ok=True)
     found.mkdir(exist_ok=True)

@@ -1,6 +1,6 @@
-"""What `benchmarks.fuzz` feeds: each function imports a reader and gives what reads one input and checks its answer.
+"""The readers that `benchmarks.fuzz` tests: each function imports one and returns a check that reads one input.
 
-The reader raises InputFault for what it refuses; anything else raised is a finding.
+The reader raises InputFault for what it refuses; any other exception is a finding.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from typing import Any
 
 Read = Callable[[bytes], None]
 LARGEST_UNPACKED = 2**20
-"""An archive that unpacks to more would take the time of many."""
+"""A larger archive would take as long as many small ones."""
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def zipped(entries: list[tuple[str, bytes]], packing: int = zipfile.ZIP_DEFLATED) -> bytes:
-    """A zip file of these entries."""
+    """A zip file with these entries."""
     made = BytesIO()
     with zipfile.ZipFile(made, "w", packing) as archive:
         for name, content in entries:
-            # The same bytes for the same entries, whatever the clock.
+            # ZipInfo fixes the date, so that equal entries give equal bytes.
             archive.writestr(zipfile.ZipInfo(name or "x"), content, packing)
     return made.getvalue()
 
 
 def zips(seeds: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Seeds that stand in the repository as JSON, entry → text or value, as zip files."""
+    """Turn the repository's JSON seeds (entry → text or value) into zip files."""
     found = {}
     for name, data in seeds.items():
         if not name.endswith(".json"):
@@ -56,7 +56,7 @@ _FOLDERS: list[tempfile.TemporaryDirectory[str]] = []
 
 
 def _file() -> Path:
-    """A file for readers that take a path; it goes with the process."""
+    """A file for readers that take a path; it is deleted when the process ends."""
     _FOLDERS.append(tempfile.TemporaryDirectory(prefix="torchsplit-fuzz-file-"))
     return Path(_FOLDERS[-1].name) / "input"
 
@@ -65,7 +65,7 @@ def _file() -> Path:
 
 
 def contract() -> Read:
-    """Contract files: what is taken is written and read again as the same value."""
+    """Contract files: an accepted file, written and read again, gives the same value."""
     from torchsplit_core.files import read_text, write_text
     from torchsplit_core.workspace.untrusted_files import read_contract
 
@@ -77,7 +77,7 @@ def contract() -> Read:
 
 
 def table() -> Read:
-    """Profiles from CSV: what is taken is written as a table that reads and writes as itself."""
+    """Profiles from CSV: an accepted table is written as one that reads and writes as itself."""
     from torchsplit_core.tables import decode, read_any, write_profile_csv
 
     def read(data: bytes) -> None:
@@ -130,7 +130,7 @@ def _by_first_line(readers: Mapping[bytes, Read]) -> Read:
 
 
 def pt2() -> Read:
-    """A .pt2 as the child reads it and its parts are put together."""
+    """A .pt2: the child's reading and the assembly of its parts."""
     from torchsplit_core.files import read_text, write_text
     from torchsplit_core.graph.serialization import GraphParts
     from torchsplit_core.tracing.pt2 import read_pt2
@@ -149,7 +149,7 @@ def pt2() -> Read:
 
 
 def archive() -> Read:
-    """An archive as it is checked before it is stored, without the child that checks larger ones."""
+    """The checks on an archive before it is stored, without the child that checks larger ones."""
     from torchsplit_core.workspace.archive_reader import open_archive, unpacked_bytes
 
     def read(data: bytes) -> None:
@@ -186,7 +186,7 @@ def config() -> Read:
 
 
 def host() -> Read:
-    """What tools and runs tell of a host; the first line says which."""
+    """What tools and runs report about a host; the first line says which."""
     from torchsplit_core.hardware.current_state.dcgm import parse_dmon
     from torchsplit_core.hardware.discovery import discover_host
     from torchsplit_core.hardware.mig_journal import take_journal
@@ -214,7 +214,7 @@ def host() -> Read:
 
 
 def options() -> Read:
-    """Values of the command line; the first line says of which option."""
+    """Command-line values; the first line names the option."""
     from torchsplit_core.cli.sweep import parse_vary
     from torchsplit_core.hardware.devices import choose_devices
     from torchsplit_core.hardware.discovery import discover_host
@@ -274,7 +274,7 @@ class _Wire:
 
 
 class _Application:
-    """Answers at once, or where the path is /held, in the end; notes what it got."""
+    """Records each request and responds at once, or at the end if the path is /held."""
 
     def __init__(self) -> None:
         self.got: list[tuple[str, str, bytes, tuple[tuple[bytes, bytes], ...]]] = []
@@ -308,7 +308,7 @@ ANSWERS = re.compile(
 
 
 def http() -> Read:
-    """A connection: the same requests in any pieces, answers that are HTTP, an end in time, and nothing kept."""
+    """A connection: the same requests in any pieces, responses in HTTP, a timely end, and nothing left over."""
     from torchsplit_core.serving.protocol.http_server import HttpServer, ServerConnection
     from torchsplit_core.serving.settings import RequestLimits
 
@@ -357,7 +357,7 @@ def http() -> Read:
             pieces.append(stream[:size])
             stream = stream[size:]
         whole, cut = spoken([data[1:]]), spoken(pieces)
-        # Refused in the middle, what came before is the same; a head's limit is looked at between pieces.
+        # A refusal leaves the earlier requests the same; a head's limit is only checked between pieces.
         least = min(len(whole.got), len(cut.got))
         assert whole.got[:least] == cut.got[:least], f"other requests in pieces: {whole.got} {cut.got}"
 
@@ -376,7 +376,7 @@ def _ports() -> tuple[Any, ...]:
 
 
 def infer() -> Read:
-    """A request's body; the first line has its encoding, and the length of its JSON or -."""
+    """A request's body; the first line has its ports ("one" or all), its encoding, and the length of its JSON or -."""
     from torchsplit_core.serving.protocol.body_readers import read_body
     from torchsplit_core.serving.protocol.http_body import parse_json_length
     from torchsplit_core.serving.protocol.tensors import MOST_ROWS
@@ -384,7 +384,7 @@ def infer() -> Read:
     from torchsplit_core.values.serving.datatypes import SIZES
 
     ports = _ports()
-    # `a` alone has fixed sizes: bodies for it are measured tighter.
+    # `a` alone has fixed sizes, so its byte counts are checked more tightly.
     ways = {"one": ports[:1], "all": ports}
     limits = RequestLimits(body_bytes=2**20, json_bytes=2**19)
 
@@ -410,7 +410,7 @@ def infer() -> Read:
 
 
 def answer() -> Read:
-    """An answer; the first line has the length of its JSON or -. Refused is ValueError there."""
+    """A response; the first line has the length of its JSON or -. `decode_outputs` refuses with ValueError."""
     from torchsplit_core.serving.protocol.client import decode_outputs
     from torchsplit_core.values import InputFault
     from torchsplit_core.values.serving.datatypes import SIZES
@@ -432,7 +432,7 @@ TOKEN = "a-token-of-32-letters-0123456789"
 
 
 def guard() -> Read:
-    """A head: path, host, origin and authorization, a line each."""
+    """A request's head: path, host, origin and authorization, one a line."""
     from torchsplit_core.serving.protocol.access_guard import HEALTH, AccessGuard
     from torchsplit_core.serving.settings import AccessSettings
 

@@ -36,7 +36,7 @@ WIDTH = 50
 
 
 def layered(size: int) -> tuple[list[str], Edges]:
-    """Ids in topological order and edges, two for each value behind the first layer."""
+    """Ids in topological order and edges, two into each value after the first layer."""
     rng = random.Random(0)
     ids = [f"n{i}" for i in range(size)]
     edges = []
@@ -47,7 +47,7 @@ def layered(size: int) -> tuple[list[str], Edges]:
 
 
 def transformer(size: int) -> tuple[list[str], Edges]:
-    """Ids in topological order and edges of at least `size` values: whole blocks."""
+    """Ids in topological order and edges of whole blocks, with at least `size` values."""
     ids: list[str] = []
     edges: Edges = []
 
@@ -72,7 +72,7 @@ FAMILIES = {"layered": layered, "transformer": transformer}
 
 
 def torch_graph(operations: int) -> TorchGraph:
-    """The transformer family as a trace: weights, a view a block, three picked heads, one output."""
+    """The transformer family as a traced graph: weights, one view a block, three picked heads, one output."""
     nodes = [GraphNode("ids", "input", output_bytes=64), GraphNode("mask", "input", output_bytes=64)]
     count = 0
 
@@ -101,14 +101,14 @@ def torch_graph(operations: int) -> TorchGraph:
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Seconds of processor time and the result."""
+    """Processor seconds, and the result."""
     begin = time.process_time()
     result = work()
     return time.process_time() - begin, result
 
 
 def networkx_graph(ids: list[str], edges: Edges) -> nx.DiGraph[str]:
-    """The same graph for networkx, with a start before all sources."""
+    """The graph for networkx, with an entry node before all sources."""
     graph: nx.DiGraph[str] = nx.DiGraph()
     graph.add_node(ENTRY)
     graph.add_nodes_from(ids)
@@ -118,14 +118,14 @@ def networkx_graph(ids: list[str], edges: Edges) -> nx.DiGraph[str]:
 
 
 def integers(ids: list[str], edges: Edges) -> FlowGraph:
-    """The graph in the form that the search for dominators walks, as a DiGraph is that of networkx."""
+    """The graph as integers, the form that our dominator search walks (its counterpart of networkx's DiGraph)."""
     flow = build_flow(ids, edges)
     assert flow.reads
     return flow
 
 
 def dominators(family: str, size: int, turns: int, theirs: bool) -> dict[str, float]:
-    """Medians of building the graph, finding the dominators, and all from ids and edges to {id: id}, in turns."""
+    """Median seconds, turn by turn: building the graph, finding dominators, and both from ids and edges to {id: id}."""
     ids, edges = FAMILIES[family](size)
     found: dict[str, list[float]] = {"build": [], "find": [], "whole": [], "nx_build": [], "nx_find": []}
     for _ in range(turns):
@@ -148,7 +148,7 @@ def dominators(family: str, size: int, turns: int, theirs: bool) -> dict[str, fl
 
 
 def regions(family: str, size: int) -> dict[str, float]:
-    """Finding the region tree, and one look at every region of it."""
+    """Seconds of finding the region tree, and of reading each of its regions once."""
     ids, edges = FAMILIES[family](size)
     find_s, tree = timed(lambda: region_tree((ids, edges)))
     look_s, held = timed(lambda: sum(region.count for region in tree.regions))
@@ -156,7 +156,7 @@ def regions(family: str, size: int) -> dict[str, float]:
 
 
 def preparation(size: int) -> dict[str, float]:
-    """The trace's own tables, its preparation, and the regions of the units."""
+    """Seconds of the graph's tables, of its preparation, and of the regions of its units."""
     graph_s, graph = timed(lambda: torch_graph(size))
     tables_s, _ = timed(lambda: (graph.by_id, graph.users, graph.topological_ids))
     prepare_s, prepared = timed(lambda: prepare(graph))
@@ -168,7 +168,7 @@ def preparation(size: int) -> dict[str, float]:
 
 
 def alone(arguments: list[str]) -> dict[str, float]:
-    """One measurement in a process of its own, with that process's peak memory in MiB."""
+    """Run one measurement in a process by itself; adds the process's peak memory in MiB."""
     print(" ".join(arguments), file=sys.stderr, flush=True)
     command = [sys.executable, "-m", "benchmarks.graph_algorithms", "--one", *arguments]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
@@ -177,7 +177,7 @@ def alone(arguments: list[str]) -> dict[str, float]:
 
 
 def one(what: str, *arguments: str) -> None:
-    """Carries out one measurement and prints its figures."""
+    """Run one measurement and print its figures."""
     if what == "dominators":
         family, size, turns, theirs = arguments
         found = dominators(family, int(size), int(turns), theirs == "networkx")
@@ -190,7 +190,7 @@ def one(what: str, *arguments: str) -> None:
 
 
 def report(sizes: list[int], turns: int, most_networkx: int) -> None:
-    """The three tables."""
+    """Print the three tables."""
     print(
         "| immediate dominators | values | edges | ours: build, s | ours: find, s | ours: all, named, s "
         "| networkx: build, s | networkx: find, s | ratio, find | ratio, all | networkx find / ours all |"

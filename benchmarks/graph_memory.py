@@ -34,12 +34,12 @@ TRACE = (
 
 
 def tensor(name: str) -> dict[str, Any]:
-    """An argument that is a tensor."""
+    """A tensor argument."""
     return {"as_tensor": {"name": name}}
 
 
 def value(sizes: tuple[int, ...], batch: bool = True) -> dict[str, Any]:
-    """What torch writes of a tensor of these sizes, after a free batch."""
+    """torch's entry for a tensor of these sizes, after a free batch."""
     free = {"as_expr": {"expr_str": "Symbol('s77', positive=True, integer=True)", "hint": {"as_int": 2}}}
     return {
         "dtype": 7,
@@ -53,7 +53,7 @@ def value(sizes: tuple[int, ...], batch: bool = True) -> dict[str, Any]:
 
 
 def operation(name: str, target: str, reads: tuple[str, ...], block: int, code: str) -> dict[str, Any]:
-    """A node as torch writes it, with a trace of three frames."""
+    """A node as torch writes it, with a stack trace of three frames."""
     return {
         "target": f"torch.ops.aten.{target}",
         "inputs": [
@@ -84,7 +84,7 @@ def block_nodes(blocks: int) -> Iterator[dict[str, Any]]:
 
 
 def write_pt2(path: Path, nodes: int) -> None:
-    """A .pt2 of about so many nodes, written piece by piece."""
+    """Write a .pt2 of about `nodes` nodes, piece by piece."""
     blocks = nodes // 4
 
     def values() -> Iterator[str]:
@@ -149,7 +149,7 @@ def main() -> int:
                 return found
 
             graph = step("trace", partial(trace, str(path)))
-            # Only now do both stand beside each other; what follows is this process alone.
+            # Only until here do both processes hold memory; the later steps run in this process alone.
             worst = max(worst, peak_gb(resource.RUSAGE_SELF) + peak_gb(resource.RUSAGE_CHILDREN))
             step("store", partial(workspace.put, "graph", "large", graph))
             del graph

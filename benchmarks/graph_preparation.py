@@ -15,7 +15,7 @@ SAMPLES = ("bert", "clip", "fastpitch", "llama", "ocr", "resnet50")
 
 
 def reports(size: str, names: tuple[str, ...]) -> dict[str, tuple[StepReport, ...]]:
-    """The report of each sample at this size, by its source."""
+    """Each sample's report at this size, by source."""
     sources = [f"sample:{name}@{size}" for name in names]
     return {source: preparation_report(workflow.trace(source)) for source in sources}
 

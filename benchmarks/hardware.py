@@ -36,17 +36,17 @@ PAGE = ROOT / "docs" / "reference" / "hardware.md"
 MOST_S = 600.0
 """Seconds that all steps and `ASK_S` may take together."""
 ASK_S = 60.0
-"""Seconds that torch may take to say what it is."""
+"""Seconds that torch may take to report its version."""
 WORDS = 2000
-"""Characters kept of what a step that failed printed last."""
+"""Characters kept of the end of a failed step's output."""
 
 Tell = Callable[[str], None]
-"""Takes a step's Markdown so far: what it told last stands on the page even if it is cut off."""
+"""Takes a step's Markdown so far; the last text stays on the page even if the step is cut off."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one process shows. `work` is "module:function": given a `Tell`, it returns what did not hold."""
+    """A step, run in one process. `work` is "module:function": it takes a `Tell` and returns what did not hold."""
 
     name: str
     title: str
@@ -141,7 +141,7 @@ class Ran:
 
 
 def run_step(step: Step, command: Sequence[str] | None = None) -> Ran:
-    """Run one step in a process group of its own, which ends with it, within its time."""
+    """Run a step within its time limit, in a process group that is killed when it ends."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         told = Path(folder) / "told.md"
@@ -170,7 +170,7 @@ def run_step(step: Step, command: Sequence[str] | None = None) -> Ran:
 
 
 def _fault(step: Step, code: int | None, printed: str) -> str:
-    """Why a step that ended with this code (None: not in time) did not show what it should; "" where it did."""
+    """Why a step failed, by its exit code (None: timeout) and its last output; "" if it did not."""
     if code == 0:
         return ""
     if code is None:
@@ -202,7 +202,7 @@ def page(host: HostReport, facts: Mapping[str, str], ran: Sequence[Ran]) -> str:
 
 
 def section(ran: Ran) -> str:
-    """One step on the page."""
+    """A step's section of the page."""
     text = f"\n{ran.text.strip()}\n" if ran.text.strip() else ""
     fault = f"\n**Failed.** {ran.fault}\n" if ran.fault else ""
     took = f"{ran.seconds:.0f} s of at most {ran.step.limit_s:.0f}."
@@ -210,7 +210,7 @@ def section(ran: Ran) -> str:
 
 
 def do_step(step: Step, target: Path) -> int:
-    """The work of a step in this process; 1 where something did not hold."""
+    """Run a step in this process and write its Markdown to `target`; return 1 if something did not hold."""
     module, _, name = step.work.partition(":")
     faults: tuple[str, ...] = getattr(import_module(module), name)(lambda text: replace_file(target, text))
     for fault in faults:
@@ -219,7 +219,7 @@ def do_step(step: Step, target: Path) -> int:
 
 
 def host_here() -> HostReport:
-    """This machine's own GPUs: a replayed listing is no hardware."""
+    """The GPUs of this machine, never a replayed listing."""
     try:
         with open_driver() as driver:
             return discover_host(driver)
@@ -228,7 +228,7 @@ def host_here() -> HostReport:
 
 
 def machine_facts() -> dict[str, str]:
-    """Driver, CUDA, torch and date; torch is asked in a process of its own, for its import may crash."""
+    """Driver, CUDA, torch and date; a child process imports torch, since the import may crash."""
     with open_driver() as driver:
         version, cuda = driver.versions()
     ask = "import json, torch; print(json.dumps([torch.__version__, str(torch.version.cuda)]))"
@@ -254,7 +254,7 @@ def run_all(
     target: Path,
     run: Callable[[Step], Ran],
 ) -> int:
-    """Run the steps and write the page whole; 1 where one failed."""
+    """Run the steps and write the page; return 1 if a step failed."""
     ran = []
     for step in wanted:
         print(f"== {step.title} (at most {step.limit_s:.0f} s)", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""The step of `make hardware` that shows whether limits of SMs hold: a matrix product under several of them."""
+"""The step of `make hardware` that shows whether SM limits hold: a matrix product under several limits."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from torchsplit_core.hardware import NvmlFault, choose_devices, gpu_state, open_
 from torchsplit_core.values import Device, InputFault
 
 SIZE = 8192
-"""Rows and columns of the product: it fills every SM many times over."""
+"""Rows and columns of the matrices: the product fills every SM many times over."""
 SHARES = (1 / 8, 1 / 4, 1 / 2, 3 / 4)
-"""Shares of the SMs that are asked for."""
+"""Shares of the SMs to request."""
 
 
 @dataclass(frozen=True)
 class Product:
-    """A matrix product's speed on some SMs. `given` is None where the driver did not tell the count."""
+    """A matrix product's speed on some SMs. `given` is None if the driver did not report the number."""
 
     asked: int
     given: int | None
@@ -50,7 +50,7 @@ def products(tell: Tell) -> tuple[str, ...]:
 
 
 def product_table(measured: Sequence[Product]) -> str:
-    """The whole GPU first; each row against what its SMs allow."""
+    """The table: the whole GPU first, then each row against what its SMs allow."""
     whole = measured[0]
     rows = []
     for one in measured:
@@ -68,7 +68,7 @@ def product_table(measured: Sequence[Product]) -> str:
 
 
 def product_faults(measured: Sequence[Product]) -> tuple[str, ...]:
-    """Where a limit did not hold: more than SLACK × the share of the SMs given, or a count not told."""
+    """Where a limit did not hold: more than SLACK × the share of the SMs given, or the number not reported."""
     whole, faults = measured[0], []
     if not whole.given:
         return ("torch does not tell the SMs of the whole GPU",)
@@ -86,7 +86,7 @@ def product_faults(measured: Sequence[Product]) -> tuple[str, ...]:
 
 
 def _product_in_a_process(device: Device) -> Product:
-    """In a process of its own, as a measurement: what another context left behind could carry the work past it."""
+    """Measure in a child process, as measurements do: remains of another context could lift the limit."""
     command = [sys.executable, "-m", "benchmarks.hardware_products", json.dumps(asdict(device))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -96,7 +96,7 @@ def _product_in_a_process(device: Device) -> Product:
 
 
 def product_here(device: Mapping[str, Any], size: int = SIZE, runs: int = 7) -> dict[str, Any]:
-    """TFLOP/s by dtype of products on an open device (the median of the runs) and the SMs it has."""
+    """TFLOP/s by dtype of products on an open device (median of the runs), and its number of SMs."""
     import torch
 
     from torchsplit_core.profiling.measuring.accelerator import open_device
@@ -104,14 +104,14 @@ def product_here(device: Mapping[str, Any], size: int = SIZE, runs: int = 7) -> 
     with open_device(device) as opened:
         tflops = {}
         for dtype in (torch.bfloat16, torch.float32):
-            # Ones: numbers that differ make the chip draw more power, and its clock falls the more SMs work.
+            # Ones: with differing numbers the chip draws more power, and its clock falls the more SMs work.
             left = torch.ones(size, size, dtype=dtype, device=opened.torch_device)
             right = torch.ones(size, size, dtype=dtype, device=opened.torch_device)
             times = []
             for _ in range(runs):
                 started = time.perf_counter()
                 product = left @ right
-                # Reading one number waits for the product.
+                # Reading a number waits for the product.
                 assert float(product[0, 0]) > 0
                 times.append(time.perf_counter() - started)
             tflops[str(dtype).removeprefix("torch.")] = 2 * size**3 / sorted(times)[runs // 2] / 1e12

@@ -1,7 +1,7 @@
-"""The steps of `make hardware` that run plans: parts of a cut model in processes of their own, served plans under load.
+"""Steps of `make hardware` that run plans: parts of a cut model in separate processes, and served plans under load.
 
-Slices are SMs of a whole GPU (`--stand-in sm`): MIG settings stay as they are. Without a GPU the same calls run on
-cores (`cores_ground`), which is how the tests try them.
+Slices are SMs of a whole GPU (`--stand-in sm`), so MIG settings stay as they are. Without a GPU the same calls run
+on cores (`cores_ground`); the tests do so.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from torchsplit_core.values import (
 from torchsplit_core.values.serving.measurement import MeasuredModel, Measurement
 
 SOURCES = ("sample:bert@large", "sample:resnet50@large")
-"""Batches of tens of milliseconds on a few SMs: the front, one Python process, is far from its own limit."""
+"""Models whose batches take tens of ms on a few SMs: the front end, a Python process, stays far from its limit."""
 BATCHES = (1, 2, 4)
 LOAD = 0.7
 SECONDS = 5.0
 MOST_RPS = 200.0
-"""The front shares its core with the generator; beyond this it is the front that would be measured."""
+"""The front end shares its core with the load generator; at higher rates it would be the bottleneck."""
 ALONE = 20
-"""Requests one at a time."""
+"""Number of requests sent one at a time."""
 NEAR = 0.01
-"""Of the largest number: TF32 and another order of sums part by less."""
+"""Tolerance as a share of the largest number: TF32 and another order of summation differ by less."""
 RATE_BAND = 0.10
 BEGIN_S = 50.0
-"""A case is begun only where the step has taken less than this."""
+"""A case starts only if the step has taken less than this so far."""
 
 
 @dataclass(frozen=True)
 class Ground:
-    """A fleet of one device, the profile of which it has two, the one it has once, and what stands in for them."""
+    """A fleet of one device: the profile it fits twice, the one it fits once, and what stands in for its slices."""
 
     fleet: FleetEntry
     half: str
@@ -61,7 +61,7 @@ class Ground:
 
 
 def sm_ground() -> Ground | None:
-    """The first whole GPU here as slices by SMs; None where its type knows no MIG profiles with SMs."""
+    """The first whole GPU of this host, sliced by SMs; None if its type has no MIG profiles with known SMs."""
     (device,) = choose_devices("cuda")
     if device.gpu_type not in catalogue():
         return None
@@ -82,7 +82,7 @@ def cores_ground() -> Ground:
 
 @dataclass(frozen=True)
 class Case:
-    """A plan to run: how many models, cut or whole, on which profile."""
+    """A plan to run: how many models, whole or cut, on which profile."""
 
     name: str
     models: int
@@ -97,14 +97,14 @@ CASES = (WHOLE, Case("two models, a slice each", 2), Case("two models share a sl
 
 @dataclass(frozen=True)
 class Measured:
-    """The models of a step: profiles of both slices, and a cut of the first."""
+    """A step's models: their profiles on both slices, and a cut of the first model."""
 
     profiles: tuple[Profile, ...]
     cut: PartitionOutcome
 
 
 def request_of(ground: Ground, case: Case, found: Measured) -> PlanRequest:
-    """The case as a request that has no other answer than that case."""
+    """A request whose only plan is the case."""
     profile = ground.whole if case.shared else ground.half
     request = build_request(
         found.profiles[: case.models],
@@ -125,7 +125,7 @@ def request_of(ground: Ground, case: Case, found: Measured) -> PlanRequest:
 
 
 def measured(ground: Ground, sources: Sequence[str], batches: Sequence[int]) -> Measured:
-    """Each model on both slices. Raises InputFault."""
+    """Profile each model on both slices. Raises InputFault."""
     slices = ",".join(f"{ground.prefix}{name}" for name in dict.fromkeys((ground.half, ground.whole)))
     profiles, graphs = [], []
     for source in sources:
@@ -141,7 +141,7 @@ def measured(ground: Ground, sources: Sequence[str], batches: Sequence[int]) -> 
 def parts(
     tell: Tell, ground_of: Callable[[], Ground | None] = sm_ground, source: str = SOURCES[0]
 ) -> tuple[str, ...]:
-    """A cut model in two processes on two slices, and whole on them: the same answer."""
+    """Check that a cut model in two processes on two slices gives the answer of the whole model on them."""
     ground = ground_of()
     if ground is None:
         tell(NO_SLICES)
@@ -175,7 +175,7 @@ NO_SLICES = "n/a: this GPU's type has no MIG profiles with known SMs.\n"
 
 
 def ask_alone(server: ServerHandle, model: str) -> tuple[list[float], tuple[RawTensor, ...]]:
-    """ms of requests of the model's own example one at a time, and the last answer. Raises RuntimeError."""
+    """Send the example request ALONE times, one at a time: ms of each, and the last answer. Raises RuntimeError."""
     request = server.example_request(model)
     times = []
     with socket.create_connection((server.host, server.port), timeout=60) as connection:
@@ -192,7 +192,7 @@ def ask_alone(server: ServerHandle, model: str) -> tuple[list[float], tuple[RawT
 
 
 def furthest(wanted: Sequence[RawTensor], found: Sequence[RawTensor]) -> float:
-    """The largest difference of two answers, as a share of the first's largest number; infinite for other forms."""
+    """Largest difference of two answers relative to the first's largest number; infinite if shapes differ."""
     if [one.shape for one in wanted] != [one.shape for one in found]:
         return float("inf")
     worst = 0.0
@@ -213,7 +213,7 @@ def plans(
     sources: Sequence[str] = SOURCES,
     seconds: float = SECONDS,
 ) -> tuple[str, ...]:
-    """Plans of the cases served and loaded, predicted beside measured."""
+    """Serve and load the cases' plans; show predicted beside measured figures."""
     started = time.monotonic()
     ground = ground_of()
     if ground is None:
@@ -245,18 +245,18 @@ SERVED = (
 
 
 def run_case(ground: Ground, case: Case, found: Measured, seconds: float) -> Measurement:
-    """The case planned, served and loaded. Raises InputFault."""
+    """Plan, serve and load the case. Raises InputFault."""
     request = request_of(ground, case, found)
     plan = workflow.plan(request)
     demands = {model.name: model.demand_rps for model in request.models}
-    # One factor for all, so that each has at most its share of load and the shares are those of the plan.
+    # One load factor for all models, so that none exceeds its load and their ratios stay those of the plan.
     load = min(min(LOAD * one.throughput_rps, MOST_RPS) / demands[one.name] for one in plan.models)
     settings = ServeSettings(port=0, stand_in=ground.stand_in)
     return workflow.measure(plan, request, settings, LoadSettings(seconds, load))
 
 
 def served_rows(case: Case, run: Measurement) -> Iterator[tuple[str, ...]]:
-    """A row a model."""
+    """One row a model."""
     for one in run.models:
         times = (one.simulated_ms.p95, one.replayed_ms.p95, one.measured_ms.p95)
         yield (
@@ -269,7 +269,7 @@ def served_rows(case: Case, run: Measurement) -> Iterator[tuple[str, ...]]:
 
 
 def served_faults(case: Case, run: Measurement) -> Iterator[str]:
-    """Requests without a result, and rates that were predicted and not reached."""
+    """Requests without a result, and predicted rates that were not reached."""
     for one in run.models:
         if one.errors:
             yield f"{case.name}: {one.errors} requests to {one.name} got no result"
@@ -278,5 +278,5 @@ def served_faults(case: Case, run: Measurement) -> Iterator[str]:
 
 
 def fell_short(one: MeasuredModel) -> bool:
-    """By more than a tenth."""
+    """Whether the measured rate is below the predicted one by more than RATE_BAND."""
     return one.measured_rps < (1 - RATE_BAND) * one.predicted_rps

@@ -1,6 +1,6 @@
-"""The steps of `make hardware`: each takes a function that is told its Markdown, and returns what did not hold.
+"""Steps of `make hardware`. Each takes a `Tell` for its Markdown and returns what did not hold.
 
-What is measured and how it is judged stand apart: the tables and verdicts are functions of plain figures.
+Measuring and judging are separate: tables and verdicts are functions of plain figures.
 """
 
 from __future__ import annotations
@@ -27,18 +27,17 @@ from torchsplit_core.values import InputFault, Profile, ProfileRow
 
 Tell = Callable[[str], None]
 SLACK = 1.1
-"""A limit holds where no more than this many times its share of the whole was reached."""
+"""A limit holds if a measurement reaches at most this many times its share of the whole."""
 PROFILED_SHARES = (1 / 8, 1 / 2, 3 / 4)
-"""Shares of the SMs that are asked for."""
+"""Shares of the SMs to request."""
 QUICK = MeasurementSettings(point_budget_s=0.5)
 CAPTURED = ("bert", "resnet50")
 PREDICTED = ("bert", "resnet50", "clip")
 LARGE_AFTER_S = 45.0
-"""A larger sample is begun only where the step has taken less than this."""
+"""A larger sample starts only if the step has taken less than this so far."""
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A Markdown table."""
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     return "\n".join([*lines, *(f"| {' | '.join(map(str, row))} |" for row in rows)]) + "\n"
 
@@ -71,7 +70,7 @@ def listing(tell: Tell) -> tuple[str, ...]:
 
 
 def torch_facts(tell: Tell) -> tuple[str, ...]:
-    """What torch says of the first device, against the catalogue."""
+    """What torch reports of the first device, against the catalogue."""
     import torch
 
     from torchsplit_core.profiling.measuring.accelerator import open_device
@@ -100,7 +99,7 @@ def torch_facts(tell: Tell) -> tuple[str, ...]:
 
 
 def cuda_graphs(tell: Tell, device: str = "cuda", names: Sequence[str] = CAPTURED) -> tuple[str, ...]:
-    """Two samples eager and captured."""
+    """Measure two samples, eager and as captured CUDA graphs."""
     rows: list[tuple[object, ...]] = []
     faults: list[str] = []
     for name in names:
@@ -130,7 +129,7 @@ OPTIONS: Mapping[str, MeasurementSettings] = {
 def options(
     tell: Tell, device: str = "cuda", name: str = "bert", tried: Mapping[str, MeasurementSettings] = OPTIONS
 ) -> tuple[str, ...]:
-    """One sample measured in several ways."""
+    """Measure one sample in several ways."""
     graph = workflow.trace(f"sample:{name}")
     rows: list[tuple[object, ...]] = []
     faults: list[str] = []
@@ -161,7 +160,7 @@ def speed(row: ProfileRow) -> tuple[str, ...]:
 
 
 def sm_profiles(tell: Tell) -> tuple[str, ...]:
-    """One sample at several numbers of SMs, then on the whole GPU."""
+    """Measure one sample at several numbers of SMs, then on the whole GPU."""
     (whole,) = choose_devices("cuda")
     total = whole.sm_count or 64
     counts = [max(8, round(share * total / 8) * 8) for share in PROFILED_SHARES]
@@ -180,7 +179,7 @@ def sm_profiles(tell: Tell) -> tuple[str, ...]:
 
 
 def sm_table(found: Sequence[tuple[str, int | None, ProfileRow]]) -> str:
-    """Device, SMs given, where the rows are filed, figures."""
+    """The table: device, SMs given, profile under which the rows are filed, figures."""
     rows = [
         (text, "n/a" if given is None else given, row.profile or "whole GPU", row.basis, *speed(row))
         for text, given, row in found
@@ -189,7 +188,7 @@ def sm_table(found: Sequence[tuple[str, int | None, ProfileRow]]) -> str:
 
 
 def sm_faults(found: Sequence[tuple[str, int | None, ProfileRow]]) -> tuple[str, ...]:
-    """Where more SMs were slower by more than a tenth, or their count is not told."""
+    """Where more SMs were slower by more than a tenth, or the driver did not report their number."""
     faults = [f"{text}: the driver did not tell the SMs" for text, given, _ in found if given is None]
     told = sorted(((given, row.throughput_rps) for _, given, row in found if given is not None))
     for (fewer, slow), (more, fast) in pairwise(told):
@@ -199,14 +198,14 @@ def sm_faults(found: Sequence[tuple[str, int | None, ProfileRow]]) -> tuple[str,
 
 
 def sms_of(profile: Profile) -> int | None:
-    """The SMs that the one device of a profile had, as read back."""
+    """The number of SMs that the profile's single device had, as read back from the driver."""
     (facts,) = profile.environment["devices"].values()
     count = facts.get("sm_count")
     return None if count is None else int(count)
 
 
 def predicted(tell: Tell) -> tuple[str, ...]:
-    """Samples on the whole GPU against the estimate for the catalogue's largest slice."""
+    """Measure samples on the whole GPU, against the estimate for the catalogue's largest slice."""
     (device,) = choose_devices("cuda")
     if not _estimable(device.gpu_type):
         return (f"the catalogue has no peaks and slices of {device.gpu_type}: nothing can be predicted",)
@@ -236,7 +235,7 @@ COMPARED = (
 def compared(
     name: str, measured: Sequence[ProfileRow], estimated: Sequence[ProfileRow]
 ) -> list[tuple[str, ...]]:
-    """One row a batch size that both have. An estimate of memory is no measurement and is left out."""
+    """One row for each batch size that both have; estimated memory in a measured row is left out."""
     by_batch = {row.batch_size: row for row in estimated}
     rows: list[tuple[str, ...]] = []
     for row in measured:
@@ -265,7 +264,7 @@ def compared(
 
 
 def full_slice_rows(graph: TorchGraph, name: str, batches: Sequence[int]) -> list[ProfileRow]:
-    """The estimates for the plain slice of a GPU type with the most SMs."""
+    """Estimated rows for the GPU type's plain slice with the most SMs."""
     full = max(plain_profiles(gpu_type(name)), key=lambda item: (item.sm_count or 0, item.memory_slices))
     return [row for row in estimate_rows(graph, (name,), batches) if row.profile == full.name]
 
@@ -285,7 +284,7 @@ def _measured(
 def _profiled(
     name: str, graph: TorchGraph, device: str, batches: Sequence[int], settings: MeasurementSettings
 ) -> Profile:
-    """A profile as the command makes it, without a store: everything is measured anew."""
+    """A profile as the command makes it, but without a store: everything is measured again."""
     _, profile = workflow.profile(
         f"sample:{name}",
         graph=graph,

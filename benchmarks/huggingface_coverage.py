@@ -20,7 +20,7 @@ from torchsplit_core.values import InputFault
 
 
 def row(architecture: Architecture) -> tuple[bool, str]:
-    """Whether it traces, and its line of the table: seconds are the export's and the description's."""
+    """Whether it traces, and its row of the table, with seconds of the export and of the description."""
     model = architecture.build()
     inputs, other = architecture.inputs(TRACED_BATCH), architecture.inputs(OTHER_BATCH)
     begin = time.perf_counter()

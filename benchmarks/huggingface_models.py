@@ -1,7 +1,7 @@
 """Hugging Face architectures at toy dimensions, built offline from a config with random weights.
 
-`ARCHITECTURES` is what `benchmarks.huggingface_coverage` and, but for the slow ones, the coverage test export:
-the classes as transformers gives them, without a wrapper, with the keyword inputs that a caller would pass.
+`benchmarks.huggingface_coverage` exports all of `ARCHITECTURES`, the coverage test all but the slow ones: the classes
+as transformers gives them, without a wrapper, with the keyword inputs that a caller would pass.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PIXELS = 32
 class Architecture:
     """A model class of transformers, its config's arguments and its example inputs.
 
-    `slow` ones take so long that only the benchmark exports them.
+    Only the benchmark exports `slow` architectures.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Architecture:
     slow: bool = False
 
     def build(self) -> torch.nn.Module:
-        """The model in eval mode, the same weights every time. Nothing is fetched."""
+        """Build the model in eval mode, with the same weights every time, without downloads."""
         transformers = _transformers()
         torch.manual_seed(SEED)
         model: torch.nn.Module = getattr(transformers, self.model)(self.settings.config(transformers))
@@ -45,13 +45,13 @@ class Architecture:
 
 @dataclass(frozen=True)
 class Settings:
-    """A config class of transformers and its arguments; those that are `Settings` become configs too."""
+    """A config class of transformers and its arguments; arguments that are `Settings` become configs too."""
 
     of: str
     values: Mapping[str, Any] = field(default_factory=dict)
 
     def config(self, transformers: Any) -> Any:
-        """The config, with those it holds."""
+        """Build the config and its nested configs."""
         values = {
             name: value.config(transformers) if isinstance(value, Settings) else value
             for name, value in self.values.items()
@@ -60,7 +60,7 @@ class Settings:
 
 
 def _transformers() -> Any:
-    """The library, told to stay offline."""
+    """Import transformers in offline mode."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     return importlib.import_module("transformers")
 
@@ -80,12 +80,12 @@ def ids(batch: int) -> dict[str, Any]:
 
 
 def both_texts(batch: int) -> dict[str, Any]:
-    """For an encoder and a decoder."""
+    """Token ids for an encoder and for a decoder."""
     return text(batch) | {"decoder_input_ids": _words(batch, 8)}
 
 
 def image(batch: int, size: int = PIXELS) -> dict[str, Any]:
-    """One picture a row."""
+    """One picture for each row of the batch."""
     return {"pixel_values": torch.randn(batch, 3, size, size)}
 
 
@@ -95,7 +95,7 @@ def image_and_text(batch: int) -> dict[str, Any]:
 
 
 def video(batch: int) -> dict[str, Any]:
-    """Four pictures a row."""
+    """Four pictures for each row."""
     return {"pixel_values": torch.randn(batch, 4, 3, PIXELS, PIXELS)}
 
 
@@ -119,7 +119,7 @@ def series(batch: int) -> dict[str, Any]:
     return {"past_values": torch.randn(batch, 32, 2)}
 
 
-# A table: its rows are easier to compare as they stand.
+# A table: unformatted, its rows are easier to compare.
 # fmt: off
 BERT_SIZE = {
     "vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
@@ -157,7 +157,7 @@ PYRAMID = Settings("RTDetrResNetConfig", {
 def _made(
     name: str, kind: str, model: str, config: str, inputs: Inputs, *values: Mapping[str, Any], slow: bool = False
 ) -> Architecture:
-    """An entry; later values cover earlier ones."""
+    """An entry; later values override earlier ones."""
     merged: dict[str, Any] = {}
     for given in values:
         merged |= given

@@ -33,12 +33,12 @@ from torchsplit_core.solver.pyomo_model import ModelSolution, solve
 from torchsplit_core.values import PlanModel, PlanRequest
 
 ROW_TOLERANCE = 1e-6
-"""HiGHS's default feasibility tolerance: by so much its Z may pass what the whole numbers give."""
+"""HiGHS's default feasibility tolerance: its Z may exceed the value of the rounded solution by this much."""
 
 
 @dataclass(frozen=True)
 class Literal:
-    """How the literal formulation ended. `value` is Z as its whole numbers give it, `gap` is HiGHS's own."""
+    """Outcome of the literal formulation. `value` is Z of the rounded solution, `gap` is HiGHS's."""
 
     status: str
     value: float | None
@@ -51,10 +51,10 @@ class Literal:
 
 
 def solve_literal(request: PlanRequest, seconds: float) -> Literal:
-    """Build and solve. `solve` gets all of `seconds`: the time to build the Pyomo model is not taken from it.
+    """Build and solve. `seconds` limits the solver alone; building the Pyomo model is not counted.
 
-    Raises ValueError for a request with features beyond the formulation above, or where the
-    solver's value is further than its tolerance from what its whole numbers give.
+    Raises ValueError for a request beyond the formulation above, or if the rounded solution's value is below the
+    solver's by more than its tolerance.
     """
     begun = time.perf_counter()
     model = build_literal(request)
@@ -63,7 +63,7 @@ def solve_literal(request: PlanRequest, seconds: float) -> Literal:
     value = gap = None
     if answer.value is not None:
         value = _value(model, answer)
-        # Stopped early, the plan may give more than the Z it came with; less it must never give.
+        # A solver that stops early may return a plan better than its Z, never a worse one.
         if not same(value, answer.value) and answer.value - value > 2 * ROW_TOLERANCE:
             raise ValueError(f"HiGHS claims {answer.value}, its plan gives {value}")
         if answer.bound is not None:
@@ -81,13 +81,13 @@ def solve_literal(request: PlanRequest, seconds: float) -> Literal:
 
 
 def build_literal(request: PlanRequest) -> Any:
-    """The Pyomo model. ValueError for a request that the formulation cannot express."""
+    """Build the Pyomo model. Raises ValueError for a request that the formulation cannot express."""
     _refuse(request)
     nodes = list_gpus(request.gpus)
     layouts = [
         maximal_multisets(gpu_type(node.type)) if node.layouts is None else node.layouts for node in nodes
     ]
-    # M[n][c]: the most slices of a profile that one layout of the GPU has.
+    # M[n][c]: most slices of profile c in one layout of GPU n
     most = [
         {name: max(layout.count(name) for layout in offered) for layout in offered for name in layout}
         for offered in layouts
@@ -142,7 +142,7 @@ def build_literal(request: PlanRequest) -> Any:
 
 
 def best_rates(model: PlanModel) -> dict[tuple[str, str], float]:
-    """{(GPU type, profile): requests/s of the best point that keeps the memory and the latency limit}."""
+    """{(GPU type, profile): requests/s of the best point within the memory and the latency limit}."""
     (variant,) = model.variants
     (stage,) = variant.stages
     found: dict[tuple[str, str], float] = {}
@@ -158,7 +158,7 @@ def best_rates(model: PlanModel) -> dict[tuple[str, str], float]:
 
 
 def _refuse(request: PlanRequest) -> None:
-    """The text knows exclusive max_min of uncut models: anything else would be answered wrongly."""
+    """Refuse all but exclusive max_min of uncut models: the formulation would answer anything else wrongly."""
     plain = (
         request.objective.kind == "max_min"
         and request.objective.memory_violation_penalty is None
@@ -173,11 +173,11 @@ def _refuse(request: PlanRequest) -> None:
 
 
 def _value(model: Any, answer: ModelSolution) -> float:
-    """Z as the whole numbers of the answer give it: the least normalised throughput."""
+    """Z of the rounded solution: the least normalised throughput."""
     for var in model.x.values():
         var.set_value(round(answer.values[id(var)]))
     model.z.set_value(0.0)
-    # With Z at 0, what a fairness row is below its right side is the model's throughput.
+    # With Z at 0, a fairness row's slack is the model's normalised throughput.
     return min(-float(pyo.value(rule.body)) for rule in model.fairness.values())
 
 

@@ -24,18 +24,18 @@ from torchsplit_core.profiling.measuring.peak_memory import measure_peak
 from torchsplit_core.profiling.memory import estimate_memory
 
 GOALS = {"clip": 0.10, "bert": 0.10, "llama": 0.10, "fastpitch": 0.25, "ocr": 0.25, "resnet50": 0.25}
-"""Transformers within 10 %, convolutions within 25 %; FastPitch's feed-forward layers are convolutions."""
+"""Goals: 10 % for transformers, 25 % for convolutions (FastPitch's feed-forward layers are convolutions)."""
 
 
 def one_model(name: str, size: str, batches: list[int]) -> list[dict[str, Any]]:
-    """Bytes of one model at every batch size, measured and predicted."""
+    """Measured and predicted bytes of one model at every batch size."""
     graph = workflow.trace(f"sample:{name}@{size}" if size != "small" else f"sample:{name}")
     client = sample_models.load(name, size)
     model = client.get_model()
     rows: list[dict[str, Any]] = []
     for batch in sorted(batches, reverse=True):
         args = client.get_example_inputs(batch)
-        # The run before the measured one: what compiles or caches in its first run has done so.
+        # Runs before the measured run, so that first-run compilation and caches are out of the way.
         grown = resident_growth(model, args)
         measured, estimate = measure_peak(model, args, {}), estimate_memory(graph, batch)
         rows.append(
@@ -52,8 +52,8 @@ def one_model(name: str, size: str, batches: list[int]) -> list[dict[str, Any]]:
 
 
 def resident_growth(model: Any, args: tuple[Any, ...]) -> int:
-    """Bytes by which the peak of the resident set passes what was resident before one run."""
-    Path("/proc/self/clear_refs").write_text("5")  # proc(5): sets the peak to what is resident now
+    """Bytes by which one run raises the peak resident set above the current one."""
+    Path("/proc/self/clear_refs").write_text("5")  # proc(5): resets the peak to the current resident set
     before = status_bytes("VmRSS")
     with torch.inference_mode():
         model(*args)
@@ -61,7 +61,7 @@ def resident_growth(model: Any, args: tuple[Any, ...]) -> int:
 
 
 def status_bytes(field: str) -> int:
-    """A figure of /proc/self/status in bytes."""
+    """A field of /proc/self/status, in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
 
@@ -71,7 +71,6 @@ def mib(count: int) -> str:
 
 
 def cells(name: str, row: dict[str, Any]) -> list[str]:
-    """One row of the table."""
     moved = row["measured"] - row["weights"]
     grown = "" if row["grown"] is None else f"{mib(row['grown'])} of {mib(moved - row['inputs'])}"
     return [

@@ -1,8 +1,8 @@
-"""The response times of a Server row from the SingleStream and Offline results of its slice.
+"""Predict a Server row's response times from the SingleStream and Offline results of its slice.
 
-Two points give the line of a batch's time (BERT: Offline alone), `benchmarks/mlperf_ways.py` says how batches are
-formed, and the rest are the constants below: what the code of the submitters' servers does, and five numbers fitted to
-rows of v1.0 and v1.1 (`Fitted`). Server results play no part but for what makes them valid: their p99 kept its limit.
+The two points give the line of a batch's time (BERT: Offline alone). `benchmarks/mlperf_ways.py` says how batches are
+formed. The constants below follow the code of the submitters' servers; five numbers (`Fitted`) were fitted to rows of
+v1.0 and v1.1. Of the Server results only their validity is used: a valid result's p99 kept its limit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WARM_UP = 0.05
 PERCENTILES = (50, 95, 99)
 
 BEYOND = 1.1
-"""A slice that carried more than this times what its points say has points of something else."""
+"""A slice that served more than this times the rate of its points has points of another configuration."""
 
 LIMITS_MS: dict[str, float] = {
     "resnet50": 15,
@@ -35,26 +35,26 @@ LIMITS_MS: dict[str, float] = {
     "bert": 130,
     "rnnt": 1000,
 }
-"""What the p99 of a valid Server result is at most: MLPerf Inference rules, latency constraints of the data centre."""
+"""Limit, in ms, of the p99 of a valid Server result: MLPerf Inference rules, latency constraints of the data centre."""
 
 ROUNDS = 3
-"""How often the work above which batches put off is found again from the batches that it leads to."""
+"""Iterations between the batches and the work limit that they imply (`soft_drop`)."""
 
 FASTEST = 1.5
-"""No slice is looked for that is faster than this against its points."""
+"""The search for a slice's speed stops at this multiple of the speed that its points give."""
 
 GPUS = {"A30": "A30-24GB"}
-"""GPUs of the rows whose name in the catalogue is another."""
+"""GPU names of the rows that differ from the catalogue's."""
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """What the points do not tell, the same for every row.
+    """Parameters that the two points do not determine; the same for every row.
 
-    `floor_share`: how much of a batch's floor keeps the slice from other streams. `hop_ms`: from the end of a batch
-    until its stream takes the next: the way through queues and answers that SingleStream does not wait for. Of BERT:
-    `launch_ms`, what a batch takes whatever is in it (staging, copies, launches, answers); `unfilled`, how many
-    requests' time it loses to matrices too small to fill the slice; `bert_share`, its `floor_share`. All by
+    `floor_share`: share of a batch's floor that keeps the slice from other streams. `hop_ms`: time from the end of a
+    batch until its stream takes the next (queues and answers, for which SingleStream does not wait). For BERT:
+    `launch_ms`, fixed cost of a batch (staging, copies, launches, answers); `unfilled`, the time, in requests, that a
+    batch loses to matrices too small to fill the slice; `bert_share`, its `floor_share`. All fitted by
     `benchmarks/simulation_mlperf.py`.
     """
 
@@ -67,7 +67,7 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Prediction:
-    """p50, p95 and p99 in ms, or why there are none."""
+    """p50, p95 and p99 in ms, or why they are missing."""
 
     times_ms: tuple[float, float, float] | None
     missing: str = ""
@@ -76,7 +76,7 @@ class Prediction:
 def predict(
     server: Row, rows: Sequence[Row], fitted: Fitted | None = None, requests: int = REQUESTS
 ) -> Prediction:
-    """The response times of a Server row at its measured rate."""
+    """Predict a Server row's response times at its measured rate."""
     fitted = fitted or Fitted()
     if server.place is None or server.rate is None:
         return Prediction(None, "no rate or unreadable slices")
@@ -87,7 +87,7 @@ def predict(
     found = _within(server, service, way, fitted, requests)
     usual = way_of(server, own=False)
     if found.times_ms and found.times_ms[2] > _limit_ms(server) and usual != way:
-        # However fast the slice: the configuration that the row names is not the one that kept the limit.
+        # The configuration that the row names cannot have kept the limit at any speed: use the usual one.
         return _within(server, service, usual, fitted, requests)
     return found
 
@@ -97,7 +97,7 @@ def _limit_ms(server: Row) -> float:
 
 
 def _within(server: Row, service: SliceService, way: Way, fitted: Fitted, requests: int) -> Prediction:
-    """The response times of slices served that way, whose p99 kept the limit if it could."""
+    """Response times of slices served this way; if their p99 exceeds the limit, of faster slices that keep it."""
     assert server.place is not None and server.rate is not None
     slices, rate_per_ms, limit_ms = server.place[0], server.rate / 1e3, _limit_ms(server)
     batcher = Batcher(
@@ -124,7 +124,7 @@ def _within(server: Row, service: SliceService, way: Way, fitted: Fitted, reques
 
 
 def _speed_within(p99_ms: Callable[[float], float], limit_ms: float) -> float:
-    """The least speed, against its points, of a slice whose p99 keeps a limit which they say it does not; 1: none."""
+    """Least speedup over the slice's points at which its p99 keeps the limit; 1 if even FASTEST does not."""
     low, high = 0.0, math.log(FASTEST)
     if p99_ms(FASTEST) > limit_ms:
         return 1.0
@@ -151,16 +151,16 @@ def _times(
             response = serve_by_streams(reached, service, replace(batcher, most_work=most), work)
     waited = (response + (reached - due))[int(WARM_UP * requests) :]
     served = waited[np.isfinite(waited)]
-    # What is put off answers after the run: every percentile is one of more of the others.
+    # Deferred requests are answered after the run: a percentile of all requests is a higher one of the others.
     places = [min(100.0, percent * len(waited) / len(served)) for percent in PERCENTILES]
     found = np.percentile(served, places)
     return float(found[0]), float(found[1]), float(found[2])
 
 
 def _running_work(ends: NDArray[np.float64], work: NDArray[np.float64]) -> NDArray[np.float64]:
-    """For each request the work of its batch up to and with it.
+    """Cumulative work of each request's batch, up to and including that request.
 
-    Requests of a batch end together; those put off (at no end) are the first of theirs.
+    Requests of a batch end together. Deferred requests have no finite end; they are the first of their batch.
     """
     done = np.concatenate(([0.0], np.cumsum(work)))
     served = np.where(np.isfinite(ends), np.arange(len(ends)), len(ends) - 1)
@@ -180,10 +180,10 @@ def capacity_per_ms(service: SliceService, batcher: Batcher) -> float:
 
 
 def service_of(server: Row, rows: Sequence[Row], way: Way, fitted: Fitted) -> SliceService | None:
-    """The line of the Server row's slice beside the neighbours it had; None without its points.
+    """The batch-time line of the Server row's slice, beside the neighbours it had; None if its points are missing.
 
-    BERT's SingleStream engine is another than that of Server and Offline (CUDA graphs, other kernels: the
-    configurations have `use_graphs` and no `use_small_tile_gemm_plugin` for it alone), so it does not tell the floor.
+    BERT's SingleStream engine differs from that of Server and Offline (CUDA graphs, other kernels: only its
+    configurations have `use_graphs` and lack `use_small_tile_gemm_plugin`), so SingleStream does not give BERT's floor.
     """
     offline = own_offline(server, rows)
     if offline is None:
@@ -203,7 +203,7 @@ def service_of(server: Row, rows: Sequence[Row], way: Way, fitted: Fitted) -> Sl
 
 
 def _share(row: Row) -> float:
-    """What the row's slice keeps beside its neighbours; where nobody measured it, all."""
+    """Share of its speed that the row's slice keeps beside its neighbours; 1 where nobody measured it."""
     if not row.loaded:
         return 1.0
     gpu = row.texts["gpu"]
@@ -212,7 +212,7 @@ def _share(row: Row) -> float:
 
 
 def _alone(offline: Row) -> float:
-    """Samples/s of one slice of an Offline row, its neighbours idle."""
+    """Samples/s of one slice of an Offline row with idle neighbours."""
     assert offline.place is not None and offline.rate is not None
     return offline.rate / offline.place[0] / _share(offline)
 
@@ -221,7 +221,7 @@ def _alone(offline: Row) -> float:
 def _drawn(
     requests: int, spread: float, longest: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-    """Times between requests of mean 1 and the requests' work, the same for every row; None: all alike."""
+    """Gaps between requests and the work of each (means 1), equal for every row; work is None if all are alike."""
     rng = np.random.default_rng(0)
     gaps = rng.standard_exponential(requests)
     if not spread:

@@ -1,9 +1,9 @@
-"""Published rows of MLPerf on slices: read with one message for what is wrong, and the two points of a Server row.
+"""Published MLPerf rows of slices: reading with one message for each fault, and the two points of a Server row.
 
-Which SingleStream and Offline results speak of a Server row's slice: those of the same GPU, profile and benchmark;
-of these the same system's, else those of the same round, else any. Accuracy targets differ in precision, so
-`bert-99` stands in for `bert-99.9` (or the other way) only where there is nothing of its own. Several of one
-standing: of the system whose name is nearest.
+A Server row's points are SingleStream and Offline results of the same GPU, profile and benchmark: of the same system
+if there are any, else of the same round, else of any. Accuracy targets differ in precision, so `bert-99` replaces
+`bert-99.9` (or the reverse) only if the Server row's target has no such result. Among equals the system with the most
+similar name is taken.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ NUMBERS = (
     *("max_batch", "queue_delay_us", "streams", "target_latency_ms"),
 )
 NEEDED = ("round", "system", "benchmark", "scenario", "gpu", "slices", "metric")
-"""Columns that a table has; without another its cells count as empty."""
+"""Columns that a table must have; other missing columns count as empty."""
 
 WHOLE = {"max_batch": 1e6, "streams": 64}
-"""Columns of whole numbers from 1 on, and their largest."""
+"""Columns of whole numbers from 1 on, and their largest values."""
 
 MOST = 1e15
-"""The largest of any other number; rates and times from its inverse on are positive."""
+"""Largest value of any other number; positive rates and times are at least its inverse."""
 
 SCENARIOS = ("SingleStream", "Offline", "Server", "MultiStream")
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row; `slices` slices of `profile` ("full GPU": whole ones), None where the column is not read.
+    """A row: `slices` slices of `profile` ("full GPU": whole GPUs), None if the column cannot be read.
 
-    `metric` is completed queries/s of Server, samples/s of Offline and the p90 in ns of SingleStream.
+    `metric` is completed queries/s for Server, samples/s for Offline, and the p90 in ns for SingleStream.
     """
 
     line: int
@@ -49,7 +49,7 @@ class Row:
 
     @property
     def benchmark(self) -> str:
-        """As the row has it, with its accuracy target."""
+        """The benchmark with its accuracy target, as in the row."""
         return self.texts["benchmark"]
 
     @property
@@ -59,7 +59,7 @@ class Row:
 
     @property
     def place(self) -> tuple[int, str] | None:
-        """How many slices of which profile."""
+        """Number and profile of the slices."""
         text = self.texts["slices"]
         found = re.fullmatch(r"([0-9]{1,6})\s*x\s*(\S.*)", text)
         if found:
@@ -72,21 +72,21 @@ class Row:
 
     @property
     def loaded(self) -> bool:
-        """Whether the GPU's other slices were at work too."""
+        """Whether the GPU's other slices were loaded too."""
         return "HeteroMultiUse" in self.texts["system"] or "at the same time" in self.texts["note"]
 
     @property
     def limit_ms(self) -> float | None:
-        """What the p99 of a valid Server result is at most, where the row says it."""
+        """Limit of the p99 of a valid Server result, if the row gives it."""
         return self._positive("target_latency_ms")
 
     @property
     def rate(self) -> float | None:
-        """A positive metric."""
+        """The metric, if it is positive."""
         return self._positive("metric")
 
     def single_ms(self, *, mean: bool) -> float | None:
-        """Of a SingleStream row the mean or median time of a request, or the nearest to it that the row has."""
+        """A SingleStream row's mean or median time of a request, or the nearest figure that it has."""
         for column in ("mean_ms", "p50_ms") if mean else ("p50_ms", "mean_ms"):
             value = self._positive(column)
             if value is not None:
@@ -99,7 +99,7 @@ class Row:
 
 
 def read_rows(path: Path) -> tuple[list[str], list[dict[str, str]], list[Row]]:
-    """The columns, the cells as they stand, and the rows. Raises InputFault."""
+    """The columns, the cells as text, and the parsed rows. Raises InputFault."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -148,7 +148,7 @@ def _row(line: int, cells: Mapping[str, str]) -> Row:
 
 
 def _number(line: int, column: str, text: str) -> float | None:
-    """A cell's number, None where it is empty."""
+    """A cell's number; None if it is empty. Raises InputFault."""
     text = text.strip()
     if not text:
         return None
@@ -171,14 +171,14 @@ def _number(line: int, column: str, text: str) -> float | None:
 
 
 def own_offline(server: Row, rows: Sequence[Row]) -> Row | None:
-    """The Offline row that speaks of the Server row's slice."""
+    """The Offline row that serves as the Server row's point."""
     return _nearest(
         server, [row for row in rows if row.texts["scenario"] == "Offline" and row.rate is not None]
     )
 
 
 def own_single(server: Row, rows: Sequence[Row]) -> Row | None:
-    """The SingleStream row that speaks of the Server row's slice."""
+    """The SingleStream row that serves as the Server row's point."""
     return _nearest(
         server,
         [
@@ -228,5 +228,5 @@ def _nearest(server: Row, rows: Iterable[Row]) -> Row | None:
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many words two names begin with alike."""
+    """Number of words that two names have in common at their beginning."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))

@@ -1,17 +1,17 @@
-"""Streams that share a slice, or several, behind one thread that forms their batches: MLPerf's submitted servers.
+"""Streams that share one or several slices behind a thread that forms their batches, as MLPerf's submitted servers do.
 
-The thread forms the next batch when fewer than `streams` + `ahead` are on their way to one of the `slices`, and gives
-it to the one that has had a place for longest. Requests then gather until `max_batch` are there or `wait_ms` is over
-(with nothing there it waits as long again). Servers that look at the age of the oldest request instead have `window`
-"oldest". A batch formed ahead of a free stream is closed: later requests wait for the next. A batch whose work is above
-`most_work` puts its oldest requests off to the end, without a response time.
+The thread forms the next batch when fewer than `streams` + `ahead` batches are on their way to one of the `slices`,
+and gives it to the slice that has had a free place for longest. It then gathers requests until it has `max_batch` or
+`wait_ms` is over (if none has arrived, it waits as long again). Servers that go by the age of the oldest request
+instead have `window` "oldest". A batch formed ahead of a free stream is closed: later requests wait for the next. A
+batch whose work is above `most_work` defers its oldest requests to the end of the run, without a response time.
 
-Streams share the slice as processor sharing with a largest speed for each: a batch alone on the slice takes its
-time, of which `floor_share` of the floor and all of the rest keep the slice busy; where those shares of several
-batches add up to more than the slice, all are slowed down alike.
+Streams share the slice by processor sharing with a maximum speed for each. A batch alone on the slice takes its
+time, of which `floor_share` of the floor and all of the rest keep the slice busy; if those shares of several batches
+add up to more than the slice, all batches slow down alike.
 
-A batch of b takes floor + b · per-request milliseconds (Clipper, NSDI '17, and Nexus, SOSP '19, fit the same line):
-alone a request takes both, and with work always ready the floor is shared by so many that only the second counts.
+A batch of b takes floor + b · per-request milliseconds (Clipper, NSDI '17, and Nexus, SOSP '19, fit the same line). A
+request alone takes both; with a constant backlog so many share the floor that only the second term counts.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ Times = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class SliceService:
-    """A batch whose requests' work adds up to w (1 on the average each) takes `floor_ms` + w · `per_request_ms`."""
+    """A batch takes `floor_ms` + w · `per_request_ms`, where w is the sum of its requests' work (1 each on average)."""
 
     floor_ms: float
     per_request_ms: float
 
     def batch_ms(self, work: float) -> float:
-        """The time of a batch that has the slice to itself."""
+        """Time of a batch that has the slice to itself."""
         return self.floor_ms + work * self.per_request_ms
 
     def beside_neighbours(self, share: float) -> SliceService:
-        """The same where the slice keeps this share of its speed, above 0 and up to 1, beside loaded neighbours."""
+        """The same slice at `share` of its speed (above 0, at most 1), beside loaded neighbours."""
         if not 0 < share <= 1:
             raise InputFault(
                 "share",
@@ -53,9 +53,9 @@ class SliceService:
 
 
 def service_from_two_points(single_ms: float, offline_rps: float) -> SliceService:
-    """The line through the mean time of one request alone and the rate at which many are completed.
+    """The line through the mean time of a lone request and the rate at which many requests complete.
 
-    Where one request alone is faster than the rate allows, the rate wins: there is no floor then.
+    If a lone request is faster than the rate allows, the rate decides and the floor is 0.
     """
     for name, value in (("single_ms", single_ms), ("offline_rps", offline_rps)):
         if not 0 < value < float("inf"):
@@ -66,7 +66,7 @@ def service_from_two_points(single_ms: float, offline_rps: float) -> SliceServic
 
 @dataclass(frozen=True, slots=True)
 class Batcher:
-    """How batches are formed, and how many are on their way at once."""
+    """How batches are formed, and how many may be on their way at once."""
 
     max_batch: int
     wait_ms: float = 0.0
@@ -85,9 +85,9 @@ def serve_by_streams(
     batcher: Batcher,
     work: Sequence[float] | Times | None = None,
 ) -> Times:
-    """Response times, ms, in the order of arrival; arrivals never fall. `work` of each request, 1 where None.
+    """Response times, ms, in order of arrival; `arrivals_ms` must not decrease. `work` of each request; None: 1 each.
 
-    Requests that are put off have an infinite one.
+    Deferred requests have an infinite response time.
     """
     times: list[float] = np.asarray(arrivals_ms, dtype=np.float64).tolist()
     done = (
@@ -106,14 +106,14 @@ def serve_by_streams(
 
 
 def _first_within_work(done: list[float], first: int, after: int, most: float) -> int:
-    """The oldest request of a batch that is not put off; the newest never is."""
+    """The oldest request of a batch that is not deferred; the newest request never is."""
     if done[after] - done[first] <= most:
         return first
     return bisect_left(done, done[after] - most, first, after - 1)
 
 
 def _next_batch(times: list[float], first: int, ready: float, batcher: Batcher) -> tuple[float, int]:
-    """When the batch of the oldest request is formed, and the first request that is not in it."""
+    """When the batch that begins with request `first` is formed, and the first request after it."""
     last = first + batcher.max_batch - 1
     full = times[last] if last < len(times) else math.inf
     oldest, wait = times[first], batcher.wait_ms
@@ -123,7 +123,7 @@ def _next_batch(times: list[float], first: int, ready: float, batcher: Batcher) 
         due = oldest + wait
     else:
         due = ready + wait * max(1, math.ceil((oldest - ready) / wait))
-    # A sum of windows may end a rounding before the request that it was to reach.
+    # A sum of windows may, by rounding, end before the request that it was to reach.
     instant = max(ready, oldest, min(full, due))
     return instant, bisect_right(times, instant, first, min(last + 1, len(times)))
 
@@ -131,7 +131,7 @@ def _next_batch(times: list[float], first: int, ready: float, batcher: Batcher) 
 def _serve_single_stream(
     times: list[float], done: list[float], service: SliceService, batcher: Batcher
 ) -> tuple[list[float], list[tuple[int, int]]]:
-    """One stream: ends of the batches in their order, and for each its first request and the first behind it."""
+    """One stream: end of each batch, in order, with its first served request and the first request after it."""
     ends: list[float] = []
     batches: list[tuple[int, int]] = []
     first, formed, before = 0, 0.0, batcher.ahead + 1
@@ -147,7 +147,7 @@ def _serve_single_stream(
 
 
 class _SharedSlice:
-    """Batches on their way: those of the streams share the slice, the others wait in their order."""
+    """Batches on their way: the first `streams` share the slice, the others wait in order."""
 
     def __init__(self, streams: int) -> None:
         self.streams = streams
@@ -158,22 +158,22 @@ class _SharedSlice:
         self.ends: list[float] = []
 
     def add(self, length: float, busy: float) -> None:
-        """A batch joins, of this length alone on the slice, of which it keeps this share busy."""
+        """Add a batch of `length` ms alone on the slice, of which it keeps the slice busy for the share `busy`."""
         self.left.append(length)
         self.busy.append(busy)
         self.number.append(len(self.ends))
         self.ends.append(math.nan)
 
     def slowdown(self) -> float:
-        """How many times as long as alone on the slice the batches of the streams take."""
+        """Factor by which sharing lengthens the batches of the streams."""
         return max(1.0, sum(self.busy[: self.streams]))
 
     def next_end(self) -> float:
-        """When the next of its batches ends."""
+        """When the next batch ends."""
         return self.now + min(self.left[: self.streams]) * self.slowdown()
 
     def advance(self, until: float, most: int) -> None:
-        """Go on until that instant, or until so few are on their way."""
+        """Advance to the time `until`, or until at most `most` batches are on their way."""
         while len(self.left) > most:
             active = self.left[: self.streams]
             factor, end = self.slowdown(), self.next_end()
@@ -193,10 +193,10 @@ class _SharedSlice:
 def _serve_shared_slices(
     times: list[float], done: list[float], service: SliceService, batcher: Batcher
 ) -> tuple[list[float], list[tuple[int, int]]]:
-    """Several streams or slices, with the same returns as `_serve_single_stream`."""
+    """Several streams or slices; returns what `_serve_single_stream` does."""
     slices = [_SharedSlice(batcher.streams) for _ in range(batcher.slices)]
     places = batcher.streams + batcher.ahead
-    # Since when a slice has a place, or when it will have one.
+    # When each slice got, or will get, a free place.
     ready = [0.0] * len(slices)
     batches: list[tuple[int, int]] = []
     assignments: list[tuple[int, int]] = []

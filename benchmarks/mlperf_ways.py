@@ -1,7 +1,7 @@
-"""How a row's requests were served: by its own configuration, else by what its submitter's files say of such systems.
+"""How a row's requests were served: by the row's configuration, otherwise by its submitter's files for such systems.
 
-Sources are the configurations and servers in mlcommons/inference_results_v1.0 to v3.0, closed/NVIDIA/configs (Dell's
-and Azure's for their systems) and closed/NVIDIA/code/harness; of rounds from v2.0 on nothing else was read.
+Sources: the configurations and servers in mlcommons/inference_results_v1.0 to v3.0, closed/NVIDIA/configs (Dell's and
+Azure's for their systems) and closed/NVIDIA/code/harness; from v2.0 on, nothing else was read.
 """
 
 from __future__ import annotations
@@ -12,18 +12,17 @@ from typing import Literal
 from benchmarks.mlperf_rows import Row
 
 FULL_US = 1e6
-"""Triton's queue delay where a configuration names none: its batches wait until they are full."""
+"""Triton's queue delay where a configuration gives none: its batches wait until they are full."""
 
 
 @dataclass(frozen=True)
 class Way:
     """How a benchmark is served.
 
-    Work of a request is log-normal with `spread` as the deviation of its logarithm, cut at `longest` medians; 0: all
-    the same. `soft_drop`: of the running sums of work in batches the quantile above which a batch puts off requests
-    to the end of the run. `gathers`: whether it waits for batches to fill. `window`: from when a wait counts, as
-    `Batcher` has it. `front`: whether Triton's front for many slices stands before them, `one_queue`: whether
-    all take from one queue.
+    A request's work is log-normal: `spread` is the standard deviation of its logarithm (0: all alike), cut at
+    `longest` medians. `soft_drop`: quantile of the running sums of work in batches above which a batch defers
+    requests to the end of the run. `gathers`: batches wait to fill. `window`: from when the wait counts, as in
+    `Batcher`. `front`: Triton's front for many slices stands before them. `one_queue`: all slices share a queue.
     """
 
     max_batch: int
@@ -43,11 +42,10 @@ WAYS = {
     "resnet50": Way(8, 1000),
     "ssd-resnet34": Way(2, 20_000, streams=2),
     "retinanet": Way(2, 20_000, streams=2),
-    # harness_bert takes what is there, and does so one batch ahead of its stream. Tokens of SQuAD v1.1: order
-    # statistics of the Offline logs, which run by falling length, are met by a log-normal of 0.38 with median 163, cut
-    # at 384 tokens.
+    # harness_bert takes what is there, one batch ahead of its stream. Tokens of SQuAD v1.1: a log-normal of 0.38 with
+    # median 163, cut at 384 tokens, meets the order statistics of the Offline logs, which run by falling length.
     "bert": Way(16, 0, ahead=1, spread=0.38, longest=384 / 163, gathers=False),
-    # Seconds of LibriSpeech dev-clean below 15 s, as SingleStream's percentiles spread.
+    # Seconds of LibriSpeech dev-clean below 15 s; the spread is that of SingleStream's percentiles.
     "rnnt": Way(1024, 0, ahead=0, spread=0.5, longest=2.5, gathers=False),
 }
 WHOLE_GPU = {
@@ -60,25 +58,25 @@ WHOLE_GPU = {
 OTHERS = Way(8, 1000)
 
 BERT_BATCHES = {
-    # Of one slice and of slices behind Triton's front, before v2.0 and from then on: for bert-99 and bert-99.9.
+    # (one slice, slices behind Triton's front) × (before v2.0, from v2.0 on) × (bert-99, bert-99.9)
     "A30": (((10, 6), (16, 12)), ((10, 6), (16, 6))),
     "others": (((16, 16), (16, 16)), ((12, 8), (12, 8))),
 }
 BERT_BATCHES_WHOLE_GPU = {"A30": ((64, 64), (64, 64)), "others": ((48, 24), (48, 64))}
-"""Places of a batch: of slices; of whole GPUs in NVIDIA's own server and under Triton, for bert-99 and bert-99.9."""
+"""Largest batches: of slices above; of whole GPUs as (NVIDIA's server, Triton) × (bert-99, bert-99.9)."""
 
 BERT_SYSTEMS = {"r750xa": 8, "nc96ads": 32}
-"""Of systems whose submitters chose other ones (Dell, v1.1; Azure, v3.0)."""
+"""Largest batches of systems whose submitters chose others (Dell, v1.1; Azure, v3.0)."""
 
 SOFT_DROP, SOFT_DROP_LATER = 0.99, 0.993
-"""Of harness_bert; the second from v2.0 on, but for GPUs of PCIe and hosts of aarch64; Azure's NC96ads has none."""
+"""`soft_drop` of harness_bert; the second from v2.0 on, except on PCIe GPUs or aarch64 hosts; NC96ads (Azure): none."""
 
 TRITON_STREAMS = {"A30": 4}
 """Instances of SSD's model under Triton; 2 on other GPUs. Other models have one."""
 
 
 def way_of(row: Row, *, own: bool = True) -> Way:
-    """How the row's requests are served: by its own configuration where it has one, if that is to count."""
+    """How the row's requests are served; `own`: the row's configuration, where it has one, takes precedence."""
     whole = row.place is not None and row.place[1] == "full GPU"
     way = (WHOLE_GPU if whole else WAYS).get(row.family, OTHERS)
     triton = "triton" in row.texts["system"].lower()
@@ -97,15 +95,15 @@ def way_of(row: Row, *, own: bool = True) -> Way:
     way = replace(way, ahead=0, window="oldest")
     if not whole:
         return _behind_front(row, way)
-    # One instance of BERT a GPU; bert-99 on A30 names a delay.
+    # One BERT instance a GPU; bert-99 on A30 sets a delay.
     delay = 1000 if row.texts["gpu"] == "A30" and not row.benchmark.endswith("99.9") else FULL_US
     return replace(way, wait_us=delay, streams=1) if row.family == "bert" else way
 
 
 def _behind_front(row: Row, way: Way) -> Way:
-    """Of RNN-T there are no such rows."""
+    """Serving behind Triton's front for many slices; RNN-T has no such rows."""
     images = row.family in ("ssd-resnet34", "retinanet")
-    # ResNet-50 names a delay, from v2.0 on only for hosts whose GPUs are of PCIe.
+    # ResNet-50 sets a delay; from v2.0 on only on hosts with PCIe GPUs.
     delayed = row.family == "resnet50" and (not _later(row) or _has(row, "pcie"))
     return replace(
         way,
@@ -116,7 +114,7 @@ def _behind_front(row: Row, way: Way) -> Way:
 
 
 def _later(row: Row) -> bool:
-    """Whether its round is v2.0 or a later one."""
+    """Whether the row's round is v2.0 or later."""
     return not row.texts["round"].startswith(("v0", "v1"))
 
 

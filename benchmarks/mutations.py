@@ -37,10 +37,10 @@ ROOMS = {
     "workspace": ("torchsplit_core/workspace", ()),
     "isolation": ("torchsplit_core/isolation", ()),
 }
-"""Tests' folder -> where its places are drawn, and what below it has tests of its own."""
+"""Tests' folder -> the folder whose places are drawn, and subfolders of it that have tests to themselves."""
 EQUIVALENT = Path(__file__).with_name("data") / "equivalent_mutants.csv"
 LONGEST_S = 900.0
-"""Of one room's tests: a change that makes them run without an end is noticed."""
+"""Limit of one room's tests: it catches a change that makes them run for ever."""
 
 COMPARED = {
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
@@ -55,14 +55,14 @@ class Mutant:
     room: str
     path: str
     line: int
-    """From 1."""
+    """Counted from 1."""
     row: str
-    """The line of the source, before; it tells places of the same text apart."""
+    """The source line before the change; it distinguishes places with the same text."""
     text: str
-    """The changed source, before."""
+    """The replaced source, before the change."""
     changed: str
     source: str
-    """The whole module, changed."""
+    """The whole module after the change."""
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -70,7 +70,7 @@ class Mutant:
 
 
 def mutants(room: str, path: Path) -> Iterator[Mutant]:
-    """Every place of a module's functions, in the order of the source."""
+    """Every mutant of a module's functions, in source order."""
     text = path.read_text(encoding="utf-8")
     lines = text.splitlines(keepends=True)
     name = str(path.relative_to(ROOT))
@@ -89,7 +89,7 @@ def mutants(room: str, path: Path) -> Iterator[Mutant]:
 
 
 def computed(statement: ast.AST) -> Iterator[ast.expr]:
-    """Expressions of a statement that compute: no annotations, messages, or functions within (met by themselves)."""
+    """Expressions of a statement that compute: not annotations, messages or inner functions (visited separately)."""
     if isinstance(
         statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.JoinedStr | ast.Raise
     ):
@@ -104,7 +104,7 @@ def computed(statement: ast.AST) -> Iterator[ast.expr]:
 
 
 def replacement(node: ast.expr, text: str) -> str | None:
-    """The node's source with the smallest change that alters what it computes; None where there is none."""
+    """The node's source after the smallest change that alters its result; None if there is none."""
 
     def source(part: ast.expr) -> str:
         written = ast.get_source_segment(text, part) or ""
@@ -131,12 +131,12 @@ def replacement(node: ast.expr, text: str) -> str | None:
 
 
 def is_path(part: ast.expr) -> bool:
-    """A folder's member or text: no figure, and any change of the operator is an error at once."""
+    """Whether the operand is text, such as a path's member: any changed operator would raise at once."""
     return isinstance(part, ast.JoinedStr) or (isinstance(part, ast.Constant) and isinstance(part.value, str))
 
 
 def draw(count: int, seed: int, rooms: list[str]) -> list[Mutant]:
-    """As many places of each room, of modules by their length."""
+    """Draw equally many places from each room, from its modules in proportion to their number of places."""
     chosen: list[Mutant] = []
     for number, room in enumerate(rooms):
         folder, apart = ROOMS[room]
@@ -154,7 +154,7 @@ def draw(count: int, seed: int, rooms: list[str]) -> list[Mutant]:
 def caught(mutant: Mutant, folder: Path) -> bool:
     """Whether the room's tests fail in a copy of the project that has the change.
 
-    Raises SystemExit where the test that failed fails without the change too, and so shows nothing.
+    Raises SystemExit if the failing test also fails without the change, since it then proves nothing.
     """
     target = folder / mutant.path
     before = target.read_text(encoding="utf-8")
@@ -183,7 +183,7 @@ def caught(mutant: Mutant, folder: Path) -> bool:
 
 
 def passes(folder: Path, arguments: Sequence[Path | str]) -> bool:
-    """Whether these tests pass, up to the first that does not."""
+    """Run these tests up to the first failure; whether all passed."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not repeated and not browser"]
     done = subprocess.run(
         [*command, *map(str, arguments)],

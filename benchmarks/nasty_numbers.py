@@ -1,8 +1,8 @@
-"""Every number of every example file, replaced by numbers that break what reckons with them.
+"""Replace every number of every example file by numbers that break arithmetic.
 
-A file either reads and its command answers, or it is one message (InputFault): anything else is a fault
-of the program. `faults()` finds them; a test runs it on one leaf of each kind, `python -m
-benchmarks.nasty_numbers` on every leaf.
+Either the file is read and its command answers, or there is one message (InputFault); anything else is a fault of the
+program. `faults()` finds them; a test runs it on one leaf of each kind, `python -m benchmarks.nasty_numbers` on every
+leaf.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from torchsplit_core.values import InputFault
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 TIME_LIMIT_S = 0.3
 MARK = '"the number"'
-"""Stands in the text where the number goes: some are no numbers that json.dumps would write."""
+"""Placeholder for the number in the text, since json.dumps would not write some of the numbers."""
 
 NASTY = {
     "tiny": "1e-320",
@@ -52,7 +52,7 @@ NASTY = {
 
 @dataclass(frozen=True)
 class Fault:
-    """What came out where a value or an InputFault should have."""
+    """A result other than a value or an InputFault."""
 
     format: str
     leaf: str
@@ -70,7 +70,7 @@ def _requested(profile: Any) -> None:
 
 
 ASKED = read_file(EXAMPLES / "placement_request.json")[1]
-"""The request that a placement is taken to answer."""
+"""The request of the example placement."""
 
 USES: Mapping[str, Callable[[Any], object]] = {
     "torchsplit.graph": prepare,
@@ -82,11 +82,11 @@ USES: Mapping[str, Callable[[Any], object]] = {
     "torchsplit.simulation_request": workflow.simulate,
     "torchsplit.placement": lambda value: launch_commands(ASKED, value),
 }
-"""Format → what its command does with the value; the other formats are read and written again."""
+"""Format → what its command does with the value; files of other formats are read and written again."""
 
 
 def leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """The places of all numbers."""
+    """Paths of all numbers."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from leaves(item, (*path, key))
@@ -111,7 +111,7 @@ def _with_mark(data: Any, path: tuple[str | int, ...]) -> str:
 
 
 def faults(file: Path, *, every_leaf: bool) -> Iterator[Fault | None]:
-    """None for each try that ended as it should; a Fault for another. One leaf of each kind unless `every_leaf`."""
+    """For each try, None if it ended as it should, else a Fault. Tries one leaf of each kind unless `every_leaf`."""
     data = json.loads(file.read_text())
     seen: set[str] = set()
     for path in leaves(data):
@@ -131,13 +131,13 @@ def _tried(name: str, leaf: str, number: str, text: str) -> Fault | None:
     except InputFault as fault:
         if len(str(fault)) > 2000:
             return Fault(name, leaf, number, f"a message of {len(str(fault))} characters")
-    except Exception as error:  # noqa: BLE001 - the very subject
+    except Exception as error:  # noqa: BLE001 - any exception is a fault
         return Fault(name, leaf, number, f"{type(error).__name__}: {str(error)[:200]}")
     return None
 
 
 def main() -> int:
-    """Every leaf of every example; its exit code is 1 where a fault was found."""
+    """Try every leaf of every example; return 1 if there was a fault."""
     tries, found = 0, []
     for file in sorted(EXAMPLES.rglob("*.json")):
         for fault in faults(file, every_leaf=True):

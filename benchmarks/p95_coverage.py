@@ -49,7 +49,7 @@ MODELS = {
     "perceptron-wide": "WideClient",
 }
 TUNED = {"ocr": "OcrClient"}
-"""What intervals were tried on while they were made: not among those that are shown."""
+"""The model on which the intervals were tuned; it is not among the reported ones."""
 LOADS = (0.4, 0.7, 0.9)
 BATCHES = (1, 2, 4)
 POINT_BUDGET_S = 1.5
@@ -60,8 +60,8 @@ LEAST, MOST = 0.85, 0.97
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One case: whether the measured p95 was inside, high over low, the mean batch's ms over that of the profile, and
-    what others took meanwhile."""
+    """One case: whether the measured p95 was inside the interval, the interval's high / low, the mean batch's ms over
+    the profile's, and the share of the cores that other processes took."""
 
     inside: bool
     width: float
@@ -70,11 +70,11 @@ class Result:
 
 
 def others() -> float:
-    """The share of all cores' time that is taken while this process sleeps and nothing of its own runs."""
+    """Share of all cores' time that other processes take while this one sleeps."""
 
     def ticks() -> tuple[int, int]:
         told = [int(part) for part in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-        # idle and iowait; what other guests of the machine stole is no process of here.
+        # Not taken by processes of this host: idle, iowait and steal (the time of other guests).
         return sum(told), told[3] + told[4] + told[7]
 
     before = ticks()
@@ -84,7 +84,7 @@ def others() -> float:
 
 
 def cases(name: str, source: str, loads: Sequence[float], seconds: float, seed: int) -> Iterator[str]:
-    """The rows of one model; what decides also goes to RESULTS."""
+    """One model's rows; appends each case's Result to RESULTS."""
     before = others()
     _, profile = workflow.profile(
         source, device="cpu:1c", batch_sizes=BATCHES, trust=True, gpu_types=("A100-80GB",),
@@ -107,12 +107,12 @@ def cases(name: str, source: str, loads: Sequence[float], seconds: float, seed: 
 
 
 def row(name: str, load: float, pace: str, found: Measurement, taken: float) -> str:
-    """A case as a row of the table."""
+    """A case as a row of the table; appends its Result to RESULTS."""
     one, server = found.models[0], found.servers[0]
     low, high, measured = one.simulated_low_ms, one.simulated_high_ms, one.measured_ms.p95
     if measured is None:
         return f"| {name} | {load:.0%} | {pace} | n/a | n/a | n/a | n/a | n/a | n/a | n/a | {taken:.0%} |"
-    # Without changes of speed the simulation has one figure, and no interval.
+    # Without changes of speed the simulation gives one figure and no interval.
     ends = [one.simulated_ms.p95 if end is None else end.p95 for end in (low, high)]
     assert ends[0] is not None and ends[1] is not None
     inside = ends[0] <= measured <= ends[1]
@@ -130,7 +130,7 @@ RESULTS: list[Result] = []
 
 
 def coverage(words: str, results: Sequence[Result]) -> str:
-    """A sentence on some of the cases."""
+    """A sentence on the coverage of these cases."""
     if not results:
         return f"{words}: no case."
     inside = sum(one.inside for one in results)
@@ -143,7 +143,7 @@ def coverage(words: str, results: Sequence[Result]) -> str:
 
 
 def spread(results: Sequence[Result]) -> float:
-    """Root of the mean square of log(ms of a run's batches / the profile's)."""
+    """Root mean square of log(ms of a run's batches / ms of the profile's)."""
     return math.sqrt(statistics.fmean(math.log(one.speed) ** 2 for one in results)) if results else math.nan
 
 

@@ -26,7 +26,7 @@ MB = 1e6
 
 
 def paired(name: str, mode: ColocationMode | None) -> tuple[Colocation, ...]:
-    """The pairs of a mix in this mode; none without a mode."""
+    """A mix's pairs as co-locations of this mode; none without a mode."""
     if mode is None:
         return ()
     return tuple(

@@ -1,8 +1,8 @@
-"""Costed graphs of any size for the partition benchmarks: synthetic ones and ones shaped like models.
+"""Costed graphs of any size for the partition benchmarks: synthetic ones, and ones shaped like models.
 
-Times are in ms with a mean near 1; sending a value takes about as long as half a node runs,
-so that where a pipeline is cut matters as much as how evenly. Every graph has a memory limit
-of 1.3 equal shares and a few groups of neighbours. The same arguments give the same graph.
+Times are in ms with a mean near 1. Sending a value takes about half as long as running a node, so that the place of
+a cut matters as much as the balance of the stages. Every graph has a memory limit of 1.3 equal shares and a few groups
+of neighbours. The same arguments give the same graph.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _BYTES_PER_MS = 1e6  # at 1 GB/s
 
 @dataclass
 class _Draft:
-    """Nodes and edges as they are made; `add` returns the number of the new node."""
+    """Nodes and edges of a graph under construction; `add` returns the new node's number."""
 
     rng: random.Random
     times: list[float] = field(default_factory=list)
@@ -49,7 +49,7 @@ class _Draft:
 
 
 def layered(draft: _Draft, nodes: int) -> None:
-    """Layers of 8 to 24 nodes; every node reads one to three of the two layers before."""
+    """Layers of 8 to 24 nodes; every node reads one to three nodes of the two layers before."""
     before: list[list[int]] = [[draft.add(0.1, 0.5)]]
     while len(draft.times) < nodes:
         near = [b for layer in before[-2:] for b in layer]
@@ -67,7 +67,7 @@ def layered(draft: _Draft, nodes: int) -> None:
 
 
 def transformer(draft: _Draft, nodes: int) -> None:
-    """Blocks of 21 operations with two residuals; one mask that every block reads."""
+    """Blocks of 21 operations with two residuals, and one mask that every block reads."""
     mask = draft.add(0.0, 0.2)
     x = draft.add(0.3, 0.5, draft.add(0.0, 0.01))
     while len(draft.times) + 21 <= nodes:
@@ -83,7 +83,7 @@ def transformer(draft: _Draft, nodes: int) -> None:
 
 
 def unet(draft: _Draft, nodes: int) -> None:
-    """Residual blocks downwards and upwards; every block up reads the values of its level on the way down."""
+    """Residual blocks down and up; blocks on the way up also read values from the same level on the way down."""
     x = draft.add(0.1, 1.0)
     skips: list[int] = []
     steps = max(2, nodes // 12)
@@ -103,7 +103,7 @@ def unet(draft: _Draft, nodes: int) -> None:
 
 
 def towers(draft: _Draft, nodes: int) -> None:
-    """Two chains of residual blocks that nothing joins but the last operation."""
+    """Two chains of residual blocks that only the last operation joins."""
     ends: list[int] = []
     for size in (nodes * 6 // 10, nodes - 1):
         x = draft.add(0.1, 0.3)

@@ -14,7 +14,7 @@ import time
 
 from benchmarks.partition_graphs import SHAPES, shaped_request
 
-# The oracle is the tests' own: it shares nothing with the searches.
+# The tests' oracle: it shares nothing with the searches.
 from tests.support.partitioning.cases import least_load, load_request, random_request
 from torchsplit_core.partitioning import solve_partition
 from torchsplit_core.values import PartitionRequest
@@ -24,7 +24,7 @@ _DEVICES = 6
 
 
 def line(name: str, request: PartitionRequest, known_ms: float | None) -> bool:
-    """Solve and print one row; False when a known load is missed or nothing was found."""
+    """Solve and print one row; False if a known load is missed or there is no candidate."""
     started = time.monotonic()
     outcome = solve_partition(request)
     seconds = time.monotonic() - started
@@ -45,7 +45,7 @@ def line(name: str, request: PartitionRequest, known_ms: float | None) -> bool:
 
 
 def small(count: int) -> int:
-    """Print how many random small requests equal the look at every assignment; how many do not."""
+    """Print how many random small requests equal the exhaustive search; return how many do not."""
     equal = infeasible = 0
     for seed in range(count):
         request = random_request(seed, contiguous=seed % 4 != 3)
@@ -66,7 +66,6 @@ def small(count: int) -> int:
 
 
 def main() -> int:
-    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--random", type=int, default=500)
     parser.add_argument("--sizes", type=int, nargs="*", default=[1000, 10_000])

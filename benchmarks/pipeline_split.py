@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 SAMPLES = tuple(sample.name for sample in sample_models.SAMPLES)
 LARGE = ("clip", "bert", "fastpitch", "ocr", "resnet50")
-"""Those that are measured at real dimensions too."""
+"""Samples that are also measured at real dimensions."""
 COUNTS = (2, 3, 4)
 BATCH = 2
 LINK_GB_PER_S = 12.0
@@ -46,7 +46,7 @@ LINK_GB_PER_S = 12.0
 
 @dataclass(frozen=True)
 class Split:
-    """Stages as lists of node ids, and the modules that begin the later ones; `refused` says why there are none."""
+    """Stages as lists of node ids, and the modules that begin all but the first; `refused` says why there are none."""
 
     stages: tuple[tuple[str, ...], ...] = ()
     before: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Split:
 
 
 def blocks(model: torch.nn.Module, graph: TorchGraph, count: int) -> list[str]:
-    """The names of at least `count` blocks that run, in order of execution; empty where there are none so many."""
+    """At least `count` block names in order of execution; empty if the model does not have so many."""
     found = _in_order(_members(model, ""), graph) or _in_order(_submodules(model, ""), graph)
     while len(found) < count:
         finer = [name for one in found for name in _submodules(model.get_submodule(one), one) or [one]]
@@ -66,7 +66,7 @@ def blocks(model: torch.nn.Module, graph: TorchGraph, count: int) -> list[str]:
 
 
 def _members(module: torch.nn.Module, path: str) -> list[str]:
-    """Those of the outermost ModuleLists and Sequentials that have modules of their own."""
+    """Members of the outermost ModuleLists and Sequentials that have modules of their own."""
     found = []
     for name, child in module.named_children():
         below = _below(path, name)
@@ -78,7 +78,7 @@ def _members(module: torch.nn.Module, path: str) -> list[str]:
 
 
 def _submodules(module: torch.nn.Module, path: str) -> list[str]:
-    """The direct submodules; a ModuleList is never called, its members are."""
+    """Direct submodules; a ModuleList is replaced by its members, since it is never called itself."""
     found = []
     for name, child in module.named_children():
         below = _below(path, name)
@@ -100,16 +100,16 @@ def _in_order(names: Sequence[str], graph: TorchGraph) -> list[str]:
 
 
 def spread(names: Sequence[str], count: int) -> tuple[str, ...]:
-    """The first of each part but the first, where `names` are divided into parts of equal length."""
+    """Divide `names` into `count` equal parts; return the first name of every part but the first."""
     return tuple(names[round(i * len(names) / count)] for i in range(1, count))
 
 
 def torch_split(source: str, graph: TorchGraph, count: int) -> Split:
-    """The split that torch makes with evenly spread split points, in operations of our graph."""
-    from torch.distributed.pipelining import SplitPoint, pipeline  # seconds, which only this function needs
+    """torch's split at evenly spread split points, in operations of our graph."""
+    from torch.distributed.pipelining import SplitPoint, pipeline  # imported here because it takes seconds
 
     client = load_client(source)
-    model = open_model(client)  # torch changes it: a fresh one each time
+    model = open_model(client)  # a fresh model each time, since torch changes it
     names = blocks(model, graph, count)
     if not names:
         return Split(refused=f"its modules run in fewer than {count} parts")
@@ -124,13 +124,13 @@ def torch_split(source: str, graph: TorchGraph, count: int) -> Split:
 
 
 def modules(pipe: Pipe) -> list[torch.fx.GraphModule]:
-    """The stages of torch's pipeline in order."""
+    """The stages of torch's pipeline, in order."""
     calls = [node for node in pipe.split_gm.graph.nodes if node.op == "call_module"]
     return [pipe.split_gm.get_submodule(str(node.target)) for node in calls]
 
 
 def targets(module: torch.fx.GraphModule) -> list[str]:
-    """The operations of a stage in order of execution, those of the modules inside it in their place."""
+    """A stage's operations in order of execution; an inner module is replaced by its operations."""
     found = []
     for node in module.graph.nodes:
         if node.op == "call_module":
@@ -141,7 +141,7 @@ def targets(module: torch.fx.GraphModule) -> list[str]:
 
 
 def _unpacks_a_module(node: torch.fx.Node) -> bool:
-    """Whether it picks from what a module inside returns: torch adds these where it nests operations again."""
+    """Whether the node picks from an inner module's result: torch adds such nodes where it nests operations again."""
     return _plain(str(node.target)) == "getitem" and node.all_input_nodes[0].op == "call_module"
 
 
@@ -150,10 +150,10 @@ def _plain(target: str) -> str:
 
 
 def matched(graph: TorchGraph, stages: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
-    """Our operations and inputs as the stages that list these targets in order; ValueError where they do not match.
+    """Assign our operations and inputs to the stages that list these targets in order.
 
-    What our graph has more (with a free batch it keeps slices and sizes that a fixed one has not) goes with the
-    operation before it; an input with its first reader.
+    Operations that only our graph has (slices and sizes that a free batch needs) join the stage of the operation before
+    them; an input joins its first reader. Raises ValueError where the targets do not match.
     """
     expected = [(target, stage) for stage, listed in enumerate(stages) for target in listed]
     place = 0
@@ -170,7 +170,7 @@ def matched(graph: TorchGraph, stages: Sequence[Sequence[str]]) -> tuple[tuple[s
 
 
 def even_operations(graph: TorchGraph, count: int) -> tuple[tuple[str, ...], ...]:
-    """The operations in order of execution, as many in each stage."""
+    """The operations in order of execution, equally many in each stage."""
     ops = graph.ops
     return _stages(graph, {op.id: i * count // len(ops) for i, op in enumerate(ops)}, count)
 
@@ -186,7 +186,7 @@ def _stages(graph: TorchGraph, home: dict[str, int], count: int) -> tuple[tuple[
 
 
 def largest_load_ms(request: PartitionRequest, stages: Sequence[Sequence[str]]) -> float:
-    """By the contract: times, every distinct value that enters once, every one that leaves once."""
+    """Largest load by the contract: node times plus every distinct value that enters or leaves, each once."""
     home = {name: i for i, stage in enumerate(stages) for name in stage}
     loads = [0.0] * len(stages)
     for node in request.nodes:
@@ -203,7 +203,7 @@ def largest_load_ms(request: PartitionRequest, stages: Sequence[Sequence[str]]) 
 
 
 def rows(source: str, counts: Sequence[int], seconds: float) -> tuple[list[str], list[str], bool]:
-    """The rows of one model, what torch refused, and whether no ratio is below 1."""
+    """One model's rows, why torch refused to split, and whether no ratio is below 1."""
     graph = workflow.trace(source)
     _, profile = workflow.profile(
         source, graph=graph, device="cpu", batch_sizes=(BATCH,), gpu_types=("A30-24GB",)
@@ -242,7 +242,6 @@ def _three(value: float) -> str:
 
 
 def main() -> int:
-    """Print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

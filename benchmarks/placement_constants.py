@@ -32,7 +32,7 @@ from torchsplit_core.placement.search.large_segments import cover_threshold, min
 
 LIMIT_S = 60.0
 EQUAL = 1e-6
-"""Value and bound that are closer, relatively, are one: the search ends there."""
+"""Relative difference of value and bound at which the search ends."""
 FLEETS = (
     "80 x 65 in 12 nodes",
     "80 x 65 arbitrary, 1",
@@ -43,7 +43,7 @@ FLEETS = (
 
 
 class Number(NamedTuple):
-    """A named number, the modules that have it, and what is tried in its place."""
+    """A named constant, the modules that have it, and the values to try instead."""
 
     name: str
     modules: tuple[ModuleType, ...]
@@ -72,7 +72,7 @@ NUMBERS = (
 
 
 def searched(names: Sequence[str]) -> list[tuple[SearchResult, float]]:
-    """What is found on each fleet, made anew because an instance remembers its throughputs; processor seconds."""
+    """Search each fleet; returns results and processor seconds. Instances are rebuilt, since they cache throughputs."""
     told = []
     for name in names:
         instance = CASES[name][0]()
@@ -83,7 +83,7 @@ def searched(names: Sequence[str]) -> list[tuple[SearchResult, float]]:
 
 
 def with_number(number: Number, value: Any, names: Sequence[str]) -> list[tuple[SearchResult, float]]:
-    """Every fleet searched with another value of the number."""
+    """Search every fleet with another value of the constant."""
     with ExitStack() as stack:
         for module in number.modules:
             stack.enter_context(patch.object(module, number.name, value))
@@ -91,18 +91,17 @@ def with_number(number: Number, value: Any, names: Sequence[str]) -> list[tuple[
 
 
 def agree(first: SearchResult, second: SearchResult) -> bool:
-    """Whether what the two prove does not contradict each other."""
+    """Whether the two proofs are consistent."""
     slack = 1 + EQUAL
     return first.value <= second.bound * slack and second.value <= first.bound * slack
 
 
 def main() -> int:
-    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", nargs="*", choices=FLEETS, default=list(FLEETS), metavar="NAME")
     parser.add_argument("--numbers", nargs="*", default=[number.name for number in NUMBERS], metavar="NAME")
     options = parser.parse_args()
-    searched(options.cases[-1:])  # what a first search imports is not to be counted
+    searched(options.cases[-1:])  # the imports of a first search are not to be counted
     wrong = 0
     print("| number | as it is | tried | seconds, ratio | furthest, ratio | on | proven of those as it is |")
     print("|---|---|---|---|---|---|---|")
@@ -116,7 +115,7 @@ def main() -> int:
 
 
 def _row(number: Number, value: Any, names: Sequence[str], plain: list[tuple[SearchResult, float]]) -> int:
-    """Print one row; how many fleets contradict."""
+    """Print one row; return the number of fleets with a contradiction."""
     found = with_number(number, value, names)
     ratios = [other_s / max(own_s, 1e-3) for (_, own_s), (_, other_s) in zip(plain, found, strict=True)]
     furthest = max(range(len(ratios)), key=lambda place: max(ratios[place], 1 / ratios[place]))

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks.placement_search import CASES
 
-# The oracle is the tests' own: it shares nothing with the search.
+# The tests' oracle: it shares nothing with the search.
 from tests.support.placement.search_cases import worth_of
 from torchsplit_core.files import read_file
 from torchsplit_core.placement.frontier import frontier
@@ -37,7 +37,7 @@ def _example(name: str) -> PlacementRequest:
 
 
 def _llama() -> PlacementRequest:
-    """Decode of Llama 3.1 405B on 64 nodes of 8 H100 and as many of A100."""
+    """Decode of Llama 3.1 405B on 64 nodes of 8 H100 and 64 of 8 A100."""
     fleet = "64x8xH100-SXM5-80GB,64x8xA100-80GB"
     return build_request("llama-3.1-405b", fleet, batch_size=64, max_gpus_per_segment=4)
 
@@ -60,7 +60,7 @@ INSTANCES = (
 
 
 def measure(name: str, limit_s: float) -> dict[str, object]:
-    """The curve of one case in this process."""
+    """Trace one case's curve in this process."""
     if name in REQUESTS:
         request = REQUESTS[name]()
         request = replace(request, solver=replace(request.solver, time_limit_s=limit_s))
@@ -82,7 +82,6 @@ def measure(name: str, limit_s: float) -> dict[str, object]:
 
 
 def main() -> int:
-    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     names = (*REQUESTS, *INSTANCES)
     parser.add_argument("--cases", nargs="*", choices=names, default=names, metavar="NAME")

@@ -39,15 +39,15 @@ MEMORY_GIB = {"A100": 80.0, "V100": 32.0, "T4": 16.0}
 WITHIN = {"A100": 400.0, "V100": 300.0}
 ACROSS = 200.0
 GOALS = {(4, 4, 2): 300.0, (5, 6, 2): 1000.0}
-"""How many times faster than the literal program the exact search is to be."""
+"""Required speedup of the exact search over the literal program."""
 
 LIMIT_S = 60.0
 
 
 def request(layers: int, gpus: int, most: int, seed: int | None = None, **changes: Any) -> PlacementRequest:
-    """The published tiny case, or one of another size: two A100, two V100, T4; random links with a seed.
+    """The published tiny case, or one of another size (two A100, two V100, then T4); `seed` draws random links.
 
-    Random links carry 0.2 to 3 times what an A100 does, and memory then holds two or three layers.
+    Random links carry 0.2 to 3 times what an A100 does; memory then holds two or three layers.
     """
     types = ["A100", "A100", "V100", "V100", *["T4"] * gpus][:gpus]
     draw = random.Random(seed)
@@ -73,7 +73,7 @@ def request(layers: int, gpus: int, most: int, seed: int | None = None, **change
 
 
 def timed(asked: PlacementRequest, method: str, seconds: float) -> tuple[float, PlacementOutcome]:
-    """Processor seconds of place() by this method."""
+    """Processor seconds of place() with this method, and its outcome."""
     whole = replace(asked, solver=PlacementSolver(method, seconds))  # type: ignore[arg-type]
     begun = time.process_time()
     outcome = place(whole)
@@ -99,7 +99,7 @@ def tiny_table() -> list[str]:
 
 
 def faults(asked: PlacementRequest, literal: PlacementOutcome, exact: PlacementOutcome) -> list[str]:
-    """Where the two contradict each other, or an outcome does not hold."""
+    """Contradictions between the two outcomes, and violations of either."""
     found = [*violations(asked, literal), *violations(asked, exact)]
     if exact.status != "optimal" or exact.throughput is None:
         return [*found, f"the exact search ended {exact.status}"]

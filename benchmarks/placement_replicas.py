@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.placement_search import CASES as LARGE
 from tests.support.placement.replicas_oracle import best_sum, small_instance
 
-# The oracle is the tests' own: it shares nothing with the search.
+# The tests' oracle: it shares nothing with the search.
 from tests.support.placement.search_cases import MEMORY_GIB, NETWORKS, falling_value, worth_of
 from torchsplit_core.placement.latency.in_flight import best_pipeline
 from torchsplit_core.placement.model.instance import ProblemInstance
@@ -45,7 +45,7 @@ def _decode(fleet: str, most: int, network_gib_per_s: float) -> Callable[[], Pro
 
 
 def _arbitrary() -> ProblemInstance:
-    """GPUs of five kinds, every link drawn on its own, each direction too: no two GPUs are alike."""
+    """GPUs of five kinds; links drawn independently, each direction too, so that no two GPUs are alike."""
     draw = np.random.default_rng(3)
     kinds = tuple(int(kind) for kind in draw.integers(0, len(MEMORY_GIB), 14))
     weights = sum(MEMORY_GIB[kind] for kind in kinds) / 4
@@ -74,7 +74,7 @@ CASES: dict[str, Callable[[], ProblemInstance]] = {
 
 
 def small(count: int) -> int:
-    """Print how many random small instances equal the look at all sets of pipelines; how many do not."""
+    """Print how many random small instances equal the exhaustive search over sets; return how many do not."""
     wrong = 0
     print("| network | instances | equal | with two pipelines or more |")
     print("|---|---|---|---|")
@@ -94,7 +94,7 @@ def small(count: int) -> int:
 
 
 def fleets(names: list[str], seconds: float) -> int:
-    """Print a row for every fleet and number of pipelines; how many are not worth what was said."""
+    """Print a row for every fleet and number of pipelines; return how many are not worth what the search says."""
     wrong = 0
     print("| fleet | at most | pipelines | GPUs | sum | bound | gap, % | one | seconds |")
     print("|---|---|---|---|---|---|---|---|---|")
@@ -118,20 +118,19 @@ def fleets(names: list[str], seconds: float) -> int:
 
 
 def _right(instance: ProblemInstance, found: PipelineSetResult) -> bool:
-    """Whether the pipelines are disjoint and worth what is said."""
+    """Whether the pipelines are disjoint and worth what the search says."""
     gpus = [gpu for pipeline in found.pipelines for _, chosen in pipeline for gpu in chosen]
-    # What limits a pipeline as a whole is the room's own to reckon; place checks it from the request.
+    # Limits of a pipeline as a whole are computed by the search's code; place() checks them from the request.
     worth_here = worth_of if instance.flight is None else pipeline_throughput
     total = sum(worth_here(instance, pipeline) for pipeline in found.pipelines)
     return len(gpus) == len(set(gpus)) and abs(total - found.value) <= EQUAL * total
 
 
 def _silent(value: float, bound: float) -> None:
-    """No progress is shown."""
+    """Discard the progress."""
 
 
 def main() -> int:
-    """Print the two tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--random", type=int, default=500)
     parser.add_argument("--cases", nargs="*", choices=tuple(CASES), default=list(CASES), metavar="NAME")

@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-# The oracle is the tests' own: it shares nothing with the search.
+# The tests' oracle: it shares nothing with the search.
 from tests.support.placement.search_cases import (
     MEMORY_GIB,
     NETWORKS,
@@ -44,21 +44,21 @@ _H100, _A10, _T4 = 2, 3, 4
 
 
 def _nodes(count: int, per_node: int, seed: int) -> tuple[np.ndarray, tuple[int, ...]]:
-    """The node of every GPU, and its kind: all GPUs of a node are alike."""
+    """Each GPU's node and kind; all GPUs of a node are alike."""
     node = np.arange(count) // per_node
     drawn = np.random.default_rng(seed).integers(0, len(MEMORY_GIB), node[-1] + 1)
     return node, tuple(int(drawn[one]) for one in node)
 
 
 def _tiers(node: np.ndarray, nodes_per_pod: int, speeds: tuple[float, float, float]) -> np.ndarray:
-    """Links within a node, within a pod, between pods."""
+    """Link speeds by tier: within a node, within a pod, between pods."""
     pod = node // nodes_per_pod
     links = np.where(pod[:, None] == pod, speeds[1], speeds[2])
     return np.where(node[:, None] == node, speeds[0], links)
 
 
 def _weights(kinds: tuple[int, ...], layers: int, share: float) -> float:
-    """GB of a layer such that all layers need this share of the fleet's memory."""
+    """GB of a layer such that all layers together need this share of the fleet's memory."""
     return sum(MEMORY_GIB[kind] for kind in kinds) * share / layers
 
 
@@ -75,7 +75,7 @@ def _in_nodes(seed: int) -> ProblemInstance:
 
 
 def _structured(speeds: tuple[float, float, float], *, by_card: bool) -> ProblemInstance:
-    """1,024 GPUs in 128 nodes of 8; `by_card`: between nodes the slower network card of the two decides."""
+    """1,024 GPUs in 128 nodes of 8; `by_card`: the slower of two nodes' network cards sets the speed of their link."""
     node, kinds = _nodes(1024, 8, 0)
     links = _tiers(node, 16, speeds)
     if by_card:
@@ -85,14 +85,14 @@ def _structured(speeds: tuple[float, float, float], *, by_card: bool) -> Problem
 
 
 def _arbitrary(gpus: int, layers: int, most: int, seed: int) -> ProblemInstance:
-    """Every link drawn on its own, each direction too."""
+    """Every link is drawn independently, each direction too."""
     _, kinds = _nodes(gpus, 5, seed)
     links = np.random.default_rng(seed).uniform(0, 400, (gpus, gpus))
     return ProblemInstance(layers, kinds, links, most, falling_value(64, _weights(kinds, layers, 0.2), 0.05))
 
 
 def _noisy(gpus: int, layers: int, most: int, seed: int) -> ProblemInstance:
-    """Fast nodes of 5, and links of about 80 between them, each drawn on its own, each direction too."""
+    """Fast nodes of 5 GPUs; links between them of about 80 are drawn independently, each direction too."""
     node, kinds = _nodes(gpus, 5, seed)
     drawn = np.random.default_rng(seed).lognormal(np.log(80), 0.5, (gpus, gpus))
     links = np.where(node[:, None] == node, 600.0, drawn)
@@ -102,7 +102,7 @@ def _noisy(gpus: int, layers: int, most: int, seed: int) -> ProblemInstance:
 
 
 def _several(gpus: int, layers: int, seed: int) -> ProblemInstance:
-    """As arbitrary, with activations that fit a small GPU only when the batch is divided."""
+    """As `_arbitrary`, with activations that fit a small GPU only if the batch is divided."""
     _, kinds = _nodes(gpus, 5, seed)
     links = np.random.default_rng(seed).uniform(0, 400, (gpus, gpus))
     return ProblemInstance(layers, kinds, links, 3, linear_value(64, 2048, _weights(kinds, layers, 0.2), 0.6))
@@ -111,7 +111,7 @@ def _several(gpus: int, layers: int, seed: int) -> ProblemInstance:
 def _types(
     model: str, nodes: int, most: int, split: Literal["equal", "proportional"], batch: int, **options: Any
 ) -> ProblemInstance:
-    """So many nodes of eight GPUs of each of five types, as `torchsplit place MODEL --fleet …` has them."""
+    """`nodes` nodes of eight GPUs for each of five types, as `torchsplit place MODEL --fleet …` builds them."""
     types = ("H100-SXM5-80GB", "A100-80GB", "L40S-48GB", "V100-SXM2-32GB", "A10-24GB")
     fleet = ",".join(f"{nodes}x8x{name}" for name in types)
     request = build_request(model, fleet, batch_size=batch, max_gpus_per_segment=most, split=split, **options)
@@ -119,8 +119,8 @@ def _types(
 
 
 def _thresholds(request: PlacementRequest) -> ProblemInstance:
-    """What the search over thresholds is given of a decode: one batch in flight with the memory of its prompts, and
-    nothing of the time of a pass (placement/latency/in_flight looks at that)."""
+    """A decode request as the threshold search gets it: one batch in flight with the memory of its prompts, without
+    the time of a pass (placement/latency/in_flight handles that)."""
     model = request.model
     model = replace(model, sequences_in_flight=model.batch_size, prefill_chunk=model.sequence_length)
     instance = build_instance(SegmentModel(replace(request, model=model)))
@@ -178,11 +178,11 @@ CASES: dict[str, tuple[Callable[[], ProblemInstance], float]] = {
     "80 x 1,024 of one type, 64 equal": (lambda: _one_type("equal"), 60.0),
     "80 x 1,024 of one type, 64 proportional": (lambda: _one_type("proportional"), 60.0),
 }
-"""Name, beginning with layers x GPUs, and its seconds."""
+"""By name, which begins with layers x GPUs: the instance and the time limit in seconds."""
 
 
 def small(count: int) -> int:
-    """Print how many random small instances equal the look at every pipeline; how many do not."""
+    """Print how many random small instances equal the exhaustive search over pipelines; return how many do not."""
     wrong = 0
     print("| network | instances | equal | no pipeline | links bind |")
     print("|---|---|---|---|---|")
@@ -210,7 +210,7 @@ def _without_network(instance: ProblemInstance) -> float:
 
 
 def measure(name: str) -> dict[str, object]:
-    """Search one case in this process; without a network last, so that the peak is the search's."""
+    """Search a case in this process; the search without a network comes last, so that the peak is the search's."""
     build, seconds = CASES[name]
     instance = build()
     started = time.monotonic()
@@ -230,7 +230,7 @@ def measure(name: str) -> dict[str, object]:
 
 
 def large(names: list[str]) -> int:
-    """Print a row for every case; how many gave a plan that is not worth what was said."""
+    """Print a row for each case; return how many plans are not worth what the search says."""
     wrong = 0
     print(
         "| layers x GPUs | value | bound | gap, % | no network | segments | GPUs | seconds | limit, s | peak, MiB |"
@@ -251,7 +251,7 @@ def large(names: list[str]) -> int:
 
 
 def what_if(names: list[str], changes: int) -> None:
-    """Print what searching again after a change takes: a GPU without links, a link halved, a layer more or less."""
+    """Print the time to search again after a change: a GPU without links, a link halved, a layer more or less."""
     print("| again after one change | changes | median, ms | largest, ms | proven |")
     print("|---|---|---|---|---|")
     for name in names:
@@ -279,7 +279,6 @@ def _changed(instance: ProblemInstance, seed: int) -> ProblemInstance:
 
 
 def main() -> int:
-    """Print the three tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--random", type=int, default=1000)
     parser.add_argument("--cases", nargs="*", choices=tuple(CASES), default=list(CASES), metavar="NAME")

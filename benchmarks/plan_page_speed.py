@@ -42,11 +42,11 @@ CHANGED = """words => { window.changed = new Promise(found => {
     requestAnimationFrame(look);
   }, { once: true, capture: true });
 }); }"""
-"""Until a picture that differs stands, or other `words` of what is tried, in ms from the next key; -1 after 30 s."""
+"""Milliseconds from the next key to another picture (or, with `words`, another draft bar); -1 after 30 s."""
 
 
 def stored(store: Store, name: str, request: PlanRequest, seconds: float) -> Workspace:
-    """A workspace with a request and its plan, searched for so long."""
+    """A workspace with a request and its plan, found within `seconds`."""
     workspace = store.create(name)
     limited = replace(request, solver=replace(request.solver, time_limit_s=seconds))
     outcome = replace(workflow.plan(limited), request_sha256=request_hash(request))
@@ -56,7 +56,7 @@ def stored(store: Store, name: str, request: PlanRequest, seconds: float) -> Wor
 
 
 def changes(page: Page, address: str, workspace: Workspace, count: int, *, words: bool) -> list[float]:
-    """Milliseconds of so many moves of the first model's demand, up and down in turn; `words`: the map may stay."""
+    """Milliseconds of `count` moves of the first model's demand, up and down in turn; `words`: the map may stay."""
     page.goto(f"{address}/plan?workspace={workspace.id}")
     page.wait_for_selector(".picture svg", timeout=60_000)
     page.wait_for_timeout(3000)
@@ -70,7 +70,7 @@ def changes(page: Page, address: str, workspace: Workspace, count: int, *, words
         page.wait_for_timeout(700)
     if min(found) < 0:
         raise SystemExit("a move of the slider did not change the map")
-    return found[1:]  # the first one warms the server
+    return found[1:]  # the first move warms up the server
 
 
 def paint(page: Page, address: str, workspace: Workspace, turns: int) -> list[float]:

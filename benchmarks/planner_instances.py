@@ -1,8 +1,7 @@
 """Plan requests of any size for the planner's benchmarks, drawn from the measured A100 library.
 
-Every model is one of the eleven measured networks under a name of its own, with a demand drawn
-log-uniformly around what its share of the fleet can serve, so that models differ by a factor
-of about ten. The same arguments give the same request.
+Every model is one of the eleven measured networks under another name. Its demand is drawn log-uniformly around what
+its share of the fleet can serve, so that models differ by a factor of about ten. Equal arguments give equal requests.
 """
 
 from __future__ import annotations

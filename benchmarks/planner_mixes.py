@@ -19,7 +19,7 @@ from torchsplit_core.profiling.library import mix_request, serving_mixes
 from torchsplit_core.values import SolverOptions
 
 FEWEST = {("S1", "exclusive"): 2, ("S3", "exclusive"): 5, ("S1", "fractional"): 1, ("S3", "fractional"): 4}
-"""What the mixes are known to need, with whole slices and with shares."""
+"""Known fewest GPUs of the mixes, with whole slices and with shares."""
 
 MIXES = ("S1", "S3")
 SHARINGS: tuple[Literal["exclusive", "fractional"], ...] = ("exclusive", "fractional")

@@ -21,8 +21,7 @@ from dataclasses import dataclass, field, replace
 
 from benchmarks.planner_report import TOLERANCE, heading, row
 
-# The oracles are the tests' own, kept beside them: one brute force serves both, and it shares
-# nothing with the planner.
+# The tests' oracles: one brute force serves both, and it shares nothing with the planner.
 from tests.support.planning.oracle import best_plan, least_change
 from tests.support.planning.requests import random_request
 from tests.support.planning.shared_oracle import best_shared
@@ -34,7 +33,7 @@ from torchsplit_core.planning.request.edit import with_relaxation
 from torchsplit_core.values import InputFault, InternalFault, Objective, PlanOutcome, PlanRequest
 
 Best = tuple[tuple[float, ...], float | None]
-"""The vector to be maximised, and the bytes torn apart (None: no part of the comparison)."""
+"""The vector to maximise, and the bytes separated by the plan (None: not compared)."""
 
 Oracle = Callable[[PlanRequest], Best | None]
 
@@ -43,7 +42,7 @@ KINDS = ("leximin", "max_min", "weighted_sum", "min_gpus")
 
 @dataclass
 class Tally:
-    """Counts of one group, what went wrong in words, and the largest relative difference among equals."""
+    """A group's counts, descriptions of its faults, and the largest relative difference among equal values."""
 
     requests: int = 0
     equal: int = 0
@@ -70,7 +69,7 @@ def shared(request: PlanRequest) -> Best | None:
 
 
 def judge(tally: Tally, name: str, request: PlanRequest, oracle: Oracle, *, at_least: bool = False) -> None:
-    """Plan one request and compare. `at_least`: the oracle is a lower bound only."""
+    """Plan one request and compare; `at_least`: the oracle is only a lower bound."""
     tally.requests += 1
     expected = oracle(request)
     try:
@@ -106,7 +105,7 @@ def judge(tally: Tally, name: str, request: PlanRequest, oracle: Oracle, *, at_l
 
 
 def reached(request: PlanRequest, outcome: PlanOutcome) -> Best:
-    """What the outcome's plan is worth, in the oracle's terms."""
+    """The value of the outcome's plan, in the oracle's terms."""
     objective = outcome.objective
     assert objective.value is not None
     vector: tuple[float, ...] = (objective.value,)
@@ -126,7 +125,7 @@ def reached(request: PlanRequest, outcome: PlanOutcome) -> Best:
 
 
 def compare(first: Sequence[float], second: Sequence[float]) -> int:
-    """Lexicographic order of two vectors, values within the contract's tolerance being equal."""
+    """Lexicographic order of two vectors; values within the contract's tolerance are equal."""
     for mine, other in zip(first, second, strict=True):
         if not _close(mine, other):
             return 1 if mine > other else -1
@@ -144,7 +143,7 @@ def _equal(found: Best, expected: Best) -> bool:
 
 
 def _explained(tally: Tally, name: str, request: PlanRequest, outcome: PlanOutcome, oracle: Oracle) -> None:
-    """The reasons of an infeasible outcome, by the oracle."""
+    """Check the reasons of an infeasible outcome by the oracle."""
     if not outcome.conflicts:
         tally.reasons.append(f"{name}: infeasible without a conflict")
     for conflict in outcome.conflicts:
@@ -246,7 +245,7 @@ def _of_whole_slices(request: PlanRequest) -> Best | None:
 
 
 def _part(total: int, number: int, parts: int) -> int:
-    """The share of `total` of part `number`, so that the parts add up to it."""
+    """Size of part `number` when `total` is divided into `parts`."""
     return total // parts + (number < total % parts)
 
 

@@ -22,15 +22,15 @@ from torchsplit_core.planning import plan, violations
 from torchsplit_core.values import PlanOutcome, PlanRequest
 
 GOALS = {(8, 4): 20.0, (64, 64): 60.0}
-"""How many times faster than the literal formulation the planner is to be."""
+"""Required speedup of the planner over the literal formulation."""
 
 LIMIT_S = 60.0
-"""Seconds at which the goals stop the literal formulation; a shorter limit says nothing about them."""
+"""Seconds after which the goals stop the literal formulation; a shorter limit does not test them."""
 
 
 @dataclass
 class Pair:
-    """What the two gave for one request: the last answers, and the seconds of every repetition."""
+    """Both sides of one request: their last results, and the seconds of every repetition."""
 
     literal: Literal | None = None
     outcome: PlanOutcome | None = None
@@ -40,7 +40,7 @@ class Pair:
 
 
 def race(request: PlanRequest, repetitions: int, seconds: float) -> Pair:
-    """Ours and the literal in turns."""
+    """Run the planner and the literal formulation in turns."""
     pair = Pair()
     for _ in range(repetitions):
         begun = time.perf_counter()
@@ -56,7 +56,7 @@ def race(request: PlanRequest, repetitions: int, seconds: float) -> Pair:
 
 
 def faults(request: PlanRequest, pair: Pair) -> list[str]:
-    """Where the two contradict each other or a plan does not hold."""
+    """Contradictions between the two, and violations of the plan."""
     literal, outcome = pair.literal, pair.outcome
     assert literal is not None and outcome is not None
     found = [str(fault) for fault in violations(request, outcome)]

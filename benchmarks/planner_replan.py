@@ -23,12 +23,12 @@ SIZE = (16, 64)
 """Models and GPUs for which the goals are set."""
 
 GOALS_S = {"fractional": 0.2, "exclusive": 2.0}
-"""What p95 is to stay below."""
+"""Upper limits of the p95, in seconds."""
 
 
 @dataclass
 class Replans:
-    """Seconds and gap of every change, the changes without a plan, and what was wrong."""
+    """Seconds and gap of every change, changes without a plan, and faults."""
 
     seconds: list[float] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Replans:
 
 
 def changes(base: PlanRequest, planned: PlanOutcome) -> Iterator[tuple[str, PlanRequest]]:
-    """20 requests that differ from the base in one thing, named. Needs four models or more."""
+    """Yield 20 named requests that each differ from the base in one thing. Needs at least four models."""
     got = {model.name: model.throughput_rps for model in planned.models}
     count = len(base.models)
     (fleet,) = base.gpus
@@ -110,7 +110,7 @@ def replan(base: PlanRequest) -> Replans:
         found.seconds.append(time.perf_counter() - begun)
         found.faults += [f"{name}: {fault}" for fault in violations(request, outcome)]
         if outcome.status == "infeasible":
-            # The minima are met by the plan of the base, so every change has a plan.
+            # The base's plan meets all minima, so every change has a plan.
             found.faults.append(f"{name}: called infeasible")
         objective = outcome.objective
         if objective.gap is None:

@@ -1,4 +1,4 @@
-"""What the planner's benchmarks share: sizes on the command line, and figures as words of a table."""
+"""Shared by the planner's benchmarks: sizes on the command line, and figures as text of a table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TOLERANCE = 1e-6
 
 
 def parse_size(text: str) -> tuple[int, int]:
-    """`8x4` as (8 models, 4 GPUs), for argparse."""
+    """Parse `8x4` as (8 models, 4 GPUs), for argparse."""
     models, _, gpus = text.partition("x")
     if not (models.isdecimal() and gpus.isdecimal() and int(models) and int(gpus)):
         raise argparse.ArgumentTypeError(f"{text!r} is not MODELSxGPUS, for example 8x4")
@@ -23,7 +23,7 @@ def same(first: float, second: float) -> bool:
 
 
 def gap_text(gap: float | None) -> str:
-    """A gap as a percentage that never rounds something to nothing; – where none is known."""
+    """A gap as a percentage that never rounds a nonzero gap to zero; – if unknown."""
     if gap is None:
         return "–"
     if gap == 0:
@@ -37,22 +37,20 @@ def ended(status: str, gap: float | None) -> str:
 
 
 def value_text(value: float | None) -> str:
-    """A value or bound to six significant digits; – where there is none."""
+    """A value or bound to six significant digits; – if there is none."""
     return "–" if value is None else f"{value:.6g}"
 
 
 def heading(columns: Sequence[str]) -> str:
-    """The head of a Markdown table."""
     return f"{row(columns)}\n{'|---' * len(columns)}|"
 
 
 def row(cells: Iterable[object]) -> str:
-    """One row of a Markdown table."""
     return f"| {' | '.join(str(cell) for cell in cells)} |"
 
 
 def nearest_rank(values: Sequence[float], share: float) -> float:
-    """The quantile by nearest rank: the smallest value that at least this share does not pass."""
+    """Quantile by nearest rank: the smallest value that at least this share of the values does not exceed."""
     ordered = sorted(values)
     reached = next(k for k in range(1, len(ordered) + 1) if k >= share * len(ordered) - 1e-9)
     return ordered[reached - 1]

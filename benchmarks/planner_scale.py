@@ -32,7 +32,7 @@ CASES = (
 """MODELSxGPUS:SHARING:SECONDS."""
 
 GRACE_S = 300.0
-"""A child that needs so much longer than its limit is stopped and is a fault."""
+"""A child that exceeds its limit by this much is stopped, which counts as a fault."""
 
 
 def measure(case: str, margin: float, seed: int) -> dict[str, object]:
@@ -65,7 +65,7 @@ def measure(case: str, margin: float, seed: int) -> dict[str, object]:
 
 
 def parse_case(text: str) -> tuple[int, int, str, float]:
-    """`64x256:exclusive:30` as models, GPUs, sharing, seconds; for argparse too."""
+    """Parse `64x256:exclusive:30` into models, GPUs, sharing and seconds; also for argparse."""
     try:
         size, sharing, seconds = text.split(":")
         models, gpus = (int(part) for part in size.split("x"))
@@ -78,7 +78,7 @@ def parse_case(text: str) -> tuple[int, int, str, float]:
 
 
 def _in_child(case: str, margin: float, seed: int) -> dict[str, object]:
-    """`measure` in a process of its own; what it could not answer is a fault."""
+    """`measure` in a child process; a missing result is a fault."""
     limit = parse_case(case)[3]
     command = [sys.executable, "-m", "benchmarks.planner_scale"]
     command += ["--child", case, "--margin", str(margin), "--seed", str(seed)]

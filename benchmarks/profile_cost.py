@@ -33,7 +33,7 @@ SAMPLES = ("resnet50", "bert", "clip", "ocr", "fastpitch")
 
 
 def profiled(source: str, batches: list[int], budget_s: float) -> tuple[Any, Counter[int], dict[str, Any]]:
-    """The model, its runs by batch size, and what the child told with the seconds of each phase."""
+    """The client and model, its runs by batch size, and what the child reported, with each phase's seconds."""
     client = load_client(source)
     model = client.get_model().eval()
     runs: Counter[int] = Counter()
@@ -54,7 +54,7 @@ def profiled(source: str, batches: list[int], budget_s: float) -> tuple[Any, Cou
     }  # fmt: skip
     hook = model.register_forward_pre_hook(count, with_kwargs=True)
     told: dict[str, Any] = {"seconds": 0.0, "prepare": 0.0, "sums": {}}
-    # The child opens the model that is counted.
+    # The child must open the model whose runs are counted.
     try:
         with patch.object(child, "open_model", opened):
             started = time.perf_counter()
@@ -77,13 +77,13 @@ def profiled(source: str, batches: list[int], budget_s: float) -> tuple[Any, Cou
 
 
 def first_size(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    """The batch of a call: the first size of its first tensor."""
+    """Batch size of a call: the first size of its first tensor."""
     tensors = [item for item in (*args, *kwargs.values()) if isinstance(item, torch.Tensor)]
     return int(tensors[0].shape[0])
 
 
 def plain_seconds(subject: Any, runs: Counter[int]) -> float:
-    """The same runs with nothing around them."""
+    """Seconds of the same runs without any measurement."""
     client, model = subject
     inputs = {batch: example_arguments(client, batch) for batch in runs}
     started = time.perf_counter()

@@ -31,7 +31,7 @@ WARM_UP_S = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Requests/s of the loop before and behind the profile, and the profile's row."""
+    """Requests/s of the loop before and after the profile, and the profile's row."""
 
     before: float
     row: ProfileRow
@@ -62,7 +62,7 @@ def looped(name: str, batch: int, seconds: float) -> float:
 
 
 def plain(name: str, batch: int, seconds: float) -> float:
-    """The same in a process of its own."""
+    """`looped` in a child process."""
     command = [sys.executable, "-m", "benchmarks.profile_rates", "--loop", name, str(batch), str(seconds)]
     return float(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
@@ -85,7 +85,7 @@ def turn(name: str, seconds: float) -> dict[int, Turn]:
 
 
 def main() -> int:
-    """Measure, compare, print; 1 where a goal is missed."""
+    """Measure, compare and print; return 1 if a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0, help="of a loop and of a point (default 2)")

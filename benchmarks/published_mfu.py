@@ -24,7 +24,7 @@ ROWS = ROOT / "benchmarks" / "data" / "training_steps.csv"
 
 
 def best_rows() -> list[dict[str, str]]:
-    """The best row of each card and class of sizes, as the table has it."""
+    """The best row for each GPU and size class, as rows of the table."""
     best: dict[tuple[str, int], tuple[float, dict[str, str]]] = {}
     with ROWS.open(newline="", encoding="utf-8") as stream:
         for row in csv.DictReader(stream):

@@ -1,7 +1,7 @@
-"""The networks of the measured library whose layers are published, built on the meta device.
+"""Networks of the measured library whose layers are published, built on the meta device.
 
-Only their graphs are wanted: no weight is ever allocated. Dimensions after torchvision's, which the library
-was measured with; BERT is BERT-base, its sequence length was not published.
+Only their graphs are needed, so no weight is allocated. Dimensions follow torchvision's, with which the library was
+measured; BERT is BERT-base, its sequence length was not published.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BERT_TOKENS = 128
 
 
 def vgg(convolutions: tuple[int, ...]) -> nn.Module:
-    """VGG (Simonyan and Zisserman 2015): that many 3 × 3 convolutions in each of five stages."""
+    """VGG (Simonyan and Zisserman 2015) with these numbers of 3 × 3 convolutions in its five stages."""
     layers: list[nn.Module] = []
     inner = 3
     for outer, count in zip((64, 128, 256, 512, 512), convolutions, strict=True):
@@ -32,7 +32,7 @@ def vgg(convolutions: tuple[int, ...]) -> nn.Module:
 
 
 class DenseLayer(nn.Module):
-    """Norm, 1 × 1, norm, 3 × 3; its 32 new channels go beside what it read."""
+    """Norm, 1 × 1, norm, 3 × 3; appends 32 channels to its input."""
 
     def __init__(self, inner: int) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class DenseLayer(nn.Module):
 
 
 def densenet(blocks: tuple[int, ...]) -> nn.Module:
-    """DenseNet (Huang et al. 2017) with growth 32."""
+    """DenseNet (Huang et al. 2017) with growth rate 32."""
     layers: list[nn.Module] = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
     layers.append(nn.MaxPool2d(3, 2, 1))
     width = 64
@@ -69,7 +69,7 @@ def densenet(blocks: tuple[int, ...]) -> nn.Module:
 
 
 class InvertedResidual(nn.Module):
-    """Widen, depthwise 3 × 3, narrow; a shortcut where the shape stays."""
+    """Expand, depthwise 3 × 3, project; a shortcut if the shape stays."""
 
     def __init__(self, inner: int, outer: int, stride: int, widening: int) -> None:
         super().__init__()

@@ -2,9 +2,9 @@
 
     python -m benchmarks.reliability [--share 1.0] [--only STORE …]
 
-Every family draws from seeds of its own; a failure prints its seed and what happened. `--share` scales the numbers
-of tries. Ends with 1 where anything failed. A family that cannot run here (no right to mount a file system) says so
-and counts for nothing.
+Every family has seeds of its own; a failure prints its seed and what happened. `--share` scales the numbers of tries.
+Ends with 1 where anything failed. A family that cannot run here (no right to mount a file system) says so and does
+not count.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ from torchsplit_core.workspace.store import Store, Workspace
 ROOT = Path(__file__).resolve().parent.parent
 
 NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*")
-"""RFC 1123, as Kubernetes takes a node's name."""
+"""Node name by RFC 1123, as Kubernetes requires it."""
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-"""Where the folders of the tries lie: a disk would be synced tens of thousands of times."""
+"""Parent of the tries' folders: in memory, because a disk would be synced tens of thousands of times."""
 FORK = multiprocessing.get_context("fork")
 
 
 @dataclass(frozen=True)
 class Family:
-    """Something that is run `runs` times; `run` gets a folder of its own and a seed, and raises where it fails.
+    """A kind of try that is repeated `runs` times; `run` gets a fresh folder and a seed, and raises if the try fails.
 
-    It returns how many tries it made where that is not one.
+    `run` returns its number of tries if that is not one.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Family:
 
 
 class CannotRun(Exception):
-    """This machine has not what a family needs."""
+    """This machine lacks something that a family needs."""
 
 
 def filled(folder: Path, count: int = 8) -> Workspace:
@@ -82,7 +82,7 @@ def filled(folder: Path, count: int = 8) -> Workspace:
     return workspace
 
 
-# Nothing acknowledged is lost
+# Acknowledged data is never lost
 
 
 def _write_for_ever(root: Path, identity: str, pipe: int, seed: int) -> None:
@@ -96,7 +96,7 @@ def _write_for_ever(root: Path, identity: str, pipe: int, seed: int) -> None:
 
 
 def kill_while_storing(folder: Path, seed: int) -> None:
-    """kill -9 of a process that stores: what it said is stored is there, whole."""
+    """kill -9 of a process that stores: whatever it reported as stored is there, whole."""
     rng = random.Random(seed)
     workspace = Store(folder / "home").create("w")
     reading, writing = os.pipe()
@@ -110,7 +110,7 @@ def kill_while_storing(folder: Path, seed: int) -> None:
         lines = [json.loads(line) for line in told.read().splitlines(keepends=True) if line.endswith("\n")]
     for number, start in lines[-7:]:
         found = workspace.get_bytes("upload", f"u{number % 7}").hex()[:64]
-        later = lines[-1][0] + 1  # one more may have been stored and not told
+        later = lines[-1][0] + 1  # one more may have been stored but not yet reported
         assert found == start or later % 7 == number % 7, (number, len(lines))
     workspace.store.check()
 
@@ -137,7 +137,7 @@ def kill_while_importing(folder: Path, seed: int) -> None:
 
 
 def kill_a_job(folder: Path, seed: int) -> None:
-    """kill -9 of a job at any moment of its start: it is told as stopped at once, whatever it was about to say."""
+    """kill -9 of a job at any moment of its start: it counts as stopped at once, whatever it was about to report."""
     workspace = Store(folder / "home").create("w")
     with pytest.MonkeyPatch.context() as patch:
         own_jobs(patch, standing_job)
@@ -153,13 +153,13 @@ def kill_a_job(folder: Path, seed: int) -> None:
 
 
 def power_cut(folder: Path, seed: int) -> None:
-    """The image of a disk as it is when something was acknowledged, started from: nothing is missing."""
+    """Start from a disk image taken when a write was acknowledged: nothing is missing."""
     del seed
     _scenario(folder, "power_cut", loop=True)
 
 
 def full_disk(folder: Path, seed: int) -> None:
-    """0 bytes free, then read-only: everything is read, and on the full disk deleted."""
+    """0 bytes free, or read-only: everything can be read, and on the full disk also deleted."""
     _scenario(folder, "full" if seed % 2 else "read_only", loop=False)
 
 
@@ -179,12 +179,12 @@ def _scenario(folder: Path, name: str, *, loop: bool) -> None:
 
 
 def disk_errors(folder: Path, seed: int) -> int:
-    """One operation of the store, each of its calls to the disk failing with each error that it may have."""
+    """One operation of the store; each of its disk calls fails with each error that it may return."""
     return _io_faults(folder, "errors", seed)
 
 
 def kill_at_every_call(folder: Path, seed: int) -> int:
-    """One operation of the store, with kill -9 before, in and after each of its calls that write."""
+    """One operation of the store; kill -9 before, in and after each of its calls that write."""
     return _io_faults(folder, "kills", seed)
 
 
@@ -197,17 +197,17 @@ def _io_faults(folder: Path, tries: io_faults.Tries, seed: int) -> int:
     return sum(row["tries"].values())
 
 
-# What is damaged or hostile is one message
+# Damaged or hostile input yields one message
 
 
 def damaged_database(folder: Path, seed: int) -> None:
-    """Bytes of the database changed anywhere: everything a page asks is answered or refused in one message."""
+    """Change bytes anywhere in the database: each query of a page succeeds or is refused with one message."""
     workspace = filled(folder / "home")
     try_damaged(workspace.store, workspace.id, folder, [seed])
 
 
 def damaged_content(folder: Path, seed: int) -> None:
-    """Bytes of a stored result changed or cut off: noticed when it is read, mended by storing it again."""
+    """Change or cut off bytes of a stored result: reading it reports the damage, storing it again repairs it."""
     rng = random.Random(seed)
     workspace = Store(folder / "home").create("w")
     item = workspace.put("plan_request", "mix", request(3))
@@ -230,7 +230,7 @@ def damaged_content(folder: Path, seed: int) -> None:
 
 
 def hostile_archive(folder: Path, seed: int) -> None:
-    """An archive with bytes changed, entries renamed, doubled or cut off: refused, or a whole workspace."""
+    """An archive with changed bytes, renamed or duplicate entries, or its end cut off: refused, or imported whole."""
     rng = random.Random(seed)
     source = filled(folder / "from", 3)
     data = bytearray(export_workspace(source))
@@ -278,13 +278,13 @@ def _renamed(data: bytes, rng: random.Random) -> bytes:
                 )
             try:
                 new.writestr(name, content)
-            except (ValueError, UnicodeError, IndexError):  # no archive can be written with that name
+            except (ValueError, UnicodeError, IndexError):  # zipfile cannot write this name
                 new.writestr("plain", content)
     return made.getvalue()
 
 
 def nasty_numbers(folder: Path, seed: int) -> int:
-    """Numbers of an example file replaced by ones that break what reckons with them."""
+    """Replace numbers of an example file by values that break arithmetic."""
     del folder
     files = sorted(EXAMPLES.glob("*.json"))
     found = list(faults(files[seed % len(files)], every_leaf=seed < len(files)))
@@ -293,7 +293,7 @@ def nasty_numbers(folder: Path, seed: int) -> int:
 
 
 def hostile_host(folder: Path, seed: int) -> None:
-    """A plan for a GPU whose id names a host: refused, or the name of a node, for Kubernetes and scripts alike."""
+    """A plan for a GPU whose id names a host: refused, or the host is a valid node name (Kubernetes and scripts)."""
     rng = random.Random(seed)
     letters = "abz09-._ \"'`$();&|<>\\\n\0\x1b=,:*?~#%é\u202e"
     host = "".join(rng.choice(letters) for _ in range(rng.randint(1, 12)))
@@ -313,14 +313,14 @@ def hostile_host(folder: Path, seed: int) -> None:
 
 
 def planned(gpu: str) -> PlanOutcome:
-    """An outcome with one slice in use on that GPU."""
+    """An outcome with one GPU in use, under this id."""
     outcome: PlanOutcome = read_text((EXAMPLES / "plan.json").read_text())[1]
     used = next(one for one in outcome.gpus if one.slices)
     return replace(outcome, gpus=(replace(used, id=gpu),))
 
 
 def tests_of(*paths: str) -> Callable[[Path, int], int]:
-    """A family of the tests in these files, each a try."""
+    """A family that runs the tests in these files; each test counts as a try."""
 
     def run(folder: Path, seed: int) -> int:
         del folder, seed
@@ -381,7 +381,7 @@ FAMILIES = (
 
 
 def try_all(families: tuple[Family, ...], share: float) -> int:
-    """Run them and print a row each; how many tries failed."""
+    """Run the families and print a row for each; return how many tries failed."""
     print("| what | tries | failures | s |\n|---|---|---|---|")
     total = failures = 0
     for family in families:
@@ -394,7 +394,7 @@ def try_all(families: tuple[Family, ...], share: float) -> int:
             except CannotRun as error:
                 print(f"{family.name}: {error}", file=sys.stderr)
                 break
-            except Exception:  # noqa: BLE001 - whatever it is, it is what this looks for
+            except Exception:  # noqa: BLE001 - any exception counts as a failure
                 tries, failed = tries + 1, failed + 1
                 print(f"{family.name}, seed {seed}:", file=sys.stderr)
                 traceback.print_exc()

@@ -24,18 +24,18 @@ from torchsplit_core.profiling.library import LATENCY_SHARE_OF_SLO, mix_request,
 from torchsplit_core.values import PlanModel, PlanOutcome, PlanRequest, SolverOptions
 
 DRAWN = (16, 24, 32)
-"""Models of the larger mixes."""
+"""Numbers of models of the larger mixes."""
 
 
 def published() -> Iterator[tuple[str, PlanRequest, dict[str, float]]]:
-    """Each mix with the objectives in ms."""
+    """Each published mix with its objectives in ms."""
     for mix in serving_mixes():
         request = mix_request(mix.name, 8, "min_gpus")
         yield mix.name, request, {entry.model: entry.slo_ms for entry in mix.models}
 
 
 def drawn(models: int, seed: int) -> tuple[str, PlanRequest, dict[str, float]]:
-    """So many models: each one of a published mix, its rate times 0.25 to 1.5, its objective times 0.7 to 2."""
+    """Draw models from the published mixes, with rates times 0.25 to 1.5 and objectives times 0.7 to 2."""
     draw = random.Random(seed)
     pool = [(model, slos[model.name]) for _, request, slos in published() for model in request.models]
     found: list[PlanModel] = []
@@ -75,7 +75,7 @@ def three(request: PlanRequest, limits: dict[str, float]) -> dict[str, PlanReque
 def worst(
     request: PlanRequest, outcome: PlanOutcome, limits: dict[str, float], requests: int
 ) -> tuple[float | None, float | None]:
-    """The upper end of p95 over its objective, the share beyond it, of the worst models; None: one is not stable."""
+    """Largest p95 (upper end) / objective of the models, and largest late share; None if a model is unstable."""
     made = workflow.simulation_request(outcome, request)
     models = tuple(replace(model, slo_ms=limits[model.name]) for model in made.models)
     found = workflow.simulate(replace(made, models=models, requests_per_model=requests)).models

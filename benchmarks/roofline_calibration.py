@@ -1,10 +1,10 @@
-"""Fit the constants of the roofline estimator on the measured A100 library and say how far it is off.
+"""Fit the constants of the roofline estimator to the measured A100 library and print their errors.
 
     python -m benchmarks.roofline_calibration
 
-Fits efficiencies and overheads on nine convolutional networks, the efficiency of FP32 products on BERT, and
-prints measured / predicted throughput for each network when it is left out of the fit. The constants stand in
-torchsplit_core/profiling/roofline.py; nothing is written. Takes about two minutes on two cores.
+Fits efficiencies and overheads on nine convolutional networks and the efficiency of FP32 products on BERT, and prints
+measured / predicted throughput for each network when it is left out of the fit. The shipped constants are in
+torchsplit_core/profiling/roofline.py; this script does not change them. Takes about two minutes on two cores.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MOST = np.log([1.0, 1.0, 1e-4, 2e-5])
 
 
 class Calibration:
-    """The library's single-process rows of networks whose graph is known, and their costs."""
+    """The library's single-process rows of networks with a known graph, and their costs."""
 
     def __init__(self, graphs: dict[str, TorchGraph]) -> None:
         gpu = gpu_type(LIBRARY_GPU)
@@ -51,7 +51,7 @@ class Calibration:
         }
 
     def ratios(self, rows: Sequence[MeasuredRow], constants: RooflineConstants) -> np.ndarray:
-        """Logarithms of measured / predicted throughput."""
+        """ln(measured / predicted) of the throughput."""
         found = []
         for row in rows:
             costs = self.costs[row.model, row.batch_size]
@@ -61,7 +61,7 @@ class Calibration:
         return np.array(found)
 
     def fit(self, rows: Sequence[MeasuredRow]) -> RooflineConstants:
-        """Soft-L1 on the logarithms: some rows of the library are off by much."""
+        """Fit with a soft-L1 loss on the logarithms, since some rows of the library are far off."""
 
         def residuals(logs: np.ndarray) -> np.ndarray:
             return self.ratios(rows, replace(FITTED_CONSTANTS, **dict(zip(NAMES, np.exp(logs), strict=True))))
@@ -76,7 +76,7 @@ class Calibration:
         )
 
     def fit_matmul(self, rows: Sequence[MeasuredRow], constants: RooflineConstants) -> RooflineConstants:
-        """The one efficiency that BERT can tell, all others kept."""
+        """Fit the one efficiency that BERT determines; all others stay."""
         choices = [replace(constants, matmul=float(value)) for value in np.linspace(0.2, 1.0, 81)]
         return min(choices, key=lambda choice: float(np.abs(self.ratios(rows, choice)).mean()))
 
@@ -99,7 +99,7 @@ def graph_of(name: str) -> TorchGraph:
 
 
 def main() -> None:
-    """Fit, leave one network out at a time, print."""
+    """Fit, leave out one network at a time, and print."""
     graphs = {}
     for name in NETWORKS:
         print(f"exporting {name}", file=sys.stderr)

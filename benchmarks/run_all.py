@@ -18,7 +18,7 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 
 
 def run(benchmark: Benchmark, arguments: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
-    """Run one benchmark as a command of its own; its table is in `stdout`."""
+    """Run one benchmark as a separate command; its table is in `stdout`."""
     print(f"== {benchmark.title}", file=sys.stderr, flush=True)
     command = [sys.executable, "-m", benchmark.module, *arguments]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
@@ -27,7 +27,7 @@ def run(benchmark: Benchmark, arguments: tuple[str, ...]) -> subprocess.Complete
 
 
 def section(benchmark: Benchmark, printed: str) -> str:
-    """Its part of the page: what it measures, the command, what it printed."""
+    """The benchmark's section of the page: what it measures, the command, the output."""
     printed = printed.strip()
     if not printed.startswith("|"):
         printed = f"```\n{printed}\n```"
@@ -35,7 +35,7 @@ def section(benchmark: Benchmark, printed: str) -> str:
 
 
 def kept(text: str) -> dict[str, str]:
-    """The sections of a page by title, as they stand."""
+    """Sections of the existing page, by title."""
     parts = text.split("\n## ")[1:]
     return {part.partition("\n")[0]: f"## {part.rstrip()}\n" for part in parts}
 

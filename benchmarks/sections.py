@@ -1,4 +1,4 @@
-"""The sections of docs/benchmarks.md in their order, each with the script that prints it."""
+"""Sections of docs/benchmarks.md in their order, each with the script that prints it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A script that prints a table and ends with 1 where it found a fault; `quick` are arguments for a trial."""
+    """A script that prints a table and ends with 1 where there is a fault; `quick`: arguments for a short trial."""
 
     title: str
     module: str

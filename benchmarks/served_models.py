@@ -1,6 +1,6 @@
-"""Architectures of the samples at sizes whose batches take milliseconds of one core: what is served and loaded.
+"""The samples' architectures at sizes whose batches take milliseconds of one core, to be served and loaded.
 
-The small samples take less than the way through the front, the large ones seconds; neither says much about queues.
+The small samples take less than the way through the front end, the large ones seconds; neither shows much of queues.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class DeepClient(SeededClient):
 
 
 class WideClient(SeededClient):
-    """A perceptron of 64 million weights: what it holds is mostly its own."""
+    """A perceptron of 64 million weights, which are most of its memory."""
 
     def build(self) -> nn.Module:
         return nn.Sequential(nn.Linear(4096, 8192), nn.ReLU(), nn.Linear(8192, 4096))

@@ -32,9 +32,9 @@ LOADS = (0.4, 0.7, 0.9)
 RATE_GOAL, TIME_GOAL, CASES_GOAL = 0.10, 0.15, 0.90
 BATCHES = (1, 2, 4)
 POINT_BUDGET_S = 10.0
-"""Of a batch size: sizes are timed one after the other, and a core's moods last up to seconds."""
+"""Seconds for each batch size: sizes are timed one after the other, and a core's speed drifts for up to seconds."""
 LOOK_S = 5.0
-"""How long the cores are looked at."""
+"""Seconds over which the cores' speed is sampled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ CASES = (
 
 
 def request_of(model: str, case: Case, profile: Profile, cut: PartitionOutcome | None) -> PlanRequest:
-    """One model on one host of so many cores, in that one way."""
+    """A request for one model on a host of the case's cores, with the case as its only choice."""
     request = build_request(
         [profile], (FleetEntry(f"CPU-{case.cores}c"),), candidates=[cut] if case.cut and cut else []
     )
@@ -71,7 +71,7 @@ def request_of(model: str, case: Case, profile: Profile, cut: PartitionOutcome |
 
 
 def measured(model: str, seconds: float, loads: tuple[float, ...], cores: int) -> Iterator[str]:
-    """The table's rows of one model; the figures that decide are also kept in `RESULTS`."""
+    """One model's rows of the table; appends each case's Result to RESULTS."""
     source = f"{SOURCE}:{MODELS[model]}"
     possible = [case for case in CASES if case.cores < cores]
     devices = ",".join(dict.fromkeys(f"cpu:{case.profile}" for case in possible))
@@ -102,7 +102,7 @@ def measured(model: str, seconds: float, loads: tuple[float, ...], cores: int) -
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Whether a case was within the goals: its rate, its p95 against the simulation's and the replay's."""
+    """Whether a case met the goals: its rate, and its p95 against the simulation's and the replay's."""
 
     rate: bool
     simulated: bool
@@ -113,7 +113,7 @@ RESULTS: list[Result] = []
 
 
 def row(model: str, case: Case, load: float, found: Measurement) -> str:
-    """A run as a row of the table; whether rate and times are within the goals goes to RESULTS."""
+    """A run as a row of the table; appends its Result to RESULTS."""
     (one,) = found.models
     rate = one.measured_rps / one.predicted_rps
     simulated = ratio(one.measured_ms, one.simulated_ms)
@@ -128,12 +128,12 @@ def row(model: str, case: Case, load: float, found: Measurement) -> str:
 
 
 def ratio(found: MeasuredTimes, wanted: MeasuredTimes) -> float | None:
-    """Of the 95th percentiles; None where one is not known."""
+    """Ratio of the 95th percentiles; None if either is unknown."""
     return None if found.p95 is None or not wanted.p95 else found.p95 / wanted.p95
 
 
 def near(found: float | None) -> bool:
-    """Whether a ratio of times is within the goal."""
+    """Whether a ratio of times meets the goal."""
     return found is not None and abs(found - 1) <= TIME_GOAL
 
 
@@ -142,7 +142,7 @@ def text(value: float | None, digits: int) -> str:
 
 
 def steadiness(found: Iterable[ClockStability]) -> Iterator[str]:
-    """A table of the cores."""
+    """The table of the cores' clock stability."""
     yield "| core | fixed loop ms, 5 % | 50 % | 95 % | 95 % / 5 % | the same of medians of 100 ms |"
     yield "|---|---|---|---|---|---|"
     for one in found:

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-if not __package__:  # run by its path: the repository's root holds the package of benchmarks
+if not __package__:  # run by its path: the package `benchmarks` lies in the repository's root
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarks.mlperf_prediction import PERCENTILES, REQUESTS, Fitted, Prediction, predict
@@ -45,7 +45,7 @@ HOPS_MS = (0.0, 0.01, 0.02, 0.03, 0.05)
 
 @dataclass(frozen=True)
 class Judged:
-    """A Server row, its prediction, and the one by numbers fitted without its round and GPU."""
+    """A Server row, its prediction, and the prediction by parameters fitted without its round and GPU."""
 
     row: Row
     prediction: Prediction
@@ -53,7 +53,7 @@ class Judged:
 
     @property
     def group(self) -> str:
-        """What it is reported under."""
+        """The group under which the row is reported."""
         place = self.row.place
         if place is not None and place[1] == "full GPU":
             return "whole GPUs"
@@ -63,7 +63,7 @@ class Judged:
 
 
 def error(row: Row, prediction: Prediction, percent: int) -> float | None:
-    """(predicted - measured) / measured; None where one of them is missing."""
+    """(predicted - measured) / measured; None if either is missing."""
     measured = row.numbers[f"p{percent}_ms"]
     if prediction.times_ms is None or not measured:
         return None
@@ -71,19 +71,18 @@ def error(row: Row, prediction: Prediction, percent: int) -> float | None:
 
 
 def servers(rows: Iterable[Row]) -> list[Row]:
-    """The Server rows."""
     return [row for row in rows if row.texts["scenario"] == "Server"]
 
 
 class Known:
-    """Predictions of the rows by numbers that may stand for fitted ones, each made once."""
+    """Cached predictions of the rows under candidate parameters."""
 
     def __init__(self, rows: Sequence[Row], requests: int) -> None:
         self.rows, self.requests = rows, requests
         self.found: dict[tuple[int, Fitted], Prediction] = {}
 
     def of(self, row: Row, fitted: Fitted) -> Prediction:
-        """Whatever the row measured plays no part in it."""
+        """Predict a row; the row's measured times are not used."""
         key = (row.line, fitted)
         if key not in self.found:
             self.found[key] = predict(row, self.rows, fitted, self.requests)
@@ -91,10 +90,10 @@ class Known:
 
 
 def fitted_without(rows: Sequence[Row], left: Callable[[Row], bool], known: Known) -> Fitted:
-    """The numbers with the least squares of logarithms over the rows that are not left out.
+    """Fit the parameters by least squares of log errors over the rows that are not left out.
 
-    Of p95, over single slices of ResNet-50 and SSD, and for streams that share a slice over whole servers too; of p50
-    and p95 over all rows of BERT.
+    ResNet-50 and SSD: of p95 over single slices; for streams that share a slice also over whole servers. BERT: of p50
+    and p95 over all rows.
     """
     seen = [row for row in servers(rows) if row.place is not None and not left(row)]
     images = [row for row in seen if row.family in ("resnet50", "ssd-resnet34", "retinanet")]
@@ -116,7 +115,7 @@ def fitted_without(rows: Sequence[Row], left: Callable[[Row], bool], known: Know
 
 
 def judge(rows: Sequence[Row], requests: int, leave_out: bool) -> list[Judged]:
-    """Every Server row."""
+    """Predict and judge every Server row."""
     refitted: dict[tuple[str, str], Fitted] = {}
     known = Known(rows, max(1000, requests // 20))
     judged = []
@@ -176,7 +175,7 @@ def summary(judged: Sequence[Judged], leave_out: bool) -> list[str]:
 
 
 def single_rows(judged: Sequence[Judged]) -> list[str]:
-    """Predicted against measured, a row each."""
+    """Predicted against measured times, one line for each row."""
     lines = [
         "| round | system | benchmark | requests/s | p50 ms predicted / measured | p95 | p99 | p95 off by |",
         "|---|---|---|---|---|---|---|---|",
@@ -201,7 +200,7 @@ def single_rows(judged: Sequence[Judged]) -> list[str]:
 def write(
     path: Path, columns: Sequence[str], cells: Sequence[Mapping[str, str]], found: Mapping[int, Prediction]
 ) -> None:
-    """The rows with the predictions appended; `found` by the place of a row."""
+    """Write the rows with their predictions appended; `found` is keyed by row index."""
     kept = [name for name in columns if name not in COLUMNS]
     try:
         with path.open("w", encoding="utf-8", newline="") as file:

@@ -41,7 +41,7 @@ CASES = (
 
 
 def ours(times_s: list[float], case: Case) -> float:
-    """Mean response, ms."""
+    """Mean response in our simulator, ms."""
     model = SimulatedModel("m", ("whole",), PoissonArrivals(1.0))
     table = {1: case.time(1), case.batch: case.time(case.batch)}
     server = Server("s", "m", "whole", case.batch, table, case.servers)
@@ -49,12 +49,12 @@ def ours(times_s: list[float], case: Case) -> float:
 
 
 def seconds_of(times_ms: list[float]) -> list[float]:
-    """The same arrivals in the unit that ours takes."""
+    """The arrivals in seconds, the unit of our simulator."""
     return [one / 1e3 for one in times_ms]
 
 
 def with_simpy(times_ms: list[float], case: Case) -> float:
-    """The same in simpy: one process brings requests, one for each server takes batches."""
+    """Mean response in simpy, ms: one process creates requests, one for each server takes batches."""
     import simpy
 
     environment = simpy.Environment()
@@ -90,7 +90,7 @@ def with_simpy(times_ms: list[float], case: Case) -> float:
 
 
 def with_ciw(times_ms: list[float], case: Case) -> float:
-    """The same in ciw, without batches."""
+    """Mean response in ciw, ms, without batches."""
     import ciw
 
     between = [float(gap) for gap in np.diff(times_ms, prepend=0.0)]
@@ -106,7 +106,7 @@ def with_ciw(times_ms: list[float], case: Case) -> float:
 
 
 def main() -> int:
-    """A row a case and simulator; its exit code is 1 where two disagree."""
+    """Print one row for each case and simulator; return 1 if two disagree."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--requests", type=int, default=1_000_000, help="that ours simulates")
     parser.add_argument("--others", type=int, default=100_000, help="of them, that the others simulate")
@@ -139,7 +139,7 @@ def main() -> int:
             each = took / len(given)
             figures = f"{took:.2f} | {each * 1e6:.2f} | {each / base:.1f} | {mean:.4f}"
             print(f"| {case.name} | {name} | {len(given):,} | {figures} |", flush=True)
-        # A change of the order of additions is all that may lie between them.
+        # Only the order of additions may differ.
         faults += any(abs(mean - means[1]) > 1e-6 * means[1] for mean in means[1:])
     print(f"\nFaults: {faults}")
     return bool(faults)

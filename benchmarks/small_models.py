@@ -1,4 +1,4 @@
-"""Five models that take microseconds to milliseconds: what is timed beside them weighs most there."""
+"""Five models that take microseconds to milliseconds, for which the overhead of a measurement matters most."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Recommender(nn.Module):
 
 
 class Recommender(_Client):
-    """Two tables of embeddings and a score of both."""
+    """Two embedding tables and a score of both."""
 
     def build(self) -> nn.Module:
         return _Recommender()

@@ -29,7 +29,7 @@ from torchsplit_core.values import NodeProfile, Profile, ProfileRow
 SAMPLES = ("clip", "bert", "fastpitch", "ocr", "resnet50", "llama", "diamond", "cond")
 BATCHES = (1, 3, 4, 5, 8, 13)
 CUTS = 3
-"""Best cuts of each k that are tried."""
+"""Number of best cuts to try for each k."""
 
 
 def equal(first: Any, second: Any) -> bool:
@@ -38,7 +38,7 @@ def equal(first: Any, second: Any) -> bool:
 
 
 def compare(name: str, folder: Path) -> tuple[int, int]:
-    """How many runs of a small sample's parts were compared with the model, and how many differed."""
+    """Number of runs of a small sample's parts compared with the model, and how many differed."""
     client = load_client(f"sample:{name}")
     model = open_model(client)
     examples = {batch: example_arguments(client, batch) for batch in (2, 3)}

@@ -46,7 +46,7 @@ def stage_times(source: str, fleet: str) -> dict[str, float]:
 
 
 def _share(part: float) -> str:
-    """A percentage that never rounds something to nothing."""
+    """A percentage that never rounds a nonzero share to zero."""
     return f"{part:.1%}" if part >= 0.0005 else "< 0.1%"
 
 

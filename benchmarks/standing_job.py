@@ -1,4 +1,4 @@
-"""A job that stands until it is killed; light, so that it may be killed at any moment of a job's start."""
+"""A job that waits until it is killed; it loads little, so that it may be killed at any moment of its start."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torchsplit_core.workspace.store import Workspace
 
 @dataclass(frozen=True)
 class Stand(JobParameters):
-    """Nothing is asked of it."""
+    """The job takes no parameters."""
 
 
 def stand(workspace: Workspace, parameters: Stand, progress: Progress) -> None:
-    """Start a process and stand."""
+    """Start a process and wait."""
     child = subprocess.Popen(["sleep", "600"])
     progress(0.5, f"child {child.pid}")
     time.sleep(600)

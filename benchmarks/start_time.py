@@ -32,7 +32,7 @@ GOALS = {
     "--help": HELP_GOAL,
     **{f"{name} --help": HELP_GOAL for name in NAMES},
 }
-"""Commands with the multiples of a bare Python that they may take; those that write are given a folder to write to."""
+"""Goals, as multiples of a bare Python's time; commands that write get a folder to write to."""
 FORKER = """
 from pathlib import Path
 from torchsplit_core.jobs.fork_server import ForkServer
@@ -51,20 +51,20 @@ workflow.plan(files.read_file("examples/plan_request.json")[1])
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Seconds of processor, in the program and in the kernel; the largest resident set, bytes."""
+    """Processor seconds, user plus system; peak resident set, bytes."""
 
     cpu_s: float
     resident_bytes: int
 
 
 def environment(tree: Path) -> dict[str, str]:
-    """Of a process in a tree. It keeps what it has compiled, whatever the environment of this one says."""
+    """Environment of a process in a tree. Bytecode is always written, whatever this process's environment says."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return kept | {"PYTHONPATH": str(tree)}
 
 
 def cost(tree: Path, arguments: Sequence[str]) -> Cost:
-    """Of a whole Python process in a tree, with what it waits for. Raises SystemExit where it fails."""
+    """Cost of a Python process in a tree, with the children it waits for. Raises SystemExit if it fails."""
     process = subprocess.Popen(
         [sys.executable, *arguments],
         cwd=tree,
@@ -80,18 +80,18 @@ def cost(tree: Path, arguments: Sequence[str]) -> Cost:
 
 
 def forker(tree: Path) -> Cost:
-    """Of the process that forks jobs, once it is ready."""
+    """Cost of the process that forks jobs, once it is ready."""
     asked = [sys.executable, "-c", FORKER]
     done = subprocess.run(asked, cwd=tree, env=environment(tree), check=True, capture_output=True, text=True)
     told = done.stdout
-    # proc(5): utime and stime are the 14th and 15th field, the second one is in parentheses.
+    # proc(5): utime and stime are fields 14 and 15; field 2 is in parentheses.
     ticks = told.partition(") ")[2].split()[11:13]
     resident = next(int(line.split()[1]) for line in told.splitlines() if line.startswith("Rss:"))
     return Cost(sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK"), resident * 1024)
 
 
 def measured(trees: Sequence[Path], turns: int) -> dict[tuple[Path, str], Cost]:
-    """Medians by tree and what ran: "" for Python itself, the commands, "forker" and "job"."""
+    """Median costs by (tree, what ran): "" for Python itself, the commands, "forker" and "job"."""
     found: dict[tuple[Path, str], list[Cost]] = {}
     with tempfile.TemporaryDirectory(prefix="start-") as folder:
         for turn in range(turns + 1):
@@ -110,7 +110,7 @@ def measured(trees: Sequence[Path], turns: int) -> dict[tuple[Path, str], Cost]:
                         if tree == ROOT:
                             raise
                 costs["forker"] = forker(tree)
-                # The first turn compiles what was never imported.
+                # The first turn is left out: it compiles modules never imported before.
                 for name, one in costs.items() if turn else ():
                     found.setdefault((tree, name), []).append(one)
             print(f"turn {turn} of {turns}", file=sys.stderr, flush=True)

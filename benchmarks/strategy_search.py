@@ -35,7 +35,7 @@ WANTED = 10
 
 
 def equal(model: TransformerSizes, nodes: int, kind: str, batch: int, fix: StrategyFix) -> StrategyRequest:
-    """A request for nodes of eight equal cards."""
+    """A request for nodes of eight equal GPUs."""
     return StrategyRequest(model, (StrategyNodes(nodes, 8, kind),), TrainingJob(batch), fix, WANTED)
 
 

@@ -18,15 +18,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTEST = re.compile(r"^\t\$\(BIN\)/python -m pytest (.+)$", re.M)
-"""The first one in a Makefile is that of `make test`."""
+"""A Makefile's first such command is that of `make test`."""
 
 
 def suite(folder: Path, part: str) -> tuple[float, int, int]:
-    """Seconds, cases and failures of the suite, or a part, in a folder. Raises SystemExit where it does not end."""
+    """Seconds, cases and failures of the suite, or a part, in a folder. Raises SystemExit if pytest breaks off."""
     command = PYTEST.search((folder / "Makefile").read_text())
     if command is None:
         raise SystemExit(f"{folder}: its Makefile has no pytest command")
-    # As in the Makefile: every command that a test starts would compile the package anew.
+    # As in the Makefile: otherwise every command that a test starts would compile the package again.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     begun = time.perf_counter()
     done = subprocess.run(
@@ -38,7 +38,7 @@ def suite(folder: Path, part: str) -> tuple[float, int, int]:
         check=False,
     )
     seconds = time.perf_counter() - begun
-    # -q prints one letter a case, in lines that end with a share.
+    # With -q pytest prints one letter for each case, in lines that end with a percentage.
     letters = "".join(re.findall(r"(?m)^([.FEsxX]+)\s+\[\s*\d+%\]", done.stdout))
     if not letters or done.returncode not in (0, 1):
         raise SystemExit(
@@ -48,7 +48,7 @@ def suite(folder: Path, part: str) -> tuple[float, int, int]:
 
 
 def main() -> int:
-    """One row a commit; 1 where a suite fails."""
+    """Print one row for each commit; return 1 if a suite fails."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("commits", nargs="*", default=["HEAD"])
     parser.add_argument("--part", default="tests", help="a folder of tests instead of all")

@@ -2,11 +2,10 @@
 
     python -m benchmarks.train_to_serve [--steps 330] [--seconds 10]
 
-The commands of docs/guides/training-runs.md, "Use the model", each a process of its own. *First answer*: from the
-end of the run to the first request that the served model answers, over profile, request, plan and serve. The accuracy
-of the served model is asked of it over HTTP, on the client's held-out samples, and must be that of the run's end.
-Ends with 1 where the accuracies differ, the weights are not equal to the bit to torch's own converter's, or a request
-fails.
+Runs the commands of docs/guides/training-runs.md, "Use the model", one process each. *First answer*: from the end of
+the run to the first request that the served model answers, including profile, request, plan and serve. The served
+model's accuracy is measured over HTTP on the client's held-out samples and must equal that at the run's end. Ends with
+1 where the accuracies differ, a request fails, or the weights are not equal to the bit to those of torch's converter.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ BATCH, HELD_OUT = 16, 360
 
 
 def run(folder: Path, *words: str) -> float:
-    """Run one command there; its seconds."""
+    """Run a command in `folder`; return its seconds."""
     began = time.perf_counter()
     command = [sys.executable, "-m", "torchsplit_core", *words]
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
@@ -65,7 +64,7 @@ def ask(images: torch.Tensor) -> torch.Tensor:
 
 
 def served_accuracy() -> float:
-    """The share of held-out digits that the served model reads right, asked in batches."""
+    """Share of held-out digits that the served model classifies correctly, asked in batches."""
     held_out = load("digits").get_validation_dataset()
     images, digits = held_out.tensors
     right = 0
@@ -76,7 +75,7 @@ def served_accuracy() -> float:
 
 
 def main() -> int:
-    """Print the table; 1 where figures that must agree do not."""
+    """Print the table; return 1 if figures that must agree do not."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=330)
     parser.add_argument("--seconds", type=float, default=10.0)

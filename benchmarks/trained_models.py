@@ -1,4 +1,4 @@
-"""What the benchmark of training runs trains: a decoder, and a chain of blocks that can be cut into stages."""
+"""Models for the benchmark of training runs: a decoder, and a chain of blocks that can be cut into stages."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from torch import Tensor, nn
 WIDTH = "TRAINING_RUNS_WIDTH"
 WORDS, LENGTH, LAYERS = 1000, 64, 4
 MEMORY_WIDTH, SMALL_WIDTH = 768, 8
-"""A model that fills more than the program does, and one that fills nothing."""
+"""Widths of a model that takes more memory than the program, and of one that takes almost none."""
 
 
 class Decoder(nn.Module):
-    """Layers of attention and products, one after another."""
+    """A sequence of transformer layers (attention and products)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Decoder(nn.Module):
 
 
 class Data:
-    """Samples by number."""
+    """Samples by index."""
 
     def __len__(self) -> int:
         return 100_000
@@ -65,7 +65,7 @@ class Client:
 
 
 class OfWidth(Client):
-    """The same of a fixed width; a SplitClient too, so that what it needs is reckoned from its graph."""
+    """A client of fixed width; also a SplitClient, so that memory can be estimated from its graph."""
 
     batch_sizes = (1, 2, 4, 8)
 
@@ -81,7 +81,7 @@ class OfWidth(Client):
 
 
 class Chain(nn.Module):
-    """Blocks of products in a row, which can be cut into stages; the decoder's layers share a size that they reckon."""
+    """A chain of blocks that can be cut into stages; the decoder cannot, since its layers share a computed size."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class Chain(nn.Module):
 
 
 class Staged(Client):
-    """The same with a model for stages."""
+    """A client of the chain, for training in stages."""
 
     def get_model(self) -> nn.Module:
         torch.manual_seed(0)
@@ -108,7 +108,7 @@ class Staged(Client):
 
 
 class Untimed(Staged):
-    """Its ranks do not time blocks, as those of GPUs without `--balance`; on cores the run's page shows them."""
+    """Ranks do not time blocks, as on GPUs without `--balance`; on cores they do, for the run's page."""
 
     def get_model(self) -> nn.Module:
         from torchsplit_core.training.pipeline.engine import PipelineEngine

@@ -32,25 +32,25 @@ from torchsplit_core.strategy.cost_model.constants import constants
 from torchsplit_core.strategy.cost_model.interval import Spread, calibrated
 
 ROUNDS = 3
-"""Of a fit that begins at the product's constants; they move it little."""
+"""Rounds of a fit that begins at the product's constants, which it changes little."""
 HALVES, DRAWS, MOST_KNOWN, SEED = 4, 50, 3, 0
 LEAST, MOST = 0.85, 0.97
-"""Coverage asked for, averaged over families."""
+"""Required coverage, averaged over families."""
 ONE_WAY = "Hopper, or all before it"
 Ratios = dict[str, list[float]]
-"""Of families, ln(reckoned / measured) of their rows."""
+"""ln(estimated / measured) of each family's rows."""
 Group = frozenset[str]
 
 
 @cache
 def steps() -> list[Step]:
-    """The measured rows."""
+    """Read the measured rows."""
     return read_steps(ROWS)
 
 
 @cache
 def reckoned(without: Group) -> Ratios:
-    """Every judged family under constants that did not see these ones."""
+    """Every judged family under constants fitted without these families."""
     c = fit([step for step in steps() if step.family not in without], ROUNDS, constants())
     found: Ratios = {name: [] for name in judged_families(steps())}
     for step in steps():
@@ -60,36 +60,36 @@ def reckoned(without: Group) -> Ratios:
 
 
 def spread_without(group: Group, prior: int) -> Spread:
-    """From the other families, each under constants that saw neither it nor the group."""
+    """Spread from the other families, each under constants fitted without it and without the group."""
     others = [name for name in judged_families(steps()) if name not in group]
     return spreads([reckoned(group | {name})[name] for name in others], prior)
 
 
 def inside(ratios: Sequence[float], known: Sequence[float], spread: Spread) -> float:
-    """Share of the rows in their interval, with the offset that known rows give."""
+    """Share of rows inside their interval, with the offset that the known rows give."""
     offset = calibrated(tuple(-value for value in known), spread)
     low, high = log(offset.factor * offset.low), log(offset.factor * offset.high)
     return fmean(low <= -value <= high for value in ratios)
 
 
 def gpu(name: str) -> str:
-    """The GPU of a family: Selene has the A100, a DGX of dgxc-bench the H100."""
+    """A family's GPU: Selene has the A100, a DGX of dgxc-bench the H100."""
     last = name.split(", ")[1]
     return {"Selene": "A100", "DGX": "H100"}.get(last, last)
 
 
 def generation(name: str) -> str:
-    """Hopper, or before it."""
+    """Hopper, or before Hopper."""
     return "Hopper" if gpu(name).startswith("H") else "before Hopper"
 
 
 def source(name: str) -> str:
-    """Who measured: one project's releases on all clusters."""
+    """Who measured a family: all releases of a project, on all clusters."""
     return name.split("-")[0].split(",")[0].lower()
 
 
 def ways() -> dict[str, list[Group]]:
-    """Groups of families that are left out together."""
+    """Ways to leave out families: groups that are left out together, by name."""
     names = judged_families(steps())
 
     def by(key: Callable[[str], str]) -> list[Group]:
@@ -111,7 +111,7 @@ def ways() -> dict[str, list[Group]]:
 
 
 def left_out_line(name: str, groups: Sequence[Group], prior: int) -> tuple[str, float]:
-    """A way's row, and its coverage."""
+    """The row and the coverage of a way to leave out families."""
     shares, ends = [], []
     for group in groups:
         spread = spread_without(group, prior)
@@ -125,7 +125,7 @@ def left_out_line(name: str, groups: Sequence[Group], prior: int) -> tuple[str, 
 
 
 def known_line(known: int, prior: int) -> tuple[str, float]:
-    """So many rows of a family left out are known: coverage of its others, and the interval's upper end."""
+    """Row and coverage where `known` rows of a left-out family calibrate its others."""
     dice, shares, ends = random.Random(SEED), [], []
     for name in judged_families(steps()):
         rows = reckoned(frozenset({name}))[name]

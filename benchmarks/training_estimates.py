@@ -31,13 +31,13 @@ WRITTEN = Path(__file__).resolve().parents[1] / "torchsplit_core" / "strategy" /
 
 
 def reckon(step: Step) -> StepEstimate:
-    """With the product's constants."""
+    """Estimate a step with the product's constants."""
     row = step.row
     return estimate(row.model, row.device, row.cluster, row.choices, row.job, row.software)
 
 
 def left_out_rows(steps: Sequence[Step], rounds: int = 12) -> list[tuple[Step, StepComparison]]:
-    """Each judged row, reckoned with constants and an interval that did not see its family."""
+    """Each judged row, estimated with constants and an interval that did not see its family."""
     found = left_out(steps, rounds)
     measured = []
     for name, (_, ratios) in found.items():
@@ -59,7 +59,7 @@ def left_out_errors(steps: Sequence[Step], rounds: int = 12) -> tuple[FamilyErro
 
 
 def write_left_out(rows: Sequence[tuple[Step, StepComparison]]) -> None:
-    """The rows that the Train page draws, into the package's data."""
+    """Write the rows that the Train page draws into the package's data."""
     with WRITTEN.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(
@@ -78,7 +78,7 @@ def write_left_out(rows: Sequence[tuple[Step, StepComparison]]) -> None:
 
 
 def table(errors: Sequence[FamilyError]) -> list[str]:
-    """A row a family, and one of medians over the families."""
+    """One row a family, then the medians over the families."""
     made = [
         "| family left out | rows | median error | mean | p90 | bias | in the 90 % interval | largest regret |",
         "|---|---|---|---|---|---|---|---|",
@@ -99,7 +99,7 @@ def table(errors: Sequence[FamilyError]) -> list[str]:
 
 
 def memory_lines(steps: Sequence[Step]) -> tuple[list[str], int]:
-    """Peaks beside measured ones, and how many rows that are known not to fit are called fitting."""
+    """Estimated against measured peaks, and how many rows known not to fit are called fitting."""
     found = [
         (step, reckon(step).memory.total / GIB / float(step.cells["peak_mem_gib"]) - 1)
         for step in steps
@@ -120,7 +120,7 @@ def memory_lines(steps: Sequence[Step]) -> tuple[list[str], int]:
 
 
 def out_of_memory(steps: Sequence[Step]) -> list[StepEstimate]:
-    """torchtitan's docs/performance.md: 70B with selective recomputation and a local batch of 2 is out of memory."""
+    """torchtitan's docs/performance.md: 70B with selective recomputation and a local batch of 2 runs out of memory."""
     like = next(
         step for step in steps if step.cells["model"] == "llama2-70b" and step.cells["micro_batch"] == "1"
     )

@@ -35,12 +35,12 @@ COMPOSED = "vtrain-single"
 BETWEEN, WITHIN, MOST = 0.07, 0.05, 12
 """Spreads that weigh the fit, and the most rows that a family counts as."""
 PRIOR_FAMILIES = 12
-"""Families seen so far are few: the spreads above are believed as if so many more had shown them."""
+"""Only few families are measured: as prior, this many more are assumed to have shown the spreads above."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A measured step, read once."""
+    """A measured step, parsed."""
 
     family: str
     cells: dict[str, str]
@@ -49,7 +49,7 @@ class Step:
 
 
 def family_of(cells: dict[str, str]) -> str:
-    """The framework on the cluster: releases of one framework on one cluster are one family."""
+    """The framework on the cluster; all releases of a framework on a cluster are one family."""
     name, gpu = cells["set"], cells["gpu"].split()[0].split("-")[0].split("_")[0].upper()
     if name in ("megatron-sc21-table1", "megatron-jan2021"):
         return "Megatron-LM 2021, Selene"
@@ -59,7 +59,7 @@ def family_of(cells: dict[str, str]) -> str:
 
 
 def read_steps(path: Path = ROWS) -> list[Step]:
-    """The measured rows."""
+    """Read the measured rows."""
     with path.open(encoding="utf-8", newline="") as file:
         return [
             Step(family_of(cells), cells, read_row(cells), float(cells["iter_s"]))
@@ -68,14 +68,14 @@ def read_steps(path: Path = ROWS) -> list[Step]:
 
 
 def log_ratio(step: Step, c: Constants) -> float:
-    """ln(reckoned / measured)."""
+    """ln(estimated / measured)."""
     row = step.row
     found = estimate(row.model, row.device, row.cluster, row.choices, row.job, row.software, fitted=c)
     return log(found.seconds / step.seconds)
 
 
 def residuals(steps: Sequence[Step], c: Constants) -> np.ndarray:
-    """What the fit makes small: a family's mean, and its rows around it."""
+    """Residuals of the fit: each family's mean, and its rows around that mean."""
     families: dict[str, list[float]] = {}
     for step in steps:
         families.setdefault(step.family, []).append(log_ratio(step, c))
@@ -91,13 +91,13 @@ def residuals(steps: Sequence[Step], c: Constants) -> np.ndarray:
 
 
 def priors() -> dict[str, tuple[float, float]]:
-    """First value and spread of the logarithm of every constant that is fitted."""
+    """Start value, and spread of the logarithm, of every constant that is fitted."""
     table = json.loads(CONSTANTS.read_text(encoding="utf-8"))["constants"]
     return {name: (entry["prior"], entry["prior_sd"]) for name, entry in table.items() if "prior" in entry}
 
 
 def fit(steps: Sequence[Step], rounds: int = 12, begin: Constants | None = None) -> Constants:
-    """The constants that these rows and the priors give. `begin`: where to look first, else the priors."""
+    """Fit the constants to these rows and the priors, starting at `begin` (default: the priors)."""
     start, table = constants(), priors()
     first = [
         log(getattr(begin, name) / prior) / spread if begin else 0.0
@@ -117,12 +117,12 @@ def fit(steps: Sequence[Step], rounds: int = 12, begin: Constants | None = None)
 
 
 def judged_families(steps: Sequence[Step]) -> list[str]:
-    """The families that something is claimed by."""
+    """Families about which the benchmark makes a claim."""
     return [name for name in dict.fromkeys(step.family for step in steps) if name != COMPOSED]
 
 
 def left_out(steps: Sequence[Step], rounds: int = 12) -> dict[str, tuple[Constants, list[float]]]:
-    """Of every family the constants fitted without it, and ln(reckoned / measured) of its rows under them."""
+    """For each family: constants fitted without it, and its rows' ln(estimated / measured) under them."""
     found = {}
     for name in judged_families(steps):
         c = fit([step for step in steps if step.family != name], rounds)
@@ -131,11 +131,11 @@ def left_out(steps: Sequence[Step], rounds: int = 12) -> dict[str, tuple[Constan
 
 
 def spreads(ratios: Sequence[Sequence[float]], prior: int = PRIOR_FAMILIES) -> Spread:
-    """Spread between families and within them, from ln(reckoned / measured) of families that the fit did not see.
+    """Spread between and within families, from ln(estimated / measured) of families left out of the fit.
 
-    Scaled inverse χ² (Gelman et al., Bayesian Data Analysis, 2.6): the mean square of the families seen and of
-    `prior` more that have the fit's own spreads, with as many degrees of freedom. Families count alike,
-    however many rows they have; of a single row nothing is known within.
+    Scaled inverse χ² (Gelman et al., Bayesian Data Analysis, 2.6): the mean square over the families seen and `prior`
+    more that have the fit's spreads, with as many degrees of freedom. All families count alike, however many rows they
+    have; a family of one row says nothing about the spread within.
     """
     seen, several = len(ratios), [values for values in ratios if len(values) > 1]
     between = prior * BETWEEN**2 + sum(float(np.mean(values)) ** 2 for values in ratios)

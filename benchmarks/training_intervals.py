@@ -44,15 +44,14 @@ SAMPLES = "digits,digits@large,clip,bert,llama,fastpitch,ocr,ocr@large,resnet50,
 BATCHES = "4,16"
 PROCESSES = (1, 2)
 FIRST_STEPS = 4
-"""Of a run, which are slower: torch allocates."""
+"""First steps of a run, which are left out: they are slower because torch allocates."""
 GOAL = 0.85
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Seconds of a step: measured, and estimated by the probed rates as they are, in three parts: what is
-    computed and exchanged, what is started (operations, the optimizer), and the samples; `assumed`: with the assumed
-    peaks."""
+    """Seconds of a step: measured; estimated from the probed rates, without factors, in three parts (compute and
+    exchange; starts of operations and of the optimizer; the samples); `assumed`: estimated from the assumed peaks."""
 
     sample: str
     batch: int
@@ -64,28 +63,28 @@ class Case:
     assumed: float
 
     def estimate(self, factors: HostFactors) -> float:
-        """The step with these factors."""
+        """Estimated seconds of the step with these factors."""
         return factors.compute * self.computed + factors.starts * self.started + self.samples
 
     def log_ratio(self, factors: HostFactors) -> float:
-        """Of measured over estimated."""
+        """ln(measured / estimated)."""
         return log(self.measured / self.estimate(factors))
 
 
 @cache
 def probe(threads: int) -> HostRates:
-    """The rates of so many cores, measured now."""
+    """Measure the rates of `threads` cores."""
     return measure_rates(threads)
 
 
 def cases(sample: str, batches: Sequence[int], steps: int) -> list[Case]:
-    """A sample at every batch, in one process and in two."""
+    """A sample's cases at every batch, with one process and with two."""
     source = f"sample:{sample}"
     model = GraphCostModel(trace(source))
     sample_s = sample_seconds(source)
     found = []
     for processes in PROCESSES:
-        # As many as `train` gives each process.
+        # as many threads as `train` gives each process
         threads = max(1, len(os.sched_getaffinity(0)) // processes)
         (machine,) = read_fleet((StrategyNodes(1, processes, f"CPU-{threads}c"),), "fp32")
         probed = replace(machine, rates=probe(threads))
@@ -117,7 +116,7 @@ def cases(sample: str, batches: Sequence[int], steps: int) -> list[Case]:
 
 
 def fitted(cases: Sequence[Case]) -> tuple[HostFactors, float]:
-    """The factors that fit best, every sample counting the same, and the standard deviation of what is left."""
+    """The factors of the least-squares fit, in which all samples count alike, and the residuals' standard deviation."""
     counts = Counter(case.sample for case in cases)
 
     def residuals(logs: Sequence[float]) -> list[float]:
@@ -132,7 +131,6 @@ def fitted(cases: Sequence[Case]) -> tuple[HostFactors, float]:
 
 
 def main() -> int:
-    """Measure, estimate, judge, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--samples", default=SAMPLES)
     parser.add_argument("--batches", default=BATCHES)

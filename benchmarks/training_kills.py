@@ -38,14 +38,14 @@ from torchsplit_core.values.training import ParallelConfig
 STEPS, KILLED_AFTER, EXACT = 30, 8, 1e-6
 LOOK_S, PATIENCE_S = 0.01, 300.0
 MOVING_S = 0.3
-"""A turn's kill comes so much later than that of the turn before: ten of them are spread over a move."""
+"""Delay added to the kill with each turn, so that ten kills spread over a move."""
 SAMPLE_S, SLOW_S = 0.01, 0.05
-"""A sample takes so long to fetch: a run lasts long enough to be killed in. A block on a slow rank takes so long."""
+"""Seconds to fetch a sample (a run must last long enough to be killed in); seconds that a slow rank adds to a block."""
 WIDTH, BLOCKS, BATCH = 128, 4, 8
 
 
 class Net(nn.Module):
-    """Blocks in a row, with dropout: random numbers must go on where they were."""
+    """A chain of blocks with dropout: after a restart, random numbers must continue where they were."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Net(nn.Module):
 
 
 class Data:
-    """Samples by number."""
+    """Samples by index."""
 
     def __len__(self) -> int:
         return 10_000
@@ -93,7 +93,7 @@ class Client:
 
 
 def slow_down() -> None:
-    """Have every block of a pipeline take longer in this process."""
+    """Make every block of a pipeline take longer in this process."""
     from torchsplit_core.training.pipeline.stage_modules import BlockModule
 
     at_once = BlockModule.forward
@@ -113,7 +113,7 @@ SOURCE = f"{Path(__file__).resolve()}:client"
 
 @dataclass(slots=True)
 class Scene:
-    """A run's commands, and what its folder says of its processes."""
+    """A run's commands, and the state of its processes as its folder tells it."""
 
     folder: Path
     strategy: Path
@@ -122,7 +122,7 @@ class Scene:
     commands: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self, *more: str) -> None:
-        """One more command."""
+        """Start another command."""
         given = ["train", SOURCE, "--trust", "--strategy", str(self.strategy), "-o", str(self.folder)]
         given += ["--steps", str(STEPS), "--in-order", *self.options, *more]
         with (self.folder.parent / f"{self.folder.name}.log").open("ab") as log:
@@ -134,36 +134,36 @@ class Scene:
             )  # fmt: skip
 
     def end(self) -> None:
-        """End what is left of the commands."""
+        """Kill the commands that still run."""
         for command in self.commands:
             if command.poll() is None:
                 command.kill()
             command.wait()
 
     def events(self, *kinds: str) -> list[dict[str, Any]]:
-        """Those of the kinds so far; a line that is being written is none yet."""
+        """Events of these kinds so far; a line still being written is left out."""
         path = self.folder / "events.jsonl"
         whole = path.read_text().splitlines(keepends=True) if path.exists() else []
         told = [json.loads(line) for line in whole if line.endswith("\n")]
         return [line for line in told if line["kind"] in kinds]
 
     def step(self) -> int:
-        """The last that is done."""
+        """The last step done."""
         return int((RunFolder(self.folder).last_step() or {"step": 0})["step"])
 
     def rank(self, number: int) -> int:
-        """The process of a rank."""
+        """The process id of a rank."""
         told = [one for one in self.events("joined") if one["rank"] == number]
         return int(told[-1]["words"].split()[-1])
 
     def is_saving(self) -> bool:
-        """Whether files of a checkpoint are being written that is not complete."""
+        """Whether files of an incomplete checkpoint are being written."""
         return any(True for _ in self.folder.glob("checkpoints/.step-*.partial/*"))
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Who is killed, as a process of the scene. `resume`: the command itself, another one goes on."""
+    """Picks the process to kill. `resume`: the victim is the command itself, and another one resumes the run."""
 
     victim: Callable[[Scene], int]
     choices: dict[str, Any] = field(default_factory=lambda: {"data": 2})
@@ -176,12 +176,12 @@ class Kill:
 
 
 def forked_from(pid: int) -> int:
-    """The process that a rank was forked from."""
+    """The parent process, from which a rank was forked."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def is_there(pid: int) -> bool:
-    """Whether the process lives: between two starts ranks do not."""
+    """Whether the process lives: between two attempts there are no ranks."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -205,11 +205,11 @@ KILLS = {
 
 
 class Lost(Exception):
-    """What did not happen in time."""
+    """Something did not happen in time."""
 
 
 def until(seen: Callable[[], bool], scene: Scene, what: str) -> None:
-    """Wait for it. Raises Lost."""
+    """Wait until `seen` is true. Raises Lost on timeout."""
     end = time.monotonic() + PATIENCE_S
     while not seen():
         if time.monotonic() > end:
@@ -218,7 +218,7 @@ def until(seen: Callable[[], bool], scene: Scene, what: str) -> None:
 
 
 def scene_of(kill: Kill, folder: Path, *, disturbed: bool) -> Scene:
-    """Started."""
+    """Start a run."""
     strategy = folder.with_suffix(".json")
     fix = {"micro_batch": 2, **kill.choices}
     strategy.write_text(json.dumps(request(fix)))
@@ -226,7 +226,7 @@ def scene_of(kill: Kill, folder: Path, *, disturbed: bool) -> Scene:
     if kill.moving:
         environment["TRAINING_KILLS_SLOW_RANK"] = "1"
     elif not kill.nodes:
-        # Fewer processes, and those of other stages, have other random numbers.
+        # Fewer processes, or processes of other stages, draw other random numbers.
         environment["TRAINING_KILLS_DROPOUT"] = "1"
     options = (
         kill.options if "--checkpoint-every" in kill.options else ("--checkpoint-every", "5", *kill.options)
@@ -244,7 +244,7 @@ def scene_of(kill: Kill, folder: Path, *, disturbed: bool) -> Scene:
 
 
 def request(fix: dict[str, Any]) -> dict[str, Any]:
-    """A strategy request that fixes these, and all other choices as they are by default."""
+    """A strategy request that fixes these choices and leaves all others at their defaults."""
     return {
         "format": "torchsplit.strategy_request",
         "version": 1,
@@ -256,14 +256,14 @@ def request(fix: dict[str, Any]) -> dict[str, Any]:
 
 
 def free_port() -> int:
-    """A port that nobody has now."""
+    """A port that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def undisturbed(kill: Kill, folder: Path) -> list[float]:
-    """The losses of a run that nothing happens to. Raises Lost."""
+    """The losses of an undisturbed run. Raises Lost."""
     scene = scene_of(kill, folder, disturbed=False)
     try:
         until(lambda: scene.commands[0].poll() is not None, scene, "the undisturbed run did not end")
@@ -273,7 +273,7 @@ def undisturbed(kill: Kill, folder: Path) -> list[float]:
 
 
 def losses(folder: Path) -> list[float]:
-    """Of every step. Raises Lost where one is missing or there twice."""
+    """The loss of every step. Raises Lost if a step is missing or appears twice."""
     lines = RunFolder(folder).steps()
     if [line["step"] for line in lines] != list(range(1, STEPS + 1)):
         raise Lost("the steps are not there once each, in order")
@@ -281,7 +281,7 @@ def losses(folder: Path) -> list[float]:
 
 
 def turn(kill: Kill, folder: Path, number: int, expected: list[float]) -> tuple[float, float]:
-    """Seconds to the first new step, and the largest difference of a loss. Raises Lost."""
+    """Seconds from the kill to the first new step, and the largest difference of a loss. Raises Lost."""
     scene = scene_of(kill, folder, disturbed=True)
     try:
         if kill.moving:
@@ -314,7 +314,7 @@ def turn(kill: Kill, folder: Path, number: int, expected: list[float]) -> tuple[
 
 
 def row(name: str, kill: Kill, folder: Path, turns: int) -> tuple[str, bool]:
-    """Of the table, and whether all turns recovered."""
+    """A row of the table, and whether all turns recovered."""
     expected = undisturbed(kill, folder / "undisturbed")
     seconds, differences = [], []
     for number in range(turns):

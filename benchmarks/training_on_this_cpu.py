@@ -34,12 +34,12 @@ from torchsplit_core.workflow import profile, trace
 SAMPLES = "resnet50@large,fastpitch@large,ocr@large,clip@large"
 BATCHES = "4,8"
 LIMIT_S = 1800.0
-"""Of a sample's steps at one batch size: a processor with other work must not end a measurement."""
+"""Limit for a sample's steps at one batch size, long enough for a busy processor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A sample at a batch size: what was measured, and what each way predicts."""
+    """A sample at a batch size: its measurement, and the prediction of each method."""
 
     sample: str
     run: Run
@@ -57,7 +57,7 @@ def predicted(
     known: Profile | None,
     measured: tuple[MeasuredStep, ...],
 ) -> StepEstimate:
-    """The step of a batch on one processor."""
+    """Predict the step of a batch on one processor."""
     job = TrainingJob(batch, "fp32")
     factors = device_factors(model, machine, job, known)
     offset = step_offset(model, machine, job, measured, factors)
@@ -65,7 +65,7 @@ def predicted(
 
 
 def cases(sample: str, batches: Sequence[int], machine: Machine, steps: int) -> list[Case]:
-    """A sample at every batch size; the step that calibrates one is that of the next."""
+    """A sample's cases at every batch size; each case is calibrated by the step measured at the next size."""
     source = f"sample:{sample}"
     graph: TorchGraph = trace(source)
     model = GraphCostModel(graph)
@@ -94,7 +94,7 @@ def cases(sample: str, batches: Sequence[int], machine: Machine, steps: int) -> 
 
 
 def table(found: Sequence[Case]) -> list[str]:
-    """A row a case, then the medians of the errors."""
+    """One row a case, then the medians of the errors."""
     lines = [
         "| sample | batch | measured s | from the graph | with its profile | and one step | one utilisation for all | "
         "measured MiB | reckoned | torch's tracker |",
@@ -126,7 +126,6 @@ def table(found: Sequence[Case]) -> list[str]:
 
 
 def main() -> None:
-    """Measure, predict, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--samples", default=SAMPLES)
     parser.add_argument("--batches", default=BATCHES)

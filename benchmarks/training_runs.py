@@ -61,7 +61,7 @@ DIVISIONS: tuple[tuple[str, int, dict[str, Any]], ...] = (
 
 
 def strategy(data: int, **choices: Any) -> RunStrategy:
-    """So many data ranks; a pass a step, where the choices say nothing else."""
+    """A strategy with `data` ranks and one micro-batch a step, unless `choices` say otherwise."""
     return RunStrategy(
         ParallelConfig(**{"data": data, "micro_batch": BATCH, **choices}), TrainingJob(BATCH, "fp32")
     )
@@ -70,14 +70,14 @@ def strategy(data: int, **choices: Any) -> RunStrategy:
 def run(
     folder: Path, data: int, steps: int, *, source: str = SOURCE, balance: bool = False, **choices: Any
 ) -> list[dict[str, Any]]:
-    """A run's lines of the steps after the first, which warm it up."""
+    """Train, and return the step records after the first WARM, which only warm up."""
     options = RunOptions(steps=steps, checkpoint_every=10**6, shuffle=False, balance=balance)
     train(source, strategy(data, **choices), folder, options=options, trust=True)
     return RunFolder(folder).steps()[WARM:]
 
 
 def under_torchrun(processes: int, *arguments: str) -> None:
-    """This file in so many processes of torchrun."""
+    """Run this file under torchrun with this many processes."""
     command = [
         sys.executable,
         "-m",
@@ -93,7 +93,7 @@ def under_torchrun(processes: int, *arguments: str) -> None:
 
 
 def plain(out: Path, steps: int) -> None:
-    """In a process of torchrun: the loop that its user would write; seconds of the steps to `out`."""
+    """Under torchrun: the plain loop that a user would write; writes the seconds of its steps to `out`."""
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     model = nn.parallel.DistributedDataParallel(client.get_model())
@@ -115,7 +115,7 @@ def plain(out: Path, steps: int) -> None:
 
 
 def stops(out: Path, folder: Path, steps: int) -> None:
-    """In a process of torchrun: seconds that asynchronous and synchronous checkpoints stop the loop, to `out`."""
+    """Under torchrun: write to `out` the seconds that asynchronous and synchronous checkpoints stop the loop."""
     import torch.distributed.checkpoint as dcp
 
     from torchsplit_core.training.async_checkpoint import state_of
@@ -149,13 +149,13 @@ def stops(out: Path, folder: Path, steps: int) -> None:
 
 
 def end() -> None:
-    """End a process of torchrun when all are here: destroying Gloo's groups after DDP hangs now and then."""
+    """End a torchrun process once all have arrived: destroying Gloo's groups after DDP hangs now and then."""
     dist.barrier()
     os._exit(0)
 
 
 def recovery(folder: Path, turns: int) -> list[float]:
-    """Seconds from kill -9 of rank 1 of 2 to the next step's line, at each turn."""
+    """Seconds from kill -9 of rank 1 of 2 to the next step's record, for each turn."""
     run_folder, found = RunFolder(folder), list[float]()
 
     def step() -> int:
@@ -163,7 +163,7 @@ def recovery(folder: Path, turns: int) -> list[float]:
 
     def kill() -> None:
         for _ in range(turns):
-            # Past every step so far, though the last start went back to a checkpoint.
+            # Go beyond every step so far, since the last attempt went back to a checkpoint.
             until_beyond(step, step() + PAST)
             told = [line for line in events(folder) if line["kind"] == "joined" and line["rank"] == 1]
             starts, began = begins(folder), time.perf_counter()
@@ -189,7 +189,7 @@ def recovery(folder: Path, turns: int) -> list[float]:
 
 
 def until_beyond(count: Callable[[], int], number: int) -> None:
-    """Wait until it counts more."""
+    """Wait until the count exceeds `number`. Raises TimeoutError."""
     end = time.monotonic() + PATIENCE_S
     while count() <= number:
         if time.monotonic() > end:
@@ -198,7 +198,7 @@ def until_beyond(count: Callable[[], int], number: int) -> None:
 
 
 def balance(folder: Path, steps: int, turns: int) -> str:
-    """The row of a pipeline's blocks that are timed and may move, against one's that nobody times."""
+    """The row that compares a pipeline with timed, movable blocks to one whose blocks are not timed."""
     timed, plainly, moved = [], [], 0
     staged: dict[str, Any] = {"pipeline": 2, "micro_batch": BATCH // 4}
     for turn in range(turns):
@@ -213,18 +213,18 @@ def balance(folder: Path, steps: int, turns: int) -> str:
 
 
 def events(folder: Path) -> list[dict[str, Any]]:
-    """The events so far."""
+    """The run's events so far."""
     path = folder / "events.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def begins(folder: Path) -> int:
-    """Starts that have got to their first step."""
+    """Number of attempts that have reached their first step."""
     return sum(line["kind"] in ("started", "resumed") for line in events(folder))
 
 
 def report(folder: Path, steps: int, turns: int) -> list[str]:
-    """A row a figure."""
+    """The table, one row a figure."""
     rows = ["| figure | measured | of |", "|---|---|---|"]
     ours, others = [], []
     for turn in range(turns):
@@ -256,7 +256,7 @@ def report(folder: Path, steps: int, turns: int) -> list[str]:
 
 
 def in_small_pieces(*arguments: str) -> list[str]:
-    """What this file prints, in processes that give large tensors' memory back at once: a peak is of what is in use."""
+    """This file's output, run with a malloc that returns large tensors at once: a peak is then memory in use."""
     here = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(2**16), "MALLOC_TRIM_THRESHOLD_": str(2**16)}
     command = [sys.executable, "-m", "benchmarks.training_runs", *arguments]
     return subprocess.run(
@@ -265,7 +265,7 @@ def in_small_pieces(*arguments: str) -> list[str]:
 
 
 def memory(folder: Path) -> list[str]:
-    """A row a division: what its fullest process has beyond one with next to no model, beside what is predicted."""
+    """A row for each division: its fullest process's memory beyond a tiny model's run, beside the prediction."""
     steps = WARM + 3
     program = peak(run(folder / "program", 1, steps, source=SMALL))
     model = GraphCostModel(trace(WIDE, trust=True))
@@ -277,7 +277,7 @@ def memory(folder: Path) -> list[str]:
     for name, count, choices in DIVISIONS:
         used, whole = measured[name], measured[DIVISIONS[0][0]]
         (machine,) = read_fleet((StrategyNodes(1, count, "CPU-1c"),), "fp32")
-        # Of a process: the batch is shared.
+        # The micro-batch of one process: the processes share the batch.
         divided = ParallelConfig(**{"data": count, "micro_batch": BATCH // count, **choices})
         told = reckoned(model, machine, divided).memory
         predicted = told.total - told.reserve
@@ -290,7 +290,7 @@ def memory(folder: Path) -> list[str]:
 
 
 def reckoned(model: GraphCostModel, machine: Machine, choices: ParallelConfig) -> StepEstimate:
-    """A step by the model's graph."""
+    """Estimate a step from the model's graph."""
     job = TrainingJob(BATCH, "fp32")
     factors = device_factors(model, machine, job, None)
     return GraphStepModel(
@@ -299,7 +299,7 @@ def reckoned(model: GraphCostModel, machine: Machine, choices: ParallelConfig) -
 
 
 def peak(lines: Sequence[dict[str, Any]]) -> float:
-    """Bytes of the fullest process."""
+    """Memory of the fullest process, bytes."""
     return float(max(line["memory_bytes"] for line in lines))
 
 
@@ -308,14 +308,14 @@ def row(figure: str, measured: str, of: str) -> str:
 
 
 def overhead(ours: Turns, others: Turns) -> str:
-    """Of a step, in the median over all turns, and of the turns by themselves."""
+    """Overhead of a step: by the medians over all turns, and the range over single turns."""
     whole = median(chain(*ours)) / median(chain(*others)) - 1
     by_turn = [median(one) / median(other) - 1 for one, other in zip(ours, others, strict=True)]
     return f"{whole:+.1%} (turns {min(by_turn):+.0%} to {max(by_turn):+.0%})"
 
 
 def spread(ours: Turns, others: Turns) -> str:
-    """Medians of each turn, in milliseconds."""
+    """Median of each turn, ms."""
     told = [" ".join(f"{median(one) * 1e3:.0f}" for one in turns) for turns in (ours, others)]
     return f"ms a step by turn: {told[0]}; plain {told[1]}; 2 processes"
 

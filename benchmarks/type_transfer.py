@@ -2,11 +2,11 @@
 
     python -m benchmarks.type_transfer
 
-Each benchmark of a round that has results of several GPU types in one precision: from the SingleStream and Offline
-results of one type (slices and whole GPU) those of every other type are estimated as `torchsplit estimate --to` does,
-at the other's own batch size. Sources without two batch sizes are left out. A pair of types is judged in both
-directions by an interval that was calibrated without any result that joins these two. The last line has the constant
-that ships, fitted on all of them. MLPerf is a trademark of MLCommons; the estimates were not verified by MLCommons.
+Uses every benchmark of a round that has results of several GPU types in one precision. From the SingleStream and
+Offline results of one type (slices and whole GPU) it estimates those of every other type as `torchsplit estimate --to`
+does, at the other type's batch size. Sources without two batch sizes are left out. A pair of types is judged in both
+directions by an interval calibrated without any result that joins the two. The last line has the shipped constant,
+fitted on all results. MLPerf is a trademark of MLCommons; the estimates were not verified by MLCommons.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LEVEL = 0.9
 
 @dataclass(frozen=True)
 class Result:
-    """An official result as a row of its benchmark, and what it was measured in."""
+    """An official result as a profile row, with its round, benchmark and precision."""
 
     group: tuple[str, str]
     precision: Precision
@@ -40,7 +40,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Judged:
-    """log (measured / estimated), the half-widths of curve and of peaks (of spread 1), and the two types."""
+    """ln(measured / estimated), half-widths from the curve and from the peaks (at spread 1), and the two types."""
 
     source: str
     target: str
@@ -50,12 +50,12 @@ class Judged:
 
     @property
     def pair(self) -> frozenset[str]:
-        """The two types, whichever way."""
+        """The two types, in either direction."""
         return frozenset((self.source, self.target))
 
     @property
     def needed(self) -> float:
-        """The spread that just holds it."""
+        """The least spread whose interval contains the measurement."""
         return math.sqrt(max(0.0, self.error**2 - self.curve**2)) / self.distance
 
     @property
@@ -64,12 +64,12 @@ class Judged:
         return abs(math.expm1(-self.error))
 
     def inside(self, spread: float) -> bool:
-        """Whether the interval of that spread holds what was measured."""
+        """Whether the interval of that spread contains the measurement."""
         return abs(self.error) <= math.hypot(self.curve, spread * self.distance)
 
 
 def results() -> list[Result]:
-    """The rows of data/mlperf_types.csv."""
+    """Read data/mlperf_types.csv."""
     with DATA.open(encoding="utf-8", newline="") as stream:
         return [_result(cells) for cells in csv.DictReader(stream)]
 
@@ -94,7 +94,7 @@ def _result(cells: dict[str, str]) -> Result:
 
 
 def judged(found: Sequence[Result]) -> Iterator[Judged]:
-    """Every result estimated from those of every other type that has its benchmark in its round."""
+    """Estimate each result from every other type with the same benchmark, round and precision."""
     groups: dict[tuple[tuple[str, str], Precision], list[ProfileRow]] = {}
     for one in found:
         groups.setdefault((one.group, one.precision), []).append(one.row)
@@ -125,12 +125,11 @@ def _estimated(
 
 
 def spread_of(found: Iterable[Judged]) -> float:
-    """The least spread that holds LEVEL of them."""
+    """The least spread whose intervals contain the share LEVEL of the results."""
     return float(np.quantile([one.needed for one in found], LEVEL, method="higher"))
 
 
 def line(name: str, found: Sequence[Judged], inside: Sequence[bool], spread: str) -> str:
-    """A row of the table."""
     errors = [one.relative for one in found]
     faster = statistics.median(one.error for one in found)
     return (

@@ -34,7 +34,7 @@ from torchsplit_core.workspace.store import Store, Workspace
 GOAL_MOVE_MS, GOAL_KNOWN_MS, GOAL_SHIFT_PX = 1000, 300, 0
 MAP = ".st-key-slices .picture svg"
 GPUS = (3, 4, 5, 6, 7, 8)
-"""Numbers of GPUs with a proven plan that is known."""
+"""Numbers of GPUs whose plans are proven and cached."""
 PARTS = (
     '[role="tablist"]',
     ".st-key-plan-inputs",
@@ -67,11 +67,11 @@ MOVE = """([label, place]) => new Promise(answer => {
   };
   requestAnimationFrame(look);
 })""".replace("PARTS", json.dumps(PARTS))
-"""Milliseconds until the page shows what comes of the move (-1: never), and by how many px any part moved meanwhile."""
+"""Milliseconds until the page shows the move's result (-1: never), and the largest shift of a part meanwhile, px."""
 
 
 def places(page: Page) -> dict[str, tuple[int, int]]:
-    """The place and the last place of each slider of the inputs, by its name."""
+    """Current and last position of each input slider, by its label."""
     found: dict[str, tuple[int, int]] = page.evaluate(
         """() => Object.fromEntries([...document.querySelectorAll('.st-key-plan-inputs input[type=range]')].map(one =>
         [one.getAttribute('aria-label'), [Number(one.value), Number(one.max)]]))"""
@@ -80,7 +80,7 @@ def places(page: Page) -> dict[str, tuple[int, int]]:
 
 
 def moved(page: Page, label: str, place: int) -> tuple[float, float]:
-    """Milliseconds until the plan of the move stands, and pixels by which anything moved."""
+    """Milliseconds until the move's plan is shown, and the largest shift of a part, px."""
     ms, shift, _ = page.evaluate(MOVE, [label, place])
     settled(page)
     if ms < 0:
@@ -89,7 +89,7 @@ def moved(page: Page, label: str, place: int) -> tuple[float, float]:
 
 
 def random_moves(page: Page, draw: random.Random, count: int) -> list[tuple[float, float]]:
-    """So many moves of sliders drawn at random, to places drawn at random."""
+    """Move random sliders to random positions, `count` times."""
     found = []
     for _ in range(count):
         label, (now, last) = draw.choice(sorted(places(page).items()))
@@ -99,18 +99,18 @@ def random_moves(page: Page, draw: random.Random, count: int) -> list[tuple[floa
 
 
 def known_moves(page: Page, draw: random.Random, count: int) -> list[tuple[float, float]]:
-    """Moves of the number of GPUs between those with a known plan."""
+    """Move the number of GPUs between values whose plans are known."""
     label = next(label for label in places(page) if "A100" in label)
     found, number = [], 5
     for _ in range(count):
         number = draw.choice([one for one in GPUS if one != number])
-        # The first place is one GPU; back at the stored number there is no draft, which the bar says too.
+        # Position 0 is one GPU. At the stored number there is no draft; the bar says that too.
         found.append(moved(page, label, number - 1))
     return found
 
 
 def learn(workspace: Workspace) -> None:
-    """What a sweep over the number of GPUs leaves."""
+    """Plan and cache what a sweep over the number of GPUs would."""
     (name,) = {found.name for found in workspace.artifacts("plan_request")}
     request = workspace.get("plan_request", name)
     kind = request.gpus[0].type
@@ -122,12 +122,12 @@ def learn(workspace: Workspace) -> None:
 
 
 def large(store: Store, sharing: Literal["exclusive", "fractional"]) -> Workspace:
-    """A drawn request of a larger fleet, with the plan of a short search."""
+    """A drawn request for a larger fleet, with the plan of a short search."""
     return stored(store, f"large {sharing}", instance(16, 64, sharing=sharing), 2.0)
 
 
 def bottom(page: Page) -> float:
-    """Where the map ends, in px from the window's top, the page at its top."""
+    """Where the map ends, in px from the window's top, with the page scrolled to its top."""
     return float(
         page.evaluate(
             "q => document.querySelector(q).closest('.picture').getBoundingClientRect().bottom", MAP
@@ -161,7 +161,7 @@ def main() -> int:
                 settled(page)
                 page.wait_for_timeout(2000)
                 ends.append(bottom(page))
-                moves(page, random.Random(1), 2)  # the first ones warm the server
+                moves(page, random.Random(1), 2)  # the first moves warm up the server
                 timed[what] = moves(page, draw, options.moves)
             faults = [one["id"] for one in Axe().run(page).response["violations"]]
             browser.close()

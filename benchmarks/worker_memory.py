@@ -42,17 +42,17 @@ MIB = 2**20
 
 
 def plan_of(profile: Profile, workers: int) -> tuple[PlanRequest, PlanOutcome]:
-    """A plan whose every core is a slice with a worker of the model."""
+    """A plan in which every core is a slice with one worker of the model."""
     request = build_request([profile], (FleetEntry(f"CPU-{workers}c"),))
     (model,) = request.models
-    # More than all of them carry, so that none stays idle.
+    # more demand than all workers can serve, so that none stays idle
     most = max(point.throughput_rps for point in model.variants[0].stages[0].points)
     request = replace(request, models=(replace(model, demand_rps=10 * workers * most),))
     return request, workflow.plan(request)
 
 
 def held(request: PlanRequest, plan: PlanOutcome) -> tuple[int, float, float, float]:
-    """Workers that ran, and MiB: PSS of all, its anonymous part, the fall of MemAvailable."""
+    """Number of workers, and MiB: their PSS, its anonymous part, and the fall of MemAvailable."""
     before = available()
     settings = ServeSettings(port=0, trust=True, stand_in="cpu")
     with serving_session(plan, request, settings, ignore_progress) as server:
@@ -62,14 +62,14 @@ def held(request: PlanRequest, plan: PlanOutcome) -> tuple[int, float, float, fl
         time.sleep(1.0)
         own = [rollup(pid) for pid in workers_here()]
         fell = before - available()
-    # A supervisor beside each worker loads no torch.
+    # Beside each worker runs a supervisor, which does not load torch.
     count = sum(one["Pss_Anon"] > 64 * MIB for one in own)
     pss, anonymous = (sum(one[name] for one in own) / MIB for name in ("Pss", "Pss_Anon"))
     return count, pss, anonymous, fell / MIB
 
 
 def workers_here() -> list[int]:
-    """Processes that a front has started, which this process has."""
+    """Processes started by the front ends that this process runs."""
     parents = {}
     fronts = set()
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -77,7 +77,7 @@ def workers_here() -> list[int]:
             parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
             if "torchsplit_core.serving.frontend" in path.with_name("cmdline").read_text().split("\0"):
                 fronts.add(int(path.parent.name))
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
     me = int(Path("/proc/self").resolve().name)
     found = {pid for pid in fronts if parents.get(pid) == me}
@@ -88,7 +88,7 @@ def workers_here() -> list[int]:
 
 
 def rollup(pid: int) -> dict[str, int]:
-    """Bytes by the names of /proc/PID/smaps_rollup."""
+    """Fields of /proc/PID/smaps_rollup, in bytes."""
     lines = [line.split() for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()]
     return {line[0].rstrip(":"): int(line[1]) * 1024 for line in lines if line[-1] == "kB"}
 
@@ -100,7 +100,7 @@ def available() -> int:
 
 
 def rows(source: str, counts: tuple[int, ...]) -> Iterator[str]:
-    """Of one model, smallest number of workers first."""
+    """One model's rows, by number of workers."""
     _, profile = workflow.profile(
         source, device="cpu:1c", batch_sizes=(BATCH,), trust=True, gpu_types=("A100-80GB",),
         settings=MeasurementSettings(point_budget_s=POINT_BUDGET_S),
@@ -129,7 +129,7 @@ def rows(source: str, counts: tuple[int, ...]) -> Iterator[str]:
 
 
 RATIOS: list[tuple[str, float]] = []
-"""Of what a plan counts for a worker to what one more adds to the PSS of all."""
+"""Ratios of what a plan counts for a worker to the PSS that one more worker adds."""
 
 
 def main() -> int:
