@@ -94,7 +94,7 @@ class Server:
         for pid in (self.pid, *children(self.pid)):
             with contextlib.suppress(OSError):
                 command = Path(f"/proc/{pid}/cmdline").read_bytes()
-                if pid == self.pid or b"wire.reader" in command:
+                if pid == self.pid or b"protocol.body_readers" in command:
                     found += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf(
                         "SC_PAGE_SIZE"
                     )

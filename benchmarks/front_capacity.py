@@ -3,8 +3,8 @@
 A model that gives back its input, on a slice of one core; the front has another, the load generator is on the slice's.
 Rates are doubled until one is too high, then the bracket is halved to 5 %. `--against` runs another checkout of
 TorchSplit in turn with this one: an older front, with the same plans and the same generator. Without it the rates stand
-beside what the costs say that `serving.load.capacity` measures at first use: requests/s of a core that does nothing
-else. Where worker and generator fill their core before the front fills its own, the highest rate is theirs.
+beside what the costs say that `serving.load_test.frontend_costs` measures at first use: requests/s of a core that does
+nothing else. Where worker and generator fill their core before the front fills its own, the highest rate is theirs.
 """
 
 from __future__ import annotations

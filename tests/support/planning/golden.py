@@ -256,7 +256,7 @@ def master_text(*, integral: bool) -> str:
         return model, level, usage
 
     columns = [pattern(0, 0, _1g=2), pattern(0, 1, _2g=2), pattern(1, 0, _2g=2), pattern(1, 1, _4g=1)]
-    highs = _build_program(supply, np.ones((1, 2), dtype=np.bool_), columns, (1,), whole=integral)
+    highs = _build_program(supply, np.ones((1, 2), dtype=np.bool_), columns, (1,), None, whole=integral)
     names = [spec.name for spec in problem.request.models]
     rows = [f"one_pattern({name})" for name in names]
     rows += [f"pool({g},{profile})" for g, profile in supply.pools]

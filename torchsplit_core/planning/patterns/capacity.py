@@ -28,16 +28,15 @@ class FleetCapacity:
     group_of: Counts
     max_slices: Counts
 
-    def worth(self, prices: Vector) -> float:
-        """The value of the whole fleet at these prices, an upper bound of the slices of any plan."""
-        value = prices @ self.slices
-        return float(
-            sum(
-                count * value[self.group_of == group].max()
-                for group, count in enumerate(self.gpus)
-                if (self.group_of == group).any()
-            )
-        )
+    def worth(self, prices: Vector, costs: Vector | None = None) -> float:
+        """The value of the whole fleet at these prices, an upper bound of the slices of any plan.
+
+        `costs`: of a GPU by layout column, which its value loses; a GPU of no value is not used.
+        """
+        value = prices @ self.slices - (0.0 if costs is None else costs)
+        dearest = np.zeros(len(self.gpus))
+        np.maximum.at(dearest, self.group_of, value)
+        return float(self.gpus @ dearest)
 
 
 def fleet_capacity(problem: Problem) -> FleetCapacity:

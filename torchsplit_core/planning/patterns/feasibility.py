@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,7 +116,11 @@ class PatternSearch:
         """Take the prices at the highest level that the models `rising` (indices) reach with divisible slices."""
         prices = divisible_prices(self.capacity, self.options, self.demand.units, self.demand.minima, rising)
         if prices is not None:
-            self.prices = np.maximum(prices, PRICE_FLOOR * float(prices.max()))
+            self.take_prices(prices)
+
+    def take_prices(self, prices: Vector) -> None:
+        """Price slices anew, none of them at 0."""
+        self.prices = np.maximum(prices, PRICE_FLOOR * max(float(prices.max(initial=0.0)), 1e-12))
 
     def fleet_share(self, problem: FeasibilityProblem, deadline: float) -> float | None:
         """The part of the fleet that the linear program needs; None: provably no plan; NaN: time ran out."""
@@ -139,10 +144,11 @@ class PatternSearch:
             until = min(
                 deadline, time.perf_counter() + max(MIN_MASTER_S, 0.1 * (deadline - time.perf_counter()))
             )
-        decision = self._solve_master(problem, until, self._columns(problem, duals))
+        decision = self._solve_master(problem, until, self.cheapest_columns(problem, duals.below))
         if decision.verdict == "found":
             return replace(decision, zeta=duals.zeta)
-        full = self._all_columns(problem, duals, deadline) if prove else None
+        worth = self.capacity.worth(self.prices)
+        full = self.all_columns(problem, duals.below, worth, deadline) if prove else None
         if full is None:
             return Decision("unknown", zeta=duals.zeta)
         columns, complete = full
@@ -234,17 +240,21 @@ class PatternSearch:
         for _ in range(MOST_ROUNDS):
             if excess != excess:
                 return replace(duals, zeta=float("nan"))
-            columns = self._pool_columns(problem)
+            columns = self.pool_columns(problem)
             duals = solve_relaxation(self.capacity, self._subset_flags(problem), columns, problem.allowed)
-            floor = PRICE_FLOOR * max(float(duals.prices.max(initial=0.0)), 1e-12)
-            self.prices = np.maximum(duals.prices, floor)
-            before = sum(len(patterns) for patterns in self.pool)
+            self.take_prices(duals.prices)
+            before = self.pool_size
             excess = self._pricing_round(problem, self.prices, duals.below, duals, deadline)
             if excess > PROOF_MARGIN:
                 return None
-            if sum(len(patterns) for patterns in self.pool) == before:
+            if self.pool_size == before:
                 break
         return duals
+
+    @property
+    def pool_size(self) -> int:
+        """The number of known patterns."""
+        return sum(len(patterns) for patterns in self.pool)
 
     def _pricing_round(
         self, problem: FeasibilityProblem, prices: Vector, below: Vector, duals: Duals | None, deadline: float
@@ -253,6 +263,17 @@ class PatternSearch:
 
         Returns by how much they cost more than the fleet is worth, relative to it: above 0 no plan exists. NaN if time
         ran out.
+        """
+        total = self.price_models(problem, prices, below, duals, deadline)
+        worth = self.capacity.worth(prices)
+        return total / worth - 1.0 if worth > 0 else (1.0 if total > 0 else -1.0)
+
+    def price_models(
+        self, problem: FeasibilityProblem, prices: Vector, below: Vector, duals: Duals | None, deadline: float
+    ) -> float:
+        """Add the cheapest patterns of every model, if `duals` are given those that improve them.
+
+        Returns the least cost of all models together (a lower bound); NaN if time ran out.
         """
         total = -float(below @ np.array(problem.allowed, dtype=float)) if len(below) else 0.0
         penalties = self._level_penalties(problem, below)
@@ -266,8 +287,7 @@ class PatternSearch:
             for priced_patterns in priced:
                 for pattern in priced_patterns.patterns:
                     self._add_to_pool(model, pattern)
-        worth = self.capacity.worth(prices)
-        return total / worth - 1.0 if worth > 0 else (1.0 if total > 0 else -1.0)
+        return total
 
     def _add_to_pool(self, model: int, pattern: Pattern) -> None:
         self.pool[model].setdefault((pattern.option, pattern.stages.tobytes()), pattern)
@@ -282,7 +302,8 @@ class PatternSearch:
                 reached = number
         return reached
 
-    def _pool_columns(self, problem: FeasibilityProblem) -> list[Column]:
+    def pool_columns(self, problem: FeasibilityProblem) -> list[Column]:
+        """Every known pattern that reaches a level, with the level."""
         return [
             (model, level, pattern.usage)
             for model, patterns in enumerate(self.pool)
@@ -290,12 +311,12 @@ class PatternSearch:
             if (level := self._reached_level(model, pattern, problem)) >= 0
         ]
 
-    def _columns(
-        self, problem: FeasibilityProblem, duals: Duals, most: int = 40
+    def cheapest_columns(
+        self, problem: FeasibilityProblem, below: Vector, most: int = 40
     ) -> list[tuple[Column, Pattern]]:
-        """The cheapest known patterns at these prices, at most `most` a model."""
+        """The cheapest known patterns at the last prices, at most `most` a model."""
         columns: list[tuple[Column, Pattern]] = []
-        penalties = self._level_penalties(problem, duals.below)
+        penalties = self._level_penalties(problem, below)
         for model, patterns in enumerate(self.pool):
             ranked = []
             for pattern in patterns.values():
@@ -307,15 +328,14 @@ class PatternSearch:
             columns += [((model, level, pattern.usage), pattern) for _, level, pattern in ranked[:most]]
         return columns
 
-    def _all_columns(
-        self, problem: FeasibilityProblem, duals: Duals, deadline: float
+    def all_columns(
+        self, problem: FeasibilityProblem, below: Vector, worth: float, deadline: float
     ) -> tuple[list[tuple[Column, Pattern]], bool] | None:
-        """Every pattern that some plan could use, within the slack that the prices leave.
+        """Every pattern that some plan of at most `worth` at the last prices could use.
 
         Also whether these are all; None if time ran out.
         """
-        prices, below = self.prices, duals.below
-        worth = self.capacity.worth(prices)
+        prices = self.prices
         penalties = self._level_penalties(problem, below)
         leasts = [
             self._price_model(model, problem, prices, penalties[model])[0] for model in range(len(penalties))
@@ -350,19 +370,35 @@ class PatternSearch:
     def _solve_master(
         self, problem: FeasibilityProblem, deadline: float, columns: list[tuple[Column, Pattern]]
     ) -> Decision:
-        left = deadline - time.perf_counter()
+        plan = self.solve_columns(problem, columns, deadline - time.perf_counter())
+        if isinstance(plan, PatternPlan):
+            return Decision("found", plan)
+        return Decision(plan)
+
+    def solve_columns(
+        self,
+        problem: FeasibilityProblem,
+        columns: list[tuple[Column, Pattern]],
+        seconds: float,
+        costs: Vector | None = None,
+        max_cost: float = float("inf"),
+    ) -> PatternPlan | Literal["none", "unknown"]:
+        """A plan of these patterns, on GPUs of at most `max_cost` if `costs` (by layout column) are given.
+
+        "none" if these patterns have provably no plan.
+        """
         counts = solve_integer(
             self.capacity,
             self._subset_flags(problem),
             [column for column, _ in columns],
             problem.allowed,
-            left,
+            seconds,
+            costs,
+            max_cost,
         )
-        if counts == "none":
-            return Decision("none")
-        if counts == "unknown":
-            return Decision("unknown")
+        if isinstance(counts, str):
+            return counts
         patterns = tuple(columns[number][1] for number in counts.columns)
         for model, pattern in enumerate(patterns):
             self._add_to_pool(model, pattern)
-        return Decision("found", PatternPlan(patterns, counts.layouts))
+        return PatternPlan(patterns, counts.layouts)

@@ -7,6 +7,8 @@
 | fleet[g] | Σ_{c∈g} y[c] ≤ GPUs[g]·ζ |
 | below[i] | Σ of λ[m,j] below threshold i, m among the models it applies to, ≤ the models allowed below it |
 
+With costs of layouts ζ is 1, and the least Σ_c cost[c]·y[c] is sought.
+
 HiGHS gets it as a matrix, not through Pyomo: it is solved hundreds of times a second, and columns are added one by one.
 All coefficients but ζ's are whole numbers.
 """
@@ -26,6 +28,9 @@ from torchsplit_core.values import InternalFault
 
 MISSING_COST = 100.0
 """Cost of a model without a pattern in the linear program, in fleets; it raises the prices."""
+
+RELATIVE_GAP = 1e-6
+"""Relative gap at which a cheapest choice counts as such."""
 
 Flags = NDArray[np.bool_]
 
@@ -52,14 +57,18 @@ class IntegerSolution:
 
 
 def solve_relaxation(
-    capacity: FleetCapacity, subsets: Flags, columns: Sequence[Column], allowed: Sequence[int]
+    capacity: FleetCapacity,
+    subsets: Flags,
+    columns: Sequence[Column],
+    allowed: Sequence[int],
+    costs: Vector | None = None,
 ) -> Duals:
     """Solve the linear program over these columns; a model without enough columns pays MISSING_COST.
 
-    `subsets[i, m]`: whether threshold i applies to model m.
+    `subsets[i, m]`: whether threshold i applies to model m. `costs`: of a GPU by layout column; ζ is then the cost.
     """
     models = subsets.shape[1]
-    highs = _build_program(capacity, subsets, columns, allowed, whole=False)
+    highs = _build_program(capacity, subsets, columns, allowed, costs, whole=False)
     if run(highs) != "optimal":
         raise InternalFault("HiGHS could not solve the planner's linear program.")
     rows = np.array(highs.getSolution().row_dual)
@@ -68,17 +77,27 @@ def solve_relaxation(
         float(highs.getInfo().objective_function_value),
         np.maximum(-rows[models : models + pools], 0.0),
         rows[:models],
-        np.maximum(-rows[models + pools + groups :], 0.0),
+        np.maximum(-rows[models + pools + groups :][: len(allowed)], 0.0),
     )
 
 
 def solve_integer(
-    capacity: FleetCapacity, subsets: Flags, columns: Sequence[Column], allowed: Sequence[int], seconds: float
+    capacity: FleetCapacity,
+    subsets: Flags,
+    columns: Sequence[Column],
+    allowed: Sequence[int],
+    seconds: float,
+    costs: Vector | None = None,
+    max_cost: float = INF,
 ) -> IntegerSolution | Literal["none", "unknown"]:
-    """One column a model on the whole fleet; "none" if HiGHS proves that these columns have no such choice."""
+    """One column a model on the whole fleet; "none" if HiGHS proves that these columns have no such choice.
+
+    The first choice found is taken; with `costs`, of a GPU by layout column, the cheapest that costs at most
+    `max_cost`.
+    """
     models = subsets.shape[1]
-    highs = _build_program(capacity, subsets, columns, allowed, whole=True)
-    status = run(highs, max(seconds, 0.02), first=True)
+    highs = _build_program(capacity, subsets, columns, allowed, costs, whole=True, max_cost=max_cost)
+    status = run(highs, max(seconds, 0.02), first=costs is None)
     if status == "infeasible":
         return "none"
     if status not in ("optimal", "feasible"):
@@ -107,7 +126,14 @@ def _is_consistent(
 
 
 def _build_program(
-    capacity: FleetCapacity, subsets: Flags, columns: Sequence[Column], allowed: Sequence[int], *, whole: bool
+    capacity: FleetCapacity,
+    subsets: Flags,
+    columns: Sequence[Column],
+    allowed: Sequence[int],
+    costs: Vector | None,
+    *,
+    whole: bool,
+    max_cost: float = INF,
 ) -> Any:
     models = subsets.shape[1]
     pools, groups, count = len(capacity.pools), len(capacity.gpus), len(columns)
@@ -116,7 +142,8 @@ def _build_program(
     owner = np.array([column[0] for column in columns], dtype=np.int64)
     reached = np.array([column[1] for column in columns])
     width = count + layouts + 1
-    rows = models + pools + groups + len(allowed)
+    budget = models + pools + groups + len(allowed)
+    rows = budget + (costs is not None)
     which, pool = np.nonzero(usage)
     parts = [
         (owner, np.arange(count), np.ones(count)),
@@ -131,28 +158,36 @@ def _build_program(
     for number in range(len(allowed)):
         under = np.flatnonzero((reached <= number) & subsets[number][owner])
         parts.append((np.full(len(under), models + pools + groups + number), under, np.ones(len(under))))
+    if costs is not None:
+        parts.append((np.full(layouts, budget), count + np.arange(layouts), costs))
     if not whole:
         # An extra column for each model, at the end: it stands for a pattern at the highest level.
         parts.append((np.arange(models), width + np.arange(models), np.ones(models)))
     row, col, value = (np.concatenate([part[i] for part in parts]) for i in range(3))
     matrix = csc_from_entries(value, row, col, (rows, width if whole else width + models))
     cost = np.zeros(matrix.shape[1])
+    lower_columns, upper = np.zeros(len(cost)), np.full(len(cost), INF)
     cost[width - 1], cost[width:] = 1.0, MISSING_COST
-    upper = np.full(matrix.shape[1], INF)
+    if costs is not None:
+        cost[count : width - 1], cost[width - 1] = costs, 0.0
+        cost[width:] *= float(costs.max()) * float(capacity.gpus.sum())
+        lower_columns[width - 1] = upper[width - 1] = 1.0
     if whole:
         upper[:count] = 1.0
         upper[count:-1] = capacity.gpus[capacity.group_of]
         upper[-1] = 1.0
     right = np.zeros(rows)
     right[:models] = 1.0
-    right[models + pools + groups :] = allowed
+    right[models + pools + groups : budget] = allowed
+    right[budget:] = max_cost
     lower = np.full(rows, -INF)
     lower[:models] = 1.0
     return load_program(
         "planner's master program",
         matrix,
         cost,
-        columns=(np.zeros(len(cost)), upper),
+        columns=(lower_columns, upper),
         rows=(lower, right),
         integer=np.arange(width) < width - 1 if whole else None,
+        relative_gap=RELATIVE_GAP,
     )

@@ -1,7 +1,7 @@
-"""Exclusive fair plans by patterns: from a problem to integer counts with their proofs.
+"""Exclusive plans by patterns, fair or of least cost: from a problem to integer counts with their proofs.
 
-Applies if equal GPUs are counted together and the objective pays for nothing but throughput; otherwise the program of
-`formulation` decides.
+Applies if equal GPUs are counted together and the objective pays for nothing but throughput or GPUs; otherwise the
+program of `formulation` decides.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torchsplit_core.planning.patterns.feasibility import (
     PatternPlan,
     PatternSearch,
 )
+from torchsplit_core.planning.patterns.least_cost import cheapest_plan
 from torchsplit_core.planning.patterns.leximin_levels import raise_levels
 from torchsplit_core.planning.patterns.options import ModelOption, ModelOptions, build_options
 from torchsplit_core.planning.problem.build import Problem
@@ -57,12 +58,12 @@ class PatternSolution:
 def solve_patterns(
     problem: Problem, deadline: float, progress: Progress, weight_factors: Mapping[int, float] | None = None
 ) -> PatternSolution | None:
-    """The fairest whole-slice plan found before `deadline`; None if patterns do not apply.
+    """The fairest, or the cheapest, whole-slice plan found before `deadline`; None if patterns do not apply.
 
     `weight_factors` multiplies the requests/s that a level of 1 needs of a model (by index), also in the bounds.
     """
     request = problem.request
-    if not goal_of(request).fair:
+    if not goal_of(request).fair and not goal_of(request).by_cost:
         return None
     search = _build_search(problem, weight_factors or {})
     if search is None:
@@ -70,6 +71,8 @@ def solve_patterns(
     search.on_better = lambda level, plan: problem.report(
         level, lambda: build_planned_gpus(request, _to_solution(problem, search, plan).assign(problem))
     )
+    if goal_of(request).by_cost:
+        return _to_cheapest(problem, search, deadline)
     count = level_count(request)
     level_result = raise_levels(
         search,
@@ -85,6 +88,17 @@ def solve_patterns(
     bounds, proven = tuple(level_result.bounds), level_result.proven
     counts = _to_solution(problem, search, level_result.plan)
     return replace(counts, status="optimal" if proven == count else "feasible", bounds=bounds, proven=proven)
+
+
+def _to_cheapest(problem: Problem, search: PatternSearch, deadline: float) -> PatternSolution:
+    cheapest = cheapest_plan(search, [group.cost for group in problem.groups], deadline)
+    if cheapest.infeasible:
+        return PatternSolution("infeasible")
+    if cheapest.plan is None:
+        return PatternSolution("timeout")
+    counts = _to_solution(problem, search, cheapest.plan)
+    status: SolveStatus = "optimal" if cheapest.proven else "feasible"
+    return replace(counts, status=status, bounds=(cheapest.bound,), proven=int(cheapest.proven))
 
 
 def patterns_meet_minima(problem: Problem, deadline: float) -> bool | None:

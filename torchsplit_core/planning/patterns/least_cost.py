@@ -1,0 +1,142 @@
+"""The cheapest GPUs whose whole slices meet every minimum, by patterns.
+
+For any prices π ≥ 0 of slices a plan costs at least Σ_m c_m(π) − Σ_g GPUs[g] · max(0, worth_g(π) − cost_g), c_m the
+cost of the cheapest pattern of model m and worth_g that of a GPU's dearest layout. The prices come from the master's
+linear program by column generation. Plans are sought among the patterns that a plan near the bound could use, at first
+very near. Where the master has all patterns that a cheaper plan could use, its "none" proves the plan.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from torchsplit_core.planning.patterns.capacity import Vector
+from torchsplit_core.planning.patterns.feasibility import (
+    MOST_ROUNDS,
+    FeasibilityProblem,
+    PatternPlan,
+    PatternSearch,
+)
+from torchsplit_core.planning.patterns.master import solve_relaxation
+from torchsplit_core.planning.tolerance import TOLERANCE
+
+MINIMA = FeasibilityProblem((0.0,))
+"""Every model at its minimum."""
+
+NO_LEVELS: Vector = np.zeros(0)
+"""The penalties of its further levels: there are none."""
+
+DECIMALS = 10_000
+"""Costs that are whole multiples of its inverse have a least common step."""
+
+FIRST_MARGIN, MOST_MARGINS = 5e-4, 12
+"""First relative margin above the bound within which patterns are taken; it doubles."""
+
+SEARCH_SHARE, FIRST_SEARCH_S = 0.35, 1.0
+"""Part of the remaining time for one search among the patterns of a margin, and the seconds of the first one."""
+
+
+@dataclass
+class CheapestPlan:
+    """The plan, its cost, and a proven bound of the cost; no plan if none was found in time."""
+
+    plan: PatternPlan | None = None
+    cost: float = float("inf")
+    bound: float = 0.0
+    infeasible: bool = False
+
+    @property
+    def proven(self) -> bool:
+        """Whether no plan costs less."""
+        return self.cost <= self.bound * (1 + TOLERANCE)
+
+
+def cheapest_plan(search: PatternSearch, costs: Sequence[float], deadline: float) -> CheapestPlan:
+    """The cheapest plan found before the deadline; `costs` is of a GPU by group."""
+    result = CheapestPlan()
+    by_column = np.array(costs)[search.capacity.group_of]
+    search.start_from_divisible_prices(range(len(search.options)))
+    first = search.decide(MINIMA, deadline, prove=True)
+    if first.plan is None:
+        result.infeasible = first.verdict == "none"
+        return result
+    _accept(search, result, first.plan, by_column)
+    step = _cost_step(costs)
+    bound = _bound_by_prices(search, by_column, deadline)
+    result.bound = _round_up(bound, step)
+    _search_margins(search, result, bound, by_column, step, deadline)
+    return result
+
+
+def _search_margins(
+    search: PatternSearch,
+    result: CheapestPlan,
+    bound: float,
+    costs: Vector,
+    step: float,
+    deadline: float,
+) -> None:
+    """Cheaper plans of the patterns that plans near the bound of prices could use, until there are none."""
+    value = search.capacity.worth(search.prices, costs)
+    seconds = FIRST_SEARCH_S
+    for number in range(MOST_MARGINS):
+        left = deadline - time.perf_counter()
+        if result.proven or left <= 0:
+            return
+        highest = result.cost - (step or 1e-6 * result.cost)
+        within = min(highest, bound * (1 + FIRST_MARGIN * 2**number))
+        full = search.all_columns(MINIMA, NO_LEVELS, within + value, deadline)
+        if full is None:
+            return
+        columns, complete = full
+        if not complete:
+            # With too many patterns near the bound a model may have none among them.
+            columns += search.cheapest_columns(MINIMA, NO_LEVELS)
+        plan = search.solve_columns(MINIMA, columns, min(seconds, left), costs, highest)
+        if isinstance(plan, PatternPlan):
+            _accept(search, result, plan, costs)
+        elif plan == "none" and complete:
+            # No plan costs up to `within`.
+            result.bound = result.cost if within >= highest else max(result.bound, _round_up(within, step))
+        seconds = max(FIRST_SEARCH_S, SEARCH_SHARE * (deadline - time.perf_counter()))
+
+
+def _accept(search: PatternSearch, result: CheapestPlan, plan: PatternPlan, costs: Vector) -> None:
+    cost = float(costs @ plan.layouts)
+    if cost < result.cost:
+        result.plan, result.cost = plan, cost
+        search.on_better(cost, plan)
+
+
+def _bound_by_prices(search: PatternSearch, costs: Vector, deadline: float) -> float:
+    """The highest bound of column generation."""
+    best, no_flags = 0.0, np.zeros((0, len(search.options)), dtype=np.bool_)
+    for _ in range(MOST_ROUNDS):
+        duals = solve_relaxation(search.capacity, no_flags, search.pool_columns(MINIMA), (), costs)
+        search.take_prices(duals.prices)
+        before = search.pool_size
+        total = search.price_models(MINIMA, search.prices, NO_LEVELS, duals, deadline)
+        if total != total:
+            break
+        best = max(best, total - search.capacity.worth(search.prices, costs))
+        if search.pool_size == before or best >= duals.zeta * (1 - 1e-6):
+            break
+    return best
+
+
+def _cost_step(costs: Sequence[float]) -> float:
+    """The step that all sums of these costs are multiples of; 0 if it is none worth rounding to."""
+    scaled = [round(cost * DECIMALS) for cost in costs]
+    if any(abs(whole / DECIMALS - cost) > 1e-12 for whole, cost in zip(scaled, costs, strict=True)):
+        return 0.0
+    return math.gcd(*scaled) / DECIMALS
+
+
+def _round_up(value: float, step: float) -> float:
+    """The least multiple of the step that is no less, but for rounding."""
+    return step * math.ceil(value / step * (1 - 1e-9) - 1e-9) if step else value
