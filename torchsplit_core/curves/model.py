@@ -100,7 +100,7 @@ class ModelCurves:
         return FitError(len(errors), float(np.median(errors)), float(np.quantile(errors, 0.9)))
 
     def rules_out(self, query: Query) -> bool:
-        """Whether an out-of-memory row excludes it: with a slice as large, and no larger batch or more processes."""
+        """Whether a row with no smaller slice, no larger batch and no more processes ran out of memory."""
         return any(
             query.size <= failed.size
             and query.batch_size >= failed.batch_size

@@ -41,7 +41,7 @@ class ClockStability:
 
     @property
     def steady(self) -> bool:
-        """Whether a single batch time is a fair estimate at any moment."""
+        """Whether a single batch time can represent every moment."""
         return self.window_ratio <= STEADY_RATIO
 
 

@@ -1,4 +1,4 @@
-"""The cause why a process cannot use CUDA although NVML or a user says that there is a GPU.
+"""Why a process cannot use CUDA although NVML or a user says that there is a GPU, by cause.
 
 `cause_of` is a pure function of facts that `cuda_facts` gathers. CUDA itself gives the same message for all causes
 ("no CUDA-capable device is detected"). Untested on hardware.

@@ -191,7 +191,7 @@ def _mig_devices(part: str, rest: str, devices: tuple[Device, ...], host: HostRe
 
 def _how_to_make(profile: str, host: HostReport) -> str:
     """The commands that would create that slice, or the smallest one if `profile` is empty."""
-    # It disturbs a GPU in MIG mode without instances least, and one with instances most.
+    # Prefer the GPU that is disturbed least: one in MIG mode without instances first, one with instances last.
     order = sorted(host.gpus, key=lambda gpu: (len(gpu.instances), not gpu.mig_enabled, gpu.index))
     for gpu in order:
         if gpu.gpu_type is None or gpu.mig_enabled is None:

@@ -9,7 +9,7 @@ import sys
 import time
 
 ROUNDS = 10_000
-"""Iterations of a run: some tenths of a millisecond, far shorter than the batches that it stands for."""
+"""Iterations of a run: some tenths of a millisecond, far shorter than the batches whose variation it explains."""
 
 
 def main(core: int, seconds: float) -> None:

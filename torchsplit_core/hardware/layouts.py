@@ -106,7 +106,7 @@ def place_layout(gpu: GpuType, profiles: Sequence[str]) -> Layout | None:
 def layout_fault(gpu: GpuType, placed: Iterable[PlacedProfile]) -> str | None:
     """Why these placed instances are not a legal layout; None if they are.
 
-    An independent check for plans from elsewhere: it shares no code with the search. A GPU left whole has the
+    An independent check for plans from elsewhere: it shares no step with the search. A GPU left whole has the
     single slice WHOLE_GPU.
     """
     taken: dict[int, str] = {}

@@ -47,7 +47,7 @@ def update_incumbent(request: PlanRequest, incumbent: PlanOutcome, candidate: Pl
 
 
 def _with_proof(request: PlanRequest, incumbent: PlanOutcome, candidate: PlanOutcome) -> PlanOutcome:
-    """The incumbent with what the search for `candidate` proved: its bound, and the levels that are equal."""
+    """The incumbent with what the candidate's search proved: its bound, and its proven levels if both have them."""
     goal, incumbent_value, candidate_value = goal_of(request), incumbent.objective, candidate.objective
     if (
         incumbent_value.value is None

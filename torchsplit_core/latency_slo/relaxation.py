@@ -1,6 +1,6 @@
 """Requests without queueing that replace one with response-time limits, to prove a bound or as a first attempt.
 
-*relaxed*: every plan that keeps the limits is feasible in it, with no worse a value, so its bound holds for both.
+*relaxed*: every plan that keeps the limits is feasible in it, at a value at least as good, so its bound holds for both.
 *halved*: the published rule of half the limit; no bound and no proof depends on it.
 """
 

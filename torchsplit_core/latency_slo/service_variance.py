@@ -101,8 +101,8 @@ def _point_sigma(point: Point) -> float:
 
 
 def _with_service_variance(server: Server, points: Sequence[Point]) -> Server:
-    """The server with log-normal times of the same means, at its device's pace; constant times if their cv is below the
-    least that can be simulated."""
+    """The server at its device's pace, with log-normal times of the same means unless their cv is below the least that
+    can be simulated."""
     pace = next((point.pace for point in points if point.pace), None)
     # A point's 95th percentile includes the slow periods.
     periods = math.log1p(pace.cv**2) if pace else 0.0

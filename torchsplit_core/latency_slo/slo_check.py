@@ -30,8 +30,7 @@ QUICK_REQUESTS = 40_000
 """Requests in each of QUICK_RUNS short replications, which reject models far above their limit early."""
 QUICK_RUNS = 2
 FAR_ABOVE, FAR_BELOW = 1.1, 0.8
-"""Shares of the limit: no longer run brings a percentile above the first below the limit, and hardly any lifts one
-below the second above it."""
+"""Shares of the limit: a quick percentile above the first always fails the longer runs, one below the second rarely."""
 
 BUSY, TOO_BUSY = 0.98, 0.995
 """Utilizations. Above the first, ten times the requests are simulated, because short runs start with empty queues and

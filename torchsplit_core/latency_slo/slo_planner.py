@@ -1,6 +1,6 @@
 """Makes a plan whose simulated responses keep their limits, with a bound proven on the problem without queueing.
 
-1. Refuse limits below the time of a request alone, with the reason.
+1. Refuse limits below the time that a request takes alone, with the reason.
 2. Plan the problem without queueing (`relaxation`): its bound holds here too, and if it has no plan there is none.
    Its plan may already keep the limits.
 3. Alternate planning and simulation (`slo_search`): simulate what each slice carries alone within the limit, plan with

@@ -31,8 +31,8 @@ SHORTER = 0.98
 """Factor on the rate that a model's slices carried, after a plan that failed its long simulation."""
 
 HOPELESS, BETTER = 0.85, 1.01
-"""Rounds end if, from the second plan on, a model carries less than the first share of its rate, or the worst model
-improves by less than the second factor."""
+"""Rounds end if, from the second plan on, the worst model carries less than the first share of its rate, or less than
+the second factor times its previous share."""
 
 LEAST_S = 0.3
 """Seconds left below which no further search is started."""
@@ -104,7 +104,7 @@ class SloSearch:
         return level_values(self.plain, outcome.gpus, outcome.models)
 
     def _minimize_gpus(self, bound: PlanOutcome | None) -> Iterator[None]:
-        """Try the bound's GPUs, then the fewest that carry the rates, then counts in between."""
+        """Try the bound's GPUs, then as few as slices alone suggest, then all of them, then counts in between."""
         # Plans of whole slices come first: they take less time to find.
         for derated in reversed(self.derated):
             if bound is not None:
@@ -129,7 +129,7 @@ class SloSearch:
         yield from self._learn_factors(derated, lambda: self._balanced_request(derated.rate_request(), ids))
 
     def _balanced_request(self, request: PlanRequest, ids: tuple[str, ...]) -> PlanRequest | None:
-        """A derived request on these GPUs that maximizes the least rate over offered rate; None if impossible."""
+        """A derived request on these GPUs that maximizes the smallest rate / offered rate; None if impossible."""
         offered_rps = {model.name: offered_by(model) for model in limited_models(self.request)}
         models = []
         for model in request.models:
@@ -167,7 +167,7 @@ class SloSearch:
         return planned is not None and self._accept(self._fleet_of(planned)) and self._meets_bound(bound)
 
     def _maximize_worst(self, bound: PlanOutcome | None) -> Iterator[None]:
-        """Plan with the points' throughputs and raise the minima of failing models; then with the rates alone."""
+        """Plan with the points' throughputs, raising failing models' minima; then with what slices carry alone."""
         if bound is not None:
             yield from self._raise_minima(self.derated[0], bound)
         for derated in self.derated[1:]:

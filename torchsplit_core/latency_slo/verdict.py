@@ -126,7 +126,7 @@ def _level(
 
 
 def _only_minima_required(request: PlanRequest) -> bool:
-    """Whether only minima are required: the fewest-GPUs objective need not meet demands, so unmet ones are a remark."""
+    """Whether only minima are required: fewest GPUs need not meet demands, so unmet demands are only reported."""
     return goal_of(request).by_cost and any(model.min_throughput_rps for model in request.models)
 
 

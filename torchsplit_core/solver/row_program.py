@@ -65,7 +65,7 @@ class RowProgram:
         return number
 
     def solve(self, seconds: float, *, integer: bool = True, first: bool = False) -> RowSolution:
-        """Solve within `seconds`, or relaxed without `integer`; `first`: any solution. Raises ProgramRejected."""
+        """Solve within `seconds`; `integer` False: the relaxation; `first`: any solution. Raises ProgramRejected."""
         highs = self.load(whole=integer)
         ending = run(highs, max(seconds, MIN_TIME_LIMIT_S), first=first)
         if ending == "infeasible":

@@ -40,7 +40,7 @@ class LiveGpu:
 
 @dataclass(frozen=True, slots=True)
 class LiveHost:
-    """This machine now; None for what it does not report. `load` is the mean runnable processes of the last minute.
+    """This machine now; None for what it does not report. `load`: mean number of runnable processes in the last minute.
 
     `message` says why there is no GPU, or what answers instead of a driver; else it is empty.
     """

@@ -1,8 +1,8 @@
 """Private temporary folders that name their owner, so that those of a killed process can be removed.
 
 A private folder is `torchsplit-PID-BORN-xxxxxxxx` in the temporary folder, with mode 0700. BORN combines the kernel's
-boot, the PID namespace and the tick at which the owner started. A folder is removed early only if boot and namespace
-are this process's: another container may share the temporary folder but number its processes independently.
+boot, the PID namespace and the tick at which the owner started. Only a folder of this boot and namespace is checked for
+its owner: another container may share the temporary folder but number its processes independently.
 """
 
 from __future__ import annotations
