@@ -2,7 +2,7 @@
 
 For work that executes foreign code (a user's model) or may take any time or memory. The child has a private empty
 working directory, a minimal environment, and limits on time, memory, files, processes. What else confines it
-is the best that the machine offers, see `level`: namespaces, Landlock, or the limits alone;
+is the best that the machine offers, see `sandbox.level`: namespaces, Landlock, or the limits alone;
 docs/reference/security.md says what each guarantees.
 
     run             call a function, read its answers   sandbox/level        the levels that this machine offers

@@ -141,7 +141,7 @@ def _unlinked_file_bytes(processes: Iterable[ProcessUsage]) -> dict[bool, int]:
 
 
 def tree_bytes(folder: str) -> int:
-    """Bytes on disk of a folder and its contents. Follows no link; a folder that is too deep counts as 2**62."""
+    """Bytes on disk of a folder and its contents. Follows no link; one that is too deep counts as endless (2**62)."""
     total, pending = 0, [folder]
     while pending:
         path = pending.pop()
