@@ -1,6 +1,6 @@
-"""Batch and slice curves: measured rows of a model in, throughput of other rows out, with 90 % intervals.
+"""Batch and slice curves: predict the throughput of unmeasured rows from a model's measured rows, with 90 % intervals.
 
-Nothing here needs torch, and nothing reads the measured library: what it taught stands in `prior`.
+Nothing here needs torch or reads the measured library: what was learnt from it is in `prior`.
 """
 
 from torchsplit_core.curves.advice import advice

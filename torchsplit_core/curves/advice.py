@@ -1,7 +1,7 @@
-"""How uncertain each slice size of a model is, and which one further measurement helps most.
+"""How uncertain each slice size of a model is, and which further measurement reduces that most.
 
-A measurement narrows the intervals by an amount that does not depend on what it will say, only on where it is
-made: the posterior covariance of what is asked for given what would be measured.
+The amount by which a measurement narrows the intervals does not depend on its result, only on where it is made: it
+follows from the posterior covariance of the requested rows with the measured one.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from torchsplit_core.values import InputFault, quoted
 def advice(measured: Sequence[Sample], sizes: Sequence[float], belief: Prior = LEARNT_PRIOR) -> Advice:
     """Uncertainty of each size of one model, and the measurement that narrows the widest most.
 
-    Batch sizes are the measured ones; a size's are those that its memory holds if that of other slices, in
-    proportion, is anything to go by (the smallest always). Candidates are single-process rows that no
-    out-of-memory row rules out; a size without any is left out. Raises InputFault for rows of several models,
-    for a model without a row that ran, and without sizes.
+    Batch sizes are the measured ones; for each size, those that should fit in its memory, in proportion to batches
+    that fitted on other slices, and always the smallest. Candidates are single-process rows that no out-of-memory row
+    rules out; a size without any is omitted. Raises InputFault for rows of several models, for a model without a row
+    that ran, and if `sizes` is empty.
     """
     models = sorted({sample.model for sample in measured})
     if len(models) != 1:
@@ -49,7 +49,7 @@ def advice(measured: Sequence[Sample], sizes: Sequence[float], belief: Prior = L
 
 
 def _grid(curves: ModelCurves, size: float) -> list[Query]:
-    """Single-process rows of a size whose batch the slice holds, as far as rows of other slices tell."""
+    """Single-process rows of a size whose batch should fit, judged by rows of other slices."""
     memory = curves.units.point(Query(curves.model, size, 1))[1]
     batches = sorted({sample.batch_size for sample in curves.samples})
     held = max(
@@ -60,7 +60,7 @@ def _grid(curves: ModelCurves, size: float) -> list[Query]:
 
 
 def _shrinkage(curves: ModelCurves, grid: Sequence[Query]) -> Array:
-    """(k, k): half-width of row i once row j is measured, as a share of what it is now."""
+    """Array (k, k): half-width of row i once row j is measured, as a share of its present half-width."""
     covariance = curves.posterior.covariance(curves.units.points(grid))
     noise = curves.posterior.new_noise
     variance = np.maximum(np.diag(covariance), 0.0)
@@ -72,7 +72,7 @@ def _shrinkage(curves: ModelCurves, grid: Sequence[Query]) -> Array:
 def _best_measurement(
     model: str, sizes: Sequence[float], grid: Sequence[Query], now: Array, after: Array
 ) -> Advice:
-    """The candidate that leaves the size that is widest now narrowest; of equals the one best for all sizes."""
+    """The candidate that narrows the widest size most; among equals, the one best for all sizes."""
     rows_of = {size: [index for index, row in enumerate(grid) if row.size == size] for size in sizes}
     sizes = [size for size in sizes if rows_of[size]]
     mean_now = {size: float(now[rows_of[size]].mean()) for size in sizes}

@@ -1,6 +1,6 @@
-"""Throughput and latency of rows that were not measured, with 90 % intervals; rows that do not fit in.
+"""Estimates throughput and latency of unmeasured rows, with 90 % intervals, and detects outliers.
 
-Each model is fitted once, from its own rows alone and what the library taught of models in general.
+Each model is fitted once, from its own rows and the prior learnt from the measured library.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from torchsplit_core.curves.values import Estimate, Outlier, Query, Sample
 from torchsplit_core.values import InputFault, quoted, suggestion
 
 OUTLIER_HALF_WIDTHS = 3.0
-"""A row is flagged where it lies beyond this many half-widths of the interval that the other rows give it."""
+"""A row is flagged if it is more than this many half-widths from the value that the other rows predict …"""
 
 OUTLIER_RATIO = 1.1
-"""... and where it is off by at least this factor: in very clean data less is nobody's concern."""
+"""… and off by at least this factor: in very clean data, smaller differences do not matter."""
 
 MIN_POINTS_FOR_OUTLIERS = 4
-"""With fewer distinct points of a model, nothing tells a fault from a shape."""
+"""With fewer distinct points of a model, an error cannot be told from the curve's shape."""
 
 
 def estimate(
     measured: Sequence[Sample], queries: Sequence[Query], prior: Prior = LEARNT_PRIOR
 ) -> tuple[Estimate, ...]:
-    """An estimate for each query, in their order.
+    """An estimate for each query, in order.
 
-    Raises InputFault for a query of a model that has no measured row that ran, and for rows that cannot be.
+    Raises InputFault for a query of a model without a measured row that ran, and for invalid rows.
     """
     by_model = group_by_model(measured)
     indices: dict[str, list[int]] = {}
@@ -51,9 +51,9 @@ def estimate(
 
 
 def outliers(measured: Sequence[Sample], prior: Prior = LEARNT_PRIOR) -> tuple[Outlier, ...]:
-    """Rows far from what all other rows of their model say, by model, farthest first.
+    """Rows far from what all other rows of their model predict, by model, farthest first.
 
-    A model with fewer than LEAST_POINTS_TO_JUDGE distinct points has none.
+    A model with fewer than MIN_POINTS_FOR_OUTLIERS distinct points has none.
     """
     flagged: list[Outlier] = []
     for samples in group_by_model(measured).values():
@@ -86,7 +86,7 @@ def _model_outliers(curves: ModelCurves) -> list[Outlier]:
 
 
 def _as_outlier(curves: ModelCurves, sample: Sample, others: Prediction, index: int) -> Outlier | None:
-    """The row as an outlier, or None where it is none."""
+    """The row as an outlier, or None if it is not one."""
     expected, width = float(others.median[index]), float(others.half_width[index])
     residual = log_batch_time(sample) - expected
     if abs(residual) < max(OUTLIER_HALF_WIDTHS * width, math.log(OUTLIER_RATIO)):

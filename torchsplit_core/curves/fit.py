@@ -1,10 +1,10 @@
-"""Fit the form, and what it misses, to one model's points: robustly, with honest uncertainty.
+"""Fit the form and a Gaussian process for what it misses to one model's points, robust against outliers.
 
 log t(x) = form(θ, x) + z(x) + e:  θ has a normal prior, z is a Gaussian process, e is noise with the tails of a
 Student t of four degrees of freedom, by the expectation–maximisation weights of its normal scale mixture. One
-turn: Gauss–Newton steps with Levenberg's damping on θ; the form linearised there; a Fisher-scoring step of the
+iteration: Gauss–Newton steps with Levenberg's damping on θ; the form linearised there; a Fisher-scoring step of the
 two variance scales (of z and of e, each with a log-normal prior) on the marginal likelihood; new weights. Exact
-data drive both scales down until the form alone speaks; few or contradictory points leave them wide.
+data drive both scales down until only the form is left; few or contradictory points leave them wide.
 
 Source of the formulas: Rasmussen & Williams, Gaussian Processes for Machine Learning (2006), sections 2.7 (a
 parametric mean with a prior), 5.4.1 (gradient of the marginal likelihood).
@@ -22,7 +22,7 @@ _MAX_ITERATIONS = 30
 _TOLERANCE = 0.02
 _LONGEST_STEP = 1.5
 _LOG_SCALES = (-9.0, 25.0)
-"""Exact data end at the lower one, which keeps the covariance well conditioned."""
+"""Bounds of the log scales. Exact data reach the lower one, which keeps the covariance well conditioned."""
 
 _GAIN_TO_STOP = 1e-5
 
@@ -67,12 +67,12 @@ class _FitProblem:
         return variance
 
     def covariance(self, scales: Array, noise: Array) -> Array:
-        """Of the data around the form."""
+        """Covariance of the data around the form."""
         covariance: Array = np.exp(scales[0]) * self.kernel_matrix + np.diag(noise)
         return covariance
 
     def initial_parameters(self) -> Array:
-        """The better of two starts: the shortest time is the floor, or the floor is low."""
+        """The better result of two starts: with the shortest time as the floor, and with a low floor."""
         low = self.centre.copy()
         low[0] -= 1.0
         floor = self.centre.copy()
@@ -83,7 +83,7 @@ class _FitProblem:
         return min(ends, key=lambda end: end[1])[0]
 
     def descend(self, parameters: Array, covariance: Array, steps: int) -> tuple[Array, float]:
-        """Gauss–Newton to the largest posterior; parameters and minus log posterior where it stopped."""
+        """Gauss–Newton towards the largest posterior; returns the final parameters and minus log posterior."""
         inverse = np.linalg.inv(covariance)
 
         def misfit(candidate: Array) -> float:
@@ -115,7 +115,7 @@ class _FitProblem:
         return parameters, now
 
     def linearise(self, parameters: Array, scales: Array, noise: Array, weights: Array) -> Posterior:
-        """The posterior with the form linearised at the parameters."""
+        """The posterior, with the form linearised at `parameters`."""
         slopes = sensitivities(parameters, self.points)
         marginal = self.covariance(scales, noise) + (slopes * self.spread) @ slopes.T
         inverse: Array = np.linalg.inv(marginal).astype(np.float64)
@@ -135,7 +135,7 @@ class _FitProblem:
         )
 
     def new_weights(self, posterior: Posterior) -> Array:
-        """Expected precisions of the noise's normals, given how far each point is from what is fitted."""
+        """Expected precisions of the noise's normal mixture, given each point's distance from the fit."""
         usual = np.exp(posterior.scales[1]) * self.prior.kernel.noise**2 / self.repeats
         noise = posterior.noise
         squared = (noise * posterior.weighted_residual) ** 2 + noise - noise**2 * np.diag(posterior.inverse)

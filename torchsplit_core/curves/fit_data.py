@@ -1,4 +1,4 @@
-"""Measured rows as the arrays that are fitted: units, memory shares, repeated rows, very long tables."""
+"""Converts measured rows to the arrays that are fitted: units, memory shares, repeated rows, very long tables."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ MOST_COMPUTE_SLICES = 8.0
 """Sizes up to this are compute slices, above it SMs. No MIG-capable GPU has more slices or so few SMs."""
 
 SMS_PER_SLICE = 14.0
-"""SMs of a compute slice of an A100 or A30 (NVIDIA MIG User Guide); it brings SMs near the library's unit."""
+"""SMs of a compute slice of an A100 or A30 (NVIDIA MIG User Guide); converts SMs to about the library's unit."""
 
 MEMORY_EIGHTHS = {1.0: 1.0, 2.0: 2.0, 3.0: 4.0, 4.0: 4.0, 7.0: 8.0}
 """Memory slots of the compute slices of 7-slice GPUs (NVIDIA MIG User Guide).
 
-Right for the 1, 2 and 4 of an A30 too, where memory is in proportion: a common factor changes nothing.
+Also right for 1, 2 and 4 slices of an A30, where memory is proportional: a common factor has no effect.
 """
 
 MAX_FIT_POINTS = 256
-"""More distinct (size, batch, processes) than this are thinned evenly: the fit's work grows with the cube."""
+"""More distinct (size, batch, processes) than this are thinned evenly: the fit's cost is cubic in them."""
 
 
 class SliceUnits:
-    """How the sizes of one model become compute slices and memory eighths."""
+    """Converts the sizes of one model to compute slices and memory eighths."""
 
     def __init__(self, samples: Sequence[Sample]) -> None:
         self._per_slice = (
@@ -51,12 +51,12 @@ class SliceUnits:
         return compute, memory, float(row.batch_size), float(row.processes)
 
     def points(self, rows: Sequence[Sample | Query]) -> Array:
-        """(n, 4) array of `point`s."""
+        """The `point` of each row, (n, 4)."""
         return np.array([self.point(row) for row in rows], dtype=np.float64).reshape(-1, 4)
 
 
 def check_row(row: Sample | Query, where: str) -> None:
-    """Raise InputFault for a size, batch, count of processes, share or figure that cannot be."""
+    """Raise InputFault for an invalid size, batch size, process count, share or figure."""
     if not (math.isfinite(row.size) and row.size > 0):
         raise InputFault(
             f"{where} size", f"is {row.size}, {_side(row.size, 'not above 0')}", "Give compute slices or SMs."
@@ -95,7 +95,7 @@ def log_batch_time(sample: Sample) -> float:
 
 
 def fit_arrays(samples: Sequence[Sample], units: SliceUnits) -> tuple[Array, Array, Array]:
-    """Points (n, 4), median log t (n,), repeats (n,); sorted, each point once, n up to MOST_CELLS."""
+    """Points (n, 4), median log t (n,), repeats (n,); sorted, without duplicates, n at most MAX_FIT_POINTS."""
     times_of_point: dict[tuple[float, float, float, float], list[float]] = {}
     for sample in samples:
         times_of_point.setdefault(units.point(sample), []).append(log_batch_time(sample))

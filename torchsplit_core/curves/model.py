@@ -1,4 +1,4 @@
-"""One model's fitted curves, and what they say of a slice, a batch size and a number of processes."""
+"""One model's fitted curves, and their predictions for a slice, a batch size and a number of processes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from torchsplit_core.curves.values import Estimate, Query, Sample
 from torchsplit_core.values import InputFault, quoted
 
 LARGEST_LOG = 600.0
-"""exp of this is finite: what lies beyond is said as the largest or smallest figure."""
+"""exp of this is finite; logarithms beyond it are clipped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """Time of one batch in ms and its 90 % interval along some batch sizes; arrays as tuples."""
+    """Time of one batch in ms and its 90 % interval, one entry for each batch size."""
 
     batch_sizes: tuple[int, ...]
     time_ms: tuple[float, ...]
@@ -31,7 +31,7 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class BatchTime:
-    """Time of one batch in ms, the half-width of its 90 % interval on the logarithm, and the latency told of it."""
+    """Time of one batch in ms, the half-width of its 90 % interval on the logarithm, and the latency to report."""
 
     time_ms: float
     half_width: float
@@ -40,7 +40,7 @@ class BatchTime:
 
 @dataclass(frozen=True, slots=True)
 class FitError:
-    """Leave-one-out errors of the throughput, relative: every row predicted from all other rows."""
+    """Relative leave-one-out errors of the throughput: each row is predicted from all other rows."""
 
     rows: int
     median: float
@@ -48,7 +48,7 @@ class FitError:
 
 
 class ModelCurves:
-    """What `fit_model` gives: immutable, made once a model, asked as often as wanted."""
+    """The result of `fit_model`: immutable, fitted once per model, queried any number of times."""
 
     def __init__(self, samples: Sequence[Sample], prior: Prior) -> None:
         self.model = samples[0].model
@@ -65,13 +65,13 @@ class ModelCurves:
             self._measured.setdefault((sample.size, sample.batch_size, sample.processes), []).append(sample)
 
     def time_ms(self, size: float, batch_size: int, processes: int = 1) -> float:
-        """Predicted time of one batch, also where it was measured."""
+        """Predicted time of one batch in ms, even if it was measured."""
         query = Query(self.model, size, batch_size, processes)
         check_row(query, "curve")
         return _exp(float(self.posterior.predict(self.units.points([query])).median[0]))
 
     def times(self, queries: Sequence[Query]) -> tuple[BatchTime, ...]:
-        """Predicted times, also of sizes and bandwidths beyond one GPU of the measured type: shares may pass 1."""
+        """Predicted times, also for sizes and bandwidths beyond one GPU of the measured type: shares may exceed 1."""
         if not queries:
             return ()
         prediction = self.posterior.predict(self.units.points(queries))
@@ -81,7 +81,7 @@ class ModelCurves:
         )
 
     def band(self, size: float, batch_sizes: Sequence[int], processes: int = 1) -> Band:
-        """Predicted times along batch sizes, with the interval of a new measurement."""
+        """Predicted times for several batch sizes, with the interval of a new measurement."""
         queries = [Query(self.model, size, batch, processes) for batch in batch_sizes]
         for query in queries:
             check_row(query, "curve")
@@ -94,13 +94,13 @@ class ModelCurves:
         )
 
     def leave_one_out(self) -> FitError:
-        """How far each measured (size, batch, processes) is from what all others say of it."""
+        """The error of predicting each measured (size, batch, processes) from all others."""
         prediction = self.posterior.leave_one_out(self.log_times)
         errors = np.abs(np.expm1(np.clip(self.log_times - prediction.median, -LARGEST_LOG, LARGEST_LOG)))
         return FitError(len(errors), float(np.median(errors)), float(np.quantile(errors, 0.9)))
 
     def rules_out(self, query: Query) -> bool:
-        """Whether an out-of-memory row says that this cannot run: no slice larger, no batch nor processes less."""
+        """Whether a row with no smaller slice, no larger batch and no more processes ran out of memory."""
         return any(
             query.size <= failed.size
             and query.batch_size >= failed.batch_size
@@ -109,7 +109,7 @@ class ModelCurves:
         )
 
     def estimates(self, queries: Sequence[Query]) -> tuple[Estimate, ...]:
-        """An answer to each query, in their order; the queries are of this model and checked."""
+        """An estimate for each query, in order; the queries must be of this model and checked."""
         if not queries:
             return ()
         prediction = self.posterior.predict(self.units.points(queries))
@@ -137,7 +137,7 @@ class ModelCurves:
         )
 
     def _note(self, query: Query) -> str:
-        """What is far from the measurements, or was left out of the fit."""
+        """A note if the query's size was not measured, or if the fit omitted rows."""
         notes = []
         sizes = {sample.size for sample in self.samples}
         if query.size not in sizes:
@@ -148,7 +148,7 @@ class ModelCurves:
         return "; ".join(notes)
 
     def _measured_estimate(self, rows: Sequence[Sample], noise_half_width: float) -> Estimate:
-        """Its own value; rows that repeat it stand for their median. The interval is the fit's noise there."""
+        """The measured value, the median of repeated rows. The interval is the fit's noise at that point."""
         rate = _median([row.throughput_rps for row in rows])
         latencies = [row.latency_ms for row in rows if row.latency_ms is not None]
         if latencies:
@@ -164,9 +164,9 @@ class ModelCurves:
 
 
 def fit_model(samples: Sequence[Sample], prior: Prior = LEARNT_PRIOR) -> ModelCurves:
-    """Fit the rows of one model, out-of-memory rows among them; a few milliseconds for tens of rows.
+    """Fit the rows of one model, including out-of-memory rows; takes a few milliseconds for tens of rows.
 
-    Raises InputFault for rows that cannot be, and where no row of the model ran.
+    Raises InputFault for invalid rows, and if no row of the model ran.
     """
     for sample in samples:
         check_row(sample, "measured")
@@ -184,9 +184,9 @@ def requests_per_second(row: Sample | Query, log_time_ms: float) -> float:
 
 
 def _log_latency_ratio(samples: Sequence[Sample]) -> float:
-    """log of the median of measured latency over batch time where most rows lie to one side of it, otherwise 0.
+    """log of the median ratio of measured latency to batch time if most rows lie on one side of 1, otherwise 0.
 
-    A file may hold p95 latencies; scatter around the batch time is no such case.
+    A file may contain p95 latencies; mere scatter around the batch time gives 0.
     """
     logs = [
         math.log(sample.latency_ms) - log_batch_time(sample)
@@ -204,7 +204,7 @@ def _exp(value: float) -> float:
 
 
 def _median(values: Sequence[float]) -> float:
-    """Of one or more finite values; halved before they are added, so that the largest floats do not overflow."""
+    """Median of one or more finite values; halves them before adding, so that the largest floats do not overflow."""
     ordered = sorted(values)
     lower, upper = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
     return lower if lower == upper else lower / 2 + upper / 2

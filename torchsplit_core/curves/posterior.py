@@ -1,8 +1,8 @@
-"""What is known of one model once it is fitted: predictions, intervals, leave-one-out, likelihood.
+"""The posterior of one fitted model: predictions, intervals, leave-one-out, likelihood.
 
-The form is linearised at its fitted parameters, so everything is normal given the two variance scales, and the
-uncertainty of the scales makes the intervals those of a Student t: its degrees of freedom are 2 / Var(log v), v
-the predicted variance (Satterthwaite's rule, with the delta method from the scales' posterior to v).
+The form is linearised at its fitted parameters, so everything is normal given the two variance scales. Because the
+scales are uncertain, intervals are those of a Student t with 2 / Var(log v) degrees of freedom, where v is the
+predicted variance (Satterthwaite's rule, with the delta method from the scales' posterior to v).
 
 Source of the formulas: Rasmussen & Williams, Gaussian Processes for Machine Learning (2006), sections 2.7 and
 5.4.2 (leave-one-out in closed form).
@@ -19,23 +19,23 @@ from torchsplit_core.curves.prior import Prior
 from torchsplit_core.curves.time_model import Array, log_time, sensitivities
 
 COVERAGE = 0.9
-"""Share of new measurements that an interval is meant to hold."""
+"""Share of new measurements that an interval should contain."""
 
 NOISE_DEGREES_OF_FREEDOM = 4.0
-"""Degrees of freedom of the noise's t: now and then a measurement is off by many times the usual."""
+"""Degrees of freedom of the noise's t: occasionally a measurement is off by many times the usual error."""
 
 _UPPER = (1 + COVERAGE) / 2
 
 NOISE_TAIL = float((stdtrit(NOISE_DEGREES_OF_FREEDOM, _UPPER) / stdtrit(np.inf, _UPPER)) ** 2)
-"""A normal with this times the noise's variance has the noise's 90 % interval."""
+"""A normal distribution with this factor times the noise's variance has the noise's 90 % interval."""
 
 MIN_DEGREES_OF_FREEDOM = 3.0
-"""However few the points, intervals are those of a t with at least as many degrees of freedom."""
+"""Least degrees of freedom of the intervals' t, however few the points."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Of log t at each point: the median, and the half-width of the 90 % interval of a new measurement."""
+    """Median of log t at each point, and half-width of the 90 % interval of a new measurement."""
 
     median: Array
     half_width: Array
@@ -46,9 +46,9 @@ class Posterior:
     """A fitted model of n points.
 
     `centre`: prior mean of the parameters. `scales`: logarithms of the two variance scales. `noise` (n,):
-    variance of each point's own noise, large where its weight is small. `residual` (n,): from the prior mean
-    of the linearised form. `inverse` (n, n): of the points' covariance, the form's uncertainty included.
-    `weighted_residual` (n,): inverse · residual.
+    noise variance of each point, large if its weight is small. `residual` (n,): log t minus the prior mean
+    of the linearised form. `inverse` (n, n): inverse of the points' covariance, which includes the form's
+    uncertainty. `weighted_residual` (n,): inverse · residual.
     """
 
     prior: Prior
@@ -65,16 +65,16 @@ class Posterior:
 
     @property
     def new_noise(self) -> float:
-        """Variance of a normal with the 90 % interval of one new measurement's noise."""
+        """Variance of the normal distribution that has the 90 % interval of a new measurement's noise."""
         return float(np.exp(self.scales[1])) * self.prior.kernel.noise**2 * NOISE_TAIL
 
     def process_covariance(self, left: Array, right: Array) -> Array:
-        """Prior covariance of what the form misses."""
+        """Prior covariance of the Gaussian process, the part that the form misses."""
         covariance: Array = np.exp(self.scales[0]) * self.prior.kernel.covariance(left, right)
         return covariance
 
     def scale_information(self) -> tuple[Array, Array]:
-        """Gradient (2,) and information (2, 2) of the log posterior by the two log scales."""
+        """Gradient (2,) and Fisher information (2, 2) of the log posterior with respect to the log scales."""
         process = self.process_covariance(self.points, self.points)
         through = self.inverse @ process
         diagonal = np.diag(self.inverse)
@@ -95,12 +95,12 @@ class Posterior:
         return gradient / 2 - self.scales * certainty, information / 2 + np.eye(2) * certainty
 
     def predict(self, points: Array) -> Prediction:
-        """Of a new measurement at each of the points (k, 4)."""
+        """Predict a new measurement at each of the points (k, 4)."""
         median, variance, degrees_of_freedom = self._moments(points)
         return Prediction(median, np.sqrt(variance) * stdtrit(degrees_of_freedom, _UPPER))
 
     def leave_one_out(self, log_times: Array) -> Prediction:
-        """Of each point from all others, at the parameters and scales fitted with it."""
+        """Predict each point from all others, with the parameters and scales fitted to all points."""
         variance = 1 / np.diag(self.inverse)
         fresh = variance - self.noise + self.new_noise
         _, _, degrees_of_freedom = self._moments(self.points)
@@ -122,7 +122,7 @@ class Posterior:
         return covariance
 
     def log_likelihood(self) -> float:
-        """Of the data, up to a constant, with the scales' prior and posterior widths (Laplace) in it."""
+        """Log likelihood of the data up to a constant, with the scales' prior and posterior widths (Laplace)."""
         _, determinant = np.linalg.slogdet(self.inverse)
         _, information = self.scale_information()
         width = float(self.prior.kernel.log_scale_sd)

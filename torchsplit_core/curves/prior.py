@@ -1,17 +1,17 @@
-"""What is believed of a model before it is measured, learnt from the measured A100 library.
+"""The prior of a model before it is measured, learnt from the measured A100 library.
 
 A `Prior` is a normal prior on the parameters of the form and a Gaussian process for what the form misses: on
 log t, two Matérn-3/2 kernels (one over the batch alone, one over batch, size and processes; distances in
-octaves), and noise. Both variances are scaled per model by factors that are fitted
-with it; `log_scale_sd` says how much these factors vary.
+octaves), and noise. Both variances are scaled by factors fitted per model; `log_scale_sd` is the standard deviation of
+their logarithms.
 
 `WEAK_PRIOR` was chosen by hand, broad enough for any network. `LEARNT_PRIOR` was fitted by
-benchmarks/curve_accuracy.py, in two steps: noise, amplitudes and the reach over batches by a search in steps of √2
-for the largest likelihood of the library's rows under `WEAK_PRIOR`'s parameters (the reaches over sizes and
-processes were chosen by hand, for intervals that hold there); then means and deviations of s/c, β, γ, δ and η over
-the eleven models by expectation–maximisation. The other parameters keep `WEAK_PRIOR`'s: networks differ more than
-eleven of them tell. The script prints the fitted constants beside these, and judges each model by constants fitted
-without it.
+benchmarks/curve_accuracy.py, in two steps: noise, amplitudes and the length scale over batches by a search in steps of
+√2 for the largest likelihood of the library's rows under `WEAK_PRIOR`'s parameters (the length scales over sizes and
+processes were chosen by hand, for intervals with the right coverage there); then means and deviations of s/c, β, γ, δ
+and η over the eleven models by expectation–maximisation. The other parameters keep `WEAK_PRIOR`'s values, because
+eleven models are too few to learn them. The script prints the fitted constants beside these, and tests each model with
+constants fitted without it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torchsplit_core.curves.time_model import BATCH, COMPUTE, PARAMETERS, PROCES
 
 @dataclass(frozen=True, slots=True)
 class CovarianceKernel:
-    """Deviations on log t and reaches in octaves (factors of two)."""
+    """Standard deviations on log t and length scales in octaves (factors of two)."""
 
     noise: float
     batch: float
@@ -37,11 +37,11 @@ class CovarianceKernel:
 
     @property
     def variance(self) -> float:
-        """Variance of the two parts together, without noise."""
+        """Variance of the sum of both kernels, without noise."""
         return self.batch**2 + self.row**2
 
     def covariance(self, left: Array, right: Array) -> Array:
-        """(n, k) covariance of what the form misses, between points (n, 4) and (k, 4)."""
+        """Covariance (n, k) of what the form misses, between points (n, 4) and (k, 4)."""
         batch = _matern(_octave_distance(left, right, BATCH) / self.batch_octaves)
         size = _matern(_octave_distance(left, right, COMPUTE) / self.size_octaves)
         processes = _matern(_octave_distance(left, right, PROCESSES) / self.processes_octaves)
@@ -51,9 +51,9 @@ class CovarianceKernel:
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """Kernel, and mean and deviation of each parameter in the order of `PARAMETERS`.
+    """Kernel, and mean and standard deviation of each parameter in the order of `PARAMETERS`.
 
-    The mean of `log_c` is not used: the fit centres it on the data, so that no unit of time is preferred.
+    The mean of `log_c` is not used: the fit centres it on the data, so that the unit of time has no effect.
     """
 
     kernel: CovarianceKernel

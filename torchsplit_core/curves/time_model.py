@@ -1,18 +1,18 @@
 """The parametric form: the time of one batch on a slice shared by some processes.
 
     t = (A^p + U^p)^(1/p)
-    A = a · P^η                                                  what does not depend on the slice: launching
+    A = a · P^η                                                  launching, which does not depend on the slice
     U = s·b·P^ε + w·P^γ·R(ω) + c·b·P^δ·R(β)                      the work on the slice
     R(x) = (1 − x)/g + x/m                                       a share x is bound by memory bandwidth
 
 b: batch size; P: processes on the slice; g: compute, in slices; m: memory bandwidth, in eighths of the GPU's.
 With p → ∞ and one slice this is max(a, w + c·b); with p = 4 and β = ω = 0 it is the slice curve
-(a^4 + (s·b + (w + c·b)/g)^4)^(1/4). The memory share makes the difference between 3g and 4g, which have the
-same four memory slots of an A100 (NVIDIA MIG User Guide), and explains why 3g beats three times 1g.
+(a^4 + (s·b + (w + c·b)/g)^4)^(1/4). The memory share separates 3g from 4g, which have the same four memory
+slots of an A100 (NVIDIA MIG User Guide), and explains why 3g is faster than three times 1g.
 
-Several processes launch side by side (η near 0) and share the slice (δ near 1); the fixed part w, work that
-does not fill the slice, overlaps (γ between 0 and 1), and so does what no slice speeds up (ε).
-All is fitted on log t, so a change of the unit of time moves `log_c` alone.
+Several processes launch concurrently (η near 0) and share the slice (δ near 1); the fixed part w, work that
+does not fill the slice, overlaps (γ between 0 and 1), and so does work that no slice speeds up (ε).
+Everything is fitted on log t, so a change of the unit of time changes only `log_c`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PARAMETERS = (
     "epsilon",
 )
 SCALE = PARAMETERS.index("log_c")
-"""The parameter that carries the unit of time."""
+"""Index of the parameter that depends on the unit of time."""
 
 COMPUTE, MEMORY, BATCH, PROCESSES = range(4)
 """Columns of a table of points: compute slices, memory eighths, batch size, processes; all above 0."""
@@ -66,7 +66,7 @@ def log_time(parameters: Array, points: Array) -> Array:
 
 
 def sensitivities(parameters: Array, points: Array) -> Array:
-    """Derivatives of log t by the parameters, (n, 11), by central differences in one evaluation."""
+    """Derivatives of log t with respect to the parameters, (n, 11), by central differences in one evaluation."""
     steps = np.eye(len(PARAMETERS)) * _STEP
     both = log_time(np.concatenate([parameters + steps, parameters - steps]), points)
     ahead, behind = np.split(both, 2)

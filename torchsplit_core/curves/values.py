@@ -1,4 +1,4 @@
-"""What goes into the curves and what comes out: measured rows, questions, answers with intervals."""
+"""Input and output of the curves: measured rows, queries, estimates with intervals."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Basis = Literal["measured", "estimated", "out_of_memory"]
 class Sample:
     """One measured row: the throughput of a slice, summed over the processes that share it.
 
-    `size` is the slice's compute share: compute slices (up to 8) or SMs (more than 8), the same unit for all
-    rows of a model. `memory_share` is the slice's share of the GPU's memory bandwidth, 0 to 1; None derives it
-    from `size`. Throughput 0 says that the run was out of memory. `latency_ms` is the time of one batch.
+    `size` is the slice's compute: compute slices (up to 8) or SMs (more than 8), the same unit for all rows of a
+    model. `memory_share` is the slice's share of the GPU's memory bandwidth, 0 to 1; None derives it from `size`.
+    Throughput 0 means that the run was out of memory. `latency_ms` is the time of one batch.
     """
 
     model: str
@@ -28,7 +28,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One row to predict; fields as in `Sample`. `memory_share` None: that of a measured row of equal size."""
+    """One row to predict; fields as in `Sample`. `memory_share` None takes that of a measured row of equal size."""
 
     model: str
     size: float
@@ -42,9 +42,9 @@ class Estimate:
     """The answer to a query: throughput in requests/s with its 90 % interval, time of one batch in ms.
 
     `low_rps <= throughput_rps <= high_rps`, all finite and never negative. `basis` "measured": the query is a
-    measured row, the value is its own and the interval is the noise that the fit finds there. "out_of_memory":
-    a measured row rules the query out, throughput and interval are 0 and there is no latency. `note` says what
-    a reader should know, empty where nothing.
+    measured row, with its measured value and an interval from the fitted noise at that point. "out_of_memory": a
+    measured row rules the query out, throughput and interval are 0 and there is no latency. `note` has a caveat for
+    the reader; empty if there is none.
     """
 
     throughput_rps: float
@@ -57,7 +57,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Outlier:
-    """A measured row far from what all other rows of its model say of it.
+    """A measured row far from what all other rows of its model predict.
 
     `expected_rps` and its 90 % interval come from the other rows; `deviation` is the distance from
     `expected_rps` in half-widths of that interval (on the logarithm), so 1 is the interval's edge.
@@ -81,10 +81,10 @@ class SizeUncertainty:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The one further measurement, by a single process, that narrows the widest size most, and what it brings.
+    """The next single-process measurement, which narrows the widest size most, and its expected effect.
 
-    `uncertainty` has an entry for each size asked for that can run, in that order; `width_after` is what the fit
-    expects once (`size`, `batch_size`) is measured.
+    `uncertainty` has an entry for each requested size that can run, in order; `width_after` is the expected width
+    once (`size`, `batch_size`) is measured.
     """
 
     model: str

@@ -1,10 +1,10 @@
-"""GPUs and their MIG profiles: the sourced catalogue, every legal layout, the host at hand and its devices."""
+"""GPUs and their MIG profiles: the sourced catalogue, every legal layout, this host and its devices."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-# At once, since two of these names are those of their modules.
+# Not on demand, because two of these names are also the names of their modules.
 from torchsplit_core.hardware.catalogue import (
     MOST_CORES,
     catalogue,

@@ -1,8 +1,8 @@
-"""The catalogue of MIG-capable GPUs, read from data/mig_profiles.json (a source per row), and what else a fleet has.
+"""The catalogue of MIG-capable GPUs, read from data/mig_profiles.json (a source per row), and other fleet entries.
 
-What a GPU has with MIG off, and which GPUs know no MIG, is read from data/gpu_peaks.csv, which has a source per
-row too. `CPU-8c` is a host of 8 cores, divided as one likes; `CPU-8c.64gib` is one whose memory is known, and a
-slice of K cores has K/8 of it.
+GPUs without MIG, and what a GPU has with MIG off, are read from data/gpu_peaks.csv, which has a source per row too.
+`CPU-8c` is a host of 8 cores, divisible at will; `CPU-8c.64gib` also gives its memory, of which a slice of K cores
+has K/8.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from torchsplit_core.values import CPU, WHOLE_GPU, GpuType, InputFault, SlicePro
 MOST_CORES = 512
 """Cores of the largest host that can be planned."""
 _HOST = re.compile(rf"{CPU}-([1-9]\d{{0,3}})c(?:\.([1-9]\d{{0,5}}(?:\.\d{{1,3}})?)gib)?")
-"""A host: its cores, and GiB of its memory where they are told."""
+"""A host: its cores and, optionally, its memory in GiB."""
 
 
 @cache
 def catalogue() -> Mapping[str, GpuType]:
-    """Every GPU type under its name, in the order of the data file."""
+    """Every MIG-capable GPU type by name, in the order of the data file."""
     text = files("torchsplit_core.hardware").joinpath("data/mig_profiles.json").read_text(encoding="utf-8")
     data = json.loads(text)
     sources: dict[str, str] = data["sources"]
@@ -35,15 +35,15 @@ def catalogue() -> Mapping[str, GpuType]:
 
 @cache
 def without_mig() -> Mapping[str, GpuType]:
-    """The GPUs that know no MIG under their names, in the order of the data file."""
+    """The GPU types without MIG by name, in the order of the data file."""
     return MappingProxyType({name: _whole_gpu_type(name) for name in peak_names() if name not in catalogue()})
 
 
 def gpu_type(name: str) -> GpuType:
-    """What a fleet calls by that name: a GPU, with MIG or without, or `CPU-8c`, a host of 8 cores (`CPU-8c.64gib`:
-    with so much memory).
+    """The type of a fleet entry: a GPU with or without MIG, or `CPU-8c`, a host of 8 cores (`CPU-8c.64gib`: with its
+    memory).
 
-    Raises InputFault with the known names for any other.
+    Raises InputFault with the known names for any other name.
     """
     known = {**catalogue(), **without_mig()}
     if isinstance(name, str) and name in known:
@@ -63,17 +63,17 @@ def gpu_type(name: str) -> GpuType:
 
 
 def profile_cores(profile: str) -> int | None:
-    """The number of cores that a profile of a CPU names: 4 for `4c`; None where it names none."""
+    """The number of cores in the name of a CPU profile: 4 for `4c`; None if it names none."""
     match = re.fullmatch(r"([1-9]\d{0,3})c", profile)
     return int(match[1]) if match is not None and int(match[1]) <= MOST_CORES else None
 
 
 def plain_profiles(gpu: GpuType) -> tuple[SliceProfile, ...]:
-    """The profiles a layout is made of: names without + or -, memory sourced.
+    """The profiles that layouts use: names without + or -, and sourced memory.
 
-    The double-memory 1g is among them, media-extension and graphics variants are not. Any number of a host's
-    cores is one, whether its memory is known or not.
-    `unsourced_profiles` names those left out for want of a memory figure.
+    They include the double-memory 1g but no media-extension or graphics variants. For a host, every number of its
+    cores is a profile, whether or not its memory is known.
+    `unsourced_profiles` names those omitted for lack of a memory figure.
     """
     if gpu.divided == "cores":
         return gpu.profiles
@@ -81,12 +81,12 @@ def plain_profiles(gpu: GpuType) -> tuple[SliceProfile, ...]:
 
 
 def sliced_types() -> tuple[str, ...]:
-    """The types with MIG that layouts can be made for: those with a profile whose memory is sourced."""
+    """The MIG types that have layouts: those with at least one profile whose memory is sourced."""
     return tuple(name for name, gpu in catalogue().items() if plain_profiles(gpu))
 
 
 def unsourced_profiles(gpu: GpuType) -> tuple[str, ...]:
-    """Names of plain profiles that are left out because no listing gives their memory: worth a warning."""
+    """Names of plain profiles omitted because no listing gives their memory; callers should warn about them."""
     known = {profile.name for profile in plain_profiles(gpu)}
     return tuple(p.name for p in gpu.profiles if _is_plain(p.name) and p.name not in known)
 
@@ -97,7 +97,7 @@ def _is_plain(name: str) -> bool:
 
 @cache
 def _host_type(name: str, cores: int, memory_gib: float | None) -> GpuType:
-    """A host whose cores are its slots. K of its N cores have K/N of its memory, where the name tells that."""
+    """A host whose cores are its slots. K of its N cores have K/N of its memory, if the name gives it."""
     profiles = tuple(
         SliceProfile(
             name=f"{count}c",
@@ -117,7 +117,7 @@ def _host_type(name: str, cores: int, memory_gib: float | None) -> GpuType:
 
 
 def _whole_gpu_type(name: str) -> GpuType:
-    """A GPU that knows no MIG: one slot, one compute slice."""
+    """A GPU without MIG: one slot, one compute slice."""
     return GpuType(
         name,
         1,
@@ -131,7 +131,7 @@ def _whole_gpu_type(name: str) -> GpuType:
 
 
 def _whole_profile(name: str, *, compute: int, memory: int) -> SliceProfile | None:
-    """The one slice of a GPU that is left whole; None where its peaks are not known."""
+    """The single slice of a GPU left whole; None if its peaks are unknown."""
     if name not in peak_names():
         return None
     known = peaks(name)
@@ -172,7 +172,7 @@ def _profile(row: Mapping[str, Any], sources: Mapping[str, str]) -> SliceProfile
         name=row["profile"],
         profile_id=row["profile_id"],
         compute_slices=row["compute_slices"],
-        # A placement occupies placement_size slots, and that is what layouts reckon with.
+        # A placement occupies placement_size slots, which is what layouts count.
         memory_slices=row["placement_size"],
         sm_count=row["sm_count"],
         memory_gib=row["memory_gib"],

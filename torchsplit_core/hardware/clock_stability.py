@@ -1,7 +1,7 @@
-"""Whether cores keep their speed: a fixed loop, timed on each of them at once.
+"""Whether cores keep their speed: a fixed loop, timed on all of them at once.
 
-A virtual core shares its physical one with another guest's (the sibling hyperthread), and a clock follows power and
-temperature: both change how long the same batch takes, by nothing that a plan knows of.
+A virtual core may share its physical core with another guest (the sibling hyperthread), and clocks follow power and
+temperature. Both change how long the same batch takes, in ways that a plan cannot know.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from itertools import groupby
 from pathlib import Path
 
 MEASURE_S = 2.0
-"""How long a core is looked at."""
+"""Seconds that a core is measured."""
 WINDOW_S = 0.1
-"""Medians over so long tell changes of speed from single interrupts, which no batch of milliseconds notices."""
+"""Medians over this time separate changes of speed from single interrupts, which do not affect a batch of ms."""
 BAND = 0.15
-"""Share by which a time may part from what was planned before that is called a disagreement."""
+"""Share by which a time may differ from the planned time before that counts as a deviation."""
 STEADY_RATIO = (1 + BAND) / (1 - BAND)
-"""Derived: of times further apart than this not both can lie within BAND of any one time that is planned with."""
+"""Derived: two times with a larger ratio cannot both lie within BAND of a single planned time."""
 END_S = 30.0
-"""What a loop may take longer than it was asked to, before its core is given up."""
+"""Seconds by which a loop may overrun before its core is given up."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClockStability:
-    """One core: 5, 50 and 95 % quantiles of the loop's ms, and 95 % over 5 %, of runs and of medians of 100 ms."""
+    """One core: 5, 50 and 95 % quantiles of the loop's ms, and the ratio 95 % / 5 % of runs and of 100 ms medians."""
 
     core: int
     p5_ms: float
@@ -41,12 +41,12 @@ class ClockStability:
 
     @property
     def steady(self) -> bool:
-        """Whether one time of a batch can stand for all of its moments."""
+        """Whether a single batch time can represent every moment."""
         return self.window_ratio <= STEADY_RATIO
 
 
 def measure_cores(cores: Iterable[int], seconds: float = MEASURE_S) -> tuple[ClockStability, ...]:
-    """The given cores, all at once, each with a process of its own. A core that cannot be had is left out."""
+    """Measure the given cores at once, each with its own process. Omits cores that are not available."""
     loop = Path(__file__).with_name("fixed_loop.py")
     results = []
     with contextlib.ExitStack() as ending:
@@ -66,7 +66,7 @@ def measure_cores(cores: Iterable[int], seconds: float = MEASURE_S) -> tuple[Clo
 
 
 def compute_stability(core: int, runs: Sequence[Sequence[float]]) -> ClockStability:
-    """The figures of a core from its runs: when each began (s), and what it took (ms)."""
+    """The figures of a core from its runs: start (s) and duration (ms) of each."""
     low, middle, high = _quantiles([ms for _, ms in runs])
     windows = [
         statistics.median(ms for _, ms in window_runs)
@@ -77,7 +77,7 @@ def compute_stability(core: int, runs: Sequence[Sequence[float]]) -> ClockStabil
 
 
 def _quantiles(times: Sequence[float]) -> tuple[float, float, float]:
-    """5, 50 and 95 %, linear between neighbours."""
+    """The 5, 50 and 95 % quantiles, interpolated linearly."""
     if len(times) == 1:
         return times[0], times[0], times[0]
     cuts = statistics.quantiles(times, n=20, method="inclusive")
@@ -85,7 +85,7 @@ def _quantiles(times: Sequence[float]) -> tuple[float, float, float]:
 
 
 def instability_words(cores: Sequence[ClockStability]) -> str | None:
-    """What a reader of times must know; None where every core keeps its speed."""
+    """A warning for readers of times; None if every core keeps its speed."""
     unstable = [stability for stability in cores if not stability.steady]
     if not unstable:
         return None

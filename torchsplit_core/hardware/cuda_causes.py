@@ -1,7 +1,7 @@
-"""Why a process cannot use CUDA where NVML or a user says there is a GPU: told apart by cause.
+"""Why a process cannot use CUDA although NVML or a user says that there is a GPU, by cause.
 
-`cause_of` is a function of plain facts; `cuda_facts` gathers them. What CUDA itself says is one sentence for all
-of them ("no CUDA-capable device is detected"). Untested on hardware.
+`cause_of` is a pure function of facts that `cuda_facts` gathers. CUDA itself gives the same message for all causes
+("no CUDA-capable device is detected"). Untested on hardware.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from torchsplit_core.values import InputFault, quoted
 Cause = Literal["cpu_build", "no_driver", "no_gpu", "stale_uuid", "no_capability", "old_driver", "unknown"]
 
 CAPABILITY_NODES, CAPABILITIES = Path("/dev/nvidia-caps"), Path("/proc/driver/nvidia/capabilities")
-"""Where the driver keeps the device nodes of MIG instances, and which node is whose (NVIDIA's MIG user guide).
+"""The driver's device nodes of MIG instances, and the files that map instances to nodes (NVIDIA's MIG user guide).
 
-A host with MIG has at least those for configuring and monitoring; a container has those that were let in.
+A host with MIG has at least those for configuring and monitoring; a container has those passed to it.
 """
 CONTAINER_HINT = (
     "In a container the host's driver has to be let in: start it with --gpus all (NVIDIA Container Toolkit), on "
@@ -33,17 +33,17 @@ HOLDERS_HINT = (
     "(nvidia-device-plugin), DCGM (nv-hostengine, dcgm-exporter), nvidia-persistenced, a display server. "
     "Stop it for the while."
 )
-"""What to look for where the driver says "in use" and lists no process."""
+"""What to look for if the driver says "in use" but lists no process."""
 
 
 @dataclass(frozen=True, slots=True)
 class CudaFacts:
-    """What is known where CUDA does not work.
+    """The facts that explain why CUDA does not work.
 
-    `built_for` is torch.version.cuda, None for a build without CUDA; `driver_words` are NVML's where it does
-    not answer, else None; `driver_cuda` is the newest CUDA that the driver runs ("12.8", "n/a" unknown);
-    `listed` are the UUIDs of all GPUs and MIG devices; `visible` is CUDA_VISIBLE_DEVICES; `nodes` are the
-    names in /dev/nvidia-caps, and `needed` those that the wanted MIG instance must have, as far as that is told.
+    `built_for` is torch.version.cuda, None for a build without CUDA; `driver_words` is NVML's message if it does not
+    answer, else None; `driver_cuda` is the newest CUDA that the driver runs ("12.8"; "n/a" if unknown); `listed` has
+    the UUIDs of all GPUs and MIG devices; `visible` is CUDA_VISIBLE_DEVICES; `nodes` are the names in
+    /dev/nvidia-caps, and `needed` those that the wanted MIG instance requires, as far as known.
     """
 
     built_for: str | None
@@ -56,7 +56,7 @@ class CudaFacts:
 
 
 def cause_of(facts: CudaFacts) -> Cause:
-    """The first of the causes that the facts show, the one that hides all others first."""
+    """The first cause that the facts show; a cause that hides others is checked before them."""
     if facts.built_for is None:
         return "cpu_build"
     if facts.driver_words is not None:
@@ -72,24 +72,24 @@ def cause_of(facts: CudaFacts) -> Cause:
 
 
 def cuda_fault(facts: CudaFacts, device_id: str) -> InputFault:
-    """The refusal of a device in the words of its cause."""
+    """The fault that refuses a device, with its cause."""
     problem, remedy = _describe_cause(cause_of(facts), facts)
     return InputFault("device", f"{quoted(device_id)} cannot be used: {problem}", remedy)
 
 
 def first_visible(visible: str | None) -> str:
-    """The first entry of CUDA_VISIBLE_DEVICES; "" where it is not set or names none."""
+    """The first entry of CUDA_VISIBLE_DEVICES; "" if it is unset or empty."""
     return (visible or "").split(",")[0].strip()
 
 
 def is_stale(visible: str | None, listed: Collection[str]) -> bool:
-    """Whether CUDA_VISIBLE_DEVICES begins with a UUID (or its beginning) that nothing here has."""
+    """Whether CUDA_VISIBLE_DEVICES begins with a UUID (or a prefix of one) that no device here has."""
     first = first_visible(visible)
     return first.startswith(("MIG-", "GPU-")) and not any(uuid.startswith(first) for uuid in listed)
 
 
 def _describe_cause(cause: Cause, facts: CudaFacts) -> tuple[str, str]:
-    """What is wrong, and the remedy."""
+    """The problem and the remedy."""
     first = first_visible(facts.visible)
     texts: Mapping[Cause, tuple[str, str]] = {
         "cpu_build": (
@@ -130,7 +130,7 @@ def _describe_cause(cause: Cause, facts: CudaFacts) -> tuple[str, str]:
 
 
 def _is_older(driver: str, wanted: str) -> bool:
-    """Whether a driver for CUDA `driver` is of an older major version than `wanted`: minor ones are compatible."""
+    """Whether the driver's CUDA has an older major version than `wanted`; minor versions are compatible."""
     have, want = re.match(r"\d+", driver), re.match(r"\d+", wanted)
     return bool(have and want and int(have[0]) < int(want[0]))
 
@@ -141,7 +141,7 @@ def cuda_facts(
     nodes: Path = CAPABILITY_NODES,
     capabilities: Path = CAPABILITIES,
 ) -> CudaFacts:
-    """The facts of this process about a device (a `values.Device` as JSON)."""
+    """Gather this process's facts about a device (a `values.Device` as JSON)."""
     words, driver_cuda = None, "n/a"
     listed: list[str] = []
     needed: set[str] = set()
@@ -164,7 +164,7 @@ def cuda_facts(
 
 
 def _list_uuids(nvml: Nvml, wanted: str, capabilities: Path) -> tuple[list[str], set[str]]:
-    """UUIDs of every GPU and MIG device that answers, and the nodes of the wanted one."""
+    """UUIDs of every GPU and MIG device that answers, and the device nodes of the wanted one."""
     uuids: list[str] = []
     needed: set[str] = set()
     for index in range(nvml.gpu_count()):
@@ -177,12 +177,12 @@ def _list_uuids(nvml: Nvml, wanted: str, capabilities: Path) -> tuple[list[str],
                     inner = home / f"ci{item.compute_instance_id}"
                     needed |= {name for folder in (home, inner) if (name := _node(folder / "access"))}
         except NvmlFault:
-            continue  # another GPU's trouble is not this one's
+            continue  # another GPU's fault does not affect this one
     return uuids, needed
 
 
 def _node(access: Path) -> str | None:
-    """The node that an access file of the driver names by its minor number; None where it cannot be read."""
+    """The device node whose minor number a driver's access file gives; None if the file cannot be read."""
     try:
         match = re.search(r"DeviceFileMinor:\s*(\d+)", access.read_text())
     except OSError:

@@ -1,7 +1,7 @@
-"""Which devices this host has, and which of them a text such as `--device mig:1g.10gb` means.
+"""Which devices this host has, and which of them a text such as `--device mig:1g.10gb` selects.
 
-cpu, cuda and MIG devices are what NVML lists; a number of SMs can be asked of any whole GPU. Torch is not
-asked: that a CUDA program really runs on a device shows only when the measurement starts there.
+NVML lists the cuda and MIG devices; a number of SMs can be requested on any whole GPU. Torch is not queried: whether a
+CUDA program runs on a device shows only when the measurement starts there.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ DEVICE_FORMS = "auto, cpu, cuda, cuda:N, mig, mig:UUID, mig:PROFILE, sm:N, sm:PR
 def available_devices(host: HostReport) -> tuple[Device, ...]:
     """The processor, then each whole GPU and each MIG instance, in the order of the listing.
 
-    A GPU in MIG mode is not among them: a process sees its instances alone, and nothing where it has none.
-    The index N of cuda:N is that of nvidia-smi; `Device.uuid` names the GPU whatever CUDA's own order is.
-    Where CUDA_VISIBLE_DEVICES is set, as a cluster's scheduler does, only what it lets through is there.
+    A GPU in MIG mode is not included: a process sees only its instances, or nothing if it has none. The index N of
+    cuda:N is that of nvidia-smi; `Device.uuid` identifies the GPU whatever CUDA's order is. If CUDA_VISIBLE_DEVICES
+    is set, for example by a cluster's scheduler, only the devices that it names are included.
     """
     devices = [
         Device("cpu", "cpu", host.cpu_name, CPU, None, "cpu", None, None, None, host.memory_gib),
@@ -41,15 +41,15 @@ def available_devices(host: HostReport) -> tuple[Device, ...]:
 
 
 def choose_devices(text: str, host: HostReport | None = None) -> tuple[Device, ...]:
-    """The devices that a text means on this host (default: as discovered now), each once, in its order.
+    """The devices that a text selects on this host (default: as discovered now), without duplicates, in its order.
 
-    The text is one or several, separated by commas, of: "cpu"; "cpu:Kc", K cores; "cuda", the first whole GPU;
-    "cuda:N"; "mig", one instance of each different slice of each GPU type; "mig:UUID"; "mig:PROFILE", one instance
-    of it on each GPU type; "sm:N" and "sm:PROFILE", SMs of the first whole GPU, or of GPU M with "@M" at
-    the end; "auto": "cuda" where there is a whole GPU, else "mig" where there are instances, else "cpu".
-    N SMs stand for the plain profile with that count, the one of least memory where several have it; where
-    none has it the rows are filed under "sm:N", never under a whole GPU, and memory is not capped.
-    Raises InputFault that names what this host has, and the commands that would make slices it lacks.
+    The text is a comma-separated list of: "cpu"; "cpu:Kc", K cores; "cuda", the first whole GPU; "cuda:N"; "mig", one
+    instance of each different slice of each GPU type; "mig:UUID"; "mig:PROFILE", one instance of that profile on each
+    GPU type; "sm:N" and "sm:PROFILE", SMs of the first whole GPU, or of GPU M with the suffix "@M"; "auto": "cuda" if
+    there is a whole GPU, else "mig" if there are instances, else "cpu".
+    N SMs represent the plain profile with that count, the one with the least memory if several have it; if none has it,
+    the rows are filed under "sm:N", never under a whole GPU, and memory is not capped.
+    Raises InputFault that names what this host has, and the commands that would create missing slices.
     """
     host = host or discover_host()
     chosen: dict[str, Device] = {}
@@ -60,7 +60,7 @@ def choose_devices(text: str, host: HostReport | None = None) -> tuple[Device, .
 
 
 def mig_device(gpu: HostGpu, instance: MigInstance) -> Device:
-    """The device of a MIG instance of that GPU. SMs are the driver's count, else the catalogue's."""
+    """The device of a MIG instance. SMs and memory are the driver's figures, else the catalogue's."""
     profile = _catalogue_profile(gpu, instance.profile)
     sm_count, memory_gib = instance.sm_count, instance.memory_gib
     if profile is not None:
@@ -71,7 +71,7 @@ def mig_device(gpu: HostGpu, instance: MigInstance) -> Device:
         id=f"mig:{instance.uuid}",
         name=instance.name,
         gpu_type=gpu.gpu_type or gpu.name,
-        # Without a name of its slice an instance is still no whole GPU: rows are filed under its UUID.
+        # An instance without a known profile is still not a whole GPU: its rows are filed under its UUID.
         profile=instance.profile or instance.uuid,
         physical=gpu.uuid,
         gpu_index=gpu.index,
@@ -82,9 +82,9 @@ def mig_device(gpu: HostGpu, instance: MigInstance) -> Device:
 
 
 def _is_visible(device: Device) -> bool:
-    """Whether CUDA_VISIBLE_DEVICES lets it through, by index, UUID or the beginning of one.
+    """Whether CUDA_VISIBLE_DEVICES includes the device, by index, UUID or a prefix of one.
 
-    As in CUDA, what follows the first entry that is neither is void. An index is taken as nvidia-smi's.
+    As in CUDA, entries after the first invalid one are ignored. An index is taken as nvidia-smi's.
     """
     entries = os.environ.get("CUDA_VISIBLE_DEVICES")
     if entries is None or device.uuid is None:
@@ -142,7 +142,7 @@ def _one_of_each(devices: Iterable[Device]) -> tuple[Device, ...]:
 
 
 def _core_device(part: str, rest: str, whole: Device, host: HostReport) -> Device:
-    """So many of the cores (logical processors) that this process may run on."""
+    """A device with some of the cores (logical processors) that this process may run on."""
     text = rest.removesuffix("c")
     if rest == text or not (text.isascii() and text.isdecimal()) or text.startswith("0"):
         raise _no_device(part)
@@ -190,8 +190,8 @@ def _mig_devices(part: str, rest: str, devices: tuple[Device, ...], host: HostRe
 
 
 def _how_to_make(profile: str, host: HostReport) -> str:
-    """The commands that would make that slice (the smallest where `profile` is empty)."""
-    # A GPU in MIG mode without instances is the least disturbed, one with instances the most.
+    """The commands that would create that slice, or the smallest one if `profile` is empty."""
+    # Prefer the GPU that is disturbed least: one in MIG mode without instances first, one with instances last.
     order = sorted(host.gpus, key=lambda gpu: (len(gpu.instances), not gpu.mig_enabled, gpu.index))
     for gpu in order:
         if gpu.gpu_type is None or gpu.mig_enabled is None:
@@ -229,7 +229,7 @@ def _sm_devices(part: str, rest: str, devices: tuple[Device, ...], host: HostRep
         raise InputFault(
             "device", f"{quoted(part)} names more SMs than the {gpu.sm_count} of {gpu.name}", "Give fewer."
         )
-    # One device has one id, whichever way it was asked for.
+    # A device has the same id however it was requested.
     usual = _profile_by_sms(gpu, count)
     label = wanted if profile is not None and profile != usual else str(count)
     home = "" if gpu is first else f"@{gpu.gpu_index}"
@@ -250,7 +250,7 @@ def _sm_devices(part: str, rest: str, devices: tuple[Device, ...], host: HostRep
 
 
 def _profile_by_name(part: str, name: str, gpu: Device) -> SliceProfile:
-    """The profile to emulate; its SMs must be known."""
+    """The profile to emulate, which must have a known number of SMs."""
     known = catalogue()[gpu.gpu_type].profiles if gpu.gpu_type in catalogue() else ()
     counted = [profile for profile in known if profile.sm_count is not None]
     for profile in counted:
@@ -264,7 +264,7 @@ def _profile_by_name(part: str, name: str, gpu: Device) -> SliceProfile:
 
 
 def _profile_by_sms(gpu: Device, count: int) -> SliceProfile | None:
-    """The plain profile with that many SMs, the least memory first."""
+    """The plain profile with that many SMs and the least memory; None if there is none."""
     if gpu.gpu_type not in catalogue():
         return None
     matches = [item for item in plain_profiles(catalogue()[gpu.gpu_type]) if item.sm_count == count]
@@ -282,7 +282,7 @@ def _whole(gpu: HostGpu) -> Device:
         physical=gpu.uuid,
         gpu_index=gpu.index,
         uuid=gpu.uuid,
-        # NVML does not tell the SMs of a whole GPU, so it is the datasheet's count.
+        # NVML does not report the SMs of a whole GPU, so this is the datasheet's count.
         sm_count=peaks(name).sm_count if name in peak_names() else None,
         memory_gib=gpu.memory_gib,
     )

@@ -1,4 +1,4 @@
-"""What this machine has: CPU, memory, and NVIDIA GPUs with their MIG state through NVML (read only)."""
+"""Discovers this machine's CPU, memory, and NVIDIA GPUs with their MIG state through NVML (read only)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from torchsplit_core.values.units import GIB
 
 @dataclass(frozen=True, slots=True)
 class MigInstance:
-    """A MIG device that exists now: its name as the driver says it, UUID and memory.
+    """A MIG device that exists now, with the driver's name for it, its UUID and memory.
 
-    `profile` is like "3g.20gb" ("1c.3g.20gb" for a part of one), None where the name tells none.
+    `profile` is like "3g.20gb" ("1c.3g.20gb" for a part of one); None if the name contains none.
     """
 
     name: str
@@ -33,10 +33,10 @@ class MigInstance:
 
 @dataclass(frozen=True, slots=True)
 class HostGpu:
-    """A GPU of this machine. `gpu_type` is its catalogue name, None where the catalogue has not got it.
+    """A GPU of this machine. `gpu_type` is its catalogue name; None if it is not in the catalogue.
 
-    `mig_enabled` is None where the GPU has no MIG mode. A GPU in MIG mode is itself no CUDA device: a
-    process sees one of its instances, or nothing where it has none.
+    `mig_enabled` is None if the GPU has no MIG mode. A GPU in MIG mode is not a CUDA device itself: a
+    process sees one of its instances, or nothing if it has none.
     """
 
     index: int
@@ -50,7 +50,7 @@ class HostGpu:
 
 @dataclass(frozen=True, slots=True)
 class HostReport:
-    """This machine. `message` says in one sentence what was found of GPUs, or why none."""
+    """This machine. `message` says in one sentence which GPUs it has, or why it has none."""
 
     cpu_name: str
     cpu_cores: int
@@ -61,9 +61,9 @@ class HostReport:
 
 @contextmanager
 def open_nvml() -> Iterator[Nvml]:
-    """The management library: a replayed listing where TORCHSPLIT_NVML_REPLAY names one, else the driver.
+    """The management library: a replayed listing if TORCHSPLIT_NVML_REPLAY names one, else the driver.
 
-    Raises NvmlFault where there is no driver, InputFault for a listing that cannot be read.
+    Raises NvmlFault if there is no driver, InputFault for a listing that cannot be read.
     """
     replay = replay_from_environment()
     if replay is not None:
@@ -74,9 +74,9 @@ def open_nvml() -> Iterator[Nvml]:
 
 
 def discover_host(nvml: Nvml | None = None) -> HostReport:
-    """Look at this machine, or at the GPUs that `nvml` tells of (default: as `open_nvml` finds).
+    """Report this machine and the GPUs that `nvml` lists (default: `open_nvml`).
 
-    No driver and no GPU are ordinary answers, told in `message`, and so is a GPU that does not answer.
+    A missing driver, no GPU, or a GPU that does not answer is not an error; `message` reports it.
     Raises InputFault for a replayed listing that cannot be read.
     """
     try:
@@ -99,14 +99,14 @@ def _cpu_name() -> str:
 
 
 def _memory_gib() -> float | None:
-    # sysconf is missing on Windows and its names differ on other systems: unknown, not zero.
+    # Windows has no sysconf, and other systems have other names: then memory is unknown, not zero.
     with suppress(AttributeError, ValueError, OSError):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
     return None
 
 
 def _gpus(nvml: Nvml) -> tuple[tuple[HostGpu, ...], str]:
-    """The GPUs that answer, and the sentence about them."""
+    """The GPUs that answer, and a message about them."""
     gpus, failures = [], []
     count = nvml.gpu_count()
     for index in range(count):
@@ -125,7 +125,7 @@ def _gpus(nvml: Nvml) -> tuple[tuple[HostGpu, ...], str]:
 
 
 def read_gpu(nvml: Nvml, index: int) -> HostGpu:
-    """One GPU with its MIG devices. Raises NvmlFault where it does not answer."""
+    """One GPU with its MIG devices. Raises NvmlFault if it does not answer."""
     gpu = nvml.gpu(index)
     return HostGpu(
         index=index,
@@ -154,10 +154,10 @@ def _gib(size: int | None) -> float | None:
 
 
 def _catalogue_name(pci_id: str | None, product: str) -> str | None:
-    """The type of that PCI id, else of that product name.
+    """The catalogue type with that PCI id, else with that product name; None if there is none.
 
-    Device ids are upper-case hex with the vendor in the low half, as NVML gives them. Cards of one id and two sizes
-    of memory (an RTX PRO 5000 has 48 GB or 72) are in the catalogue by their names alone.
+    PCI ids are upper-case hex with the vendor in the low half, as NVML gives them. Cards with the same id but two
+    memory sizes (an RTX PRO 5000 has 48 or 72 GB) are in the catalogue only by name.
     """
     for name, gpu in catalogue().items():
         if pci_id is not None and pci_id.lower() in {known.lower() for known in gpu.pci_device_ids}:

@@ -1,6 +1,6 @@
-"""The same work over and over on one core, timed; loads nothing but the standard library, so it begins at once.
+"""Times the same work repeatedly on one core; imports only the standard library, so that it starts at once.
 
-`python fixed_loop.py CORE SECONDS` prints a JSON list of pairs: seconds since the first run began, ms that it took.
+`python fixed_loop.py CORE SECONDS` prints a JSON list of pairs: a run's start in s after the first, its duration in ms.
 """
 
 import json
@@ -9,11 +9,11 @@ import sys
 import time
 
 ROUNDS = 10_000
-"""Of a run: some tenths of a millisecond, far below the batches whose steadiness it is to tell of."""
+"""Iterations of a run: some tenths of a millisecond, far shorter than the batches whose variation it explains."""
 
 
 def main(core: int, seconds: float) -> None:
-    """Run it for so long."""
+    """Repeat the loop on `core` for `seconds` and print the times."""
     os.sched_setaffinity(0, {core})
     runs: list[tuple[float, float]] = []
     first = end = time.perf_counter()

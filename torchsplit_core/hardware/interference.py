@@ -1,4 +1,4 @@
-"""What a slice loses to loaded neighbours on its GPU, from data/neighbour_load.csv (a source per row)."""
+"""What a slice loses to loaded neighbours on the same GPU, from data/neighbour_load.csv (a source per row)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from importlib.resources import files
 
 @dataclass(frozen=True, slots=True)
 class NeighbourLoad:
-    """The throughput of a slice whose neighbours are all loaded, as a share of its throughput with them idle.
+    """Throughput of a slice with all neighbours loaded, as a share of its throughput with idle neighbours.
 
-    `share` stands for the median of `pairs` measured pairs between `lowest` and `highest`.
+    `share` is the median of `pairs` measured pairs, which range from `lowest` to `highest`.
     """
 
     gpu: str
@@ -24,7 +24,7 @@ class NeighbourLoad:
 
 
 def neighbour_load(gpu: str) -> NeighbourLoad | None:
-    """Of a GPU by its name in the catalogue; None where nobody measured it."""
+    """The figures of a GPU by its catalogue name; None if there is no measurement."""
     return _table().get(gpu)
 
 

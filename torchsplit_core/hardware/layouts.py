@@ -1,9 +1,9 @@
 """Every legal way to cut a GPU into MIG instances.
 
-A set of placed instances is legal when each stands at a start its profile allows, no two
-share a memory slot, no profile passes its `max_instances`, and the compute slices together
-do not pass the GPU's (NVIDIA MIG User Guide, "Supported MIG Profiles"). So 4g + 3g is legal
-on a 7-slice part and 3g + 3g leaves no memory slot for a 1g.
+A set of placed instances is legal if each has a start that its profile allows, no two
+share a memory slot, no profile exceeds its `max_instances`, and the sum of compute slices
+does not exceed the GPU's (NVIDIA MIG User Guide, "Supported MIG Profiles"). So 4g + 3g is
+legal on a 7-slice GPU, and 3g + 3g leaves no memory slot for a 1g.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from torchsplit_core.values import (
 
 @cache
 def legal_layouts(gpu: GpuType, *, maximal: bool = False, double_memory: bool = True) -> tuple[Layout, ...]:
-    """Every legal layout of the plain profiles at concrete starts, the empty one included.
+    """Every legal layout of the plain profiles at concrete starts, including the empty one.
 
-    `maximal` keeps those to which no further instance can be added; `double_memory=False`
-    leaves out the 1g with twice the memory. Ordered by their placed instances.
+    `maximal` keeps only layouts to which no instance can be added; `double_memory=False`
+    omits the 1g with twice the memory. Sorted by their placed instances.
     """
     profiles = [p for p in plain_profiles(gpu) if double_memory or not _is_double_memory(gpu, p)]
     candidates = sorted(
@@ -53,22 +53,22 @@ def legal_layouts(gpu: GpuType, *, maximal: bool = False, double_memory: bool = 
 
 @cache
 def layout_multisets(gpu: GpuType, *, double_memory: bool = True) -> tuple[tuple[str, ...], ...]:
-    """The legal layouts as sorted profile names: what is left when starts do not matter."""
+    """The legal layouts as sorted profile names, ignoring starts."""
     return tuple(sorted({layout.profiles for layout in legal_layouts(gpu, double_memory=double_memory)}))
 
 
 @cache
 def maximal_multisets(gpu: GpuType, *, double_memory: bool = True) -> tuple[tuple[str, ...], ...]:
-    """Legal multisets that are part of no larger legal one. Enough for planning: slices may stay unused."""
+    """Legal multisets contained in no larger legal one. Planning needs no others: slices may stay unused."""
     counted = [(names, Counter(names)) for names in layout_multisets(gpu, double_memory=double_memory)]
     return tuple(names for names, count in counted if not any(count < larger for _, larger in counted))
 
 
 def place_layout(gpu: GpuType, profiles: Sequence[str]) -> Layout | None:
-    """Concrete starts for these profile names (a repeated name stands for several instances).
+    """A layout with concrete starts for these profile names; a repeated name means several instances.
 
-    Large instances take the lowest legal starts first, so the answer is always the same.
-    None where the set is not legal; a name that the GPU has not raises InputFault.
+    Deterministic: large instances take the lowest legal starts first.
+    None if the set is not legal. Raises InputFault for a name that the GPU does not have.
     """
     wanted = []
     for name in profiles:
@@ -85,7 +85,7 @@ def place_layout(gpu: GpuType, profiles: Sequence[str]) -> Layout | None:
         return None
     order = sorted(wanted, key=lambda p: (-p.memory_slices, -p.compute_slices, p.name))
     if gpu.divided == "cores":
-        # Any cores will do, so one after the other they fit as soon as there are enough.
+        # Cores are interchangeable, so slices placed one after the other fit if there are enough.
         starts = accumulate((profile.memory_slices for profile in order[:-1]), initial=0)
         return _layout(gpu, tuple(zip(starts, order, strict=True))) if order else _layout(gpu, ())
 
@@ -104,10 +104,10 @@ def place_layout(gpu: GpuType, profiles: Sequence[str]) -> Layout | None:
 
 
 def layout_fault(gpu: GpuType, placed: Iterable[PlacedProfile]) -> str | None:
-    """Why these placed instances are not a legal layout, in words; None where they are.
+    """Why these placed instances are not a legal layout; None if they are.
 
-    A check of its own for plans that come from elsewhere: it shares no step with the search. A GPU left whole is
-    the one slice WHOLE_GPU, alone.
+    An independent check for plans from elsewhere: it shares no step with the search. A GPU left whole has the
+    single slice WHOLE_GPU.
     """
     taken: dict[int, str] = {}
     count: Counter[str] = Counter()
@@ -134,10 +134,10 @@ def layout_fault(gpu: GpuType, placed: Iterable[PlacedProfile]) -> str | None:
 
 
 def creation_order(gpu: GpuType, layout: Layout) -> tuple[PlacedProfile, ...]:
-    """Its instances in the order in which to create them: large first, then by start.
+    """The layout's instances in the order in which to create them: large first, then by start.
 
-    A driver that is not told the starts packs small instances where a large one has to go;
-    created in this order, a legal layout always fits.
+    A driver that is not given starts may put small instances where a large one has to go;
+    in this order, a legal layout always fits.
     """
     return tuple(
         sorted(

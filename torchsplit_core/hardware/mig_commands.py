@@ -1,4 +1,4 @@
-"""The nvidia-smi lines that make MIG slices and take them away again, for a person to read and run."""
+"""The nvidia-smi commands that create MIG slices and remove them again, for a user to read and run."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ UNTESTED = "Untested on hardware."
 
 
 def slice_commands(gpu: HostGpu, profiles: Sequence[str]) -> tuple[str, ...]:
-    """Lines that give that GPU exactly these slices, show their UUIDs, and remove them afterwards.
+    """Commands that give the GPU exactly these slices, show their UUIDs, and remove them afterwards.
 
-    Instances that exist are removed first and made again at the end, at places the driver chooses, as a
-    listing without rights tells no starts; `temporary_slices` puts them back where they were. Starts are
-    explicit, large slices first. Comments begin with #. The commands are untested on hardware.
-    Raises InputFault for a GPU that the catalogue has not got or that has no MIG mode, for an unknown
-    profile, and for slices that do not fit together.
+    Existing instances are removed first and recreated at the end, at starts that the driver chooses, because an
+    unprivileged listing has no starts; `temporary_slices` restores the original starts. Starts are explicit, large
+    slices first. Comments begin with #. The commands are untested on hardware.
+    Raises InputFault for a GPU that is not in the catalogue or has no MIG mode, for an unknown profile, and for slices
+    that do not fit together.
     """
     kind = catalogue_type(gpu)
     layout = legal_layout(kind, profiles)
@@ -48,13 +48,13 @@ def slice_commands(gpu: HostGpu, profiles: Sequence[str]) -> tuple[str, ...]:
 
 
 def creation_line(index: int, placed: Sequence[tuple[str, int]], *, compute: bool = True) -> str:
-    """The one command that creates these (profile, start), large first as given, with compute instances."""
+    """The command that creates these (profile, start), ordered large first; `compute` adds compute instances."""
     wanted = ",".join(f"{profile}:{start}" for profile, start in placed)
     return f"sudo nvidia-smi mig -i {index} -cgi {wanted}{' -C' if compute else ''}"
 
 
 def catalogue_type(gpu: HostGpu) -> GpuType:
-    """The catalogue's type of a GPU with MIG mode; InputFault for any other GPU."""
+    """The catalogue type of a GPU with a MIG mode. Raises InputFault for any other GPU."""
     if gpu.gpu_type is None or gpu.mig_enabled is None:
         why = "is not in the catalogue" if gpu.gpu_type is None else "has no MIG mode"
         raise InputFault(
@@ -66,7 +66,7 @@ def catalogue_type(gpu: HostGpu) -> GpuType:
 
 
 def legal_layout(kind: GpuType, profiles: Sequence[str]) -> Layout:
-    """Starts for these slices on one GPU; InputFault where there are none or they do not fit together."""
+    """A layout of these slices on one GPU. Raises InputFault if none are given or they do not fit together."""
     if not profiles:
         raise InputFault(f"slices of {kind.name}", "are not given", "Name at least one.")
     layout = place_layout(kind, profiles)
@@ -80,5 +80,5 @@ def legal_layout(kind: GpuType, profiles: Sequence[str]) -> Layout:
 
 
 def _removal(mig: str) -> tuple[str, str]:
-    # Compute instances go before the GPU instances that hold them.
+    # Compute instances must be removed before their GPU instances.
     return f"{mig} -dci", f"{mig} -dgi"

@@ -1,7 +1,7 @@
-"""What a change of MIG instances must undo, written down before its first step.
+"""The journal of a change of MIG instances: what must be undone, written before the first step.
 
-The file stands while a GPU is not as it was found: whoever starts next, after a kill or a power cut, reads
-it and brings the former instances back.
+The file exists while a GPU differs from its original state. After a kill or a power cut, the next start reads it and
+restores the former instances.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FORMAT = "torchsplit.mig_journal"
 
 @dataclass(frozen=True, slots=True)
 class JournalInstance:
-    """A GPU instance at its place; `computes` says that it has the compute instance that takes all of it."""
+    """A GPU instance and its placement; `computes`: it has one compute instance that takes all of it."""
 
     profile: str
     profile_id: int
@@ -34,13 +34,13 @@ class JournalInstance:
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """What makes two instances the same slice: profile, start and size. Ids and UUIDs may change."""
+        """The identity of a slice: profile id, start and size. Ids and UUIDs may change."""
         return self.profile_id, self.start, self.size
 
 
 @dataclass(frozen=True, slots=True)
 class MigChange:
-    """The instances of a GPU as found (`former`) and as they are to be for a while (`target`)."""
+    """The original instances of a GPU (`former`) and its temporary ones (`target`)."""
 
     gpu_uuid: str
     gpu_name: str
@@ -49,17 +49,17 @@ class MigChange:
 
 
 def to_journal_instance(item: GpuInstanceListing) -> JournalInstance:
-    """A listed instance as one that can be made again; its compute instances count as one or none."""
+    """A listed instance as a journal entry; its compute instances are reduced to one or none."""
     computes = bool(item.compute_instances)
     return JournalInstance(item.profile, item.profile_id, item.start, item.size, computes)
 
 
 @contextmanager
 def open_journal(path: Path, change: MigChange) -> Iterator[None]:
-    """Write the journal in one step and hold it: while this process lives no other takes it for a cut-off one.
+    """Write the journal atomically and lock it, so that no other process treats it as interrupted while this one lives.
 
-    Who has undone the change removes the file. Raises InputFault where one stands already or where it
-    cannot be written.
+    The code that undoes the change removes the file. Raises InputFault if a journal already exists or cannot be
+    written.
     """
     data = {"format": FORMAT, "version": 1, **asdict(change)}
     temporary = None
@@ -87,9 +87,9 @@ def open_journal(path: Path, change: MigChange) -> Iterator[None]:
 
 @contextmanager
 def take_journal(path: Path) -> Iterator[MigChange | None]:
-    """Hold the journal of a change that was cut off; None where there is none, or its process still lives.
+    """Lock and read the journal of an interrupted change; None if there is none, or its process still lives.
 
-    Raises InputFault for a file that is no journal.
+    Raises InputFault for a file that is not a journal.
     """
     try:
         stream = path.open("rb")
@@ -102,12 +102,12 @@ def take_journal(path: Path) -> Iterator[MigChange | None]:
             text = stream.read()
         except BlockingIOError:
             text = None
-        # Its owner may have ended it between the opening and the lock.
+        # Its owner may have removed it between open and lock.
         yield None if text is None or not path.exists() else _parsed(path, text)
 
 
 def _link(written: Path, path: Path) -> None:
-    # A link fails where the name is taken, so of two writers one learns of the other.
+    # link() fails if the name exists, so of two writers one is refused.
     try:
         os.link(written, path)
     except FileExistsError as error:

@@ -1,7 +1,7 @@
-"""MIG slices for the time of a measurement, and the former ones back whatever happens. Untested on hardware.
+"""Creates MIG slices for a measurement and always restores the former ones afterwards. Untested on hardware.
 
-Nothing changes without consent, an administrator's rights, an idle GPU that is in MIG mode already, and a
-former state that can be made again. A journal is written before the first change.
+Nothing changes without consent, administrator rights, an idle GPU that is already in MIG mode, and a former state that
+can be recreated. A journal is written before the first change.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from torchsplit_core.values import Device, GpuType, InputFault, PlacedProfile
 def temporary_slices(
     nvml: Nvml, gpu_index: int, profiles: Sequence[str], consent: bool, *, journal: Path
 ) -> Iterator[tuple[Device, ...]]:
-    """Give a GPU these slices, yield their devices in the order asked for, and restore what was before.
+    """Give a GPU these slices, yield their devices in the order requested, and restore the previous state.
 
-    An instance that exists is used as it is; what is missing is made beside the present ones where it fits,
-    else in place of all of them. At the end, whatever happened inside, the former instances stand at their
-    former places again, which is read back; ids and UUIDs may be others. `journal` is a file to be: it
-    stands from before the first change until all is restored, for `restore_from_journal` after a kill.
-    MIG mode is never switched. Untested on hardware: it ran on replayed listings alone.
-    Raises InputFault without consent or rights, for a GPU that is busy, not in MIG mode or whose instances
-    could not be made again, for slices that do not fit, and, naming what is missing and the commands that
-    mend it, where the former instances cannot be restored.
+    Existing instances are used as they are; missing ones are created beside them if they fit, else in place of all of
+    them. At the end, whatever happens inside, the former instances are restored at their former starts and read back;
+    ids and UUIDs may differ. `journal` is the path of a file that exists from before the first change until everything
+    is restored, for `restore_from_journal` after a kill.
+    MIG mode is never switched. Untested on hardware: it ran only on replayed listings.
+    Raises InputFault without consent or rights; for a GPU that is busy, not in MIG mode, or has instances that could
+    not be recreated; for slices that do not fit; and if the former instances cannot be restored, naming what is missing
+    and the commands that repair it.
     """
     change = _plan_change(nvml, gpu_index, profiles, consent)
     if change.former == change.target:
@@ -60,11 +60,11 @@ def temporary_slices(
 
 
 def restore_from_journal(nvml: Nvml, journal: Path) -> str | None:
-    """Undo a change that was cut off, for example by a kill: a sentence of what was done, None for nothing.
+    """Undo an interrupted change, for example after a kill; returns a sentence on what was done, None for nothing.
 
-    Call it when the program starts; a change whose process still lives is left to it. Only instances of the
-    change are removed. Untested on hardware.
-    Raises InputFault with the commands that mend it where the driver refuses; the journal then stays.
+    Call it when the program starts; it leaves a change whose process still lives. It removes only instances of the
+    change. Untested on hardware.
+    Raises InputFault with the commands that repair it if the driver refuses; the journal then stays.
     """
     with take_journal(journal) as change:
         if change is None:
@@ -77,7 +77,7 @@ def restore_from_journal(nvml: Nvml, journal: Path) -> str | None:
 
 
 def _plan_change(nvml: Nvml, index: int, profiles: Sequence[str], consent: bool) -> MigChange:
-    """What is to be done, with everything that can be refused refused before anything changes."""
+    """Plan the change, and raise every fault that can be detected before anything changes."""
     try:
         listing, gpu = nvml.gpu(index), read_gpu(nvml, index)
     except NvmlFault as fault:
@@ -117,9 +117,9 @@ def _plan_change(nvml: Nvml, index: int, profiles: Sequence[str], consent: bool)
 def _target_instances(
     kind: GpuType, former: tuple[JournalInstance, ...], profiles: Sequence[str]
 ) -> tuple[JournalInstance, ...]:
-    """The former instances with the missing ones beside them, or the wanted ones alone.
+    """The former instances plus the missing ones if they fit together, else only the wanted ones.
 
-    An instance that is asked for and has no compute instance gets one.
+    A wanted instance without a compute instance gets one.
     """
     wanted = Counter(profiles)
     missing = wanted - Counter(item.profile for item in former)
@@ -149,9 +149,9 @@ def _instances(kind: GpuType, placed: Iterable[PlacedProfile]) -> tuple[JournalI
 def _apply_instances(
     nvml: Nvml, index: int, wanted: Sequence[JournalInstance], removable_instances: Sequence[JournalInstance]
 ) -> None:
-    """Make the GPU have the wanted instances, removing of the others only those of `removable_instances`.
+    """Give the GPU the wanted instances; of the others, remove only those in `removable_instances`.
 
-    Every step looks at what is there, so that it may be cut off anywhere and called again.
+    Every step reads the present state, so that the function can be interrupted anywhere and called again.
     """
     targets = {item.place: item for item in wanted}
     removable = {item.place for item in removable_instances} - set(targets)
@@ -163,7 +163,7 @@ def _apply_instances(
         if place in removable:
             nvml.destroy_gpu_instance(index, item.id)
     present = {to_journal_instance(item).place: item for item in nvml.gpu_instances(index)}
-    # Large first: a driver that shuffles them still finds room for the large ones.
+    # Large first: a driver that moves them still has room for the large ones.
     for instance in sorted(wanted, key=lambda item: (-item.size, item.start)):
         made = present.get(instance.place)
         number = made.id if made else nvml.create_gpu_instance(index, *instance.place)
@@ -172,7 +172,7 @@ def _apply_instances(
 
 
 def _create_target(nvml: Nvml, change: MigChange, profiles: Sequence[str]) -> tuple[Device, ...]:
-    """The devices of the target, made now; InputFault in the driver's words where it refuses."""
+    """Create the target and return its devices. Raises InputFault with the driver's message if it refuses."""
     try:
         _apply_instances(nvml, _gpu_index(nvml, change), change.target, change.former)
         return _devices(nvml, change, profiles)
@@ -186,7 +186,7 @@ def _create_target(nvml: Nvml, change: MigChange, profiles: Sequence[str]) -> tu
 
 
 def _devices(nvml: Nvml, change: MigChange, profiles: Sequence[str]) -> tuple[Device, ...]:
-    """The devices of these profiles, one for each name. NvmlFault where the driver does not list one."""
+    """The devices of these profiles, one per name. Raises NvmlFault if the driver does not list one."""
     index = _gpu_index(nvml, change)
     gpu = read_gpu(nvml, index)
     left = list(gpu.instances)
@@ -201,7 +201,7 @@ def _devices(nvml: Nvml, change: MigChange, profiles: Sequence[str]) -> tuple[De
 
 
 def _gpu_index(nvml: Nvml, change: MigChange) -> int:
-    """The index of the GPU now: another GPU that fell off the bus moves it."""
+    """The present index of the GPU, which changes when another GPU falls off the bus."""
     for index in range(nvml.gpu_count()):
         try:
             if nvml.gpu(index).uuid == change.gpu_uuid:
@@ -213,7 +213,7 @@ def _gpu_index(nvml: Nvml, change: MigChange) -> int:
 
 
 def _restore(nvml: Nvml, change: MigChange, journal: Path) -> None:
-    """Bring the former instances back, read them back, and end the journal; InputFault where that fails."""
+    """Restore the former instances, verify them, and remove the journal. Raises InputFault if that fails."""
     refused = None
     try:
         _apply_instances(nvml, _gpu_index(nvml, change), change.former, change.target)
@@ -228,8 +228,8 @@ def _restore(nvml: Nvml, change: MigChange, journal: Path) -> None:
 def _differences(
     nvml: Nvml, change: MigChange
 ) -> tuple[list[JournalInstance], list[GpuInstanceListing], list[JournalInstance]]:
-    """Former instances that are missing, instances of the change that are left, and those whose compute
-    instance is not as it was."""
+    """Former instances that are missing, instances of the change that remain, and former instances whose
+    compute instance differs."""
     present = {to_journal_instance(item).place: item for item in nvml.gpu_instances(_gpu_index(nvml, change))}
     former = {item.place for item in change.former}
     missing = [item for item in change.former if item.place not in present]

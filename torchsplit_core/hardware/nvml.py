@@ -1,7 +1,7 @@
-"""The narrow seam to NVIDIA's management library: what the program asks of it, in values of its own.
+"""A narrow interface to NVIDIA's management library: the calls that TorchSplit needs, with its own value types.
 
-`nvml_driver` answers through the installed driver, `replay` from a listing in a file. Reading needs no
-rights but for `gpu_instances`; creating and destroying instances needs those of an administrator.
+`nvml_driver` implements it by the installed driver, `replay` by a listing in a file. Reading needs no privileges
+except for `gpu_instances`; creating and destroying instances needs administrator rights.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NvmlKind = Literal[
 
 
 class NvmlFault(Exception):
-    """A call the driver refused. `kind` is for programs, `words` is what the driver said."""
+    """A call that the driver refused. `kind` is for programs, `words` is the driver's message."""
 
     def __init__(self, kind: NvmlKind, words: str) -> None:
         super().__init__(words)
@@ -27,7 +27,7 @@ class NvmlFault(Exception):
 class GpuListing:
     """A GPU as the driver lists it. `pci_device_id` is like "0x20B010DE", device id before vendor id.
 
-    MIG mode is None on a GPU that has none; `mig_pending` is the mode after the next reset.
+    The MIG modes are None on a GPU without MIG; `mig_pending` is the mode after the next reset.
     """
 
     index: int
@@ -43,8 +43,8 @@ class GpuListing:
 class MigDeviceListing:
     """A MIG device, which is a compute instance in a GPU instance. `name` is the driver's.
 
-    `profile` is like "3g.20gb", or "1c.3g.20gb" where the compute instance is only a part of its GPU
-    instance; None where the name tells none. Ids are None where an old driver does not tell them.
+    `profile` is like "3g.20gb", or "1c.3g.20gb" if the compute instance is only a part of its GPU
+    instance; None if the name contains none. Ids are None if an old driver does not report them.
     """
 
     uuid: str
@@ -58,7 +58,7 @@ class MigDeviceListing:
 
 @dataclass(frozen=True, slots=True)
 class ComputeInstanceListing:
-    """A compute instance; `whole` says that it takes all compute slices of its GPU instance."""
+    """A compute instance; `whole`: it takes all compute slices of its GPU instance."""
 
     id: int
     whole: bool
@@ -66,7 +66,7 @@ class ComputeInstanceListing:
 
 @dataclass(frozen=True, slots=True)
 class GpuInstanceListing:
-    """A GPU instance at its placement, in memory slots. One without compute instances is no MIG device."""
+    """A GPU instance and its placement in memory slots. Without compute instances it is not a MIG device."""
 
     id: int
     profile_id: int
@@ -78,10 +78,10 @@ class GpuInstanceListing:
 
 @dataclass(frozen=True, slots=True)
 class GpuState:
-    """How a GPU runs now, for the notes of a measurement; None for what the driver does not tell.
+    """The present state of a GPU, for the notes of a measurement; None for what the driver does not report.
 
-    `throttled_by` has one phrase for each reason that holds the clocks down; idleness is none. `busy_percent`: of the
-    last sample of the driver, the time in which a kernel ran; in MIG mode it tells none.
+    `throttled_by` has one phrase for each reason that lowers the clocks, except idleness. `busy_percent`: share of the
+    driver's last sample in which a kernel ran; the driver reports none in MIG mode.
     """
 
     sm_clock_mhz: int | None
@@ -110,41 +110,41 @@ class GpuState:
 
 
 class Nvml(Protocol):
-    """What the program asks of the management library. Every method raises NvmlFault and nothing else.
+    """The calls to the management library. Every method raises NvmlFault and nothing else.
 
-    GPUs are named by their index in this listing, which may change with the next one: keep UUIDs.
+    GPUs are identified by their index in this listing, which may change with the next one: store UUIDs.
     """
 
     @property
     def origin(self) -> str | None:
-        """None for this machine's driver, else the sentence that says what answers instead."""
+        """None for this machine's driver, else a sentence that says what answers instead."""
 
     def gpu_count(self) -> int:
-        """How many GPUs there are, those that do not answer included."""
+        """The number of GPUs, including those that do not answer."""
 
     def gpu(self, index: int) -> GpuListing:
-        """The GPU of that index; a fault of kind "lost" where it fell off the bus."""
+        """The GPU of that index; a fault of kind "lost" if it fell off the bus."""
 
     def mig_devices(self, index: int) -> tuple[MigDeviceListing, ...]:
-        """The MIG devices of a GPU in the driver's order, none where MIG is off."""
+        """The MIG devices of a GPU in the driver's order; none if MIG is off."""
 
     def gpu_instances(self, index: int) -> tuple[GpuInstanceListing, ...]:
-        """The GPU instances of a GPU by start. Needs an administrator's rights."""
+        """The GPU instances of a GPU, sorted by start. Needs administrator rights."""
 
     def processes(self, index: int) -> tuple[int, ...]:
         """The ids of processes that compute on a GPU or any of its instances, ascending."""
 
     def state(self, index: int) -> GpuState:
-        """Clocks, temperature, power and what holds the clocks down."""
+        """Clocks, temperature, power and what lowers the clocks."""
 
     def create_gpu_instance(self, index: int, profile_id: int, start: int, size: int) -> int:
-        """A new GPU instance at that placement; its id. "no_room" where it cannot stand there."""
+        """Create a GPU instance at that placement and return its id; "no_room" if it does not fit there."""
 
     def create_compute_instance(self, index: int, gpu_instance_id: int) -> int:
-        """The compute instance that takes all of a GPU instance; its id."""
+        """Create the compute instance that takes all of a GPU instance, and return its id."""
 
     def destroy_compute_instance(self, index: int, gpu_instance_id: int, compute_instance_id: int) -> None:
-        """Remove a compute instance; "in_use" where a process computes on it."""
+        """Remove a compute instance; "in_use" if a process computes on it."""
 
     def destroy_gpu_instance(self, index: int, gpu_instance_id: int) -> None:
         """Remove a GPU instance; "in_use" while it has compute instances."""
@@ -157,7 +157,7 @@ def profile_of(name: str) -> str | None:
 
 
 def gpu_state(nvml: Nvml, uuid: str) -> GpuState | None:
-    """The state of the GPU with that UUID or with the MIG device of that UUID; None where none answers."""
+    """The state of the GPU that has, or contains a MIG device with, that UUID; None if none answers."""
     try:
         for index in range(nvml.gpu_count()):
             if _is_of(nvml, index, uuid):
@@ -172,4 +172,4 @@ def _is_of(nvml: Nvml, index: int, uuid: str) -> bool:
         gpu = nvml.gpu(index)
         return gpu.uuid == uuid or any(item.uuid == uuid for item in nvml.mig_devices(index))
     except NvmlFault:
-        return False  # another GPU's trouble is not this one's
+        return False  # another GPU's fault does not affect this one

@@ -1,7 +1,7 @@
-"""The seam through the installed NVIDIA driver, by way of pynvml (nvidia-ml-py).
+"""`Nvml` implemented by the installed NVIDIA driver, through pynvml (nvidia-ml-py).
 
-Reading a GPU follows NVIDIA's NVML API reference; the calls that need MIG or an administrator's rights are
-untested on hardware (they ran against a stand-in for the driver's library alone).
+Reading a GPU follows NVIDIA's NVML API reference; the calls that need MIG or administrator rights are
+untested on hardware (they ran only against a stand-in for the driver's library).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _KINDS: dict[str, NvmlKind] = {
     "NVML_ERROR_INSUFFICIENT_RESOURCES": "no_room",
 }
 
-# Bits of nvmlDeviceGetCurrentClocksEventReasons that hold clocks down, in the words of its reference.
+# Bits of nvmlDeviceGetCurrentClocksEventReasons that lower the clocks, described as in its reference.
 _REASONS = {
     "nvmlClocksEventReasonApplicationsClocksSetting": "clocks set by an application",
     "nvmlClocksEventReasonSwPowerCap": "power cap",
@@ -56,7 +56,7 @@ _REASONS = {
 
 
 class DriverNvml:
-    """`Nvml` of this machine. Make it with `open_driver`, which ends the session with the library."""
+    """`Nvml` of this machine. Create it with `open_driver`, which also ends the library's session."""
 
     origin: str | None = None
 
@@ -67,7 +67,7 @@ class DriverNvml:
         return int(self._call(self._lib.nvmlDeviceGetCount))
 
     def versions(self) -> tuple[str, str]:
-        """The driver's version and the newest CUDA it runs, "n/a" for what it does not tell."""
+        """The driver's version and the newest CUDA that it runs; "n/a" for what it does not report."""
         driver = self._call_optional(self._lib.nvmlSystemGetDriverVersion)
         cuda = self._call_optional(self._lib.nvmlSystemGetCudaDriverVersion_v2)
         # NVML writes 12.8 as 12080.
@@ -91,7 +91,7 @@ class DriverNvml:
 
     def mig_devices(self, index: int) -> tuple[MigDeviceListing, ...]:
         lib, handle = self._lib, self._handle(index)
-        # NVML numbers the possible devices; one that does not exist answers "not found".
+        # NVML numbers possible devices; it answers "not found" for one that does not exist.
         most = self._call_optional(lib.nvmlDeviceGetMaxMigDeviceCount, handle) or 0
         devices = []
         for number in range(most):
@@ -120,7 +120,7 @@ class DriverNvml:
             device = self._call_optional(lib.nvmlDeviceGetMigDeviceHandleByIndex, handle, number)
             if device is not None:
                 handles.append(device)
-        # A GPU in MIG mode tells of its instances' processes only to an administrator: ask each instance too.
+        # A GPU in MIG mode lists its instances' processes only to administrators: query each instance too.
         running = [self._call(lib.nvmlDeviceGetComputeRunningProcesses, item) for item in handles]
         return tuple(sorted({int(process.pid) for each in running for process in each}))
 
@@ -200,7 +200,7 @@ class DriverNvml:
         )
 
     def _profiles(self, handle: Any) -> list[Any]:
-        """The GPU instance profiles that this GPU has, with their names."""
+        """The GPU instance profiles of this GPU, with their names."""
         lib = self._lib
         infos = (
             self._call_optional(lib.nvmlDeviceGetGpuInstanceProfileInfo, handle, number)
@@ -238,7 +238,7 @@ class DriverNvml:
         )
 
     def _call(self, call: Callable[..., T], *arguments: Any) -> T:
-        """Call the library; its errors become NvmlFault in the driver's words."""
+        """Call the library; its errors become NvmlFault with the driver's message."""
         try:
             return call(*arguments)
         except self._lib.NVMLError as error:
@@ -247,7 +247,7 @@ class DriverNvml:
             raise NvmlFault("not_supported", str(error)) from error
 
     def _call_optional(self, call: Callable[..., T], *arguments: Any) -> T | None:
-        """The answer, or None for what this GPU or driver has not got. A lost GPU is still a fault."""
+        """The answer, or None if this GPU or driver does not support the call. A lost GPU is still a fault."""
         try:
             return self._call(call, *arguments)
         except NvmlFault as fault:
@@ -258,7 +258,7 @@ class DriverNvml:
 
 @contextmanager
 def open_driver() -> Iterator[DriverNvml]:
-    """A session with the driver's library. Raises NvmlFault of kind "no_driver" where there is none."""
+    """A session with the driver's library. Raises NvmlFault of kind "no_driver" if there is none."""
     try:
         import pynvml
     except ImportError as error:

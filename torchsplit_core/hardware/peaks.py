@@ -12,11 +12,11 @@ from torchsplit_core.values import InputFault, quoted, suggestion
 
 @dataclass(frozen=True, slots=True)
 class GpuPeaks:
-    """Dense peaks of a whole GPU, None where not sourced.
+    """Dense peaks of a whole GPU; None if not sourced.
 
-    Units: boost clock MHz, tera floating-point operations per second, GiB of memory and MiB of L2 cache,
-    GB/s (10^9 bytes), W. Datasheets say GB for the GiB: nvidia-smi lists 79.25 GiB of an A100's 80, and its
-    device query 41,943,040 bytes of L2 for 40. `source` names the datasheets and repositories of each figure.
+    Units: boost clock MHz, tera floating-point operations per second, GiB of memory, MiB of L2 cache, GB/s (10^9
+    bytes), W. Datasheets write GB for GiB: nvidia-smi lists 79.25 GiB of an A100's 80, and its device query
+    41,943,040 bytes of L2 for 40 MB. `source` names the datasheets and repositories of each figure.
     """
 
     name: str
@@ -38,14 +38,14 @@ class GpuPeaks:
 
     @property
     def before_tf32(self) -> bool:
-        """Whether its tensor cores know no TF32, so that float32 is FP32 everywhere: TF32 and bfloat16 came with one
-        generation (NVIDIA A100 whitepaper, 2020). Where no FP16 peak is sourced either, the sources are silent instead.
+        """Whether its tensor cores have no TF32, so that float32 always means FP32: TF32 and bfloat16 came in the same
+        generation (NVIDIA A100 whitepaper, 2020). False if no FP16 peak is sourced either: then nothing is known.
         """
         return self.tf32_tflops is None and self.bf16_tflops is None and self.fp16_tflops is not None
 
 
 def peaks(name: str) -> GpuPeaks:
-    """The peaks of that GPU. Raises InputFault with the known names for any other."""
+    """The peaks of a GPU. Raises InputFault with the known names for any other name."""
     table = _table()
     if name not in table:
         raise InputFault("", f"unknown GPU type {quoted(name)}", suggestion(name, table, "GPU types"))
@@ -53,7 +53,7 @@ def peaks(name: str) -> GpuPeaks:
 
 
 def peak_names() -> tuple[str, ...]:
-    """The GPUs the table knows, MIG-capable or not."""
+    """The GPUs in the table, with or without MIG."""
     return tuple(_table())
 
 

@@ -1,9 +1,9 @@
-"""The seam from a file: a listing of real GPUs replayed, for tests and for a look without a GPU.
+"""`Nvml` implemented by a file: a recorded listing of real GPUs, for tests and demonstrations without a GPU.
 
-The environment variable TORCHSPLIT_NVML_REPLAY names such a file, in every process it reaches. What is
-created and destroyed is kept in the file, so it must be one to write to. Profiles come from the catalogue;
-placements, rooms, rights and instances in use are judged as the driver does. Ids and UUIDs of new
-instances are this file's own: a driver gives others.
+The environment variable TORCHSPLIT_NVML_REPLAY names such a file, for every process that inherits it. Created and
+destroyed instances are stored in the file, so it must be writable. Profiles come from the catalogue; placements, free
+slots, rights and instances in use are checked as the driver does. Ids and UUIDs of new instances differ from those
+that a driver would assign.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from torchsplit_core.values.units import GIB, MIB
 REPLAY_VARIABLE = "TORCHSPLIT_NVML_REPLAY"
 FORMAT = "torchsplit.nvml_replay"
 MOST_MIB = 2**30
-"""Memory of a GPU in a listing: 1 PiB is no GPU's."""
+"""Largest memory of a GPU in a listing: 1 PiB, more than any GPU has."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayNvml:
-    """`Nvml` of a listing file. Every call reads the file anew, as another process may have changed it.
+    """`Nvml` of a listing file. Every call rereads the file, because another process may have changed it.
 
     A file: `{"format": "torchsplit.nvml_replay", "version": 1, "source": where the listing is from,
     "permission": whether the caller is an administrator, "gpus": [{"name", "uuid", "memory_mib",
     "pci_device_id", "type": name of the catalogue or null, "mig": "on", "off" or null without MIG mode,
     "lost": fallen off the bus, "state": fields of GpuState or {}, "processes": [{"pid", "gpu_instance": id
     or null}], "instances": [{"id", "profile", "start", "compute_instance": id or null, "uuid"}]}]}`.
-    Raises InputFault for a file that is not so.
+    Raises InputFault for a file of another form.
     """
 
     path: Path
@@ -170,7 +170,7 @@ class ReplayNvml:
         return data
 
     def _write(self, data: Mapping[str, Any]) -> None:
-        # Replaced in one step: a reader, or whoever comes after a kill, sees the old file or the new one.
+        # Replaced atomically: a reader, even after a kill, sees the old file or the new one.
         handle, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
             json.dump(data, stream, indent=1)
@@ -178,13 +178,13 @@ class ReplayNvml:
 
 
 def replay_from_environment() -> ReplayNvml | None:
-    """The replay that TORCHSPLIT_NVML_REPLAY names, None where it is not set. InputFault for a bad file."""
+    """The replay that TORCHSPLIT_NVML_REPLAY names; None if it is unset. Raises InputFault for a bad file."""
     name = os.environ.get(REPLAY_VARIABLE)
     return ReplayNvml(Path(name)) if name else None
 
 
 def _check(data: Mapping[str, Any]) -> None:
-    """Raise what the first missing or impossible entry raises; `_read` makes it an InputFault."""
+    """Raise the error of the first missing or invalid entry; `_read` turns it into an InputFault."""
     if not isinstance(data, dict):
         raise TypeError("it is not an object")
     if (data["format"], data["version"]) != (FORMAT, 1):

@@ -1,27 +1,27 @@
-"""Run a function in a confined child process that ends with all it started.
+"""Run a function in a confined child process that is ended together with every process it started.
 
 For work that executes foreign code (a user's model) or may take any time or memory. The child has a private empty
-working directory, an environment of a few names, and limits on time, memory, files, processes. What else holds it
-is the best that the machine offers, see `level`: namespaces, Landlock, or the limits alone;
-docs/reference/security.md has what each promises.
+working directory, a minimal environment, and limits on time, memory, files, processes. What else confines it
+is the best that the machine offers, see `sandbox.level`: namespaces, Landlock, or the limits alone;
+docs/reference/security.md says what each guarantees.
 
-    run         call a function and listen      level       which isolation there is, in words
-    launch      start the child                 access      which paths it may reach
-    child       its start: confined, called     supervisor  above it: counts, and ends all of it
-    namespaces, landlock, calls, limits         what holds (`kernel` has what it takes)
-    watch       what all of it uses             inside      what a confined process knows of it
-    forms       the form of an answer
-    rooms       private temporary folders       faults      what is told of its end
-    probe       namespaces tried                cost        how long setting up takes
-    forked      a worker of our own code, not confined: it ends with its parent
+    run             call a function, read its answers   sandbox/level        the levels that this machine offers
+    launch          start the child                     sandbox/access       the paths that a child may reach
+    child           the child's side of the protocol    sandbox/supervisor   the process above: limits, ends the child
+    limits          what a child may use                sandbox/namespaces, landlock, seccomp, kernel   confinement
+    usage_monitor   what all its processes use          sandbox/current_sandbox   the level inside a child
+    answer_schema   the schema of an answer             sandbox/temp_dirs    private temporary folders
+    faults          why a child ended                   sandbox/probe        tries the namespaces
+    cost            how long setting up takes           trust_policy         whether uploads may be executed
+    fork_worker     a worker for our own code, not confined: it ends with its parent
 
-The answer crosses as JSON and is never unpickled, so a child cannot make its parent run code. Foreign code shares the
-child with the protocol, so it can answer what it likes: a result is as true as the code that gave it.
+The answer is sent as JSON and never unpickled, so a child cannot make its parent run code. Foreign code shares the
+child with the protocol, so it can send any answer: a result is only as trustworthy as the code that produced it.
 Protocol: the request on the child's standard input (see `launch`); the answers as JSON lines on a pipe, each one of
-`progress`, `part`, `result`, `fault`, `out_of_memory`, `error`, `unconfined`; what limit was passed on another pipe
+`progress`, `part`, `result`, `fault`, `out_of_memory`, `error`, `unconfined`; an exceeded limit on another pipe
 that the foreign code does not have.
 
-The names load their module when first used: the child needs few of them, and starts with every point measured.
+Names load their module on first use: a child needs few of them, and one starts for every measured point.
 """
 
 from __future__ import annotations

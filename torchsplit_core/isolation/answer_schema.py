@@ -1,4 +1,4 @@
-"""The form of what a child answers: foreign code shares the child, so it can answer what it likes."""
+"""Schemas for a child's answers: foreign code shares the child, so it can send anything."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 
 class AnswerSchema(BaseModel):
-    """An object with these fields, others may stand beside them. Numbers are finite, and nothing is converted."""
+    """An object with at least these fields; others are allowed. Numbers must be finite; no value is converted."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
 
 def schema_reader(schema: Any) -> Callable[[Any], Any]:
-    """For `run_limited`: reads an answer of this form, a `AnswerSchema` or a type of JSON values, and returns it as
-    it came.
+    """A reader for `run_limited` that validates an answer and returns it unchanged.
 
-    It raises ValueError for any other.
+    `schema` is an `AnswerSchema` or a type of JSON values. The reader raises ValueError for any other answer.
     """
     adapter = TypeAdapter(schema)
 

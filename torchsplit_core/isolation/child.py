@@ -1,7 +1,7 @@
 """The child's side of isolation: confine itself, call one function, answer in JSON lines.
 
-Run as `python -P -m torchsplit_core.isolation.child FD VERDICT`; the request comes on standard input, answers go to
-the file descriptor FD, what limit the supervisor found passed to VERDICT. See `torchsplit_core.isolation`.
+Run as `python -P -m torchsplit_core.isolation.child FD VERDICT`; the request comes on standard input, answers go to the
+file descriptor FD, the limit that the supervisor found exceeded goes to VERDICT. See `torchsplit_core.isolation`.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from torchsplit_core.values import InputFault, InternalFault, last_cause, system
 
 
 class MessageWriter:
-    """Writes one JSON object a line to the parent."""
+    """Writes JSON objects to the parent, one per line."""
 
     def __init__(self, descriptor: int) -> None:
         os.set_inheritable(descriptor, False)
         self._file = os.fdopen(descriptor, "w", encoding="utf-8")
 
     def send(self, kind: str, content: Any) -> None:
-        """One message; flushed at once."""
-        # dumps, for dump writes in tiny pieces, several times slower
+        """Send one message and flush it."""
+        # Not json.dump: it writes tiny pieces, several times slower.
         self._file.write(json.dumps({kind: content}) + "\n")
         self._file.flush()
 
     def progress(self, share: float, message: str) -> None:
-        """What `values.Progress` asks for."""
+        """Report progress; implements `values.Progress`."""
         self.send("progress", [float(share), str(message)])
 
     def failure(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        """`sys.excepthook`: whatever was raised, as a message the parent can turn into a fault."""
-        # A broken promise of our own is told as it is, whatever it broke by.
+        """`sys.excepthook`: sends any exception as a message that the parent turns into a fault."""
+        # A fault of our own is reported as it is, whatever its cause.
         cause = error if isinstance(error, InputFault | InternalFault) else last_cause(error)
         cause = extras.missing_package(cause) or cause
         if isinstance(cause, InputFault):
@@ -52,7 +52,7 @@ class MessageWriter:
         else:
             frames = traceback.extract_tb(cause.__traceback__ or trace)
             location = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-            # Before the answer, after which the parent listens no longer.
+            # Before the answer, because the parent stops reading after it.
             traceback.print_exception(kind, error, trace)
             sys.stderr.flush()
             details = {"type": type(cause).__name__, "message": str(cause)[:2000], "place": location}
@@ -60,7 +60,7 @@ class MessageWriter:
 
 
 def main() -> None:
-    """Take the request, confine the worker, call, answer, end at once."""
+    """Read the request, confine the worker, call the function, answer, and exit at once."""
     writer = MessageWriter(int(sys.argv[1]))
     request = json.load(sys.stdin)
     try:
@@ -79,7 +79,7 @@ def main() -> None:
     writer.send("result", outcome)
     sys.stdout.flush()
     sys.stderr.flush()
-    # Threads or atexit handlers of foreign code must not hold the answer up.
+    # Threads or atexit handlers of foreign code must not delay the exit.
     os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""How long the isolation takes to set up, as the children themselves measure it."""
+"""How long isolation takes to set up, as measured by the children themselves."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from torchsplit_core.values import Progress
 
 
 def set_up_seconds(times: int = 10) -> tuple[float, ...]:
-    """Seconds from a child's first call to its last that sets its isolation up, of so many children in a row.
+    """Seconds from the first to the last call that sets a child's isolation up, for `times` children in sequence.
 
-    At the level of `isolation_level()`. Starting the interpreter, which a child without isolation needs as well,
-    does not count. Raises InputFault as `run_limited` does.
+    At the level of `isolation_level()`. Excludes starting the interpreter, which a child without isolation needs too.
+    Raises InputFault as `run_limited` does.
     """
     from torchsplit_core.isolation.run import run_limited
 
@@ -20,5 +20,5 @@ def set_up_seconds(times: int = 10) -> tuple[float, ...]:
 
 
 def report_setup_s(arguments: dict[str, Any], progress: Progress) -> float:
-    """The child's part."""
+    """The function that the child runs."""
     return current_sandbox.setup_s

@@ -1,4 +1,4 @@
-"""What ended a child, as one fault; and text that a child wrote, made harmless to show."""
+"""The faults of a child that ended, and text that a child wrote, made safe to print."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ChildFaultKind = Literal["time_limit", "out_of_memory", "crashed"]
 
 
 class ChildFault(InputFault):
-    """The child itself came to an end: out of time, out of memory or by a crash; not a fault that it told."""
+    """The child itself ended: out of time, out of memory or by a crash; not a fault that it reported."""
 
     def __init__(self, where: str, problem: str, remedy: str, *, kind: ChildFaultKind = "crashed") -> None:
         super().__init__(where, problem, remedy)
@@ -21,9 +21,9 @@ class ChildFault(InputFault):
 
 
 def printable(text: str) -> str:
-    """The text with each control character (escape sequences, changes of direction, half characters) spelt out.
+    """The text with each control character (escape sequences, changes of direction, lone surrogates) spelt out.
 
-    A child's code may write what it likes into its messages: none of it may reach a terminal as a command.
+    A child's code may write anything into its messages; none of it may reach a terminal as a command.
     """
     if text.isprintable():
         return text
@@ -34,16 +34,16 @@ def printable(text: str) -> str:
 
 
 def printable_line(text: str) -> str:
-    """The same on one line."""
+    """Like `printable`, but on one line."""
     return printable(" ".join(text.split("\n")))
 
 
 PARSE_ERRORS = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
-"""What reading a value of another form than the one expected raises."""
+"""What parsing raises for a value that does not have the expected form."""
 
 
 def malformed_answer_fault(subject: str, error: Exception) -> ChildFault:
-    """The fault for an answer of another form than the one asked for, by what reading it raised."""
+    """The fault for an answer of an unexpected form, from the error that parsing raised."""
     list_errors = getattr(error, "errors", None)
     if callable(list_errors):  # pydantic's
         first = list_errors(include_url=False, include_input=False)[0]
@@ -62,7 +62,7 @@ def malformed_answer_fault(subject: str, error: Exception) -> ChildFault:
 
 
 def exceeded_limit_fault(subject: str, excess: Mapping[str, Any], limits: Limits) -> ChildFault:
-    """The fault for a limit of all processes together that the supervisor found passed."""
+    """The fault for a limit of all processes together that the supervisor found exceeded."""
     name, value = str(excess["limit"]), int(excess["value"])
     if name == "tasks":
         return ChildFault(

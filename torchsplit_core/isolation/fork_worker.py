@@ -1,8 +1,8 @@
-"""One process forked from this one that answers question after question through a pipe.
+"""A forked worker process that answers calls, one after the other, through a pipe.
 
-For work of our own that no deadline of its own holds: whoever waits too long kills it. It is not confined and its
-answers are unpickled, so nothing foreign may run in it. Forked, because a fresh interpreter would spend a third of a
-second on its imports, longer than most questions take.
+For our own code that has no deadline: a caller that has waited too long kills the worker. It is not confined and its
+answers are unpickled, so it must not run foreign code. It is forked because a new interpreter would spend a third of a
+second on imports, longer than most calls take.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ ResultT = TypeVar("ResultT")
 
 
 class WorkerEnded(Exception):
-    """The process ended without an answer (perhaps memory was short)."""
+    """The worker ended without an answer, perhaps for lack of memory."""
 
 
 class ForkedWorker(Generic[ResultT]):
-    """A process that calls `handler` with the values of each question; arguments and answers are pickled.
+    """A process that calls `handler` with the arguments of each call; arguments and results are pickled.
 
-    It ends with `kill`, and with the thread that made it, however that ends. pipe: for
-    `multiprocessing.connection.wait`, which tells of it when `result` need not wait.
+    It ends on `kill`, and with the thread that created it, however that ends. Pass `pipe` to
+    `multiprocessing.connection.wait` to learn when `result` will not block.
     """
 
     def __init__(self, handler: Callable[..., ResultT]) -> None:
@@ -42,16 +42,16 @@ class ForkedWorker(Generic[ResultT]):
         child_end.close()
 
     def submit(self, *arguments: Any) -> None:
-        """Put a question; only when the one before has its answer. Where the process has ended, `result` says so."""
+        """Send a call; only after the previous one's result was read. If the worker has ended, `result` raises."""
         with contextlib.suppress(OSError):
             self.pipe.send(arguments)
 
     def poll(self, seconds: float = 0.0) -> bool:
-        """Whether within so many seconds there is an answer, or the process has ended."""
+        """Whether an answer arrives, or the worker ends, within `seconds`."""
         return self.pipe.poll(seconds)
 
     def result(self) -> ResultT:
-        """The answer, waited for. Raises WorkerEnded, and InternalFault where answering raised anything."""
+        """Wait for the result. Raises WorkerEnded, or InternalFault if the handler raised."""
         try:
             fault, value = self.pipe.recv()
         except (EOFError, OSError):
@@ -62,16 +62,16 @@ class ForkedWorker(Generic[ResultT]):
         return output
 
     def kill(self) -> None:
-        """End the process, whatever it is doing."""
+        """Kill the worker, whatever it is doing."""
         self._process.kill()
         self._process.join()
         self.pipe.close()
 
 
 def _serve(handler: Callable[..., Any], pipe: Connection, parents_end: Connection, parent: int) -> None:
-    """The child's side: until the parent, or its end of the pipe, is gone."""
+    """The worker's loop, until the parent or its end of the pipe is gone."""
     die_with_parent()
-    if os.getppid() != parent:  # it ended before the kernel was told to say so
+    if os.getppid() != parent:  # it ended before the death signal was set
         return
     parents_end.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -83,6 +83,6 @@ def _serve(handler: Callable[..., Any], pipe: Connection, parents_end: Connectio
             return
         try:
             reply: tuple[str | None, Any] = None, handler(*arguments)
-        except Exception as error:  # noqa: BLE001 - the boundary of the process: its parent says it
+        except Exception as error:  # noqa: BLE001 - the process boundary: the parent raises it
             reply = f"{type(error).__name__}: {error}", None
         pipe.send(reply)

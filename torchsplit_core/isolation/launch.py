@@ -1,4 +1,4 @@
-"""The parent's side of isolation: start a confined child, hear which limit it passed, end it with all it started."""
+"""The parent's side of isolation: start a confined child, read which limit it exceeded, end it and its descendants."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ INHERITED_ENVIRONMENT = (
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "HF_HOME", "TORCH_HOME", "TORCHSPLIT_EXECUTION",
 )  # fmt: skip
 END_S = 15.0
-"""How long a supervisor may take to end what it watches; then it is killed itself."""
+"""Seconds that a supervisor may take to end its processes before it is killed itself."""
 WORK_FOLDER, LINKS_FOLDER = "work", "packages"
-"""Folders of a room: where the child works, and links to our packages where their own folder stays closed."""
+"""Folders in a private folder: the child's working directory, and links to our packages if their folder is hidden."""
 
 
 class ConfinedChild:
-    """A child that was started: its supervisor's process, and what that says of limits."""
+    """A started child: its supervisor's process and the pipe that reports an exceeded limit."""
 
     def __init__(self, process: subprocess.Popen[bytes], verdict: int) -> None:
         self.process, self._verdict = process, verdict
 
     def exceeded_limit(self) -> dict[str, Any] | None:
-        """The limit that the supervisor found passed, {"limit", "value"}; None where it found none."""
+        """The limit that the supervisor found exceeded, {"limit", "value"}; None if there is none."""
         try:
             data = os.read(self._verdict, 4096)
             excess = json.loads(data) if data else None
@@ -47,22 +47,22 @@ class ConfinedChild:
         return excess if isinstance(excess, dict) else None
 
     def end(self) -> int:
-        """End the child and all it started; its exit status, as of `Popen`. Twice does no harm."""
+        """End the child and all it started, and return its exit status as `Popen` does. Idempotent."""
         if self.process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.process.pid, signal.SIGTERM)
-                # Stopped from outside it would not hear of it.
+                # A stopped process does not handle SIGTERM until it continues.
                 os.kill(self.process.pid, signal.SIGCONT)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(END_S)
         if self.process.returncode is None:
-            # Not reaped yet, so its group id cannot have gone to someone else.
+            # It is not reaped yet, so no other process group can have its id.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
         return self.process.wait()
 
     def close(self) -> None:
-        """Give the descriptor back; twice does no harm."""
+        """Close the descriptor. Idempotent."""
         if self._verdict >= 0:
             os.close(self._verdict)
             self._verdict = -1
@@ -83,8 +83,8 @@ def launch(
 ) -> ConfinedChild:
     """Start `target` ("module:function") in a child at this process's isolation level.
 
-    `room` is a private folder; `answers` the descriptor that the child answers on; `descriptors` are handed over as
-    well. The child ends with the thread that calls this. Raises InputFault where the level is not available.
+    `answers` is the descriptor that the child answers on; `descriptors` are inherited as well. The child ends with the
+    thread that calls this. Raises InputFault if the level is not available.
     """
     level = isolation_level()
     work = private_folder / WORK_FOLDER
@@ -132,7 +132,7 @@ def launch(
 
 
 def _environment(work: str) -> dict[str, str]:
-    """The few names a child needs; its home and temporary files are in its own directory."""
+    """The few variables that a child needs; home and temporary files are in its own directory."""
     inherited = {name: os.environ[name] for name in INHERITED_ENVIRONMENT if name in os.environ}
     private = {"HOME": work, "TMPDIR": work, "USER": "torchsplit", "LOGNAME": "torchsplit"}
     # Each further malloc arena reserves 64 MiB of the address space that memory_bytes limits.
@@ -140,7 +140,7 @@ def _environment(work: str) -> dict[str, str]:
 
 
 def _socket_families(level: IsolationLevel, access: Access) -> tuple[int, ...] | None:
-    """The families of sockets a child may make; None for no filter. MPS is asked through a named one."""
+    """The socket families that a child may create; None for no filter. MPS needs a unix socket."""
     if not level.sockets_held:
         return None
     if level.name == "namespaces":
@@ -149,7 +149,7 @@ def _socket_families(level: IsolationLevel, access: Access) -> tuple[int, ...] |
 
 
 def _import_path(access: Access, private_folder: Path) -> list[str]:
-    """Where the child finds its modules: our packages first, through links where their folder stays closed."""
+    """The child's module search path: our packages first, through links if their parent folder is hidden."""
     if not access.packages:
         return list(access.path)
     links = private_folder / LINKS_FOLDER

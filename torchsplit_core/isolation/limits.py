@@ -1,4 +1,4 @@
-"""What a child may use: time, memory, files, processes; set by the kernel or counted by the supervisor."""
+"""What a child may use: time, memory, files, processes; enforced by the kernel or counted by the supervisor."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from torchsplit_core.values.units import GIB
 
 OUT_OF_MEMORY_TEXTS = ("can't allocate memory", "not enough memory", "bad_alloc", "out of memory")
 MIN_TASKS, TASKS_PER_CORE = 512, 8
-"""torch starts about two threads a core (OpenMP's and its own pools) in each process that computes, so this is
-room for four such processes; a program that starts more than this runs away."""
+"""torch starts about two threads a core (OpenMP's and its own pools) in each process that computes, so this allows
+four such processes; a program that starts more is out of control."""
 TOTAL_FILE_BYTES = 4 * GIB
 
 
 def default_memory_bytes() -> int:
-    """Four fifths of this machine's memory (or its container's), at least 4 GiB: torch alone maps 1 GiB."""
+    """Four fifths of the machine's or container's memory, at least 4 GiB, because torch alone maps 1 GiB."""
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with contextlib.suppress(OSError, ValueError):  # no cgroup v2, or "max"
         total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
@@ -28,20 +28,20 @@ def default_memory_bytes() -> int:
 
 
 def default_tasks() -> int:
-    """Processes and threads together that the work of a model may have: 512, or 8 a core where that is more."""
+    """The processes and threads that a model's work may have in total: 512, or 8 a core if that is more."""
     return max(MIN_TASKS, TASKS_PER_CORE * (os.cpu_count() or 1))
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a child may use; None is no limit.
+    """What a child may use; None means no limit.
 
-    Of one process: `memory_bytes` is address space (CUDA maps far more than it uses: give None there), `cpu_s`
-    counts all its threads, in whole seconds, `file_bytes` is one file, `open_files` their number at once.
-    Of the child and all it starts, counted several times a second: `tasks` are processes and threads at once,
-    `total_memory_bytes` is memory in use, pages that are shared counted once, `total_file_bytes` what its room
-    and the folders opened for it grow by. `wall_s` is its life; `silent_s` the longest time without an answer
-    once a first part has come, for work that tells of each of its steps.
+    Per process: `memory_bytes` limits address space (use None with CUDA, which maps far more than it uses), `cpu_s`
+    the processor time of all its threads in whole seconds, `file_bytes` one file, `open_files` files open at once.
+    For the child and all it starts, counted several times a second: `tasks` limits processes and threads at once,
+    `total_memory_bytes` memory in use, with shared pages counted once, `total_file_bytes` the growth of its private
+    folder and of the folders it may write to. `wall_s` limits its lifetime; `silent_s` the time without an answer
+    after the first part, for work that reports each of its steps.
     """
 
     wall_s: float = 300.0
@@ -56,7 +56,7 @@ class Limits:
 
 
 def apply_limits(limits: dict[str, Any]) -> None:
-    """Set the kernel's limits for this process and what it starts; never above those it was given."""
+    """Set the kernel's limits for this process and what it starts; never above the limits that it inherited."""
     wanted = {
         resource.RLIMIT_AS: limits["memory_bytes"],
         resource.RLIMIT_CPU: limits["cpu_s"],

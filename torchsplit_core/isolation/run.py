@@ -1,4 +1,4 @@
-"""Call a function in a confined child: listen, relay what it tells, say how it ended."""
+"""Call a function in a confined child: read its answers, relay progress and parts, report how it ended."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ def run_limited(
     """Call `function(arguments, progress)` of `target` ("module:function") in a confined child.
 
     `arguments` and the result are JSON values; `subject` names the work in messages (default: `target`);
-    `environment` is added to the few names a child gets; `readable` and `writable` are the paths it may reach
-    beside its own folder, Python, its modules and what TORCHSPLIT_READABLE names.
-    A function that yields hands each part to `receive` as it comes, and its result is None: so neither
-    side ever holds a large answer twice.
-    Foreign code can answer anything: `read` makes of the result what is returned, `read_part` of a part what is
-    received, and what they raise of an answer that has another form (see `schema_reader`) is a fault of the child.
-    Raises the child's InputFault as it was; ChildFault (an InputFault) for a child that passed a limit,
-    crashed, raised or answered in another form; InternalFault where the child broke one of our own promises;
-    InputFault where the level of isolation asked for is not available. Whatever ends this call (an exception of
-    `progress` or KeyboardInterrupt included) also ends the child and all it started, as the end of this thread does.
+    `environment` is added to the few variables that a child gets; `readable` and `writable` are paths it may reach
+    besides its own folder, Python, its modules and the paths in TORCHSPLIT_READABLE.
+    If the function is a generator, `receive` gets each part as it arrives, and the result is None: so neither side
+    ever holds a large answer twice.
+    Foreign code can send anything: `read` parses the result and `read_part` each part; an error that they raise for an
+    answer of another form (see `schema_reader`) becomes a fault of the child.
+    Raises the child's InputFault unchanged; ChildFault (an InputFault) if the child exceeded a limit, crashed, raised
+    or answered in another form; InternalFault if the child raised one; InputFault if the requested isolation level is
+    not available. However this call ends (also by an exception in `progress` or KeyboardInterrupt), the child and all
+    it started end too; they also end with this thread.
     """
     limits = Limits() if limits is None else limits
     subject = subject or target
@@ -84,7 +84,7 @@ def run_limited(
 
 
 class _ChildRun:
-    """One child from start to end: what it said and how it ended."""
+    """One child from start to end: its answers and how it ended."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class _ChildRun:
         self.last_message_at: float | None = None
 
     def wait(self, child: ConfinedChild, answers: int) -> Any:
-        """Listen until the child ends or its time is over; then its result or its fault."""
+        """Read answers until the child ends or its time is over; return its result or raise its fault."""
         output = child.process.stdout
         assert output is not None
         ended = os.pidfd_open(child.process.pid)
@@ -123,7 +123,7 @@ class _ChildRun:
         return self._outcome(status, timed_out)
 
     def _listen(self, output: int, answers: int, ended: int) -> bool:
-        """Relay what the child says; False where the time was over first."""
+        """Relay the child's answers; False if the time was over first."""
         deadline = time.monotonic() + self.limits.wall_s
         with selectors.DefaultSelector() as selector:
             for descriptor in (output, answers, ended):
@@ -134,27 +134,27 @@ class _ChildRun:
                     if descriptor != ended and not self._read(descriptor, answers):
                         selector.unregister(descriptor)
                 if ended in ready or self.final_message is not None:
-                    # Take what is left in the pipes; do not wait for their end, which a thread or
-                    # a grandchild may hold back.
+                    # Read what is left in the pipes; do not wait for end-of-file, because a thread or
+                    # a grandchild may keep them open.
                     self._drain(output, answers)
                     return True
         return False
 
     def _listen_until(self, deadline: float) -> float:
-        """When listening ends: the child's deadline, or earlier where it has fallen silent."""
+        """When to stop reading: at the child's deadline, or earlier if it has been silent too long."""
         if self.last_message_at is None or self.limits.silent_s is None:
             return deadline
         return min(deadline, self.last_message_at + self.limits.silent_s)
 
     def _drain(self, output: int, answers: int) -> None:
-        """What the pipes hold now; bounded, for a grandchild may go on writing."""
+        """Read what the pipes hold now; bounded, because a grandchild may keep writing."""
         for descriptor in (answers, output):
             for _ in range(PIPE_BLOCKS):
                 if not self._read(descriptor, answers):
                     break
 
     def _read(self, descriptor: int, answers: int) -> bool:
-        """One block from a pipe; False where nothing more is there."""
+        """Read one block from a pipe; False if nothing is left."""
         try:
             block = os.read(descriptor, READ_BYTES)
         except BlockingIOError:
@@ -185,14 +185,14 @@ class _ChildRun:
                 self.final_message = (kind, content)
 
     def parse(self, reader: Callable[[Any], Any], content: Any) -> Any:
-        """What the reader makes of it. Raises ChildFault where it cannot."""
+        """Parse an answer with `reader`. Raises ChildFault if it fails."""
         try:
             return reader(content)
         except PARSE_ERRORS as error:
             raise malformed_answer_fault(self.subject, error) from error
 
     def _decode(self, line: bytes) -> tuple[str, Any]:
-        """One answer. Foreign code shares the child, so nothing here may trust its form."""
+        """Decode one answer. Foreign code shares the child, so its form cannot be trusted."""
         try:
             ((kind, content),) = json.loads(line).items()
             if kind == "progress":
@@ -209,14 +209,14 @@ class _ChildRun:
             if kind in ("result", "out_of_memory") or (kind == "part" and self.receive is not None):
                 return kind, content
         except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
-            pass  # the fault below says it
+            pass  # the fault below reports it
         raise self._fault(
             f"broke the form of its answers: {printable_line(line[:80].decode(errors='replace'))}",
             "Have the model's code write only to file descriptors that it opened.",
         )
 
     def _outcome(self, status: int, timed_out: bool) -> Any:
-        """The result, or the fault that says what happened."""
+        """Return the result, or raise the fault that says what happened."""
         kind: str
         content: Any
         kind, content = self.final_message or ("", None)

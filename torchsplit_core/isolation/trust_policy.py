@@ -1,8 +1,8 @@
-"""Whether what a user uploaded may be executed here, and which content was trusted.
+"""Whether uploaded files may be executed here, and which content was trusted.
 
-The server's start decides (`TORCHSPLIT_EXECUTION`), and every process it starts hears of it: where a job
-starts, again inside the job, and once more in the child that would load the file. Trust is given to a
-content, so a job's parameters name its SHA-256; a file of the same name with another content is another file.
+The server's start decides (`TORCHSPLIT_EXECUTION`), and every process it starts inherits that. It is checked where a
+job starts, again inside the job, and once more in the child that would load the file. Trust applies to a content, so a
+job's parameters name its SHA-256; a file of the same name with other content is not trusted.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from torchsplit_core.values import InputFault, quoted
 EXECUTION_VARIABLE = "TORCHSPLIT_EXECUTION"
 ALLOWED, REFUSED = "allowed", "refused"
 TRUSTED_KEY = "trusted_sha256"
-"""The parameter of a job, at any depth, that says which content its user trusted."""
+"""The job parameter, at any depth, that names the content its user trusted."""
 _LEGACY_TRUST_KEY = "trust"
-"""What jobs of earlier versions said: true, whatever the content."""
+"""The parameter of earlier versions' jobs: true, whatever the content."""
 
 
 def execution_refused() -> bool:
-    """Whether this process was told to execute nothing that was uploaded."""
+    """Whether this process must not execute uploads."""
     return os.environ.get(EXECUTION_VARIABLE) == REFUSED
 
 
 def execution_for_jobs() -> str:
-    """What a job is told: allowed only where this server was told so; who was told nothing executes nothing."""
+    """The policy that a job gets: allowed only if this server was told so; the default is refused."""
     return ALLOWED if os.environ.get(EXECUTION_VARIABLE) == ALLOWED else REFUSED
 
 
 def without_trust(parameters: Any) -> Any:
-    """The parameters of a job (JSON) with every word of trust left out."""
+    """The parameters of a job (JSON) without any that grant trust."""
     if isinstance(parameters, dict):
         return {
             key: without_trust(value)
@@ -56,8 +56,8 @@ def requests_trust(parameters: Any) -> bool:
 def is_trusted(upload: str, digest: str, trusted: str | None, *, any_content: bool) -> bool:
     """Whether the upload with the content `digest` may be executed by a job whose user trusted the content `trusted`.
 
-    `any_content`: the user trusted it in an earlier version, whatever its content. Raises InputFault where that,
-    or another content than there is now, was trusted.
+    `any_content`: the user trusted it in an earlier version, whatever its content. Raises InputFault if only that, or a
+    content other than the present one, was trusted.
     """
     if execution_refused():
         return False
@@ -73,7 +73,7 @@ def is_trusted(upload: str, digest: str, trusted: str | None, *, any_content: bo
 
 
 def require_execution_allowed(what: str) -> None:
-    """Raise InputFault where this process was told to execute nothing that was uploaded."""
+    """Raise InputFault if this process must not execute uploads."""
     if execution_refused():
         raise InputFault(
             "model source",

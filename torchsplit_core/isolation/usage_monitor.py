@@ -1,6 +1,6 @@
-"""Counting what a child and all it started use together: tasks, memory, bytes of files.
+"""Counts what a child and all it started use together: tasks, memory, bytes of files.
 
-Each look costs little where little runs; what is dear (shared pages counted once) is looked at only near a limit.
+A sample is cheap if little runs; the expensive count (shared pages once) is taken only if the cheap one is too high.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any, Literal
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 ENTRY_BYTES = 4096
-"""What an entry of a folder counts for at least, so that empty files have a limit too."""
+"""Least bytes that a folder entry counts for, so that empty files are limited too."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessUsage:
-    """One line of /proc: `resident_bytes` counts a page for every process that shares it.
+    """One process in /proc. `resident_bytes` counts a shared page once for every process that shares it.
 
-    `proc_path` is where its memory and files are told: another thread's where the first has ended before them.
+    `proc_path` has its memory and files; it is another thread's path if the main thread has already ended.
     """
 
     pid: int
@@ -36,14 +36,14 @@ class ProcessUsage:
 
 @dataclass(frozen=True, slots=True)
 class ExceededLimit:
-    """A limit that was passed and by what value; `limit` is its name in `Limits`."""
+    """An exceeded limit, by its name in `Limits`, and the value that exceeds it."""
 
     limit: Literal["tasks", "total_memory_bytes", "total_file_bytes"]
     value: int
 
 
 class UsageMonitor:
-    """Looks at the descendants of this process, and at the folders they may write to.
+    """Samples the descendants of this process and the folders they may write to.
 
     With `is_init` every other process that /proc shows is a descendant (this one is PID 1 of its namespace).
     """
@@ -53,7 +53,7 @@ class UsageMonitor:
         self.initial_bytes = sum(map(tree_bytes, folders)) if limits["total_file_bytes"] is not None else 0
 
     def check_limits(self) -> ExceededLimit | None:
-        """The first limit that is passed now."""
+        """The first limit that is exceeded now; None if none is."""
         processes = descendants(is_init=self.is_init)
         tasks, memory, files = (
             self.limits[name] for name in ("tasks", "total_memory_bytes", "total_file_bytes")
@@ -76,7 +76,7 @@ class UsageMonitor:
 
 
 def descendants(*, is_init: bool) -> list[ProcessUsage]:
-    """Every process below this one that has not ended."""
+    """Every descendant of this process that has not ended."""
     own_pid, processes = os.getpid(), list(_processes())
     if is_init:
         return [process for process in processes if process.pid != own_pid]
@@ -110,12 +110,12 @@ def _processes() -> Iterable[ProcessUsage]:
 
 
 def _stat_fields(proc_path: str) -> list[bytes]:
-    """What `stat` tells behind the name: state, parent, group, … (proc_pid_stat(5), from field 3 on)."""
+    """The fields of `stat` after the name: state, parent, group, … (proc_pid_stat(5), from field 3 on)."""
     return Path(f"{proc_path}/stat").read_bytes().rpartition(b")")[2].split()
 
 
 def _proportional_bytes(process: ProcessUsage) -> int:
-    """Its memory with each shared page divided among those that share it."""
+    """The process's memory (PSS), with each shared page divided among the processes that share it."""
     with contextlib.suppress(OSError, ValueError):
         for line in Path(f"{process.proc_path}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
@@ -124,7 +124,7 @@ def _proportional_bytes(process: ProcessUsage) -> int:
 
 
 def _unlinked_file_bytes(processes: Iterable[ProcessUsage]) -> dict[bool, int]:
-    """Bytes of files that are open and have no name any more: in memory (True), on a disk (False)."""
+    """Bytes of files that are open but unlinked: in memory (True), on a disk (False)."""
     seen: dict[tuple[int, int], tuple[bool, int]] = {}
     for process in processes:
         folder = f"{process.proc_path}/fd"
@@ -141,7 +141,7 @@ def _unlinked_file_bytes(processes: Iterable[ProcessUsage]) -> dict[bool, int]:
 
 
 def tree_bytes(folder: str) -> int:
-    """What a folder and all in it take on the disk. Follows no link; a folder that is too deep counts as endless."""
+    """Bytes on disk of a folder and its contents. Follows no link; one that is too deep counts as endless (2**62)."""
     total, pending = 0, [folder]
     while pending:
         path = pending.pop()
@@ -163,7 +163,7 @@ def tree_bytes(folder: str) -> int:
 
 
 def _restore_access(path: str) -> bool:
-    """Give a folder of our own that hides its content its modes back; True where it did. Never through a link."""
+    """Make a folder of ours readable again; True if its mode was changed. Never follows a link."""
     with contextlib.suppress(OSError):
         handle = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:

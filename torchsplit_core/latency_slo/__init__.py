@@ -1,1 +1,1 @@
-"""Plans and simulation together: plans under load, and plans made so that responses keep their limits."""
+"""Combines planning and simulation: plans under load, and plans whose responses keep their limits."""

@@ -1,4 +1,4 @@
-"""What a plan costs and which models come first, as one clause each; empty where nobody gave prices, or tiers."""
+"""A plan's cost and its tiers, as one clause each; empty if the request has no prices or no tiers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torchsplit_core.values import PlanOutcome, PlanRequest
 
 
 def describe_cost(request: PlanRequest, plan: PlanOutcome) -> str:
-    """What the GPUs in use cost, in the currency of the prices; which price is missing where some are there."""
+    """The cost of the GPUs in use, in the currency of the prices; names the missing prices if only some are given."""
     if plan.objective.value is None or all(entry.cost is None for entry in request.gpus):
         return ""
     missing = unpriced_types(request, plan.gpus)
@@ -23,7 +23,7 @@ def describe_cost(request: PlanRequest, plan: PlanOutcome) -> str:
 
 
 def describe_tiers(request: PlanRequest, plan: PlanOutcome) -> str:
-    """The tiers, the highest first, with what the worst served of each gets of weight · demand."""
+    """The tiers, highest first, each with the share of weight · demand that its worst-served model gets."""
     if plan.objective.value is None or not has_tiers(request):
         return ""
     worst: dict[int, float] = {}

@@ -1,6 +1,6 @@
-"""Derived requests whose throughputs are what a slice carries alone within the limit, times a factor of the model.
+"""Derived requests: throughputs are what a slice carries alone within the limit, times a factor of the model.
 
-A plan of one has good chances to keep the limits; none is a proof. It is brought back to the request's own points.
+A plan of a derived request is likely to keep the limits, but proves nothing. `restore` gives it the original points.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from torchsplit_core.values import (
 )
 
 KnownRates = dict[tuple[str, str, str, float], tuple[MaxRate, ...]]
-"""What slices carry alone, by model, variant, stage and limit in ms."""
+"""The rates that slices carry alone, by model, variant, stage and limit in ms."""
 
 LEAST_SHARES = (1.0, 0.5, 0.25)
-"""Least shares of a slice that are told apart: with a share s responses take 1/s as long, so less is carried."""
+"""Least shares of a slice that variants are derived for: at share s responses take 1/s as long, so it carries less."""
 
 
 def stage_limits(
     request: PlanRequest, model: PlanModel, variant: Variant, types: frozenset[str]
 ) -> tuple[float, ...] | None:
-    """The limit divided over the stages by their quickest times; None where one has no point, or too little is left."""
+    """The limit split over stages by their shortest times, ms; None if a stage has no point or too little is left."""
     quickest = [fastest_ms(stage, types) for stage in variant.stages]
     known = [item for item in quickest if item is not None]
     left = (model.max_response_ms or 0.0) - transfers_ms(request, variant)
@@ -49,7 +49,7 @@ def stage_limits(
 
 @dataclass(frozen=True, slots=True)
 class _DeratedVariant:
-    """A way to run a variant: its name in the derived request, its least share, what each slice carries."""
+    """A variant with a least share: its name in the derived request, its stages' limits in ms and slices' rates."""
 
     name: str
     variant: Variant
@@ -59,11 +59,11 @@ class _DeratedVariant:
 
 
 class DeratedRequests:
-    """Derived requests of one request, and the way back.
+    """Derives requests from one request and maps their plans back to it.
 
-    `factors` are learned: what a model's slices carry together over the sum of what each carries alone. What slices
-    carry alone is simulated when first asked for, until the `deadline` (of time.perf_counter), and kept in `known` for
-    other requests of these models.
+    `factors` are learned: the rate that a model's slices carry together over the sum of what each carries alone. The
+    latter is simulated when first needed, until `deadline` (by time.perf_counter), and cached in `known` for other
+    requests of these models.
     """
 
     def __init__(
@@ -76,12 +76,12 @@ class DeratedRequests:
 
     @cached_property
     def derated_variants(self) -> dict[str, tuple[_DeratedVariant, ...]]:
-        """By model, the ways to run it in which every stage has a slice that carries something."""
+        """By model, the derived variants in which every stage has a slice that carries a positive rate."""
         return {model.name: tuple(self._derate_variants(model)) for model in limited_models(self.request)}
 
     @cached_property
     def _variant_names(self) -> dict[tuple[str, str], str]:
-        """The request's variant of each way, by model and name."""
+        """The request's variant of each derived variant, by model and derived name."""
         return {
             (name, derated.name): derated.variant.name
             for name, variants in self.derated_variants.items()
@@ -123,11 +123,11 @@ class DeratedRequests:
         return replace(stage, points=tuple(point for point in stage.points if point.gpu_type in self.types))
 
     def rate_request(self) -> PlanRequest:
-        """Throughputs are what slices carry alone, times the model's factor; what arrives is a minimum."""
+        """A request with the rates of slices alone, times the model's factor; the offered rate is a minimum."""
         return self._derated_request(None)
 
     def minimum_request(self, least: Mapping[str, float]) -> PlanRequest:
-        """Throughputs are the points' own; of models in `least` that is the minimum, at their best points alone."""
+        """A request with the points' own throughputs; a model in `least` has that minimum and only its best points."""
         return self._derated_request(least)
 
     def _derated_request(self, least: Mapping[str, float] | None) -> PlanRequest:
@@ -146,7 +146,7 @@ class DeratedRequests:
             variants = tuple(
                 self._derated_variant(spec, derated, factor) for derated in self.derated_variants[spec.name]
             )
-            # A model that carries nothing keeps its variants without points: it is in the way, and is told so.
+            # A model that carries nothing keeps its variants without points: no plan exists, and it is the reason.
             empty = tuple(
                 replace(item, stages=tuple(replace(s, points=()) for s in item.stages))
                 for item in plain.variants
@@ -174,7 +174,7 @@ class DeratedRequests:
     ) -> Point:
         point = rate.point
         if self.request.sharing == "fractional":
-            # A latency of share · limit lets no tenant have a smaller share.
+            # A latency of share · limit prevents any smaller share.
             service_ms = point.latency_ms if spec.max_latency_ms is not None else 0.0
             limit = spec.max_latency_ms or spec.max_response_ms or 0.0
             point = replace(point, latency_ms=max(service_ms, derated.share * limit * part))
@@ -184,7 +184,7 @@ class DeratedRequests:
         return replace(point, throughput_rps=carried, low_rps=None, high_rps=None)
 
     def isolated_rps(self, gpus: tuple[PlannedGpu, ...]) -> dict[str, float]:
-        """By model the requests/s of its least stage, each instance as if it served alone; of derived plans only."""
+        """By model, requests/s of its slowest stage if each instance served alone; for plans of derived requests."""
         carried = {
             (name, derated.variant.name, stage.name, rate.point.gpu_type, rate.point.profile,
             derated.share): rate.rate_rps
@@ -205,14 +205,14 @@ class DeratedRequests:
         return {name: min(stages.values()) for name, stages in rps_by_model.items()}
 
     def restore(self, gpus: tuple[PlannedGpu, ...]) -> tuple[PlannedGpu, ...]:
-        """The GPUs of a derived request's plan with the request's own variants and points."""
+        """The GPUs of a derived request's plan, with the variants and points of the original request."""
         return with_request_points(self.request, gpus, self._variant_names)
 
 
 def with_request_points(
     request: PlanRequest, gpus: tuple[PlannedGpu, ...], variants: Mapping[tuple[str, str], str]
 ) -> tuple[PlannedGpu, ...]:
-    """The GPUs with the points of the request; `variants` has its variant by model and name, where that differs."""
+    """The GPUs with the points of the request; `variants` maps (model, derived name) to the request's variant."""
     points = point_table(request)
 
     def restore_tenant(gpu: PlannedGpu, item: PlannedSlice, tenant: Tenant) -> Tenant:

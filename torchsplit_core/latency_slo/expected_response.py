@@ -1,4 +1,4 @@
-"""What clients of a plan wait at its demand: the models with a limit, simulated and held against it."""
+"""Response times of a plan at its demand: models with a limit are simulated and compared with it."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from torchsplit_core.values import (
 )
 
 REQUESTS, REPLICATIONS = 20_000, 5
-"""Of each model: those of the tab Under load and of the report, so that all have the same figures."""
+"""For each model: the same as in the tab Under load and the report, so that all show the same figures."""
 
 MOST_REQUESTS = 4_000_000
-"""Of all models and replications together, about a second: a page waits for them. Of more than 40 models with a
-limit each gets fewer requests, and its interval says so."""
+"""In all models and replications together, about a second, since a page waits for them. With more than 40 limited
+models, each gets fewer requests and so a wider interval."""
 
 LOOK_REQUESTS, LOOK_REPLICATIONS = 2_000, 3
-"""Of a first look, which spares those far below their limit the whole simulation."""
+"""For a short first simulation, which suffices for models far below their limit."""
 FAR_BELOW, CALM = 0.7, 0.9
-"""Share of the limit, and of what can be served, up to which a look is enough: short runs flatter busy servers."""
+"""Shares of limit and capacity up to which it suffices: short simulations are optimistic about busy servers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedResponse:
-    """A model's response at a percentile beside its limit, ms; `width_ms` is half of the 95 % interval.
+    """A model's response-time percentile and its limit, in ms; `width_ms` is half of the 95 % interval.
 
-    `response_ms` None: its queue grows without end. `promised`: the plan was to keep this limit of the response; else
-    it is the limit of the service time, which says nothing of queues. `high_ms`: where the host changes its speed, 95 %
-    of the runs have less; None elsewhere.
+    `response_ms` is None if the queue grows without bound. `promised`: the request limits the response time; else the
+    limit is that of the service time, which ignores queues. `high_ms`, if the host changes its speed: 95 % of the runs
+    have less; else None.
     """
 
     model: str
@@ -54,7 +54,7 @@ class ExpectedResponse:
 
     @property
     def exceeds(self) -> bool:
-        """Whether it breaks the limit."""
+        """Whether the response is above the limit."""
         return self.response_ms is None or self.response_ms > self.limit_ms
 
     @property
@@ -66,7 +66,7 @@ class ExpectedResponse:
 
 
 def expected_responses(request: PlanRequest, plan: PlanOutcome) -> tuple[ExpectedResponse, ...] | str:
-    """Of the models that a plan of this request serves and that have a limit; a fault's words where none is known."""
+    """The responses of the served models that have a limit; a fault's message if they cannot be simulated."""
     if not any(gpu.slices for gpu in plan.gpus):
         return ()
     planned_response_ms = {model.name: model.response_ms for model in plan.models}
@@ -87,7 +87,7 @@ def expected_responses(request: PlanRequest, plan: PlanOutcome) -> tuple[Expecte
         spec = specs[model.name]
         planned = _planned_ms(planned_response_ms[model.name], spec.response_percentile)
         if planned is not None:
-            # The planner simulated it longer and by other draws, and lets no plan go that does not hold.
+            # The planner simulated it longer and with other draws, and returns no plan that misses a limit.
             expected.append(
                 ExpectedResponse(
                     model.name, spec.response_percentile, planned, 0.0, model.slo_ms, promised=True
@@ -123,7 +123,7 @@ def _expected_response(spec: PlanModel, simulated: SimulationRequest, number: in
 def _simulate_response(
     spec: PlanModel, simulated: SimulationRequest, number: int
 ) -> tuple[ExpectedResponse, float]:
-    """The response, and the share of what can be served that arrives."""
+    """The response, and the utilization: offered rate over capacity."""
     run = simulate_model(simulated, number)
     promised = spec.max_response_ms is not None
     percent = spec.response_percentile if promised else 95.0

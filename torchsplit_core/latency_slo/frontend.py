@@ -1,14 +1,14 @@
-"""What the front of a served plan carries: the one process that clients talk to, beside what the slices carry.
+"""Capacity of a served plan's frontend, the one process that clients talk to, beside the capacity of the slices.
 
-A request costs the front ms of a core (`FrontCosts`), and its event loop has no more than one core. Where a host has a
-core without a slice the front is on it; else its time is the slices': then both together have the cores there are. The
-largest common factor of the demands is the least of 1 / (the front's share of a core at the demands) and, on shared
-cores, cores / (the front's and the slices' core time at the demands). Batches are taken as full: so they
-become where more comes than passes.
+A request costs the frontend ms of a core (`FrontCosts`), and its event loop uses at most one core. If the host has a
+core without a slice, the frontend runs there; otherwise frontend and slices share all cores. The largest common factor
+of the demands is the smaller of 1 / (the frontend's share of a core at the demands) and, on shared cores, cores / (core
+time of frontend and slices at the demands). Batches count as full, because they fill up once more arrives than is
+served.
 
-A worker gets no batch for `hand_over_ms` after it has given one back, and none before the front is done with the
-requests of the next, on which it works while the worker computes: a batch keeps a worker for
-hand-over + max(computing, its requests · ms of the front).
+A worker gets its next batch `hand_over_ms` after it returned the last, and not before the frontend has processed the
+requests of that next batch, which it does while the worker computes. So a batch occupies a worker for
+hand-over + max(compute, its requests · frontend ms).
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from torchsplit_core.values.plan.front import FrontCosts, PlannedFront
 
 @dataclass(frozen=True, slots=True)
 class FrontendModelLoad:
-    """A served model: what it asks for, what its slices give with the hand-overs between their batches, what passes.
+    """A served model's requests/s: demanded, by its slices including hand-overs, and passed by the frontend.
 
-    `ms` of the front a request. `bytes_known` False: its bytes are not known, and count for nothing.
+    `ms`: frontend time of a request. `bytes_known` False: the request's bytes are unknown and count as 0.
     """
 
     name: str
@@ -48,13 +48,13 @@ class FrontendModelLoad:
 
     @property
     def short(self) -> bool:
-        """Whether less than the demand passes."""
+        """Whether the frontend and slices pass less than the demand."""
         return self.passed_rps < self.demand_rps and not equal(self.passed_rps, self.demand_rps)
 
 
 @dataclass(frozen=True, slots=True)
 class FrontendLoad:
-    """What the front carries of a plan."""
+    """The load of a plan on its frontend."""
 
     costs: FrontCosts
     planned: PlannedFront
@@ -62,18 +62,18 @@ class FrontendLoad:
 
     @property
     def factor(self) -> float:
-        """So many times all demands pass at the most, the hand-overs between the slices' batches counted."""
+        """The largest multiple of all demands that passes, including the hand-overs between batches."""
         return min(model.passed_rps / model.demand_rps for model in self.models)
 
     @property
     def carries(self) -> bool:
-        """Whether the front itself passes all demands."""
+        """Whether the frontend itself passes all demands."""
         return self.planned.load_factor >= 1 or equal(self.planned.load_factor, 1.0)
 
 
 def with_load_generator(request: PlanRequest, outcome: PlanOutcome, load: float) -> PlanRequest:
-    """The request as our own load generator asks it of a front: `load` times the demands, and on a host without two
-    cores for the two of them the generator's time is the front's."""
+    """The request as TorchSplit's load generator sends it: `load` times the demands. Without two free cores on the
+    host for generator and frontend, the generator's time is added to the frontend's."""
     models = tuple(replace(model, demand_rps=load * model.demand_rps) for model in request.models)
     costs = request.front
     if costs is not None and costs.cores is not None:
@@ -84,12 +84,12 @@ def with_load_generator(request: PlanRequest, outcome: PlanOutcome, load: float)
 
 
 def uses_cpu_slices(outcome: PlanOutcome) -> bool:
-    """Whether a plan uses slices of cores: only of such plans the front is reckoned with."""
+    """Whether a plan uses slices of CPU cores; the frontend is estimated only for such plans."""
     return any(gpu.slices and point_type(gpu.type) != gpu.type for gpu in outcome.gpus)
 
 
 def frontend_load(request: PlanRequest, outcome: PlanOutcome) -> FrontendLoad | None:
-    """Of a plan that uses slices of cores, where the request tells the front's costs; else None."""
+    """The frontend's load; None if the plan uses no slices of cores or the request has no frontend costs."""
     if request.front is None or not uses_cpu_slices(outcome):
         return None
     costs = request.front
@@ -117,7 +117,7 @@ def frontend_load(request: PlanRequest, outcome: PlanOutcome) -> FrontendLoad | 
 
 
 def with_frontend(request: PlanRequest, outcome: PlanOutcome) -> PlanOutcome:
-    """The outcome with what the front carries of it, where that is known."""
+    """The outcome with the frontend's load and the rates that it passes, if they are known."""
     load = frontend_load(request, outcome)
     if load is None:
         return outcome
@@ -130,7 +130,7 @@ def with_frontend(request: PlanRequest, outcome: PlanOutcome) -> PlanOutcome:
 
 
 def frontend_ms(request: PlanRequest, outcome: PlanOutcome) -> Mapping[str, float]:
-    """ms of the front for a request of each served model; empty where there is not one front, or nobody knows."""
+    """Frontend ms of a request, by served model; empty unless there is exactly one frontend with known costs."""
     hosts = [gpu for gpu in outcome.gpus if gpu.slices and point_type(gpu.type) != gpu.type]
     if request.front is None or len(hosts) != 1:
         return {}
@@ -147,7 +147,7 @@ REMEDY = (
 
 
 def describe_shortfall(load: FrontendLoad) -> str:
-    """What passes of what is asked, of which host that was measured, and what helps; empty where everything passes."""
+    """What passes of the demand, the host of the measurement, and a remedy; empty if everything passes."""
     short = [model for model in load.models if model.short]
     if not short:
         return ""
@@ -170,7 +170,7 @@ def describe_shortfall(load: FrontendLoad) -> str:
 
 
 def describe_frontend(load: FrontendLoad) -> str:
-    """How much of a core it needs, and what is not known of that."""
+    """How much of a core the frontend needs, and for which models the bytes are unknown."""
     bare = [model.name for model in load.models if not model.bytes_known]
     without = f"; without the bytes of {', '.join(bare)}, which the request does not tell" if bare else ""
     factor, percent = _times(load.factor), _times(100 * load.planned.core_share)
@@ -186,14 +186,14 @@ def _times(value: float) -> str:
 
 
 def _rate(value: float) -> str:
-    """Three digits, thousands apart."""
+    """Three significant digits, with thousands separators."""
     return f"{float(f'{value:.3g}'):,.10g}"
 
 
 def _served(
     request: PlanRequest, outcome: PlanOutcome
 ) -> list[tuple[PlanModel, Variant, list[PlannedInstance]]]:
-    """The models with an instance, each with its variant and its instances."""
+    """The models that have an instance, each with its variant and its instances."""
     instances = planned_instances(outcome.gpus, request)
     return [
         (model, running[0].variant, running)
@@ -203,7 +203,7 @@ def _served(
 
 
 def _busy_cores(instance: PlannedInstance) -> float:
-    """Cores that it keeps busy while it works, by its share; none on a GPU."""
+    """Cores that the instance occupies while it computes, by its share; 0 on a GPU."""
     on_cores = point_type(instance.gpu.type) != instance.gpu.type
     return instance.tenant.share * (profile_cores(instance.slice.profile) or 0) if on_cores else 0.0
 
@@ -215,7 +215,7 @@ def _stage_tenants(instances: Sequence[PlannedInstance], stage: str) -> list[Ten
 def _frontend_ms(
     costs: FrontCosts, model: PlanModel, variant: Variant, instances: Sequence[PlannedInstance]
 ) -> float:
-    """ms of the front for a request: its own bytes and, in and out, those across its cuts; a batch for each stage."""
+    """Frontend ms of a request: its own bytes, those across its cuts in and out, and one batch for each stage."""
     tenants = [_stage_tenants(instances, stage.name) for stage in variant.stages]
     batches = [_mean_batch(stage) for stage in tenants]
     crossing = 2 * bytes_across_cuts(variant, batches) if variant.cut_bytes else 0.0
@@ -223,7 +223,7 @@ def _frontend_ms(
 
 
 def _mean_batch(tenants: Sequence[Tenant]) -> float:
-    """Requests a full batch, of a stage whose instances have different ones by what each of them serves."""
+    """Requests of a full batch of a stage; if its instances' batch sizes differ, weighted by what each serves."""
     total = math.fsum(tenant.throughput_rps for tenant in tenants)
     if not total:
         return min(tenant.batch_size for tenant in tenants)
@@ -231,12 +231,12 @@ def _mean_batch(tenants: Sequence[Tenant]) -> float:
 
 
 def worker_busy_ms(computing_ms: float, requests: int, hand_over_ms: float, front_ms: float) -> float:
-    """How long a batch keeps its worker; `front_ms` is the front's of one request."""
+    """How long a batch occupies its worker, in ms; `front_ms` is the frontend's time of one request."""
     return hand_over_ms + max(computing_ms, requests * front_ms)
 
 
 def _stage_rps(costs: FrontCosts, front_ms: float, instances: Sequence[PlannedInstance], stage: str) -> float:
-    """What the stage's instances serve with the front between their batches."""
+    """Requests/s of the stage's instances, including the frontend's time between their batches."""
     rates = []
     for tenant in _stage_tenants(instances, stage):
         if tenant.throughput_rps:
@@ -247,7 +247,7 @@ def _stage_rps(costs: FrontCosts, front_ms: float, instances: Sequence[PlannedIn
 
 
 def _core_s(variant: Variant, instances: Sequence[PlannedInstance]) -> float:
-    """Seconds of a core that the slices need for a request, all stages together."""
+    """Core seconds that the slices need for a request, over all stages."""
     total = 0.0
     for stage in variant.stages:
         rate = math.fsum(tenant.throughput_rps for tenant in _stage_tenants(instances, stage.name))
@@ -259,7 +259,7 @@ def _core_s(variant: Variant, instances: Sequence[PlannedInstance]) -> float:
 
 
 def _cores(costs: FrontCosts, outcome: PlanOutcome) -> tuple[int, int]:
-    """Cores of the hosts that the plan uses, and of their slices."""
+    """Cores of the hosts that the plan uses, and cores taken by their slices."""
     host_cores = taken = 0
     for gpu in outcome.gpus:
         if gpu.slices and point_type(gpu.type) != gpu.type:

@@ -1,4 +1,4 @@
-"""A plan that stands while a search for the same request goes on: what it leaves open, and what replaces it."""
+"""The best plan so far while a search for the same request continues: what it leaves open, and what replaces it."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from torchsplit_core.values import PlanOutcome, PlanRequest
 
 
 def is_settled(request: PlanRequest, outcome: PlanOutcome) -> bool:
-    """Whether a further search can say no more: the plan is proven, and simulated where responses are limited; or that
-    there is none is proven, with its reasons."""
+    """Whether a further search can add nothing: the plan is proven optimal, and simulated if responses are limited; or
+    infeasibility is proven, with its reasons."""
     if outcome.status == "infeasible":
         return not unsettled_notes(outcome)
     return outcome.status == "optimal" and is_simulated(request, outcome)
 
 
 def is_simulated(request: PlanRequest, outcome: PlanOutcome) -> bool:
-    """Whether every model of the plan with a limited response time has its simulated responses."""
+    """Whether every model with a limited response time has simulated responses in the plan."""
     waits = {model.name for model in limited_models(request)}
     return all(model.response_ms is not None for model in outcome.models if model.name in waits)
 
 
 def update_incumbent(request: PlanRequest, incumbent: PlanOutcome, candidate: PlanOutcome) -> PlanOutcome:
-    """What a further search leaves of the plan that stands: what it found, unless that is worse.
+    """The plan to keep after a further search: `candidate`, unless it is worse than `incumbent`.
 
-    A better plan that stands takes over the bound that the search proved.
+    An incumbent that stays takes over the bound that the search proved.
     """
     if candidate.status == "optimal" or not is_simulated(request, incumbent):
         return candidate
     if not candidate.gpus:
         if incumbent.gpus or candidate.status == "timeout":
             return incumbent
-        # Of a request without a plan the longer search mostly gives the better reasons.
+        # If the request has no plan, the longer search usually gives better reasons.
         settled = incumbent.status == "infeasible" and len(unsettled_notes(incumbent)) < len(
             unsettled_notes(candidate)
         )
@@ -47,7 +47,7 @@ def update_incumbent(request: PlanRequest, incumbent: PlanOutcome, candidate: Pl
 
 
 def _with_proof(request: PlanRequest, incumbent: PlanOutcome, candidate: PlanOutcome) -> PlanOutcome:
-    """The better plan that stands, with what the other search has proven: its bound, and levels that are the same."""
+    """The incumbent with what the candidate's search proved: its bound, and its proven levels if both have them."""
     goal, incumbent_value, candidate_value = goal_of(request), incumbent.objective, candidate.objective
     if (
         incumbent_value.value is None
@@ -61,7 +61,7 @@ def _with_proof(request: PlanRequest, incumbent: PlanOutcome, candidate: PlanOut
         equal(a, b) for a, b in zip(values[:proven], candidate_values[:proven], strict=True)
     ) or proven >= len(values):
         return incumbent
-    # The bound speaks of the first level that is not proven.
+    # The bound applies to the first level that is not proven.
     also = (
         (incumbent_value.bound,)
         if incumbent_value.bound is not None and incumbent_value.proven_levels == proven

@@ -1,7 +1,7 @@
-"""The largest rate of a slice that serves alone, within a limit of the response time: by point, and the best point.
+"""The largest rate that a slice carries alone within a response-time limit, by point, and its best point.
 
-One slice, its processes as servers of one queue, batches that start as soon as a server is free. The rates are of
-short simulations with the same draws at every rate: they guide the search, and no plan rests on them.
+The slice's processes are servers of one queue; a batch starts as soon as a server is free. The rates come from short
+simulations with the same draws at every rate: they guide the search, but no plan is accepted on them.
 """
 
 from __future__ import annotations
@@ -27,31 +27,28 @@ from torchsplit_core.values import (
 )
 
 STEPS = 6
-"""Halvings between nothing and what can be served at most: to 1.6 % of it."""
+"""Bisection steps between 0 and the capacity: to 1.6 % of it."""
 
 BATCHES, FEWEST_REQUESTS, MOST_REQUESTS = 300, 6_000, 30_000
-"""About so many batches of each process are simulated for one rate, within these numbers of requests."""
+"""Approximate batches of each process simulated for one rate, and bounds on the number of requests."""
 
 MOST_BEHIND = 4
-"""Points that are tried after the best yet."""
+"""Points tried without improvement before a slice's search stops."""
 
 BETTER = 1.03
-"""A point is tried in full where it carries so much more than the best before it."""
+"""A point is simulated in full only if it carries this factor more than the best so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class MaxRate:
-    """A point with the requests/s that it carries alone within the limit."""
+    """A point and the requests/s that it carries alone within the limit."""
 
     point: Point
     rate_rps: float
 
 
 def best_rates(model: PlanModel, stage: Stage, limit_ms: float) -> tuple[MaxRate, ...]:
-    """Of every slice the point that carries most.
-
-    `limit_ms` is the stage's. Slices that carry nothing within it are left out.
-    """
+    """For every slice, the point that carries most within the stage's `limit_ms`; slices without any are omitted."""
     groups: dict[tuple[str, str], list[Point]] = {}
     for point in stage.points:
         if point.throughput_rps > 0:
@@ -61,7 +58,7 @@ def best_rates(model: PlanModel, stage: Stage, limit_ms: float) -> tuple[MaxRate
 
 
 def _best_rate(model: PlanModel, stage: Stage, points: Sequence[Point], limit_ms: float) -> MaxRate | None:
-    """Points that could carry most come first; one that could not carry more than the best is not tried."""
+    """The best point of a slice. Tries points by decreasing upper bound; skips those that cannot beat the best."""
     tables = {id(point): batch_times(points_up_to(stage, point)) for point in points}
     most = {id(point): max_rps_within(tables[id(point)], limit_ms, point.processes) for point in points}
     best: MaxRate | None = None
@@ -78,7 +75,7 @@ def _best_rate(model: PlanModel, stage: Stage, points: Sequence[Point], limit_ms
 
 
 def max_rps_within(times: Mapping[int, float], limit_ms: float, processes: int) -> float:
-    """Most requests/s in batches that take no longer than the limit, of all processes."""
+    """Largest requests/s of all processes in batches that take no longer than the limit."""
     return max(
         (
             processes * size / time * 1000
@@ -90,7 +87,7 @@ def max_rps_within(times: Mapping[int, float], limit_ms: float, processes: int) 
 
 
 def interpolate_batch_ms(times: Mapping[int, float]) -> dict[int, float]:
-    """ms of a batch of every size up to the largest: linear between those given, below the smallest as that."""
+    """ms of a batch of every size up to the largest: interpolated linearly; below the smallest size, its time."""
     sizes = sorted(times)
     batch_ms = dict.fromkeys(range(1, sizes[0] + 1), times[sizes[0]])
     for low, high in pairwise(sizes):
@@ -102,7 +99,7 @@ def interpolate_batch_ms(times: Mapping[int, float]) -> dict[int, float]:
 def _max_rate_rps(
     model: PlanModel, point: Point, times: Mapping[int, float], limit_ms: float, floor: float
 ) -> float:
-    """Largest rate within the limit, 0 where it is not above the floor."""
+    """Largest rate within the limit; 0 if it is not above the floor."""
     most = point.processes * point.batch_size / times[point.batch_size] * 1000
     prepared = _isolated_model(model, point, times, most)
 
@@ -120,7 +117,7 @@ def _max_rate_rps(
 
 
 def _isolated_model(model: PlanModel, point: Point, times: Mapping[int, float], rate: float) -> PreparedModel:
-    """The point alone under the model's kind of arrivals at this rate; Poisson where nothing is drawn."""
+    """The point alone under the model's arrival process at this rate; Poisson if the arrivals are not random."""
     arrivals = model.expected_arrivals
     if isinstance(arrivals, GammaArrivals):
         arrivals = replace(arrivals, rate_rps=rate)

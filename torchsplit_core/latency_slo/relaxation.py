@@ -1,7 +1,7 @@
-"""Requests without waiting that stand for one with limits of the response time, for their proof or as a first try.
+"""Requests without queueing that replace one with response-time limits, to prove a bound or as a first attempt.
 
-*relaxed*: every plan that keeps the limits is a plan of it too, and worth no less there: its bound is a bound.
-*halved*: the published rule, which no bound and no proof rests on.
+*relaxed*: every plan that keeps the limits is feasible in it, at a value at least as good, so its bound holds for both.
+*halved*: the published rule of half the limit; no bound and no proof depends on it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from torchsplit_core.values import CPU, WHOLE_GPU, PlanModel, PlanRequest, Point
 from torchsplit_core.values.units import GB
 
 MULTIPLIERS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 20.0)
-"""Multipliers of the constraint on responses within the limit that are tried for the bound."""
+"""Lagrange multipliers of the constraint on responses within the limit, tried for the bound."""
 
 
 def without_limits(request: PlanRequest) -> PlanRequest:
-    """The request with nothing said of responses."""
+    """The request without response limits, percentiles and arrivals."""
     models = tuple(
         replace(model, max_response_ms=None, response_percentile=95.0, arrivals=None)
         for model in request.models
@@ -31,7 +31,7 @@ def without_limits(request: PlanRequest) -> PlanRequest:
 
 
 def halve_limits(request: PlanRequest) -> PlanRequest:
-    """The published rule as a request: a batch may take half of the limit, and what arrives is a minimum."""
+    """The published rule as a request: a batch may take half of the limit, and the offered rate is a minimum."""
     models = list(without_limits(request).models)
     for number, spec in enumerate(request.models):
         if spec.max_response_ms is not None:
@@ -45,7 +45,7 @@ def halve_limits(request: PlanRequest) -> PlanRequest:
 
 
 def fastest_ms(stage: Stage, types: frozenset[str]) -> float | None:
-    """ms of one request alone on the quickest slice of these GPU types; None where it has no point on any."""
+    """ms of one request alone on the fastest slice of these GPU types; None if the stage has no point on any."""
     return min(
         (
             min(batch_times(points_up_to(stage, point)).values())
@@ -57,7 +57,7 @@ def fastest_ms(stage: Stage, types: frozenset[str]) -> float | None:
 
 
 def transfers_ms(request: PlanRequest, variant: Variant) -> float:
-    """ms that a request alone takes across all cuts, inside a node."""
+    """ms of transferring one request alone across all cuts, within a node."""
     if request.link_gb_per_s is None:
         return 0.0
     carried = sum(fixed + bytes_per_request(variant, cut) for cut, fixed in enumerate(variant.cut_bytes))
@@ -65,17 +65,17 @@ def transfers_ms(request: PlanRequest, variant: Variant) -> float:
 
 
 def relax(request: PlanRequest, types: frozenset[str]) -> PlanRequest:
-    """A request of which every plan that keeps the limits is a plan, at the same value of the objective.
+    """A request for which every plan that keeps the limits is feasible, at the same objective value.
 
-    What arrives must be served, so it is a minimum. Where GPUs are counted throughputs are only those that
-    count for the responses within the limit (`_lagrangian_model`).
+    What arrives must be served, so the offered rate is a minimum. If the objective counts GPUs, throughputs include
+    only what counts towards responses within the limit (`_lagrangian_model`).
     """
     names = {model.name for model in limited_models(request)}
     models = []
     for spec, plain in zip(request.models, without_limits(request).models, strict=True):
         rate = offered_by(spec)
         if spec.name not in names or spec.expected_arrivals.kind == "trace" or requires_resilience(request):
-            # What a trace ends with may be served later, and a minimum would have to survive a loss.
+            # The end of a trace may be served later, and a minimum would have to hold after the loss of a GPU.
             models.append(plain)
         elif goal_of(request).by_cost and rate >= (spec.min_throughput_rps or 0.0):
             models.append(_lagrangian_model(request, spec, plain, types))
@@ -88,12 +88,12 @@ def relax(request: PlanRequest, types: frozenset[str]) -> PlanRequest:
 def _lagrangian_model(
     request: PlanRequest, spec: PlanModel, plain: PlanModel, types: frozenset[str]
 ) -> PlanModel:
-    """The model with throughputs E = max(A, (1 + a) G) / (1 + q a) of its points, its rate a minimum.
+    """The model with throughput E = max(A, (1 + a) G) / (1 + q a) at each point and its offered rate as minimum.
 
-    A slice serves at most A requests/s, and at most G in batches that end within the limit. Of a rate r a share q
-    is within it: with the time g of y that a slice works on those, sum G g >= q r and sum G g + A (y - g) >= r.
-    a times the first and the second once give sum E y >= r, whatever a >= 0. The a is chosen for which the best
-    slice for its size counts least.
+    A slice serves at most A requests/s, and at most G in batches that end within the limit. A share q of the rate r
+    must be within it. If a slice works for a time y, g of it on such batches, then sum G g >= q r and
+    sum G g + A (y - g) >= r. Adding a times the first to the second gives sum E y >= r for any multiplier a >= 0.
+    The a chosen minimizes the largest throughput per GiB of slice.
     """
     share = spec.response_percentile / 100
 
@@ -133,7 +133,7 @@ def _best_rate_per_gib(model: PlanModel) -> float:
 
 
 def _size(point: Point) -> float:
-    """GiB of the slice, 1 where nobody knows."""
+    """GiB of the slice; 1 if unknown."""
     if point.profile == WHOLE_GPU or point.gpu_type == CPU:
         return 1.0
     return gpu_type(point.gpu_type).profile(point.profile).memory_gib or 1.0

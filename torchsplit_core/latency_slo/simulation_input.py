@@ -1,4 +1,4 @@
-"""A plan as servers and queues: the simulation request that a plan and its request make."""
+"""Builds the simulation request, servers and queues, of a plan and its request."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from torchsplit_core.values.simulation.request import Arrivals
 from torchsplit_core.values.units import GB
 
 ArrivalsAt = Callable[[PlanModel], Arrivals]
-"""The arrivals of a model of a plan request, by its demand."""
+"""Returns the arrivals of a model of a plan request at its demand."""
 
 
 def simulation_request(
     outcome: PlanOutcome, request: PlanRequest, arrivals: ArrivalsAt | None = None
 ) -> SimulationRequest:
-    """What a plan is as servers and queues. Raises InputFault where the plan has no slices, or is of other models.
+    """The plan as servers and queues. Raises InputFault if the plan has no slices or belongs to other models.
 
-    One queue a stage for all its instances; those first that need least for a request of a full batch. Arrivals are
-    the model's own, Poisson at the demand where it has none, unless told. Models without an instance are left out:
-    they serve nobody. Where the request tells the front's costs and one front serves slices of cores, it is there too,
-    and between batches a worker waits for it.
+    Each stage has one queue for all its instances; those fastest per request of a full batch come first. `arrivals`
+    overrides the model's own arrivals, which default to Poisson at the demand. Models without an instance are omitted.
+    If the request has frontend costs and exactly one frontend serves slices of cores, the simulation includes it, and
+    workers wait for it between batches.
     """
     if not any(gpu.slices for gpu in outcome.gpus):
         raise InputFault("the plan", "has no slices to simulate", "Plan again, or ease a demand.")
@@ -53,7 +53,7 @@ def simulation_request(
         for model in request.models
         if (running := [instance for instance in instances if instance.model is model])
     )
-    # Sorting is stable: equal ones stay as the plan lists them.
+    # Sorting is stable: equal servers stay in the plan's order.
     waits = {model.name: model.max_wait_ms or 0.0 for model in outcome.models}
     servers = sorted(
         (
@@ -72,26 +72,26 @@ def without_instance(outcome: PlanOutcome, request: PlanRequest) -> tuple[str, .
 
 
 def server_id(gpu: PlannedGpu, item: PlannedSlice, tenant: Tenant) -> str:
-    """The id that a tenant of a plan has among the servers of the plan's simulation."""
+    """A tenant's server id in the simulation of its plan."""
     id = f"{gpu.id}/{item.profile or 'whole'}@{item.start}"
     return f"{id}/{tenant.model}.{tenant.stage}" if len(item.tenants) > 1 else id
 
 
 def batch_points(instance: PlannedInstance) -> tuple[Point, ...]:
-    """The points that time the batches of an instance."""
+    """The points that give an instance's batch times."""
     wanted = (point_type(instance.gpu.type), instance.slice.profile, instance.tenant.processes)
     return _timing(instance.stage, wanted, instance.tenant.batch_size)
 
 
 def points_up_to(stage: Stage, point: Point) -> tuple[Point, ...]:
-    """The points that time batches up to that of `point`, on its slice with its processes."""
+    """The points for batches up to that of `point`, on the same slice and number of processes."""
     return _timing(stage, (point.gpu_type, point.profile, point.processes), point.batch_size)
 
 
 def _server(
     instance: PlannedInstance, waits: Mapping[str, float], hand_over_ms: float, front_ms: float
 ) -> Server:
-    """An instance as the servers that its processes are."""
+    """The instance as one simulated server; its processes are the server's count."""
     tenant = instance.tenant
     id = server_id(instance.gpu, instance.slice, tenant)
     times = batch_times(batch_points(instance), tenant.share)
@@ -110,21 +110,21 @@ def _server(
 
 
 def batch_times(points: Iterable[Point], share: float = 1.0) -> dict[int, float]:
-    """ms of a batch by its size, of one process; all points are of one slice and number of processes.
+    """ms of a batch of one process, by batch size; all points have the same slice and number of processes.
 
-    1000 · processes · b / throughput; a share s of a slice takes 1/s as long.
+    1000 · processes · b / throughput; on a share s of a slice, 1/s times as long.
     """
     times: dict[int, float] = {}
     longest = 0.0
     for point in sorted(points, key=lambda point: point.batch_size):
-        # Measured batches are now and then faster than smaller ones by noise: a batch takes no less than those.
+        # By noise a measured batch may be faster than a smaller one: make the times non-decreasing.
         longest = max(longest, 1000.0 * point.processes * point.batch_size / point.throughput_rps / share)
         times[point.batch_size] = longest
     return times
 
 
 def _timing(stage: Stage, slice_: tuple[str, str, int], largest: int) -> tuple[Point, ...]:
-    """The points of batches up to the largest on (gpu_type, profile, processes)."""
+    """The points for batches up to the largest, on (gpu_type, profile, processes)."""
     return tuple(
         point
         for point in stage.points
@@ -141,7 +141,7 @@ def _model(
     arrivals: Arrivals,
     front_ms: float,
 ) -> SimulatedModel:
-    """A model with the stages of the variant that it runs, and the transfers between them."""
+    """The model with the stages of the variant that it runs and the transfers between them."""
     variants = {instance.variant.name: instance.variant for instance in instances}
     if len(variants) > 1:
         raise InputFault(
@@ -166,7 +166,7 @@ def _model(
 def _transfers_ms(
     request: PlanRequest, variant: Variant, instances: Sequence[PlannedInstance]
 ) -> tuple[float, ...]:
-    """Across each cut, of a batch as large as the largest in use on either side: as the planner counts them."""
+    """Transfer ms across each cut, for the largest batch in use on either side, as the planner counts them."""
     node_of = {gpu.id: gpu.node for gpu in list_gpus(request.gpus)}
     link = link_between(request, {node_of.get(instance.gpu.id) for instance in instances})
     if link is None:

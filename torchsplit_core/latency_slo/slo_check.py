@@ -1,4 +1,4 @@
-"""A plan's models under load: whether a percentile of their responses keeps its limit, and up to which rate."""
+"""A plan's models under load: whether the limited response percentile keeps its limit, and up to which rate."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from torchsplit_core.values import PlanModel, PlanOutcome, PlanRequest, Response
 from torchsplit_core.values.plan.outcome import ResponseBinding
 
 OTHER_SEED = 1
-"""Of the simulation that confirms. What a plan tells is of `simulate` with its defaults, with seed 0."""
+"""Seed of the confirming simulation. A plan's figures come from `simulate` with its defaults and seed 0."""
 
 RUNS, OTHER_RUNS, WARMUP = 5, 3, 0.1
-"""Replications of the two, and the share of the first requests that is left out."""
+"""Replications of the plan's and of the confirming simulation, and the share of first requests dropped as warm-up."""
 
 CLEAR = 3.0
-"""A limit that lies so many half-widths of the 95 % interval above the percentile needs no confirmation."""
+"""A limit this many half-widths of the 95 % interval above the percentile needs no confirmation."""
 
 QUICK_REQUESTS = 40_000
-"""In each of QUICK_RUNS replications of a first look, which spares those that fail by far the whole simulation."""
+"""Requests in each of QUICK_RUNS short replications, which reject models far above their limit early."""
 QUICK_RUNS = 2
 FAR_ABOVE, FAR_BELOW = 1.1, 0.8
-"""Of the limit: no longer run brings what is above the first below it, hardly any what is below the second above."""
+"""Shares of the limit: a quick percentile above the first always fails the longer runs, one below the second rarely."""
 
 BUSY, TOO_BUSY = 0.98, 0.995
-"""Shares of what can be served: above the first ten times the requests are simulated, for short runs that begin
-with empty queues flatter; from the second on no run of this length tells what comes (random arrivals)."""
+"""Utilizations. Above the first, ten times the requests are simulated, because short runs start with empty queues and
+are optimistic; from the second on, no run of this length is conclusive (random arrivals)."""
 
 SUSTAINED_STEPS = 8
 HIGHEST_FACTOR = 4.0
-"""Rates are looked for up to so many times the one that is offered."""
+"""Sustained rates are searched up to this multiple of the offered rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +52,24 @@ class CheckedResponse:
 
 @dataclass(frozen=True, slots=True)
 class SloResult:
-    """What simulation says of a plan: of each model that holds its figures, and the names of those that do not."""
+    """Simulation of a plan: figures of each model that keeps its limit, and the names of those that do not."""
 
     responses: dict[str, CheckedResponse]
     failing: tuple[str, ...]
 
 
 def limited_models(request: PlanRequest) -> tuple[PlanModel, ...]:
-    """The models with a limit of their response time."""
+    """The models with a response-time limit."""
     return tuple(model for model in request.models if model.max_response_ms is not None)
 
 
 def offered_by(model: PlanModel) -> float:
-    """Requests/s that arrive on the average; of a trace without a length none that is known, so 0."""
+    """Mean requests/s that arrive; 0 for a trace without a length, whose rate is unknown."""
     return offered_rps(model.expected_arrivals) or 0.0
 
 
 class SloChecker:
-    """Simulates plans of one request; what was simulated once is remembered by the servers it had."""
+    """Simulates plans of one request; caches results by the servers of each model."""
 
     def __init__(self, request: PlanRequest) -> None:
         self.request = request
@@ -79,7 +79,7 @@ class SloChecker:
         self._sustained: dict[object, float] = {}
 
     def check(self, outcome: PlanOutcome) -> SloResult:
-        """Of a plan whose points are those of the request."""
+        """Simulate a plan that has the request's own points, and compare each model with its limit."""
         prepared = self._prepare(outcome)
         specs = limited_models(self.request)
         known = [spec for spec in specs if spec.name in prepared]
@@ -89,7 +89,7 @@ class SloChecker:
         if failing:
             return SloResult({}, tuple(failing))
         responses: dict[str, CheckedResponse] = {}
-        # The most doubtful come first: where one fails, those far below their limits are spared.
+        # The most doubtful come first: once one fails, those far below their limits are skipped.
         for spec in sorted(known, key=lambda model: -quick_shares[model.name]):
             if failing and quick_shares[spec.name] < FAR_BELOW:
                 break
@@ -101,7 +101,7 @@ class SloChecker:
         return SloResult(responses, tuple(failing))
 
     def sustained(self, outcome: PlanOutcome) -> dict[str, float]:
-        """By model, how many times its rate its own instances carry within the limit; 0 where they carry nothing."""
+        """By model, the multiple of its offered rate that its instances carry within the limit; 0 for nothing."""
         ready = self._prepare(outcome)
         return {
             spec.name: self._sustained_factor(spec, ready[spec.name]) if spec.name in ready else 0.0
@@ -109,14 +109,14 @@ class SloChecker:
         }
 
     def _prepare(self, outcome: PlanOutcome) -> dict[str, PreparedModel]:
-        """By model; those that no slice serves are left out."""
+        """The prepared simulation of each model that has a slice."""
         if not any(gpu.slices for gpu in outcome.gpus):
             return {}
         simulated = simulation_request(outcome, self.request)
         return {model.name: prepare_model(simulated, number) for number, model in enumerate(simulated.models)}
 
     def _quick_share(self, spec: PlanModel, prepared: PreparedModel) -> float:
-        """A first look at the limited percentile, as a share of its limit; 0 where only the whole simulation tells."""
+        """A quick estimate of percentile / limit; 0 if only the whole simulation can tell."""
         key = (spec.name, prepared.number, _server_key(prepared))
         if key not in self._quick_shares:
             self._quick_shares[key] = self._simulate_quickly(spec, prepared)
@@ -140,7 +140,7 @@ class SloChecker:
         return self._checked[key]
 
     def _simulate_model(self, spec: PlanModel, prepared: PreparedModel) -> CheckedResponse | None:
-        """Its figures, None where it does not hold: by the simulation that they are of, and by one of other draws."""
+        """The model's figures; None if it misses its limit in their simulation or in one with other draws."""
         limit = spec.max_response_ms or 0.0
         runs = [run_model(prepared, k) for k in range(replication_count(prepared, RUNS))]
         self.simulated += len(runs) * prepared.requests
@@ -173,7 +173,7 @@ class SloChecker:
         return self._sustained[key]
 
     def _search_factor(self, spec: PlanModel, prepared: PreparedModel) -> float:
-        """By halves, with the same draws at every rate."""
+        """Find the largest factor by bisection, with the same draws at every rate."""
         quick = (
             prepared
             if _is_trace(spec)
@@ -199,12 +199,12 @@ def _is_trace(spec: PlanModel) -> bool:
 
 
 def _utilization(spec: PlanModel, prepared: PreparedModel) -> float:
-    """The share of what its servers can serve that arrives."""
+    """Offered rate over the capacity of the model's servers."""
     return offered_by(spec) / capacity_rps(prepared)
 
 
 def _server_key(prepared: PreparedModel) -> tuple[object, ...]:
-    """All that a simulation of it rests on, beside the request itself."""
+    """Everything that determines a model's simulation besides the request."""
     return (
         prepared.model.transfer_ms,
         tuple(
@@ -223,7 +223,7 @@ def _upper(values: Sequence[float]) -> float:
 
 
 def bound_by(prepared: PreparedModel, run: ReplicationRun, percent: float) -> ResponseBinding:
-    """What most of the responses around a percentile is: waiting, the rest of the batch, or the request alone."""
+    """The largest part of responses around a percentile: waiting, the rest of the batch, or the request alone."""
     order = np.argsort(run.response_ms)
     place = min(len(order) - 1, int(len(order) * percent / 100))
     around = max(1, len(order) // 200)

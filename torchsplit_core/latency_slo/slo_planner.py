@@ -1,11 +1,11 @@
-"""A plan whose simulated responses keep their limits, with a proven bound of the problem without waiting.
+"""Makes a plan whose simulated responses keep their limits, with a bound proven on the problem without queueing.
 
-1. Limits below what a request takes alone are refused with the reason.
-2. The problem without waiting (`relaxation`) is planned: its bound bounds this one's, and where it has no plan
-   there is none. Its plan may already hold.
-3. Rounds of planning and simulation (`slo_search`): what every slice carries alone within the limit is found by
-   simulation, plans are made of it and simulated, and what instances carry together corrects the next plan.
-4. The best plan that held is checked once more: without the solver, and by simulation again.
+1. Refuse limits below the time that a request takes alone, with the reason.
+2. Plan the problem without queueing (`relaxation`): its bound holds here too, and if it has no plan there is none.
+   Its plan may already keep the limits.
+3. Alternate planning and simulation (`slo_search`): simulate what each slice carries alone within the limit, plan with
+   those rates, simulate the plan, and correct the next plan by what its instances carry together.
+4. Check the best plan that keeps the limits again: without the solver, and by simulation.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ from torchsplit_core.values import (
 )
 
 BOUND_PART = 0.35
-"""Part of the time limit for the problem without waiting."""
+"""Share of the time limit for the problem without queueing."""
 
 SEARCH_PART = 0.85
-"""Part of it after which no further plan is begun: the last simulation has what is left."""
+"""Share of the time limit after which no further plan is started; the rest is for the last simulation."""
 
 
 def has_response_limit(request: PlanRequest) -> bool:
-    """Whether a plan of it must be simulated."""
+    """Whether the request limits a response time, so that its plans must be simulated."""
     return bool(limited_models(request))
 
 
 def plan_with_slo(request: PlanRequest, *, progress: Progress = ignore_progress) -> PlanOutcome:
-    """The verified outcome of a request with limits of response times. Raises InputFault for one that makes no sense.
+    """The verified outcome of a request with response-time limits. Raises InputFault if the request is not valid.
 
-    `timeout` where no plan was found that holds: that none exists is proven only where the problem without waiting
-    has none.
+    The status is `timeout` if no plan was found that keeps the limits: that none exists is proven only if the problem
+    without queueing has none.
     """
     began = time.perf_counter()
     validate(request)
@@ -109,7 +109,7 @@ def _unreachable_limits(request: PlanRequest, types: frozenset[str]) -> Sequence
 
 
 def _least_ms(request: PlanRequest, model: PlanModel, types: frozenset[str]) -> float | None:
-    """Over its variants; None where none has a point for every stage."""
+    """Shortest ms of a request alone over the model's variants; None if none has a point for every stage."""
     totals = []
     for _, variant in model.allowed_variants:
         quickest = [fastest_ms(stage, types) for stage in variant.stages]
@@ -120,7 +120,7 @@ def _least_ms(request: PlanRequest, model: PlanModel, types: frozenset[str]) -> 
 
 
 def _infeasible(request: PlanRequest, bound: PlanOutcome, began: float) -> PlanOutcome:
-    """What stands in the way without waiting stands in the way with it: a rate that must be served is the limit's."""
+    """Conflicts without queueing hold with it too; a minimum rate that the limit implies is named as the limit."""
     limited_names = {model.name for model in limited_models(request) if not model.min_throughput_rps}
 
     def restate_demand(original: Demand) -> Demand:
@@ -160,7 +160,7 @@ def _not_found(request: PlanRequest, bound: PlanOutcome, search: SloSearch, bega
 def _build_outcome(
     request: PlanRequest, best: Candidate, bound: PlanOutcome | None, statistics: PlanStatistics
 ) -> PlanOutcome:
-    """The plan as an outcome of the request: its figures simulated, its value beside the bound, everything checked."""
+    """The plan as an outcome of the request, with simulated responses, the objective value and its bound."""
     plain = without_limits(request)
     outcome = unproven_outcome(plain, best.outcome.gpus, statistics)
     waiting = best.judgement.responses
@@ -201,10 +201,10 @@ def _verified(request: PlanRequest, outcome: PlanOutcome, judge: SloChecker) -> 
 
 
 def verify_with_slo(request: PlanRequest, outcome: PlanOutcome, judge: SloChecker | None = None) -> None:
-    """Raises InternalFault where a plan breaks the request, tells other figures than its simulation, or misses a limit.
+    """Raises InternalFault if a plan violates the request, misses a limit, or differs from its simulation's figures.
 
-    Nothing of the search counts but simulations of the same servers that `judge` remembers: without one the plan is
-    simulated again, by its own draws and by others.
+    Uses nothing of the search except simulations of the same servers cached in `judge`. Without `judge` the plan is
+    simulated again, with its own draws and with others.
     """
     verify(request, outcome)
     judgement = (judge or SloChecker(request)).check(outcome)
@@ -219,7 +219,7 @@ def verify_with_slo(request: PlanRequest, outcome: PlanOutcome, judge: SloChecke
 
 
 def _objective(plain: PlanRequest, outcome: PlanOutcome, bound: PlanOutcome | None) -> ObjectiveValue:
-    """The value reached beside what the problem without waiting proves, at the first level where they differ."""
+    """The objective value, with the bound of the problem without queueing at the first level where they differ."""
     goal = goal_of(plain)
     values = level_values(plain, outcome.gpus, outcome.models)
     r = [model.normalised for model in outcome.models]
@@ -236,7 +236,7 @@ def _objective(plain: PlanRequest, outcome: PlanOutcome, bound: PlanOutcome | No
 
 
 def _proven_levels(values: Sequence[float], levels: Levels) -> int:
-    """Levels, from the first on, that are as good as any plan's."""
+    """Number of leading levels that are proven optimal."""
     count = 0
     for level, value in enumerate(values):
         limit = levels.bound_of(level)
@@ -244,6 +244,6 @@ def _proven_levels(values: Sequence[float], levels: Levels) -> int:
             break
         count += 1
         if level >= levels.proven:
-            # A bound speaks of one level: of what follows nothing is known.
+            # A bound applies to one level: nothing is known of the following ones.
             break
     return count

@@ -1,4 +1,4 @@
-"""Rounds of planning and simulation: plan with what slices carry, simulate, correct what they carry, plan again."""
+"""Alternates planning and simulation: plan with the rates that slices carry, simulate, correct the rates, replan."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ from torchsplit_core.values import (
 )
 
 ROUNDS = 4
-"""Plans of one kind, each with what the simulation of the one before has taught."""
+"""Plans of one kind, each corrected by the simulation of the previous one."""
 
 SHORTER = 0.98
-"""What a model's slices are taken to carry, of what they did, after a plan whose long simulation failed."""
+"""Factor on the rate that a model's slices carried, after a plan that failed its long simulation."""
 
 HOPELESS, BETTER = 0.85, 1.01
-"""Rounds end where the second plan or a later one lets a model carry less than this share of its rate, or the model
-that is worst off carries hardly more than before."""
+"""Rounds end if, from the second plan on, the worst model carries less than the first share of its rate, or less than
+the second factor times its previous share."""
 
 LEAST_S = 0.3
-"""Seconds below which no further search is begun."""
+"""Seconds left below which no further search is started."""
 
 NOTHING = PlanStatistics(0.0, 0.0, 0.0, "none")
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A plan of the request (without its limits' figures) whose simulation holds every limit."""
+    """A plan of the request, without response figures, whose simulation keeps every limit."""
 
     outcome: PlanOutcome
     judgement: SloResult
 
 
 class SloSearch:
-    """Looks for plans that hold, the best first; `best` is the best yet."""
+    """Searches for plans that keep the limits, most promising first; `best` is the best so far."""
 
     def __init__(
         self,
@@ -69,17 +69,17 @@ class SloSearch:
         known: KnownRates = {}
         self.derated = [DeratedRequests(request, types, known, deadline)]
         if request.sharing == "fractional":
-            # Plans of whole slices are plans too, and waiting is shorter on them.
+            # Plans of whole slices are valid too, and requests wait less on them.
             self.derated.append(
                 DeratedRequests(replace(request, sharing="exclusive"), types, known, deadline)
             )
 
     def left(self) -> float:
-        """Seconds."""
+        """Seconds left until the deadline."""
         return self.deadline - time.perf_counter()
 
     def run(self, bound: PlanOutcome | None) -> None:
-        """Until a plan meets the bound, nothing is learned any more, or the time is over."""
+        """Search until a plan meets the bound, nothing more is learned, or the time is over."""
         if bound is not None and self._accept(self._fleet_of(bound)) and self._meets_bound(bound):
             return
         if bound is not None and self._try_halved_limits(bound):
@@ -90,22 +90,22 @@ class SloSearch:
                 return
 
     def _meets_bound(self, bound: PlanOutcome | None) -> bool:
-        """Whether the best plan is as good as the first level of what bounds it."""
+        """Whether the best plan's levels equal those of the bounding plan."""
         if self.best is None or bound is None:
             return False
         values = self._values(self.best.outcome)
         return all(map(equal, values, self._values(bound)))
 
     def _fleet_of(self, bound: PlanOutcome) -> tuple[PlannedGpu, ...]:
-        """The GPUs of the plan of the problem without waiting, with the request's points."""
+        """The GPUs of the plan without queueing, with the request's points."""
         return self._on_whole_fleet(with_request_points(self.request, bound.gpus, {}))
 
     def _values(self, outcome: PlanOutcome) -> list[float]:
         return level_values(self.plain, outcome.gpus, outcome.models)
 
     def _minimize_gpus(self, bound: PlanOutcome | None) -> Iterator[None]:
-        """As few GPUs as the bound has; else as few as slices carry; else between the two."""
-        # Plans of whole slices come first: they are found in less time.
+        """Try the bound's GPUs, then as few as slices alone suggest, then all of them, then counts in between."""
+        # Plans of whole slices come first: they take less time to find.
         for derated in reversed(self.derated):
             if bound is not None:
                 yield from self._balance_on(derated, tuple(gpu.id for gpu in bound.gpus if gpu.used))
@@ -125,17 +125,17 @@ class SloSearch:
                         return
 
     def _balance_on(self, derated: DeratedRequests, ids: tuple[str, ...]) -> Iterator[None]:
-        """Plans on these GPUs alone in which the model nearest to its limit is as far from it as can be."""
+        """Plan on these GPUs only, with the model closest to its limit as far from it as possible."""
         yield from self._learn_factors(derated, lambda: self._balanced_request(derated.rate_request(), ids))
 
     def _balanced_request(self, request: PlanRequest, ids: tuple[str, ...]) -> PlanRequest | None:
-        """A derived request on these GPUs: as much for everyone, by what arrives, as can be; None: it cannot be."""
+        """A derived request on these GPUs that maximizes the smallest rate / offered rate; None if impossible."""
         offered_rps = {model.name: offered_by(model) for model in limited_models(self.request)}
         models = []
         for model in request.models:
             rate = max(offered_rps.get(model.name, 0.0), model.min_throughput_rps or 0.0)
             if rate:
-                # What arrives may be more than the slices seem to carry before their factor is known.
+                # The offered rate may exceed what slices seem to carry until their factor is known: no minimum.
                 least = None if model.name in offered_rps else model.min_throughput_rps
                 models.append(
                     replace(
@@ -148,7 +148,7 @@ class SloSearch:
                     )
                 )
         if len(models) < len(request.models) and request.colocations:
-            # Models that are owed nothing would be left out, and a pair may name them.
+            # Models without a required rate would be dropped, but a pair may name them.
             return None
         entries = tuple(gpu.entry(id=gpu.id) for gpu in self.fleet if gpu.id in ids)
         return replace(
@@ -156,9 +156,9 @@ class SloSearch:
         )
 
     def _try_halved_limits(self, bound: PlanOutcome) -> bool:
-        """Whether the published rule, a batch may take half of the limit, holds on as many GPUs as the bound has.
+        """Whether a plan by the published rule, a batch may take half of the limit, keeps the limits at the bound.
 
-        No slice was simulated for it, so it is tried first; throughputs are as far above the rates as can be.
+        It needs no simulated slices, so it is tried first; throughputs are as far above the rates as possible.
         """
         request: PlanRequest | None = halve_limits(self.request)
         if goal_of(self.request).by_cost and request is not None:
@@ -167,7 +167,7 @@ class SloSearch:
         return planned is not None and self._accept(self._fleet_of(planned)) and self._meets_bound(bound)
 
     def _maximize_worst(self, bound: PlanOutcome | None) -> Iterator[None]:
-        """The request's own throughputs with higher minima for what fails; then what slices carry."""
+        """Plan with the points' throughputs, raising failing models' minima; then with what slices carry alone."""
         if bound is not None:
             yield from self._raise_minima(self.derated[0], bound)
         for derated in self.derated[1:]:
@@ -178,7 +178,7 @@ class SloSearch:
             yield from self._learn_factors(derated, derated.rate_request)
 
     def _raise_minima(self, derated: DeratedRequests, easier: PlanOutcome) -> Iterator[None]:
-        """From a plan without waiting on: whoever fails must have more, as its instances carry too little."""
+        """From the plan without queueing on, raise the minima of failing models: their instances carry too little."""
         least: dict[str, float] = {}
         gpus = self._fleet_of(easier)
         for _ in range(ROUNDS):
@@ -205,7 +205,7 @@ class SloSearch:
     def _learn_factors(
         self, derated: DeratedRequests, make_request: Callable[[], PlanRequest | None]
     ) -> Iterator[None]:
-        """Plan, simulate, set every model's factor to what its slices really carry together, plan again."""
+        """Plan, simulate, set each model's factor to what its slices carry together, and replan."""
         seen: set[object] = set()
         worst = 0.0
         for _ in range(ROUNDS):
@@ -226,9 +226,9 @@ class SloSearch:
             seen.add(key)
 
     def _update_factors(self, derated: DeratedRequests, gpus: tuple[PlannedGpu, ...], held: bool) -> float:
-        """A model's factor: the rate that its instances carry together over the sum of what each carries alone.
+        """Set each model's factor: the rate its instances carry together over the sum of what each carries alone.
 
-        Returned is how many times its rate the model that is worst off carries.
+        Returns the smallest multiple of its offered rate that a model carries.
         """
         outcome = unproven_outcome(self.plain, gpus, NOTHING)
         sustained = self.judge.sustained(outcome)
@@ -243,12 +243,12 @@ class SloSearch:
         return min(sustained.values())
 
     def _plan_gpus(self, derated: DeratedRequests, request: PlanRequest) -> tuple[PlannedGpu, ...] | None:
-        """The GPUs of a derived request's plan as the request has them; None where it has none in time."""
+        """The GPUs of a derived request's plan, with the request's points; None if no plan is found in time."""
         planned = self._plan_request(request)
         return None if planned is None else self._on_whole_fleet(derated.restore(planned.gpus))
 
     def _plan_request(self, request: PlanRequest) -> PlanOutcome | None:
-        """A plan of a derived request, None where it has none in time."""
+        """A plan of a derived request; None if none is found in time."""
         seconds = self.left()
         if seconds < LEAST_S:
             return None
@@ -259,12 +259,12 @@ class SloSearch:
         return planned if planned.gpus else None
 
     def _on_whole_fleet(self, gpus: tuple[PlannedGpu, ...]) -> tuple[PlannedGpu, ...]:
-        """All GPUs of the fleet, those not named unused."""
+        """All GPUs of the fleet; those not in `gpus` are unused."""
         known = {gpu.id: gpu for gpu in gpus}
         return tuple(known.get(gpu.id, PlannedGpu(gpu.id, gpu.type, False)) for gpu in self.fleet)
 
     def _accept(self, gpus: tuple[PlannedGpu, ...]) -> bool:
-        """Whether these GPUs keep every demand and every limit; they are kept where they are the best yet."""
+        """Whether these GPUs meet every demand and limit; stores them as `best` if they improve on it."""
         outcome = unproven_outcome(self.plain, gpus, NOTHING)
         if any(True for _ in violations(self.plain, outcome)):
             self.failing = ()
@@ -283,7 +283,7 @@ class SloSearch:
 
 
 def _instance_counts(gpus: tuple[PlannedGpu, ...]) -> object:
-    """What of a plan counts for waiting: how many of which instances each model has."""
+    """What determines queueing in a plan: how many instances of each kind each model has."""
     return tuple(
         sorted(
             (

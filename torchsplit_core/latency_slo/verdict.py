@@ -1,6 +1,6 @@
-"""What a plan gives of what is asked of it: a level, a sentence and the facts behind it, the same for all who tell it.
+"""The verdict on a plan: a level, a sentence and the facts behind them, the same wherever it is shown.
 
-The level is that of the answer, never that of the search: a proven plan may serve nobody.
+The level rates the plan, not the search: a plan proven optimal may serve no model.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ Level = Literal["green", "amber", "red"]
 
 @dataclass(frozen=True, slots=True)
 class PlanVerdict:
-    """Whether demands, minima, limits and memory hold. `facts` are one a question; none where no model is served.
+    """Whether demands, minima, limits and memory hold. `facts` has one entry per question; empty if nothing is served.
 
-    `not_served` are the models without a throughput, `late` those that do not surely keep their limit under load.
-    `may_plan_for_response`: some limit that is kept by the service time is not kept by the response, and the
-    request does not limit responses so.
+    `not_served` are the models without throughput, `late` those that may exceed their limit under load.
+    `may_plan_for_response`: a service-time limit that may not hold for the response, which the request does not limit.
     """
 
     level: Level
@@ -40,14 +39,14 @@ class PlanVerdict:
 
     @property
     def may_plan_for_response(self) -> bool:
-        """Whether a plan that limits the response time is another question than the one answered."""
+        """Whether planning with a limit on the response time could give another plan."""
         return any(not response.promised for response in self.late)
 
 
 def plan_verdict(request: PlanRequest | None, plan: PlanOutcome) -> PlanVerdict:
-    """The verdict on a plan; `request` is what it answers, None where nobody has that.
+    """The verdict on a plan; `request` is the request that it answers, None if unavailable.
 
-    Models with a limit are simulated at the arrivals of the request: a fraction of a second.
+    Simulates models with a limit at the arrivals of the request, in a fraction of a second.
     """
     if plan.status == "infeasible":
         return PlanVerdict("red", "No plan gives what is asked on this fleet; that is proven.")
@@ -93,7 +92,7 @@ def _level(
     late: tuple[ExpectedResponse, ...],
     front: FrontendLoad | None,
 ) -> tuple[Level, str]:
-    # Who is short is told of this plan: while a better one is looked for, they may become fewer.
+    # The models below demand are those of this plan; a better plan may have fewer.
     better = " A better plan is not ruled out." if plan.status == "feasible" else ""
     slow = [model for model in plan.models if _over_service_limit(request, model)]
     if slow:
@@ -127,7 +126,7 @@ def _level(
 
 
 def _only_minima_required(request: PlanRequest) -> bool:
-    """Fewest GPUs owe the minima alone: demands that are not met are said, and are not what was asked of the plan."""
+    """Whether only minima are required: fewest GPUs need not meet demands, so unmet demands are only reported."""
     return goal_of(request).by_cost and any(model.min_throughput_rps for model in request.models)
 
 
@@ -145,7 +144,7 @@ def _over_service_limit(request: PlanRequest, model: PlannedModel) -> bool:
 
 
 def _memory(plan: PlanOutcome) -> tuple[list[str], list[str]]:
-    """The slices whose tenants need more than they have, and the models of which nobody knows what they need."""
+    """The slices whose tenants need more memory than they have, and the models without a memory figure."""
     excess, unknown = [], []
     for gpu in plan.gpus:
         for item in gpu.slices:

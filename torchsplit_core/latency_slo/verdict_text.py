@@ -1,4 +1,4 @@
-"""The words of a verdict: its sentences, and an answer for each question that it settles."""
+"""The text of a verdict: its sentences, and an answer to each question about a plan."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FactAnswer = Literal["yes", "no", "unknown", "not asked"]
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A question about a plan, the answer to it, and why."""
+    """A question about a plan, its answer, and the reason."""
 
     question: str
     answer: FactAnswer
@@ -45,8 +45,8 @@ def list_facts(
     unserved: Sequence[str],
     front: FrontendLoad | None = None,
 ) -> tuple[Fact, ...]:
-    """Demand, low end, response under load, memory; the front where its costs are known; who is not served, where
-    somebody is not. None of nobody."""
+    """Facts on demand, low end, response under load and memory, on the frontend if its costs are known, and on models
+    that are not served, if any. Empty if no model is served."""
     if len(unserved) == len(confidence.models):
         return ()
     served = (Fact("Serves every model", "no", f"not served: {', '.join(unserved)}"),) if unserved else ()
@@ -89,7 +89,7 @@ def _memory_fact(excess: Sequence[str], unknown: Sequence[str]) -> Fact:
 
 
 def describe_over_service_limit(request: PlanRequest, slow: Sequence[PlannedModel]) -> str:
-    """Which batches take longer than they may."""
+    """Models whose batches exceed the service-time limit."""
     limits = {model.name: model.max_latency_ms for model in request.models}
     excesses = [
         f"{model_.name} {_format_ms(model_.latency_ms)} of {_format_ms(limits[model_.name])} ms"
@@ -103,7 +103,7 @@ def describe_over_service_limit(request: PlanRequest, slow: Sequence[PlannedMode
 
 
 def describe_missing_figures(request: PlanRequest) -> str:
-    """Where that is why a model is not served."""
+    """Models not served because they have no figures for the fleet; empty if all have some."""
     bare, fleet = (
         models_without_figures(request),
         ", ".join(dict.fromkeys(entry.type for entry in request.gpus)),
@@ -117,14 +117,14 @@ def describe_missing_figures(request: PlanRequest) -> str:
 
 
 def describe_below_demand(confidence: PlanConfidence) -> str:
-    """Who gets less than the demand, the worst first."""
+    """Models that get less than their demand, worst first."""
     less = _worst_first(model for model in confidence.models if not model.meets)
     verb = "does not get its demand" if len(less) == 1 else "do not get their demand"
     return f"{_count_of_models(len(less), len(confidence.models))} {verb}: {_format_shares(less)}."
 
 
 def describe_minima_only(confidence: PlanConfidence) -> str:
-    """Every minimum is met and some demand is not."""
+    """Every minimum is met, but some demand is not."""
     less = _worst_first(model for model in confidence.models if not model.meets)
     verb = "gets" if len(less) == 1 else "get"
     return (
@@ -134,7 +134,7 @@ def describe_minima_only(confidence: PlanConfidence) -> str:
 
 
 def describe_frontend_shortfall(confidence: PlanConfidence, short: str) -> str:
-    """Every demand is met by the slices, and not all of it passes the front."""
+    """The slices meet every demand, but not all of it passes the frontend."""
     total = len(confidence.models)
     them = (
         f"The slices give all {total} models" if total > 1 else f"The slices give {confidence.models[0].name}"
@@ -143,12 +143,12 @@ def describe_frontend_shortfall(confidence: PlanConfidence, short: str) -> str:
 
 
 def describe_other_late(late: Sequence[ExpectedResponse]) -> str:
-    """Of models that get their demand, beside others that do not."""
+    """Late models among those that get their demand, when others do not."""
     return f" Under load {_describe_late(late, 'the others')}." if late else ""
 
 
 def describe_met_but_late(confidence: PlanConfidence, late: Sequence[ExpectedResponse]) -> str:
-    """Every demand is met, and not every limit holds once requests queue."""
+    """Every demand is met, but not every limit holds once requests queue."""
     without_queues = (
         "" if any(response.promised for response in late) else " Without queues every limit holds."
     )
@@ -159,7 +159,7 @@ def describe_met_but_late(confidence: PlanConfidence, late: Sequence[ExpectedRes
 
 
 def describe_met_at_nominal(confidence: PlanConfidence, late: Sequence[ExpectedResponse]) -> str:
-    """Every demand is met by the figures themselves, and not by their low end."""
+    """The nominal figures meet every demand, but their low end does not."""
     failing = [f"{model.name} {format_low_share(model)}" for model in confidence.failing_low]
     under_load = f" Under load {_describe_late(late, str(len(confidence.models)))}." if late else ""
     return (
@@ -171,14 +171,14 @@ def describe_met_at_nominal(confidence: PlanConfidence, late: Sequence[ExpectedR
 
 
 def describe_met(confidence: PlanConfidence, limits: int) -> str:
-    """Every demand is met, and every limit if there are any."""
+    """Every demand is met, and so is every limit, if any."""
     low = ", also at the low end of the figures" if confidence.low_end == "yes" else ""
     held = ", and every limit holds under load" if limits else ""
     return f"{_all_models_met(confidence)}{low}{held}. {_describe_tightest(confidence)}"
 
 
 def _describe_late(late: Sequence[ExpectedResponse], total: str) -> str:
-    """Who exceeds a limit; where nobody surely does, who may. `total` says of how many models."""
+    """Models that exceed a limit; if none surely does, those that may. `total`: out of how many models."""
     exceeding = [response for response in late if response.exceeds]
     those = exceeding or late
     verb = "may exceed" if not exceeding else "exceeds" if len(those) == 1 else "exceed"
@@ -187,7 +187,7 @@ def _describe_late(late: Sequence[ExpectedResponse], total: str) -> str:
 
 
 def _list_late(late: Sequence[ExpectedResponse]) -> str:
-    """Queues that grow first, then the worst first."""
+    """Models with growing queues, then the others, worst first."""
     growing = [response.model for response in late if response.response_ms is None]
     parts = []
     if growing:

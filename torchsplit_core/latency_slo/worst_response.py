@@ -1,4 +1,4 @@
-"""A quick look at what clients of a plan wait: the model that is worst off, for curves of many plans."""
+"""A quick estimate of a plan's worst response time over its models, for curves of many plans."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from torchsplit_core.simulation import simulate_model
 from torchsplit_core.values import PlanOutcome, PlanRequest, SimulatedModel, TraceArrivals
 
 LOOK_REQUESTS, LOOK_RUNS = 20_000, 3
-"""Of all models together in a replication, and replications: about a tenth of a second."""
+"""Requests of all models in a replication, and replications: about a tenth of a second."""
 LEAST, MOST = 600, 10_000
-"""Requests of one model in a replication."""
+"""Bounds on the requests of one model in a replication."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorstResponse:
-    """The p95 response of the model that comes nearest to its limit, or is farthest beyond it; ms.
+    """The p95 response, in ms, of the model closest to its limit or farthest beyond it.
 
-    Limits are `max_response_ms`, else `max_latency_ms`. Without any of them it is the model of the longest p95.
-    `p95_ms` None: more of it arrives than can be served.
+    The limit is `max_response_ms`, else `max_latency_ms`. If no model has one, it is the model with the longest p95.
+    `p95_ms` is None if more requests arrive than can be served.
     """
 
     model: str
@@ -28,12 +28,12 @@ class WorstResponse:
 
     @property
     def share(self) -> float | None:
-        """p95 over the limit; None where one of them is not known."""
+        """p95 divided by the limit; None if either is unknown."""
         return None if self.p95_ms is None or self.limit_ms is None else self.p95_ms / self.limit_ms
 
 
 def worst_response(outcome: PlanOutcome, request: PlanRequest) -> WorstResponse | None:
-    """Of a plan at the arrivals of its request, of a long trace its beginning; None without a slice."""
+    """Simulate the plan at its request's arrivals, only the start of a long trace; None if it has no slice."""
     if not any(gpu.slices for gpu in outcome.gpus):
         return None
     simulated = simulation_request(outcome, request)

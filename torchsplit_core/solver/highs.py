@@ -1,7 +1,7 @@
-"""Programs as matrices, handed to HiGHS: one thread, a fixed seed, no output.
+"""Passes programs to HiGHS as matrices: one thread, a fixed seed, no output.
 
-Feasibility tolerances stay at HiGHS's defaults: tightened to 1e-9 it has returned false optima. Every answer is
-rechecked later.
+Feasibility tolerances stay at HiGHS's defaults: tightened to 1e-9 it has returned wrong optima. Every solution is
+verified later.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from numpy.typing import ArrayLike, NDArray
 from torchsplit_core.values import InternalFault
 
 INF = float(highspy.kHighsInf)
-"""A limit that is none."""
+"""An infinite bound: no limit."""
 
 Bounds = tuple[NDArray[np.float64], NDArray[np.float64]]
-"""Lower and upper limits of all rows or all columns; INF where there is none."""
+"""Lower and upper bounds of all rows or all columns; -INF and INF for none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A matrix (rows, columns) column by column: SciPy's CSC arrays, without its second of imports.
+    """A sparse matrix of `shape` (rows, columns) as CSC arrays, without importing SciPy, which takes a second.
 
-    `indices` are the rows of the entries `data`; those of column c stand from `indptr[c]` to `indptr[c + 1]`.
+    `indices` are the rows of the entries `data`; those of column c are from `indptr[c]` to `indptr[c + 1]`.
     """
 
     shape: tuple[int, int]
@@ -38,7 +38,7 @@ class Matrix:
 def csc_from_entries(
     values: ArrayLike, rows: ArrayLike, columns: ArrayLike, shape: tuple[int, int]
 ) -> Matrix:
-    """The matrix that is the sum of entries, each a value at a row and a column."""
+    """The matrix with `values` at (`rows`, `columns`); duplicates are summed."""
     row, column = np.asarray(rows, dtype=np.int64), np.asarray(columns, dtype=np.int64)
     where, place = np.unique(column * shape[0] + row, return_inverse=True)
     column, row = np.divmod(where, max(1, shape[0]))
@@ -52,21 +52,21 @@ def csc_from_entries(
 HighsStatus = Literal["optimal", "feasible", "infeasible", "unbounded", "unknown"]
 """How HiGHS ended. optimal: proven within the gaps. feasible: a solution without a proof. unknown: neither.
 
-infeasible: proven, or left open by HiGHS between that and unbounded: the programs here have a bound.
+infeasible: proven, or HiGHS's "unbounded or infeasible", since every program here is bounded.
 """
 
 
 class ProgramRejected(InternalFault):
-    """HiGHS does not take the program: a coefficient is not finite, or beyond its limits."""
+    """HiGHS rejected the program: a coefficient is not finite, or beyond its limits."""
 
     def __init__(self, name: str, largest: float) -> None:
         super().__init__(f"HiGHS refused the {name}.")
         self.largest = largest
-        """The largest coefficient, without its sign."""
+        """The largest absolute coefficient."""
 
 
 def solver_name() -> str:
-    """Name and version for the statistics of an outcome."""
+    """HiGHS's name and version, for the statistics of an outcome."""
     return f"highs {highspy.Highs().version()}"
 
 
@@ -82,11 +82,11 @@ def load_program(
     relative_gap: float | None = None,
     absolute_gap: float | None = None,
 ) -> Any:
-    """HiGHS with the program that minimises cost · x + offset within the bounds of x and of matrix · x.
+    """HiGHS loaded with the program: minimise cost · x + offset within the bounds of x and of matrix · x.
 
-    `matrix` is (rows, columns); `integer` says which columns are whole numbers (None: a linear
-    program); a gap is HiGHS's own where none is given. What is to be maximised comes with its
-    costs negated. Raises ProgramRejected, with `name` for the program.
+    `matrix` is (rows, columns); `integer` says which columns are integer (None: a linear program); a gap of
+    None keeps HiGHS's default. To maximise, negate the costs. Raises ProgramRejected, which names the
+    program `name`.
     """
     program = highspy.HighsLp()
     program.num_row_, program.num_col_ = matrix.shape
@@ -112,7 +112,7 @@ def load_program(
 
 
 def run(highs: Any, seconds: float | None = None, *, first: bool = False) -> HighsStatus:
-    """Solve what is loaded within `seconds` (None: without a limit); `first`: any solution will do."""
+    """Solve the loaded program within `seconds` (None: no limit); `first`: stop at the first solution."""
     if seconds is not None:
         highs.setOptionValue("time_limit", seconds)
     if first:
@@ -129,7 +129,7 @@ def run(highs: Any, seconds: float | None = None, *, first: bool = False) -> Hig
 
 
 def set_integrality(highs: Any, columns: NDArray[np.int32], integer: bool) -> None:
-    """Make these columns whole numbers, or real ones."""
+    """Make these columns integer or continuous."""
     highs.changeColsIntegrality(len(columns), columns, np.full(len(columns), _variable_type(integer)))
 
 

@@ -1,6 +1,6 @@
-"""HiGHS on a Pyomo model: its incumbent, its bound, and how it ended, told apart.
+"""Solves a Pyomo model with HiGHS and returns the incumbent, the bound and how the solve ended.
 
-The model goes over as a standard form, and an incumbent and its bound come back after a time limit too.
+The model is passed in standard form; after a time limit, the incumbent and its bound are returned too.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ RELATIVE_GAP = 5e-7
 """Relative gap at which a stage counts as proven: values closer than 1e-6 are equal."""
 
 ABSOLUTE_GAP = 1e-9
-"""And the absolute one: that of HiGHS, 1e-6, would end a stage of small values first."""
+"""Absolute gap: HiGHS's default of 1e-6 would end a stage with small values too early."""
 
 MIN_TIME_LIMIT_S = 0.02
-"""HiGHS gets at least this long: a small model is solved even when time is up."""
+"""HiGHS gets at least this long, so that a small model is solved even when time is up."""
 
 
 def load_pyomo() -> float:
-    """Import Pyomo unless that is done; the seconds it took, which are none of a search's time limit."""
+    """Import Pyomo if necessary; returns the seconds it took, which do not count towards a search's time limit."""
     begun = time.perf_counter()
     fresh = "pyomo.environ" not in sys.modules
-    import pyomo.environ  # noqa: F401 - it waits for a thread that is at it
+    import pyomo.environ  # noqa: F401 - waits for another thread's import
 
     if fresh:
         from pyomo.common.dependencies import DeferredImportCallbackFinder
         from pyomo.repn.plugins.standard_form import _LinearStandardFormCompiler_impl as form
 
-        # With SciPy Pyomo imports its statistics, which nothing here needs: as long again, and 50 MiB.
+        # If SciPy is present, Pyomo imports scipy.stats, which is not needed: as long again, and 50 MiB.
         DeferredImportCallbackFinder._callbacks.pop("scipy", None)
         import scipy.sparse
 
-        # What Pyomo's compiler sets when it is first used, by way of that import.
+        # Pyomo's compiler would set these on first use, through that import.
         form._csc_matrix, form._csr_matrix = scipy.sparse.csc_array, scipy.sparse.csr_array
         form._to_vector = np.fromiter
     return time.perf_counter() - begun
 
 
 class _LazyPyomo:
-    """`pyomo.environ`, imported when one of its names is first used: most plans need no program."""
+    """`pyomo.environ`, imported when one of its names is first used, because most plans need no program."""
 
     def __getattr__(self, name: str) -> Any:
         load_pyomo()
@@ -57,15 +57,15 @@ class _LazyPyomo:
 
 
 pyo: Any = _LazyPyomo()
-"""What models are written with."""
+"""The Pyomo namespace in which models are written."""
 
 
 @dataclass(frozen=True)
 class ModelSolution:
     """How a solve ended. `value` and `bound` are in the sense of the model's own objective.
 
-    optimal: proven within GAP. feasible: an incumbent without proof. infeasible: proven so.
-    unknown: time ran out with nothing. `values` maps the id of a Pyomo variable to its value.
+    optimal: proven within the gaps. feasible: an incumbent without proof. infeasible: proven.
+    unknown: time ran out without a solution. `values` maps the id of a Pyomo variable to its value.
     """
 
     status: ProgramStatus
@@ -76,21 +76,21 @@ class ModelSolution:
 
 
 FINE_TOLERANCE = 1e-8
-"""HiGHS' tolerance of a mixed-integer solution where figures are that small beside others: with its own, 10⁻⁶, it
-called plans best that were not, penalties of 10⁻⁶ in their rows."""
+"""HiGHS's feasibility tolerance for mixed-integer solutions of models with relatively small figures. With the default
+of 10⁻⁶ and penalties of 10⁻⁶ in the rows, it declared plans optimal that were not."""
 
 
 OnSolution = Callable[[ModelSolution], None] | None
 
 
 def solve(model: Any, seconds: float, *, fine: bool = False, on_solution: OnSolution = None) -> ModelSolution:
-    """Solve a Pyomo model with one active objective within `seconds`, single-threaded, fixed seed; `fine`: to FINE.
+    """Solve a Pyomo model with one active objective within `seconds`; `fine`: to FINE_TOLERANCE.
 
-    `on_solution` gets the values of each better solution in whole numbers on the way; the time it takes counts.
+    `on_solution` gets the values of each improved integer solution during the solve; its time counts.
 
-    No start is handed in: where presolve leaves no whole variable, HiGHS 1.15.1 calls a
-    feasible start optimal without looking further (a plan at half the optimum was met). The
-    callers keep the best plan so far themselves. Raises ProgramRejected.
+    No warm start is passed: if presolve leaves no integer variable, HiGHS 1.15.1 declares a feasible
+    start optimal without searching (a plan at half the optimum was observed). Callers keep the best
+    plan so far themselves. Raises ProgramRejected.
     """
     load_pyomo()
     from pyomo.repn.plugins.standard_form import LinearStandardFormCompiler
@@ -143,11 +143,11 @@ def _load_model(form: Any) -> Any:
 
 def _read_solution(highs: Any, form: Any, ending: HighsStatus, seconds: float) -> ModelSolution:
     if ending == "unbounded":
-        # Every variable that is pushed has a bound, so only "infeasible" can be left of the two.
+        # Every variable in the objective is bounded, so only "infeasible" is possible.
         ending = "infeasible"
     if ending == "infeasible":
         return ModelSolution("infeasible", None, None, {}, seconds)
-    # The standard form minimises: it hands over the negated costs of a maximisation.
+    # The standard form minimises, so the costs of a maximisation are negated.
     sign = -1.0 if form.objectives[0].sense == -1 else 1.0
     info = highs.getInfo()
     is_mip = any(not var.is_continuous() for var in form.columns)

@@ -12,14 +12,14 @@ from torchsplit_core.solver.highs import INF, csc_from_entries, load_program, ru
 from torchsplit_core.values.status import ProgramStatus
 
 MIN_TIME_LIMIT_S = 0.01
-"""HiGHS gets at least this long: a small program is solved even when time is up. Chosen, not measured."""
+"""HiGHS gets at least this long, so that a small program is solved even when time is up. Chosen, not measured."""
 
 
 @dataclass(frozen=True)
 class RowSolution:
-    """What HiGHS says: optimal (proven), feasible (time ended, or the first was enough), infeasible, unknown.
+    """How HiGHS ended: optimal (proven), feasible (time ended, or `first` was given), infeasible, unknown.
 
-    values: one a column, empty without a solution. bound: no solution costs less.
+    `values`: one per column, empty without a solution. `bound`: no solution costs less.
     """
 
     status: ProgramStatus
@@ -29,9 +29,9 @@ class RowSolution:
 
 @dataclass
 class RowProgram:
-    """A program that minimises cost · x, built a row at a time. real: the columns that need not be whole.
+    """A program that minimises cost · x, built row by row. `continuous`: the columns that need not be integer.
 
-    Where a caller rounds the values of an answer, it gives coefficients that are whole numbers.
+    A caller that rounds a solution's values must use integer coefficients.
     """
 
     cost: list[float] = field(default_factory=list)
@@ -43,7 +43,7 @@ class RowProgram:
     _value_of: list[np.ndarray] = field(default_factory=list)
 
     def add_columns(self, cost: Sequence[float], upper: Sequence[float]) -> int:
-        """Add columns from 0 to `upper`; the number of the first."""
+        """Add columns with bounds 0 and `upper`; returns the index of the first."""
         first = len(self.cost)
         self.cost += cost
         self.upper += upper
@@ -56,7 +56,7 @@ class RowProgram:
         columns: Sequence[int] | np.ndarray,
         values: Sequence[float] | np.ndarray,
     ) -> int:
-        """Add lower <= values · x[columns] <= upper, a column named twice counts twice; the number of the row."""
+        """Add lower <= values · x[columns] <= upper, where repeated columns are summed; returns the row's index."""
         number = len(self._rows)
         self._row_of.append(np.full(len(columns), number))
         self._column_of.append(np.asarray(columns, dtype=np.int64))
@@ -65,7 +65,7 @@ class RowProgram:
         return number
 
     def solve(self, seconds: float, *, integer: bool = True, first: bool = False) -> RowSolution:
-        """Solve within `seconds`; `integer`: in whole numbers; `first`: any solution. Raises ProgramRejected."""
+        """Solve within `seconds`; `integer` False: the relaxation; `first`: any solution. Raises ProgramRejected."""
         highs = self.load(whole=integer)
         ending = run(highs, max(seconds, MIN_TIME_LIMIT_S), first=first)
         if ending == "infeasible":
@@ -79,7 +79,7 @@ class RowProgram:
         return RowSolution("unknown", np.zeros(0), -INF)
 
     def duals(self, seconds: float) -> np.ndarray | None:
-        """The dual of each row of the linear program; None without an optimum in time. Raises ProgramRejected."""
+        """The dual of each row of the linear relaxation; None without an optimum in time. Raises ProgramRejected."""
         highs = self.load(whole=False)
         if run(highs, max(seconds, MIN_TIME_LIMIT_S)) != "optimal":
             return None
@@ -88,7 +88,7 @@ class RowProgram:
     def load(
         self, *, whole: bool, relative_gap: float | None = None, absolute_gap: float | None = None
     ) -> Any:
-        """HiGHS with the program; a gap is HiGHS's own where none is given. Raises ProgramRejected."""
+        """HiGHS loaded with the program; a gap of None keeps HiGHS's default. Raises ProgramRejected."""
         rows, width = len(self._rows), len(self.cost)
         matrix = csc_from_entries(
             np.concatenate(self._value_of),

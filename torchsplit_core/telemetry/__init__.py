@@ -1,7 +1,7 @@
-"""Spans of our own work (OpenTelemetry), to files or to a collector; off unless the environment asks.
+"""OpenTelemetry spans of TorchSplit's work, written to files or sent to a collector; off unless the environment asks.
 
 `with span(schema.PROFILE_POINT, model="bert", batch_size=4) as point: ...; point.set(p50_ms=1.2)`.
-Names and units are in `schema`, the whole story in docs/reference/telemetry.md.
+`schema` has names and units, docs/reference/telemetry.md the full description.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a block holds while its span is open."""
+"""The interface of an open span."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class ActiveSpan(Protocol):
-    """What a `with span(...)` block holds."""
+    """The target of `with span(...) as`."""
 
     def set(self, **attributes: object) -> None:
         """Add attributes, by their names in `schema.ATTRIBUTES`; None leaves one out."""

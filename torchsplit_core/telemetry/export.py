@@ -1,7 +1,7 @@
-"""The one file that knows opentelemetry: a tracer whose spans go to a file or a collector, within bounds.
+"""The only module that imports opentelemetry: a tracer that exports spans to a file or a collector in bounded time.
 
-A collector that is gone must not hold our work up: spans wait in memory and are sent by a thread, every
-request has a time-out, and the end of all is bounded by a join, whatever a request or a name's look-up does.
+An unreachable collector must not delay the work: spans wait in memory and a thread sends them, every request has a
+timeout, and shutdown is bounded by a join, however long a request or a DNS lookup takes.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from torchsplit_core.telemetry.span_reader import SpanRecord, read_spans
 from torchsplit_core.values import InputFault, system_reason
 
 REQUEST_TIMEOUT_S = 1.0
-SHUTDOWN_S = 1.8  # with what surrounds it, a process ends within 2 s
+SHUTDOWN_S = 1.8  # including overhead, a process ends within 2 s
 SEND_EVERY_MS = 1000
 LARGEST_HANDED_BYTES = 16 * 2**20
-"""A file of a child's spans that is larger is not read: a model's points take some hundred kilobytes."""
+"""Largest file of a child's spans that is read; a model's points take some hundred kilobytes."""
 MAX_QUEUED_SPANS = (
-    4096  # more are dropped, oldest first; one request takes them all, so that the end is one request
+    4096  # more are dropped, oldest first; one request takes them all, so that shutdown needs one
 )
 
 _log = logging.getLogger("torchsplit.telemetry")
@@ -48,7 +48,7 @@ _propagator = TraceContextTextMapPropagator()
 
 
 class SpanExport:
-    """Telemetry of one process, from its first span to `close`. Raises InputFault for an unusable folder."""
+    """Exports the spans of one process until `close`. Raises InputFault for an unusable folder."""
 
     def __init__(self, settings: TelemetrySettings) -> None:
         self.settings = settings
@@ -76,13 +76,13 @@ class SpanExport:
             yield active
 
     def parent(self) -> dict[str, str]:
-        """The ids of trace and span that are current, in the form of W3C Trace Context."""
+        """The current trace and span ids, in the form of W3C Trace Context."""
         carried: dict[str, str] = {}
         _propagator.inject(carried)
         return carried
 
     def export_child_spans(self, folder: Path) -> None:
-        """Export the spans of this trace that a child wrote there. It ran foreign code, so anything may be there."""
+        """Export the spans of this trace that a child wrote to `folder`. It ran foreign code: trust no content."""
         trace = _propagator.extract(self.parent())
         current = get_current_span(trace).get_span_context().trace_id
         for entry in os.scandir(folder):
@@ -98,8 +98,8 @@ class SpanExport:
                     self._processor.on_end(_readable_span(record))
 
     def close(self) -> bool:
-        """Deliver what waits, in at most `SHUTDOWN_S`; whether every span was delivered."""
-        # A daemon thread, for a request may hang where no time-out reaches (a name's look-up).
+        """Deliver the waiting spans in at most `SHUTDOWN_S`; returns whether every span was delivered."""
+        # A daemon thread, because a request may hang where no timeout applies (a DNS lookup).
         ending = threading.Thread(
             target=self._provider.shutdown, name="torchsplit-telemetry-end", daemon=True
         )
@@ -113,7 +113,7 @@ class SpanExport:
 
 @contextmanager
 def with_parent(carried: Mapping[str, str]) -> Iterator[None]:
-    """A block whose spans are children of the span that `carried` names."""
+    """Make spans in the block children of the span in `carried`."""
     token = attach(_propagator.extract(carried))
     try:
         yield
@@ -122,7 +122,7 @@ def with_parent(carried: Mapping[str, str]) -> Iterator[None]:
 
 
 class _RecordingSpan:
-    """A span that was started; see `ActiveSpan`."""
+    """A started span; see `ActiveSpan`."""
 
     __slots__ = ("_span",)
 
@@ -136,7 +136,7 @@ class _RecordingSpan:
 
 
 def _readable_span(record: SpanRecord) -> ReadableSpan:
-    """A span that was read back, as the exporters take it."""
+    """Convert a span that was read from a file to the exporters' type."""
 
     def context(span_id: str) -> SpanContext:
         sampled = TraceFlags(TraceFlags.SAMPLED)
@@ -158,12 +158,12 @@ def _readable_span(record: SpanRecord) -> ReadableSpan:
 
 
 def _is_known_span(record: SpanRecord) -> bool:
-    """Whether it is a span this program makes, at times that OTLP can tell."""
+    """Whether TorchSplit creates spans of that name, and OTLP can represent its times."""
     return record.name in SPANS and 0 < record.start_unix_ns <= record.end_unix_ns < 2**63
 
 
 def _is_exportable(value: object) -> bool:
-    """Whether OTLP can carry it: what a child wrote may be any JSON."""
+    """Whether OTLP can represent the value; a child may have written any JSON."""
     if isinstance(value, tuple):
         return all(map(_is_exportable, value))
     if isinstance(value, str):
@@ -174,7 +174,7 @@ def _is_exportable(value: object) -> bool:
 def _attribute_value(
     value: object,
 ) -> bool | int | float | str | list[bool] | list[int] | list[float] | list[str]:
-    """A value of the kinds OTLP has; anything else as its text."""
+    """The value if OTLP supports its type, else its text."""
     if isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Sequence):
@@ -186,7 +186,7 @@ def _attribute_value(
 
 
 class _LossCountingExporter(SpanExporter):
-    """Passes spans on and counts those that were lost; says so once, where the exporters say it every time."""
+    """Forwards spans and counts lost ones; warns once, whereas the exporters warn every time."""
 
     def __init__(self, inner: SpanExporter) -> None:
         self._inner = inner
@@ -203,7 +203,7 @@ class _LossCountingExporter(SpanExporter):
     def shutdown(self) -> None:
         try:
             self._inner.shutdown()
-        except OSError:  # a full disk, said when the first span met it
+        except OSError:  # a full disk, already reported for the first span
             self.lost = max(self.lost, 1)
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
@@ -211,16 +211,16 @@ class _LossCountingExporter(SpanExporter):
 
 
 def _exporter(settings: TelemetrySettings) -> SpanExporter:
-    # _LossCountingExporter says it once.
+    # _LossCountingExporter warns instead, and only once.
     logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)
     if settings.kind == "otlp":
-        # Here, for requests and protobuf are slow to import and files need neither.
+        # Imported here, because requests and protobuf load slowly and files need neither.
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
         return OTLPSpanExporter(endpoint=settings.target, timeout=REQUEST_TIMEOUT_S)
     from opentelemetry.exporter.otlp.json.file.trace_exporter import FileSpanExporter
 
-    # A file a process: no two ever write to one, and a killed one leaves the others whole.
+    # One file per process: no two processes write to the same file, and a killed one leaves the others intact.
     path = Path(settings.target) / f"spans-{os.getpid()}-{uuid.uuid4().hex[:8]}.jsonl"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -234,7 +234,7 @@ def _exporter(settings: TelemetrySettings) -> SpanExporter:
 
 
 def _processor(settings: TelemetrySettings, exporter: SpanExporter) -> SpanProcessor:
-    """Files get each span when it ends, so that a kill loses only open ones; a collector gets batches."""
+    """Writes each span to a file when it ends, so that a kill loses only open spans; a collector gets batches."""
     if settings.kind == "file":
         return SimpleSpanProcessor(exporter)
     return BatchSpanProcessor(

@@ -1,8 +1,8 @@
-"""The names of our spans and attributes, with units: what a reader of exported spans may rely on.
+"""The names of TorchSplit's spans and attributes, with units: the contract for readers of exported spans.
 
-Spans nest as the work does: `torchsplit.profile` holds its `torchsplit.profile.point`s. An attribute
-is written in code by its short name (`batch_size=4`) and exported with the prefix
-(`torchsplit.batch_size`), so that it never meets the semantic conventions' own names.
+Spans nest as the work does: `torchsplit.profile` contains its `torchsplit.profile.point`s. Code sets an
+attribute by its short name (`batch_size=4`); it is exported with the prefix (`torchsplit.batch_size`), so
+that it never collides with names of the semantic conventions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where spans go: read from the environment, checked, and made fit to hand to a child process."""
+"""Where spans go: read from the environment, validated, and packed for a child process."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ DEFAULT_FOLDER = "torchsplit-telemetry"
 
 @dataclass(frozen=True, slots=True)
 class TelemetrySettings:
-    """`target` is an absolute folder for files, the full URL of the collector's span path for OTLP."""
+    """Where spans go. `target`: an absolute folder for files, the full URL of the collector's span path for OTLP."""
 
     kind: Literal["file", "otlp"]
     service: str
     target: str
 
     def packed(self) -> dict[str, str]:
-        """As JSON for a child's arguments: never the headers, whose tokens a model's code must not see."""
+        """JSON for a child's arguments; excludes headers, because a model's code must not see their tokens."""
         return {"kind": self.kind, "service": self.service, "target": self.target}
 
     def into(self, folder: Path) -> TelemetrySettings:
-        """The same service's spans as files in another folder."""
+        """Settings that write the same service's spans as files to another folder."""
         return TelemetrySettings("file", self.service, str(folder))
 
 
 def unpack(packed: Mapping[str, str]) -> TelemetrySettings:
-    """The settings a parent packed."""
+    """The settings that a parent packed."""
     kind: Literal["file", "otlp"] = "otlp" if packed["kind"] == "otlp" else "file"
     return TelemetrySettings(kind, packed["service"], packed["target"])
 
 
 def read_settings(service: str, folder: Path | None, endpoint: str | None) -> TelemetrySettings | None:
-    """What the environment asks for; None for off, which is the default.
+    """The settings of the environment; None for off, the default.
 
-    `folder` and `endpoint` (a base URL) serve where the environment names none.
-    Raises InputFault for an unknown mode, or where OTLP is asked for without a usable address.
+    `folder` and `endpoint` (a base URL) are used if the environment names none.
+    Raises InputFault for an unknown mode, or for OTLP without a usable address.
     """
     mode = os.environ.get(MODE, "").strip().lower() or "off"
     if mode not in MODES:
@@ -72,7 +72,7 @@ def read_settings(service: str, folder: Path | None, endpoint: str | None) -> Te
 
 
 def _url(endpoint: str | None) -> str | None:
-    """The full URL for spans: a traces endpoint as it is, a base URL with the path of spans."""
+    """The full URL for spans: a traces endpoint unchanged, or a base URL plus the path for spans."""
     if full := os.environ.get(TRACES_ENDPOINT):
         return _checked(TRACES_ENDPOINT, full)
     base = os.environ.get(ENDPOINT) or endpoint

@@ -1,5 +1,5 @@
-"""Exported spans read back: OTLP JSON, one request a line, as our file exporter and the OpenTelemetry
-collector's file exporter write it."""
+"""Reads exported spans: OTLP JSON, one request per line, as written by TorchSplit and by the OpenTelemetry
+collector's file exporter."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ STATUS_ERROR = 2  # opentelemetry/proto/trace/v1/trace.proto: STATUS_CODE_ERROR
 
 @dataclass(frozen=True, slots=True)
 class SpanRecord:
-    """One ended span. Ids are hexadecimal; `parent_id` None for a root; times in ns since 1970.
+    """One ended span. Ids are hexadecimal; `parent_id` is None for a root; times are in ns since 1970.
 
-    `attributes` in file order, by their exported names; `error` is the message of a failed span
-    (empty where it gave none), None for one that did not fail.
+    `attributes` are in file order, with their exported names; `error` is the message of a failed span
+    (empty if it has none), None if it did not fail.
     """
 
     name: str
@@ -38,17 +38,17 @@ class SpanRecord:
 
     @property
     def duration_ms(self) -> float:
-        """From start to end, milliseconds."""
+        """Milliseconds from start to end."""
         return (self.end_unix_ns - self.start_unix_ns) / 1e6
 
     def attribute(self, name: str) -> AttributeValue:
-        """One attribute's value; None where the span has it not."""
+        """The value of an attribute; None if the span does not have it."""
         return dict(self.attributes).get(name)
 
 
 @dataclass(frozen=True, slots=True)
 class SpanTotal:
-    """All spans of one name; times in milliseconds, of spans in parallel each in full."""
+    """All spans of one name; times in milliseconds, where parallel spans each count in full."""
 
     name: str
     count: int
@@ -59,9 +59,9 @@ class SpanTotal:
 
 
 def read_spans(path: Path) -> tuple[SpanRecord, ...]:
-    """The spans of a file, or of all `*.jsonl` files of a folder, by their start.
+    """The spans of a file, or of all `*.jsonl` files of a folder, sorted by start.
 
-    Raises InputFault where the path cannot be read, and for the first line that is not OTLP JSON of spans,
+    Raises InputFault if the path cannot be read, and for the first line that is not OTLP JSON of spans,
     with its number.
     """
     try:
@@ -75,7 +75,7 @@ def read_spans(path: Path) -> tuple[SpanRecord, ...]:
 
 
 def summary(spans: Iterable[SpanRecord]) -> tuple[SpanTotal, ...]:
-    """Totals by name, the longest total first."""
+    """Totals by name, largest total time first."""
     by_name: dict[str, list[SpanRecord]] = defaultdict(list)
     for span in spans:
         by_name[span.name].append(span)
@@ -105,7 +105,7 @@ def _spans_of(file: Path) -> Iterator[SpanRecord]:
 
 
 def _parse(line: bytes) -> Iterator[SpanRecord]:
-    """One line: a TracesData or an ExportTraceServiceRequest; both have resourceSpans alone."""
+    """Parse one line: a TracesData or an ExportTraceServiceRequest; both have only resourceSpans."""
     for resource in json.loads(line)["resourceSpans"]:
         about = dict(_attributes(resource.get("resource", {})))
         for scope in resource.get("scopeSpans", ()):
@@ -134,7 +134,7 @@ def _record(span: dict[str, Any], service: str) -> SpanRecord:
 
 
 def _id(text: str, size_bytes: int) -> str:
-    """OTLP JSON writes ids in hexadecimal, unlike other bytes of protobuf JSON."""
+    """Validate an id: OTLP JSON writes ids in hexadecimal, unlike other bytes of protobuf JSON."""
     if not re.fullmatch(f"[0-9a-fA-F]{{{2 * size_bytes}}}", text):
         raise ValueError(f"not an id of {size_bytes} bytes")
     return text.lower()
@@ -146,7 +146,7 @@ def _attributes(owner: dict[str, Any]) -> Iterator[tuple[str, AttributeValue]]:
 
 
 def _value(value: dict[str, Any]) -> AttributeValue:
-    """An AnyValue; 64-bit integers may be text, as protobuf JSON has them, and so may NaN and infinities."""
+    """Decode an AnyValue; 64-bit integers, NaN and infinities may be text, as in protobuf JSON."""
     if not value:
         return None
     ((kind, content),) = value.items()

@@ -1,6 +1,6 @@
-"""Spans around our own work, usable anywhere; off they cost a look at one name.
+"""Spans around TorchSplit's work, usable anywhere; with telemetry off, they cost one lookup of a name.
 
-opentelemetry is imported by `export`, and that only where telemetry is on.
+Only `export` imports opentelemetry, and it is loaded only if telemetry is on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class _NoopSpan:
-    """The span of a process without telemetry: one for all."""
+    """The span of a process without telemetry; one shared instance."""
 
     __slots__ = ()
 
@@ -34,7 +34,7 @@ class _NoopSpan:
         return None
 
     def set(self, **attributes: object) -> None:
-        """Nothing listens."""
+        """Do nothing."""
 
 
 _NOOP_SPAN = _NoopSpan()
@@ -42,11 +42,11 @@ _export: SpanExport | None = None
 
 
 def configure(service: str, folder: Path | None = None, endpoint: str | None = None) -> bool:
-    """Begin to export spans where the environment asks for it; whether it does.
+    """Start exporting spans if the environment asks for it; returns whether telemetry is on.
 
-    `TORCHSPLIT_TELEMETRY`: `off` (the default), `file`, `otlp`, or `on` (OTLP where an endpoint is given,
-    files otherwise). `folder` and `endpoint` (the collector's base URL) serve where the environment names
-    none. Once a process; a second call changes nothing. What is not exported when the process ends is, in
+    `TORCHSPLIT_TELEMETRY`: `off` (the default), `file`, `otlp`, or `on` (OTLP if an endpoint is given,
+    files otherwise). `folder` and `endpoint` (the collector's base URL) are used if the environment names
+    none. Works once per process; a second call changes nothing. At exit, waiting spans are exported in
     at most 2 s. Raises InputFault for a bad mode, address or folder.
     """
     if _export is None and (settings := read_settings(service, folder, endpoint)) is not None:
@@ -57,7 +57,7 @@ def configure(service: str, folder: Path | None = None, endpoint: str | None = N
 
 
 def shutdown() -> bool:
-    """Deliver what is left and stop, in at most 2 s; False where spans were lost. Off, there is nothing to lose."""
+    """Deliver the remaining spans and stop, in at most 2 s; False if spans were lost. True if telemetry is off."""
     global _export
     if _export is None:
         return True
@@ -67,25 +67,25 @@ def shutdown() -> bool:
 
 
 def span(name: str, **attributes: object) -> AbstractContextManager[ActiveSpan]:
-    """A span around a block, child of the span around it; an exception marks it failed and goes on.
+    """A span around a block, child of the enclosing span; an exception marks it failed and propagates.
 
-    `name` is one of `schema.SPANS`; attributes are numbers, truth values, text, or sequences of one of
+    `name` is one of `schema.SPANS`; attributes are numbers, booleans, text, or sequences of one of
     these, by their names in `schema.ATTRIBUTES`.
     """
     return _NOOP_SPAN if _export is None else _export.span(name, attributes)
 
 
 def carrier() -> dict[str, str]:
-    """What a child process needs to carry on here, as JSON for its arguments; empty where telemetry is off."""
+    """The trace context and settings for a child process, as JSON for its arguments; empty if telemetry is off."""
     return {} if _export is None else _export.settings.packed() | _export.parent()
 
 
 @contextmanager
 def adopt(carried: Mapping[str, str] | None) -> Iterator[None]:
-    """Carry on in a child what `carrier` packed: spans of the block are children of the parent's span.
+    """Continue a parent's trace in a child, from its `carrier`: spans in the block are children of the parent's span.
 
-    A child that has no telemetry yet gets it from the carrier alone, needing no environment, and delivers
-    its spans when the block ends: its process may end without handlers of its own.
+    A child without telemetry is configured from the carrier alone, without the environment, and delivers
+    its spans when the block ends, because its process may end without running exit handlers.
     """
     if not carried:
         yield
@@ -105,10 +105,10 @@ def adopt(carried: Mapping[str, str] | None) -> Iterator[None]:
 
 @contextmanager
 def handed_on() -> Iterator[tuple[dict[str, str], tuple[str, ...]]]:
-    """What an isolated child needs to carry on here: a carrier for its arguments, and folders it must write to.
+    """A carrier for an isolated child's arguments, and the folders that it must be able to write to.
 
-    Such a child has no network and not the folder of the spans, so it writes into one of its own; what it wrote
-    joins this process's spans when the block ends. Empty where telemetry is off.
+    Such a child has no network and no access to the folder of spans, so it writes to a folder of its own; this process
+    exports those spans when the block ends. Both are empty if telemetry is off.
     """
     if _export is None:
         yield {}, ()

@@ -1,4 +1,4 @@
-"""This machine at one moment, read only: its cores, memory and GPUs by the driver, and by DCGM where it is there."""
+"""The present state of this machine, read only: cores, memory, and GPUs by the driver and, if present, DCGM."""
 
 from torchsplit_core.hardware.current_state.dcgm import DcgmFigures, DcgmSampler
 from torchsplit_core.hardware.current_state.host import CoreTimes, LiveGpu, LiveHost, live_gpus, live_host

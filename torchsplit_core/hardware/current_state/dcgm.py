@@ -1,6 +1,6 @@
-"""What DCGM counts on GPUs and the driver does not tell: SMs and memory at work, bytes over NVLink.
+"""GPU counters that DCGM has and the driver does not: SM and memory activity, bytes over NVLink.
 
-By `dcgmi dmon`, which asks the DCGM that runs on the machine (nv-hostengine). Untested on hardware.
+Read with `dcgmi dmon`, which queries the machine's DCGM service (nv-hostengine). Untested on hardware.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 FIELDS = {"SMACT": 1002, "DRAMA": 1005, "NVLTX": 1011, "NVLRX": 1012}
-"""Columns of dmon and the fields that they are of: DCGM_FI_PROF_SM_ACTIVE, _DRAM_ACTIVE, _NVLINK_TX_BYTES, _RX_BYTES
+"""Columns of dmon and their field ids: DCGM_FI_PROF_SM_ACTIVE, _DRAM_ACTIVE, _NVLINK_TX_BYTES, _RX_BYTES
 (docs.nvidia.com/datacenter/dcgm, field identifiers)."""
 SAMPLES, EVERY_MS = 2, 500
-"""The first sample after a pause may have nothing: counters are averages since the one before."""
+"""Two samples, because the first after a pause may be empty: counters are averages since the previous sample."""
 FRESH_S, STALE_S = 2.0, 15.0
-"""How old figures may be before they are asked for again, and before they are no longer told."""
+"""Age in seconds after which figures are queried again, and after which they are no longer returned."""
 LIMIT_S = 10.0
 MOST_BYTES_PER_S = 1e14
-"""DCGM's words for nothing (blank values) are numbers far above any link's."""
+"""DCGM's blank values (no data) are numbers far above any link's rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class DcgmFigures:
-    """Of a GPU, each None where DCGM tells none.
+    """DCGM's figures of a GPU; None if DCGM reports none.
 
-    `sm_active`: the share of time in which an SM had a warp, mean of the SMs; `dram_active`: the share of time in which
-    data moved to or from the GPU's memory; both 0 to 1. The bytes are those of the links together, headers included.
+    `sm_active`: share of time in which an SM had a warp, mean over SMs; `dram_active`: share of time in which data
+    moved to or from the GPU's memory; both 0 to 1. The bytes are the sum over all links, including headers.
     """
 
     sm_active: float | None = None
@@ -39,7 +39,7 @@ class DcgmFigures:
 
 
 class DcgmSampler:
-    """DCGM on this machine. It is asked in a thread beside, since its counters need a while; nobody waits for it."""
+    """DCGM on this machine. A background thread queries it, because that takes a while; callers never wait."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -47,7 +47,7 @@ class DcgmSampler:
         self._latest: tuple[float, Mapping[int, DcgmFigures]] = (float("-inf"), {})
 
     def latest(self) -> Mapping[int, DcgmFigures]:
-        """The figures by GPU index: those that came last, none where there are none or they are old."""
+        """The latest figures by GPU index; empty if there are none or they are too old."""
         with self._lock:
             age = time.monotonic() - self._latest[0]
             if age > FRESH_S and not self._querying:
@@ -62,7 +62,7 @@ class DcgmSampler:
 
 
 def query_dcgm() -> Mapping[int, DcgmFigures]:
-    """Ask DCGM now, which takes a second; nothing where it is not there or does not answer."""
+    """Query DCGM now, which takes a second; empty if it is missing or does not answer."""
     program = shutil.which("dcgmi")
     if program is None:
         return {}
@@ -78,7 +78,7 @@ def query_dcgm() -> Mapping[int, DcgmFigures]:
 
 
 def parse_dmon(text: str) -> Mapping[int, DcgmFigures]:
-    """The last row of each GPU in what dmon prints: columns by name, then rows as `GPU 0  0.512  N/A …`."""
+    """Parse the output of dmon, column names and rows such as `GPU 0  0.512  N/A …`; the last row of a GPU counts."""
     columns: list[str] = []
     by_gpu: dict[int, DcgmFigures] = {}
     for line in text.splitlines():
@@ -97,7 +97,7 @@ def parse_dmon(text: str) -> Mapping[int, DcgmFigures]:
 
 
 def _number(word: str | None, most: float) -> float | None:
-    """The number of a cell; None for none, and for one that cannot be."""
+    """The number in a cell; None if there is none or it is out of range."""
     try:
         value = float(word or "")
     except ValueError:

@@ -1,4 +1,4 @@
-"""This machine at one moment: how busy its cores are, memory, the GPUs that answer. Read only."""
+"""The present state of this machine: core utilization, memory, the GPUs that answer. Read only."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from torchsplit_core.hardware.nvml import GpuState, Nvml, NvmlFault
 
 @dataclass(frozen=True, slots=True)
 class CoreTimes:
-    """Ticks of all cores together since the start of the machine: those at work, and all."""
+    """Ticks summed over all cores since boot: busy ones, and all."""
 
     busy: int
     whole: int
 
     def share_since(self, earlier: CoreTimes) -> float | None:
-        """The share of the cores' time at work since then, 0 to 1; None where no tick has passed."""
+        """The busy share of the cores' time since `earlier`, 0 to 1; None if no tick has passed."""
         passed = self.whole - earlier.whole
         return None if passed <= 0 else min(1.0, max(0.0, (self.busy - earlier.busy) / passed))
 
 
 @dataclass(frozen=True, slots=True)
 class LiveGpu:
-    """A GPU now. `state` and `processes` (that compute on it or its slices) are None where the driver tells none.
+    """A GPU now. `state` and `processes` (number computing on it or its slices) are None if the driver reports none.
 
-    `counted`: what DCGM says of it, empty where there is none.
+    `counted`: DCGM's figures, all None without DCGM.
     """
 
     gpu: HostGpu
@@ -40,9 +40,9 @@ class LiveGpu:
 
 @dataclass(frozen=True, slots=True)
 class LiveHost:
-    """This machine now. `load` is the mean of the last minute's runnable processes; None for what it does not tell.
+    """This machine now; None for what it does not report. `load`: mean number of runnable processes in the last minute.
 
-    `message` says why there is no GPU, or what answers instead of a driver; empty where there is nothing to say.
+    `message` says why there is no GPU, or what answers instead of a driver; else it is empty.
     """
 
     times: CoreTimes | None
@@ -57,7 +57,7 @@ _DCGM = DcgmSampler()
 
 
 def live_host(proc: Path = Path("/proc")) -> LiveHost:
-    """Look at it now. Raises InputFault for a replayed listing that cannot be read."""
+    """Read the present state. Raises InputFault for a replayed listing that cannot be read."""
     memory = _memory(proc / "meminfo")
     gpus, message = live_gpus()
     return LiveHost(
@@ -66,10 +66,10 @@ def live_host(proc: Path = Path("/proc")) -> LiveHost:
 
 
 def live_gpus() -> tuple[tuple[LiveGpu, ...], str]:
-    """The GPUs now, and what is to be said of them. Raises InputFault for a replayed listing that cannot be read."""
+    """The GPUs now, and a message about them. Raises InputFault for a replayed listing that cannot be read."""
     try:
         with open_nvml() as nvml:
-            # A replayed listing is of another machine than its DCGM.
+            # A replayed listing describes another machine than this one's DCGM.
             return _live_gpus(nvml, {} if nvml.origin else _DCGM.latest())
     except NvmlFault as fault:
         return (), f"No GPU: {fault.words}."
@@ -111,7 +111,7 @@ def _times(path: Path) -> CoreTimes | None:
 
 
 def _memory(path: Path) -> dict[str, int]:
-    """Bytes by the names of /proc/meminfo, which has KiB."""
+    """Bytes by name from /proc/meminfo, which gives KiB."""
     try:
         rows = (line.split() for line in path.read_text().splitlines())
         return {row[0].rstrip(":"): int(row[1]) * 1024 for row in rows if len(row) >= 2}

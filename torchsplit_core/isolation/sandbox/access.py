@@ -1,7 +1,7 @@
-"""Which paths a child may reach: worked out by the parent, from what it runs and what the call names.
+"""Which paths a child may reach: determined by the parent from what the child runs and what the call names.
 
-A folder is *wide* where it is the user's home, the store, the temporary folder or the root, or holds one of them.
-A wide folder is never opened because a module is found there: of `sys.path` only our own packages below it are.
+A folder is *wide* if it is, or contains, the user's home, the store, the temporary folder or the root.
+A wide folder in `sys.path` is never made readable; only our own packages in it are.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ SYSTEM = (
     "/etc/group", "/etc/nsswitch.conf", "/etc/alternatives", "/etc/mime.types", "/etc/OpenCL",
     "/sys/devices/system", "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/cpu.max",
 )  # fmt: skip
-"""What programs need of the system: nothing of it is private to a user."""
+"""System paths that programs need; nothing in them is private to a user."""
 SYSTEM_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 GPU_PATHS = ("/sys", "/etc/nvidia", "/run/nvidia", "/var/run/nvidia-persistenced")
 GPU_DEVICES = ("/dev/nvidia*",)
 MPS_FOLDER = "/tmp/nvidia-mps"
-"""Where clients of CUDA's multi-process service find it, unless CUDA_MPS_PIPE_DIRECTORY says (NVIDIA, "MPS")."""
+"""Where clients find CUDA's multi-process service, unless CUDA_MPS_PIPE_DIRECTORY is set (NVIDIA, "MPS")."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Absolute paths: to read and execute, to change as well, device files. `packages` are linked into the room."""
+    """Absolute paths: `read` to read and execute, `write` to change as well, `devices` are device files."""
 
     read: tuple[str, ...]
     write: tuple[str, ...]
@@ -47,15 +47,15 @@ class Access:
     gpu: bool
     """Whether GPUs are among the devices."""
     packages: tuple[str, ...]
-    """Folders of packages that lie in a wide folder: the child finds them through links."""
+    """Folders of our packages that lie in a wide folder; the child finds them through links in its private folder."""
 
 
 def access_of(
     environment: Mapping[str, str], readable: Iterable[str | Path] = (), writable: Iterable[str | Path] = ()
 ) -> Access:
-    """What a child with this environment may reach: the system, Python, our packages and the paths named.
+    """What a child with this environment may reach: the system, Python, our packages and the given paths.
 
-    Raises InputFault where TORCHSPLIT_READABLE names what is not there.
+    Raises InputFault if a path in TORCHSPLIT_READABLE does not exist.
     """
     wide = _wide_folders()
     entries = list(dict.fromkeys(str(Path(entry or ".").resolve()) for entry in sys.path))
@@ -87,7 +87,7 @@ def access_of(
 
 
 def named_readable() -> tuple[str, ...]:
-    """The paths of TORCHSPLIT_READABLE. Raises InputFault for one that is not there."""
+    """The paths in TORCHSPLIT_READABLE. Raises InputFault for one that does not exist."""
     paths = [entry for entry in os.environ.get(READABLE, "").split(os.pathsep) if entry]
     for path in paths:
         if not os.path.lexists(Path(path).expanduser()):
@@ -98,13 +98,13 @@ def named_readable() -> tuple[str, ...]:
 
 
 def is_wide(folder: str | Path, private: Iterable[Path] | None = None) -> bool:
-    """Whether a folder holds (or is) the user's home, the store, the temporary folder or the root."""
+    """Whether a folder is, or contains, the user's home, the store, the temporary folder or the root."""
     resolved = Path(folder).resolve()
     return any(resolved == wide or resolved in wide.parents for wide in private or _wide_folders())
 
 
 def readable_beside(file: str | Path) -> tuple[str, ...]:
-    """What to open for a Python file that may import from its folder: the folder, or in a wide one its .py files."""
+    """What a Python file needs to import from its folder: the folder, or only its .py files if it is wide."""
     folder = Path(file).absolute().parent
     if not is_wide(folder):
         return (str(folder),)
@@ -125,13 +125,13 @@ def _wide_folders() -> set[Path]:
 
 
 def _our_packages() -> tuple[str, ...]:
-    """The folders of the packages a child runs, wherever they were loaded from."""
+    """The folders of our packages that a child runs, wherever they were loaded from."""
     ours = (bundle.CORE, bundle.root() / "sample_models")
     return tuple(str(folder) for folder in ours if folder.is_dir())
 
 
 def _gpu_devices(environment: Mapping[str, str]) -> list[str]:
-    """The files of the GPUs, where there are any and the child may see one. Untested on hardware."""
+    """The GPUs' device files, if any exist and the child may see one. Untested on hardware."""
     if environment.get("CUDA_VISIBLE_DEVICES", "all") in ("", "-1"):
         return []
     return [path for pattern in GPU_DEVICES for path in sorted(glob.glob(pattern))]
@@ -143,5 +143,5 @@ def _mps_folders(environment: Mapping[str, str], gpu: list[str]) -> list[str]:
 
 
 def _absolute(paths: Iterable[str]) -> tuple[str, ...]:
-    """Each once, without . and .., as written otherwise: links in them are the reader's way."""
+    """The paths, absolute and without duplicates; links stay unresolved, because the child reads through them."""
     return tuple(dict.fromkeys(os.path.abspath(os.path.expanduser(path)) for path in paths if path))

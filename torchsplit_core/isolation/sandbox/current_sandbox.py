@@ -1,4 +1,4 @@
-"""What a confined process knows of its isolation: the level's name ("" outside of any), and how long it took."""
+"""The isolation of this process: the level's name ("" if not confined) and how long setting it up took."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import socket
 
 level = ""
 setup_s = 0.0
-"""Seconds from the first call to the last that set the isolation up."""
+"""Seconds from the first to the last call that set the isolation up."""
 
 
 def remedy_for(error: BaseException) -> str:
-    """What a person can do where the isolation, not the code, is why this was raised; "" where it is not."""
+    """What a user can do if the isolation, not the code, caused this error; "" if it did not."""
     if level not in ("namespaces", "landlock"):
         return ""
     cause: BaseException | None = error

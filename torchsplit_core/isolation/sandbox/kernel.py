@@ -1,4 +1,4 @@
-"""The kernel's calls that isolation needs and Python 3.11 does not offer, by ctypes. Linux alone."""
+"""System calls that isolation needs and Python 3.11 does not offer, by ctypes. Linux only."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _CAPABILITY_VERSION_3 = 0x20080522
 
 @cache
 def libc() -> ctypes.CDLL:
-    """The C library of this process; its error numbers are kept for `check`."""
+    """The C library of this process; ctypes saves its errno for `check`."""
     return ctypes.CDLL(None, use_errno=True)
 
 
 def check(result: int, what: str) -> int:
-    """The result of a call; OSError naming `what` where it is -1."""
+    """The result of a call. Raises OSError naming `what` if it is -1."""
     if result == -1:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
@@ -32,14 +32,14 @@ def check(result: int, what: str) -> int:
 
 
 def system_call(number: int, what: str, *arguments: Any) -> int:
-    """A system call that the C library has no function for. Raises OSError."""
+    """Make a system call for which the C library has no function. Raises OSError."""
     call = libc().syscall
     call.restype = ctypes.c_long
     return check(int(call(ctypes.c_long(number), *arguments)), what)
 
 
 def kernel_version() -> tuple[int, int]:
-    """The running kernel's version, (6, 14) for example; (0, 0) where it tells none."""
+    """The running kernel's version, for example (6, 14); (0, 0) if unknown."""
     parts = os.uname().release.split(".")
     digits = ["".join(c for c in part if c.isdigit()) for part in (*parts, "", "")[:2]]
     return int(digits[0] or 0), int(digits[1] or 0)
@@ -51,9 +51,9 @@ def set_parent_death_signal(number: int = signal.SIGKILL) -> None:
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends, and offer it first when memory is short."""
+    """Have the kernel kill this process when its parent ends, and kill it first when memory is short."""
     set_parent_death_signal()
-    with contextlib.suppress(OSError):  # a container may forbid it; the limits still stand
+    with contextlib.suppress(OSError):  # a container may forbid it; the limits still apply
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
@@ -68,12 +68,12 @@ def disable_core_dumps() -> None:
 
 
 def set_no_new_privileges() -> None:
-    """No program started from here on gains rights by its file (set-user-id)."""
+    """Prevent programs started from now on from gaining privileges by their files (set-user-id)."""
     check(libc().prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl(PR_SET_NO_NEW_PRIVS)")
 
 
 def restrict_capabilities(capabilities: Iterable[int]) -> None:
-    """Give up every capability but those of these that it has, for this process and what it starts. Raises OSError."""
+    """Drop every capability not listed, for this process and what it starts. Raises OSError."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     # effective, permitted, inheritable of capabilities 0 to 31, then of 32 to 63
     sets = (ctypes.c_uint32 * 6)()

@@ -1,7 +1,7 @@
-"""Landlock (Linux 5.13): a process takes from itself all files, TCP and signals but those it names.
+"""Landlock (Linux 5.13): a process gives up access to all files, TCP and signals except those it names.
 
-Each ABI knows more than the one before (kernel.org, "Landlock: unprivileged access control"); what an ABI
-does not know is not held, and `missing_protections` says so.
+Each ABI restricts more than the previous one (kernel.org, "Landlock: unprivileged access control");
+`missing_protections` lists what the present ABI does not restrict.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from torchsplit_core.isolation.sandbox.kernel import check, libc, set_no_new_privileges, system_call
 
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
-"""Numbers of the system calls; the same on every architecture."""
+"""System call numbers; the same on every architecture."""
 _CREATE_RULESET_VERSION = 1
 _PATH_BENEATH = 1
 
@@ -26,7 +26,7 @@ REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 _ABI_1 = (1 << 13) - 1
 TCP = 1 << 0 | 1 << 1
 SCOPES = 1 << 0 | 1 << 1
-"""Abstract unix sockets and signals, to processes outside."""
+"""Abstract unix sockets and signals to processes outside the sandbox."""
 READ_RIGHTS = EXECUTE | READ_FILE | READ_DIR
 FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
 
@@ -36,7 +36,7 @@ _SINCE: tuple[tuple[int, str, bool], ...] = (
     (6, "abstract unix sockets", True),
     (6, "signals to your other processes", False),
 )
-"""Since which ABI what is held, and whether a filter on sockets holds it too."""
+"""Per protection: the ABI that introduced it, its description, and whether a socket filter covers it too."""
 
 
 class _PathBeneath(ctypes.Structure):
@@ -47,7 +47,7 @@ class _PathBeneath(ctypes.Structure):
 
 
 def abi() -> int:
-    """The ABI of this kernel's Landlock; 0 where it has none or does not offer it."""
+    """The ABI of this kernel's Landlock; 0 if it has none or does not offer it."""
     if not sys.platform.startswith("linux"):
         return 0
     try:
@@ -61,17 +61,17 @@ def abi() -> int:
 
 
 def missing_protections(version: int, *, sockets_held: bool) -> tuple[str, ...]:
-    """What this ABI does not hold and a newer one does, in words; less where a filter holds the sockets."""
+    """Descriptions of what newer ABIs restrict but this one does not, without what a socket filter covers."""
     return tuple(
         words for since, words, socket in _SINCE if version < since and not (socket and sockets_held)
     )
 
 
 def restrict(version: int, read: Iterable[str], write: Iterable[str], devices: Iterable[str] = ()) -> None:
-    """Leave this process (of one thread) and what it starts nothing but these paths, for good.
+    """Restrict this single-threaded process and what it starts to these paths, permanently.
 
-    `read`: files, and folders with all in them, to read and execute; `write`: to change as well; `devices`: to
-    read, write and control. A path that is not there is passed over. Raises OSError.
+    `read`: files, and folders with their contents, to read and execute; `write`: to change as well; `devices`: to read,
+    write and control. Paths that do not exist are skipped. Raises OSError.
     """
     files = _ABI_1
     for since, right in ((2, REFER), (3, TRUNCATE), (5, IOCTL_DEV)):
@@ -97,7 +97,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return  # what this process cannot reach, it cannot reach afterwards either
+        return  # what this process cannot reach needs no rule
     try:
         if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
             rights &= FILE_RIGHTS

@@ -1,4 +1,4 @@
-"""Which of the three levels of isolation this machine offers, found out once, and what each holds in words."""
+"""Which of the three isolation levels this machine offers, probed once, and a description of each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torchsplit_core.isolation.sandbox.temp_dirs import private_temp_dir
 from torchsplit_core.values import InputFault, quoted, suggestion
 
 LEVEL_VARIABLE = "TORCHSPLIT_ISOLATION"
-"""Environment variable: the level to use. One that this machine does not offer is a fault, never another level."""
+"""Environment variable: the level to use. If this machine does not offer it, that is a fault; none replaces it."""
 LevelName = Literal["namespaces", "landlock", "limits"]
 NAMES: tuple[LevelName, ...] = ("namespaces", "landlock", "limits")
 PROBE_S = 30.0
@@ -24,7 +24,7 @@ PROBE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class IsolationLevel:
-    """What holds the code of a model. `text` is a sentence for a person: what is held and what is not."""
+    """What confines a model's code. `text` is a sentence for users: what is confined and what is not."""
 
     name: LevelName
     text: str
@@ -34,8 +34,8 @@ class IsolationLevel:
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """What the kernel lets this user do: `refused` says why there are no namespaces, empty where there are;
-    `sockets_held` whether it takes a filter on system calls, sockets before all."""
+    """What the kernel lets this user do. `refused`: why there are no namespaces, empty if there are. `sockets_held`:
+    whether it accepts a system-call filter, above all on sockets."""
 
     refused: str
     landlock_abi: int
@@ -45,7 +45,7 @@ class Availability:
 def isolation_level() -> IsolationLevel:
     """The best level of this machine, or the one that TORCHSPLIT_ISOLATION names.
 
-    Raises InputFault where that names none, or one that this machine does not offer.
+    Raises InputFault if the variable names no level, or one that this machine does not offer.
     """
     availability = probe_availability()
     wanted = os.environ.get(LEVEL_VARIABLE, "").strip()
@@ -79,7 +79,7 @@ def available_levels() -> tuple[LevelName, ...]:
 
 
 def levels_in(availability: Availability) -> tuple[LevelName, ...]:
-    """The levels of an offer, best first."""
+    """The levels that are available, best first."""
     offered: dict[LevelName, bool] = {
         "namespaces": not availability.refused,
         "landlock": availability.landlock_abi > 0,
@@ -90,7 +90,7 @@ def levels_in(availability: Availability) -> tuple[LevelName, ...]:
 
 @functools.cache
 def probe_availability() -> Availability:
-    """What is offered, tried in a process of its own: a process cannot leave namespaces again."""
+    """Probe in a separate process, because a process cannot leave namespaces again."""
     if not sys.platform.startswith("linux"):
         return Availability("they are Linux's", 0, False)
     try:

@@ -1,7 +1,7 @@
-"""Namespaces of one's own (user, PID, network, IPC, mount): a tree with only the files named, and no other process.
+"""Private namespaces (user, PID, network, IPC, mount): a tree with only the given files, and no other process.
 
-No privilege is needed where the kernel lets a user make user namespaces. The way of the tree is bubblewrap's: an
-empty tmpfs becomes the root, what is named is bound into it from the old one, and the old one is let go.
+They need no privilege if the kernel lets users create user namespaces. The tree is built as bubblewrap does: an empty
+tmpfs becomes the root, the given paths are bind-mounted into it from the old root, and the old root is unmounted.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ DETACH = 2
 _MOUNT_SETATTR, _AT_RECURSIVE, _AT_FDCWD = 442, 0x8000, -100
 _READ_ONLY, _NO_SUID = 1, 2
 PIDS_IN_RESERVE = 300
-"""A PID namespace uses these numbers once only (RESERVED_PIDS, kernel/pid.c)."""
+"""PID numbers that a namespace uses only once (RESERVED_PIDS, kernel/pid.c)."""
 TASKS_TO_SPARE = 16
-"""The kernel stops a fork this far above the limit, so that the count sees the limit passed."""
+"""The kernel refuses a fork this far above the limit, so that the monitor sees the limit exceeded first."""
 MOST_LINKS = 40  # MAXSYMLINKS of linux/namei.h
 
 
 def enter() -> bool:
     """Enter new namespaces; the next child of this process is PID 1 of the new one. Raises OSError.
 
-    This process must have one thread. True where every user id of the caller's is known inside (root's case):
-    else its own alone is.
+    This process must have one thread. Returns True if all user ids of the caller are mapped inside (for root), False
+    if only its own is.
     """
     uid, gid = os.geteuid(), os.getegid()
     maps_all_ids = _enter_as_root() if uid == 0 else False
@@ -52,9 +52,9 @@ def enter() -> bool:
 
 
 def _enter_as_root() -> bool:
-    """A new user namespace; True where every id stands for itself in it, False where this root may map its own alone.
+    """Enter a new user namespace; True if every id maps to itself, False if this root may map only its own.
 
-    More than one id can only be mapped by a process of the namespace outside: a child of before.
+    Only a process in the outer namespace can map more than one id: a child forked before.
     """
     ranges = {name: Path(f"/proc/self/{name}").read_text() for name in ("uid_map", "gid_map")}
     same = {
@@ -99,9 +99,9 @@ def build_tree(
     shared_bytes: int,
     tasks: int | None,
 ) -> None:
-    """Give this process (PID 1 of its namespace) a tree of these paths alone as its root, each where it was.
+    """Give this process (PID 1 of its namespace) a root with only these paths, each at its original location.
 
-    `base` is any folder. /proc is new and read-only, /dev/shm its own and at most `shared_bytes`. Raises OSError.
+    `base` is any folder. /proc is new and read-only, /dev/shm private with at most `shared_bytes`. Raises OSError.
     """
     binds, links = _plan_mounts(read, write, devices)
     os.umask(0o022)
@@ -136,7 +136,7 @@ def build_tree(
 def _plan_mounts(
     read: Iterable[str], write: Iterable[str], devices: Iterable[str]
 ) -> tuple[list[_BindMount], list[tuple[str, str]]]:
-    """What to bind, outer folders first and none twice, and the links on the ways there."""
+    """The bind mounts, outer folders first and without duplicates, and the links on the given paths."""
     wanted: dict[str, bool] = {}
     links: dict[str, str] = {}
     for paths, writable in ((read, False), (write, True), (devices, True)):
@@ -154,7 +154,7 @@ def _plan_mounts(
 
 
 def _resolve_links(path: str) -> tuple[str, dict[str, str]]:
-    """Where an absolute path leads, "" for nowhere, and the links on its way with their targets."""
+    """The real path of an absolute path, "" if it does not exist, and the links on it with their targets."""
     resolved, remaining = "", [part for part in path.split("/") if part]
     links: dict[str, str] = {}
     while remaining:
@@ -189,7 +189,7 @@ def _bind_mount(mount: _BindMount) -> None:
 
 
 def _protect(place: str, *, writable: bool = False, recursive: bool = True) -> None:
-    """No set-user-id programs there and, where it is not writable, no change."""
+    """Disable set-user-id programs on a mount and, unless `writable`, make it read-only."""
     flags = ctypes.c_uint(_AT_RECURSIVE if recursive else 0)
     attributes = (ctypes.c_uint64 * 4)(_NO_SUID | (0 if writable else _READ_ONLY), 0, 0, 0)
     system_call(
@@ -205,20 +205,20 @@ def _mount(source: str | None, place: str, kind: str | None, flags: int, option:
 
 
 def _limit_namespaces(tasks: int | None) -> None:
-    """What the kernel can hold for these namespaces alone: no further user namespaces, so many tasks.
+    """Limits that the kernel enforces for these namespaces alone: no further user namespaces, at most `tasks` tasks.
 
-    Called with the new /proc, in the new user and PID namespaces: elsewhere these are the whole machine's.
+    Call it with the new /proc, in the new user and PID namespaces: elsewhere it would change the whole machine.
     """
     with contextlib.suppress(OSError):
         Path("/proc/sys/user/max_user_namespaces").write_text("0")
-    # Of the PID namespace since 6.14; before that it is one number for the machine.
+    # pid_max is per PID namespace since 6.14; before, it applies to the whole machine.
     if tasks is not None and kernel_version() >= (6, 14):
         with contextlib.suppress(OSError):
             Path("/proc/sys/kernel/pid_max").write_text(str(tasks + TASKS_TO_SPARE + PIDS_IN_RESERVE))
 
 
 def limit_tasks(tasks: int | None) -> None:
-    """Have the kernel refuse tasks far above the limit. Binds in a user namespace of one's own, and root never."""
+    """Have the kernel refuse tasks far above the limit. Works only in a private user namespace, and never for root."""
     if tasks is None or os.geteuid() == 0 or kernel_version() < (5, 14):
         return
     _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
@@ -228,5 +228,5 @@ def limit_tasks(tasks: int | None) -> None:
 
 
 def shared_memory_bytes(total: int | None) -> int:
-    """The size of /dev/shm: a quarter of the memory the work may use, 1 GiB where that has no limit."""
+    """The size of /dev/shm: a quarter of the memory that the work may use, 1 GiB if that is unlimited."""
     return 2**30 if total is None else max(total // 4, 2**20)

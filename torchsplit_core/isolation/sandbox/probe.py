@@ -1,4 +1,4 @@
-"""Try the namespaces as a child would enter them; print {"refused": why}, empty where they work.
+"""Try the namespaces as a child would enter them; print {"refused": why}, empty if they work.
 
 Run as `python -P -m torchsplit_core.isolation.sandbox.probe FOLDER`, an empty folder that the caller removes.
 """
@@ -15,7 +15,7 @@ from torchsplit_core.values import system_reason
 
 
 def main() -> None:
-    """Enter, build a tree, look at it; the answer on standard output."""
+    """Enter namespaces, build a tree, check it, and print the answer."""
     read_end, write_end = os.pipe()
     try:
         namespaces.enter()
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def _try_tree(folder: str) -> str:
-    """ " " where the tree stands, else why it does not."""
+    """ " " if the tree was built, else why it was not."""
     try:
         namespaces.build_tree(folder, SYSTEM, (), SYSTEM_DEVICES, shared_bytes=2**20, tasks=None)
         others = [name for name in os.listdir("/proc") if name.isdigit() and name != "1"]

@@ -1,11 +1,11 @@
-"""A seccomp filter on system calls that neither namespaces nor Landlock hold, for good; it needs no privilege.
+"""A permanent seccomp filter on calls that neither namespaces nor Landlock restrict; it needs no privilege.
 
-- Sockets: vsock reaches the host of a virtual machine from any network namespace; under Landlock UDP and the named
-  sockets of other programs stay open. Rings of io_uring make sockets that no filter sees, so there are none.
-- prlimit: a process may set the limits of any other of its user, and so have it killed.
-- Keys: the keyring of the user's session is inherited.
+- Sockets: vsock reaches the host of a virtual machine from any network namespace; Landlock leaves UDP and other
+  programs' named sockets open. io_uring creates sockets that no filter sees, so it is refused.
+- prlimit: a process may set the limits of any other process of its user, and so have it killed.
+- Keys: a process inherits the keyring of the user's session.
 
-What a process was given (open sockets, its own limits) stays its own.
+A process keeps the open sockets that it inherited and may still change its own limits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torchsplit_core.isolation.sandbox.kernel import libc, set_no_new_privileges
 
 UNIX, INET, INET6, NETLINK = 1, 2, 10, 16
 NAMESPACE_FAMILIES = (UNIX, INET, INET6, NETLINK)
-"""Families that a network namespace, or a tree of one's own, holds."""
+"""Socket families that a network namespace or a private mount tree confines."""
 
 # linux/audit.h (AUDIT_ARCH_…) and asm/unistd.h
 _MACHINES = {
@@ -44,7 +44,7 @@ _PR_SET_SECCOMP, _MODE_FILTER = 22, 2
 _NUMBER_AT, _MACHINE_AT, _FIRST_ARGUMENT_AT = 0, 4, 16
 
 FilterInstruction = tuple[int, int, int, int]
-"""`struct sock_filter`: code, steps to skip where it holds, where it does not, value."""
+"""`struct sock_filter`: code, instructions to skip if true, to skip if false, value."""
 
 
 class _FilterProgram(ctypes.Structure):
@@ -54,25 +54,25 @@ class _FilterProgram(ctypes.Structure):
 
 
 def available() -> bool:
-    """Whether this kernel takes filters, on a machine whose calls are known here. Changes nothing."""
+    """Whether this kernel accepts filters and the architecture's call numbers are known. Changes nothing."""
     if not sys.platform.startswith("linux") or platform.machine() not in _MACHINES:
         return False
-    # A filter at no address: EFAULT where filters are known, EINVAL where they are not (seccomp(2)).
+    # A null filter: EFAULT if the kernel knows filters, EINVAL if not (seccomp(2)).
     libc().prctl(_PR_SET_SECCOMP, _MODE_FILTER, None, 0, 0)
     return ctypes.get_errno() == errno.EFAULT
 
 
 def restrict(families: Sequence[int]) -> None:
-    """From now on this process (of one thread) and what it starts make sockets of these families alone.
+    """Restrict this single-threaded process and what it starts to sockets of these families, permanently.
 
-    Others fail as without a network; keys, rings and the limits of other processes are refused. Programs for
-    another machine (32 bits) cannot run. Raises OSError.
+    Other sockets fail as without a network; keys, io_uring and the limits of other processes are refused. Programs
+    for another architecture (32 bits) cannot run. Raises OSError.
     """
     steps = _filter_instructions(_MACHINES[platform.machine()], families)
     code = b"".join(struct.pack("HBBI", *step) for step in steps)
     program = _FilterProgram(len(steps), code)
     set_no_new_privileges()
-    # Before Linux 5.16 a filter slowed all code down by guarding it against speculation, measurements too.
+    # Before Linux 5.16 a filter enabled speculation guards that slowed down all code, and so measurements.
     system_call(
         _MACHINES[platform.machine()]["seccomp"], "seccomp",
         ctypes.c_uint(_SET_MODE_FILTER), ctypes.c_uint(_SPEC_ALLOW), ctypes.byref(program),
@@ -80,7 +80,7 @@ def restrict(families: Sequence[int]) -> None:
 
 
 def _filter_instructions(numbers: dict[str, int], families: Sequence[int]) -> list[FilterInstruction]:
-    """The filter: each part returns what it decides, or falls through to the next with the call's number loaded."""
+    """The filter: each part returns its decision, or falls through to the next with the call's number loaded."""
     steps: list[FilterInstruction] = [
         (_LOAD, 0, 0, _MACHINE_AT),
         (_EQUAL, 1, 0, numbers["machine"]),

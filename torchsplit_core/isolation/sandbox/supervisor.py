@@ -1,8 +1,8 @@
-"""The process above the work: starts it confined, counts what it uses, and ends all of it with it.
+"""The process above the worker: starts it confined, counts what it uses, and ends it with all its descendants.
 
-In namespaces it is PID 1 of them, so that the kernel ends every other process there with it, and the process that
-the caller started waits for it. Elsewhere that process is the supervisor itself: every descendant that loses its
-parent becomes its child, and it kills until none is left.
+With namespaces the supervisor is their PID 1, so that the kernel ends every other process in them with it; the process
+that the caller started waits for it. Otherwise that process itself is the supervisor: it is a subreaper, so orphaned
+descendants become its children, and it kills until none is left.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from torchsplit_core.isolation.sandbox import current_sandbox, kernel, landlock,
 from torchsplit_core.isolation.usage_monitor import UsageMonitor, descendants
 
 SAMPLE_S = 0.2
-"""The shortest time between two looks at what the work uses …"""
+"""The shortest time between two samples of what the work uses …"""
 SAMPLING_SHARE = 0.02
-"""… and the share of one processor that they may take …"""
+"""… and the share of one processor that sampling may take …"""
 LONGEST_SAMPLE_S = 2.0
-"""… as long as they come this often."""
+"""… unless the interval would exceed this."""
 ENDING_S = 10.0
-"""How long descendants are chased that start others as fast as they are killed."""
+"""Seconds to keep killing descendants that start others as fast as they are killed."""
 HANDLED_SIGNALS = (signal.SIGCHLD, signal.SIGTERM)
 _STATUS = struct.Struct("<i")
 
 
 def start_worker(request: dict[str, Any], verdict: int) -> None:
-    """Set the isolation up and return in the worker, confined; the supervisor never returns.
+    """Set up the isolation and return in the confined worker; the supervisor never returns.
 
-    `request`: `level`, `abi` of Landlock, `families` of sockets (None: all), `limits`, `access`, `room`, `folder` to
-    work in, `watched` folders, `caller`'s process id. What limit was passed is written to `verdict` as JSON.
-    Raises OSError where the isolation cannot be set up.
+    `request`: `level`, Landlock's `abi`, socket `families` (None: all), `limits`, `access`, `room` (the private
+    folder), working `folder`, `watched` folders, `caller`'s process id. An exceeded limit is written to `verdict` as
+    JSON. Raises OSError if the isolation cannot be set up.
     """
     begun = time.perf_counter()
     signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED_SIGNALS)
     if request["level"] == "namespaces":
         kernel.set_parent_death_signal()
         maps_all_ids = namespaces.enter()
-        kernel.set_parent_death_signal()  # cleared by the new rights
+        kernel.set_parent_death_signal()  # cleared when the credentials changed
         status_write = _fork_init(request["caller"], verdict)
         access = request["access"]
         namespaces.build_tree(
@@ -70,7 +70,7 @@ def start_worker(request: dict[str, Any], verdict: int) -> None:
 
 
 def _enter_sandbox(request: dict[str, Any], maps_all_ids: bool) -> None:
-    """The worker's own part: a session, no privileges, Landlock, few kinds of sockets."""
+    """Confine the worker: a new session, no privileges, Landlock, few socket families."""
     os.setsid()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED_SIGNALS)
     kernel.die_with_parent()
@@ -79,7 +79,7 @@ def _enter_sandbox(request: dict[str, Any], maps_all_ids: bool) -> None:
     kernel.set_no_new_privileges()
     if level == "namespaces":
         namespaces.limit_tasks(request["limits"]["tasks"])
-    # Root's files are often others' too: without these rights it could not read what its user names.
+    # Root often reads files of other users: without these capabilities it could not read the paths given.
     capabilities = (kernel.CAP_DAC_OVERRIDE, kernel.CAP_DAC_READ_SEARCH) if maps_all_ids else ()
     if level == "namespaces" or os.geteuid() == 0:
         kernel.restrict_capabilities(capabilities)
@@ -97,7 +97,7 @@ def _enter_sandbox(request: dict[str, Any], maps_all_ids: bool) -> None:
 
 
 def _fork_init(caller: int, verdict: int) -> int:
-    """Return in PID 1, with what it tells its end on; the process outside waits for it and ends as the work did."""
+    """Return in PID 1, with the pipe for its exit status; the process outside waits and ends as the worker did."""
     status_read, status_write = os.pipe()
     _exit_if_orphaned(caller)
     init_pid = os.fork()
@@ -108,7 +108,7 @@ def _fork_init(caller: int, verdict: int) -> int:
     kernel.set_parent_death_signal()
     poll = select.poll()
     poll.register(status_write, select.POLLERR)
-    if poll.poll(0):  # the process outside ended before that
+    if poll.poll(0):  # the process outside has already ended
         os._exit(1)
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
         score.write("1000")
@@ -116,7 +116,7 @@ def _fork_init(caller: int, verdict: int) -> int:
 
 
 def _wait_for_init(init_pid: int, status_read: int) -> NoReturn:
-    """Wait for PID 1, killing it where this process is asked to end; then end as the work did."""
+    """Wait for PID 1, killing it on SIGTERM; then end as the worker did."""
     ended = 0
     while not ended:
         if signal.sigwait(HANDLED_SIGNALS) == signal.SIGTERM:
@@ -128,7 +128,7 @@ def _wait_for_init(init_pid: int, status_read: int) -> NoReturn:
 
 
 def _supervise(worker: int, monitor: UsageMonitor, verdict: int, status_write: int) -> NoReturn:
-    """Until the worker ends, a limit is passed, or this process is asked to end; then nothing is left."""
+    """Monitor until the worker ends, a limit is exceeded, or SIGTERM arrives; then end every descendant."""
     status = signal.SIGKILL.value
     try:
         _close_all_but(verdict, status_write)
@@ -137,17 +137,17 @@ def _supervise(worker: int, monitor: UsageMonitor, verdict: int, status_write: i
             _end_descendants()
         else:
             os.write(status_write, _STATUS.pack(status))
-    except BaseException as error:  # noqa: BLE001 - whatever it was, the work must not outlive it
+    except BaseException as error:  # noqa: BLE001 - the work must not outlive the supervisor
         print(f"the supervisor failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         with contextlib.suppress(BaseException):
             _end_descendants()
     if status_write >= 0:
-        os._exit(0)  # the kernel kills all others of the namespace first
+        os._exit(0)  # the kernel first kills all others in the namespace
     _exit_with_status(status)
 
 
 def _monitor_worker(worker: int, monitor: UsageMonitor, verdict: int) -> int:
-    """The worker's wait status; that of a kill where it was ended here."""
+    """The worker's wait status; that of SIGKILL if it must be ended here."""
     next_sample = time.monotonic() + SAMPLE_S
     while True:
         received = signal.sigtimedwait(HANDLED_SIGNALS, max(0.0, next_sample - time.monotonic()))
@@ -156,19 +156,19 @@ def _monitor_worker(worker: int, monitor: UsageMonitor, verdict: int) -> int:
         for pid, status in _reap_children():
             if pid == worker:
                 return status
-        # By the clock: work that ends a process every moment must not put the look off.
+        # By the clock: work whose processes end all the time must not postpone the sample.
         if time.monotonic() >= next_sample:
             spent = time.process_time()
             excess = monitor.check_limits()
             if excess is not None:
                 os.write(verdict, json.dumps(asdict(excess)).encode())
                 return signal.SIGKILL.value
-            spent = time.process_time() - spent  # waiting for a slow disk costs nobody
+            spent = time.process_time() - spent  # waiting for a slow disk does not count
             next_sample = time.monotonic() + min(max(SAMPLE_S, spent / SAMPLING_SHARE), LONGEST_SAMPLE_S)
 
 
 def _reap_children() -> list[tuple[int, int]]:
-    """The children that have ended, with their wait status."""
+    """Reap the children that have ended; returns their process ids and wait statuses."""
     ended = []
     with contextlib.suppress(ChildProcessError):
         while (child := os.waitpid(-1, os.WNOHANG))[0]:
@@ -195,13 +195,13 @@ def _end_descendants() -> None:
 
 
 def _exit_if_orphaned(caller: int) -> None:
-    """End where the caller ended before its end could be signalled."""
+    """Exit if the caller ended before the death signal was set."""
     if os.getppid() != caller:
         os._exit(1)
 
 
 def _close_all_but(*keep: int) -> None:
-    """Give back what is the worker's: the ends of pipes and sockets that others wait to see closed."""
+    """Close inherited descriptors: others wait for the closing of the worker's pipes and sockets."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2 and int(name) not in keep:
             with contextlib.suppress(OSError):
@@ -209,7 +209,7 @@ def _close_all_but(*keep: int) -> None:
 
 
 def _exit_with_status(status: int) -> NoReturn:
-    """End with the wait status of the work, so that whoever waits sees what became of it."""
+    """End with the worker's wait status, so that the waiting process sees how it ended."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         with contextlib.suppress(OSError, ValueError):

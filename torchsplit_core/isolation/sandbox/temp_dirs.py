@@ -1,8 +1,8 @@
-"""Private temporary folders that name their owner, so that those of a killed process can be swept.
+"""Private temporary folders that name their owner, so that those of a killed process can be removed.
 
-A room is `torchsplit-PID-BORN-xxxxxxxx` in the temporary folder, of mode 0700. BORN joins the kernel's boot, the
-PID namespace and the tick at which the owner was born: a room is removed only where all three are known here, for
-another container may share the folder and number its processes on its own.
+A private folder is `torchsplit-PID-BORN-xxxxxxxx` in the temporary folder, with mode 0700. BORN combines the kernel's
+boot, the PID namespace and the tick at which the owner started. Only a folder of this boot and namespace is checked for
+its owner: another container may share the temporary folder but number its processes independently.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from pathlib import Path
 
 PREFIX = "torchsplit-"
 STALE_S = 24 * 3600.0
-"""A room of an earlier version, which names no owner, is rubbish once it is older than this."""
+"""Age from which a folder of an earlier version, which names no owner, is stale."""
 FOREIGN_STALE_S = 7 * STALE_S
-"""So is one whose owner lived in another PID namespace or boot, of which nothing can be known here."""
+"""Age from which a folder is stale if its owner belongs to another PID namespace or boot and cannot be checked."""
 _OWNED_NAME = re.compile(r"torchsplit-(\d+)-([0-9a-f]{8})t(\d+)-[a-z0-9_]{8}")
 _UNOWNED_NAME = re.compile(r"torchsplit-[a-z0-9_]{8}")
 
 
 @contextmanager
 def private_temp_dir() -> Iterator[Path]:
-    """A new empty folder of this process alone; removed with all in it at the end."""
+    """A new empty folder private to this process; removed with its contents on exit."""
     path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-{_pid_space()}t{_start_ticks(os.getpid())}-"))
     try:
         yield path
@@ -38,10 +38,10 @@ def private_temp_dir() -> Iterator[Path]:
 
 
 def remove_stale_temp_dirs() -> int:
-    """Remove this user's rooms whose owner is gone, and nameless ones older than a day; how many.
+    """Remove this user's folders whose owner is gone, and ownerless ones older than a day; returns how many.
 
-    A room is left where its owner may live in another PID namespace or on another machine that shares the folder,
-    until it is a week old. A link is never followed.
+    A folder stays until it is a week old if its owner may live in another PID namespace or on another machine that
+    shares the temporary folder. Links are never followed.
     """
     removed = 0
     for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
@@ -62,7 +62,7 @@ def _is_stale(name: str, age_s: float) -> bool:
 
 
 def _pid_space() -> str:
-    """What numbers processes here: this boot and this PID namespace, as eight hexadecimal digits."""
+    """The scope of process ids: a hash of this boot and PID namespace, as eight hexadecimal digits."""
     identity = ""
     with contextlib.suppress(OSError):
         identity = Path("/proc/sys/kernel/random/boot_id").read_text() + str(
@@ -72,7 +72,7 @@ def _pid_space() -> str:
 
 
 def _start_ticks(pid: int) -> str:
-    """When the process started, in the kernel's ticks; "0" where there is none of that number."""
+    """When the process started, in the kernel's ticks; "0" if there is no such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
@@ -80,10 +80,10 @@ def _start_ticks(pid: int) -> str:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder and all in it, however deep, whatever its modes; follows no link.
+    """Remove a folder and its contents, at any depth and with any modes; follows no link.
 
-    Folders are first moved up into the room, so that no depth needs more than two descriptors. What cannot be
-    removed (another user's, a mount) is left.
+    Inner folders are first moved up to the top, so that no depth needs more than two descriptors. What cannot be
+    removed (another user's, a mount) stays.
     """
     with contextlib.suppress(OSError):
         top = _open_folder(str(folder), None)
@@ -97,7 +97,7 @@ def remove_tree(folder: Path) -> None:
                         try:
                             for entry in os.listdir(inner):
                                 if not _try_unlink(entry, inner):
-                                    os.close(_open_folder(entry, inner))  # its mode may forbid the move
+                                    os.close(_open_folder(entry, inner))  # its mode may forbid moving it
                                     os.rename(entry, f".{token}-{number}", src_dir_fd=inner, dst_dir_fd=top)
                                     number, moved = number + 1, True
                         finally:
@@ -109,7 +109,7 @@ def remove_tree(folder: Path) -> None:
 
 
 def _open_folder(name: str, parent: int | None) -> int:
-    """A folder by its name, made readable and writable for its owner; never through a link. Raises OSError."""
+    """Open a folder by name and make it accessible to its owner; never follows a link. Raises OSError."""
     handle = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:
         handle_path = f"/proc/self/fd/{handle}"
@@ -121,7 +121,7 @@ def _open_folder(name: str, parent: int | None) -> int:
 
 
 def _try_unlink(name: str, parent: int) -> bool:
-    """Whether the entry was no folder and is gone."""
+    """Unlink an entry; False if it is a folder."""
     try:
         os.unlink(name, dir_fd=parent)
     except (IsADirectoryError, PermissionError):
