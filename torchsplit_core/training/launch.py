@@ -79,8 +79,7 @@ def train(
     `processes`: how many this machine runs, by default as many as the strategy's devices; the number of data-parallel
     ranks follows, the global batch stays. `nodes`: this machine is one of several that share the folder and each run
     this with as many processes; the run goes on with those present. Executes the source in its own processes with this
-    user's rights. Raises InputFault for what cannot be run, a loss that is not finite, and a process that keeps
-    failing.
+    user's rights. Raises InputFault for what cannot be run, a loss that is not finite, and processes that keep failing.
     """
     extras.require_extra("train")
     options = options or RunOptions()

@@ -47,8 +47,7 @@ def join_process_group(rendezvous: Path | Address | None = None) -> None:
 
 @contextlib.contextmanager
 def _store_by_folder(folder: Path, rank: int) -> Iterator[dist.TCPStore]:
-    """The first rank's store at a port that the system assigns, named in a file; the agent ends ranks that wait in
-    vain."""
+    """The first rank's store, at a port that the system assigns and a file names; the agent ends ranks left waiting."""
     port_file = folder / "port"
     if rank == 0:
         store = _serve_store(LOOPBACK)

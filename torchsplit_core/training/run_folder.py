@@ -67,8 +67,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def shared(self, rendezvous: str, *, resume: bool) -> Iterator[None]:
-        """Hold the folder with the other nodes of the run that meets at `rendezvous`; the first one checks it as
-        `exclusive` does.
+        """Hold the folder with the run's other nodes, which name the same `rendezvous`; the first node also checks it.
 
         Raises InputFault as `exclusive` does, and if another node has this node's name or another run is there.
         """
