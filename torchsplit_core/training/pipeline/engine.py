@@ -163,8 +163,7 @@ class PipelineEngine:
                 )
 
     def step(self, counted: int, samples: int, loss: Loss) -> float:
-        """Run both passes of what was fetched, `counted` of the step's `samples`; returns this process's part of the
-        loss."""
+        """Run both passes of what was fetched, `counted` of `samples`; returns this process's part of the loss."""
         key = self._size, self._number
         schedule, stages = self._schedules.pop(key) if key in self._schedules else self._schedule(*key)
         self._schedules[key] = schedule, stages
