@@ -167,8 +167,7 @@ def _write_event_files(run: Path) -> Iterator[None]:
 
 
 class _EventWriter:
-    """Writes each step's line, with the last one also new GPU samples of the nodes; repeated steps replace earlier
-    ones."""
+    """Writes each step's line, and with the last one new GPU samples of the nodes; repeated steps replace old ones."""
 
     def __init__(self, run: Path, make_writer: Any) -> None:
         self.folder, self._make_writer, self._watch = run / TENSORBOARD, make_writer, run / WATCH
