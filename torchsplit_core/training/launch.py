@@ -216,7 +216,7 @@ def _exit_reason(reports: Path) -> ExitReason | None:
 
 
 def _revert_stages(run: RunFolder, why: str, rank: int | None = None) -> bool:
-    """Return blocks of a pipeline that have moved to their stages from the next attempt on; False if none has moved."""
+    """Put moved pipeline blocks back on their stages for good, from the next attempt on; False if none has moved."""
     overrides = read_overrides(run.path)
     if not overrides.layers:
         return False

@@ -1,10 +1,10 @@
-"""A training loop over the processes that it was started on: divided, weighted, written down, saved, gone on with.
+"""A training loop over all processes of a run: it divides and weights batches, logs, checkpoints and resumes.
 
     run = prepare(model, optimizer, loader, strategy, "RUN")
     for inputs, targets in run:
         run.backward(loss_of(run.model(*inputs), targets))
 
-It runs alone, or in each process of `torchrun`; `torchsplit train` does the same with a `TrainClient`.
+It runs in one process or in each process of `torchrun`; `torchsplit train` does the same with a `TrainClient`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The files of a run on nodes, by the name of a format."""
+"""The files that start a run on nodes, by the name of a format."""
 
 from __future__ import annotations
 

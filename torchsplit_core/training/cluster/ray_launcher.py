@@ -94,7 +94,7 @@ def _bundle(fleet: Fleet) -> dict[str, int]:
 
 @contextlib.contextmanager
 def _reserve_nodes(fleet: Fleet, count: int) -> Iterator[tuple[Any, int]]:
-    """A placement group with a node for each of the run's nodes; for fewer, at least `least`, if not all are free."""
+    """A placement group with a separate node for each node of the run; for at least `least` if not all are free."""
     from ray.util.placement_group import placement_group, remove_placement_group
 
     for number in range(count, fleet.least - 1, -1):

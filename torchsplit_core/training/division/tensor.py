@@ -1,4 +1,4 @@
-"""Tensor parallelism by a client's plan, and what DDP and ZeRO-1 offer for whole weights only."""
+"""Tensor parallelism by a client's plan, with replacements for DDP and ZeRO-1, which support whole weights only."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ Timestamp = Any
 
 
 class DeviceTimer:
-    """Timestamps of a device. On a GPU they are events in its stream: two of them time the work in between without what
+    """Timestamps of a device. On a GPU they are events in its stream: two of them time the work between them, not what
     the stream waited for before the first, and nothing waits for them until they are read."""
 
     def __init__(self, device: torch.device) -> None:

@@ -58,7 +58,7 @@ class BatchBalancer:
         return tuple(max(median(times), 1e-9) for times in self._times)
 
     def _counts(self, sample_s: Sequence[float]) -> tuple[int, ...]:
-        """Counts by speed, at least one for each: an unmeasured rank, without samples, would never get any again."""
+        """Counts by speed, at least one for each: a rank without samples is not measured and would get none again."""
         counts = list(apportion_samples(self.global_batch, self.ranks, [1 / seconds for seconds in sample_s]))
         while 0 in counts:
             counts[counts.index(max(counts))] -= 1

@@ -64,7 +64,7 @@ class StageMigration:
             save_overrides(self.folder.path, replace(overrides, move_s=self._last_duration_s, under_way=None))
 
     def estimated_seconds(self) -> float:
-        """Seconds of a move by the first rank, whose value counts; infinite within MIN_INTERVAL_S of the last."""
+        """Seconds that a move would take (rank 0's value counts); infinite within MIN_INTERVAL_S of the last one."""
         if self._attempted_s is not None and time.time() - self._attempted_s < MIN_INTERVAL_S:
             return float("inf")
         return self._last_duration_s or estimated_s(self._start_s, self.checkpointer.last_duration_s)

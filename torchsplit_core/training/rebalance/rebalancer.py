@@ -103,7 +103,7 @@ class Rebalancer:
         )
 
     def after_step(self, step: int, reports: Sequence[RankReport], steps_left: int) -> None:
-        """Change what the reports call for. `step`: the one that is done."""
+        """Make the changes that the reports call for. `step`: the completed one."""
         self._steps += 1
         if self._steps == 1:
             self._log_memory(reports)

@@ -98,7 +98,7 @@ class StageTimes:
 
     @cached_property
     def min_pipeline_s(self) -> float:
-        """Lower bound of all divisions: as if blocks could be cut anywhere, and summed up on the fastest device."""
+        """Lower bound of all divisions: as if blocks could be cut anywhere and their sum ran on the fastest device."""
         every = self._work[-1]
         return self._pipeline_s(every / sum(1 / slowness for slowness in self.slowness), every)
 

@@ -53,7 +53,7 @@ def _unpack(packed: list[float]) -> RankReport:
 
 
 def find_not_finite(reports: Sequence[RankReport]) -> tuple[str, list[int]] | None:
-    """The quantity that is not finite, loss before gradient, with its ranks; None if all are finite."""
+    """What is not finite, `loss` or else `gradient`, and on which ranks; None if all are finite."""
     losses = [rank for rank, report in enumerate(reports) if not math.isfinite(report.loss)]
     gradients = [rank for rank, report in enumerate(reports) if not report.finite]
     if losses or gradients:
