@@ -337,7 +337,7 @@ def _failure_cause(reports: Path, rank: int, exit_code: int, hung: dict[int, Han
 
 
 def most_processes() -> int:
-    """The most processes that share this machine's cores in reasonable time."""
+    """The maximum number of processes that share this machine's cores in reasonable time."""
     return PROCESSES_PER_CORE * len(os.sched_getaffinity(0))
 
 

@@ -174,7 +174,7 @@ def parallelize(
     expert_plan: Sequence[str] | None,
     unused_weights: bool,
 ) -> nn.Module:
-    """The model divided by the choices. Raises InputFault for choices that do not suit the model."""
+    """The model, divided as the choices say. Raises InputFault for choices that do not suit the model."""
     sharded = choices.shard in SHARDED
     dtensors = choices.expert > 1 or choices.tensor > 1
     if unused_weights and (sharded or (dtensors and choices.data * choices.context > 1)):

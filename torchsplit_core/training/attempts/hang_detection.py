@@ -19,7 +19,7 @@ from torchsplit_core.training.periodic import INTERVAL_S, run_periodically
 from torchsplit_core.training.run_folder import RunFolder
 
 STARTUP_LIMIT_S = 300.0
-"""Least limit until the first step of an attempt is done: models are loaded and compiled, and data is indexed."""
+"""Minimum limit until the first step of an attempt is done: models are loaded and compiled, and data is indexed."""
 MIN_LIMIT_S, LIMIT_FACTOR = 60.0, 10.0
 """Without a user's limit: at least this many seconds, and this many times the longest gap between two heartbeats."""
 CHECKPOINT_PHASE = "checkpoint"

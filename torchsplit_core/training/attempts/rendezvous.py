@@ -32,7 +32,7 @@ STORE_TIMEOUT_S = 10
 JOIN_TIMEOUT_S = 600
 """Seconds to wait for the machine that has the address, at first and when it is lost."""
 LAST_CALL_S = 3
-"""Seconds to wait for more nodes once the fewest are present. A later node makes the others restart."""
+"""Seconds to wait for more nodes once the minimum is present. A node that comes later makes the others restart."""
 SIOCGIFADDR = 0x8915  # linux/sockios.h
 ROUND = "torchsplit.round"
 

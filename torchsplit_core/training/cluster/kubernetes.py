@@ -28,7 +28,7 @@ LEAVE_S = 60
 GRACE_S = LEAVE_S + 60
 SOURCE = "client.py"
 MOST_BYTES = 900_000
-"""Most bytes of the files in a ConfigMap, which holds 1 MiB."""
+"""Maximum bytes of the files in a ConfigMap, which holds 1 MiB."""
 USER = 10001
 """An unprivileged user id, to which the claim's files belong."""
 REFUSED = (2, 130)

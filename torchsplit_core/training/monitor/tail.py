@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 MOST_BYTES = 64 * 2**20
-"""Most bytes of one read; the rest comes with the next."""
+"""Maximum bytes of one read; the rest comes with the next."""
 
 
 class JsonTail:

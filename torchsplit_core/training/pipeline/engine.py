@@ -29,7 +29,7 @@ from torchsplit_core.values.strategy.run import RunStrategy
 from torchsplit_core.values.training import SHARDED
 
 MIN_S = 1e-9
-"""Least seconds of a pass, since the clock may show none."""
+"""Minimum seconds assumed for a pass, since the clock may show none."""
 MAX_SCHEDULES = 2
 """One for a full step and one for the last step of an epoch; each has its buffers."""
 

@@ -16,7 +16,7 @@ WINDOW_STEPS = 5
 MIN_GAIN = 0.1
 """Share by which the slowest rank's part of the step must become shorter for a change."""
 MIN_INTERVAL_S = 60.0
-"""Least seconds between two changes."""
+"""Minimum seconds between two changes."""
 
 
 class BatchBalancer:

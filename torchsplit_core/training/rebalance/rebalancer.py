@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torchsplit_core.training.pipeline.engine import PipelineEngine
 
 MEMORY_SAMPLE_S = 1.0
-"""Least seconds between two samples of free memory."""
+"""Minimum seconds between two samples of free memory."""
 
 
 class Rebalancer:
