@@ -1,8 +1,8 @@
-"""Training runs: a model trained by a strategy on the processes that there are, and on after any of them is lost.
+"""Training runs: train a model by a strategy on the processes that are available, and go on when any of them is lost.
 
-`train` starts the processes and watches them (`launch`); each is a `rank` with a `TrainingRun` (`loop`), which a
-loop of one's own has as well. The engines are torch's: elastic agent, DDP, FSDP2, DTensor, ZeRO, distributed
-checkpoint. torch is loaded where one of the names is used.
+`train` starts and monitors the processes (`launch`). Each process is a `rank` with a `TrainingRun` (`loop`), which a
+user's own training loop has as well. The engines are torch's: elastic agent, DDP, FSDP2, DTensor, ZeRO, distributed
+checkpoint. torch is loaded when one of the names is used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The state of a run to disk beside its steps, and back into however many processes there are."""
+"""Save the state of a run while it trains, and load it into any number of processes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
 
 
 def model_digest(model: nn.Module) -> str:
-    """SHA-256 over names, shapes and types of a model's weights and buffers: whose a checkpoint can be."""
+    """SHA-256 of names, shapes and types of a model's weights and buffers; identifies the model of a checkpoint."""
     lines = sorted(
         f"{name} {tuple(tensor.shape)} {tensor.dtype}" for name, tensor in model.state_dict().items()
     )
@@ -43,7 +43,7 @@ def model_digest(model: nn.Module) -> str:
 
 
 class AsyncCheckpointer:
-    """Writes checkpoints in a thread, one at a time; rank 0 completes them and tells of it."""
+    """Writes checkpoints in a thread, one at a time; rank 0 publishes and logs them."""
 
     def __init__(self, folder: RunFolder, checkpoints: Checkpoints, group: dist.ProcessGroup | None) -> None:
         self.folder, self.checkpoints, self.group = folder, checkpoints, group
@@ -51,12 +51,12 @@ class AsyncCheckpointer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._job: Future[str | None] | None = None
         self.newest: int | None = None
-        """The step of the newest checkpoint that was asked for."""
+        """The step of the newest checkpoint that was started."""
         self.last_duration_s = 0.0
-        """Seconds from the last one's beginning to its end; 0 before the first."""
+        """Seconds that the last checkpoint took; 0 before the first."""
 
     def save(self, model: nn.Module, optimizer: torch.optim.Optimizer, manifest: Manifest) -> None:
-        """Copy the state, and write it while the run goes on; waits for the checkpoint before."""
+        """Copy the state and write it while the run goes on; first waits for the previous checkpoint."""
         self.wait()
         began = time.perf_counter()
         partial = self.checkpoints.partial_folder(manifest.step)
@@ -69,7 +69,7 @@ class AsyncCheckpointer:
         self._job = self._thread.submit(self._complete, written, manifest, began)
 
     def wait(self) -> str | None:
-        """Why the last checkpoint could not be written, on the rank that found it; None where it was."""
+        """Wait for the last checkpoint; why it was not written, on the rank that failed, None if it was."""
         if self._job is None:
             return None
         reason = self._job.result()
@@ -77,19 +77,19 @@ class AsyncCheckpointer:
         return reason
 
     def close(self) -> str | None:
-        """Wait for the last checkpoint; why it could not be written, told to every rank."""
+        """Wait for the last checkpoint; returns the first rank's reason why it was not written, on every rank."""
         reason = self.broadcast_reason(self.wait())
         self._thread.shutdown()
         return reason
 
     def broadcast_reason(self, reason: str | None) -> str | None:
-        """What the first rank says, on every rank."""
+        """The first rank's `reason`, on every rank."""
         reasons = [reason]
         dist.broadcast_object_list(reasons, src=0, group=self.group)
         return reasons[0]
 
     def _complete(self, written: Any, manifest: Manifest, began: float) -> str | None:
-        """Rank 0: make what all ranks wrote a checkpoint with a name."""
+        """Once the ranks have written, rank 0 publishes the checkpoint under its name."""
         where = f"checkpoint of step {manifest.step}"
         try:
             written.result()
@@ -109,7 +109,7 @@ class AsyncCheckpointer:
 
 
 def state_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Weights and the optimizer's states by the weights' names, whatever divides them."""
+    """Weights and optimizer states by the weights' names in the whole model, however they are divided."""
     states = {
         "model": get_model_state_dict(model),
         "optimizer": get_optimizer_state_dict(model, optimizer, options=FLAT),
@@ -120,18 +120,18 @@ def state_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, An
 
 
 def _local_entries(names: Iterable[str], state: dict[str, Any]) -> dict[str, Any]:
-    """By the names that this process has for what it holds."""
+    """The entries of `state` under this process's names."""
     return {name: state[name_in_model(name)] for name in names}
 
 
 def load_checkpoint(
     path: Path, manifest: Manifest, model: nn.Module, optimizer: torch.optim.Optimizer, random_rank: int
 ) -> None:
-    """Bring a checkpoint into this process's part of the model and the optimizer.
+    """Load a checkpoint into this process's part of the model and the optimizer.
 
-    Random numbers go on where every rank of the checkpoint has its successor, else from the run's seed and the step:
-    those of `random_rank`, which all ranks have that compute the same.
-    Raises InputFault, before anything of the model has changed, where it does not fit or is more than weights and plain
+    The random state is restored if the run has as many ranks as the checkpoint, otherwise seeded by the run's seed and
+    the step. `random_rank`: the rank whose random state this one uses; ranks that compute the same share it. Raises
+    InputFault, before the model has changed, if the checkpoint does not fit or holds more than weights and plain
     values.
     """
     state = state_of(model, optimizer)
@@ -168,7 +168,7 @@ def load_checkpoint(
 
 
 def check_model(path: Path, manifest: Manifest, name: str, digest: str) -> None:
-    """Raises InputFault where the checkpoint is of another model."""
+    """Raises InputFault if the checkpoint is of another model."""
     if manifest.model_sha256 != digest:
         raise InputFault(
             f"checkpoint {path.name}",
@@ -178,14 +178,14 @@ def check_model(path: Path, manifest: Manifest, name: str, digest: str) -> None:
 
 
 def seed_all(seed: int, rank: int) -> None:
-    """Every rank its own random numbers, the same in every run."""
+    """Seed all generators: differently for each rank, equally in every run."""
     torch.manual_seed(seed * 1_000_003 + rank)
     random.seed(seed * 1_000_003 + rank)
     np.random.seed((seed * 1_000_003 + rank) % 2**32)
 
 
 def _random_state() -> dict[str, Any]:
-    """The state of each generator; those of Python and numpy as text, since their sizes vary."""
+    """The state of each generator; Python's and numpy's as text, since their sizes vary."""
     kind, keys, *rest = np.random.get_state()
     state = {
         "torch": torch.get_rng_state(),
@@ -206,7 +206,7 @@ def _set_random_state(state: dict[str, Any]) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """The last cause in words: what DCP raises holds each rank's error."""
+    """The last cause as text; DCP's exception holds the errors of all ranks."""
     failures = getattr(error, "failures", None)
     if isinstance(failures, dict) and failures:
         rank, (inner, *_) = next(iter(failures.items()))

@@ -132,7 +132,7 @@ def fit_to_world_size(strategy: RunStrategy, processes: int) -> RunStrategy:
             f"is {processes}: {data} data-parallel ranks for the {strategy.job.global_batch} samples of a step",
             f"Give at most {strategy.job.global_batch * replica_size}.",
         )
-    # Ranks that they do not divide would have no experts of their own.
+    # The expert degree must divide the ranks: ranks beyond a multiple of it would have no experts.
     fitted = replace(choices, data=data, expert=math.gcd(choices.expert, data * choices.context))
     _check_runnable(fitted, strategy.job.precision)
     same_stages = fitted.pipeline == strategy.choices.pipeline

@@ -1,4 +1,4 @@
-"""Start a node's processes of a run with torch's elastic agent, and start them again when one is lost."""
+"""Start a node's ranks with torch's elastic agent, and restart them when one is lost."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ if TYPE_CHECKING:
     from torchsplit_core.training.rank import ExitReason, RankTask
 
 PROCESSES_PER_CORE = 4
-"""More would wait for each other most of the time."""
+"""With more, processes would wait for each other most of the time."""
 PRELOADED = ("torchsplit_core.training.rank", "torch._dynamo", "numpy.random", "fsspec.implementations.local")
-"""What each process has loaded when it starts; torch itself loads the later ones when it divides or saves."""
+"""Modules that each process has loaded when it starts; torch would import the later ones when it divides or saves."""
 PRELOADED_PIPELINE = (
     "torchsplit_core.training.pipeline.engine",
     "torch.export._trace",
     "torch._inductor.output_code",
 )
-"""Beside these of a pipeline; torch loads the later ones when it traces."""
+"""Loaded as well for a pipeline; torch would import the later ones when it traces."""
 MAX_FAILED_ATTEMPTS, MAX_FAILED_ATTEMPTS_REMOTE = 2, 5
-"""Starts without a new step after which a run stops; the second where ranks of other nodes are what was lost."""
+"""Attempts in a row without a new step that end a run; the second number applies if ranks of other nodes were lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankFailure:
-    """Why the processes ended: a rank (None: what they are forked from), and in words how.
+    """Why an attempt ended: the rank that failed (None: the fork server), and a message.
 
-    `remote`: what was lost is of another node, or the way to the others.
+    `remote`: another node, or the connection to the others, was lost.
     """
 
     rank: int | None
@@ -76,10 +76,10 @@ def train(
 ) -> RunSummary:
     """Train the source's client by the strategy, in the run's folder.
 
-    `processes`: of this machine, as many as the strategy's devices where None; its data-parallel ranks are as many as
-    fit them, its global batch stays. `nodes`: this is one of several that share the folder and run this each, with as
-    many processes; it goes on with those that are there. Executes the source in its own processes, with this user's
-    rights. Raises InputFault for what cannot be run, a loss that is not finite, and a process that fails without end.
+    `processes`: how many this machine runs, by default as many as the strategy's devices; the number of data-parallel
+    ranks follows, the global batch stays. `nodes`: this machine is one of several that share the folder and each run
+    this with as many processes; the run goes on with those present. Executes the source in its own processes with this
+    user's rights. Raises InputFault for what cannot be run, a loss that is not finite, and processes that keep failing.
     """
     extras.require_extra("train")
     options = options or RunOptions()
@@ -127,9 +127,9 @@ def _supervise(
     count: int,
     nodes: ElasticNodes | None,
 ) -> int:
-    """Start this node's processes until they end well; how often they were started again.
+    """Run attempts on this node until one ends well; returns the number of restarts.
 
-    Where they are killed again and again (memory is short, say) a single machine goes on with one copy of the model
+    If processes are killed again and again (memory is short, say), a single machine goes on with one copy of the model
     fewer.
     """
     from torchsplit_core.training.attempts.rendezvous import LocalRendezvous, StoreRendezvous
@@ -154,7 +154,7 @@ def _supervise(
         )  # fmt: skip
         with telemetry.span(telemetry.schema.TRAIN_START, processes=count) as attempt_span:
             failure = _run_attempt(task, run, count, rendezvous, current_round)
-            # Whatever ended them since, all is written.
+            # An exit file means that everything is written, however the processes ended afterwards.
             exit_reason = _exit_reason(reports)
             attempt_span.set(lost=None if exit_reason else failure.message)
         if exit_reason == "done":
@@ -207,7 +207,7 @@ def _supervise(
 
 
 def _exit_reason(reports: Path) -> ExitReason | None:
-    """How a start is over by what its ranks left; None where it was lost."""
+    """The exit reason that the attempt's ranks left; None if the attempt failed."""
     from torchsplit_core.training.rank import ExitReason, exit_file
 
     return next(
@@ -216,7 +216,7 @@ def _exit_reason(reports: Path) -> ExitReason | None:
 
 
 def _revert_stages(run: RunFolder, why: str, rank: int | None = None) -> bool:
-    """Where blocks of a pipeline have moved, have them go back and stay there from the next start on."""
+    """Put moved pipeline blocks back on their stages for good, from the next attempt on; False if none has moved."""
     overrides = read_overrides(run.path)
     if not overrides.layers:
         return False
@@ -228,7 +228,7 @@ def _revert_stages(run: RunFolder, why: str, rank: int | None = None) -> bool:
 
 
 def _reduce_memory(run: RunFolder, strategy: RunStrategy, options: RunOptions, failure: RankFailure) -> None:
-    """Have the next start use less memory. Raises InputFault where nothing smaller is left."""
+    """Make the next attempt use less memory. Raises InputFault if nothing smaller is left."""
     from torchsplit_core.training.rebalance.memory_guard import memory_config_of
 
     if _revert_stages(run, f"rank {failure.rank} ran out of memory", failure.rank):
@@ -258,7 +258,7 @@ def _run_attempt(
     rendezvous: StoreRendezvous | LocalRendezvous,
     current_round: RendezvousRound,
 ) -> RankFailure:
-    """One start of all processes; how they ended, which they never do well. Raises KeyboardInterrupt when stopped."""
+    """Run one attempt; returns how it ended, to the agent always in failure. Raises KeyboardInterrupt if stopped."""
     from torch.distributed import DistError
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -267,8 +267,8 @@ def _run_attempt(
 
     from torchsplit_core.training.rank import train_in_rank
 
-    # The processes are forked from one that has torch loaded: a start takes no seconds, and the agent's threads and
-    # sockets are not in them.
+    # The processes are forked from a server that has torch loaded: they start at once, without the agent's threads and
+    # sockets.
     pipeline_modules = PRELOADED_PIPELINE if task.strategy.choices.pipeline > 1 else ()
     multiprocessing.set_forkserver_preload([*PRELOADED, *pipeline_modules])
     reports = Path(task.reports)
@@ -306,7 +306,7 @@ def _run_attempt(
 
 
 def _failure_cause(reports: Path, rank: int, exit_code: int, hung: dict[int, Hang], node: str) -> RankFailure:
-    """Why the processes ended, from what they said and how the first of them ended."""
+    """Why the processes ended, from their reports and the exit code of the first one."""
     reports_by_time = sorted(
         (
             (json.loads(path.read_text(encoding="utf-8")), int(path.stem[5:]))
@@ -320,7 +320,7 @@ def _failure_cause(reports: Path, rank: int, exit_code: int, hung: dict[int, Han
             return RankFailure(number, str(fault), fault)
     if rank in hung:
         return RankFailure(rank, "stalled and was ended", killed=True)
-    # Where one is short of memory the others fail by its absence, whichever of them ended first.
+    # If one rank runs out of memory, the others fail because it is gone, whichever of them ended first.
     local_reports = [(report, number) for report, number in reports_by_time if report["node"] == node]
     short_rank = next((number for report, number in local_reports if report.get("short_of_memory")), rank)
     rank = rank if exit_code < 0 else short_rank
@@ -337,12 +337,12 @@ def _failure_cause(reports: Path, rank: int, exit_code: int, hung: dict[int, Han
 
 
 def most_processes() -> int:
-    """Processes that take turns on this machine's cores in reasonable time."""
+    """The maximum number of processes that share this machine's cores in reasonable time."""
     return PROCESSES_PER_CORE * len(os.sched_getaffinity(0))
 
 
 def _check_cores(count: int) -> None:
-    """Raises InputFault for more processes than this machine takes."""
+    """Raises InputFault for more processes than this machine can run."""
     if count > most_processes():
         raise InputFault(
             "--processes",
@@ -363,7 +363,7 @@ def _last_step(run: RunFolder) -> int:
 
 @contextlib.contextmanager
 def report_progress(run: RunFolder, steps: int | None, progress: Progress) -> Iterator[None]:
-    """Tell the progress from the lines of the steps while the run goes on."""
+    """Report progress from the step lines while the run goes on."""
 
     def poll() -> None:
         if last := run.last_step():

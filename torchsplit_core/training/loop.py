@@ -1,10 +1,10 @@
-"""A training loop over the processes that it was started on: divided, weighted, written down, saved, gone on with.
+"""A training loop over all processes of a run: it divides and weights batches, logs, checkpoints and resumes.
 
     run = prepare(model, optimizer, loader, strategy, "RUN")
     for inputs, targets in run:
         run.backward(loss_of(run.model(*inputs), targets))
 
-It runs alone, or in each process of `torchrun`; `torchsplit train` does the same with a `TrainClient`.
+It runs in one process or in each process of `torchrun`; `torchsplit train` does the same with a `TrainClient`.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ if TYPE_CHECKING:
 
 
 class TrainingRun:
-    """Iterated over, it gives this process's batches; each is answered by `backward(loss)`, the mean over the batch.
+    """Iterate to get this rank's batches; call `backward(mean_loss)` once for each.
 
-    The gradients of a step are those of the mean over all its samples, however they are divided. `model` and
-    `optimizer` are what was given, divided. `step` counts the steps that are done, those before a resumption too.
-    `began_s`: when its processes were begun, in seconds of the epoch.
+    The gradients of a step are those of the mean over all its samples, however these are divided. `model` and
+    `optimizer` are the given ones, divided over the ranks. `step` counts completed steps, including those before a
+    resumption. `began_s`: when this process started, in seconds since the epoch.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class TrainingRun:
             torch.set_float32_matmul_precision("high")
         self._group = dist.new_group(backend="gloo")
         self.checkpoints = Checkpoints(folder.checkpoints, options.keep)
-        # A group of its own: checkpoints are written by another thread, between this one's exchanges.
+        # A separate group: another thread writes checkpoints, between the exchanges of this thread.
         self.checkpointer = AsyncCheckpointer(folder, self.checkpoints, dist.new_group(backend="gloo"))
         self.rebalancer = Rebalancer(
             self.batches, strategy, options, self.device, self._log_event, self.pipeline
@@ -152,7 +152,7 @@ class TrainingRun:
         self._step_samples = self._rank_samples = 0
         self._memory_bytes = 0
         self._checkpoint_requested = False
-        # Ranks of a tensor group drop the same values of what each has whole.
+        # Ranks of a tensor group must apply the same dropout to values that each of them holds whole.
         random_rank = self.rank - self.rank % choices.tensor
         seed_all(options.seed, random_rank)
         self._heartbeat(CHECKPOINT_PHASE, 0)
@@ -161,12 +161,12 @@ class TrainingRun:
         )
         self.step = resumption.resume(self.model, local_optimizer(self.optimizer), self._group, random_rank)
         self._tensor_group = mesh["tensor"].get_group() if choices.tensor > 1 else None
-        """Until the first step has shown that its ranks agree."""
+        """None once the first step has shown that the group's ranks agree."""
         self.checkpointer.newest = self.step or None
         self.reporter = RankReporter(folder.path, self.rank, self.device, self.model, self.step)
         self._step_check = StepCheck(strategy.predicted)
         self.repartition = False
-        """Whether it has ended because the next start of the processes goes on with other stages."""
+        """Whether the run ended because the next attempt goes on with other stages."""
         self._migration: StageMigration | None = None
         if self.rebalancer.stage_balancer:
             self._migration = StageMigration(
@@ -174,17 +174,17 @@ class TrainingRun:
             )
 
     def _make_pipeline(self, model: nn.Module, mesh: DeviceMesh) -> PipelineEngine | None:
-        """Where the strategy has a pipeline."""
+        """The pipeline's engine; None if the strategy has no pipeline."""
         if not isinstance(self.batches, StageBatches):
             return None
-        # It brings torch's tracer, which other runs do without.
+        # Imported here: it loads torch's tracer, which other runs do not need.
         from torchsplit_core.training.pipeline.engine import PipelineEngine
 
         timed = self.options.balance or self.device.type == "cpu"
         return PipelineEngine(model, self.batches, mesh, self.strategy, self.device, timed=timed)
 
     def _facts(self) -> dict[str, Any]:
-        """What run.json says."""
+        """The contents of run.json."""
         return {
             "source": self.name,
             "global_batch": self.strategy.job.global_batch,
@@ -203,7 +203,7 @@ class TrainingRun:
         }
 
     def _notes(self, tensor_plan: Mapping[str, str] | None) -> tuple[str, ...]:
-        """What the first event says of the division."""
+        """Notes of the first event on how the model is divided."""
         choices = self.strategy.choices
         if self.pipeline:
             stages = ", ".join(self.pipeline.describe_stages())
@@ -216,10 +216,10 @@ class TrainingRun:
         return notes
 
     def train(self, loss_of: Loss) -> None:
-        """Train to the last step, or to one at which blocks move (`repartition`).
+        """Train to the last step, or to a step at which blocks move (`repartition`).
 
-        `loss_of(outputs, targets)` is the mean over the samples of a batch.
-        Raises InputFault where the loss or a gradient of a step is not finite: nothing was changed by that step.
+        `loss_of(outputs, targets)` returns the mean over the samples of a batch. Raises InputFault if the loss or a
+        gradient of a step is not finite; that step changes nothing.
         """
         if self.pipeline is None:
             for inputs, targets in self:
@@ -251,7 +251,7 @@ class TrainingRun:
                     False,
                 )
                 if isinstance(self.model, nn.parallel.DistributedDataParallel):
-                    # What `no_sync` does, which a loop of the user's cannot be put into.
+                    # What `no_sync` does; a user's loop cannot be wrapped in that context.
                     self.model.require_backward_grad_sync = micro_batch.last
                 if self._average:
                     self._average.last = micro_batch.last
@@ -271,7 +271,7 @@ class TrainingRun:
         self._finish()
 
     def _begin_step(self) -> float:
-        """When it began."""
+        """Begin a step; returns its start time."""
         began = time.perf_counter()
         self.reporter.start_phase()
         self._heartbeat(DATA_PHASE, self.step)
@@ -281,9 +281,9 @@ class TrainingRun:
         return began
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Take the mean loss of the batch that was given last: gradients, and at the end of a step the optimizer.
+        """Back-propagate the mean loss of the last batch; after a step's last micro-batch, run the optimizer.
 
-        Raises InputFault where the loss or a gradient of the step is not finite: nothing was changed by that step.
+        Raises InputFault if the loss or a gradient of the step is not finite; that step changes nothing.
         """
         scalar_loss(loss)
         self._backward_called = True
@@ -294,7 +294,7 @@ class TrainingRun:
         self._rank_samples += self._micro_batch_samples
         weight = self._micro_batch_samples / self._step_samples
         self._heartbeat("backward pass", self.step)
-        # DDP and FSDP average over ranks: those of a context group have the means of parts of equal length.
+        # DDP and FSDP average over ranks; the ranks of a context group have the means of parts of equal length.
         (loss.float() * (weight * self.strategy.choices.data)).backward()
         if self._micro_batch_samples:
             self._loss_sum += float(loss.detach()) * weight
@@ -305,7 +305,7 @@ class TrainingRun:
             self.rebalancer.begin()
 
     def _end_step(self) -> None:
-        """The step's gradients are there: what all say of it, and the optimizer."""
+        """Complete the gradients, exchange the ranks' reports, and run the optimizer."""
         self._heartbeat("sum of the losses", self.step)
         if self._average:
             self._average.finish()
@@ -313,8 +313,8 @@ class TrainingRun:
             check_replicated_gradients(self.model, self._tensor_group)
             self._tensor_group = None
         reports = self._gather_reports()
-        # The ranks of a tensor group have the same samples, those of a context group parts of the same; of a pipeline's
-        # stages only the last knows a loss.
+        # Ranks of a tensor group have the same samples, ranks of a context group parts of the same samples; in a
+        # pipeline only the last stage knows the loss.
         choices = self.strategy.choices
         self._loss_sum = float(sum(report.loss for report in reports[:: choices.tensor])) / choices.context
         self._memory_bytes = int(max(report.peak_bytes for report in reports))
@@ -327,13 +327,13 @@ class TrainingRun:
         self.rebalancer.after_step(self.step, reports, self.last_step - self.step)
 
     def _log_event(self, kind: str, words: str, rank: int | None) -> None:
-        """What all ranks know, told by the first."""
+        """Log an event that all ranks know; only the first rank writes it."""
         if self.rank == 0:
             self.folder.log_event(kind, words, rank)
 
     def _gather_reports(self) -> list[RankReport]:
-        """What all ranks say of the step. Raises InputFault where a loss, or a gradient, is not finite."""
-        # Asked of the run, heard by rank 0, done by all in the same step.
+        """The reports of all ranks on the step. Raises InputFault if a loss or a gradient is not finite."""
+        # Rank 0 reads the request; all ranks carry it out in the same step.
         requested = float(self.rank == 0 and is_requested(self.folder.path, "checkpoint"))
         report = self.rebalancer.local_report(
             self._loss_sum,
@@ -387,7 +387,7 @@ class TrainingRun:
         self.reporter.end_step(self.step)
 
     def save(self) -> None:
-        """Begin a checkpoint of the steps that are done."""
+        """Start a checkpoint of the completed steps."""
         self._heartbeat(CHECKPOINT_PHASE, self.step)
         position = sample_position(self.step, self.batches.samples, self.strategy.job.global_batch)
         manifest = Manifest(
@@ -405,11 +405,11 @@ class TrainingRun:
         self.checkpointer.save(self.model, local_optimizer(self.optimizer), manifest)
 
     def barrier(self) -> None:
-        """Wait until all ranks are here."""
+        """Wait until all ranks have called this."""
         dist.barrier(group=self._group)
 
     def _finish(self) -> None:
-        """The last checkpoint. Raises InputFault where it could not be written."""
+        """Write the last checkpoint and end the run. Raises InputFault if the checkpoint could not be written."""
         if self.checkpointer.newest != self.step:
             self.save()
         self._heartbeat(CHECKPOINT_PHASE, self.step)

@@ -1,4 +1,4 @@
-"""A model and its optimizer divided over the processes of a run, by PyTorch's own engines."""
+"""Divide a model and its optimizer over the processes of a run with PyTorch's own engines."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from torchsplit_core.values import InputFault
 from torchsplit_core.values.training import SHARDED, ParallelConfig, Precision, Recompute
 
 MATMULS = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.bmm.default)
-"""Products of matrices, of which selective recomputation keeps every second one."""
-# Of weights that fully_shard gathers inside a layer, it marks more for the profiler when the layer runs again.
+"""Matrix products; selective recomputation saves every second one."""
+# When a layer runs again, fully_shard adds profiler marks for the weights that it gathers inside the layer.
 SAC_IGNORED_OPS |= {
     torch.ops.profiler._record_function_enter_new.default,
     torch.ops.profiler._record_function_exit._RecordFunction,
@@ -43,13 +43,13 @@ SAC_IGNORED_OPS |= {
 
 
 def mesh_of(choices: ParallelConfig, device: str, ranks_per_node: int) -> DeviceMesh:
-    """The ranks as data × tensor, neighbours in tensor groups; for hsdp as replicas × shards × tensor.
+    """The mesh of the ranks: data × tensor, with neighbours in tensor groups; for hsdp replicas × shards × tensor.
 
-    `data` has the ranks of a context group too, as neighbours: weights and gradients are theirs as those of copies.
-    Where experts are divided, data is copies × the ranks that have the experts among them.
+    `data` includes the ranks of a context group, as neighbours: they hold weights and gradients as copies do. If
+    experts are divided, `data` is copies × the ranks that share the experts.
 
-    A replica of hsdp is a node; on one node it is half of its ranks, where they can be halved. Of a pipeline they are
-    stages × data, neighbours in the data ranks of a stage.
+    A replica of hsdp is a node; on one node it is half of the ranks if they can be halved. The mesh of a pipeline is
+    stages × data, with neighbours in the data ranks of a stage.
     """
     if choices.pipeline > 1:
         return init_device_mesh(device, (choices.pipeline, choices.data), mesh_dim_names=("pipeline", "data"))
@@ -70,7 +70,7 @@ def mesh_of(choices: ParallelConfig, device: str, ranks_per_node: int) -> Device
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:
-    """The layers that repeat: the members of module lists, else the model's own children that have weights."""
+    """The repeated layers: the members of module lists, otherwise the model's own children that have weights."""
     lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
     inner = {id(nested) for outer in lists for member in outer for nested in member.modules()}
     blocks = [member for modules in lists if id(modules) not in inner for member in modules]
@@ -80,7 +80,7 @@ def blocks_of(model: nn.Module) -> list[nn.Module]:
 
 
 def apply_recompute(model: nn.Module, mode: Recompute) -> None:
-    """Have the layers that repeat run again in the backward pass: whole, or all but every second product."""
+    """Recompute the repeated layers in the backward pass: entirely, or all but every second matrix product."""
     if mode == "none":
         return
     chosen = {id(block) for block in blocks_of(model)}
@@ -112,7 +112,7 @@ def _selective_contexts() -> Any:
 
 
 def apply_autocast_bf16(model: nn.Module, device: str) -> None:
-    """Have the model run in bf16 where that is safe (autocast), and hand its results over in fp32."""
+    """Run the model under bf16 autocast and return its results in fp32."""
     forward = torch.autocast(device, torch.bfloat16)(model.forward)
 
     def half(*given: Any, **named: Any) -> Any:
@@ -133,12 +133,12 @@ def apply_fsdp(
     precision: Precision,
     experts: Sequence[nn.Module] = (),
 ) -> nn.Module:
-    """The model with its weights cut over the data ranks (FSDP2), each repeated layer gathered by itself.
+    """Shard the weights over the data ranks (FSDP2); each repeated layer is gathered by itself.
 
-    `experts`: modules whose experts are divided; their weights are cut over the ranks that have the same ones.
+    `experts`: modules whose experts are divided; their weights are sharded over the ranks that hold the same experts.
     """
     inner = mesh["replica", "shard"] if choices.shard == "hsdp" else mesh["data"]
-    # The passes of a pipeline are in one another: weights stay whole from the first to the last.
+    # Micro-batches of a pipeline overlap: weights stay gathered from the first to the last.
     reshard = choices.shard != "zero2" and choices.pipeline == 1
     settings: dict[str, Any] = {"mesh": inner, "reshard_after_forward": reshard}
     inside, whole = MixedPrecisionPolicy(), MixedPrecisionPolicy()
@@ -149,7 +149,7 @@ def apply_fsdp(
         settings["offload_policy"] = CPUOffloadPolicy(pin_memory=torch.accelerator.is_available())
     for module in experts:
         fully_shard(module, mp_policy=inside, **{**settings, "mesh": mesh["copy"]})
-        # Their gradients have summed those of the rows of all ranks already. Gloo has no sum with a factor in it.
+        # Their gradients already include the rows of all ranks. Gloo has no sum with a factor in it.
         module.set_gradient_divide_factor(float(inner.size()))
         module.set_force_sum_reduction_for_comms(True)
     for block in blocks_of(model):
@@ -158,7 +158,7 @@ def apply_fsdp(
 
 
 def apply_ddp(model: nn.Module, mesh: DeviceMesh, *, unused_weights: bool) -> nn.Module:
-    """The model whole on every data rank, its gradients averaged (DDP)."""
+    """Keep the whole model on every data rank and average its gradients (DDP)."""
     return DistributedDataParallel(
         model, process_group=mesh["data"].get_group(), find_unused_parameters=unused_weights
     )
@@ -174,7 +174,7 @@ def parallelize(
     expert_plan: Sequence[str] | None,
     unused_weights: bool,
 ) -> nn.Module:
-    """The model as the choices have it. Raises InputFault for what does not go together."""
+    """The model, divided as the choices say. Raises InputFault for choices that do not suit the model."""
     sharded = choices.shard in SHARDED
     dtensors = choices.expert > 1 or choices.tensor > 1
     if unused_weights and (sharded or (dtensors and choices.data * choices.context > 1)):
@@ -204,10 +204,10 @@ def rebuild_optimizer(
     choices: ParallelConfig,
     mesh: DeviceMesh,
 ) -> torch.optim.Optimizer:
-    """The optimizer over the weights as they are after the division (`before` and `after` by name), fresh as it was.
+    """The fresh optimizer over the divided weights: those of `before` become those of `after`, matched by name.
 
-    Those of another stage are left out. zero1: another one, that has each weight's state on one rank. Raises
-    InputFault for one that has been stepped with, or has weights that are not the model's.
+    Weights of other stages are left out. zero1 returns a new optimizer, which holds each weight's state on one rank.
+    Raises InputFault if the optimizer has been stepped or has weights that are not the model's.
     """
     if optimizer.state:
         raise InputFault(
@@ -224,7 +224,7 @@ def rebuild_optimizer(
         parameter_names = (names[id(weight)] for weight in group["params"])
         group["params"] = [after[name] for name in parameter_names if name in after]
         if choices.tensor > 1 or choices.expert > 1:
-            # Its weights lie on several meshes, which one fused operation cannot take.
+            # The weights lie on several meshes, which one fused operation does not accept.
             group["foreach"] = False
     if choices.shard != "zero1":
         return optimizer
@@ -239,17 +239,17 @@ def rebuild_optimizer(
 
 
 def local_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """What of the optimizer is this rank's: of zero1 a part of the weights, else all of it."""
+    """This rank's optimizer: under zero1 that of its part of the weights, otherwise the whole."""
     return optimizer.optim if isinstance(optimizer, ZeroRedundancyOptimizer) else optimizer
 
 
 def data_rank(choices: ParallelConfig, rank: int) -> int:
-    """Which of the data-parallel ranks has this one's samples, as `mesh_of` has it."""
+    """The data-parallel rank whose samples this rank has, in the order of `mesh_of`."""
     return rank % choices.data if choices.pipeline > 1 else rank // (choices.tensor * choices.context)
 
 
 def finite_gradients(model: nn.Module) -> float:
-    """1 where every gradient of this rank's part is finite, else 0."""
+    """1 if every gradient of this rank's part is finite, else 0."""
     grads = [local_tensor(parameter.grad) for parameter in model.parameters() if parameter.grad is not None]
     norms = torch.stack(torch._foreach_norm(grads)) if grads else torch.zeros(1)
     return float(bool(torch.isfinite(norms).all()))

@@ -1,4 +1,4 @@
-"""What looks at a run beside it while this process waits for the ranks."""
+"""Call a function at intervals while this process waits for the ranks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ INTERVAL_S = 0.5
 def run_periodically(
     callback: Callable[[], object], name: str, every_s: float = INTERVAL_S
 ) -> Iterator[None]:
-    """Look every `every_s` meanwhile, in a thread of that name; the last look has ended when this has."""
+    """Call `callback` every `every_s` seconds in a thread of that name; the exit waits for the last call to return."""
     ended = threading.Event()
 
     def loop() -> None:

@@ -1,4 +1,4 @@
-"""The processes of a run meet, and see that they are of one kind."""
+"""Join the processes of a run into a group, and check that all have the same torch."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Address = tuple[str, int]
 
 
 def join_process_group(rendezvous: Path | Address | None = None) -> None:
-    """Meet the processes that torchrun started, or be alone. Gradients go over NCCL on GPUs, over Gloo else.
+    """Join the processes that torchrun started, or run alone. Gradients go over NCCL on GPUs, otherwise over Gloo.
 
-    `rendezvous`: by what the processes find the first one's store: on one machine a folder of this start alone, on
-    several the store at which their agents meet. The agent's way is a port that is free when it looks, and perhaps
-    taken when the first process comes to serve there.
+    `rendezvous`: how the processes find the first rank's store: on one machine by a folder of this attempt only, on
+    several by the store at which their agents meet. The agent itself would pick a port that is free when it looks, but
+    may be taken when the first rank starts to serve there.
     """
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
@@ -47,7 +47,7 @@ def join_process_group(rendezvous: Path | Address | None = None) -> None:
 
 @contextlib.contextmanager
 def _store_by_folder(folder: Path, rank: int) -> Iterator[dist.TCPStore]:
-    """The first process serves it at a port that the system gives, and says which; the agent ends who waits in vain."""
+    """The first rank's store, at a port that the system assigns and a file names; the agent ends ranks left waiting."""
     port_file = folder / "port"
     if rank == 0:
         store = _serve_store(LOOPBACK)
@@ -61,12 +61,12 @@ def _store_by_folder(folder: Path, rank: int) -> Iterator[dist.TCPStore]:
 
 @contextlib.contextmanager
 def _store_by_agents(agents: Address, rank: int) -> Iterator[dist.TCPStore]:
-    """The same, said at the agents' store: a folder that machines share may show a new file late."""
+    """The same with the port in the agents' store: in a folder that machines share, a new file may show late."""
     host, agent_store = (
         os.environ["MASTER_ADDR"],
         dist.TCPStore(*agents, is_master=False, wait_for_workers=False),
     )
-    # The agents choose a port each time that they start the processes of a round: it stands for this time.
+    # The agents choose a port whenever they start the processes of a round, so that it identifies this start.
     name = f"torchsplit.port/{os.environ['TORCHELASTIC_RUN_ID']}/{host}:{os.environ['MASTER_PORT']}"
     if rank > 0:
         yield dist.TCPStore(host, int(agent_store.get(name)), is_master=False)
@@ -74,7 +74,7 @@ def _store_by_agents(agents: Address, rank: int) -> Iterator[dist.TCPStore]:
     store = _serve_store(host)
     agent_store.set(name, str(store.port))
     yield store
-    # All have read it: should the agents choose the same one again, nobody finds this.
+    # All have read it: if the agents choose the same port again, no rank must find this entry.
     agent_store.delete_key(name)
 
 
@@ -83,9 +83,9 @@ def _serve_store(host: str) -> dist.TCPStore:
 
 
 def check_same_torch(node: str) -> list[str]:
-    """The names of all ranks' nodes, each once, in the order of the ranks.
+    """The names of all ranks' nodes, each once, in rank order.
 
-    Raises InputFault on every rank where they do not have the same torch.
+    Raises InputFault on every rank if the ranks do not have the same torch.
     """
     gathered: list[tuple[str, str]] = [("", "")] * dist.get_world_size()
     dist.all_gather_object(gathered, (node, str(torch.__version__)))

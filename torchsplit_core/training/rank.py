@@ -1,4 +1,4 @@
-"""What each process of `torchsplit train` does: the client's model, data, loss and optimizer, step by step."""
+"""The work of each process of `torchsplit train`: train the client's model with its data, loss and optimizer."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ from torchsplit_core.values import InputFault, TrainClient, last_cause, quoted
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 
 ExitReason = Literal["done", "moves"]
-"""How a start is over: all steps are done, or the next one goes on with other stages."""
+"""How an attempt ended: all steps are done, or the next attempt goes on with other stages."""
 VALIDATE = "validate"
-"""What the first rank leaves in `reports` where the finished model can be measured on held-out samples."""
+"""File that the first rank leaves in `reports` if the finished model can be measured on held-out samples."""
 PEER_FAILURE_WAIT_S, PEER_FAILURE_WAIT_LOCAL_S = 1.0, 10.0
-"""A process that fails because another is gone ends this much after it, so that the other one is named. The second on
-one machine, where the agent sees the other one's end and ends this one."""
+"""Seconds that a process waits before it ends because a peer is gone, so that the peer is named as the cause. The
+second number is for one machine, where the agent sees the peer end and ends this process."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankTask:
-    """What a process is told. `reports`: where it says why it failed; `launch`: what the run was started with.
+    """The task of a rank. `reports`: where it writes why it failed; `launch`: what the run was started with.
 
-    `agents`: where those of several machines meet, None where all processes are of this one.
+    `agents`: address of the store where the agents of several machines meet; None if all processes are on this one.
     """
 
     source: str
@@ -62,16 +62,16 @@ class RankTask:
 
 
 def train_in_rank(task: RankTask) -> None:
-    """Train, and end this process; called in each that the launcher starts. Raises whatever ends it before that, told
-    in `reports`."""
+    """Train, then end this process; the entry point of each rank. An error before the end is written to `reports` and
+    raised."""
     began_s = time.time()
     _exit_with_parent(task.launcher)
-    # Read when torch was loaded, in the process that this one was forked from.
+    # torch read this variable when the fork server loaded it, so the number is set again.
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     folder = RunFolder(task.folder, task.node)
     heartbeat = HeartbeatWriter(Path(task.reports), int(os.environ["RANK"]), folder.node)
     heartbeat("start")
-    # Where nodes come, ranks start again in the same round: what one said before is no more.
+    # When a node joins, ranks restart within the same round: their earlier reports are void.
     _report_file(Path(task.reports)).unlink(missing_ok=True)
     for path in Path(task.reports).glob(exit_file("moves", "*")):
         path.unlink(missing_ok=True)
@@ -105,7 +105,7 @@ def _train(task: RankTask, folder: RunFolder, heartbeat: HeartbeatWriter, began_
     with foreign_code("get_dataset()"):
         data = client.get_dataset()
     fitted = [fit_attempt(task.strategy, task.options, folder.path, dist.get_world_size())]
-    # What the first rank has read counts: another node may be writing it.
+    # The first rank's reading counts for all: another node may be writing the file.
     dist.broadcast_object_list(fitted, src=0)
     strategy, options = fitted[0]
     sampler = RandomSampler if task.options.shuffle else SequentialSampler
@@ -120,7 +120,7 @@ def _train(task: RankTask, folder: RunFolder, heartbeat: HeartbeatWriter, began_
         heartbeat=heartbeat,
         began_s=began_s,
     )  # fmt: skip
-    # Only now it is sure that the folder is gone on with by this.
+    # Only now is it certain that this launch goes on in this folder.
     if run.rank == 0:
         save_launch(folder.path, task.launch)
 
@@ -136,14 +136,14 @@ def _train(task: RankTask, folder: RunFolder, heartbeat: HeartbeatWriter, began_
 
 
 def _exit(run: TrainingRun, exit_marker: Path) -> NoReturn:
-    """End this process when the first rank has left that the start is over: whoever is killed from then on, it is.
+    """End this process once the first rank has marked the attempt as over; a rank killed after that changes nothing.
 
-    To end well would be to wait for torch's agent, which in turn waits for ever where one of those ranks is killed.
+    A normal exit would wait for torch's agent, which in turn waits forever if one of those ranks is killed.
     """
     if run.rank == 0:
         exit_marker.touch()
     run.barrier()
-    # The agent of each node looks for those of its own ranks: the first one's may come late over the network.
+    # Each node's agent looks for the files of its own ranks; the first rank's file may arrive late over the network.
     exit_marker.touch()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -151,7 +151,7 @@ def _exit(run: TrainingRun, exit_marker: Path) -> NoReturn:
 
 
 def load_train_client(source: str, trust: bool) -> TrainClient:
-    """The client of a source that can be trained. Executes its file. Raises InputFault for one that lacks a method."""
+    """The trainable client of a source. Executes the source's file. Raises InputFault if the client lacks a method."""
     client = load_trainable(source, trust)
     missing = [name for name in ("get_dataset", "get_loss", "get_optimizer") if not hasattr(client, name)]
     if missing:
@@ -165,7 +165,7 @@ def load_train_client(source: str, trust: bool) -> TrainClient:
 
 
 def _report(folder: Path, node: str, error: BaseException, wait_s: float) -> None:
-    """Say why this process ends; one whose partners are gone lets them be seen first."""
+    """Write why this process ends; if its peers are gone, wait so that their end is seen first."""
     report: dict[str, Any]
     if isinstance(error, InputFault):
         report = {"where": error.where, "problem": error.problem, "remedy": error.remedy}
@@ -178,7 +178,7 @@ def _report(folder: Path, node: str, error: BaseException, wait_s: float) -> Non
             "others": _is_peer_failure(error) or _is_peer_failure(cause),
             "short_of_memory": is_out_of_memory(error) or is_out_of_memory(cause),
         }
-    # Whole or not at all: the others' end may end this process here. Where the disk is full the words are lost.
+    # Atomic, since the peers' end may end this process here. If the disk is full, the report is lost.
     with contextlib.suppress(OSError):
         move_into_place(_report_file(folder), json.dumps({**report, "node": node, "time": time.time()}))
     if report.get("others"):
@@ -186,7 +186,7 @@ def _report(folder: Path, node: str, error: BaseException, wait_s: float) -> Non
 
 
 def exit_file(reason: ExitReason, rank: int | str) -> str:
-    """The name of what a rank leaves in `reports` when the start is over."""
+    """Name of the file that a rank leaves in `reports` when the attempt is over."""
     return f"{reason}-{rank}"
 
 
@@ -195,7 +195,7 @@ def _report_file(folder: Path) -> Path:
 
 
 def _is_peer_failure(error: BaseException) -> bool:
-    """Whether another process's end is what this one fails by."""
+    """Whether this process failed because another one ended."""
     words = str(error)
     return isinstance(error, dist.DistError) or any(
         word in words
@@ -204,7 +204,7 @@ def _is_peer_failure(error: BaseException) -> bool:
 
 
 def _exit_with_parent(launcher: int) -> None:
-    """End this process when the launcher or the process that forked it ends, however that ends."""
+    """End this process when the launcher, or the process that forked it, ends for any reason."""
     set_parent_death_signal()
     try:
         handle = os.pidfd_open(launcher)

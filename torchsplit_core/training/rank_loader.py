@@ -1,4 +1,4 @@
-"""The batches of one rank: its samples of every step, in passes that all ranks have as many of."""
+"""One rank's samples of each step, in micro-batches; every rank has the same number of micro-batches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from torchsplit_core.values import InputFault
 class MicroBatch:
     """One forward and backward pass: a batch, how many of its samples count, whether it is the last of its step.
 
-    A rank that has no sample left runs one that counts nothing, since the others wait for it.
+    A rank without samples left runs one of which no sample counts, since the others wait for it.
     """
 
     batch: Any
@@ -33,9 +33,9 @@ class MicroBatch:
 
 
 class RankBatches:
-    """What a data-parallel rank is given: `rank` of `ranks`, by `shares` (none: equal).
+    """The batches of data-parallel rank `rank` of `ranks`, divided by `shares` (empty: equally).
 
-    Raises InputFault for a dataset without a length, without samples, or that is only iterated.
+    Raises InputFault for a dataset without a length, without samples, or that can only be iterated.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class RankBatches:
 
     @property
     def largest_micro_batch(self) -> int:
-        """Samples of the largest pass of a whole step."""
+        """Samples of the largest micro-batch of a full step."""
         counts = self.counts(self.global_batch)
         return -(-max(counts) // count_micro_batches(counts, self.micro_batch))
 
@@ -73,7 +73,7 @@ class RankBatches:
         return apportion_samples(samples, self.ranks, self.shares)
 
     def indices(self, step: int) -> Sequence[int]:
-        """The samples of the step after `step` steps; the last step of a pass has what is left."""
+        """The samples of the step after `step` steps; the last step of an epoch has what is left."""
         position = sample_position(step, self.samples, self.global_batch)
         if self._order[0] != position.epoch:
             self._order = position.epoch, self._order_of(position.epoch)
@@ -87,7 +87,7 @@ class RankBatches:
         return indices[start : start + counts[self.rank]]
 
     def iter_micro_batches(self, step: int) -> Iterator[MicroBatch]:
-        """This rank's passes of that step."""
+        """This rank's micro-batches of that step."""
         indices = self.indices(step)
         parts = split_micro_batches(
             self.rank_indices(step), count_micro_batches(self.counts(len(indices)), self.micro_batch)
@@ -96,7 +96,7 @@ class RankBatches:
             yield MicroBatch(self.batch(part or indices[:1]), len(part), number == len(parts))
 
     def batch(self, indices: Sequence[int]) -> Any:
-        """These samples together."""
+        """These samples, collated."""
         with foreign_code("the data"):
             return self.collate([self.data[index] for index in indices])
 

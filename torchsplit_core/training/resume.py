@@ -1,4 +1,4 @@
-"""Before the steps of a start: which checkpoint is gone on from, by the first rank's word, and what is said of it."""
+"""Resume an attempt: the first rank chooses the checkpoint for all ranks and logs where the run goes on."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from torchsplit_core.training.run_folder import RunFolder
 from torchsplit_core.values import InputFault
 
 FIXED = ("source", "global_batch", "seed", "shuffled", "samples")
-"""What a run goes on with as it began."""
+"""Facts that must not change when a run is resumed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """Of one start. `facts` is what run.json says, `notes` what its first event says beside the step."""
+    """Resumes one attempt. `facts`: the contents of run.json; `notes`: what the first event says besides the step."""
 
     folder: RunFolder
     checkpoints: Checkpoints
@@ -32,9 +32,9 @@ class Resumption:
     def resume(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, group: dist.ProcessGroup, random_rank: int
     ) -> int:
-        """Load the newest complete checkpoint, if any; the step to go on from. Raises InputFault on every rank.
+        """Load the newest complete checkpoint, if any; returns the step to go on from. Raises InputFault on every rank.
 
-        `random_rank`: whose random numbers this one has, as for `load_checkpoint`.
+        `random_rank`: the rank whose random state this one uses, as for `load_checkpoint`.
         """
         first = dist.get_rank() == 0
         checkpoint: list[Any] = [self.newest_checkpoint() if first else None]
@@ -51,7 +51,7 @@ class Resumption:
         return step
 
     def newest_checkpoint(self) -> tuple[Path, Manifest] | InputFault | None:
-        """The checkpoint to go on from, or why there is none that will do."""
+        """The checkpoint to resume from (None: start at step 1), or the fault that prevents resuming."""
         try:
             before = self.folder.facts().get("nodes")
             self.folder.write_facts(self.facts, FIXED)
@@ -67,7 +67,7 @@ class Resumption:
         return checkpoint
 
     def _log_node_changes(self, before: list[str] | None) -> None:
-        """Which nodes have come and gone since the last start."""
+        """Log which nodes have joined or left since the last attempt."""
         nodes = self.facts["nodes"]
         if before is None or set(before) == set(nodes):
             return
@@ -77,7 +77,7 @@ class Resumption:
         self.folder.log_event("scaled", f"{now}: {', '.join(words)}; the global batch as it was", 0)
 
     def restart_at(self, step: int) -> None:
-        """The steps after `step` are done now."""
+        """Discard what lies after `step`, since those steps run now, and log where the run goes on."""
         self.checkpoints.discard_after(step)
         repeated = self.folder.truncate_steps_after(step)
         words = f"goes on after step {step}" if step else "begins at step 1"

@@ -1,4 +1,4 @@
-"""A run's folder: who may write to it, what it trains, a line a step, a line an event."""
+"""A run's folder: who may write to it, the facts of the run, a line for each step and each event."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ LOGS: Final = "logs"
 LOCK, _RANKS, _RENDEZVOUS, _NODE = ".lock", ".ranks", ".meeting", ".node-"
 WATCH, TENSORBOARD = "watch", "tensorboard"
 STOP: Final = "stop"
-"""What a run says of its moments, and is asked; see `watch`."""
+"""Folders of what a run reports while it trains, and the file that asks it to stop; see `monitor`."""
 OVERRIDES = ".setting.json"
-"""What the run goes on with after it ran out of memory, until its command ends."""
+"""Overrides of the strategy, such as those after running out of memory, which last until the run's command ends."""
 MAKE_ROOM = "Free disk space or mend the folder, then resume the run."
-"""What to do where a file of a run cannot be written."""
+"""Remedy if a file of a run cannot be written."""
 TAIL_BYTES = 4096
 LOCK_WAIT_S = 0.5
-"""Seconds in which a lock that somebody only looks at is given back."""
+"""Seconds within which a process that only tests a lock releases it."""
 RANKS_END_S = 10.0
-"""Seconds that ranks without a launcher are waited for."""
+"""Seconds to wait for ranks whose launcher is gone."""
 FIRST_NODE_S = RANKS_END_S + 5.0
-"""Seconds in which the first node has made its folder ready for the others."""
+"""Seconds within which the first node has prepared the folder for the others."""
 
 
 class RunFolder:
-    """The files of a run. Lines are appended whole, by one call each."""
+    """The files of a run. Each line is appended whole, by one call."""
 
     def __init__(self, path: str | Path, node: str = "") -> None:
         self.path = Path(path).expanduser().absolute()
@@ -54,10 +54,10 @@ class RunFolder:
 
     @contextlib.contextmanager
     def exclusive(self, *, resume: bool) -> Iterator[None]:
-        """Alone with the folder, which is made where it is not there; processes that still write have ended.
+        """Hold the folder alone, created if it does not exist; processes that still write to it have ended.
 
-        Raises InputFault where another run writes there, where a run is and `resume` was not said, and where there is
-        something else.
+        Raises InputFault if another run writes to the folder, if it holds a run and `resume` is false, or if it holds
+        anything else.
         """
         with self._open_lock() as lock:
             if not _try_lock(lock, LOCK_WAIT_S):
@@ -67,9 +67,9 @@ class RunFolder:
 
     @contextlib.contextmanager
     def shared(self, rendezvous: str, *, resume: bool) -> Iterator[None]:
-        """With the other nodes of a run that meets there; the first of them is as alone as `exclusive` has it.
+        """Hold the folder with the run's other nodes, which name the same `rendezvous`; the first node also checks it.
 
-        Raises InputFault as that does, and where another node has this one's name or another run is there.
+        Raises InputFault as `exclusive` does, and if another node has this node's name or another run is there.
         """
         with self._open_lock() as lock, (self.path / f"{_NODE}{self.node}").open("a") as node_lock:
             if not _try_lock(node_lock, 0.0):
@@ -90,7 +90,7 @@ class RunFolder:
         return (self.path / _RENDEZVOUS).read_text(encoding="utf-8")
 
     def _open_lock(self) -> IO[str]:
-        """The folder's lock, of a folder that is made where it is not there and has nothing else."""
+        """The folder's lock file; creates the folder if needed. Raises InputFault if it holds anything but a run."""
         if self.path.is_dir() and not (self.path / RUN).exists():
             known = {LOCK, _RANKS, _RENDEZVOUS, OVERRIDES, LOGS, CHECKPOINTS, EVENTS, WATCH, TENSORBOARD}
             foreign = [
@@ -114,9 +114,9 @@ class RunFolder:
             ) from error
 
     def _check_free(self, resume: bool) -> None:
-        """Raises InputFault where ranks still write, or a run is there and `resume` was not said.
+        """Raises InputFault if ranks still write, or if there is a run and `resume` is false.
 
-        What an earlier command had to give way to, and that it was asked to stop, is forgotten.
+        Deletes the overrides of an earlier command and a request to stop it.
         """
         with (self.path / _RANKS).open("a") as ranks:
             # Ranks of a launcher that was killed end by themselves.
@@ -140,14 +140,14 @@ class RunFolder:
 
     @contextlib.contextmanager
     def rank_lock(self) -> Iterator[None]:
-        """While a rank writes no other run may: it holds the folder after its launcher was killed too."""
+        """Keep other runs out while a rank writes, even after the rank's launcher was killed."""
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / _RANKS).open("a") as ranks:
             fcntl.flock(ranks, fcntl.LOCK_SH)
             yield
 
     def write_facts(self, facts: dict[str, Any], fixed: tuple[str, ...]) -> None:
-        """Write what the run is. Raises InputFault where one of the `fixed` facts is not the one it began with."""
+        """Write run.json. Raises InputFault if one of the `fixed` facts differs from what the run began with."""
         before = self.facts()
         for name in fixed:
             if before and before.get(name) != facts[name]:
@@ -159,7 +159,7 @@ class RunFolder:
         replace_file(self.path / RUN, json.dumps(facts, indent=1) + "\n")
 
     def facts(self) -> dict[str, Any]:
-        """What the run is, empty before its first start. Raises InputFault for a file that is not JSON."""
+        """The contents of run.json, empty before the first attempt. Raises InputFault if the file is not JSON."""
         path = self.path / RUN
         if not path.exists():
             return {}
@@ -184,7 +184,7 @@ class RunFolder:
         try:
             self._append(EVENTS, line)
         except OSError as error:
-            # What happened to the run must not end it because it cannot be told.
+            # A run must not end because an event cannot be logged.
             print(
                 f"{EVENTS}: cannot be written: {system_reason(error)}. Not told there: {words}",
                 file=sys.stderr,
@@ -193,7 +193,7 @@ class RunFolder:
     def add_step(
         self, step: int, loss: float, samples: int, step_s: float, world_size: int, memory_bytes: int
     ) -> None:
-        """Append a step's line. Raises InputFault where it cannot be written."""
+        """Append a step's line. Raises InputFault if it cannot be written."""
         line = {
             "step": step,
             "loss": loss,
@@ -210,12 +210,12 @@ class RunFolder:
             ) from error
 
     def sync_steps(self) -> None:
-        """The lines so far are on disk when this returns."""
+        """Write all step lines so far to disk (fsync)."""
         with contextlib.suppress(FileNotFoundError), (self.path / METRICS).open("rb") as stream:
             os.fsync(stream.fileno())
 
     def _append(self, name: str, line: dict[str, Any]) -> None:
-        """Add a line, whole or not at all. Raises OSError."""
+        """Append a line, whole or not at all. Raises OSError."""
         text = (json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n").encode()
         descriptor = os.open(self.path / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
@@ -227,7 +227,7 @@ class RunFolder:
             os.close(descriptor)
 
     def steps(self) -> list[dict[str, Any]]:
-        """The lines of the steps, to the first that was cut off."""
+        """The step lines, up to the first that was cut off."""
         return [step for step, _ in self._lines()]
 
     def _lines(self) -> list[tuple[dict[str, Any], str]]:
@@ -241,18 +241,18 @@ class RunFolder:
         return steps
 
     def last_step(self) -> dict[str, Any] | None:
-        """The line of the last step that was done, if any."""
+        """The line of the last completed step, if any."""
         path = self.path / METRICS
         if not path.exists():
             return None
         with path.open("rb") as stream:
-            # A line is a tenth of a kilobyte, a run may have millions.
+            # A line has about 100 bytes and a run may have millions of them.
             stream.seek(max(0, os.fstat(stream.fileno()).st_size - TAIL_BYTES))
             lines = stream.read().decode(errors="replace").splitlines()
         return next((step for line in reversed(lines) if (step := _step_of(line)) is not None), None)
 
     def truncate_steps_after(self, step: int) -> int:
-        """Leave the lines to `step`, since the later ones are done again; how many went."""
+        """Delete the lines after `step`, since those steps run again; returns how many were deleted."""
         lines = self._lines()
         remaining = [line for record, line in lines if record["step"] <= step]
         text = "".join(remaining)
@@ -263,7 +263,7 @@ class RunFolder:
 
 
 def _step_of(line: str) -> dict[str, Any] | None:
-    """A step's line; None for one that was cut off, or that no run wrote."""
+    """A step's line; None if it was cut off or no run wrote it."""
     try:
         record = json.loads(line)
         return record if type(record["step"]) is int and isinstance(record["loss"], int | float) else None
@@ -272,7 +272,7 @@ def _step_of(line: str) -> dict[str, Any] | None:
 
 
 def _try_lock(lock: IO[str], wait_s: float, how: int = fcntl.LOCK_EX) -> bool:
-    """Whether the file's lock is ours within the wait."""
+    """Take the file's lock within the wait; whether that succeeded."""
     end = time.monotonic() + wait_s
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Which samples a step has and which of them a rank takes: pure functions of the step."""
+"""Which samples a step has and which of them each rank takes: pure functions of the step's number."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torchsplit_core.values import InputFault
 
 @dataclass(frozen=True, slots=True)
 class DataPosition:
-    """Where a run stands in its data: passes done, and samples of this pass."""
+    """Position of a run in its data: completed epochs, and samples taken in this epoch."""
 
     epoch: int
     offset: int
 
 
 def sample_position(step: int, samples: int, global_batch: int) -> DataPosition:
-    """Where the step after `step` steps begins: the last one of a pass takes what is left."""
+    """Where the step after `step` steps begins; the last step of an epoch takes what is left."""
     epoch, number = divmod(step, steps_per_epoch(samples, global_batch))
     return DataPosition(epoch, number * global_batch)
 
@@ -28,7 +28,7 @@ def steps_per_epoch(samples: int, global_batch: int) -> int:
 
 
 def apportion_samples(samples: int, ranks: int, shares: Sequence[float] = ()) -> tuple[int, ...]:
-    """Whole samples for each rank, which add up: by shares (largest remainder), equal where there are none."""
+    """Whole samples for each rank that add up to `samples`: by shares (largest remainder), equal without shares."""
     weights = tuple(shares) or (1.0,) * ranks
     exact = [samples * weight / sum(weights) for weight in weights]
     counts = [int(part) for part in exact]
@@ -39,7 +39,7 @@ def apportion_samples(samples: int, ranks: int, shares: Sequence[float] = ()) ->
 
 
 def check_shares(shares: Sequence[float], ranks: int) -> None:
-    """Raises InputFault where the shares are not one positive number for each data-parallel rank."""
+    """Raises InputFault unless `shares` is empty or has one positive number for each data-parallel rank."""
     wrong = [share for share in shares if not 0 < share < float("inf")]
     if wrong or (shares and len(shares) != ranks):
         problem = f"has {len(shares)} numbers for {ranks} data-parallel ranks"
@@ -51,12 +51,12 @@ def check_shares(shares: Sequence[float], ranks: int) -> None:
 
 
 def count_micro_batches(counts: Sequence[int], micro_batch: int) -> int:
-    """Passes of a step, equal for all ranks since they exchange in each: those of the rank with most samples."""
+    """Micro-batches of a step: every rank has as many as the rank with most samples, since ranks exchange in each."""
     return max(-(-count // micro_batch) for count in counts)
 
 
 def split_micro_batches(indices: Sequence[int], parts: int) -> tuple[tuple[int, ...], ...]:
-    """A rank's samples for each pass, as even as they come; of few samples some are empty."""
+    """A rank's samples for each micro-batch, divided as evenly as possible; with few samples some are empty."""
     sizes = apportion_samples(len(indices), parts)
     starts = [sum(sizes[:number]) for number in range(parts)]
     return tuple(tuple(indices[start : start + size]) for start, size in zip(starts, sizes, strict=True))

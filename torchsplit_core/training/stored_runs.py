@@ -1,4 +1,4 @@
-"""The training runs of a workspace: where each lies, and its steps as models, `run:NAME@step-N`."""
+"""The training runs of a workspace: their folders, and their steps as models, `run:NAME@step-N`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from torchsplit_core.workspace.store import Workspace
 
 RUNS_SETTING = "runs"
-"""The setting that names a workspace's runs, newest last: `{"name", "path"}`, path null for those of its own store."""
+"""The setting that lists a workspace's runs, newest last: `{"name", "path"}`, path null for runs in its own store."""
 RUN_PREFIX = "run:"
 
 
 def run_paths(workspace: Workspace) -> dict[str, Path]:
-    """The folders of a workspace's runs by their names, newest first."""
+    """The folders of a workspace's runs by name, newest first."""
     entries = reversed(workspace.setting(RUNS_SETTING, []))
     return {
         entry["name"]: Path(entry["path"]) if entry["path"] else workspace.runs / entry["name"]
@@ -26,7 +26,7 @@ def run_paths(workspace: Workspace) -> dict[str, Path]:
 
 
 def folder_of_run(workspace: Workspace, name: str) -> Path:
-    """The folder of a run. Raises InputFault where the workspace has no such run."""
+    """The folder of a run. Raises InputFault if the workspace has no such run."""
     path = run_paths(workspace).get(name)
     if path is None:
         raise InputFault("run", f"{quoted(name)} is not in this workspace", "Start it again.")
@@ -34,19 +34,19 @@ def folder_of_run(workspace: Workspace, name: str) -> Path:
 
 
 def is_own(workspace: Workspace, path: Path) -> bool:
-    """Whether a run was started in this workspace: its folder is the workspace's."""
+    """Whether a run was started in this workspace: its folder lies in the workspace."""
     return path.parent == workspace.runs
 
 
 def model_of_step(name: str, step: int) -> str:
-    """The source by which a workspace knows a step of a run."""
+    """The source that names a step of a run in a workspace."""
     return f"{RUN_PREFIX}{name}@step-{step}"
 
 
 def trained_step(workspace: Workspace, source: str) -> TrainedStep | None:
     """The step that a workspace's source names; None for any other source.
 
-    Raises InputFault where the run or its checkpoint is gone.
+    Raises InputFault if the run or its checkpoint is gone.
     """
     if not source.startswith(RUN_PREFIX):
         return None

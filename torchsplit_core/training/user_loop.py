@@ -1,4 +1,4 @@
-"""A run around a training loop of one's own."""
+"""A training run around the user's own training loop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from torchsplit_core.values import InputFault
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 
 _FOLDER_LOCKS = ExitStack()
-"""The folders that this process writes to, until it ends."""
+"""Locks of the folders that this process writes to, held until it ends."""
 
 
 def prepare(
@@ -42,12 +42,12 @@ def prepare(
     expert_plan: Sequence[str] | None = None,
     unused_weights: bool = False,
 ) -> TrainingRun:
-    """The run of a training loop of one's own, in this process and those that torchrun started beside it.
+    """A training run around the user's own loop, in this process and those that torchrun started with it.
 
-    `strategy`: the path of a strategy or of a strategy request that fixes its choices, or its value. `loader`: of a
-    dataset with a length; its samples are divided anew, by the strategy's global batch, shuffled where it shuffles.
-    In `folder` a run that is there is gone on with. The plans are those of a `TrainClient`; with a
-    `context_plan` the loader gives batches `(inputs, targets)`. Raises InputFault for what cannot be run.
+    `strategy`: a strategy, or a strategy request that fixes its choices, as a path or a value. `loader`: its dataset
+    must have a length; its samples are divided anew by the strategy's global batch, and shuffled if the loader
+    shuffles. Resumes the run in `folder` if there is one. The plans are those of a `TrainClient`; with a `context_plan`
+    the loader must give batches `(inputs, targets)`. Raises InputFault for what cannot be run.
     """
     if not dist.is_initialized():
         join_process_group()

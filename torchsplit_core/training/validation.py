@@ -1,4 +1,4 @@
-"""A finished run measured on samples that no step trained on, where its client has some."""
+"""Measure a finished run on held-out samples, on which no step trained, if its client provides them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from torchsplit_core.training.run_folder import RunFolder
 from torchsplit_core.values import InputFault, last_cause
 
 BATCH = 64
-"""Samples of a pass."""
+"""Samples in a forward pass."""
 
 
 def can_validate(client: Any) -> bool:
-    """Whether a client has held-out samples and says what to measure on them."""
+    """Whether a client provides held-out samples and metrics to compute on them."""
     return hasattr(client, "get_validation_dataset") and hasattr(client, "get_metrics")
 
 
 def validate(folder: RunFolder, source: str, trust: bool, step: int) -> None:
-    """Measure the model of a step, in a process of its own; the figures are in `validation.json`, and told in an event.
+    """Measure the model of a step in a separate process; writes the figures to `validation.json` and logs an event.
 
-    A failure is an event too: the run's weights are as good as without it.
+    A failure is only logged: it does not affect the run's weights.
     """
-    # The ranks' own server has torch and the engine loaded.
+    # The ranks' fork server has torch and the engine loaded.
     process = multiprocessing.get_context("forkserver").Process(
         target=_measure, args=(folder.path, folder.node, source, trust, step)
     )
@@ -52,7 +52,7 @@ def _measure(path: Path, node: str, source: str, trust: bool, step: int) -> None
 
 
 def _metrics_of(source: str, trust: bool) -> tuple[dict[str, float], int]:
-    """The mean of each figure over all held-out samples, and how many those are."""
+    """The mean of each metric over all held-out samples, and the number of samples."""
     import torch
     from torch.utils.data import DataLoader
 

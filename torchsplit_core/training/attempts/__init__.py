@@ -1,1 +1,1 @@
-"""One start of a run's processes on a node: where its agent meets the others, what it needs around it, who stalls."""
+"""One attempt of a run's processes on a node: the agents' rendezvous, the agent's environment, hang detection."""

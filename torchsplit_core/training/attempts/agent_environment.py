@@ -1,4 +1,4 @@
-"""What torch's agent needs around it, and what it changes set back: environment, signals, log."""
+"""Set up what torch's agent needs, and restore what it changes: environment, signals, log."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ATTEMPT_OVER_EXIT_CODE = os.EX_TEMPFAIL
-"""With which a rank ends whose start is over."""
+"""Exit code of a rank whose attempt is over."""
 
 
 @contextlib.contextmanager
 def agent_variables(count: int, network: Mapping[str, str]) -> Iterator[None]:
-    """What torch's agent and its processes need set: see docs/guides/training-runs.md."""
+    """Set the variables that torch's agent and its processes need: see docs/guides/training-runs.md."""
     cores = len(os.sched_getaffinity(0))
     fixes = {
         # With one store for rendezvous and processes, most restarts after a kill fail.
@@ -35,7 +35,7 @@ def agent_variables(count: int, network: Mapping[str, str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def restored_signals() -> Iterator[None]:
-    """The agent handles signals in its own way and leaves them so."""
+    """Restore the signal handlers, which the agent replaces and leaves replaced."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -50,8 +50,8 @@ def restored_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def agent_log(path: Path) -> Iterator[None]:
-    """What torch's agent says goes to a file: what users must know is said by us. The end of a rank whose start is over
-    is a failure to the agent alone, and left out."""
+    """Write the log of torch's agent to a file; what users must know is in the run's events. To the agent a rank whose
+    attempt is over has failed; the log omits such lines."""
     loggers = [logging.getLogger(name) for name in ("torch.distributed", "torch.multiprocessing")]
     before = [(logger.handlers, logger.propagate) for logger in loggers]
     handler = logging.FileHandler(path, encoding="utf-8", delay=True)

@@ -1,7 +1,7 @@
-"""Ranks that hang: each marks what it does, and the launcher names and ends the one that no longer moves.
+"""Hang detection: each rank writes heartbeats, and the launcher names and ends the rank whose heartbeats stop.
 
-A mark is one small write to a file of the rank's own. A monitored barrier would be an exchange of all ranks in every
-step, would stall with them, and could not say what the named rank was doing.
+A heartbeat is one small write to the rank's own file. A monitored barrier would be an exchange of all ranks in every
+step, would hang with them, and could not say what the named rank was doing.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from torchsplit_core.training.periodic import INTERVAL_S, run_periodically
 from torchsplit_core.training.run_folder import RunFolder
 
 STARTUP_LIMIT_S = 300.0
-"""Until the first step of a start is done models are loaded, compiled and data is indexed."""
+"""Minimum limit until the first step of an attempt is done: models are loaded and compiled, and data is indexed."""
 MIN_LIMIT_S, LIMIT_FACTOR = 60.0, 10.0
-"""Without a limit of the user's: so long at least, and so often the longest time between two marks so far."""
+"""Without a user's limit: at least this many seconds, and this many times the longest gap between two heartbeats."""
 CHECKPOINT_PHASE = "checkpoint"
-"""What a rank does while it waits for storage, which is slow and no stall."""
+"""Phase in which a rank waits for storage, which is slow and no hang."""
 DATA_PHASE = "data"
-"""What a rank does first in a step."""
+"""First phase of a step."""
 _HEARTBEAT_BYTES = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What a rank did last: the count of its marks, the steps it has done, in words what it began then.
+    """The last heartbeat of a rank: how many it has written, the steps it has done, and in words the phase it began.
 
-    `stepping`: it has done a step since it was started.
+    `has_stepped`: it has done a step since it was started.
     """
 
     rank: int
@@ -47,14 +47,14 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """A rank that no longer moves, and in words how that is known."""
+    """A rank that hangs, and in words how that is known."""
 
     heartbeat: Heartbeat
     message: str
 
 
 class HeartbeatWriter:
-    """Writes a rank's marks into the folder of its start."""
+    """Writes a rank's heartbeats into the folder of its attempt."""
 
     def __init__(self, folder: Path, rank: int, node: str) -> None:
         self._file = os.open(_path(folder, rank), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
@@ -62,25 +62,25 @@ class HeartbeatWriter:
         self._first_step: int | None = None
 
     def __call__(self, phase: str, step: int = 0) -> None:
-        """The rank begins to do that, after `step` steps."""
+        """The rank begins `phase` after `step` steps."""
         last = self._heartbeat
         if self._first_step is None and phase == DATA_PHASE:
             self._first_step = step
         stepping = self._first_step is not None and step > self._first_step
         self._heartbeat = Heartbeat(last.rank, last.pid, last.node, last.count + 1, step, phase, stepping)
         values = [getattr(self._heartbeat, name) for name in Heartbeat.__slots__]
-        # A mark that cannot be written is one that is missed: the run goes on.
+        # A heartbeat that cannot be written is skipped: the run goes on.
         with contextlib.suppress(OSError):
             os.pwrite(self._file, json.dumps(values).encode().ljust(_HEARTBEAT_BYTES), 0)
 
 
 class HangMonitor:
-    """Looks at the marks of a start: `poll` gives the ranks of this node that have stalled since.
+    """Reads the heartbeats of an attempt; `poll` returns the ranks of this node that have hung since the last call.
 
-    Ranks wait for each other, so one that hangs stops the marks of all within a step. It is the one that is stopped,
-    else the one with the fewest marks, else the one that computes where the others wait. Where nothing tells, all
-    ranks of the node have stalled after twice the limit. Without `limit_s` the limit follows what was slow so far.
-    `processes` gives an id's state and seconds on processors, None where it has ended.
+    Ranks wait for each other, so a hung rank stops the heartbeats of all within a step. It is the rank whose process is
+    stopped, otherwise the one with the fewest heartbeats, otherwise the one that computes while the others wait. If
+    nothing tells, all ranks of the node count as hung after twice the limit. Without `limit_s` the limit follows the
+    longest gap so far. `processes` returns the state and CPU seconds of a process id, None if the process has ended.
     """
 
     def __init__(
@@ -98,12 +98,12 @@ class HangMonitor:
         self._busy_s: dict[int, float] = {}
         self._stopped_s: dict[int, float] = {}
         self.reported: dict[int, Hang] = {}
-        """What was named last of each rank."""
+        """The last hang reported for each rank."""
 
     def poll(self) -> list[Hang]:
-        """The ranks that are to be ended, each told once."""
+        """The ranks to end; each is reported once."""
         now = self._clock()
-        # A launcher that was itself stopped for a while, or a machine, saw nothing in that time.
+        # While the launcher or the machine was itself stopped, nothing was observed: that time does not count.
         since, self._last = min(now - self._last, 2 * INTERVAL_S), now
         heartbeats = self._read_heartbeats()
         local = {
@@ -123,7 +123,7 @@ class HangMonitor:
     def _update(
         self, heartbeats: list[Heartbeat], local: dict[Heartbeat, tuple[str, float]], since: float
     ) -> None:
-        """Count the seconds in which no rank moved, and those for which each is stopped."""
+        """Count the seconds without a heartbeat of any rank, and those for which each rank has been stopped."""
         self._stopped_s = {
             heartbeat.pid: self._stopped_s.get(heartbeat.pid, 0.0) + since
             for heartbeat, (state, _) in local.items()
@@ -181,10 +181,10 @@ class HangMonitor:
         return Hang(heartbeat, words)
 
     def _read_heartbeats(self) -> list[Heartbeat]:
-        """The last mark of each rank, of this node and of others."""
+        """The last heartbeat of each rank, on this node and on others."""
         heartbeats = []
         for path in sorted(self.folder.glob("marks-*")):
-            # One that is being made has nothing yet.
+            # A file that is being created is empty.
             with contextlib.suppress(ValueError, OSError):
                 heartbeats.append(Heartbeat(*json.loads(path.read_text(encoding="utf-8"))))
         return heartbeats
@@ -192,7 +192,7 @@ class HangMonitor:
 
 @contextlib.contextmanager
 def end_hung_ranks(monitor: HangMonitor, run: RunFolder) -> Iterator[None]:
-    """End the ranks that stall meanwhile, and tell of each."""
+    """End the ranks that hang inside the `with` block, and log each."""
 
     def poll() -> None:
         for stall in monitor.poll():
@@ -219,7 +219,7 @@ def _path(folder: Path, rank: int) -> Path:
 
 
 def _process_usage(pid: int) -> tuple[str, float] | None:
-    """State and seconds on processors of a process (proc(5), fields 3, 14 and 15); None where it has ended."""
+    """State and CPU seconds of a process (proc(5), fields 3, 14 and 15); None if it has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:

@@ -1,7 +1,7 @@
-"""Where the agents of several nodes meet: torch's elastic rendezvous over a store at one address.
+"""The rendezvous of several nodes' agents: torch's elastic rendezvous over a store at one address.
 
-The store is served by an agent on the machine that has the address, by the first that comes. Each start of the
-processes is a round with a token of its own, so that none waits for a node of the round before that is lost.
+The first agent on the machine that has the address serves the store. Each attempt is a round with its own token, so
+that no agent waits for a node that was lost in the round before.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from torchsplit_core.values.strategy.run import ElasticNodes
 
 BACKEND = "torchsplit"
 STORE_TIMEOUT_S = 10
-"""A store answers at once; what has not answered by then is none."""
+"""A store answers at once; whatever has not answered within this time is no store."""
 JOIN_TIMEOUT_S = 600
-"""How long the machine of the address is waited for, at first and when it is lost."""
+"""Seconds to wait for the machine that has the address, at first and when it is lost."""
 LAST_CALL_S = 3
-"""More nodes are waited for so long when the fewest are there. A later one makes the others start again."""
+"""Seconds to wait for more nodes once the minimum is present. A node that comes later makes the others restart."""
 SIOCGIFADDR = 0x8915  # linux/sockios.h
 ROUND = "torchsplit.round"
 
 
 @dataclass(frozen=True, slots=True)
 class RendezvousRound:
-    """One start of the processes of all nodes. `settings`: for torch's launcher."""
+    """One attempt of all nodes. `settings`: for torch's launcher."""
 
     token: str
     settings: dict[str, Any]
 
 
 class LocalRendezvous:
-    """The processes of one machine meet on its loopback."""
+    """The rendezvous of one machine's processes on its loopback."""
 
     def next_round(self, last_token: str) -> RendezvousRound:
-        """A round of its own."""
+        """A new round; no other node knows it."""
         settings = {
             "min_nodes": 1,
             "max_nodes": 1,
@@ -60,12 +60,12 @@ class LocalRendezvous:
         return RendezvousRound(_token(), settings)
 
     def environment(self) -> dict[str, str]:
-        """A host's name may lead nowhere."""
+        """The loopback, since the host's name may not resolve."""
         return {"GLOO_SOCKET_IFNAME": "lo"}
 
 
 class StoreRendezvous:
-    """A node's way to the others."""
+    """A node's rendezvous with the others over the shared store."""
 
     def __init__(self, nodes: ElasticNodes) -> None:
         host, port = nodes.address
@@ -73,9 +73,9 @@ class StoreRendezvous:
         self._store: dist.TCPStore | None = None
 
     def next_round(self, last_token: str) -> RendezvousRound:
-        """The round of the others, or a new one where the last was `last_token`; waits for the store.
+        """The round of the others, or a new one if theirs is still `last_token`; waits for the store.
 
-        Raises InputFault where it cannot be reached.
+        Raises InputFault if the store cannot be reached.
         """
         while True:
             if self._store is None:
@@ -84,7 +84,7 @@ class StoreRendezvous:
                 fresh = _token()
                 token = self._store.compare_set(ROUND, last_token, fresh).decode()
                 if not token or token == last_token:
-                    # A store that was made anew knows of no round.
+                    # A store that was created anew has no round yet.
                     token = self._store.compare_set(ROUND, "", fresh).decode()
             except (dist.DistError, RuntimeError):
                 self._store = None
@@ -106,20 +106,20 @@ class StoreRendezvous:
         }
 
     def local_address(self) -> str:
-        """By which the other nodes reach this one: that of the way to the store."""
+        """The address at which the other nodes reach this one: that of its route to the store."""
         family, _, _, _, address = _resolved(self.host, self.port)
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            # Nothing is sent.
+            # Connecting a datagram socket sends nothing.
             probe.connect(address)
             return str(probe.getsockname()[0])
 
     def environment(self) -> dict[str, str]:
-        """By which network interface the ranks of nodes talk, since a host's name may lead to the loopback."""
+        """The network interface for traffic between nodes, since a host's name may resolve to the loopback."""
         name = _interface_of(self.local_address())
         return {"GLOO_SOCKET_IFNAME": name} if name else {}
 
     def _connect(self) -> dist.TCPStore:
-        """The store: served here where the address is this machine's and nobody does. Raises InputFault."""
+        """The store; this process serves it if it has the address and no other process does. Raises InputFault."""
         end = time.monotonic() + JOIN_TIMEOUT_S
         while True:
             if _is_local(self.host) and (store := self._open_store(serve=True)):
@@ -144,17 +144,17 @@ class StoreRendezvous:
             time.sleep(0.5)
 
     def _connect_running(self) -> dist.TCPStore | None:
-        """The store that another agent serves; None where what listens there is something else."""
+        """The store that another agent serves; None if something else listens there."""
         stores: list[dist.TCPStore | None] = []
-        # What accepts and stays mute is waited for without end, whatever time the store is given: the thread is left
-        # to it, for the command ends.
+        # A peer that accepts but never answers blocks forever, whatever the store's timeout: the thread is abandoned to
+        # it, since the command ends.
         thread = threading.Thread(target=lambda: stores.append(self._open_store(serve=False)), daemon=True)
         thread.start()
         thread.join(STORE_TIMEOUT_S + 1.0)
         return stores[0] if stores else None
 
     def _open_store(self, *, serve: bool) -> dist.TCPStore | None:
-        """The store, None where it cannot be served here or does not answer."""
+        """The store; None if it cannot be served here or does not answer."""
         try:
             return dist.TCPStore(
                 self.host, self.port, is_master=serve, multi_tenant=True, wait_for_workers=False,
@@ -169,7 +169,7 @@ def _token() -> str:
 
 
 class _Backend(C10dRendezvousBackend):  # type: ignore[misc]
-    """torch's, by the name that it is asked for."""
+    """torch's backend under the name that is requested."""
 
     @property
     def name(self) -> str:
@@ -177,7 +177,7 @@ class _Backend(C10dRendezvousBackend):  # type: ignore[misc]
 
 
 def _handler(parameters: RendezvousParameters) -> RendezvousHandler:
-    """torch's elastic rendezvous over a store that is there."""
+    """torch's elastic rendezvous over an existing store."""
     store = parameters.config["store"]
     return create_handler(store, _Backend(store, parameters.run_id), parameters)
 
@@ -186,7 +186,7 @@ handlers.register(BACKEND, _handler)
 
 
 def _resolved(host: str, port: int) -> tuple[Any, ...]:
-    """What a socket needs for it. Raises InputFault for a name that leads nowhere."""
+    """The first result of getaddrinfo. Raises InputFault for a name that does not resolve."""
     try:
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
@@ -198,7 +198,7 @@ def _resolved(host: str, port: int) -> tuple[Any, ...]:
 
 
 def _is_local(host: str) -> bool:
-    """Whether the address is one of this machine. Raises InputFault for a name that leads nowhere."""
+    """Whether the address is one of this machine. Raises InputFault for a name that does not resolve."""
     family, _, _, _, address = _resolved(host, 0)
     with socket.socket(family) as probe:
         try:
@@ -209,7 +209,7 @@ def _is_local(host: str) -> bool:
 
 
 def _interface_of(address: str) -> str | None:
-    """The network interface that has the address."""
+    """The network interface that has the address, None if there is none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Runs on fleets: the files by which Slurm or Kubernetes starts a run on its nodes, and the nodes of a Ray cluster."""
+"""Runs on fleets: the files that start a run on nodes of Slurm or Kubernetes, and the nodes of a Ray cluster."""
 
 from __future__ import annotations
 

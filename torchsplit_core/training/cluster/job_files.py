@@ -1,4 +1,4 @@
-"""The one door: a run on nodes and the name of a format in, files out."""
+"""The files that start a run on nodes, by the name of a format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torchsplit_core.values import InputFault, quoted, suggestion
 
 
 def fleet_files(job: FleetJob, format_name: str, pods: PodSpec | None = None) -> tuple[DeploymentFile, ...]:
-    """The files by which a cluster starts the run. Raises InputFault for an unknown format and what it cannot carry."""
+    """The files that start the run on a cluster. Raises InputFault for an unknown format, and what it cannot hold."""
     if format_name == "slurm":
         return slurm_files(job)
     if format_name == "jobset":

@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from torchsplit_core.training.cluster.resources import Fleet
 
 FORMATS = ("slurm", "jobset", "job")
-"""A Slurm script; for Kubernetes a JobSet, or where its controller is not installed a Job with a Service."""
+"""A Slurm script; for Kubernetes a JobSet, or a Job with a Service if the JobSet controller is not installed."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetJob:
-    """A run on nodes that start the same command.
+    """A run whose nodes all start the same command.
 
-    `name`: a DNS label that begins with a letter (RFC 1035). `options`: of `train`, without what a cluster says:
-    strategy, folder, nodes and where they meet. `strategy`: the text of its file.
+    `name`: a DNS label that begins with a letter (RFC 1035). `options`: of `train`, without those that the cluster
+    sets: strategy, folder, nodes and rendezvous. `strategy`: the text of its file.
     """
 
     name: str
@@ -38,9 +38,9 @@ class FleetJob:
 
 @dataclass(frozen=True, slots=True)
 class PodSpec:
-    """What a Kubernetes cluster calls things: the image that has TorchSplit, the volume claim that all pods share.
+    """Names in a Kubernetes cluster: the image that has TorchSplit, the volume claim that all pods share.
 
-    Raises InputFault for what is no name of such a thing.
+    Raises InputFault for an invalid name.
     """
 
     image: str = "torchsplit-train:latest"
@@ -75,11 +75,11 @@ def fleet_job(
     trust: bool = False,
     exports: Exports | None = None,
 ) -> FleetJob:
-    """A run of that source by a strategy's value on a fleet (see `fleet_of`), called after its folder.
+    """A run of the source on a fleet (see `fleet_of`) by the strategy file's value `given`, named after its folder.
 
     Raises InputFault for a source that cannot be trained.
     """
-    # Here, as the files are: who asks for the names of the formats alone waits for neither.
+    # Imported here, as the files are: a caller that only needs the names of the formats waits for neither.
     from torchsplit_core.model_source import parse_source
 
     parsed = parse_source(source, trust=trust)
@@ -99,8 +99,8 @@ def fleet_job(
 
 
 def job_name(text: str) -> str:
-    """A name for a job, of a folder's: with what Kubernetes adds for pods it has at most 63 characters."""
-    # With its package comes the planner, for which a command that writes no files should not wait.
+    """The name of a job, from its folder's: at most 63 characters with what Kubernetes adds for pods."""
+    # Imported here: its package loads the planner, for which a command that writes no files should not wait.
     from torchsplit_core.deployment.safe_text import dns_labels
 
     label = dns_labels({text: (text,)})[text]
@@ -108,7 +108,7 @@ def job_name(text: str) -> str:
 
 
 def _options(options: RunOptions, candidate: int, precision: Precision | None, trust: bool) -> Sequence[str]:
-    """What is not as it is by default; each with its value in one word."""
+    """The options that differ from their defaults; each is one word with its value."""
     default = RunOptions()
     arguments: list[str] = []
     if candidate != 1:

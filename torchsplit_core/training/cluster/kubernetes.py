@@ -1,8 +1,8 @@
 """A run for Kubernetes: a JobSet whose pods are its nodes, or an indexed Job with a headless Service.
 
-A pod that is lost comes again under its name (an indexed Job's pods have stable host names), so the run's meeting
-place, the first pod, does too. A pod that is evicted counts for nothing; one whose command refuses, or is asked to
-stop, is not started again.
+A lost pod is replaced under the same name (an indexed Job's pods have stable host names), and so is the first pod,
+where the nodes meet. An eviction does not count as a failure; a pod whose command refuses, or is asked to stop, is not
+restarted.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from torchsplit_core.training.cluster.job_spec import FleetJob, PodSpec
 from torchsplit_core.values import InputFault, quoted, system_reason
 
 PORT = 29500
-"""Torch's own; a pod has an address of its own."""
+"""torch's default; each pod has its own address."""
 JOB = "/job"
-"""Where a pod has the strategy, and the source's file, which is called `SOURCE` there."""
+"""Where a pod mounts the strategy, and the source's file under the name `SOURCE`."""
 RUNS = "/runs"
-"""Where a pod has the claim; each run is a folder of its name."""
+"""Where a pod mounts the claim; each run is a folder with its name."""
 RETRIES = 3
-"""Of a pod whose command ended otherwise than by refusing, and of a set."""
+"""Restarts of a pod whose command failed otherwise than by refusing, and of a JobSet."""
 LEAVE_S = 60
-"""Between a pod's being asked to go and SIGTERM: the run takes a checkpoint, if it can, before it loses the pod."""
+"""Seconds between the notice to a pod and SIGTERM: the run takes a checkpoint, if it can, before it loses the pod."""
 GRACE_S = LEAVE_S + 60
 SOURCE = "client.py"
 MOST_BYTES = 900_000
-"""Of the files of a ConfigMap, which holds 1 MiB."""
+"""Maximum bytes of the files in a ConfigMap, which holds 1 MiB."""
 USER = 10001
-"""Nobody's number, which the claim's files belong to."""
+"""An unprivileged user id, to which the claim's files belong."""
 REFUSED = (2, 130)
-"""Exit codes of a command that the same command would end with again: its input is at fault; it was asked to stop."""
+"""Exit codes that the same command would give again: its input is at fault; it was asked to stop."""
 JOBSET = "jobset.x-k8s.io/v1alpha2"
-"""Tried against the definition of JobSet 0.12 (kubernetes-sigs/jobset)."""
+"""Checked against the definition of JobSet 0.12 (kubernetes-sigs/jobset)."""
 
 _START = """\
 until getent hosts "$TORCHSPLIT_MEETING" > /dev/null; do sleep 1; done
@@ -59,7 +59,7 @@ USER {USER}
 def jobset_files(job: FleetJob, pods: PodSpec) -> tuple[DeploymentFile, ...]:
     """`jobset.yaml` with the strategy's ConfigMap, and the image's Dockerfile.
 
-    Raises InputFault for a source's file that a ConfigMap cannot hold.
+    Raises InputFault for a source file that does not fit into a ConfigMap.
     """
     set_ = {
         "apiVersion": JOBSET,
@@ -150,14 +150,14 @@ def _meta(job: FleetJob) -> dict[str, object]:
 
 
 def _job(job: FleetJob, pods: PodSpec, hosts: str) -> Mapping[str, object]:
-    """The Job's specification; its pods' host names are `hosts` and their index."""
+    """The Job's specification; the host names of its pods are `hosts`, a hyphen and their index."""
     spec: dict[str, object] = {
         "completionMode": "Indexed",
         "completions": job.fleet.most,
         "parallelism": job.fleet.most,
         "backoffLimitPerIndex": RETRIES,
         "maxFailedIndexes": job.fleet.most - job.fleet.least,
-        # The run's folder takes one node of a name at a time.
+        # The run's folder accepts only one node of each name at a time.
         "podReplacementPolicy": "Failed",
         "podFailurePolicy": {
             "rules": [
@@ -174,7 +174,7 @@ def _job(job: FleetJob, pods: PodSpec, hosts: str) -> Mapping[str, object]:
         "template": {"metadata": {"labels": _labels(job)}, "spec": _pod(job, pods, hosts)},
     }
     if job.fleet.least < job.fleet.most:
-        # All nodes end well together; one that was gone on without counts for nothing then.
+        # All nodes end well together; a node that was lost before does not count then.
         spec["successPolicy"] = {"rules": [{"succeededCount": 1}]}
     return spec
 
@@ -188,7 +188,7 @@ def _pod(job: FleetJob, pods: PodSpec, hosts: str) -> Mapping[str, object]:
         "args": [_escape(argument) for argument in _arguments(job, run)],
         "env": [
             {"name": "TORCHSPLIT_MEETING", "value": f"{hosts}-0.{job.name}"},
-            # A user without an entry in the image's list of users, whose home is nowhere.
+            # The user has no entry in the image's list of users, hence no home.
             {"name": "HOME", "value": "/tmp"},
             {"name": "USER", "value": "torchsplit"},
         ],
@@ -204,7 +204,7 @@ def _pod(job: FleetJob, pods: PodSpec, hosts: str) -> Mapping[str, object]:
         "restartPolicy": "Never",
         "subdomain": job.name,
         "terminationGracePeriodSeconds": GRACE_S,
-        # What ranks leave behind is cleared away by the pod's own first process.
+        # The pod's init process reaps what ranks leave behind.
         "shareProcessNamespace": True,
         "securityContext": {"runAsNonRoot": True, "runAsUser": USER, "fsGroup": USER},
         "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
@@ -239,7 +239,7 @@ def _arguments(job: FleetJob, run: str) -> list[str]:
 
 
 def _escape(text: str) -> str:
-    """Kubernetes takes $(NAME) in a command for a variable, and $$ for a dollar."""
+    """Kubernetes reads $(NAME) in a command as a variable, and $$ as a dollar."""
     return text.replace("$", "$$")
 
 

@@ -1,8 +1,8 @@
-"""A run on the nodes of a Ray cluster: a task a node, whose agents meet as those of several machines do.
+"""A run on the nodes of a Ray cluster: one task per node, whose agents meet as those of several machines do.
 
-Ray says where the nodes are and starts a lost one's task on another; what a run survives, and what it writes, is the
-run's own. Ray's TorchTrainer would start its workers anew, all of them, for every lost rank, and knows neither marks
-of ranks that hang nor a global batch that stays.
+Ray places the nodes and starts a lost node's task on another; the run itself sees to what it survives and what it
+writes. Ray's TorchTrainer would restart all its workers for every lost rank, and knows neither heartbeats of hung ranks
+nor a global batch that stays.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from torchsplit_core.values import InputFault, Progress, ignore_progress
 from torchsplit_core.values.strategy.run import Exports, RunOptions, RunStrategy, RunSummary
 
 PLACEMENT_TIMEOUT_S = 30.0
-"""In which nodes that other work holds are waited for, before the run begins with fewer or not at all."""
+"""Seconds to wait for nodes that other work holds, before the run begins with fewer or not at all."""
 RETRIES = 3
-"""Of a node whose agent was killed."""
+"""Restarts of a node whose agent was killed."""
 POLL_S = 1.0
 STRAGGLER_WAIT_S = 10.0
-"""All nodes end together; those whose machines are lost are waited for so long."""
+"""Seconds to wait for nodes that have not ended with the others, since their machines are lost."""
 
 
 def train_on_ray(
@@ -49,10 +49,10 @@ def train_on_ray(
     exports: Exports | None = None,
     progress: Progress = ignore_progress,
 ) -> RunSummary:
-    """Train as `train` does, on nodes of the Ray cluster that RAY_ADDRESS names or that runs here.
+    """Train as `train` does, on nodes of the Ray cluster that RAY_ADDRESS names or that runs on this machine.
 
-    All nodes see the folder by the same path and have this program. Raises InputFault as `train` does, where Ray is
-    not installed or no cluster answers, and where the cluster has not as many nodes as the run needs.
+    All nodes must see the folder by the same path and have this program. Raises InputFault as `train` does, if Ray is
+    not installed or no cluster answers, and if the cluster has fewer nodes than the run needs.
     """
     options = options or RunOptions()
     parsed, run = parse_source(source, trust=trust), RunFolder(folder, "ray")
@@ -60,7 +60,7 @@ def train_on_ray(
         ray = stack.enter_context(ray_cluster())
         count = count_usable_nodes(ray.nodes(), fleet)
         with run.exclusive(resume=resume):
-            # The nodes share it from here on.
+            # From here on the nodes share the folder.
             probe_file = run.logs / f"fleet-{uuid.uuid4().hex[:12]}"
             probe_file.touch()
         stack.callback(probe_file.unlink, missing_ok=True)
@@ -81,20 +81,20 @@ def train_on_ray(
 def count_usable_nodes(nodes: Sequence[Mapping[str, Any]], fleet: Fleet) -> int:
     """How many nodes of the cluster (`ray.nodes()`) the run can have at once.
 
-    Raises InputFault where they are too few, whatever else they do: such a placement group would wait for ever.
+    Raises InputFault if there are too few, busy or not: their placement group would wait forever.
     """
     return min(count_matching_nodes(nodes, _bundle(fleet), fleet.least), fleet.most)
 
 
 def _bundle(fleet: Fleet) -> dict[str, int]:
-    """What a node's part of the run takes, by Ray's names."""
+    """The resources of a node's part of the run, by Ray's names."""
     needed = {"CPU": fleet.processes * fleet.cores}
     return needed if fleet.gpu is None else {**needed, "GPU": fleet.processes}
 
 
 @contextlib.contextmanager
 def _reserve_nodes(fleet: Fleet, count: int) -> Iterator[tuple[Any, int]]:
-    """A place on a node of its own for each node of the run; of fewer, not below the least, where more are not free."""
+    """A placement group with a separate node for each node of the run; for at least `least` if not all are free."""
     from ray.util.placement_group import placement_group, remove_placement_group
 
     for number in range(count, fleet.least - 1, -1):
@@ -114,7 +114,7 @@ def _reserve_nodes(fleet: Fleet, count: int) -> Iterator[tuple[Any, int]]:
 
 @contextlib.contextmanager
 def _serve_store(ray: Any) -> Iterator[str]:
-    """Where the nodes meet: a store that this process serves, so that no node's loss takes it along."""
+    """The address of the rendezvous store, which this process serves, so that it survives the loss of any node."""
     import torch.distributed as dist
 
     host = ray.util.get_node_ip_address()
@@ -124,7 +124,7 @@ def _serve_store(ray: Any) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _interrupt_on_sigterm() -> Iterator[None]:
-    """SIGTERM is what Ctrl-C is: the nodes are told to end before this process does."""
+    """Treat SIGTERM as Ctrl-C: the nodes are told to end before this process does."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -137,7 +137,7 @@ def _interrupt_on_sigterm() -> Iterator[None]:
 
 @dataclass
 class _NodeTasks:
-    """The tasks of a run's nodes. One whose machine is lost is started by Ray as soon as there is another."""
+    """The tasks of a run's nodes. Ray restarts a task whose machine is lost as soon as there is another machine."""
 
     ray: Any
     group: Any
@@ -149,7 +149,7 @@ class _NodeTasks:
         self._summaries: list[RunSummary] = []
 
     def supervise(self) -> int:
-        """Until the run has ended well; how often its ranks were started again. Raises InputFault where it has not."""
+        """Run until the run has ended well; returns the restarts of its ranks. Raises InputFault if it fails."""
         try:
             for index in range(self.task.fleet.most):
                 self._start(index)
@@ -201,7 +201,7 @@ class _NodeTasks:
                 self._start(index)
 
     def _drop_node(self, result: NodeResult) -> None:
-        """Go on without a node. Raises InputFault where too few are left."""
+        """Go on without a node. Raises InputFault if too few are left."""
         if len(self._index_of_task) < self.task.fleet.least:
             raise result.fault or InputFault(
                 "",

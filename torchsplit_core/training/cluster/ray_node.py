@@ -1,7 +1,7 @@
-"""A node of a run on a Ray cluster: in a task of Ray, the agent in a process of its own.
+"""A node of a run on a Ray cluster: a Ray task that starts the agent as a separate process.
 
-Ray's worker has threads and a main module of its own, which processes that are forked from its children would load
-again, and sets how many threads torch takes; the agent is started as the command line starts it.
+Ray's worker has threads and a main module of its own, which processes forked from its children would load again, and
+sets torch's number of threads; so the agent is started as the command line starts it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ from torchsplit_core.values import InputFault, quoted
 from torchsplit_core.values.strategy.run import ElasticNodes, RunOptions, RunStrategy, RunSummary
 
 AGENT_END_S = 30.0
-"""In which an agent that is told to end has ended its ranks."""
+"""Seconds within which an agent that was terminated has ended its ranks."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeTask:
-    """What a node does. `rendezvous`: HOST:PORT of the run's store; `probe_file`: a file that all who share the
-    folder see.
-    """
+    """The task of a node. `rendezvous`: HOST:PORT of the run's store; `probe_file`: visible to all who share the
+    folder."""
 
     source: str
     trust: bool
@@ -42,7 +41,7 @@ class NodeTask:
 
 @dataclass(frozen=True, slots=True)
 class NodeResult:
-    """How a node ended: well, refusing, stopped, or (none of these) in words."""
+    """How a node ended: with a summary, with a fault, stopped, or (none of these) with a message."""
 
     summary: RunSummary | None = None
     fault: InputFault | None = None
@@ -51,7 +50,7 @@ class NodeResult:
 
 
 def run_node(task: NodeTask, index: int, machine: str) -> NodeResult:
-    """In a worker of Ray: train as a node of the run until it ends. `index`: among the run's nodes."""
+    """Train as a node of the run in a Ray worker, until the run ends. `index`: the node's number in the run."""
     if not Path(task.probe_file).exists():
         return NodeResult(
             fault=InputFault(
@@ -60,7 +59,7 @@ def run_node(task: NodeTask, index: int, machine: str) -> NodeResult:
                 "Name a folder that all nodes share by the same path.",
             )
         )
-    # A node that takes the place of a lost one has another name: that one may still be there, cut off.
+    # A node that replaces a lost one has another name: the lost one may still run, cut off.
     name = f"node-{index}-{machine[:8]}"
     environment = {
         **os.environ,
@@ -90,9 +89,9 @@ def run_node(task: NodeTask, index: int, machine: str) -> NodeResult:
 
 
 def main() -> None:
-    """The agent: what it does comes in by standard input, how it ended goes into the file that is named."""
+    """The agent: reads its task from standard input, and writes how it ended to the file that its argument names."""
     set_parent_death_signal()
-    # Loaded here: who only hands over tasks needs no torch.
+    # Imported here: a process that only passes on tasks needs no torch.
     from torchsplit_core.training.launch import train
 
     task: NodeTask

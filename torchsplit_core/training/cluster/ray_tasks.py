@@ -1,4 +1,4 @@
-"""A Ray cluster: the way to it, whether it has room for what is asked, one function as a task on it."""
+"""A Ray cluster: connect to it, check that it has what is requested, run a function on it as a task."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from torchsplit_core.values import InputFault, quoted
 
 T = TypeVar("T")
 CONNECT_TIMEOUT_S = 5.0
-"""In which the head of a cluster answers."""
+"""Seconds within which the head of a cluster answers."""
 
 
 @contextlib.contextmanager
 def ray_cluster() -> Iterator[Any]:
     """Ray, connected to the cluster that RAY_ADDRESS names or that runs on this machine.
 
-    Raises InputFault where Ray is not installed or no cluster answers.
+    Raises InputFault if Ray is not installed or no cluster answers.
     """
     try:
         import ray
@@ -56,9 +56,9 @@ def ray_cluster() -> Iterator[Any]:
 
 
 def count_matching_nodes(nodes: Sequence[Mapping[str, Any]], needed: Mapping[str, int], minimum: int) -> int:
-    """How many nodes of the cluster (`ray.nodes()`) have so much of each resource, whatever else they do now.
+    """How many nodes of the cluster (`ray.nodes()`) have at least `needed` of each resource, busy or not.
 
-    Raises InputFault where they are fewer than `minimum`: Ray would wait for them for ever, without a word.
+    Raises InputFault if they are fewer than `minimum`: Ray would wait for them forever, without a message.
     """
     alive = [node["Resources"] for node in nodes if node["Alive"]]
     fitting = sum(all(node.get(name, 0) >= count for name, count in needed.items()) for node in alive)
@@ -76,17 +76,17 @@ def count_matching_nodes(nodes: Sequence[Mapping[str, Any]], needed: Mapping[str
 
 
 def describe_resources(resources: Mapping[str, float]) -> str:
-    """As people say them."""
+    """The resources as text: `4 CPU and 1 GPU`."""
     return " and ".join(f"{count:g} {name}" for name, count in resources.items())
 
 
 def run_on_cluster(
     work: Callable[..., T], *given: Any, cores: int = 1, gpus: int | None = 0, **named: Any
 ) -> T:
-    """What a function gives, run once as a task on a node with so many cores and GPUs (None: one where there is one).
+    """The result of a function, run once as a task on a node with `cores` and `gpus` (None: one if any node has one).
 
-    Function and values must be such that the node's TorchSplit has them too. Raises InputFault as the function does,
-    and where no node has so much.
+    The node's TorchSplit must have the function and the types of its values, too. Raises InputFault as the function
+    does, and if no node has these resources.
     """
     with ray_cluster() as ray:
         nodes = ray.nodes()

@@ -1,4 +1,4 @@
-"""The nodes of a run: how many there are and what each has, by what is said and by the strategy."""
+"""The nodes of a run: their number and what each has, from the request and the strategy."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torchsplit_core.values.strategy.request import StrategyRequest
 from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
 
 DEFAULT_CORES = 4
-"""Of a process that has a GPU, where nobody says: it fetches its samples and writes checkpoints."""
+"""Default cores of a process that has a GPU: it fetches samples and writes checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceRequest:
-    """What is said of the nodes; None: the strategy tells, or a default. `gpus`: whether a process has one."""
+    """The requested nodes; None: the strategy's value, or a default. `gpus`: whether each process has a GPU."""
 
     nodes: tuple[int, int] | None = None
     processes: int | None = None
@@ -27,9 +27,9 @@ class ResourceRequest:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """`least` to `most` equal nodes of `processes` each, of `cores` each.
+    """`least` to `most` equal nodes of `processes` processes, with `cores` cores each.
 
-    `gpu`: the type of the GPUs, one a process, "" where it is not known, None for processes on cores alone.
+    `gpu`: type of the GPUs, one per process, "" if it is not known, None for processes on cores only.
     """
 
     least: int
@@ -40,7 +40,7 @@ class Fleet:
 
     @property
     def description(self) -> str:
-        """As people say it."""
+        """The fleet as text: `2 to 4 nodes of 8 GPUs`."""
         number = f"{self.least} to {self.most}" if self.least < self.most else str(self.most)
         nodes = f"{number} node{'s' * (self.most > 1)}"
         if self.gpu is not None:
@@ -49,10 +49,10 @@ class Fleet:
 
 
 def fleet_of(given: Any, strategy: RunStrategy, options: RunOptions, requested: ResourceRequest) -> Fleet:
-    """The nodes of a run by a strategy, of the value `given` in its file.
+    """The nodes of a run by a strategy; `given` is the value of its file.
 
-    Where they are not said they are those of a request's fleet. Raises InputFault as `train` does for what some number
-    of these nodes could not run, and for a fleet of unequal nodes.
+    Unset numbers follow the fleet of a strategy request. Raises InputFault as `train` does if some number of these
+    nodes could not run the strategy, and for a fleet of unequal nodes.
     """
     (least, most), processes = _counts(given, strategy.choices.devices, requested.nodes, requested.processes)
     fit_to_world_sizes(strategy, options, (processes * number for number in range(least, most + 1)))
@@ -78,9 +78,9 @@ def fleet_of(given: Any, strategy: RunStrategy, options: RunOptions, requested: 
 def _counts(
     given: Any, devices: int, nodes: tuple[int, int] | None, processes: int | None
 ) -> tuple[tuple[int, int], int]:
-    """Least and most nodes, and the processes of each, for a strategy of so many devices.
+    """Least and most nodes, and the processes of each, for a strategy of `devices` devices.
 
-    Raises InputFault where neither is said and the strategy's file does not tell, and where they do not fit.
+    Raises InputFault if neither is given and the strategy's file does not tell, and if they do not fit.
     """
     if isinstance(given, StrategyRequest):
         if len(given.fleet) > 1:

@@ -1,4 +1,4 @@
-"""A run for Slurm: a batch script that starts the same command on each node, and queues itself again."""
+"""A run for Slurm: a batch script that starts the same command on each node, and requeues itself."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.training.cluster.job_spec import FleetJob
 
 NOTICE_S = 180
-"""Before the end of its time a job is told; it takes a checkpoint, ends and queues itself again."""
+"""Seconds before its time limit at which a job is notified; it takes a checkpoint, ends and requeues itself."""
 FIRST_PORT, PORTS = 20000, 10000
-"""Where the nodes meet, by the job's number: below the ports that Linux gives out by itself (32768 on)."""
+"""Ports at which the nodes meet, by the job's number: below the ports that Linux assigns itself (32768 on)."""
 
 _SCRIPT = """\
 #!/usr/bin/env bash
@@ -86,7 +86,7 @@ exit "$status"
 
 
 def slurm_files(job: FleetJob) -> tuple[DeploymentFile, ...]:
-    """`train.sbatch` and the strategy beside it."""
+    """`train.sbatch`, and the strategy in `strategy.json`."""
     elastic = job.fleet.least < job.fleet.most
     script = _SCRIPT.format(
         name=job.name,

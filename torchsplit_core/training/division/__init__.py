@@ -1,1 +1,1 @@
-"""How a run divides a model by more than its data: tensors, sequences, experts."""
+"""The ways in which a run divides a model, besides its data: tensors, sequences, experts."""

@@ -1,7 +1,7 @@
 """Context parallelism: each rank of a group has a part of every sequence, and attends to the keys of all parts.
 
-A sequence is cut in two blocks a rank, and rank r of n has the blocks r and 2n - 1 - r: under a causal mask all ranks
-then have as much to do (Llama 3, arXiv 2407.21783).
+A sequence is cut into 2n blocks for n ranks, and rank r has the blocks r and 2n - 1 - r: under a causal mask all ranks
+then have equal work (Llama 3, arXiv 2407.21783).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ WHERE, REMEDY = "the client's context_plan", "Correct it, or fix context to 1."
 
 
 class ContextParallel:
-    """What a rank has of a batch, and its attention.
+    """Gives a rank its part of each batch, and makes its attention span all parts.
 
-    `plan`: the client's `context_plan` (`values.TrainClient`). Raises InputFault where there is none, or it says too
-    little. The model is given the positions of its part, where the plan names the argument that takes them.
+    `plan`: the client's `context_plan` (`values.TrainClient`). Raises InputFault if it is missing or incomplete. The
+    model receives the positions of its part if the plan names the argument that takes them.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class ContextParallel:
             )
 
     def describe(self) -> str:
-        """What the run's first event says."""
+        """The note of the run's first event."""
         if self.ring:
             return f"context {self.mesh.size()}: attention by torch's ring (untested on hardware)"
         return f"context {self.mesh.size()}: each rank gathers the keys and values of its attention"
@@ -79,7 +79,7 @@ class ContextParallel:
     def divide(self, batch: Any) -> Iterator[Any]:
         """This rank's part of a batch `(inputs, targets)`; inside, forward and backward pass attend to all parts.
 
-        Raises InputFault where the sequences are not as the plan says.
+        Raises InputFault if the sequences are not as the plan says.
         """
         if not (isinstance(batch, list | tuple) and len(batch) == len(self.dims)):
             raise InputFault(
@@ -101,7 +101,7 @@ class ContextParallel:
             yield parts
 
     def check_attended(self) -> None:
-        """Raises InputFault where no part of a sequence has attended to the others in the forward pass."""
+        """Raises InputFault if no part of a sequence attended to the others in the forward pass."""
         if self._attention and not self._attention.calls:
             raise InputFault(
                 "the strategy's context",
@@ -114,7 +114,7 @@ class ContextParallel:
     def _divided_attention(self, length: int) -> Iterator[None]:
         whole = torch.arange(length, device=self.device)
         if self.ring:
-            # torch cuts the positions as its ring wants them, and everything else follows.
+            # torch cuts the positions as its ring needs them; everything else is cut by these positions.
             with context_parallel(
                 self.mesh, buffers=[whole], buffer_seq_dims=[0], no_restore_buffers={whole}
             ):
@@ -126,7 +126,7 @@ class ContextParallel:
         parts = [torch.cat([blocks[rank], blocks[2 * ranks - 1 - rank]]) for rank in range(ranks)]
         self._positions = parts[self.mesh.get_local_rank()]
         self._attention = _GatheredAttention(self.mesh, self._positions, torch.cat(parts))
-        # A mode of torch's would be off while a backward pass computes layers again.
+        # A torch function mode would be off while the backward pass recomputes layers.
         F.scaled_dot_product_attention = self._attention  # type: ignore[assignment]
         try:
             yield
@@ -134,7 +134,7 @@ class ContextParallel:
             F.scaled_dot_product_attention = ATTENTION
 
     def _length(self, halves: list[list[Any]]) -> int:
-        """Of the batch's sequences."""
+        """The length of the batch's sequences. Raises InputFault if it does not suit the plan or the ranks."""
         for name, flat, dims in zip(("inputs", "targets"), halves, self.dims, strict=True):
             if len(flat) != len(dims):
                 raise InputFault(WHERE, f"has {len(dims)} {name}, but a sample has {len(flat)}", REMEDY)
@@ -163,7 +163,7 @@ class ContextParallel:
 
 
 class _GatheredAttention:
-    """Attention of a rank's queries to the keys and values of all ranks, in the place of torch's.
+    """Replaces torch's attention: a rank's queries attend to the keys and values of all ranks.
 
     Gradients of keys and values are summed over ranks and scattered back.
     """
@@ -182,7 +182,7 @@ class _GatheredAttention:
         is_causal: bool = False,
         **others: Any,
     ) -> Tensor:
-        """As `F.scaled_dot_product_attention`; raises InputFault for attention that is not to the whole sequence."""
+        """As `F.scaled_dot_product_attention`; raises InputFault for attention that does not span the sequence."""
         self.calls += 1
         part = len(self.positions)
         if key.shape[-2] != part or (is_causal and query.shape[-2] != part):
@@ -208,7 +208,7 @@ class _GatheredAttention:
         )
 
     def _gather(self, tensor: Tensor, dim: int) -> Tensor:
-        """The parts of all ranks in a row. Its gradient is a sum over ranks, of which each has its part."""
+        """The parts of all ranks, concatenated. The gradient is summed over ranks, and each rank receives its part."""
         part = DTensor.from_local(tensor, self.mesh, [Shard(tensor.dim() + dim)], run_check=False)
         gathered: Tensor = part.redistribute(placements=[Replicate()]).to_local(grad_placements=[Partial()])
         return gathered

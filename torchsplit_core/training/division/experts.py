@@ -1,4 +1,4 @@
-"""Expert parallelism: the experts of a layer divided over ranks, to which its rows go and from which they return."""
+"""Expert parallelism: ranks divide a layer's experts; its rows are sent to them and the results come back."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from torch.nn.utils.stateless import _reparametrize_module
 from torchsplit_core.values import InputFault, quoted
 
 EXPERT = "expert"
-"""The dimension of a mesh whose ranks have the experts among them."""
+"""The mesh dimension whose ranks divide the experts among them."""
 WHERE = "the client's expert_plan"
 
 
 def apply_expert_parallel(model: nn.Module, mesh: DeviceMesh, plan: Sequence[str] | None) -> list[nn.Module]:
-    """Divide the experts of the modules that the plan names (`values.TrainClient`) over a mesh; these modules.
+    """Divide the experts of the modules that the plan names (`values.TrainClient`) over a mesh; returns these modules.
 
-    Raises InputFault where there is no plan, it names no module, or the ranks do not divide the experts.
+    Raises InputFault if there is no plan, it names no module, or the ranks do not divide the experts.
     """
     if not plan:
         raise InputFault(
@@ -41,12 +41,12 @@ def apply_expert_parallel(model: nn.Module, mesh: DeviceMesh, plan: Sequence[str
 
 
 def holds_experts(parameter: Tensor) -> bool:
-    """Whether this rank has some of the experts whose weight it is."""
+    """Whether the weight belongs to divided experts, of which this rank holds some."""
     return isinstance(parameter, DTensor) and EXPERT in (parameter.device_mesh.mesh_dim_names or ())
 
 
 class _DividedExperts(ParallelStyle):  # type: ignore[misc]
-    """Cuts the weights of a module along the experts, dimension 0, and has its rows come from all ranks."""
+    """Shards a module's weights along the experts, dimension 0, and exchanges its rows between all ranks."""
 
     def __init__(self, divided: list[nn.Module]) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class _DividedExperts(ParallelStyle):  # type: ignore[misc]
             dist.all_to_all_single(arriving, leaving, group=group)
             sent, received = leaving.sum(1).tolist(), arriving.sum(1).tolist()
             rows = all_to_all_single_autograd(rows.contiguous(), received, sent, group)
-            # They arrive by rank, then by expert.
+            # Rows arrive ordered by rank, then by expert.
             numbers = torch.arange(arriving.shape[1], device=rows.device).repeat(ranks)
             by_expert = numbers.repeat_interleave(arriving.flatten()).argsort(stable=True)
             results = local_forward(rows[by_expert], arriving.sum(0))[by_expert.argsort()]

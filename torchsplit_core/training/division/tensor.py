@@ -1,4 +1,4 @@
-"""Tensor parallelism: modules cut over ranks by a client's plan, and what DDP and ZeRO-1 do for whole weights alone."""
+"""Tensor parallelism by a client's plan, with replacements for DDP and ZeRO-1, which support whole weights only."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from torchsplit_core.values import InputFault, quoted, suggestion
 from torchsplit_core.values.training import ParallelConfig
 
 SEQUENCE_DIM = 1
-"""Of hidden states: batch × sequence × width."""
+"""The sequence dimension of hidden states: batch × sequence × width."""
 
 
 class ScatterSequence(ParallelStyle):  # type: ignore[misc]
-    """Of a module's output, the same on all ranks, each goes on with its part of the sequence."""
+    """Divides a module's output, which is equal on all ranks: each rank goes on with its part of the sequence."""
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         def scatter(_: nn.Module, given: Any, output: torch.Tensor) -> torch.Tensor:
@@ -49,12 +49,12 @@ class ScatterSequence(ParallelStyle):  # type: ignore[misc]
 
 
 class GatherSequence(ParallelStyle):  # type: ignore[misc]
-    """A module's first argument, of which each rank has a part of the sequence, is whole for it."""
+    """Gathers a module's first argument, of which each rank has a part of the sequence."""
 
     def __init__(self, *, as_dtensor: bool) -> None:
         super().__init__()
         self.as_dtensor = as_dtensor
-        """For products that are cut by columns inside: their gradients are summed and scattered in one exchange."""
+        """For column-wise products inside the module: their gradients are summed and scattered in one exchange."""
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         def gather(_: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -67,23 +67,23 @@ class GatherSequence(ParallelStyle):  # type: ignore[misc]
 
 
 MOST_UNLIKE = 0.01
-"""Share by which the norms of equal gradients may differ: by the order in which a device adds."""
+"""Share by which the norms of equal gradients may differ, since devices add in different orders."""
 TENSOR_STYLES = ("colwise", "rowwise")
 SEQUENCE_STYLES = ("sequence", "scatter", "gather")
-"""Those that count with sequence parallelism alone."""
+"""Styles that apply only with sequence parallelism."""
 
 
 def divides_sequences(choices: ParallelConfig, plan: Mapping[str, str] | None) -> bool:
-    """Whether tensor parallelism divides the sequence between its products: as asked, where the plan says how."""
+    """Whether tensor parallelism divides the sequence between its products: as requested, if the plan says how."""
     return choices.tensor > 1 and choices.sequence_parallel and "sequence" in (plan or {}).values()
 
 
 def apply_tensor_parallel(
     model: nn.Module, mesh: DeviceMesh, plan: Mapping[str, str] | None, choices: ParallelConfig
 ) -> None:
-    """Cut the modules that the plan names over the tensor ranks, and with sequence parallelism what lies between them.
+    """Divide the modules that the plan names over the tensor ranks; with sequence parallelism, also what lies between.
 
-    Raises InputFault where there is no plan, a style is unknown, or a size cannot be cut.
+    Raises InputFault if there is no plan, a style is unknown, or a size cannot be divided.
     """
     if not plan:
         raise InputFault(
@@ -104,12 +104,12 @@ def apply_tensor_parallel(
 
 
 def _plain_style(style: str) -> ParallelStyle | None:
-    """None where each rank has the whole sequence anyway."""
+    """The style without sequence parallelism; None if nothing is to be done, since each rank has the whole sequence."""
     return {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}.get(style, lambda: None)()
 
 
 def _style(name: str, plan: Mapping[str, str]) -> ParallelStyle:
-    """The style of a module between whose products each rank has its part of the sequence."""
+    """The style of a module with sequence parallelism: between products each rank has a part of the sequence."""
     style, part = plan[name], Shard(SEQUENCE_DIM)
     if style == "gather":
         inside = any(other.startswith(f"{name}.") and cut == "colwise" for other, cut in plan.items())
@@ -124,9 +124,9 @@ def _style(name: str, plan: Mapping[str, str]) -> ParallelStyle:
 
 
 def check_replicated_gradients(model: nn.Module, group: dist.ProcessGroup) -> None:
-    """Raises InputFault where the ranks of a tensor group have different gradients of a weight that each has whole.
+    """Raises InputFault if the ranks of a tensor group have different gradients of a weight that each holds whole.
 
-    Then the plan leaves out a module that works on a part of what the others need of it.
+    Then the plan leaves out a module that works on only a part of the sequence or of the width.
     """
     names, norms = [], []
     for name, parameter in model.named_parameters():
@@ -140,7 +140,7 @@ def check_replicated_gradients(model: nn.Module, group: dist.ProcessGroup) -> No
     every = [torch.empty_like(mine) for _ in range(group.size())]
     dist.all_gather(every, mine, group=group)
     low, high = torch.stack(every).amin(0), torch.stack(every).amax(0)
-    # What is not finite is another fault's.
+    # Gradients that are not finite are another fault, reported elsewhere.
     unlike = (high - low > MOST_UNLIKE * high) & high.isfinite()
     if unlike.any():
         place = int(unlike.nonzero()[0])
@@ -155,9 +155,9 @@ def check_replicated_gradients(model: nn.Module, group: dist.ProcessGroup) -> No
 class GradientAverage:
     """Averages the gradients of a model over data ranks while its backward pass runs, as DDP does for whole weights.
 
-    DDP takes no DTensors. Gradients of divided experts have summed those of the rows of all ranks that have the others,
-    so they are summed over the ranks with the same experts. `last`: whether the next backward pass is the last of its
-    step, which is when ranks exchange.
+    DDP accepts no DTensors. Gradients of divided experts already include the rows of all ranks that share the experts,
+    so they are summed only over the ranks with the same experts. `last`: whether the next backward pass is the last of
+    its step, in which ranks exchange.
     """
 
     def __init__(self, model: nn.Module, mesh: DeviceMesh) -> None:
@@ -182,7 +182,7 @@ class GradientAverage:
 
 
 class TensorZeroOptimizer(ZeroRedundancyOptimizer):  # type: ignore[misc]
-    """torch's, for weights that tensor parallelism has cut: it broadcasts each rank's part of them."""
+    """torch's ZeRO optimizer for weights that tensor parallelism divides: it broadcasts each rank's part of them."""
 
     def _broadcast_params_from_rank(self, rank: int) -> list[dist.Work]:
         source = dist.get_global_rank(self.process_group, rank)

@@ -1,7 +1,7 @@
-"""A run as it is seen from outside, while it goes on and after: what its folder says, and what is asked of it.
+"""A run seen from outside, while it trains and after: what its folder holds, and what is requested of it.
 
-Nothing here loads torch. `RUN/watch/` has what was started (`launch.json`), what each rank says of itself
-(`rank-0.json`), where its figures are served (`endpoint-HOST-PORT`), and what is asked of a run (`checkpoint`, `stop`).
+The names offered here do not load torch. `RUN/watch/` holds what was started (`launch.json`), each rank's status
+(`rank-0.json`), where figures are served (`endpoint-HOST-PORT`), and requests to the run (`checkpoint`, `stop`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is asked of a run from outside, as an empty file in its folder: a checkpoint now, or to stop."""
+"""Requests to a run from outside, each an empty file in its folder: take a checkpoint now, or stop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ControlRequest = Literal["checkpoint", "stop"]
 
 
 def send_request(run: Path, what: ControlRequest) -> None:
-    """Ask the run that writes to the folder. Raises InputFault where the folder cannot be written."""
+    """Send a request to the run that writes to the folder. Raises InputFault if the folder cannot be written."""
     try:
         _file(run, what).parent.mkdir(exist_ok=True)
         _file(run, what).touch()
@@ -29,20 +29,20 @@ def send_request(run: Path, what: ControlRequest) -> None:
 
 
 def is_requested(run: Path, what: ControlRequest) -> bool:
-    """Whether it is asked and was not answered yet."""
+    """Whether the request was sent and not acknowledged yet."""
     return _file(run, what).exists()
 
 
 def acknowledge(run: Path, what: ControlRequest) -> None:
-    """It was done."""
+    """Withdraw a request that was carried out."""
     with contextlib.suppress(OSError):
         _file(run, what).unlink(missing_ok=True)
 
 
 class StopRequest:
-    """Stops that are asked of a run after this was made: each node of the run hears each once.
+    """Stop requests that were sent after this was made; each node of the run sees each one once.
 
-    The file stays until the run is started again: the node that hears first would else take it from the others.
+    The file stays until the run is started again: otherwise the first node to see it would take it from the others.
     """
 
     def __init__(self, run: Path) -> None:
@@ -50,7 +50,7 @@ class StopRequest:
         self._last_stamp = self._stamp()
 
     def is_new(self) -> bool:
-        """Whether one was asked since the last look."""
+        """Whether a stop was requested since the last call."""
         before, self._last_stamp = self._last_stamp, self._stamp()
         return self._last_stamp is not None and self._last_stamp != before
 
@@ -62,9 +62,9 @@ class StopRequest:
 
 @contextlib.contextmanager
 def stop_on_request(run: Path) -> Iterator[None]:
-    """While this process starts the ranks: a stop that is asked is to it what SIGTERM is.
+    """While this process runs the ranks, treat a stop request as SIGTERM.
 
-    In a thread that is not the main one a signal would end what this is only a part of: nothing is heard there.
+    Outside the main thread a signal would end the program that this is only a part of: requests are ignored there.
     """
     stop_request = StopRequest(run)
     if threading.current_thread() is not threading.main_thread():

@@ -1,4 +1,4 @@
-"""Where other tools find a run's figures: the addresses of its endpoints while it goes on, its event files."""
+"""Where other tools find a run's figures: the URLs of its endpoints while it trains, and its event files."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MAX_CHARACTERS = 300
 
 @contextlib.contextmanager
 def published_endpoint(run: Path, host: str, port: int) -> Iterator[None]:
-    """Have the run's folder say where the figures are served, as long as they are; of several nodes each its own.
+    """Publish in the run's folder where figures are served, while they are; each of several nodes publishes its own.
 
-    Raises InputFault where the folder cannot be written.
+    Raises InputFault if the folder cannot be written.
     """
     name = socket.gethostname()
     url_host = name if host in WILDCARD_ADDRESSES else f"[{host}]" if ":" in host else host
@@ -34,7 +34,7 @@ def published_endpoint(run: Path, host: str, port: int) -> Iterator[None]:
 
 
 def endpoints(run: Path) -> tuple[str, ...]:
-    """The addresses at which the figures of a run that goes on are served; what a killed one said stays there."""
+    """The URLs at which a run's figures are served; that of a killed process stays in the folder."""
     addresses = []
     for path in sorted((run / WATCH).glob(f"{ENDPOINT}*")):
         with contextlib.suppress(OSError, ValueError), path.open(encoding="utf-8") as stream:
@@ -43,6 +43,6 @@ def endpoints(run: Path) -> tuple[str, ...]:
 
 
 def event_files(run: Path) -> Path | None:
-    """The folder of the run's event files; None where it has none."""
+    """The folder of the run's event files; None if it has none."""
     folder = run / TENSORBOARD
     return folder if any(folder.glob("events.out.tfevents*")) else None

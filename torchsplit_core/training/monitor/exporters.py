@@ -1,6 +1,6 @@
-"""A run's figures for other tools while it goes on: an endpoint for Prometheus, event files for TensorBoard.
+"""Exports a run's figures while it trains: an endpoint for Prometheus, event files for TensorBoard.
 
-The process that starts the ranks serves and writes them, from what the run's folder says: the ranks know nothing of it.
+The process that starts the ranks serves and writes them from the run's folder; the ranks do not know of it.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ STEP_FIGURES = {
     "samples": ("Samples of the step, of all ranks", "samples"),
     "processes": ("Ranks that took part in the step", "world_size"),
 }
-"""Of the last step: what they are, and their names in `metrics.jsonl`. TensorBoard's tags are train/NAME."""
+"""Figures of the last step: their descriptions, and names in `metrics.jsonl`. TensorBoard's tags are train/NAME."""
 
 
 @contextlib.contextmanager
 def export_metrics(run: Path, exports: Exports) -> Iterator[int | None]:
-    """Serve and write them while a run goes on; the port of the endpoint, None without one.
+    """Serve and write the figures while a run trains; yields the endpoint's port, None without one.
 
-    Raises InputFault for a port that is taken, and where the package tensorboard is not installed.
+    Raises InputFault for a port that is taken, and if the package tensorboard is not installed.
     """
     with contextlib.ExitStack() as stack:
         port = None
@@ -72,13 +72,13 @@ def _serve_metrics(run: Path, host: str, port: int) -> Iterator[int]:
 
 
 class RunCollector(Collector):
-    """The figures of a run, read from its folder at each scrape. What is not known is left out, never zero."""
+    """The figures of a run, read from its folder at each scrape. Unknown figures are left out, never zero."""
 
     def __init__(self, reader: RunReader) -> None:
         self.reader = reader
 
     def collect(self) -> Iterable[Metric]:
-        """All of them; none before the run has begun."""
+        """All figures; none before the run has begun."""
         try:
             view = self.reader.view()
         except InputFault:
@@ -167,18 +167,17 @@ def _write_event_files(run: Path) -> Iterator[None]:
 
 
 class _EventWriter:
-    """Writes each step's line, and beside the last one what nodes have told of their GPUs since; steps that are done
-    again take the place of those before."""
+    """Writes each step's line, and with the last one new GPU samples of the nodes; repeated steps replace old ones."""
 
     def __init__(self, run: Path, make_writer: Any) -> None:
         self.folder, self._make_writer, self._watch = run / TENSORBOARD, make_writer, run / WATCH
         self._lines, self._last_step = JsonTail(run / METRICS), 0
-        # What an earlier command left is no news.
+        # Samples that an earlier command left are not new.
         self._sampled_at = {(gpu.node, gpu.index): gpu.sampled_at for gpu in read_gpus(self._watch)}
         self._writer: Any = None
 
     def write_new(self) -> None:
-        """Write the lines that are new."""
+        """Write the new lines."""
         lines = self._lines.read_new()[1]
         for line in lines:
             step = line.get("step")
@@ -186,7 +185,7 @@ class _EventWriter:
                 continue
             if self._writer is None or step <= self._last_step:
                 self.close()
-                # What a run before, or a start before, wrote from this step on is not shown any more.
+                # Hide what an earlier run or attempt wrote from this step on.
                 self._writer = self._make_writer(str(self.folder), purge_step=step)
             for name, (_, column) in STEP_FIGURES.items():
                 if isinstance(line.get(column), int | float):
@@ -210,7 +209,7 @@ class _EventWriter:
                     )
 
     def close(self) -> None:
-        """No more of this file."""
+        """Close the current event file."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None

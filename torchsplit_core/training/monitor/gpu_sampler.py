@@ -1,4 +1,4 @@
-"""The GPUs of a run's nodes, as their driver and DCGM tell of them while it goes on: a file a node."""
+"""Samples the GPUs of a run's nodes from driver and DCGM while it trains; one file per node."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ GPU_FIGURES: Mapping[str, tuple[str, Callable[[NodeGpu], float | None]]] = {
     "temperature_celsius": ("Its temperature", lambda gpu: gpu.state.temperature_c),
     "power_watts": ("Its power", lambda gpu: gpu.state.power_w),
 }
-"""Of a GPU of the run's nodes, by its driver and DCGM: what they are, and where they stand."""
+"""Figures of a node's GPU from driver and DCGM: the description of each, and how to read it."""
 
 
 class GpuAverages:
-    """The figures of a node's GPUs, each the mean of what was told of it."""
+    """The figures of a node's GPUs, each the mean of its samples."""
 
     def __init__(self) -> None:
         self._sums: dict[tuple[str, int], tuple[float, int]] = {}
         self._indices: set[int] = set()
 
     def add(self, gpus: Sequence[NodeGpu]) -> None:
-        """What they tell now."""
+        """Add a sample of the GPUs."""
         self._indices |= {gpu.index for gpu in gpus}
         for gpu in gpus:
             for name, (_, value_of) in GPU_FIGURES.items():
@@ -61,7 +61,7 @@ class GpuAverages:
                     self._sums[name, gpu.index] = total + value, count + 1
 
     def by_name(self) -> dict[str, list[float]]:
-        """In the order of the GPUs; a figure that one of them never told is left out."""
+        """The means, in the order of the GPUs; a figure that one of them never reported is left out."""
         sums_by_name = {
             name: [self._sums.get((name, index)) for index in sorted(self._indices)] for name in GPU_FIGURES
         }
@@ -74,7 +74,7 @@ class GpuAverages:
 
 @contextlib.contextmanager
 def sample_gpus(run: Path, node: str) -> Iterator[GpuAverages]:
-    """While a node trains: say how its GPUs run, and keep the means. A node without any says nothing."""
+    """Publish how a node's GPUs run while it trains, and average the figures. A node without GPUs writes no file."""
     averages = GpuAverages()
 
     def sample(gpus: Sequence[LiveGpu]) -> None:
@@ -104,7 +104,7 @@ def _visible_gpus() -> list[LiveGpu]:
     visible = os.environ.get(VISIBLE)
     if visible is None:
         return list(gpus)
-    # As CUDA has it: indices, or the beginnings of UUIDs (of a GPU, or of a MIG device on it).
+    # As CUDA reads it: indices, or prefixes of UUIDs (of a GPU, or of a MIG device on it).
     words = [word.strip() for word in visible.split(",") if word.strip()]
     return [
         gpu
@@ -120,7 +120,7 @@ def _visible_gpus() -> list[LiveGpu]:
 
 
 def _write(path: Path, node: str, time: datetime, gpus: Sequence[LiveGpu]) -> None:
-    """Whole, in place of what was said before. That it cannot be written ends nothing."""
+    """Replace the node's file atomically. A failure to write it is ignored."""
     record = {
         "node": node,
         "time": time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -145,7 +145,7 @@ def _without_missing(figures: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_gpus(folder: Path) -> tuple[NodeGpu, ...]:
-    """What the nodes of a run said last, of its folder watch/; what is none of theirs is passed over."""
+    """The last samples of a run's nodes, from its folder watch/; files that are not theirs are skipped."""
     gpus = []
     for path in sorted(folder.glob("gpus-*.json")):
         with contextlib.suppress(OSError, KeyError, TypeError, ValueError, AttributeError):

@@ -1,4 +1,4 @@
-"""What a run was started with, kept in its folder, so that it can be gone on with from there."""
+"""What a run was started with, stored in its folder so that it can be resumed from there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_BYTES = 2**20
 
 @dataclass(frozen=True, slots=True)
 class LaunchRecord:
-    """The source as it was given, the strategy on the processes of the start, and the options."""
+    """The source as given, the strategy fitted to the processes of the start, and the options."""
 
     source: str
     strategy: RunStrategy
@@ -25,16 +25,16 @@ class LaunchRecord:
 
 
 def save_launch(run: Path, launch: LaunchRecord) -> None:
-    """Write what the run was started with. Raises InputFault where it cannot be written."""
+    """Write what the run was started with. Raises InputFault if it cannot be written."""
     replace_file(run / WATCH / LAUNCH, json.dumps(asdict(launch), indent=1) + "\n")
 
 
 def read_launch(run: Path) -> LaunchRecord | None:
-    """What the run was started with; None where nothing was kept (a loop of one's own, an earlier version).
+    """What the run was started with; None if nothing was stored (a user's own loop, an earlier version).
 
-    Raises InputFault for a file that is not what was written.
+    Raises InputFault for a file that is not what a run writes.
     """
-    # Loaded late: who only starts ranks does not read it.
+    # Imported here: a process that only starts ranks does not read it.
     from pydantic import TypeAdapter, ValidationError
 
     path = run / WATCH / LAUNCH

@@ -1,4 +1,4 @@
-"""What a rank says of itself while it trains: its step, its memory, where its time goes; once a second at most."""
+"""What a rank publishes while it trains: its step, its memory, its seconds by phase; once a second at most."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ PUBLISH_INTERVAL_S = 1.0
 
 
 class RankReporter:
-    """Laps of a step by what they were for, and the file that says them: means over the steps since the file before.
+    """Times the phases of a step, and publishes the means over the steps since the last file.
 
-    A file without a new step has the means of the one before. On a GPU a lap would end when the work was handed over,
-    not when it was done: there, no parts are told.
+    A file without a new step repeats the means of the last one. On a GPU a phase would end when the work was queued,
+    not when it was done: there, no phases are published.
     """
 
     def __init__(self, run: Path, rank: int, device: torch.device, model: torch.nn.Module, step: int) -> None:
         self.path = run / WATCH / f"rank-{rank}.json"
         self.rank, self.device, self.model = rank, device, model
         self.blocks_s: Mapping[str, float | None] = {}
-        """Of a pipeline: this rank's blocks, with the seconds of a micro-batch in each where they are known."""
+        """For a pipeline: seconds of a micro-batch in each block of this rank, None if they are not known."""
         self._parts: dict[str, float] = defaultdict(float)
         self._before_step: dict[str, float] = {}
         self._published_parts_s: dict[str, float] = {}
@@ -44,37 +44,37 @@ class RankReporter:
         self.publish(step)
 
     def start_phase(self) -> None:
-        """A lap begins."""
+        """Start the clock of a phase."""
         self._phase_began = time.perf_counter()
 
     def record_phase(self, part: str) -> None:
-        """The time since the last lap was for that part."""
+        """Add the time since the last phase to `part`."""
         now = time.perf_counter()
         self._parts[part] += now - self._phase_began
         self._phase_began = now
 
     def record_phases(self, rest: str, parts_s: Mapping[str, float]) -> None:
-        """The time since the last lap was for these parts, what is left for `rest`."""
+        """Add the time since the last phase to these parts, and what is left of it to `rest`."""
         left = time.perf_counter() - self._phase_began - sum(parts_s.values())
         for part, spent in (*parts_s.items(), (rest, max(0.0, left))):
             self._parts[part] += spent
         self.start_phase()
 
     def step_phases(self) -> dict[str, float]:
-        """Seconds of the step that is ending, by phase; empty on a GPU, where a lap does not end with the work."""
+        """Seconds of the step that is ending, by phase; empty on a GPU, where a phase does not end with its work."""
         if self.device.type != "cpu":
             return {}
         return {name: spent - self._before_step.get(name, 0.0) for name, spent in self._parts.items()}
 
     def end_step(self, step: int) -> None:
-        """A step is done."""
+        """Count a completed step; publish if the last file is old enough."""
         self._steps += 1
         self._before_step = dict(self._parts)
         if time.perf_counter() - self._since >= PUBLISH_INTERVAL_S:
             self.publish(step)
 
     def publish(self, step: int, *, ended: bool = False) -> None:
-        """Write the file now. That it cannot be written ends nothing."""
+        """Write the file now. A failure to write it is ignored."""
         record: dict[str, Any] = {
             "rank": self.rank,
             "node": socket.gethostname(),
@@ -102,7 +102,7 @@ class RankReporter:
 
 
 def peak_bytes(device: torch.device) -> int:
-    """The most memory so far: what tensors held on the GPU, else what the process held, shared pages included."""
+    """Peak memory so far: of tensors on a GPU, otherwise of the process, shared pages included."""
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -110,10 +110,10 @@ def peak_bytes(device: torch.device) -> int:
 
 
 def communication_share(model: torch.nn.Module) -> float | None:
-    """Of forward and backward pass, the share in which gradients are still exchanged when the backward pass is done.
+    """Share of forward and backward pass in which gradients are still exchanged after the backward pass is done.
 
-    By the times that DDP takes itself: of its first ten steps, then of every hundredth, their mean
-    (`Reducer::set_logging_data`). None where it has none yet, and for models that are not under DDP.
+    By DDP's own timings: the mean of its first ten steps, then of every hundredth (`Reducer::set_logging_data`). None
+    if it has none yet, and for models that are not under DDP.
     """
     if not isinstance(model, DistributedDataParallel):
         return None

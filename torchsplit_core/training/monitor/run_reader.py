@@ -1,4 +1,4 @@
-"""Looking at a run's folder again and again: what grew since the last look is read, the rest is known."""
+"""Reads a run's folder incrementally: each read takes only what was added since the last."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from torchsplit_core.training.run_folder import LOCK, WATCH, RunFolder
 from torchsplit_core.values import InputFault
 
 SILENT_S = 30.0
-"""A rank that says nothing for so long, while its run goes on, is told as silent."""
+"""Seconds without a report after which a rank counts as silent while its run goes on."""
 ENDS = {"finished": "finished", "stopped": "stopped", "not_finite": "stopped"}
-"""Kinds of events after which a run writes nothing more, and the state that they say."""
+"""Kinds of events after which a run writes nothing more, and the state that each means."""
 MOST_RANK_BYTES, MOST_RANKS = 2**16, 2**16
 _HISTORY = ("started", "resumed")
 
 
 class RunReader:
-    """One run, looked at by several threads."""
+    """Reads one run; several threads may share it."""
 
     def __init__(self, path: str | Path) -> None:
         self.folder = RunFolder(path)
@@ -41,19 +41,19 @@ class RunReader:
         self._lock = threading.Lock()
 
     def view(self) -> RunView:
-        """The run now. Raises InputFault where the folder is no run's, or a file of it is damaged."""
+        """The run now. Raises InputFault if the folder is not a run's, or a file of it is damaged."""
         path = self.folder.path
         if not _is_run(path):
             raise InputFault(
                 str(path), "is not the folder of a run", "Give the folder that `torchsplit train … -o` wrote."
             )
         with self._lock:
-            # Asked first: what it wrote before it ended is then read.
+            # Checked first, so that whatever it wrote before it ended is then read.
             alive = _is_locked(path / LOCK)
             self._read()
             state, words = _state(alive, self._events)
             facts = self.folder.facts()
-            # Of a start with more ranks than there are now, files are left.
+            # An attempt with more ranks than now may have left files.
             world = facts.get("processes", MOST_RANKS)
             view = RunView(
                 state,
@@ -71,7 +71,7 @@ class RunReader:
             return view.starting() if state == "starting" else view
 
     def _validation(self) -> Validation | None:
-        """The last one; None where the run began again before its step, which is then done anew."""
+        """The last validation; None if the run resumed before its step, which then runs again."""
         validation = read_validation(self.folder.path)
         last_step = self._steps.step[-1] if len(self._steps) else 0
         return validation if validation and validation.step <= last_step else None
@@ -79,7 +79,7 @@ class RunReader:
     def _read(self) -> None:
         replaced, lines = self._metrics.read_new()
         if replaced:
-            # Others may still draw the ones before.
+            # Other threads may still draw the old steps.
             self._steps = Steps()
         for line in lines:
             with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
@@ -98,7 +98,7 @@ def _is_run(path: Path) -> bool:
 
 
 def _is_locked(path: Path) -> bool:
-    """Whether a run holds the lock of that file, its nodes together; who looks lets go of it at once."""
+    """Whether a run, or any of its nodes, holds the lock of that file; this check releases the lock at once."""
     try:
         with path.open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -129,20 +129,20 @@ def _time(text: Any) -> datetime:
 
 
 def _state(alive: bool, events: Sequence[Event]) -> tuple[State, str]:
-    """How the run is, and how it ended in words."""
+    """The run's state, and in words how it ended."""
     last = next((event for event in reversed(events) if event.kind in (*_HISTORY, *ENDS, "rank_lost")), None)
     if not alive:
         if last is not None and last.kind in ENDS:
             return ENDS[last.kind], last.words  # type: ignore[return-value]
         return "broken off", "it ended without a message: its processes were killed, or the machine restarted"
     if last is None or last.kind in ENDS:
-        # One that was gone on with and has not told so yet.
+        # The run was resumed and has not logged so yet.
         return "starting", ""
     return ("recovering" if last.kind == "rank_lost" else "running"), ""
 
 
 def _ranks(folder: Path, state: State, events: Sequence[Event]) -> list[Rank]:
-    """What the ranks of the last start said, in their order."""
+    """The last status of each rank, in rank order."""
     now = datetime.now(UTC)
     ranks = []
     for path in folder.glob("rank-*.json"):
@@ -177,7 +177,7 @@ def _rank(record: dict[str, Any], state: State, events: Sequence[Event], now: da
 
 
 def _checkpoints(folder: Path) -> list[Checkpoint]:
-    """The complete ones, oldest first. One may go while it is looked at."""
+    """The complete checkpoints, oldest first. One may be deleted meanwhile."""
     try:
         newest = (folder / LATEST).read_text(encoding="utf-8").strip()
     except OSError:

@@ -13,12 +13,12 @@ from torchsplit_core.hardware import DcgmFigures, GpuState
 from torchsplit_core.training.monitor.launch_record import LaunchRecord
 
 State = Literal["starting", "running", "recovering", "finished", "stopped", "broken off"]
-"""`broken off`: nothing writes there any more, and the last that it said was no end."""
+"""`broken off`: nothing writes to the folder any more, and its last event is no end."""
 
 
 @dataclass(slots=True)
 class Steps:
-    """The lines of the steps, by column: a run may have millions."""
+    """The step lines as columns, since a run may have millions."""
 
     step: array[int] = field(default_factory=lambda: array("q"))
     loss: array[float] = field(default_factory=lambda: array("d"))
@@ -30,7 +30,7 @@ class Steps:
         return len(self.step)
 
     def add(self, line: Mapping[str, Any]) -> None:
-        """A line of `metrics.jsonl`. Raises KeyError, TypeError, ValueError or OverflowError for one that is none."""
+        """Add a line of `metrics.jsonl`. Raises KeyError, TypeError, ValueError or OverflowError for an invalid one."""
         row = [kind(line[name]) for name, kind in COLUMNS.items()]
         for name, value in zip(COLUMNS, row, strict=True):
             getattr(self, name).append(value)
@@ -43,7 +43,7 @@ COLUMNS: Mapping[str, type] = {
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What happened: to a rank, or (None) to the run."""
+    """What happened to a rank, or to the run (`rank` is None)."""
 
     time: datetime
     kind: str
@@ -54,11 +54,11 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """What a rank said last of itself, and when. `state` is in words.
+    """The last status that a rank published, and when. `state` is in words.
 
-    `parts_s`: seconds of a step by what they were for, None where they are not known; `peak_bytes`: the most memory,
-    of its GPU's tensors, or of the process on a CPU. `blocks_s`: of a pipeline its blocks, with the seconds of a
-    micro-batch in each, None where they are not known.
+    `parts_s`: seconds of a step by phase, None if they are not known; `peak_bytes`: peak memory of its GPU's tensors,
+    or of the process on a CPU. `blocks_s`: for a pipeline, the seconds of a micro-batch in each of its blocks, None if
+    they are not known.
     """
 
     rank: int
@@ -76,7 +76,7 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class NodeGpu:
-    """A GPU of a node, as its driver and DCGM told of it last, and when."""
+    """A GPU of a node, with the last figures of its driver and DCGM, and when they were sampled."""
 
     node: str
     index: int
@@ -98,11 +98,11 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """A run as its folder has it now; its steps grow with the next look.
+    """A run as its folder shows it now; its steps grow with the next read.
 
-    `facts`: what run.json says, empty before the first start.
-    `validation`: the last measurement on held-out samples, None where there is none of a step that is still there.
-    `words`: how it ended, empty while it goes on. `alive`: a process writes there.
+    `facts`: the contents of run.json, empty before the first attempt. `validation`: the last measurement on held-out
+    samples, None if there is none of a step that still exists. `words`: how it ended, empty while it goes on. `alive`:
+    a process writes to the folder.
     """
 
     state: State
@@ -118,9 +118,9 @@ class RunView:
     validation: Validation | None = None
 
     def starting(self, steps: int | None = None) -> RunView:
-        """The run while its processes start, to go on to the step `steps` (None: not said yet).
+        """The run while its processes start, to train to step `steps` (None: not known yet).
 
-        Until they have said so themselves, the folder tells of the start before.
+        Until they have reported themselves, the folder describes the last attempt.
         """
         facts = {name: value for name, value in self.facts.items() if name != "steps"}
         return replace(
@@ -133,11 +133,11 @@ class RunView:
 
     @property
     def last_step(self) -> int:
-        """The last step that is done, 0 before the first."""
+        """The last completed step, 0 before the first."""
         return self.steps.step[-1] if len(self.steps) else 0
 
     @property
     def target_steps(self) -> int | None:
-        """The step it ends with; None while it starts."""
+        """The step at which the run ends; None while it starts."""
         steps = self.facts.get("steps")
         return steps if isinstance(steps, int) and steps > 0 else None

@@ -1,4 +1,4 @@
-"""A run's measured step beside the interval that its strategy estimated: said once, where it lies outside."""
+"""Compares a run's measured step with the interval that its strategy estimated, and says once if it lies outside."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from statistics import median
 from torchsplit_core.values.strategy.run import PredictedStep
 
 FIRST_STEPS, CHECKED_STEPS = 5, 15
-"""Of a start: the first are slower, since torch allocates and compiles; of those after them the median counts."""
+"""Steps of an attempt: the first are slower, since torch allocates and compiles; of the next ones the median counts."""
 GROUPS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "forward and backward pass": (
         ("forward", "backward", "waiting for stages"),
@@ -21,11 +21,11 @@ GROUPS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "optimizer": (("optimizer",), ("optimizer",)),
     "samples, and what the processes agree on": (("data", "agreement"), ("fixed",)),
 }  # fmt: skip
-"""What is compared: phases of the run, and parts of the estimate."""
+"""What is compared: phases of the run with parts of the estimate."""
 
 
 class StepCheck:
-    """Collects the first steps of a start, and compares them once."""
+    """Collects the first steps of an attempt, and compares them once."""
 
     def __init__(self, predicted: PredictedStep | None) -> None:
         self.predicted = predicted
@@ -33,7 +33,7 @@ class StepCheck:
         self._phases: dict[str, list[float]] = defaultdict(list)
 
     def add(self, seconds: float, phases_s: Mapping[str, float]) -> str | None:
-        """Take a step with its phases; the words to say where the steps so far lie outside, None otherwise."""
+        """Add a step with its phases; returns the message if the steps so far lie outside, otherwise None."""
         if self.predicted is None or self.predicted.low_s is None or self.predicted.high_s is None:
             return None
         self._steps.append(seconds)
@@ -52,7 +52,7 @@ class StepCheck:
         )
 
     def _largest_difference(self) -> str:
-        """What differs most, where the run knows its phases and the estimate its parts."""
+        """What differs most, if the run knows its phases and the estimate its parts; otherwise empty."""
         assert self.predicted is not None
         parts, differences = self.predicted.parts_s, []
         for name, (phases, estimated) in GROUPS.items():

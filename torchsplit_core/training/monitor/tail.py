@@ -1,4 +1,4 @@
-"""The lines of a file that grows, or is replaced by a shorter one: only what is new is read at each look."""
+"""Reads the lines of a file that grows, or is replaced by a shorter one: each read takes only what is new."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any
 
 MOST_BYTES = 64 * 2**20
-"""Of one look; what is beyond comes with the next."""
+"""Maximum bytes of one read; the rest comes with the next."""
 
 
 class JsonTail:
-    """The JSON objects of a file, a line each."""
+    """The JSON objects of a file, one per line."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._inode, self._offset = 0, 0
 
     def read_new(self) -> tuple[bool, list[dict[str, Any]]]:
-        """Whether all before is forgotten (the file is another one), and the whole lines since the last look.
+        """Whether the file was replaced, so that earlier lines are void, and the complete lines since the last call.
 
         A line that is no JSON object is left out.
         """
@@ -29,14 +29,14 @@ class JsonTail:
                 stream.seek(self._offset)
                 whole, newline, _ = stream.read(MOST_BYTES).rpartition(b"\n")
         except OSError:
-            # Gone, or not there yet.
+            # Deleted, or not yet created.
             replaced, self._inode, self._offset = self._offset > 0, 0, 0
             return replaced, []
         self._offset += len(whole) + len(newline)
         return replaced, [record for line in whole.splitlines() if (record := _object(line)) is not None]
 
     def _was_replaced(self, descriptor: int) -> bool:
-        """Whether it is another file than at the last look: it is then read from its beginning."""
+        """Whether it is another file than at the last read; that one is then read from its beginning."""
         status = os.fstat(descriptor)
         replaced = self._inode != 0 and (status.st_ino != self._inode or status.st_size < self._offset)
         if replaced:

@@ -1,1 +1,1 @@
-"""Pipelines in a run: the traced model as a chain of blocks, stages of it, and the schedules of torch over them."""
+"""Pipelines in a run: the traced model as a chain of blocks, its stages, and torch's schedules over them."""

@@ -1,4 +1,4 @@
-"""Seconds of what a stage does, by the device's own time."""
+"""Times the work of a stage by the device's own clock."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Timestamp = Any
 
 
 class DeviceTimer:
-    """Moments of a device. A GPU's are marks in its stream: they tell what it did there, without what it waited for
-    before the first of two, and nothing waits for them until they are read."""
+    """Timestamps of a device. On a GPU they are events in its stream: two of them time the work between them, not what
+    the stream waited for before the first, and nothing waits for them until they are read."""
 
     def __init__(self, device: torch.device) -> None:
         self._on_gpu = device.type == "cuda"
 
     def now(self) -> Timestamp:
-        """This moment."""
+        """A timestamp of this moment."""
         if not self._on_gpu:
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)
@@ -27,7 +27,7 @@ class DeviceTimer:
         return event
 
     def elapsed_s(self, first: Timestamp, last: Timestamp) -> float:
-        """Seconds from one to the other."""
+        """Seconds between two timestamps."""
         if not self._on_gpu:
             return float(last - first)
         last.synchronize()

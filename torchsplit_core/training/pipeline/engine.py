@@ -1,4 +1,4 @@
-"""A step of a pipeline: micro-batches through the stages by torch's schedules, each process with its own stages."""
+"""A pipeline's step: torch's schedules run micro-batches through the stages, of which each process has its own."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from torchsplit_core.values.strategy.run import RunStrategy
 from torchsplit_core.values.training import SHARDED
 
 MIN_S = 1e-9
-"""What takes less than a clock shows takes so long."""
+"""Minimum seconds assumed for a pass, since the clock may show none."""
 MAX_SCHEDULES = 2
-"""A whole step has one, and the last of a pass over the data; each has its buffers."""
+"""One for a full step and one for the last step of an epoch; each has its buffers."""
 
 
 class _TimedStage(PipelineStage):  # type: ignore[misc]
-    """torch's, with the seconds of its passes, without waiting for other stages.
+    """torch's stage with the seconds of its passes, excluding waits for other stages.
 
-    `timestamps`: of each backward pass by that clock, its beginning and its end.
+    `timestamps`: start and end of each backward pass, by the timer.
     """
 
     forward_s = backward_s = 0.0
@@ -63,10 +63,10 @@ class _TimedStage(PipelineStage):  # type: ignore[misc]
 
 
 class PipelineEngine:
-    """This process's stages of the model, and the step that all processes do together.
+    """This process's stages of the model, and the step that all processes run together.
 
-    `model` has the weights of these stages, by names that `name_in_model` brings back. `timed`: also by block. Raises
-    InputFault for a model that cannot be cut into the stages.
+    `model` has the weights of these stages, under names that `name_in_model` translates. `timed`: also time each block.
+    Raises InputFault for a model that cannot be cut into the stages.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class PipelineEngine:
             for number in self._numbers
         ]  # fmt: skip
         self.model = PipelineStages(local_stages, _rest(model, chain, device) if place == 0 else {})
-        # What other processes have is given back.
+        # Free the weights that other processes hold.
         model.to("meta")
         for stage in local_stages:
             apply_recompute(stage, choices.recompute)
@@ -113,16 +113,16 @@ class PipelineEngine:
         self._loss: Loss | None = None
         self._loss_timestamps: list[tuple[Timestamp, Timestamp]] = []
         self.seconds: dict[str, float] = {}
-        """Of this process's stages in the last step, by `forward` and `backward`, without what it waited."""
+        """Seconds of this process's stages in the last step, by `forward` and `backward`, excluding waits."""
         self.blocks_s: tuple[float, ...] = ()
-        """Where it is timed: of a micro-batch of the last step in each block, 0 in those of others, and in the loss."""
+        """If timed: seconds of the last step's median micro-batch in each block, 0 in remote ones, and in the loss."""
 
     def describe_stages(self) -> list[str]:
-        """The blocks of each stage."""
+        """The names of the blocks of each stage."""
         return [self.blocks.describe(blocks) for blocks in self.cut]
 
     def local_blocks(self) -> dict[str, float | None]:
-        """The blocks of this process, with the seconds of a micro-batch where they are known."""
+        """Seconds of a micro-batch in each block of this process, None if they are not known."""
         return {
             self.blocks.names[place]: self.blocks_s[place] if self.blocks_s else None
             for number in self._numbers
@@ -130,10 +130,10 @@ class PipelineEngine:
         }
 
     def fetch(self, step: int) -> int:
-        """Have the micro-batches of the step ready; how many samples they are."""
+        """Load the step's micro-batches; returns how many samples they have."""
         batches = self.batches.micro_batch_indices(step)
         counted = sum(map(len, batches))
-        # A rank that has no sample left runs one that counts nothing.
+        # A rank without samples left runs one micro-batch that counts nothing.
         batches = batches or (tuple(self.batches.indices(step)[:1]),)
         self._inputs_of_micro_batch, self._targets = [], []
         self._size = len(batches[0])
@@ -149,7 +149,7 @@ class PipelineEngine:
         return counted
 
     def _check(self, leaves: Sequence[Any]) -> None:
-        """Raises InputFault for inputs of other sizes than those that the stages were traced with."""
+        """Raises InputFault for inputs of other sizes or types than those with which the stages were traced."""
         for name, leaf in zip(self._inputs, leaves, strict=True):
             value = self._values.get(name)
             if value is None:
@@ -163,7 +163,7 @@ class PipelineEngine:
                 )
 
     def step(self, counted: int, samples: int, loss: Loss) -> float:
-        """Gradients of what was fetched: `counted` samples of the step's; this process's part of the step's loss."""
+        """Run both passes of what was fetched, `counted` of `samples`; returns this process's part of the loss."""
         key = self._size, self._number
         schedule, stages = self._schedules.pop(key) if key in self._schedules else self._schedule(*key)
         self._schedules[key] = schedule, stages
@@ -180,7 +180,7 @@ class PipelineEngine:
         try:
             schedule.step(target=numbers, number=numbers, return_outputs=False)
         except RuntimeError as error:
-            # A stage's own error stands behind torch's.
+            # torch's error has the stage's own as its cause.
             raise error.__cause__ or error from None
         finally:
             self._inputs_of_micro_batch, self._targets = [], []
@@ -193,9 +193,9 @@ class PipelineEngine:
         return self._loss_sum
 
     def _block_seconds(self, timer: DeviceTimer, stages: Sequence[_TimedStage]) -> tuple[float, ...]:
-        """Seconds of the usual micro-batch: the last of a step has the exchange of gradients in it.
+        """Seconds by block of the median micro-batch: the last of a step includes the exchange of gradients.
 
-        The backward pass of a stage is its blocks' as the forward pass is.
+        A stage's backward seconds are divided over its blocks in proportion to their forward seconds.
         """
         block_s = [0.0] * (len(self.blocks.names) + 1)
         for stage, stage_module, number in zip(stages, self.model.stages, self._numbers, strict=True):
@@ -213,7 +213,7 @@ class PipelineEngine:
         return tuple(block_s)
 
     def _loss_of(self, outputs: tuple[Tensor, ...], number: Tensor) -> Tensor:
-        """A micro-batch's part of the mean over the step's samples; over data ranks it is averaged."""
+        """A micro-batch's part of the mean over the step's samples, times the data ranks, which average it."""
         assert self._loss is not None
         first = self._timer and self._timer.now()
         loss = scalar_loss(self._loss(self._result.rebuild(outputs), self._targets[int(number)]))
@@ -223,7 +223,7 @@ class PipelineEngine:
         return loss.float() * (self._weight * self.data_ranks)
 
     def _schedule(self, size: int, count: int) -> tuple[Any, list[_TimedStage]]:
-        """torch's schedule for so many micro-batches of that size, with stages that know the sizes of their values."""
+        """torch's schedule for `count` micro-batches of `size` samples; its stages know the sizes of their values."""
         stages = [
             self._stage(module, stage_module, number, size)
             for module, stage_module, number in zip(
@@ -252,7 +252,7 @@ class PipelineEngine:
 
 
 def _rest(model: nn.Module, chain: SplitProgram, device: torch.device) -> dict[str, Any]:
-    """Weights and buffers that no part reads."""
+    """The model's weights and buffers that no part reads."""
     specs = {spec.arg.name: spec.target for spec in chain.program.graph_signature.input_specs}
     read = {specs[name] for part in chain.parts for name in part.weights}
     return {
@@ -265,7 +265,7 @@ def _rest(model: nn.Module, chain: SplitProgram, device: torch.device) -> dict[s
 
 
 def _parallelize_stage(stage: StageModule, mesh: DeviceMesh, strategy: RunStrategy) -> nn.Module:
-    """The stage over its data ranks."""
+    """The stage, divided over its data ranks."""
     choices = strategy.choices
     if choices.shard in SHARDED:
         return apply_fsdp(stage, mesh, choices, strategy.job.precision)

@@ -1,4 +1,4 @@
-"""Names of weights in a process of a pipeline and in the whole model."""
+"""Names of weights in a pipeline's process and in the whole model."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ _STAGE_PREFIX = re.compile(rf"{STAGES}\.\d+\.parts\.\d+\.program\.|{REST}\.")
 
 
 def name_in_model(name: str) -> str:
-    """The name that a weight, or what is told of it, has in the whole model; of another model it is as it is."""
+    """The name of a weight, or of its state, in the whole model; names that are not a pipeline's stay as they are."""
     return _STAGE_PREFIX.sub("", name)

@@ -1,7 +1,7 @@
-"""A model that is trained as a chain of parts: traced with a free batch, cut at its blocks.
+"""A model split into a chain of parts for training: traced with a dynamic batch size, cut at its blocks.
 
-The parts are programs of their own with the model's own weights; a stage of a pipeline is some of them in a row. The
-chain and the order of its blocks are those by which strategies are reckoned.
+Each part is a program of its own with the model's weights; a pipeline stage is several consecutive parts. The chain and
+the order of its blocks are those from which strategies are estimated.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ REMEDY = "Fix pipeline to 1, or change the model."
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """What a part reads or makes: its sizes (numbers, or expressions of the batch), type, whether it has a gradient."""
+    """A tensor that a part reads or makes: sizes (numbers or expressions of the batch), type, whether it trains."""
 
     shape: tuple[Any, ...]
     dtype: torch.dtype
     trains: bool
 
     def sizes(self, batch: int) -> tuple[int, ...]:
-        """Its sizes in a batch of so many samples."""
+        """Its sizes in a batch of `batch` samples."""
         return tuple(
             size if isinstance(size, int) else int(size.subs(dict.fromkeys(size.free_symbols, batch)))
             for size in self.shape
         )
 
     def example(self, batch: int, device: torch.device) -> torch.Tensor:
-        """A tensor of its sizes."""
+        """An uninitialised tensor of its sizes."""
         return torch.empty(self.sizes(batch), dtype=self.dtype, device=device, requires_grad=self.trains)
 
 
 @dataclass(frozen=True, slots=True)
 class OutputSpec:
-    """What a model returns, flat: the `names` of its tensors, or None and a plain value of `values`; its structure."""
+    """What a model returns, flattened: `names` of its tensors, or None for a plain value in `values`; the structure."""
 
     names: tuple[str | None, ...]
     values: tuple[Any, ...]
@@ -62,11 +62,11 @@ class OutputSpec:
 
     @property
     def tensors(self) -> tuple[str, ...]:
-        """The names in their order."""
+        """The names of the tensors, in order."""
         return tuple(name for name in self.names if name is not None)
 
     def rebuild(self, tensors: Sequence[torch.Tensor]) -> Any:
-        """What the model returns, with these tensors."""
+        """The model's result with these tensors."""
         remaining = iter(tensors)
         leaves = [
             value if name is None else next(remaining)
@@ -77,9 +77,9 @@ class OutputSpec:
 
 @dataclass(frozen=True, slots=True)
 class SplitProgram:
-    """The parts of a model in the order in which they run, one for each of its `blocks` with what is around it.
+    """The parts of a model in execution order, one for each of its `blocks` with the operations around it.
 
-    `inputs`: the model's, by name, in the order of its arguments. `values`: the program's tensors by name.
+    `inputs`: names of the model's inputs, in the order of its arguments. `values`: the program's tensors by name.
     """
 
     program: ExportedProgram
@@ -90,23 +90,23 @@ class SplitProgram:
     values: dict[str, TensorSpec]
 
     def boundary_tensors(self, place: int) -> tuple[str, ...]:
-        """What parts before `place` make that it, a later one or the model's caller reads; nothing before the first."""
+        """What earlier parts produce and part `place`, a later one or the model's caller reads; empty for part 0."""
         produced = [name for part in self.parts[:place] for name in part.outputs]
         read = {name for part in self.parts[place:] for name in part.inputs} | {*self.result.tensors}
         return tuple(name for name in produced if name in read)
 
 
 def split_model(model: nn.Module, batch: Callable[[int], tuple[Any, ...]]) -> SplitProgram:
-    """The chain of a model in training mode; `batch(n)` gives inputs of n samples.
+    """Split a model in training mode; `batch(n)` returns inputs of n samples.
 
-    Raises InputFault for a model that cannot be traced, whose path depends on data, or that is no chain: one that comes
-    back to a block, or has a weight that two blocks read.
+    Raises InputFault for a model that cannot be traced, whose path depends on data, or that is no chain: one that
+    returns to a block, or has a weight that two blocks read.
     """
     _check_untied(model)
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     args = batch(TRACED_BATCH)
     program = export_program(model, args, {}, (batch(OTHER_BATCH), {}))
-    # Tracing has run the model once.
+    # Tracing has run the model once, which may change its buffers.
     for name, buffer in model.named_buffers():
         buffer.data.copy_(buffers[name])
     graph = convert_program(program, TRACED_BATCH)
@@ -134,7 +134,7 @@ def split_model(model: nn.Module, batch: Callable[[int], tuple[Any, ...]]) -> Sp
 def _block_costs(
     program: ExportedProgram, graph: TorchGraph, chain: TracedChain, parts: Sequence[StageDraft]
 ) -> BlockCosts:
-    """What each part computes, has and keeps; what several of them keep counts in the first."""
+    """What each part computes, holds and saves; a tensor that several parts save counts for the first."""
     loads, moved, activations = ([0.0] * len(parts) for _ in range(3))
     counted: set[str] = set()
     for cost in GraphCosts(graph, TRACED_BATCH, "whole").operations:
@@ -152,7 +152,7 @@ def _block_costs(
 
 
 def _check_untied(model: nn.Module) -> None:
-    """Raises InputFault for a weight with two names, which two stages would have each as its own."""
+    """Raises InputFault for a weight with two names, which two stages would each have as their own."""
     names: dict[int, str] = {}
     for name, weight in model.named_parameters(remove_duplicate=False):
         first = names.setdefault(id(weight), name)
@@ -173,7 +173,7 @@ def _output_spec(program: ExportedProgram) -> OutputSpec:
 
 
 def _tensor_specs(program: ExportedProgram) -> dict[str, TensorSpec]:
-    """Every tensor of the program by name; a gradient comes from a weight that is trained, through numbers."""
+    """Every tensor of the program by name; floating-point ones that follow from a trained weight have a gradient."""
     signature, specs = program.graph_signature, dict[str, TensorSpec]()
     trained = {
         spec.arg.name
@@ -193,7 +193,7 @@ def _tensor_specs(program: ExportedProgram) -> dict[str, TensorSpec]:
 
 
 def _check_values(chain: SplitProgram, args: tuple[Any, ...]) -> None:
-    """Raises InputFault for what parts cannot hand on, and for sizes that are not those of a batch."""
+    """Raises InputFault for values that parts cannot pass on, and input sizes that are neither fixed nor the batch."""
     for name, leaf in zip(chain.inputs, pytree.tree_leaves((args, {})), strict=True):
         value = chain.values.get(name)
         if value is not None and value.sizes(TRACED_BATCH) != tuple(leaf.shape):
@@ -205,16 +205,16 @@ def _check_values(chain: SplitProgram, args: tuple[Any, ...]) -> None:
 
 
 def partition_stages(chain: SplitProgram, stages: int, layers: Sequence[int] = ()) -> tuple[range, ...]:
-    """The parts of each stage: so many as `layers` say, else those whose longest stage is shortest.
+    """The parts of each stage: as many as `layers` say, otherwise the division whose longest stage is shortest.
 
-    Raises InputFault for more stages than blocks, and layers that are not those of the model.
+    Raises InputFault for more stages than blocks, and for layers that are not those of the model.
     """
     names, loads = chain.blocks.names, chain.blocks.flops
     count = len(names)
     if count < stages:
         raise _not_splittable(f"it has {count} blocks for {stages} stages")
     if not layers:
-        # A part without products is work too.
+        # A part without matrix products takes time, too.
         least = max(loads) / 1000 or 1.0
         return partition_evenly([load + least for load in loads], stages)
     if sum(layers) != count:

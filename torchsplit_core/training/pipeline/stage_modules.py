@@ -1,4 +1,4 @@
-"""What a process of a pipeline holds: its stages of the chain as modules, with the names that the weights have."""
+"""The stages that a pipeline's process holds, as modules, and the names of their weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ InputsOfMicroBatch = Callable[[int], Mapping[str, Any]]
 
 
 class BlockModule(nn.Module):  # type: ignore[misc]
-    """A part of the chain. What it reads and makes has names; weights are the model's own."""
+    """A part of the chain with named inputs and outputs; the weights are the model's own."""
 
     def __init__(self, chain: SplitProgram, place: int, device: torch.device) -> None:
         super().__init__()
@@ -36,12 +36,12 @@ class BlockModule(nn.Module):  # type: ignore[misc]
 
 
 class StageModule(nn.Module):  # type: ignore[misc]
-    """Parts in a row.
+    """A stage: consecutive parts.
 
-    It takes what the stage before hands on, reads the model's inputs by the micro-batch's number, and returns what
-    later stages read; the last one what the model returns. Values are handed on in the type that they were traced in,
-    whatever precision the parts compute in. `timestamps`: of each pass by that clock, its beginning and each part's
-    end.
+    It takes what the previous stage passes on, reads the model's inputs by the micro-batch's number, and returns what
+    later stages read; the last stage returns the model's result. Values are passed on in the type in which they were
+    traced, whatever precision the parts compute in. `timestamps`: of each forward pass, its start and each part's end,
+    by the timer.
     """
 
     def __init__(
@@ -84,14 +84,14 @@ class StageModule(nn.Module):  # type: ignore[misc]
 
 
 def _without_checkpoint_wrapper(part: nn.Module) -> BlockModule:
-    """The part in what recomputes it."""
+    """The part inside its checkpoint wrapper, if it has one."""
     block = getattr(part, "_checkpoint_wrapped_module", part)
     assert isinstance(block, BlockModule)
     return block
 
 
 class PipelineStages(nn.Module):  # type: ignore[misc]
-    """The stages of one process. `rest`: weights and buffers that no part reads, which the first process keeps."""
+    """The stages of one process. `rest`: weights and buffers that no part reads, which the first process holds."""
 
     def __init__(self, stages: Sequence[StageModule], rest: Mapping[str, Any]) -> None:
         super().__init__()
@@ -110,6 +110,6 @@ class PipelineStages(nn.Module):  # type: ignore[misc]
 
     @property
     def stages(self) -> list[StageModule]:
-        """Those of this process, in the order of the chain."""
+        """The stages of this process, in the order of the chain."""
         stages: list[StageModule] = list(getattr(self, STAGES))
         return stages

@@ -1,1 +1,1 @@
-"""What a run changes about itself while it goes on: ranks' samples and stages' blocks by speed, passes by memory."""
+"""What a run changes while it trains: ranks' samples and stages' blocks by speed, micro-batches by memory."""

@@ -1,4 +1,4 @@
-"""A step's samples by the measured speed of the ranks, changed seldom: pure, of the figures that it is told."""
+"""Decides, rarely, how to divide a step's samples by the measured speed of the ranks. No I/O."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torchsplit_core.values.strategy.run import RunStrategy
 from torchsplit_core.values.training import SHARDED
 
 WINDOW_STEPS = 5
-"""A rank's speed is the median of so many steps."""
+"""A rank's speed is the median of this many steps."""
 MIN_GAIN = 0.1
-"""A change is made where the slowest rank's part of the step becomes shorter by at least this share."""
+"""Share by which the slowest rank's part of the step must become shorter for a change."""
 MIN_INTERVAL_S = 60.0
-"""Seconds from one change to the next."""
+"""Minimum seconds between two changes."""
 
 
 class BatchBalancer:
-    """Samples of a step for each data-parallel rank, in proportion to what it does in a second."""
+    """Samples of a step for each data-parallel rank, in proportion to its samples per second."""
 
     def __init__(self, ranks: int, global_batch: int) -> None:
         self.ranks, self.global_batch = ranks, global_batch
@@ -28,7 +28,7 @@ class BatchBalancer:
         self._changed_s: float | None = None
 
     def record(self, seconds: Sequence[float], samples: Sequence[float]) -> None:
-        """What the ranks took for their samples of a step; one that had none says nothing."""
+        """Record the seconds of the ranks for their samples of a step; a rank without samples adds nothing."""
         for times, took, count in zip(self._times, seconds, samples, strict=True):
             if count:
                 times.append(took / count)
@@ -39,7 +39,7 @@ class BatchBalancer:
         return all(len(times) == WINDOW_STEPS for times in self._times)
 
     def propose(self, now_s: float, counts: Sequence[int]) -> tuple[int, ...] | None:
-        """Other counts than these of a whole step, where they are worth it and the last change is a minute ago."""
+        """Better counts for a full step; None if the gain is small or the last change less than MIN_INTERVAL_S ago."""
         if not self.ready:
             return None
         if self._changed_s is not None and now_s - self._changed_s < MIN_INTERVAL_S:
@@ -54,11 +54,11 @@ class BatchBalancer:
         return proposed
 
     def seconds_per_sample(self) -> tuple[float, ...]:
-        """Of each rank, lately."""
+        """The median of each rank over the last steps."""
         return tuple(max(median(times), 1e-9) for times in self._times)
 
     def _counts(self, sample_s: Sequence[float]) -> tuple[int, ...]:
-        """By speed, one at least for each: a rank without samples is not measured, so it would get none again."""
+        """Counts by speed, at least one for each: a rank without samples is not measured and would get none again."""
         counts = list(apportion_samples(self.global_batch, self.ranks, [1 / seconds for seconds in sample_s]))
         while 0 in counts:
             counts[counts.index(max(counts))] -= 1
@@ -71,7 +71,7 @@ def _slowest(counts: Sequence[int], sample_s: Sequence[float]) -> float:
 
 
 def check_balance(strategy: RunStrategy) -> None:
-    """Raises InputFault where ranks wait for each other inside a pass, so that no rank's own speed is seen.
+    """Raises InputFault if ranks wait for each other inside a pass, so that no rank's own speed can be measured.
 
     Stages of a pipeline are timed without their waits: there blocks move, not samples.
     """

@@ -1,4 +1,4 @@
-"""A move of blocks from one start of the processes to the next: what it would take, its checkpoint, what it took."""
+"""A move of blocks from one attempt to the next: its estimated seconds, its checkpoint, its measured seconds."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from torchsplit_core.values import InputFault
 
 
 def estimated_s(start_s: float, checkpoint_s: float) -> float:
-    """What a move would take before one was measured: a start as the last one, and a checkpoint."""
+    """Seconds of a move before one was measured: a start like the last one, and a checkpoint."""
     return start_s + checkpoint_s
 
 
 class StageMigration:
-    """Of one start, whose processes were begun at `began_s` (seconds of the epoch) and go on now.
+    """The moves of one attempt, whose processes started at `began_s` (seconds since the epoch) and now begin to train.
 
-    The first rank says what a move takes, when the last one was, and how it went.
+    The first rank knows what a move takes, when the last one was, and how it went.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class StageMigration:
             self._complete_last()
 
     def _complete_last(self) -> None:
-        """Tell, once, of a move that this start ends."""
+        """Log, once, a move that this attempt completes."""
         overrides = read_overrides(self.folder.path)
         self._attempted_s, self._last_duration_s = overrides.moved_s, overrides.move_s
         if overrides.under_way is None:
@@ -59,20 +59,20 @@ class StageMigration:
         )
         self.folder.log_event("layers_moved", f"{words} went into the checkpoint; {gain}", 0)
         self.rebalancer.completed_move = overrides.under_way
-        # At worst it is told twice.
+        # At worst it is logged twice.
         with contextlib.suppress(InputFault):
             save_overrides(self.folder.path, replace(overrides, move_s=self._last_duration_s, under_way=None))
 
     def estimated_seconds(self) -> float:
-        """What a move would take, said by the first rank; infinite while the last is less than a minute ago."""
+        """Seconds that a move would take (rank 0's value counts); infinite within MIN_INTERVAL_S of the last one."""
         if self._attempted_s is not None and time.time() - self._attempted_s < MIN_INTERVAL_S:
             return float("inf")
         return self._last_duration_s or estimated_s(self._start_s, self.checkpointer.last_duration_s)
 
     def start_pending(self, step: int, save: Callable[[], None]) -> bool:
-        """Whether blocks move: then the step's checkpoint is complete, and the next start begins with them.
+        """Whether blocks move: then the step's checkpoint is complete, and the next attempt starts with the new stages.
 
-        All ranks call it after each step; `save` begins a checkpoint.
+        All ranks call it after each step; `save` starts a checkpoint.
         """
         move, began_s = self.rebalancer.pending_move, time.time()
         if move is None:
@@ -89,7 +89,7 @@ class StageMigration:
         return reason is None
 
     def _save_move(self, move: StageMove, began_s: float) -> str | None:
-        """Have the next start make it; why it cannot, None where it can."""
+        """Store the move for the next attempt; why that failed, None if it did not."""
         now = time.time()
         under_way = PendingMove(move.what, began_s, now - began_s, move.step_s, move.predicted_s)
         overrides = replace(

@@ -17,7 +17,7 @@ from torchsplit_core.values.training import Recompute
 
 @dataclass(frozen=True, slots=True)
 class PendingMove:
-    """A move of blocks that the next attempt completes. `began_s`: seconds of the epoch; `step_s`: a step before it."""
+    """A move of blocks that the next attempt completes. `began_s`: seconds since the epoch; `step_s`: a step before."""
 
     what: str
     began_s: float
@@ -61,7 +61,7 @@ def save_overrides(folder: Path, overrides: RunOverrides) -> None:
 def fit_attempt(
     strategy: RunStrategy, options: RunOptions, folder: Path, processes: int
 ) -> tuple[RunStrategy, RunOptions]:
-    """The strategy and options of an attempt on so many processes, with the overrides of earlier attempts.
+    """The strategy and options of an attempt on `processes` processes, with the overrides of earlier attempts.
 
     Overridden layers apply only to the same number of stages.
     """

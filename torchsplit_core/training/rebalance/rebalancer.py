@@ -1,4 +1,4 @@
-"""What a run changes after a step by what all ranks told of it: alike on every rank, and said by the first."""
+"""What a run changes after a step by the reports of all ranks: all decide alike, and the first one logs it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from torchsplit_core.training.pipeline.engine import PipelineEngine
 
 MEMORY_SAMPLE_S = 1.0
-"""Free memory is asked for at most so often."""
+"""Minimum seconds between two samples of free memory."""
 
 
 class Rebalancer:
-    """Passes that fit into memory, and by speed where `options.balance` says so: shares, or the blocks of a pipeline's
-    stages, which `stage_balancer` deals out. The global batch stays.
+    """Keeps micro-batches within memory; with `options.balance` also divides samples, or blocks of stages, by speed.
 
-    `move`: what the next start is to begin with, None where all stay. `completed_move`: the move that this start ended.
+    `stage_balancer` proposes the blocks; the global batch stays. `pending_move`: what the next attempt starts with,
+    None if no block moves. `completed_move`: the move that this attempt completed.
     """
 
     def __init__(
@@ -57,12 +57,12 @@ class Rebalancer:
         self._limit_bytes = memory_guard.limit_bytes(device)
 
     def begin(self, *, step: bool = False) -> None:
-        """This rank begins a pass, or a step."""
+        """This rank begins a micro-batch, or a step."""
         self._seconds = 0.0 if step else self._seconds
         self._began_s = time.perf_counter()
 
     def end_micro_batch(self, counted: int) -> None:
-        """It has done what it does without the others: samples are fetched, the loss of `counted` of them is known."""
+        """This rank's work without the others is done: samples are fetched, the loss of `counted` of them is known."""
         if not counted:
             return
         if self.batch_balancer and self.device.type == "cuda":
@@ -70,7 +70,7 @@ class Rebalancer:
         self._seconds += time.perf_counter() - self._began_s
 
     def record(self, seconds: float) -> None:
-        """This rank's own work of the step, where others measure it."""
+        """Set the seconds of this rank's own work in the step, if they are measured elsewhere."""
         self._seconds = seconds
 
     def local_report(
@@ -82,7 +82,7 @@ class Rebalancer:
         checkpoint_requested: float = 0.0,
         move_s: float = 0.0,
     ) -> RankReport:
-        """What this rank tells of the step."""
+        """This rank's report on the step."""
         now = time.monotonic()
         if now - self._sampled_s >= MEMORY_SAMPLE_S:
             self._sampled_s, self._free_share = now, memory_guard.free_share(self.device)
@@ -103,13 +103,13 @@ class Rebalancer:
         )
 
     def after_step(self, step: int, reports: Sequence[RankReport], steps_left: int) -> None:
-        """Change what the figures of the step call for. `step`: the one that is done."""
+        """Make the changes that the reports call for. `step`: the completed one."""
         self._steps += 1
         if self._steps == 1:
             self._log_memory(reports)
             if self.stage_balancer:
                 self.stage_balancer.skip_step(reports)
-            return  # its times are those of a start
+            return  # its times include the start
         self._shrink_micro_batch(step, reports)
         if self.stage_balancer:
             self._rebalance_stages(self.stage_balancer, step, reports, steps_left)
@@ -140,7 +140,7 @@ class Rebalancer:
         balancer.record([report.seconds for report in reports], [report.samples for report in reports])
         before = self.feed.counts(self.feed.global_batch)
         seconds = balancer.seconds_per_sample() if balancer.ready else ()
-        # The first rank's clock is everyone's.
+        # The first rank's clock counts for all.
         counts = balancer.propose(reports[0].clock_s, before)
         if counts is None:
             return
@@ -162,7 +162,7 @@ class Rebalancer:
     ) -> None:
         assert isinstance(self.feed, StageBatches)
         self.pending_move = None
-        # The ranks of the first stage have all samples of the step.
+        # The ranks of the first stage have all samples of the step among them.
         if sum(report.samples for report in reports[: self.feed.ranks]) != self.feed.global_batch:
             balancer.skip_step(reports)
             return

@@ -1,4 +1,4 @@
-"""Blocks of a pipeline that move to other stages by measured seconds, seldom: pure, of the figures that it is told."""
+"""Decides, rarely, which blocks to move between pipeline stages, from measured times. No I/O."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from torchsplit_core.training.rebalance.step_report import RankReport
 
 @dataclass(frozen=True, slots=True)
 class StageMove:
-    """The blocks of each stage from now on, the stage that is longest so far, and in words what moves and why.
+    """The number of blocks of each stage after the move, the longest stage before it, and in words what moves and why.
 
-    `step_s`: measured seconds of a step before it, `predicted_s`: reckoned ones after it.
+    `step_s`: measured seconds of a step before the move; `predicted_s`: estimated seconds after it.
     """
 
     layers: tuple[int, ...]
@@ -32,10 +32,10 @@ class StageMove:
 
 
 class StageBalancer:
-    """Deals the blocks out anew where a step becomes a tenth shorter and that outweighs what the move takes.
+    """Divides the blocks anew if a step becomes a tenth shorter and that outweighs what the move takes.
 
-    `layers`: blocks of each stage; stage s is on process s mod `processes`. Seconds of a block are those of one
-    micro-batch, forward and backward, on its slowest rank, the median of five steps.
+    `layers`: number of blocks of each stage; stage s runs on process s mod `processes`. Seconds of a block are those of
+    one micro-batch, forward and backward, on its slowest rank, the median of five steps.
     """
 
     def __init__(self, blocks: BlockCosts, layers: Sequence[int], processes: int) -> None:
@@ -47,11 +47,11 @@ class StageBalancer:
         self._clock_s: float | None = None
 
     def record_step(self, reports: Sequence[RankReport], micro_batches: int, samples: int) -> None:
-        """What all ranks tell of a whole step, of so many micro-batches of so many samples."""
+        """Record the reports on a full step of `micro_batches` micro-batches of `samples` samples."""
         if self._size != (micro_batches, samples):
             self._size = micro_batches, samples
             self._reset()
-        # The first rank's clock is everyone's.
+        # The first rank's clock counts for all.
         if self._clock_s is not None:
             self._steps.append(reports[0].clock_s - self._clock_s)
         self.skip_step(reports)
@@ -59,7 +59,7 @@ class StageBalancer:
         self._recorded += 1
 
     def skip_step(self, reports: Sequence[RankReport]) -> None:
-        """A step of which nothing counts but when it ended: the first of a start, or one with fewer samples."""
+        """Record only when the step ended: for the first step of an attempt, or one with fewer samples."""
         self._clock_s = reports[0].clock_s
 
     def _reset(self) -> None:
@@ -69,24 +69,24 @@ class StageBalancer:
 
     @property
     def step_s(self) -> float | None:
-        """Of a step lately; None while fewer than five are known."""
+        """Median seconds of the last five steps; None while fewer are known."""
         return median(self._steps) if len(self._steps) == WINDOW_STEPS else None
 
     def propose(self, reports: Sequence[RankReport], steps_left: int) -> StageMove | None:
-        """Another division, where it is worth what it takes; looked for every five steps."""
+        """Another division if it is worth what the move takes; it is searched every five steps."""
         step_s = self.step_s
         if step_s is None or self._recorded % WINDOW_STEPS:
             return None
         times = self._stage_times(reports)
         before = times.stages_s(self.layers)
-        # What of a step is not in the stages stays as it is.
+        # What a step does outside the stages stays as it is.
         rest_s = max(0.0, step_s - times.pipeline_s(before))
 
         def pays(passes_s: float) -> bool:
             gain_s = step_s - rest_s - passes_s
             return gain_s >= MIN_GAIN * step_s and gain_s * steps_left > reports[0].move_s
 
-        # A long chain is not searched in vain.
+        # A long chain is searched only if the lower bound pays.
         layers = times.best() if pays(times.min_pipeline_s) else None
         if layers is None:
             return None
@@ -116,7 +116,7 @@ class StageBalancer:
         )
 
     def _describe_move(self, layers: Sequence[int]) -> str:
-        """Which blocks go from which stage to which."""
+        """Which blocks move from which stage to which, as text."""
         changes = [*zip(_stage_of(self.layers), _stage_of(layers), strict=True)]
         moves = []
         for (before, after), places in groupby(range(len(changes)), key=changes.__getitem__):

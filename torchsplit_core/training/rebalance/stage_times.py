@@ -1,4 +1,4 @@
-"""What a pipeline's step would take with other stages, by measured seconds of its blocks."""
+"""Estimates the step of a pipeline with other stages from the measured seconds of its blocks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from torchsplit_core.training.pipeline.blocks import BlockCosts, ranges_of
 
 @dataclass(frozen=True)
 class StageTimes:
-    """Blocks on the `layers` of the stages, of which stage s is on process s mod `processes`.
+    """Stages of `layers` blocks; stage s runs on process s mod `processes`.
 
-    `seconds`: of a micro-batch in each block where it is now, `loss_s` in the loss. A step has so many `micro_batches`
-    of so many `samples`. `room`: bytes that each process may still take, infinite where nobody knows.
+    `seconds`: of a micro-batch in each block, where it runs now; `loss_s`: in the loss. A step has `micro_batches`
+    micro-batches of `samples` samples. `room`: bytes that each process may still take, infinite if unknown.
     """
 
     blocks: BlockCosts
@@ -33,12 +33,11 @@ class StageTimes:
 
     @cached_property
     def process_of_block(self) -> tuple[int, ...]:
-        """The process of each block."""
         return tuple(stage % self.processes for stage, count in enumerate(self.layers) for _ in range(count))
 
     @cached_property
     def slowness(self) -> tuple[float, ...]:
-        """Of each process, by blocks of one kind that it shares with others; 1 where it has none."""
+        """Slowness of each process against the fastest, by blocks of one kind that several have; 1 without any."""
         by_kind: dict[tuple[float, ...], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
         for place, home in enumerate(self.process_of_block):
             by_kind[self.blocks.kind(place)][home].append(self.seconds[place])
@@ -52,7 +51,7 @@ class StageTimes:
 
     @cached_property
     def _work(self) -> list[float]:
-        """Seconds of the blocks before each place on the fastest device."""
+        """Seconds that all blocks before each index take on the fastest device."""
         normalized = (
             seconds / self.slowness[home]
             for seconds, home in zip(self.seconds, self.process_of_block, strict=True)
@@ -61,8 +60,8 @@ class StageTimes:
 
     @cached_property
     def _added_bytes(self) -> list[list[float]]:
-        """Of each stage, the most bytes that the blocks before each place add to its process."""
-        # Later stages have fewer micro-batches under way; with chunks it may be all of them.
+        """For each stage, the most bytes that all blocks before each index add to its process."""
+        # Later stages have fewer micro-batches in flight; with chunks it may be all of them.
         chunks = len(self.layers) > self.processes
         by_stage = []
         for stage in range(len(self.layers)):
@@ -77,7 +76,7 @@ class StageTimes:
         return by_stage
 
     def stage_s(self, stage: int, first: int, stop: int) -> float:
-        """Seconds of a micro-batch in a stage of these blocks; infinite where its device has no room for them."""
+        """Seconds of a micro-batch in the stage with blocks `first` to `stop` - 1; infinite if these do not fit."""
         process, added = stage % self.processes, self._added_bytes[stage]
         if added[stop] - added[first] > self.room[process]:
             return math.inf
@@ -85,7 +84,7 @@ class StageTimes:
         return blocks_s + (self.loss_s if stage == len(self.layers) - 1 else 0.0)
 
     def stages_s(self, layers: Sequence[int]) -> tuple[float, ...]:
-        """Of every stage of a division."""
+        """Seconds of a micro-batch in every stage of a division."""
         places = enumerate(ranges_of(layers))
         return tuple(self.stage_s(stage, blocks.start, blocks.stop) for stage, blocks in places)
 
@@ -99,12 +98,12 @@ class StageTimes:
 
     @cached_property
     def min_pipeline_s(self) -> float:
-        """No division takes less: as if blocks could be cut anywhere, and all were on the fastest device."""
+        """Lower bound of all divisions: as if blocks could be cut anywhere and their sum ran on the fastest device."""
         every = self._work[-1]
         return self._pipeline_s(every / sum(1 / slowness for slowness in self.slowness), every)
 
     def best(self) -> tuple[int, ...] | None:
-        """The blocks of each stage in the best division; None where the chunks of a process do not fit together."""
+        """The blocks of each stage in the best division; None if the chunks of a process do not fit together."""
         layers = best_layers(len(self.seconds), len(self.layers), self.stage_s)
         if layers is None:
             return None

@@ -1,4 +1,4 @@
-"""What every rank tells all others at the end of a step, in the one exchange that the loss needs anyway."""
+"""What every rank reports to all others at the end of a step, in the one exchange that the loss needs anyway."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import torch.distributed as dist
 
 @dataclass(frozen=True, slots=True)
 class RankReport:
-    """Of one rank and step.
+    """The report of one rank on one step.
 
-    `loss`: its part of the step's, `finite`: 1 where its gradients are. `seconds` in which it did `samples` without
-    waiting for others, `clock_s`: of its clock. `peak_bytes`: the most memory so far, `free_share`: of its device's
-    memory, or of its machine's, `limit_bytes`: its device's memory, 0 where it is not the rank's own.
-    `checkpoint_requested`: 1 where the run is asked for a checkpoint, `move_s`: what a move of blocks would take,
-    both of rank 0. `blocks_s`: of a pipeline whose blocks may move, seconds of a micro-batch in each block, 0 in
-    those of other ranks, and in the loss.
+    `loss`: its part of the step's loss; `finite`: 1 if its gradients are finite. `seconds`: what it took for `samples`,
+    without waits; `clock_s`: its clock. `peak_bytes`: the most memory so far; `free_share`: free share of its device's
+    or machine's memory; `limit_bytes`: its device's memory, 0 if it is not the rank's own. Of `checkpoint_requested` (1
+    if a checkpoint is requested) and `move_s` (what a move of blocks would take) rank 0's value counts. `blocks_s`: for
+    a pipeline whose blocks may move, seconds of a micro-batch in each block, 0 in those of other ranks, and in the
+    loss.
     """
 
     loss: float
@@ -39,7 +39,7 @@ SCALARS = [item.name for item in fields(RankReport) if item.name != "blocks_s"]
 
 
 def all_gather_reports(report: RankReport, group: dist.ProcessGroup) -> list[RankReport]:
-    """Of every rank, in their order; the same on all of them, so that all decide alike."""
+    """The reports of all ranks, in rank order; equal on every rank, so that all decide alike."""
     numbers = [getattr(report, name) for name in SCALARS]
     packed = torch.tensor([*numbers, *report.blocks_s], dtype=torch.float64)
     gathered = [torch.empty_like(packed) for _ in range(dist.get_world_size())]
@@ -53,7 +53,7 @@ def _unpack(packed: list[float]) -> RankReport:
 
 
 def find_not_finite(reports: Sequence[RankReport]) -> tuple[str, list[int]] | None:
-    """Whose loss is no finite number, else whose gradients are not: which of both, and the ranks."""
+    """What is not finite, `loss` or else `gradient`, and on which ranks; None if all are finite."""
     losses = [rank for rank, report in enumerate(reports) if not math.isfinite(report.loss)]
     gradients = [rank for rank, report in enumerate(reports) if not report.finite]
     if losses or gradients:
