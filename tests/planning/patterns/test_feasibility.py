@@ -124,7 +124,7 @@ def test_no_is_never_said_where_a_plan_exists(block):
 @repeated("most", [400, 2], kept=1)
 def test_the_patterns_of_the_proof_decide_alone(most, monkeypatch):
     """Without the patterns that prices bring up, and with a list of them cut short."""
-    monkeypatch.setattr(PatternSearch, "_columns", lambda *given: [])
+    monkeypatch.setattr(PatternSearch, "cheapest_columns", lambda *given: [])
     monkeypatch.setattr(feasibility, "MOST_PER_MODEL", most)
     settled = 0
     for seed in range(60):
