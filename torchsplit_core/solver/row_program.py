@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,9 +64,23 @@ class RowProgram:
         self._rows.append((lower, upper))
         return number
 
-    def solve(self, seconds: float, *, integer: bool = True, first: bool = False) -> RowSolution:
-        """Solve within `seconds`; `integer` False: the relaxation; `first`: any solution. Raises ProgramRejected."""
+    def solve(
+        self,
+        seconds: float,
+        *,
+        integer: bool = True,
+        first: bool = False,
+        start: Mapping[int, float] | None = None,
+    ) -> RowSolution:
+        """Solve within `seconds`; `integer` False: the relaxation; `first`: any solution. Raises ProgramRejected.
+
+        `start`: values of some columns, from which HiGHS makes a first solution if it can.
+        """
         highs = self.load(whole=integer)
+        if start:
+            highs.setSolution(
+                len(start), np.array(list(start), dtype=np.int32), np.array(list(start.values()))
+            )
         ending = run(highs, max(seconds, MIN_TIME_LIMIT_S), first=first)
         if ending == "infeasible":
             return RowSolution("infeasible", np.zeros(0), INF)

@@ -3,9 +3,10 @@
 0. Quick: the pooled linear program (relaxation.py), packed: a plan and its bound in milliseconds.
 1. Pooled: shares of equal slices are summed, a relaxation whose values bound every plan; small even with whole layouts.
 2. Packed: the pooled shares on concrete slices. If nothing is lost, that is the optimum.
-3. Exclusive: whole slices, as another plan to start from.
-4. Diving: patterns of tenants that reach the targets with fewer GPUs, or a higher level.
-5. Concrete: the exact model, slice by slice; if too large, with the layouts of the best plan fixed, which gives a plan
+3. Counted: tenancies by pool (tenancy_counts.py), a tighter bound, and the concrete model of its layouts and tenants.
+4. Exclusive: whole slices, as another plan to start from.
+5. Diving: patterns of tenants that reach the targets with fewer GPUs, or a higher level.
+6. Concrete: the exact model, slice by slice; if too large, with the layouts of the best plan fixed, which gives a plan
    without proof.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cmp_to_key
 
@@ -28,14 +29,27 @@ from torchsplit_core.planning.fractional.packing import pack_shares
 from torchsplit_core.planning.fractional.relaxation import aggregate_shares
 from torchsplit_core.planning.fractional.restricted_master import PlacedPattern
 from torchsplit_core.planning.fractional.targets import targets
-from torchsplit_core.planning.outcome.assignment import Assignment, assign_shares, build_planned_gpus
+from torchsplit_core.planning.fractional.tenancy_counts import (
+    TenancyCounts,
+    count_tenancies,
+    counts_of,
+    longest_latencies,
+)
+from torchsplit_core.planning.outcome.assignment import (
+    Assignment,
+    assign_layouts,
+    assign_shares,
+    build_planned_gpus,
+)
 from torchsplit_core.planning.outcome.build import build_plan_outcome
+from torchsplit_core.planning.outcome.canonical_layout import canonicalised
 from torchsplit_core.planning.outcome.resilience import survives_failure
 from torchsplit_core.planning.problem.build import CandidateLayout, Choice, Problem, build_problem
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.objective import Goal, first_bound, goal_of, reached_levels
 from torchsplit_core.planning.timing import OutOfTime, Stopwatch, build_deadline, partial_deadline
 from torchsplit_core.planning.tolerance import TOLERANCE, equal
+from torchsplit_core.planning.verification.outcome import violations
 from torchsplit_core.values import FleetEntry, PlannedGpu, PlanOutcome, PlanRequest, PlanStatistics, Progress
 from torchsplit_core.values.status import SolveStatus
 
@@ -44,6 +58,9 @@ SEARCH_S = 1.0
 
 MAX_EXACT_TENANCIES = 3000
 """Tenancies (binaries) up to which the concrete model is searched with free layouts."""
+
+COUNT_SHARE, CONCRETE_SHARE = 0.25, 0.3
+"""Parts of the remaining time for counting tenancies, and for each search of the concrete model of them."""
 
 DIVE_SHARE = 0.3
 """Part of the remaining time for one dive to the targets."""
@@ -72,6 +89,8 @@ def plan_fractional(
     def exclusive() -> Problem:
         return build_problem(replace(problem.request, sharing="exclusive"))
 
+    if problem.choices and all(choice.needs_own_slice for choice in problem.choices):
+        return _plan_without_sharing(exclusive(), problem.request, watch, deadline, progress)
     with watch.searching():
         shares = aggregate_shares(problem, deadline)
     initial = None if shares is None else initial_plan(problem, exclusive, shares, watch, deadline, progress)
@@ -106,6 +125,29 @@ def plan_fractional(
     return steps.run()
 
 
+def _plan_without_sharing(
+    exclusive: Problem, request: PlanRequest, watch: Stopwatch, deadline: float, progress: Progress
+) -> FractionalResult:
+    """The plan of whole slices, whose proofs hold where the memory of no instance is known: then none shares."""
+    result = plan_exclusive(exclusive, deadline, progress)
+    levels = result.levels
+    watch.searched_s += levels.seconds
+    outcome = None
+    if result.assignment is not None:
+        outcome = build_plan_outcome(
+            replace(result.problem, request=request),
+            result.assignment,
+            proven=levels.proven,
+            tie_break_proven=levels.status == "optimal",
+            bounds=levels.bounds,
+            statistics=watch.statistics(result.details),
+        )
+    bound = levels.bounds[0] if levels.bounds else None
+    return FractionalResult(
+        levels.status if outcome is None else outcome.status, outcome, result.details, bound
+    )
+
+
 @dataclass
 class _SearchSteps:
     """The steps after the pooled search, and the plans found so far."""
@@ -127,7 +169,7 @@ class _SearchSteps:
 
     def run(self) -> FractionalResult:
         """Run each step until one reaches the optimum."""
-        if self._pack_relaxation() or self._plan_exclusive():
+        if self._pack_relaxation() or self._count_tenancies() or self._plan_exclusive():
             return self._result()
         if self._dive():
             return self._result()
@@ -150,10 +192,13 @@ class _SearchSteps:
     def _add_plan(
         self, step: str, problem: Problem, assignment: Assignment, levels_result: LevelsResult
     ) -> bool:
-        """Add a plan; whether it is the optimum."""
+        """Add a plan that holds; whether it is the optimum."""
         plan = _proven_outcome(
             problem, assignment, self.relaxation, levels_result, self.watch.statistics(self.details)
         )
+        if any(violations(self.request, canonicalised(self.request, plan))):
+            # The solver's tolerance may leave a share a little too small for its limit.
+            return False
         self.plans.append(plan)
         value = reached_levels(plan.objective)[0]
         self.details[f"{step}_value"] = value
@@ -175,6 +220,65 @@ class _SearchSteps:
         ):
             return False
         return self._add_plan("packed", problem, assignment, LevelsResult())
+
+    def _count_tenancies(self) -> bool:
+        """Count tenancies by pool, then search the concrete model of these layouts and tenants."""
+        known = self.relaxation.bounds[0] if self.relaxation.bounds else None
+        if known is None:
+            return False
+        problem = self.formulation.problem
+        self.progress(0.3, "Counting tenants")
+        start = counts_of(problem, self._best().gpus) if self.plans else None
+        seconds = COUNT_SHARE * (self.deadline - time.perf_counter())
+        with self.watch.searching():
+            counts = count_tenancies(problem, known, seconds, start=start)
+            if counts is None:
+                return False
+            self._tighten(known, counts.bound)
+            longest = longest_latencies(problem, [*counts.tenants, *(start.tenancies if start else ())])
+            joint = count_tenancies(problem, known, seconds / 2, longest, start) if longest else None
+        self.details["counted"], self.details["counted_value"] = counts.status, counts.value
+        return any(
+            self._solve_counted(item, nearby=nearby)
+            for nearby in (False, True)
+            for item in (joint, counts)
+            if item is not None
+        )
+
+    def _tighten(self, known: float, bound: float) -> None:
+        """Take the bound of the first level, where it is tighter than the `known` one."""
+        goal = goal_of(self.request)
+        # Slightly looser, so that rounding never cuts off a plan that reaches it.
+        bound *= 1 - TOLERANCE if goal.minimised else 1 + TOLERANCE
+        if not goal.better((known,), (bound,)):
+            return
+        self.relaxation.values, self.relaxation.bounds, self.relaxation.proven = [bound], [bound], 1
+        self.plans[:] = [_with_bound(item, bound) for item in self.plans]
+        if goal.fair:
+            self.formulation = replace(self.formulation, value_bound=bound)
+
+    def _solve_counted(self, counts: TenancyCounts, *, nearby: bool) -> bool:
+        """The concrete model of these layouts and tenants, with further points of the same stages if `nearby`."""
+        goal = goal_of(self.request)
+        if self.plans and not goal.better((counts.value,), reached_levels(self._best().objective)[:1]):
+            return False
+        problem = self.formulation.problem
+        layouts = assign_layouts(problem, counts.layouts).layouts
+        tenants = [problem.choices[number] for number in counts.tenants]
+        until = partial_deadline(self.deadline, CONCRETE_SHARE)
+        few = _only_tenants(with_fixed_layouts(self.request, layouts), problem, tenants, layouts, nearby)
+        if {choice.case for choice in few.choices} != set(range(len(few.cases))):
+            return False
+        model = self._model(few, until)
+        if model is None:
+            return False
+        local = solve_objective(
+            model, until, progress=lambda a, b: self.progress(0.3 + 0.1 * a, b), level_one_only=True
+        )
+        self.watch.searched_s += local.seconds
+        if local.best is None:
+            return False
+        return self._add_plan("counted", few, assign_shares(model, local.best), LevelsResult())
 
     def _plan_exclusive(self) -> bool:
         """Whole slices are shares of 1, so the exclusive optimum is also a plan here, and often a good one."""
@@ -274,25 +378,52 @@ class _SearchSteps:
 
     def _fixed_problem(self, incumbent: PlanOutcome) -> Problem:
         """The problem per slice with the layouts of a plan fixed; its unused GPUs stay free."""
-        fleet = _fixed_fleet(self.request, incumbent.gpus)
+        layouts = planned_layouts(incumbent.gpus)
+        fleet = _fixed_fleet(self.request, layouts)
         if fleet not in self.fixed_problems:
-            self.fixed_problems[fleet] = with_fixed_layouts(self.request, incumbent.gpus)
+            self.fixed_problems[fleet] = with_fixed_layouts(self.request, layouts)
         return self.fixed_problems[fleet]
 
 
-def with_fixed_layouts(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> Problem:
-    """The problem per slice with the layouts of these GPUs fixed; unused ones stay free."""
-    fixed = build_problem(replace(request, gpus=_fixed_fleet(request, gpus)), per_gpu=True)
+def planned_layouts(gpus: Sequence[PlannedGpu]) -> dict[str, tuple[str, ...]]:
+    """The profiles of the used GPUs by their id."""
+    return {gpu.id: tuple(item.profile for item in gpu.slices) for gpu in gpus if gpu.used}
+
+
+def with_fixed_layouts(request: PlanRequest, layouts: Mapping[str, tuple[str, ...]]) -> Problem:
+    """The problem per slice with these layouts (by id of the GPU) fixed; the other GPUs stay free."""
+    fixed = build_problem(replace(request, gpus=_fixed_fleet(request, layouts)), per_gpu=True)
     # The plan answers the original request, not the one with fixed layouts.
     return replace(fixed, request=request)
 
 
-def _fixed_fleet(request: PlanRequest, gpus: Sequence[PlannedGpu]) -> tuple[FleetEntry, ...]:
-    entries = []
-    for gpu, planned in zip(list_gpus(request.gpus), gpus, strict=True):
-        fixed_layout = (tuple(item.profile for item in planned.slices),) if planned.used else None
-        entries.append(gpu.entry(fixed_layout, id=gpu.id))
-    return tuple(entries)
+def _fixed_fleet(request: PlanRequest, layouts: Mapping[str, tuple[str, ...]]) -> tuple[FleetEntry, ...]:
+    return tuple(
+        gpu.entry((layouts[gpu.id],) if gpu.id in layouts else None, id=gpu.id)
+        for gpu in list_gpus(request.gpus)
+    )
+
+
+def _only_tenants(
+    fixed: Problem,
+    counted: Problem,
+    tenants: Sequence[Choice],
+    layouts: Mapping[str, tuple[str, ...]],
+    nearby: bool,
+) -> Problem:
+    """The fixed problem with the `tenants` of the counted one; `nearby`: with all points of their stages there."""
+
+    def key(problem: Problem, choice: Choice) -> tuple[object, ...]:
+        kind = problem.groups[choice.group].type
+        place = (kind, choice.profile, choice.model, choice.variant, choice.stage)
+        return place if nearby else (*place, choice.point)
+
+    chosen = {key(counted, choice) for choice in tenants}
+    offered = [c for c in fixed.choices if fixed.groups[c.group].gpu_ids[0] in layouts]
+    running = {choice.case for choice in offered if key(fixed, choice) in chosen}
+    # The program needs points of every case, also of those without tenants.
+    choices = tuple(c for c in offered if key(fixed, c) in chosen or c.case not in running)
+    return replace(fixed, choices=choices)
 
 
 def _with_bound(outcome: PlanOutcome, bound: float | None) -> PlanOutcome:

@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 
@@ -34,7 +35,7 @@ NO_LEVELS: Vector = np.zeros(0)
 DECIMALS = 10_000
 """Costs that are whole multiples of its inverse have a least common step."""
 
-FIRST_MARGIN, MOST_MARGINS = 5e-4, 12
+FIRST_MARGIN = 5e-4
 """First relative margin above the bound within which patterns are taken; it doubles."""
 
 SEARCH_SHARE, FIRST_SEARCH_S = 0.35, 1.0
@@ -84,7 +85,7 @@ def _search_margins(
     """Cheaper plans of the patterns that plans near the bound of prices could use, until there are none."""
     value = search.capacity.worth(search.prices, costs)
     seconds = FIRST_SEARCH_S
-    for number in range(MOST_MARGINS):
+    for number in count():
         left = deadline - time.perf_counter()
         if result.proven or left <= 0:
             return
@@ -100,9 +101,14 @@ def _search_margins(
         plan = search.solve_columns(MINIMA, columns, min(seconds, left), costs, highest)
         if isinstance(plan, PatternPlan):
             _accept(search, result, plan, costs)
-        elif plan == "none" and complete:
-            # No plan costs up to `within`.
-            result.bound = result.cost if within >= highest else max(result.bound, _round_up(within, step))
+        else:
+            if plan == "none" and complete:
+                # No plan costs up to `within`.
+                result.bound = (
+                    result.cost if within >= highest else max(result.bound, _round_up(within, step))
+                )
+            if within >= highest:
+                return
         seconds = max(FIRST_SEARCH_S, SEARCH_SHARE * (deadline - time.perf_counter()))
 
 

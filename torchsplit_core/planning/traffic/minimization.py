@@ -17,6 +17,7 @@ from torchsplit_core.planning.formulation.solution import read_solution
 from torchsplit_core.planning.fractional.plan import (
     MAX_EXACT_TENANCIES,
     MAX_FIXED_TENANCIES,
+    planned_layouts,
     tenancy_count,
     with_fixed_layouts,
 )
@@ -97,7 +98,7 @@ def _solve_program(
     fractional, free = request.sharing == "fractional", True
     if fractional and tenancy_count(problem) > MAX_EXACT_TENANCIES:
         # A proof with fixed layouts says nothing about other layouts.
-        problem, free = with_fixed_layouts(request, incumbent.gpus), False
+        problem, free = with_fixed_layouts(request, planned_layouts(incumbent.gpus)), False
     if tenancy_count(problem) > MAX_FIXED_TENANCIES if fractional else len(problem.choices) > MAX_CHOICES:
         return _TrafficResult()
     levels = level_values(request, incumbent.gpus, incumbent.models)
