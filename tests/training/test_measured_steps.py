@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.support.training.measured import ENOUGH, finished_run
 from tests.support.training.runs import client_file, run, strategy
 from torchsplit_core import workflow
 from torchsplit_core.graph.torch_graph import TorchGraph
@@ -22,12 +22,10 @@ from torchsplit_core.training.monitor.measured_steps import (
     run_steps,
     save_run_step,
 )
-from torchsplit_core.training.monitor.step_check import CHECKED_STEPS, FIRST_STEPS
 from torchsplit_core.values.strategy.request import SourceSizes, StrategyFix, StrategyNodes, StrategyRequest
 from torchsplit_core.values.strategy.run import RunOptions, RunStep, RunStrategy
 from torchsplit_core.values.training import ParallelConfig, TrainingJob
 
-ENOUGH = FIRST_STEPS + CHECKED_STEPS
 DIGITS = parse_source("sample:digits")
 ON_A_CORE = "CPU-1c"
 JOB = TrainingJob(8, "fp32")
@@ -37,17 +35,6 @@ OPTIONS = RunOptions()
 @pytest.fixture(autouse=True)
 def _threads_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-
-
-def finished(path: Path, seconds: float = 0.02, steps: int = ENOUGH, **choices: Any) -> RunFolder:
-    """A run's folder with steps of which the first are slow."""
-    folder = RunFolder(path)
-    path.mkdir()
-    config = ParallelConfig(**choices)
-    folder.write_facts({"processes": config.devices, "device": "cpu", "choices": asdict(config)}, ())
-    for step in range(steps):
-        folder.add_step(step + 1, 1.0, 8, 9.0 if step < FIRST_STEPS else seconds, config.devices, 1)
-    return folder
 
 
 def saved(root: Path, folder: RunFolder, job: TrainingJob = JOB, options: RunOptions = OPTIONS) -> None:
@@ -60,14 +47,14 @@ def read(root: Path, job: TrainingJob = JOB, device_type: str = ON_A_CORE) -> tu
 
 
 def test_the_median_without_the_first_steps_is_read_again_with_its_run(tmp_path: Path) -> None:
-    saved(tmp_path, finished(tmp_path / "first", micro_batch=4))
+    saved(tmp_path, finished_run(tmp_path / "first", micro_batch=4))
     (step,) = read(tmp_path)
     assert (step.run, step.global_batch, step.seconds) == ("first", 8, 0.02)
     assert step.choices == ParallelConfig(micro_batch=4) and step.finished.endswith("Z")
 
 
 def test_another_model_device_type_precision_or_optimizer_has_none(tmp_path: Path) -> None:
-    saved(tmp_path, finished(tmp_path / "first"))
+    saved(tmp_path, finished_run(tmp_path / "first"))
     assert read(tmp_path, replace(JOB, global_batch=64))
     assert not read(tmp_path, replace(JOB, precision="bf16"))
     assert not read(tmp_path, replace(JOB, optimizer="sgd"))
@@ -76,24 +63,24 @@ def test_another_model_device_type_precision_or_optimizer_has_none(tmp_path: Pat
 
 
 def test_an_equal_run_is_replaced_and_others_stay_newest_first(tmp_path: Path) -> None:
-    saved(tmp_path, finished(tmp_path / "first", 0.01))
-    saved(tmp_path, finished(tmp_path / "halves", 0.02, micro_batch=4))
-    saved(tmp_path, finished(tmp_path / "again", 0.03))
+    saved(tmp_path, finished_run(tmp_path / "first", 0.01))
+    saved(tmp_path, finished_run(tmp_path / "halves", 0.02, micro_batch=4))
+    saved(tmp_path, finished_run(tmp_path / "again", 0.03))
     assert [(step.run, step.seconds) for step in read(tmp_path)] == [("again", 0.03), ("halves", 0.02)]
     for batch in range(1, 2 * MOST_SAVED):
-        saved(tmp_path, finished(tmp_path / f"batch-{batch}"), replace(JOB, global_batch=8 + batch))
+        saved(tmp_path, finished_run(tmp_path / f"batch-{batch}"), replace(JOB, global_batch=8 + batch))
     assert len(read(tmp_path)) == MOST_SAVED
 
 
 @pytest.mark.parametrize("options", [RunOptions(balance=True), RunOptions(shares=(3.0, 1.0))])
 def test_a_run_whose_work_is_uneven_is_left_out(tmp_path: Path, options: RunOptions) -> None:
-    saved(tmp_path, finished(tmp_path / "uneven"), options=options)
+    saved(tmp_path, finished_run(tmp_path / "uneven"), options=options)
     assert not (tmp_path / STEPS_FILE).exists()
 
 
 def test_a_run_that_is_short_or_has_more_processes_than_cores_is_left_out(tmp_path: Path) -> None:
-    saved(tmp_path, finished(tmp_path / "short", steps=ENOUGH - 1))
-    saved(tmp_path, finished(tmp_path / "crowded", data=len(os.sched_getaffinity(0)) + 1))
+    saved(tmp_path, finished_run(tmp_path / "short", steps=ENOUGH - 1))
+    saved(tmp_path, finished_run(tmp_path / "crowded", data=len(os.sched_getaffinity(0)) + 1))
     assert not (tmp_path / STEPS_FILE).exists()
 
 
@@ -101,7 +88,7 @@ def test_a_run_that_is_short_or_has_more_processes_than_cores_is_left_out(tmp_pa
 def test_a_file_that_somebody_else_wrote_has_no_steps_and_is_written_anew(tmp_path: Path, text: str) -> None:
     (tmp_path / STEPS_FILE).write_text(text)
     assert read(tmp_path) == ()
-    saved(tmp_path, finished(tmp_path / "run"))
+    saved(tmp_path, finished_run(tmp_path / "run"))
     assert len(read(tmp_path)) == 1
     content = (tmp_path / STEPS_FILE).read_text()
     (tmp_path / STEPS_FILE).write_text(content.replace('"seconds"', '"hours"'))
