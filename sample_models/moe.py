@@ -71,7 +71,7 @@ class Mixture(nn.Module):
 
 
 class MoeClient(LlamaClient):
-    """12 layers of width 768 with 8 experts (1.9 GiB of float32 weights), or two layers of width 32 with 4."""
+    """The client: 12 layers of width 768, 8 experts (1.9 GiB of float32 weights), or two of width 32, 4 experts."""
 
     tensor_plan = {
         name: style for name, style in LlamaClient.tensor_plan.items() if "feed_forward" not in name
