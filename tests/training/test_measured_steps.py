@@ -35,6 +35,7 @@ OPTIONS = RunOptions()
 @pytest.fixture(autouse=True)
 def _threads_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
 
 
 def saved(root: Path, folder: RunFolder, job: TrainingJob = JOB, options: RunOptions = OPTIONS) -> None:
@@ -81,6 +82,13 @@ def test_a_run_whose_work_is_uneven_is_left_out(tmp_path: Path, options: RunOpti
 def test_a_run_that_is_short_or_has_more_processes_than_cores_is_left_out(tmp_path: Path) -> None:
     saved(tmp_path, finished_run(tmp_path / "short", steps=ENOUGH - 1))
     saved(tmp_path, finished_run(tmp_path / "crowded", data=len(os.sched_getaffinity(0)) + 1))
+    assert not (tmp_path / STEPS_FILE).exists()
+
+
+def test_a_run_beside_other_work_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    busy = len(os.sched_getaffinity(0)) + 1.5
+    monkeypatch.setattr("os.getloadavg", lambda: (busy, 0.0, 0.0))
+    saved(tmp_path, finished_run(tmp_path / "beside"))
     assert not (tmp_path / STEPS_FILE).exists()
 
 

@@ -252,6 +252,7 @@ def test_finished_runs_of_an_upload_calibrate_until_the_box_is_unticked(
 ):
     """The run trained another copy of the file: its content says that it is the same model."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
     (tmp_path / "copy.py").write_bytes(b"class Net: ...")
     workspace.put_bytes("upload", "net.py", b"class Net: ...")
     workspace.put("graph", "net.py:Net", chain())

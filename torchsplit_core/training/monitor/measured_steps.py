@@ -21,6 +21,8 @@ from torchsplit_core.values.strategy.run import RunOptions, RunStep, RunStrategy
 from torchsplit_core.values.training import ParallelConfig, TrainingJob
 
 STEPS_FILE = "training-steps.json"
+OTHER_WORK = 1.0
+"""Processes beside a run's, in the mean of the last minute, with which its cores count as shared."""
 MOST_SAVED = 8
 """Steps of one model on one device type, each of another division or batch."""
 
@@ -31,7 +33,8 @@ def save_run_step(
     """Save the median step of a run that is done, in the store's folder `root`, in place of an earlier one like it.
 
     Left out is a run that says little of another one's step: too short, with work that is divided unevenly or moves, or
-    with processes that share cores. Raises InputFault for a folder that cannot be read.
+    on cores that its processes shared with each other or with other work. Raises InputFault for a folder that cannot be
+    read.
     """
     facts = run.facts()
     device_type = _device_type(facts)
@@ -93,7 +96,7 @@ def identity_of(source: str, *, trust: bool) -> str | None:
 
 
 def _device_type(facts: dict[str, Any]) -> str | None:
-    """The catalogue's name of the device that each process had; None where it has none, or processes share one."""
+    """The catalogue's name of the device that each process had; None where it has none, or something shared it."""
     from torchsplit_core.hardware import discover_host
 
     processes = facts.get("processes", 0)
@@ -104,7 +107,8 @@ def _device_type(facts: dict[str, Any]) -> str | None:
     cores = len(os.sched_getaffinity(0))
     # As `agent_variables` sets it for each process.
     threads = int(os.environ.get("OMP_NUM_THREADS") or max(1, cores // max(1, processes)))
-    return f"CPU-{threads}c" if 0 < processes * threads <= cores else None
+    shared = processes * threads > cores or os.getloadavg()[0] > cores + OTHER_WORK
+    return f"CPU-{threads}c" if processes and not shared else None
 
 
 def _key(identity: str, device_type: str, job: TrainingJob) -> str:
