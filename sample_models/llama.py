@@ -28,10 +28,10 @@ SMALL = LlamaSize(100, 12, 32, 64, 2, 4, 2)
 LARGE = LlamaSize(32000, 128, 2048, 5632, 22, 32, 4)
 
 
-def rotation_angles(tokens: int, head_width: int, device: torch.device | None = None) -> Tensor:
-    """Angle in radians by which each position rotates each element of a head: [tokens, head_width]."""
-    half = torch.arange(0, head_width, 2, device=device) / head_width
-    return torch.outer(torch.arange(tokens, device=device), 10000.0**-half).repeat(1, 2)
+def rotation_angles(positions: Tensor, head_width: int) -> Tensor:
+    """Angle in radians by which each position rotates each element of a head: [positions, head_width]."""
+    half = torch.arange(0, head_width, 2, device=positions.device) / head_width
+    return torch.outer(positions, 10000.0**-half).repeat(1, 2)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -78,12 +78,12 @@ class FeedForward(nn.Module):
 class DecoderLayer(nn.Module):
     """Pre-norm attention and feed-forward."""
 
-    def __init__(self, size: LlamaSize) -> None:
+    def __init__(self, size: LlamaSize, feed_forward: type[nn.Module]) -> None:
         super().__init__()
         self.attention_norm = nn.RMSNorm(size.width, eps=1e-5)
         self.attention = Attention(size)
         self.feed_norm = nn.RMSNorm(size.width, eps=1e-5)
-        self.feed_forward = FeedForward(size)
+        self.feed_forward = feed_forward(size)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         x = x + self.attention(self.attention_norm(x), cos, sin)
@@ -91,43 +91,54 @@ class DecoderLayer(nn.Module):
 
 
 class Llama(nn.Module):
-    """From token ids to scores of the next token, for the last position only."""
+    """From token ids to scores of the next token: for the last position only, in training for every position.
 
-    def __init__(self, size: LlamaSize) -> None:
+    `feed_forward` makes the second half of each layer from the sizes.
+    """
+
+    def __init__(self, size: LlamaSize, feed_forward: type[nn.Module] = FeedForward) -> None:
         super().__init__()
         self.tokens = nn.Embedding(size.vocabulary, size.width)
-        self.layers = nn.ModuleList(DecoderLayer(size) for _ in range(size.layers))
+        self.layers = nn.ModuleList(DecoderLayer(size, feed_forward) for _ in range(size.layers))
         self.norm = nn.RMSNorm(size.width, eps=1e-5)
         self.head = nn.Linear(size.width, size.vocabulary, bias=False)
         self.head_width = size.width // size.heads
-        angles = rotation_angles(size.tokens, self.head_width)
+        angles = rotation_angles(torch.arange(size.tokens), self.head_width)
         self.register_buffer("cos", angles.cos(), persistent=False)
         self.register_buffer("sin", angles.sin(), persistent=False)
 
-    def forward(self, ids: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, positions: Tensor | None = None) -> Tensor:
+        """Scores [batch, vocabulary], in training [batch, tokens, vocabulary]; `positions`: of the tokens, if not all
+        from 0 on."""
         x = self.tokens(ids)
         cos, sin = self.cos, self.sin
-        if ids.shape[1] != cos.shape[0]:
-            angles = rotation_angles(ids.shape[1], self.head_width, ids.device)
+        if positions is None and ids.shape[1] != cos.shape[0]:
+            positions = torch.arange(ids.shape[1], device=ids.device)
+        if positions is not None:
+            angles = rotation_angles(positions, self.head_width)
             cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
         for layer in self.layers:
             x = layer(x, cos, sin)
-        return self.head(self.norm(x[:, -1]))
+        return self.head(self.norm(x if self.training else x[:, -1]))
 
 
 class LlamaClient(SequenceClient):
     """The client: TinyLlama-1.1B dimensions (4.1 GiB of float32 weights), or two layers of width 32."""
 
+    @property
+    def size(self) -> LlamaSize:
+        """The dimensions of the decoder."""
+        return LARGE if self.large else SMALL
+
     def build(self) -> nn.Module:
-        return Llama(LARGE if self.large else SMALL)
+        return Llama(self.size)
 
     @property
     def tokens(self) -> int:
-        return (LARGE if self.large else SMALL).tokens
+        return self.size.tokens
 
     def draw_tokens(self, batch_size: int, tokens: int) -> tuple[Tensor, ...]:
-        size = LARGE if self.large else SMALL
-        return (torch.randint(size.vocabulary, (batch_size, tokens)),)
+        return (torch.randint(self.size.vocabulary, (batch_size, tokens)),)
 
     tensor_plan = {
         "layers.*.attention.query": "colwise",
@@ -139,9 +150,11 @@ class LlamaClient(SequenceClient):
         "layers.*.feed_forward.down": "rowwise",
     }
 
+    context_plan = {"inputs": (1,), "targets": (1,), "positions": "positions", "causal": True}
+
     def draw_target(self, inputs: tuple[Tensor, ...]) -> Tensor:
-        return inputs[0][0, 0]
+        return inputs[0][0].roll(-1)
 
     def get_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Cross-entropy of the next token, whose target is the first token of the sequence."""
-        return F.cross_entropy(outputs, targets)
+        """Cross-entropy of each next token; the target after the last token is the first of the sequence."""
+        return F.cross_entropy(outputs.flatten(0, 1), targets.flatten())

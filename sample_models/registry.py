@@ -74,6 +74,15 @@ SAMPLES: tuple[Sample, ...] = (
         "LlamaClient",
     ),
     Sample(
+        "moe",
+        "Mixture of experts",
+        "Predicts the next token: a router in every layer sends each token to two of its experts.",
+        "12 layers of width 768, 12 heads over 4 key-value heads, 8 experts of 2048 filters, 128 tokens; "
+        "0.5 billion weights, 1.9 GiB in float32",
+        "moe",
+        "MoeClient",
+    ),
+    Sample(
         "diamond",
         "Diamond",
         "A toy with one fork and one join: the smallest model with parallel branches.",

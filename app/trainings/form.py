@@ -50,11 +50,19 @@ def render(workspace: Workspace, stored_training: StoredTraining) -> None:
             key=f"training-may-need {mark}",
             help="Choices that a strategy may have although neither a run nor a file carries them out yet.",
         )  # fmt: skip
+        calibrate = None
+        if isinstance(request.model, SourceSizes):
+            calibrate = st.checkbox(
+                "Calibrate by finished runs", request.model.calibrate_by_runs, key=f"training-calibrate {mark}",
+                help="Measured steps of finished runs of this model on this host correct the estimated seconds.",
+            )  # fmt: skip
     if st.button("Find a strategy", type="primary", width="stretch", key="training-find"):
         with frame.fault_boundary():
             model = request.model
             if isinstance(model, TransformerSizes) and sequence is not None:
                 model = replace(model, sequence=int(sequence))
+            elif isinstance(model, SourceSizes) and calibrate is not None:
+                model = replace(model, calibrate_by_runs=calibrate)
             edited = replace(
                 request,
                 model=model,

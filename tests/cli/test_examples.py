@@ -51,6 +51,10 @@ CASES: list[tuple[tuple[str, ...], tuple[pytest.MarkDecorator, ...]]] = [
     (("train", "sample:llama", "--strategy", "strategy.json", "--write-fleet", "slurm", "--nnodes", "8",
       "--processes", "8"), (TORCH,)),
     (("train", "sample:llama", "--strategy", "training/two_ranks.json", "--write-fleet", "slurm"), (TORCH,)),
+    (("train", "sample:llama", "--strategy", "training/two_sequence_parts.json", "--write-fleet", "slurm"),
+     (TORCH,)),
+    (("train", "sample:moe", "--strategy", "training/two_expert_ranks.json", "--write-fleet", "slurm"),
+     (TORCH,)),
     (("train", "sample:digits", "--strategy", "training/digits.json", "--write-fleet", "slurm"), (TORCH,)),
 ]  # fmt: skip
 SUFFIX = {"draw": ".svg", "sweep": ".csv", "estimate": ".csv", "export": ".csv"}

@@ -8,11 +8,15 @@ import pytest
 
 from tests.support.paths import ROOT
 from tests.support.planning.requests import on_a30
+from tests.support.training.runs import strategy
+from torchsplit_core.cli.arguments.run_folders import with_run_folders
 from torchsplit_core.cli.command import main
 from torchsplit_core.files import read_file, write_file
 from torchsplit_core.planning.request.hash import request_hash
+from torchsplit_core.training import train
 from torchsplit_core.values import (
     FleetEntry,
+    InputFault,
     Objective,
     PlanModel,
     PlanRequest,
@@ -22,6 +26,7 @@ from torchsplit_core.values import (
     Stage,
     Variant,
 )
+from torchsplit_core.values.strategy.run import RunOptions
 
 A30 = "A30-24GB"
 EXAMPLES = ROOT / "examples"
@@ -71,6 +76,38 @@ def test_models_without_a_source_deploy_as_images_and_what_is_left_out_is_named(
         assert main(["deploy", *given, *wrong]) == 2
         assert capsys.readouterr().err
     assert "--request" in stderr_of("deploy", given[0], *own, "-o", tmp_path)
+
+
+def test_steps_of_runs_are_of_the_folders_that_are_named():
+    asked = request()
+    asked = replace(asked, models=tuple(
+        replace(asked.models[0], name=name, source=source)
+        for name, source in (("a", "run:net-1@step-2"), ("b", "run:net-2@step-40"), ("c", "sample:bert"), ("d", None))
+    ))  # fmt: skip
+    resolved = with_run_folders(asked, ["net-2=/runs/b"])
+    assert [model.source for model in resolved.models] == [
+        "run:net-1@step-2", "/runs/b@step-40", "sample:bert", None,
+    ]  # fmt: skip
+    assert with_run_folders(asked, []) == asked
+    for wrong, problem in (("net-2", "not NAME=FOLDER"), ("net=/runs", "steps of 'net-1', 'net-2'")):
+        with pytest.raises(InputFault, match="--run") as fault:
+            with_run_folders(asked, [wrong])
+        assert problem in str(fault.value)
+
+
+@pytest.mark.torch
+def test_a_plan_with_a_step_of_a_workspaces_run_is_deployed_from_the_runs_folder(tmp_path, stderr_of):
+    train("sample:digits", strategy(micro_batch=8), tmp_path / "there", options=RunOptions(steps=1))
+    asked = on_a30(replace(request(cut=False).models[0], source="run:digits-1@step-1"))
+    write_file(asked, str(tmp_path / "request.json"))
+    assert main(["plan", str(tmp_path / "request.json"), "-o", str(tmp_path / "plan.json")]) == 0
+    given = [tmp_path / "plan.json", "--format", "compose", "-o", tmp_path / "out"]
+    whose = ["--request", tmp_path / "request.json"]
+    assert "--run NAME=FOLDER" in stderr_of("deploy", *given, *whose)
+    run = ["--run", f"digits-1={tmp_path / 'there'}"]
+    assert "given without --request" in stderr_of("deploy", *given, *run)
+    assert main(["deploy", *map(str, (*given, *whose, *run))]) == 0
+    assert list((tmp_path / "out" / "image" / "models").rglob("*.pt2"))
 
 
 def test_the_progress_line_has_the_first_plan_and_nothing_else_has(tmp_path, stderr_of, monkeypatch):

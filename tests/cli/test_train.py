@@ -8,7 +8,7 @@ import pytest
 from tests.support.paths import ROOT
 from torchsplit_core import workflow
 from torchsplit_core.cli import main
-from torchsplit_core.files import read_file
+from torchsplit_core.files import read_file, write_file
 
 STRATEGY = str(ROOT / "examples" / "training" / "two_ranks.json")
 
@@ -114,3 +114,31 @@ def test_what_a_run_cannot_carry_out_is_not_searched_for_it(tmp_path, stderr_of)
         "train", "sample:llama", "--strategy", request, "--processes", "4", "-o", tmp_path / "run"
     )
     assert "which no training run carries out yet" in said
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("source", "example", "more"),
+    [
+        ("sample:llama", "two_sequence_parts", {}),
+        ("sample:moe", "two_expert_ranks", {}),
+        ("sample:moe", "two_sequence_parts", {"expert": 2, "shard": "fsdp"}),
+    ],
+)
+def test_samples_with_divided_sequences_or_experts_have_the_losses_of_one_process(
+    source, example, more, tmp_path
+):
+    request = read_file(ROOT / "examples" / "training" / f"{example}.json")[1]
+    divided = dataclasses.replace(request.fix, **more)
+    alone = dataclasses.replace(divided, data=1, context=1, expert=1, shard="none")
+    losses = []
+    for fix, processes in ((alone, "1"), (divided, "2")):
+        strategy, run = tmp_path / f"{processes}.json", tmp_path / processes
+        write_file(dataclasses.replace(request, fix=fix), strategy)
+        given = ["--strategy", str(strategy), "--steps", "4", "--in-order", "-o", str(run)]
+        assert main(["train", source, *given]) == 0
+        facts = json.loads((run / "run.json").read_text())
+        assert str(facts["processes"]) == processes
+        lines = (run / "metrics.jsonl").read_text().splitlines()
+        losses.append([json.loads(line)["loss"] for line in lines])
+    assert losses[1] == pytest.approx(losses[0], abs=1e-5) and len(losses[0]) == 4

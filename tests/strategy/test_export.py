@@ -114,6 +114,9 @@ COMPILED = [
     asked(PLAIN, "bf16", shard="fsdp", offload="parameters", recompute="full"),
     asked(shard="zero1", recompute="selective"),
     asked(data=2, pipeline=2, interleave=1, shard="none"),
+    asked(data=2, context=2, shard="fsdp", recompute="full"),
+    asked(data=2, context=2, shard="none", recompute="selective"),
+    asked(data=1, context=2, pipeline=2, interleave=1, shard="none"),
 ]
 
 
@@ -125,7 +128,7 @@ def test_every_division_has_the_loss_of_one_process(names: list[str], tmp_path: 
 
 
 @pytest.mark.torch
-@repeated("requests", [COMPILED[:1], COMPILED[1:]])
+@repeated("requests", [[COMPILED[0], COMPILED[3]], [*COMPILED[1:3], *COMPILED[4:]]])
 def test_compiled_layers_have_the_loss_of_one_process_that_does_not_compile(
     requests: list[StrategyRequest], tmp_path: Path
 ) -> None:
@@ -138,6 +141,40 @@ def test_compiled_layers_have_the_loss_of_one_process_that_does_not_compile(
         assert plain != compiled != traced
         pairs.append((plain, traced))
     check_equal_losses(pairs, [str(request.fix) for request in requests], tmp_path)
+
+
+ATTENDS = """
+    functional = torch.nn.functional
+    calls, attention = [], functional.scaled_dot_product_attention
+
+    def attend_otherwise(*args, **named):
+        calls.append(torch.compiler.is_compiling())
+        return attention(*args, **named)
+
+    functional.scaled_dot_product_attention = attend_otherwise
+    device, mesh = start()
+    model = Decoder()
+    for layer in model.layers:
+        layer.compile(backend="aot_eager")
+    for _ in range(3):
+        loss_of(model(part(batch(0, 2, device)[0])), part(batch(0, 2, device)[1])).backward()
+    print("calls", len(calls), "compiled", sum(calls))
+"""
+
+
+@pytest.mark.torch
+def test_compiled_layers_with_divided_sequences_attend_by_what_takes_the_place_of_torchs(
+    tmp_path: Path,
+) -> None:
+    """As the ring does on GPUs: a call that was compiled would not reach it again."""
+    plain = text(asked(data=2, context=2, shard="none"))
+    file = tmp_path / "train.py"
+    file.write_text(re.sub(r"    options = argparse(.|\n)*", ATTENDS.lstrip("\n"), plain))
+    environment = {name: value for name, value in os.environ.items() if name != "RANK"}
+    done = subprocess.run(
+        [sys.executable, str(file)], capture_output=True, text=True, env=environment, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "calls 12 compiled 0"
 
 
 @pytest.mark.torch

@@ -24,6 +24,7 @@ from torchsplit_core.values.strategy.request import (
     StrategyNodes,
     StrategyRequest,
 )
+from torchsplit_core.values.strategy.run import RunStep
 from torchsplit_core.values.training import ParallelConfig, TrainingJob
 
 WIDTH = 64
@@ -217,6 +218,27 @@ def test_measured_steps_move_the_estimate_and_narrow_its_interval() -> None:
     after = search_graph_strategy(replace(request, model=source), chain()).candidates[0]
     assert 1.2 < after.seconds_per_step / before.seconds_per_step < 2.0
     assert after.high_s / after.low_s < before.high_s / before.low_s
+
+
+def test_steps_of_finished_runs_calibrate_where_fewer_than_three_are_given() -> None:
+    request = asked(data=8, pipeline=1)
+    before = search_graph_strategy(request, chain()).candidates[0]
+    choices = ParallelConfig(data=8, micro_batch=4)
+    run = RunStep("first", "2026-11-26T20:54:33Z", choices, 32, 1.0)
+    other = replace(run, run="by tensors", choices=replace(choices, data=4, tensor=2))
+    uneven = replace(run, run="uneven", global_batch=30)
+    (calibration,) = search_graph_strategy(request, chain(), runs=(other, uneven, run)).calibrated_by
+    assert calibration.run == "first" and calibration.devices == 8 and calibration.seconds == 1.0
+    runs = tuple(replace(run, run=name, seconds=2 * calibration.estimated_s) for name in "abcd")
+    outcome = search_graph_strategy(request, chain(), runs=runs)
+    assert [entry.run for entry in outcome.calibrated_by] == ["a", "b", "c"]
+    assert "'a', finished 2026-11-26T20:54:33Z, 32 samples on 8 devices" in outcome.message
+    after = outcome.candidates[0]
+    assert 1.2 < after.seconds_per_step / before.seconds_per_step < 2.0
+    assert after.high_s / after.low_s < before.high_s / before.low_s
+    source = SourceSizes("sample:chain", None, (MeasuredStep(4, 1e-3), MeasuredStep(8, 1e-3)))
+    given = search_graph_strategy(replace(request, model=source), chain(), runs=runs)
+    assert [entry.run for entry in given.calibrated_by] == ["a"]
 
 
 def test_a_processor_far_off_what_was_assumed_is_believed_once_it_is_measured() -> None:

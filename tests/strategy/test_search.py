@@ -9,12 +9,13 @@ from typing import get_args
 import pytest
 
 from torchsplit_core.hardware.peaks import peak_names, peaks
+from torchsplit_core.strategy.cost_model.estimate import estimate
 from torchsplit_core.strategy.cost_model.memory import activation_bytes, state_bytes
 from torchsplit_core.strategy.search import search_strategy
 from torchsplit_core.strategy.search.descriptions import describe_choices, describe_slowdown
 from torchsplit_core.strategy.search.homogeneous import NOT_RUN, HomogeneousSearch, rank
 from torchsplit_core.strategy.search.machines import read_fleet
-from torchsplit_core.strategy.search.software import SOFTWARE
+from torchsplit_core.strategy.search.software import EAGER, SOFTWARE
 from torchsplit_core.strategy.search.space import SearchSpace
 from torchsplit_core.strategy.supported import TRAIN, Runnable, Runner, refusals, traits_of
 from torchsplit_core.strategy.table_input.errors import RowError
@@ -324,3 +325,23 @@ def test_a_precision_that_does_not_run_is_refused_unless_the_request_may_need_it
         search_strategy(asked(precision="fp16", may_need=()))
     assert fault.value.where == "training.precision"
     assert search_strategy(asked(precision="fp16", may_need=("precision",))).candidates
+
+
+@pytest.mark.parametrize(
+    ("kind", "model", "fix", "software"),
+    [
+        ("A100-40GB", GPT, {}, SOFTWARE),
+        ("A100-40GB", GPT, {"context": 2}, SOFTWARE),
+        ("A100-40GB", GPT, {"tensor": 2}, EAGER),
+        ("A100-40GB", MIXTURE, {}, EAGER),
+        ("CPU-64c", GPT, {"tensor": 2}, SOFTWARE),
+    ],
+)
+def test_layers_that_a_file_does_not_compile_are_estimated_without_a_compiler(kind, model, fix, software):
+    request = asked(model, kind=kind, precision="fp32", top_k=1, **{"tensor": 1, "context": 1, **fix})
+    candidate = search_strategy(request).candidates[0]
+    machine = read_fleet(request.fleet, "fp32")[0]
+    given = (model.transformer(), machine.device, machine.cluster, candidate.choices, request.training)
+    seconds = {each: estimate(*given, each).seconds for each in (SOFTWARE, EAGER)}
+    assert candidate.seconds_per_step == seconds[software]
+    assert seconds[SOFTWARE] < seconds[EAGER]

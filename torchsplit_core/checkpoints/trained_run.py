@@ -112,7 +112,8 @@ def parse_run_source(source: str) -> TrainedStep:
         remedy = "Give the folder that torchsplit train -o wrote."
         if source.startswith("run:"):
             remedy = (
-                "Only its dashboard's workspace knows run:NAME; give the run's folder, which its page names."
+                "Only its dashboard's workspace knows run:NAME; give the run's folder, which its page names. With a "
+                "plan: deploy, serve and measure take it by --run NAME=FOLDER."
             )
         raise InputFault(source if source.startswith("run:") else str(run), problem, remedy)
     facts = _read_facts(run)

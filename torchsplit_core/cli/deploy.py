@@ -11,6 +11,7 @@ from torchsplit_core import files, workflow
 from torchsplit_core.cli.arguments.clients import access_of, add_client_options, limits_of
 from torchsplit_core.cli.arguments.outputs import OutputFolder
 from torchsplit_core.cli.arguments.parser import check_choice
+from torchsplit_core.cli.arguments.run_folders import add_run_option, with_run_folders
 from torchsplit_core.cli.common import Command, with_progress
 from torchsplit_core.values import InputFault, quoted
 
@@ -51,6 +52,7 @@ def add_deploy_commands(command: Command) -> None:
         metavar="MODEL=COMMAND",
         help="what follows the model's image in docker run (default: what the image does by itself)",
     )
+    add_run_option(parser)
     parser.add_argument(
         "--trust", action="store_true", help="sources that are FILE.py or FILE.pt2 may be executed"
     )
@@ -76,14 +78,20 @@ def _deploy(options: argparse.Namespace) -> int:
     for name in options.format or ():
         check_choice("--format", name, FORMATS, "format")
     _, outcome = files.read_file(options.plan, expected="torchsplit.plan")
-    request = None
+    request, sources = None, {}
     if options.request is not None:
         _, request = files.read_file(options.request, expected="torchsplit.plan_request")
+        resolved = with_run_folders(request, options.runs)
+        sources = {model.name: model.source for model in resolved.models if model.source}
     images = _values_by_model("--image", options.image)
     commands = _values_by_model("--command", options.commands)
     if (images or commands) and request is None:
         raise InputFault(
             "--image", "is given without --request, which names the models", "Add --request PLAN_REQUEST."
+        )
+    if options.runs and request is None:
+        raise InputFault(
+            "--run", "is given without --request, which names the runs", "Add --request PLAN_REQUEST."
         )
     paths = with_progress(
         lambda progress: workflow.deploy(
@@ -93,6 +101,7 @@ def _deploy(options: argparse.Namespace) -> int:
             request=request,
             images=images,
             commands=commands,
+            sources=sources,
             trust=options.trust,
             progress=progress,
         )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from torchsplit_core import files, workflow
 from torchsplit_core.cli.arguments.clients import access_of, add_client_options, limits_of
 from torchsplit_core.cli.arguments.outputs import OutputFile
+from torchsplit_core.cli.arguments.run_folders import add_run_option, with_run_folders
 from torchsplit_core.cli.common import Command, Options, with_progress, write_outcome
 from torchsplit_core.cli.simulate import KINDS, arrivals_of
 from torchsplit_core.serving.settings import (
@@ -73,6 +74,7 @@ def _plan_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--request", required=True, metavar="PLAN_REQUEST", help="the request that it answers"
     )
+    add_run_option(parser)
     parser.add_argument(
         "--stand-in",
         choices=("none", "cpu", "sm"),
@@ -104,7 +106,7 @@ def _settings(options: argparse.Namespace, host: str, port: int) -> ServeSetting
 def _files(options: argparse.Namespace) -> tuple[PlanOutcome, PlanRequest]:
     _, outcome = files.read_file(options.plan, expected="torchsplit.plan")
     _, request = files.read_file(options.request, expected="torchsplit.plan_request")
-    return outcome, request
+    return outcome, with_run_folders(request, options.runs)
 
 
 def _serve(options: argparse.Namespace) -> int:

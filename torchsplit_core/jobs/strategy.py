@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from torchsplit_core import workflow
 from torchsplit_core.jobs.job_kinds import RequestParameters, RequestVersionParameters
+from torchsplit_core.training.monitor.measured_steps import file_identity, identity_of
+from torchsplit_core.training.stored_runs import trained_step
 from torchsplit_core.values import InputFault, Profile, Progress, quoted
 from torchsplit_core.values.strategy.outcome import StrategyOutcome
 from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
@@ -46,8 +49,10 @@ def study_job(
     request: StrategyRequest = workspace.get("strategy_request", name)
     graph, profile = _model(workspace, request)
 
+    identity = _identity(workspace, request)
+
     def solve(changed: StrategyRequest) -> StrategyOutcome:
-        return workflow.strategy(changed, graph=graph, profile=profile, track=False)
+        return workflow.strategy(changed, graph=graph, profile=profile, track=False, identity=identity)
 
     first = solve(request)
     if not first.candidates:
@@ -58,7 +63,24 @@ def study_job(
 
 def _solve(workspace: Workspace, request: StrategyRequest, progress: Progress) -> StrategyOutcome:
     graph, profile = _model(workspace, request)
-    return workflow.strategy(request, graph=graph, profile=profile, track=False, progress=progress)
+    identity = _identity(workspace, request)
+    return workflow.strategy(
+        request, graph=graph, profile=profile, track=False, identity=identity, progress=progress
+    )
+
+
+def _identity(workspace: Workspace, request: StrategyRequest) -> str | None:
+    """By which finished runs of a traced model are known; None where its file is not in the workspace."""
+    if not isinstance(request.model, SourceSizes):
+        return None
+    source = request.model.source
+    with contextlib.suppress(InputFault):  # of a run that is gone
+        step = trained_step(workspace, source)
+        source = source if step is None else step.built_by
+    file, _, name = source.rpartition(":")
+    if not source.startswith("sample:") and exists(workspace, "upload", file):
+        return file_identity(workspace.get_bytes("upload", file), name)
+    return identity_of(source, trust=True)
 
 
 def _model(workspace: Workspace, request: StrategyRequest) -> tuple[TorchGraph | None, Profile | None]:

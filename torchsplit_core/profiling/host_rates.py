@@ -114,11 +114,12 @@ def _curve(points: Sequence[Sequence[float]]) -> Curve:
 @cache
 def _key(threads: int) -> str:
     """A hash of what the rates depend on."""
-    facts = (discover_host().cpu_name, threads, platform.python_version(), _torch_version(), METHOD_VERSION)
+    facts = (discover_host().cpu_name, threads, platform.python_version(), torch_version(), METHOD_VERSION)
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
-def _torch_version() -> str:
+def torch_version() -> str:
+    """Of the installed torch; empty where there is none."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, get_args
 
 from torchsplit_core import extras, telemetry
 from torchsplit_core.checkpoints.trained_run import read_validation
-from torchsplit_core.model_source import parse_source
+from torchsplit_core.model_source import ModelSource, parse_source
 from torchsplit_core.training.attempts.agent_environment import agent_log, agent_variables, restored_signals
 from torchsplit_core.training.attempts.hang_detection import Hang, HangMonitor, end_hung_ranks
 from torchsplit_core.training.fitted_strategy import fit_to_world_size, fit_to_world_sizes
@@ -109,6 +109,8 @@ def train(
         run_span.set(
             step=last and last["step"], loss=last and last["loss"], restarts=restarts, **gpus.by_name()
         )
+        if nodes is None:
+            _save_measured_step(run, parsed, fitted, options)
     validation = read_validation(run.path)
     return RunSummary(
         last["step"] if last else 0,
@@ -116,6 +118,17 @@ def train(
         restarts,
         validation.metrics if last and validation and validation.step == last["step"] else {},
     )
+
+
+def _save_measured_step(
+    run: RunFolder, source: ModelSource, strategy: RunStrategy, options: RunOptions
+) -> None:
+    """Save the step of a run that is done, for the next estimate of its model. What cannot be read is left out."""
+    from torchsplit_core.training.monitor.measured_steps import save_run_step
+    from torchsplit_core.workspace.store import default_root
+
+    with contextlib.suppress(InputFault):
+        save_run_step(default_root(), source, strategy, options, run)
 
 
 def _supervise(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,7 @@ def deploy(
     request: PlanRequest | None = None,
     images: Mapping[str, str] | None = None,
     commands: Mapping[str, str] | None = None,
+    sources: Mapping[str, str] | None = None,
     trust: bool = False,
     progress: Progress = ignore_progress,
 ) -> tuple[Path, ...]:
@@ -44,6 +46,7 @@ def deploy(
 
     Without `formats`: the GPU partitioning formats if the plan uses GPUs, and with a request the workloads too.
     `images` and `commands`, by model, are for models in custom images; a model without a source gets a placeholder.
+    `sources`, by model: what is loaded in place of the request's sources, whose names only a workspace may know.
     Raises InputFault for an unknown format, a plan without slices, and workloads whose model cannot be exported in
     parts (including a .py or .pt2 without `trust`).
     """
@@ -73,6 +76,7 @@ def deploy(
             model_images,
             verdict_text,
         )
+        used = tuple((replace(m, source=(sources or {}).get(m.name, m.source)), v) for m, v in used)
         _check_sources(used, [_model_folder(directory, folders[m.name, v.name]) for m, v in used], trust)
     manifests: dict[tuple[str, str], StageManifest] = {}
     for number, (model, variant) in enumerate(used):

@@ -14,6 +14,7 @@ from torchsplit_core.values.training import SHARDED, ParallelConfig
 if TYPE_CHECKING:
     from torchsplit_core.graph.torch_graph import TorchGraph
     from torchsplit_core.strategy.graph_model.solve import HostFigures, Tracker
+    from torchsplit_core.values.strategy.run import RunStep
 
 MOST_SHARDS_TRACKED = 64
 """Most devices that torch's tracker follows; beyond, only the sharded states change a device's memory."""
@@ -27,6 +28,7 @@ def strategy(
     runners: tuple[Runner, ...] = RUNNERS,
     track: bool = True,
     trust: bool = False,
+    identity: str | None = None,
     progress: Progress = ignore_progress,
 ) -> StrategyOutcome:
     """The fastest strategies to train a model on a fleet. Raises InputFault for an invalid request.
@@ -34,7 +36,8 @@ def strategy(
     One of `runners` (a training run, an exported file) can execute every candidate, except for features that the
     request allows in addition; a candidate that cannot be exported says why.
     For a model of kind source: `graph` (traced if None), `profile`, and `track`: follow the best candidate with
-    torch's memory tracker, which executes the model in a child.
+    torch's memory tracker, which executes the model in a child. `identity`: by which runs of the model are known, where
+    its source is no path here (`training.monitor.measured_steps`).
     """
     if not isinstance(request.model, SourceSizes):
         from torchsplit_core.strategy.search import search_strategy
@@ -53,6 +56,7 @@ def strategy(
         runners=runners,
         tracker=_tracker(request, graph, trust) if track else None,
         host=_host_figures(request, trust, measure=track),
+        runs=_finished_runs(request, identity, trust),
         progress=lambda share, text: progress(0.3 + 0.7 * share, text),
     )
     return _completed(request, outcome)
@@ -125,6 +129,20 @@ def _host_figures(request: StrategyRequest, trust: bool, *, measure: bool) -> Ho
         return None
     sample_s = sample_seconds(request.model.source, trust=trust) if measure else 0.0
     return HostFigures(rates, sample_s)
+
+
+def _finished_runs(request: StrategyRequest, identity: str | None, trust: bool) -> tuple[RunStep, ...]:
+    """Steps of finished runs of the model on this host, on a device like the fleet's, unless the request says no."""
+    from torchsplit_core.training.monitor.measured_steps import identity_of, run_steps
+    from torchsplit_core.workspace.store import default_root
+
+    assert isinstance(request.model, SourceSizes)
+    if not request.model.calibrate_by_runs or not request.fleet:
+        return ()
+    identity = identity or identity_of(request.model.source, trust=trust)
+    if identity is None:
+        return ()
+    return run_steps(default_root(), identity, request.fleet[0].type, request.training)
 
 
 def _tracker(request: StrategyRequest, graph: TorchGraph, trust: bool) -> Tracker:

@@ -18,6 +18,7 @@ from app.trainings.strategy_tables import (
 )
 from tests.strategy.test_graph_model import chain
 from tests.support.app.page import field, press, said
+from tests.support.training.measured import finished_run
 from torchsplit_core.jobs.job_kinds import (
     STRATEGY,
     STRATEGY_STUDY,
@@ -26,8 +27,10 @@ from torchsplit_core.jobs.job_kinds import (
     RequestVersionParameters,
 )
 from torchsplit_core.jobs.strategy import strategy_job, study_job
+from torchsplit_core.model_source import parse_source
 from torchsplit_core.strategy.presets import preset_names
 from torchsplit_core.strategy.sensitivity import sensitivity
+from torchsplit_core.training.monitor.measured_steps import save_run_step
 from torchsplit_core.values import InputFault, ignore_progress
 from torchsplit_core.values.strategy.outcome import StrategyOutcome, StrategyStage
 from torchsplit_core.values.strategy.request import (
@@ -37,10 +40,11 @@ from torchsplit_core.values.strategy.request import (
     StrategyRequest,
     TransformerSizes,
 )
-from torchsplit_core.values.training import TrainingJob
+from torchsplit_core.values.strategy.run import RunOptions, RunStrategy
+from torchsplit_core.values.training import ParallelConfig, TrainingJob
 from torchsplit_core.workflow import strategy
 from torchsplit_core.workspace import named_results
-from torchsplit_core.workspace.store import Workspace
+from torchsplit_core.workspace.store import Workspace, default_root
 
 SMALL = StrategyRequest(
     TransformerSizes(4, 256, 4, 4, 1024, 1000, 128), (StrategyNodes(2, 2, "A100-40GB"),), TrainingJob(16),
@@ -241,6 +245,30 @@ def test_a_traced_model_is_searched_from_the_graph_of_the_workspace(workspace):
         found(workspace, "traced", request)
     workspace.put("graph", "chain", chain())
     assert found(workspace, "traced", request).candidates
+
+
+def test_finished_runs_of_an_upload_calibrate_until_the_box_is_unticked(
+    page, workspace, started, tmp_path, monkeypatch
+):
+    """The run trained another copy of the file: its content says that it is the same model."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
+    (tmp_path / "copy.py").write_bytes(b"class Net: ...")
+    workspace.put_bytes("upload", "net.py", b"class Net: ...")
+    workspace.put("graph", "net.py:Net", chain())
+    trained, job = parse_source(f"{tmp_path / 'copy.py'}:Net", trust=True), TrainingJob(16, "fp32")
+    run = finished_run(tmp_path / "net-1")
+    save_run_step(default_root(), trained, RunStrategy(ParallelConfig(), job), RunOptions(), run)
+    request = StrategyRequest(SourceSizes("net.py:Net"), (StrategyNodes(1, 1, "CPU-1c"),), job, top_k=1)
+    (calibration,) = found(workspace, "traced", request).calibrated_by
+    assert (calibration.run, calibration.seconds) == ("net-1", 0.02)
+    opened = page("training", workspace)
+    assert "'net-1', finished" in said(opened)
+    field(opened, "checkbox", "Calibrate by finished runs").uncheck().run()
+    press(opened, "Find a strategy")
+    ignoring = workspace.get("strategy_request", "traced")
+    assert not ignoring.model.calibrate_by_runs
+    assert found(workspace, "traced", ignoring).calibrated_by == ()
 
 
 def test_models_are_read_from_what_is_told():

@@ -135,8 +135,9 @@ def gather(x: Tensor) -> Tensor:
     return parts.redistribute(placements=[Replicate()]).to_local(grad_placements=[Partial()])
 
 
+@torch.compiler.disable
 def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Causal attention of this process's positions to those of all."""
+    """Causal attention of this process's positions to those of all. Compiled, it would not be torch's ring."""
     mask = None
     if query.device.type == "cpu":
         everywhere = torch.cat([positions_of(rank) for rank in range(Attention.over.size())])

@@ -11,6 +11,7 @@ from torchsplit_core.strategy.export import client_template, decoder_template, p
 from torchsplit_core.strategy.export.exportability import check_exportable
 from torchsplit_core.strategy.export.imports import imports_of
 from torchsplit_core.strategy.search.descriptions import describe_choices
+from torchsplit_core.strategy.search.software import compiles_layers
 from torchsplit_core.values.strategy.outcome import StrategyCandidate
 from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
 from torchsplit_core.values.training import SHARDED
@@ -86,13 +87,9 @@ class _Script:
 
     @property
     def compiled(self) -> bool:
-        """Whether layers are compiled, as the estimate assumes for all but traced models.
-
-        torch 2.13 fails in the backward pass of compiled layers with tensor-parallel products, or computes other
-        gradients under fully_shard. torch's ring does not replace compiled attention, and experts get a different
-        number of tokens in every step.
-        """
-        return self.source is None and not self.context and not self.experts and self.candidate.tensor == 1
+        """Whether layers are compiled, as the estimate assumes for all but traced models."""
+        model = self.request.model
+        return not isinstance(model, SourceSizes) and compiles_layers(self.candidate.choices, model.experts)
 
     def _context_parts(self, indent: str) -> dict[str, str]:
         """What the main function adds if sequences are divided."""

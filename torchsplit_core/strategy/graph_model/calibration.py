@@ -16,7 +16,9 @@ from torchsplit_core.strategy.graph_model.step import GraphStepModel, StageLoad
 from torchsplit_core.strategy.search.machines import Machine
 from torchsplit_core.values import Profile
 from torchsplit_core.values.errors import InputFault, quoted
+from torchsplit_core.values.strategy.outcome import CalibrationRun
 from torchsplit_core.values.strategy.request import MeasuredStep
+from torchsplit_core.values.strategy.run import RunStep
 from torchsplit_core.values.training import ParallelConfig, TrainingJob
 
 Factors = tuple[tuple[int, float], ...]
@@ -76,28 +78,71 @@ def _forward_s(step: GraphStepModel, batch: int) -> float:
     return step.seconds([StageLoad(device, sum(part.host for part in figures) / 3.0)])
 
 
+def run_calibration(
+    model: GraphCostModel,
+    machine: Machine,
+    job: TrainingJob,
+    runs: tuple[RunStep, ...],
+    factors: Factors,
+    sample_s: float,
+) -> tuple[CalibrationRun, ...]:
+    """These runs, each beside what is estimated of its step on this machine.
+
+    Left out is a run with choices that a traced model does not have.
+    """
+    calibration = []
+    for run in runs:
+        choices = run.choices
+        passes = choices.data * choices.micro_batch
+        of_sizes = choices.tensor * choices.context * choices.expert * choices.interleave > 1
+        if of_sizes or choices.pipeline > model.parts or run.global_batch % passes:
+            continue
+        # A run's processes are all of one node, and perhaps more than those of the fleet's.
+        cluster = replace(machine.cluster, gpus_per_node=max(machine.cluster.gpus_per_node, choices.devices))
+        step = GraphStepModel(
+            model,
+            replace(machine, cluster=cluster),
+            replace(job, global_batch=run.global_batch),
+            unseen(),
+            factors,
+            sample_s,
+        )
+        estimated_s = step.estimate(choices).parts_s.total
+        calibration.append(
+            CalibrationRun(run.run, run.finished, run.global_batch, choices.devices, run.seconds, estimated_s)
+        )
+    return tuple(calibration)
+
+
 def step_offset(
     model: GraphCostModel,
     machine: Machine,
     job: TrainingJob,
     measured: tuple[MeasuredStep, ...],
     factors: Factors,
+    runs: tuple[CalibrationRun, ...] = (),
+    sample_s: float = 0.0,
 ) -> Offset:
     """The offset and interval of this model's steps on this machine's devices.
 
     The spread was fitted to trainings of transformers; it is widened by the roofline's error for other models, or on a
     processor, whose peaks are assumed, by `HOST_SPREAD`, unless rows of a profile replace either. Measured steps of a
-    device calibrate it as rows of a framework do (`cost_model.interval`): the wider the interval without them, the more
-    they count.
+    device, and those of `runs` (`run_calibration`), calibrate it as rows of a framework do (`cost_model.interval`): the
+    wider the interval without them, the more they count.
     """
     if len(measured) > MOST_STEPS:
         raise InputFault(
             "model.measured_steps", f"has {len(measured)} steps, more than {MOST_STEPS}", "Give fewer."
         )
-    ratios = []
+    ratios = [log(run.seconds / run.estimated_s) for run in runs]
     for measured_step in measured:
         alone = GraphStepModel(
-            model, machine, TrainingJob(measured_step.batch, job.precision, job.optimizer), unseen(), factors
+            model,
+            machine,
+            TrainingJob(measured_step.batch, job.precision, job.optimizer),
+            unseen(),
+            factors,
+            sample_s,
         )
         choices = ParallelConfig(micro_batch=measured_step.batch)
         ratios.append(log(measured_step.seconds / alone.estimate(choices).parts_s.total))

@@ -12,13 +12,23 @@ from torchsplit_core.strategy.cost_model.constants import constants
 from torchsplit_core.strategy.cost_model.estimate import USABLE
 from torchsplit_core.strategy.cost_model.interval import unseen
 from torchsplit_core.strategy.cost_model.kernels import in_a_step
-from torchsplit_core.strategy.graph_model.calibration import device_factors, step_offset
+from torchsplit_core.strategy.graph_model.calibration import (
+    MOST_STEPS,
+    device_factors,
+    run_calibration,
+    step_offset,
+)
 from torchsplit_core.strategy.graph_model.memory import STATE_BYTES, shards
 from torchsplit_core.strategy.graph_model.model import GraphCostModel
 from torchsplit_core.strategy.graph_model.space import WITHOUT_SIZES, GraphSearchSpace
 from torchsplit_core.strategy.graph_model.step import GraphStepModel
 from torchsplit_core.strategy.search.candidate import candidate_of
-from torchsplit_core.strategy.search.descriptions import describe_best, describe_shortfall, refusals_of
+from torchsplit_core.strategy.search.descriptions import (
+    describe_best,
+    describe_calibration,
+    describe_shortfall,
+    refusals_of,
+)
 from torchsplit_core.strategy.search.homogeneous import HOST_MEMORY, MEMORY, NOT_RUN, RefusedChoices, rank
 from torchsplit_core.strategy.search.machines import Machine, read_fleet
 from torchsplit_core.strategy.supported import RUNNERS, Runnable, Runner, traits_of
@@ -27,6 +37,7 @@ from torchsplit_core.values.errors import InputFault, quoted
 from torchsplit_core.values.progress import Progress, ignore_progress
 from torchsplit_core.values.strategy.outcome import StrategyCandidate, StrategyOutcome
 from torchsplit_core.values.strategy.request import SourceSizes, StrategyRequest
+from torchsplit_core.values.strategy.run import RunStep
 from torchsplit_core.values.training import ParallelConfig, StepEstimate
 from torchsplit_core.values.units import GIB
 
@@ -72,11 +83,14 @@ def search_graph_strategy(
     runners: tuple[Runner, ...] = RUNNERS,
     tracker: Tracker | None = None,
     host: HostFigures | None = None,
+    runs: tuple[RunStep, ...] = (),
     progress: Progress = ignore_progress,
 ) -> StrategyOutcome:
     """The fastest fitting choices for a graph that one of the runners supports, with the refused ones and why.
 
     `profile`: measured rows of the model, which calibrate their device. `tracker` checks the best choices in torch.
+    `runs`: steps of finished runs on a device like the fleet's, newest first, which calibrate where fewer than three
+    measured steps are given.
     Raises InputFault for choices that a traced model does not allow, and for a fleet of several entries.
     """
     started = time.monotonic()
@@ -111,15 +125,20 @@ def search_graph_strategy(
     if not replace(space, runnable=runnable.anything()).is_empty(machine.devices):
         runnable.check_fix(request.fix)
     factors = device_factors(model, machine, job, profile)
-    offset = step_offset(model, machine, job, request.model.measured_steps, factors)
-    steps = GraphStepModel(model, machine, job, offset, factors, host.sample_s if host else 0.0)
+    sample_s, measured = host.sample_s if host else 0.0, request.model.measured_steps
+    calibration = run_calibration(model, machine, job, runs, factors, sample_s)
+    calibration = calibration[: max(0, MOST_STEPS - len(measured))]
+    offset = step_offset(model, machine, job, measured, factors, calibration, sample_s)
+    steps = GraphStepModel(model, machine, job, offset, factors, sample_s)
     progress(0.1, f"{machine.devices} devices")
     result, used = _search_all(steps, space, machine)
     result.fitting.sort(key=lambda item: rank(*item))
     tracked = _check_tracked(result, tracker, machine, progress)
     if not result.fitting:
         return _infeasible(steps, space, machine, result, started)
-    return _outcome(request, steps, result, used, tracked, started)
+    outcome = _outcome(request, steps, result, used, tracked, started)
+    message = outcome.message + describe_calibration(calibration)
+    return replace(outcome, message=message, calibrated_by=calibration)
 
 
 def _machine(request: StrategyRequest, host: HostFigures | None) -> Machine:

@@ -12,7 +12,8 @@ from torchsplit_core.strategy.search.homogeneous import (
     HomogeneousSearch,
     RefusedChoices,
 )
-from torchsplit_core.values.strategy.outcome import StrategyRefusal
+from torchsplit_core.values.errors import quoted
+from torchsplit_core.values.strategy.outcome import CalibrationRun, StrategyRefusal
 from torchsplit_core.values.training import ParallelConfig, StepEstimate
 from torchsplit_core.values.units import GIB
 
@@ -93,6 +94,18 @@ def describe_best(best: list[tuple[ParallelConfig, StepEstimate]], devices: int,
             f". {devices - used} of {devices} devices stay idle: no choice for more of them divides and fits"
         )
     return f"{message}."
+
+
+def describe_calibration(runs: tuple[CalibrationRun, ...]) -> str:
+    """Which finished runs calibrated the estimates, and by what; nothing without any."""
+    if not runs:
+        return ""
+    each = "; ".join(
+        f"{quoted(run.run)}, finished {run.finished}, {run.global_batch} samples on {run.devices} "
+        f"device{'s' * (run.devices > 1)}: {1e3 * run.seconds:.3g} ms, estimated {1e3 * run.estimated_s:.3g} ms"
+        for run in runs
+    )
+    return f" Seconds are calibrated by the measured steps of finished runs on this host ({each})."
 
 
 def describe_smallest_fleet(search: HomogeneousSearch) -> str:

@@ -18,10 +18,10 @@ from torchsplit_core.strategy.cost_model.layers import LayerModel, LayerTime
 from torchsplit_core.strategy.cost_model.memory import activation_bytes, layers_on, state_bytes
 from torchsplit_core.strategy.cost_model.network import Network
 from torchsplit_core.strategy.search.machines import Machine
-from torchsplit_core.strategy.search.software import SOFTWARE
+from torchsplit_core.strategy.search.software import SOFTWARE, software_of
 from torchsplit_core.strategy.search.space import RECOMPUTES, SearchSpace
 from torchsplit_core.strategy.supported import OFFLOADS, SHARDS
-from torchsplit_core.values.training import Offload, ParallelConfig, Shard, StepEstimate
+from torchsplit_core.values.training import Offload, ParallelConfig, Shard, StepEstimate, TrainingSoftware
 from torchsplit_core.values.units import GIB
 
 ROUNDING = 1e-9
@@ -176,8 +176,14 @@ class HomogeneousSearch:
 
     def estimate(self, choices: ParallelConfig) -> StepEstimate:
         """The step of a choice."""
-        machine = self.machine
-        return estimate(self.space.model, machine.device, machine.cluster, choices, self.space.job, SOFTWARE)
+        machine, space = self.machine, self.space
+        return estimate(
+            space.model, machine.device, machine.cluster, choices, space.job, self.software(choices)
+        )
+
+    def software(self, choices: ParallelConfig) -> TrainingSoftware:
+        """What a choice is estimated for."""
+        return software_of(choices, self.space.model.experts, host=self.machine.host)
 
     def bound(self, shape: ParallelConfig) -> float:
         """Lower bound on the seconds of all choices of that shape: its layers, its bubble, the constant."""
@@ -285,7 +291,9 @@ class HomogeneousSearch:
             shape.sequence_parallel,
         )
         if key not in self._layers:
-            model = LayerModel(self.space.model, shape, SOFTWARE, self.kernels, self.network, self.c)
+            model = LayerModel(
+                self.space.model, shape, self.software(shape), self.kernels, self.network, self.c
+            )
             self._layers[key] = model.time().total, model.logits().total
         return self._layers[key]
 

@@ -16,7 +16,6 @@ from torchsplit_core.strategy.cost_model.constants import constants
 from torchsplit_core.strategy.cost_model.estimate import estimate
 from torchsplit_core.strategy.search.batch_split import best_split
 from torchsplit_core.strategy.search.homogeneous import HomogeneousSearch
-from torchsplit_core.strategy.search.software import SOFTWARE
 from torchsplit_core.strategy.search.space import RECOMPUTES, divisors
 from torchsplit_core.values.training import ParallelConfig, Recompute, StepEstimate, Transformer
 
@@ -82,7 +81,9 @@ def part_table(search: HomogeneousSearch, recompute: Recompute, micro_batches: i
         if any(getattr(choices, name) != value for name, value in fixed.items()):
             continue
         job = replace(space.job, global_batch=sequences)
-        step = estimate(space.model, search.machine.device, search.machine.cluster, choices, job, SOFTWARE)
+        step = estimate(
+            space.model, search.machine.device, search.machine.cluster, choices, job, search.software(choices)
+        )
         if not step.fits:
             break
         table[sequences] = CopiesPart(search.machine.fleet, sequences, choices, step)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
-from torchsplit_core.values.fields import Added, Count, Facts, Name, NonNegative, Positive, Whole
+from torchsplit_core.values.fields import Added, Count, Facts, Name, NonNegative, Positive, Text, Whole
 from torchsplit_core.values.profile import Basis
 from torchsplit_core.values.status import SolveStatus
 from torchsplit_core.values.training import Offload, ParallelConfig, Recompute, Shard
@@ -148,6 +148,23 @@ class StrategyRefusal:
 
 
 @dataclass(frozen=True, slots=True)
+class CalibrationRun:
+    """A finished run on this host whose measured step calibrated the estimates.
+
+    `run`: the name of its folder; `finished`: UTC, ISO 8601. `seconds`: the median of its steps of `global_batch`
+    samples on `devices`; `estimated_s`: the estimate of that step without any measured one.
+    """
+
+    run: Text
+    finished: Text
+    global_batch: Count
+    devices: Count
+    seconds: Positive
+    estimated_s: Positive
+    basis: Basis = "measured"
+
+
+@dataclass(frozen=True, slots=True)
 class StrategyOutcome:
     """Candidates, fastest first. `considered`: choices that were examined, the refused ones included.
 
@@ -163,3 +180,4 @@ class StrategyOutcome:
     message: str
     bound_s: NonNegative | None = None
     statistics: Facts = field(default_factory=dict)
+    calibrated_by: Added[tuple[CalibrationRun, ...]] = ()

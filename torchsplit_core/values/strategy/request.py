@@ -75,11 +75,15 @@ class MeasuredStep:
 
 @dataclass(frozen=True, slots=True)
 class SourceSizes:
-    """Any traced model: its source, the path of its profile, and up to three measured steps, which calibrate it."""
+    """Any traced model: its source, the path of its profile, and up to three measured steps, which calibrate it.
+
+    `calibrate_by_runs`: finished runs of the model on this host, on a device like the fleet's, calibrate it too.
+    """
 
     source: Text
     profile: Text | None = None
     measured_steps: Added[Annotated[tuple[MeasuredStep, ...], Length(max_length=3)]] = ()
+    calibrate_by_runs: Added[bool] = True
     kind: Literal["source"] = "source"
 
 

@@ -76,6 +76,20 @@ class RunOptions:
             raise InputFault("--stall-limit", problem, "Give a number of seconds, 1 or more.")
 
 
+@dataclass(frozen=True, slots=True)
+class RunStep:
+    """The median step of a finished run on this host.
+
+    `run`: the name of its folder; `finished`: UTC, ISO 8601; `seconds` of a step of `global_batch` samples.
+    """
+
+    run: str
+    finished: str
+    choices: ParallelConfig
+    global_batch: int
+    seconds: float
+
+
 def parse_shares(text: str | None) -> tuple[float, ...]:
     """The `shares` of RunOptions from `3,1`; none from nothing. Raises InputFault for anything else."""
     try:

@@ -176,6 +176,7 @@ class StageConfigs:
         key = replace(shape, data=1, pipeline=1)
         search = self.search
         if key not in search.times:
-            model = LayerModel(self.space.model, key, SOFTWARE, search.kernels, search.network, search.c)
+            software = search.software(key)
+            model = LayerModel(self.space.model, key, software, search.kernels, search.network, search.c)
             search.times[key] = model.time(), model.logits()
         return search.times[key]
