@@ -139,6 +139,13 @@ BENCHMARKS = (
         ("--cases", "4x2:exclusive:5", "4x2:fractional:5"),
     ),
     Benchmark(
+        "Mixed fleets at scale",
+        "benchmarks.planner_fleets",
+        "64 models with random curves on fleets of three and five GPU types, five seeds a family, each request in a "
+        "process of its own, two at once. After 2 s: the value that stood then over the last one.",
+        ("--families", "three types", "least cost", "--size", "6", "4", "2", "--seeds", "1"),
+    ),
+    Benchmark(
         "Planning again after one change",
         "benchmarks.planner_replan",
         "Twenty single changes (a demand, a weight, a GPU more or less, a minimum, a cap, a point less, a latency "

@@ -202,7 +202,7 @@ def _undominated(problem: Problem, uses: Iterable[_Use]) -> list[_Use]:
     for use in uses:
         choice = problem.choices[use.choice]
         by_place.setdefault((choice.stage, choice.group, choice.profile), []).append(use)
-    kept: list[_Use] = []
+    undominated: list[_Use] = []
     for offered in by_place.values():
         best: list[tuple[float, float]] = []
         ranked = sorted(
@@ -212,8 +212,8 @@ def _undominated(problem: Problem, uses: Iterable[_Use]) -> list[_Use]:
             figures = use.least, _memory(problem, use)
             if not any(least <= figures[0] and memory <= figures[1] for least, memory in best):
                 best.append(figures)
-                kept.append(use)
-    return kept
+                undominated.append(use)
+    return undominated
 
 
 def _memory(problem: Problem, use: _Use) -> float:
