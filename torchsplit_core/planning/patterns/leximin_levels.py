@@ -41,6 +41,9 @@ MAX_BOUND_STEPS = 16
 FIRST_STEP = 0.01
 """Relative distance from what parts of patterns reach at which whole patterns are tried first."""
 
+BRACKET_WIDTH = 2e-3
+"""Relative width at which the bracket of a first bound is narrow enough."""
+
 PRICE_STEP = 1e-3
 """First relative step down from a bound that prices are asked to refute."""
 
@@ -157,15 +160,15 @@ def _raise_level(
         _accept_plan(search, level_result, decision, k)
     if level_result.levels[k] >= ceiling * (1 - PROOF_STEP):
         return ceiling
+    high = ceiling
+    trial, stride = level_result.levels[k] * (1 + PROOF_STEP), 0.0
     first, tier_group = _tier_group_of(level_result, k)
     if k == first:
         search.start_from_divisible_prices(tier_group.models)
-    high = min(ceiling, max(_linear_bound(search, level_result, k), level_result.levels[k]))
-    high, reach = _lower_bound(search, level_result, k, high, deadline)
+        high = min(ceiling, max(_linear_bound(search, level_result, k), level_result.levels[k]))
+        high, reach = _lower_bound(search, level_result, k, high, deadline)
+        trial = max(trial, reach * (1 - FIRST_STEP))
     unreached, bracketed = high, high < ceiling
-    trial, stride = level_result.levels[k] * (1 + PROOF_STEP), 0.0
-    if reach > level_result.levels[k] * (1 + FIRST_STEP):
-        trial = reach * (1 - FIRST_STEP)
     while time.perf_counter() < deadline:
         low = level_result.levels[k]
         if high <= low * (1 + 2 * PROOF_STEP):
@@ -204,21 +207,25 @@ def _raise_level(
 def _lower_bound(
     search: PatternSearch, level_result: LevelResult, k: int, high: float, deadline: float
 ) -> tuple[float, float]:
-    """A bound of level k, from the bound `high` downward, and the highest level that parts of patterns reach."""
-    low = reach = level_result.levels[k]
-    step = PRICE_STEP
-    while high > low * (1 + PROOF_WIDTH) and time.perf_counter() < deadline:
-        trial = max(low, high * (1 - step))
+    """A bound of level k, from the bound `high` downward, and the highest level that parts of patterns reach.
+
+    Steps down from the bound double until prices refute no more; then the bracket is halved.
+    """
+    reach = level_result.levels[k]
+    step: float | None = PRICE_STEP
+    while high > reach * (1 + BRACKET_WIDTH) and time.perf_counter() < deadline:
+        trial = (reach + high) / 2 if step is None else max(reach, high * (1 - step))
         zeta = search.fleet_share(_level_problem(level_result, k, trial), deadline)
         if zeta is None:
-            high, step = trial, 2 * step
+            high, step = trial, None if step is None else 2 * step
         elif zeta != zeta:
             break
         else:
-            reach = max(reach, trial)
-            if step <= PRICE_STEP:
-                break
-            low, step = max(low, min(trial / max(zeta, 1e-3), (trial + high) / 2)), PRICE_STEP
+            # The needed part of the fleet grows about as the level does.
+            reach, step = (
+                max(trial, min(trial / max(zeta, 1e-3), (trial + high) / 2) * (1 - PRICE_STEP)),
+                None,
+            )
     return high, reach
 
 
