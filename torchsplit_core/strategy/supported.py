@@ -90,10 +90,6 @@ LIMITS = (
         "heads of the keys would have to be repeated", "Fix tensor to a divisor of them.",
     ),
     _Limit(
-        "tensor", TRAIN, lambda choices, *_: choices.pipeline > 1 and choices.tensor > 1,
-        "the traced stages of a pipeline have no modules to cut by tensors", "Fix tensor to 1, or pipeline to 1.",
-    ),
-    _Limit(
         "shard", TRAIN, lambda choices, *_: choices.shard == "hsdp" and choices.pipeline > 1,
         "a run has no replicas beside a pipeline", "Fix shard to none, zero1, zero2 or fsdp, or pipeline to 1.",
     ),

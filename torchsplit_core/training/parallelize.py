@@ -48,11 +48,12 @@ def mesh_of(choices: ParallelConfig, device: str, ranks_per_node: int) -> Device
     `data` includes the ranks of a context group, as neighbours: they hold weights and gradients as copies do. If
     experts are divided, `data` is copies × the ranks that share the experts.
 
-    A replica of hsdp is a node; on one node it is half of the ranks if they can be halved. The mesh of a pipeline is
-    stages × data, with neighbours in the data ranks of a stage.
+    A replica of hsdp is a node; on one node it is half of its ranks, where they can be halved. Each stage of a pipeline
+    has such a mesh of its own, of ranks in a row.
     """
     if choices.pipeline > 1:
-        return init_device_mesh(device, (choices.pipeline, choices.data), mesh_dim_names=("pipeline", "data"))
+        sizes = (choices.pipeline, choices.data, choices.tensor)
+        return init_device_mesh(device, sizes, mesh_dim_names=("pipeline", "data", "tensor"))
     copies = choices.data * choices.context
     if choices.expert > 1:
         sizes = (copies // choices.expert, choices.expert, choices.tensor)
@@ -244,8 +245,8 @@ def local_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
 
 
 def data_rank(choices: ParallelConfig, rank: int) -> int:
-    """The data-parallel rank whose samples this rank has, in the order of `mesh_of`."""
-    return rank % choices.data if choices.pipeline > 1 else rank // (choices.tensor * choices.context)
+    """Which of the data-parallel ranks has this one's samples, as `mesh_of` has it."""
+    return rank // (choices.tensor * choices.context) % choices.data
 
 
 def finite_gradients(model: nn.Module) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median_low
 from typing import Any
 
@@ -19,8 +19,11 @@ from torch.distributed.pipelining import (
 )
 from torch.utils import _pytree as pytree
 
+from torchsplit_core.training.division.tensor import apply_tensor_parallel
+from torchsplit_core.training.division.traced import TracedParts
 from torchsplit_core.training.parallelize import apply_ddp, apply_fsdp, apply_recompute, to_device
 from torchsplit_core.training.pipeline.device_timer import DeviceTimer, Timestamp
+from torchsplit_core.training.pipeline.parameter_names import name_in_model
 from torchsplit_core.training.pipeline.split_program import SplitProgram, partition_stages, split_model
 from torchsplit_core.training.pipeline.stage_batches import Loss, StageBatches, scalar_loss
 from torchsplit_core.training.pipeline.stage_modules import PipelineStages, StageModule
@@ -78,11 +81,16 @@ class PipelineEngine:
         device: torch.device,
         *,
         timed: bool,
+        tensor_plan: Mapping[str, str] | None = None,
     ) -> None:
         choices, precision = strategy.choices, strategy.job.precision
         self.batches, self.device, self.data_ranks = batches, device, choices.data
         self._group, place = mesh["pipeline"].get_group(), mesh["pipeline"].get_local_rank()
         self._count, self._processes = choices.pipeline * choices.interleave, choices.pipeline
+        parts: TracedParts | None = None
+        if choices.tensor > 1:
+            parts = TracedParts(model, mesh["tensor"])
+            apply_tensor_parallel(model, parts.mesh, tensor_plan, choices, parts)
         chain = split_model(
             model, lambda count: tuple(batches.batch([index % batches.samples for index in range(count)])[0])
         )
@@ -100,7 +108,9 @@ class PipelineEngine:
             for number in self._numbers
         ]  # fmt: skip
         self.model = PipelineStages(local_stages, _rest(model, chain, device) if place == 0 else {})
-        # Free the weights that other processes hold.
+        if parts:
+            parts.restore(self.model, name_in_model)
+        # What other processes have is given back.
         model.to("meta")
         for stage in local_stages:
             apply_recompute(stage, choices.recompute)
@@ -269,6 +279,11 @@ def _parallelize_stage(stage: StageModule, mesh: DeviceMesh, strategy: RunStrate
     choices = strategy.choices
     if choices.shard in SHARDED:
         return apply_fsdp(stage, mesh, choices, strategy.job.precision)
-    if choices.data == 1 or not any(parameter.requires_grad for parameter in stage.parameters()):
+    # DDP takes no DTensors: the run averages their gradients.
+    if (
+        choices.data == 1
+        or choices.tensor > 1
+        or not any(parameter.requires_grad for parameter in stage.parameters())
+    ):
         return stage
     return apply_ddp(stage, mesh, unused_weights=False)
