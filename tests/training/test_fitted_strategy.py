@@ -90,8 +90,6 @@ def test_a_pipeline_across_entries_that_are_alike_keeps_its_layers() -> None:
     ({"context": 2}, 3, "multiple of the 2"), ({"context": 2, "pipeline": 2}, 4, "no attention to divide"),
     ({"expert": 2, "pipeline": 2}, 4, "beside a pipeline"), ({"expert": 2, "shard": "zero1"}, 2, "has others"),
     ({"interleave": 2}, 2, "interleave"),
-    ({"pipeline": 2, "shard": "hsdp"}, 4, "beside a pipeline"),
-    ({"pipeline": 2, "shard": "fsdp", "offload": "parameters"}, 4, "keep their weights on the device"),
     ({"offload": "optimizer"}, 1, "together"), ({"offload": "parameters"}, 1, "does not shard the weights"),
 ])  # fmt: skip
 def test_what_is_not_run_is_refused(choices: dict[str, object], processes: int, word: str) -> None:

@@ -29,6 +29,8 @@ TENSOR = {"pipeline": 2, "tensor": 2, "micro_batch": 2}
 SEQUENCE = {**TENSOR, "sequence_parallel": True}
 
 BLOCKS: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
+    "fsdp and offload": (4, {"pipeline": 2, "shard": "fsdp", "offload": "parameters", "micro_batch": 2}, {}),
+    "hsdp": (8, {"pipeline": 2, "shard": "hsdp", "micro_batch": 1}, {}),
     "tensor": (4, TENSOR, {}),
     "tensor, uneven data ranks": (8, {**TENSOR, "micro_batch": 1}, {"shares": (3.0, 1.0)}),
     "tensor and fsdp": (8, {**TENSOR, "shard": "fsdp"}, {}),

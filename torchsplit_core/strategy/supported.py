@@ -90,21 +90,12 @@ LIMITS = (
         "heads of the keys would have to be repeated", "Fix tensor to a divisor of them.",
     ),
     _Limit(
-        "shard", TRAIN, lambda choices, *_: choices.shard == "hsdp" and choices.pipeline > 1,
-        "a run has no replicas beside a pipeline", "Fix shard to none, zero1, zero2 or fsdp, or pipeline to 1.",
-    ),
-    _Limit(
         "offload", RUNNERS, lambda choices, *_: choices.offload == "optimizer",
         "PyTorch moves weights, gradients and optimizer together", "Fix offload to parameters or none.",
     ),
     _Limit(
         "offload", RUNNERS, lambda choices, *_: choices.offload == "parameters" and choices.shard not in SHARDED,
         "shard {shard} does not shard the weights", "Fix shard to fsdp.",
-    ),
-    _Limit(
-        "offload", TRAIN, lambda choices, *_: choices.offload == "parameters" and choices.pipeline > 1,
-        "the stages of a pipeline keep their weights on the device in all passes",
-        "Fix offload to none, or pipeline to 1.",
     ),
     _Limit(
         "interleave", RUNNERS, lambda choices, *_: choices.interleave > 1 and choices.pipeline == 1,

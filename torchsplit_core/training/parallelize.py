@@ -51,23 +51,27 @@ def mesh_of(choices: ParallelConfig, device: str, ranks_per_node: int) -> Device
     A replica of hsdp is a node; on one node it is half of its ranks, where they can be halved. Each stage of a pipeline
     has such a mesh of its own, of ranks in a row.
     """
-    if choices.pipeline > 1:
-        sizes = (choices.pipeline, choices.data, choices.tensor)
-        return init_device_mesh(device, sizes, mesh_dim_names=("pipeline", "data", "tensor"))
     copies = choices.data * choices.context
+    dims = {"pipeline": choices.pipeline} if choices.pipeline > 1 else {}
     if choices.expert > 1:
-        sizes = (copies // choices.expert, choices.expert, choices.tensor)
-        mesh = init_device_mesh(device, sizes, mesh_dim_names=("copy", EXPERT, "tensor"))
+        dims |= {"copy": copies // choices.expert, EXPERT: choices.expert}
+    elif choices.shard == "hsdp":
+        dims |= dict(zip(("replica", "shard"), _replicas(choices, ranks_per_node), strict=True))
+    else:
+        dims |= {"data": copies}
+    dims |= {"tensor": choices.tensor}
+    mesh = init_device_mesh(device, (*dims.values(),), mesh_dim_names=(*dims,))
+    if choices.expert > 1:
         mesh["copy", EXPERT]._flatten("data")
-        return mesh
-    if choices.shard != "hsdp":
-        return init_device_mesh(device, (copies, choices.tensor), mesh_dim_names=("data", "tensor"))
-    per_node = ranks_per_node // choices.tensor
+    return mesh
+
+
+def _replicas(choices: ParallelConfig, ranks_per_node: int) -> tuple[int, int]:
+    """The replicas of hsdp, and the shards of each."""
+    copies, per_node = choices.data * choices.context, ranks_per_node // choices.tensor
     inside = per_node if per_node < copies else copies // 2
     inside = inside if inside and copies % inside == 0 else copies
-    return init_device_mesh(
-        device, (copies // inside, inside, choices.tensor), mesh_dim_names=("replica", "shard", "tensor")
-    )
+    return copies // inside, inside
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:
