@@ -118,7 +118,7 @@ class Untimed(Staged):
         def untimed(self: PipelineEngine, *given: Any, timed: bool, **named: Any) -> None:
             made(self, *given, timed=False, **named)
 
-        PipelineEngine.__init__ = untimed  # type: ignore[assignment,method-assign]
+        PipelineEngine.__init__ = untimed  # type: ignore[method-assign]
         return super().get_model()
 
 

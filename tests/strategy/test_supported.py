@@ -40,8 +40,8 @@ def test_every_row_refuses_something_that_no_row_before_it_of_its_runner_does(li
 
 
 def test_a_choice_runs_where_one_of_the_runners_carries_it_out() -> None:
-    three = ParallelConfig(data=2, pipeline=2, context=2)
-    plain = ModelTraits(kv_heads=2)
+    three = ParallelConfig(data=2, pipeline=2, expert=2)
+    plain = ModelTraits(experts=2, kv_heads=2)
     assert Runnable("bf16", plain).includes(three) and Runnable("bf16", plain, (), EXPORT).includes(three)
     assert not Runnable("bf16", plain, (), TRAIN).includes(three)
     assert not Runnable("fp16", plain).includes(three)

@@ -27,6 +27,7 @@ EXACT = 1e-5
 DECODER = f"{ROOT / 'tests' / 'support' / 'training' / 'decoder.py'}:client"
 TENSOR = {"pipeline": 2, "tensor": 2, "micro_batch": 2}
 SEQUENCE = {**TENSOR, "sequence_parallel": True}
+CONTEXT = {"pipeline": 2, "context": 2, "micro_batch": 2}
 
 BLOCKS: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
     "fsdp and offload": (4, {"pipeline": 2, "shard": "fsdp", "offload": "parameters", "micro_batch": 2}, {}),
@@ -38,6 +39,8 @@ BLOCKS: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
 }  # fmt: skip
 DECODERS: dict[str, tuple[int, dict[str, Any]]] = {
     "sequence parallel": (4, SEQUENCE),
+    "context": (4, CONTEXT),
+    "context and sequence parallel, sharded": (8, {**CONTEXT, **SEQUENCE, "shard": "fsdp"}),
     "sequence parallel and zero1": (8, {**SEQUENCE, "shard": "zero1"}),
 }
 
@@ -64,7 +67,7 @@ def test_divided_stages_have_the_losses_of_one_process(
     )
 
 
-@repeated("name", DECODERS, kept=1)
+@repeated("name", DECODERS, kept=2)
 def test_divided_stages_of_a_decoder_have_the_losses_of_one_process(
     name: str, decoder_alone: list[float], tmp_path: Path
 ) -> None:
@@ -110,6 +113,7 @@ def test_tensor_ranks_of_a_stage_drop_the_same_values(tmp_path: Path) -> None:
             SEQUENCE,
             r"leaves layers\.\d\.feed_norm\.weight whole on all",
         ),
+        (DECODER, {**CONTEXT, "context": 3}, "has sequences of 8 positions, which 3 ranks do not cut"),
         (DECODER, {**SEQUENCE, "tensor": 3}, r"query\.weight, whose size 8 3 ranks do not divide"),
     ],
 )
@@ -117,4 +121,5 @@ def test_stages_that_would_be_divided_wrongly_are_refused(
     source: str, choices: dict[str, Any], problem: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InputFault, match=problem):
-        run(source, tmp_path / "run", strategy(**choices), 2 * choices["tensor"])
+        processes = 2 * choices.get("tensor", 1) * choices.get("context", 1)
+        run(source, tmp_path / "run", strategy(**choices), processes)

@@ -64,10 +64,6 @@ TRAIN: tuple[Runner, ...] = ("train",)
 EXPORT: tuple[Runner, ...] = ("export",)
 LIMITS = (
     _Limit(
-        "context", TRAIN, lambda choices, *_: choices.pipeline > 1 and choices.context > 1,
-        "the traced stages of a pipeline have no attention to divide", "Fix context to 1, or pipeline to 1.",
-    ),
-    _Limit(
         "expert", TRAIN, lambda choices, *_: choices.expert > 1 and (choices.pipeline > 1 or choices.tensor > 1),
         "a run does not divide experts beside a pipeline or tensor parallelism",
         "Fix expert to 1, or pipeline and tensor to 1.",

@@ -111,13 +111,13 @@ class TrainingRun:
         self.digest = model_digest(model)
         before = dict(model.named_parameters())
         self._context: ContextParallel | None = None
+        if choices.context > 1:
+            self._context = ContextParallel(model, choices, context_plan, self.device)
         self.pipeline = self._make_pipeline(model.train(), mesh, tensor_plan)
         if self.pipeline:
             self.model = model = self.pipeline.model
         else:
             model.to(self.device)
-            if choices.context > 1:
-                self._context = ContextParallel(model, choices, context_plan, self.device)
             if precision == "bf16" and choices.shard not in SHARDED:
                 apply_autocast_bf16(model, self.device.type)
             self.model = parallelize(
@@ -184,7 +184,14 @@ class TrainingRun:
 
         timed = self.options.balance or self.device.type == "cpu"
         return PipelineEngine(
-            model, self.batches, mesh, self.strategy, self.device, tensor_plan=tensor_plan, timed=timed
+            model,
+            self.batches,
+            mesh,
+            self.strategy,
+            self.device,
+            timed=timed,
+            tensor_plan=tensor_plan,
+            context=self._context,
         )
 
     def _facts(self) -> dict[str, Any]:

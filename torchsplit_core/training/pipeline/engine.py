@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from statistics import median_low
 from typing import Any
 
@@ -19,6 +20,7 @@ from torch.distributed.pipelining import (
 )
 from torch.utils import _pytree as pytree
 
+from torchsplit_core.training.division.context import ContextParallel
 from torchsplit_core.training.division.tensor import apply_tensor_parallel
 from torchsplit_core.training.division.traced import TracedParts
 from torchsplit_core.training.parallelize import apply_ddp, apply_fsdp, apply_recompute, to_device
@@ -82,6 +84,7 @@ class PipelineEngine:
         *,
         timed: bool,
         tensor_plan: Mapping[str, str] | None = None,
+        context: ContextParallel | None = None,
     ) -> None:
         choices, precision = strategy.choices, strategy.job.precision
         self.batches, self.device, self.data_ranks = batches, device, choices.data
@@ -91,9 +94,13 @@ class PipelineEngine:
         if choices.tensor > 1:
             parts = TracedParts(model, mesh["tensor"])
             apply_tensor_parallel(model, parts.mesh, tensor_plan, choices, parts)
-        chain = split_model(
-            model, lambda count: tuple(batches.batch([index % batches.samples for index in range(count)])[0])
-        )
+        self._context = context
+        with context.divided_attention(batches.batch([0])) if context else nullcontext():
+            chain = split_model(
+                model, lambda count: self._batch([index % batches.samples for index in range(count)])[0]
+            )
+        if context:
+            context.check_attended()
         self.cut = partition_stages(chain, self._count, strategy.layers)
         self.blocks, self._values, self._inputs = chain.blocks, chain.values, chain.inputs
         self._result = chain.result
@@ -148,8 +155,8 @@ class PipelineEngine:
         self._inputs_of_micro_batch, self._targets = [], []
         self._size = len(batches[0])
         for indices in batches if self._fetches else ():
-            inputs, targets = self.batches.batch(indices)
-            leaves = pytree.tree_leaves((tuple(inputs), {}))
+            inputs, targets = self._batch(indices)
+            leaves = pytree.tree_leaves((inputs, {}))
             self._check(leaves)
             self._inputs_of_micro_batch.append(
                 to_device(dict(zip(self._inputs, leaves, strict=True)), self.device)
@@ -157,6 +164,12 @@ class PipelineEngine:
             self._targets.append(to_device(targets, self.device))
         self._number = len(batches)
         return counted
+
+    def _batch(self, indices: Sequence[int]) -> tuple[tuple[Any, ...], Any]:
+        """Inputs and targets of these samples, or what this rank has of their sequences."""
+        batch = self.batches.batch(indices)
+        inputs, targets = self._context.part(batch) if self._context else batch
+        return tuple(inputs), targets
 
     def _check(self, leaves: Sequence[Any]) -> None:
         """Raises InputFault for inputs of other sizes or types than those with which the stages were traced."""
@@ -281,7 +294,7 @@ def _parallelize_stage(stage: StageModule, mesh: DeviceMesh, strategy: RunStrate
         return apply_fsdp(stage, mesh, choices, strategy.job.precision)
     # DDP takes no DTensors: the run averages their gradients.
     if (
-        choices.data == 1
+        choices.data * choices.context == 1
         or choices.tensor > 1
         or not any(parameter.requires_grad for parameter in stage.parameters())
     ):
