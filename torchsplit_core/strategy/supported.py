@@ -129,7 +129,7 @@ def refusals(
 
 @dataclass(frozen=True, slots=True)
 class Runnable:
-    """Choices that one of the runners supports, apart from those that the request may need."""
+    """Choices that all the runners support, apart from those that the request may need."""
 
     precision: Precision
     model: ModelTraits
@@ -138,7 +138,7 @@ class Runnable:
 
     def includes(self, choices: ParallelConfig) -> bool:
         """Whether the choices can be run."""
-        return any(not self.missing(choices, runner) for runner in self.runners)
+        return all(not self.missing(choices, runner) for runner in self.runners)
 
     def missing(self, choices: ParallelConfig, runner: Runner) -> list[Refusal]:
         """What this runner lacks for the choices."""
@@ -168,21 +168,22 @@ class Runnable:
         """Raises InputFault for a precision or fixed choices that never run, whatever the free ones are."""
         given = fix.given()
         nearest: Refusal | None = None
-        fewest = len(LIMITS) + 1
+        fewest, lacking = len(RUNNERS) * len(LIMITS) + 1, self.runners
         for counts in product((1, 2), repeat=len(COUNTS)):
             for shard, offload in product(SHARDS, OFFLOADS):
                 free = dict(zip(COUNTS, counts, strict=True)) | {"shard": shard, "offload": offload}
                 choices = ParallelConfig(**(free | given))  # type: ignore[arg-type]
-                for runner in self.runners:
-                    missing = self.missing(choices, runner)
-                    if not missing:
-                        return
-                    if len(missing) < fewest:
-                        fewest, nearest = len(missing), missing[0]
+                missing = {runner: self.missing(choices, runner) for runner in self.runners}
+                reasons = [refusal for refused in missing.values() for refusal in refused]
+                if not reasons:
+                    return
+                if len(reasons) < fewest:
+                    fewest, nearest = len(reasons), reasons[0]
+                    lacking = tuple(runner for runner in self.runners if missing[runner])
         assert nearest is not None, "a choice that does not run has a reason"
         value = nearest.value if isinstance(nearest.value, int) else quoted(nearest.value)
         by = {TRAIN: "no training run carries", EXPORT: "no exported file carries"}.get(
-            self.runners, "neither a training run nor an exported file carries"
+            lacking, "neither a training run nor an exported file carries"
         )
         raise InputFault(
             "training.precision" if nearest.choice == "precision" else f"fix.{nearest.choice}",
