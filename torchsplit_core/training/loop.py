@@ -176,7 +176,7 @@ class TrainingRun:
     def _make_pipeline(
         self, model: nn.Module, mesh: DeviceMesh, tensor_plan: Mapping[str, str] | None
     ) -> PipelineEngine | None:
-        """Where the strategy has a pipeline."""
+        """The pipeline's engine; None if the strategy has no pipeline."""
         if not isinstance(self.batches, StageBatches):
             return None
         # Imported here: it loads torch's tracer, which other runs do not need.
@@ -325,7 +325,7 @@ class TrainingRun:
         if self._average:
             self._average.finish()
         if self._tensor_group:
-            check_replicated_gradients(self.model, self._tensor_group)
+            check_replicated_gradients(self.model, self._tensor_group, name_in_model)
             self._tensor_group = None
         reports = self._gather_reports()
         # Ranks of a tensor group have the same samples, ranks of a context group parts of the same samples; in a

@@ -48,8 +48,8 @@ def mesh_of(choices: ParallelConfig, device: str, ranks_per_node: int) -> Device
     `data` includes the ranks of a context group, as neighbours: they hold weights and gradients as copies do. If
     experts are divided, `data` is copies × the ranks that share the experts.
 
-    A replica of hsdp is a node; on one node it is half of its ranks, where they can be halved. Each stage of a pipeline
-    has such a mesh of its own, of ranks in a row.
+    A replica of hsdp is a node; on one node it is half of the ranks if they can be halved. In a pipeline each stage has
+    such a mesh of its own, of consecutive ranks.
     """
     copies = choices.data * choices.context
     dims = {"pipeline": choices.pipeline} if choices.pipeline > 1 else {}
@@ -67,7 +67,7 @@ def mesh_of(choices: ParallelConfig, device: str, ranks_per_node: int) -> Device
 
 
 def _replicas(choices: ParallelConfig, ranks_per_node: int) -> tuple[int, int]:
-    """The replicas of hsdp, and the shards of each."""
+    """The number of replicas of hsdp, and of shards of each."""
     copies, per_node = choices.data * choices.context, ranks_per_node // choices.tensor
     inside = per_node if per_node < copies else copies // 2
     inside = inside if inside and copies % inside == 0 else copies
@@ -249,7 +249,7 @@ def local_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
 
 
 def data_rank(choices: ParallelConfig, rank: int) -> int:
-    """Which of the data-parallel ranks has this one's samples, as `mesh_of` has it."""
+    """The data-parallel rank whose samples this rank has, in the order of `mesh_of`."""
     return rank // (choices.tensor * choices.context) % choices.data
 
 

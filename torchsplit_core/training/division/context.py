@@ -59,7 +59,7 @@ class ContextParallel:
         names = ("pipeline", "data", "context", "tensor")
         sizes = (choices.pipeline, choices.data, choices.context, choices.tensor)
         self.mesh = init_device_mesh(device.type, sizes, mesh_dim_names=names)["context"]
-        # The stages of a pipeline are traced before they are on a device, and a trace does not hold the ring.
+        # A pipeline is traced on the CPU, and a trace does not hold torch's ring.
         self.device = device if choices.pipeline == 1 else torch.device("cpu")
         self.dims = (tuple(plan["inputs"]), tuple(plan["targets"]))
         self.ring = self.device.type == "cuda" and bool(plan.get("causal"))
@@ -87,7 +87,10 @@ class ContextParallel:
             yield self.part(batch)
 
     def part(self, batch: Any) -> Any:
-        """This rank's part of a batch whose sequences are as long as those that its attention is divided for."""
+        """This rank's part of a batch `(inputs, targets)`.
+
+        Raises InputFault if its sequences are not as long as those for which attention was divided.
+        """
         length = self._length_of(batch)
         if length != self._length:
             raise InputFault(
@@ -117,7 +120,7 @@ class ContextParallel:
 
     @contextmanager
     def divided_attention(self, batch: Any) -> Iterator[None]:
-        """Inside, each rank attends from its parts of sequences such as this batch's to all parts."""
+        """Inside, attention is from this rank's part of a sequence as long as the batch's to all parts."""
         self._length = self._length_of(batch)
         whole = torch.arange(self._length, device=self.device)
         if self.ring:
@@ -133,7 +136,7 @@ class ContextParallel:
         parts = [torch.cat([blocks[rank], blocks[2 * ranks - 1 - rank]]) for rank in range(ranks)]
         self._positions = parts[self.mesh.get_local_rank()]
         self._attention = _GatheredAttention(Exchanges(self.mesh), self._positions, torch.cat(parts))
-        # A mode of torch's would be off while a backward pass computes layers again.
+        # A torch function mode would be off while the backward pass recomputes layers.
         F.scaled_dot_product_attention = self._attention  # type: ignore[assignment]
         try:
             yield
@@ -141,7 +144,7 @@ class ContextParallel:
             F.scaled_dot_product_attention = ATTENTION
 
     def _length_of(self, batch: Any) -> int:
-        """Positions of the batch's sequences."""
+        """The length of the batch's sequences. Raises InputFault if it does not suit the plan or the ranks."""
         if not (isinstance(batch, list | tuple) and len(batch) == len(self.dims)):
             raise InputFault(
                 "the data", "gives batches that are not (inputs, targets)", "Give these, or fix context to 1."
@@ -220,5 +223,5 @@ class _GatheredAttention:
         )
 
     def _gather(self, tensor: Tensor, dim: int) -> Tensor:
-        """The parts of all ranks in a row. Its gradient is a sum over ranks, of which each has its part."""
+        """The parts of all ranks, concatenated. The gradient is summed over ranks, and each rank receives its part."""
         return self.exchanges(tensor, "gather", "scatter_sum", tensor.dim() + dim)

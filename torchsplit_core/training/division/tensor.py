@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -29,7 +29,6 @@ from torchsplit_core.training.division.traced import (
     TracedScatter,
     TracedSequence,
 )
-from torchsplit_core.training.pipeline.parameter_names import name_in_model
 from torchsplit_core.values import InputFault, quoted, suggestion
 from torchsplit_core.values.training import ParallelConfig
 
@@ -96,8 +95,8 @@ def apply_tensor_parallel(
 ) -> None:
     """Divide the modules that the plan names over the tensor ranks; with sequence parallelism, also what lies between.
 
-    `parts`: for a model that is traced afterwards. Raises InputFault where there is no plan, a style is unknown, or a
-    size cannot be cut.
+    `parts`: holds this rank's weights of a model that is traced afterwards; None for a model that is not traced.
+    Raises InputFault if there is no plan, a style is unknown, or a size cannot be divided.
     """
     if not plan:
         raise InputFault(
@@ -144,7 +143,7 @@ def _style(name: str, plan: Mapping[str, str]) -> ParallelStyle:
 def _traced_style(
     name: str, plan: Mapping[str, str], parts: TracedParts, *, divided: bool
 ) -> ParallelStyle | None:
-    """The style of a module of a model that is traced. `divided`: as `divides_sequences`."""
+    """The style of a module of a model that is traced. `divided`: the result of `divides_sequences`."""
     style, where, dim = plan[name], f"tensor_plan[{name!r}]", SEQUENCE_DIM if divided else None
     if style == "colwise":
         around = (other for other, cut in plan.items() if cut == "gather" and name.startswith(f"{other}."))
@@ -165,10 +164,13 @@ def _has_columns(name: str, plan: Mapping[str, str]) -> bool:
     return any(other.startswith(f"{name}.") and style == "colwise" for other, style in plan.items())
 
 
-def check_replicated_gradients(model: nn.Module, group: dist.ProcessGroup) -> None:
+def check_replicated_gradients(
+    model: nn.Module, group: dist.ProcessGroup, name_in_model: Callable[[str], str]
+) -> None:
     """Raises InputFault if the ranks of a tensor group have different gradients of a weight that each holds whole.
 
-    Then the plan leaves out a module that works on only a part of the sequence or of the width.
+    Then the plan leaves out a module that works on only a part of the sequence or of the width. `name_in_model`: from
+    a weight's name in `model` to its name in the user's.
     """
     names, norms = [], []
     for name, parameter in model.named_parameters():
@@ -197,9 +199,9 @@ def check_replicated_gradients(model: nn.Module, group: dist.ProcessGroup) -> No
 class GradientAverage:
     """Averages the gradients of a model over data ranks while its backward pass runs, as DDP does for whole weights.
 
-    DDP takes no DTensors. Gradients of divided experts have summed those of the rows of all ranks that have the others,
-    so they are summed over the ranks with the same experts. `last`: whether the next backward pass is the last of its
-    step, which is when ranks exchange. Where no pass is known to be the last, as in a pipeline, `exchange_all` follows.
+    DDP accepts no DTensors. Gradients of divided experts already include the rows of all ranks that share the experts,
+    so they are summed only over the ranks with the same experts. `last`: whether the next backward pass is the last of
+    its step, in which ranks exchange. A pipeline does not know it, and calls `exchange_all` after the last pass.
     """
 
     def __init__(self, model: nn.Module, mesh: DeviceMesh) -> None:
@@ -210,7 +212,7 @@ class GradientAverage:
             parameter.register_post_accumulate_grad_hook(self._begin)
 
     def exchange_all(self) -> None:
-        """Begin the exchange of every gradient, after backward passes of which none was the last."""
+        """Begin the exchange of all gradients."""
         self.last = True
         for parameter in self._weights:
             self._begin(parameter)

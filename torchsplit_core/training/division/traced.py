@@ -1,13 +1,13 @@
-"""Divisions that remain in a traced model: modules with this rank's parts of the weights, and exchanges as operators.
+"""Tensor parallelism of a model that is traced: modules hold this rank's part of weights, exchanges are operators.
 
-torch.export records no hooks of DTensors, and a trace has the sizes that it sees. So the modules compute with plain
-tensors of one rank's sizes, and an exchange between ranks is an operator with a gradient. After the trace the parts of
-the weights become DTensors again, for optimizers and checkpoints.
+torch.export does not record the hooks of DTensor's parallel styles, and a trace fixes the sizes that it sees. So
+modules compute with plain tensors of one rank's sizes, and every exchange between ranks is a custom operator with a
+gradient. After the trace the parts of the weights become DTensors, for optimizers and checkpoints.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, get_args
 
@@ -24,14 +24,14 @@ from torch.nn.utils.stateless import _reparametrize_module
 from torchsplit_core.values import InputFault
 
 Step = Literal["copy", "sum", "gather", "scatter_sum", "split"]
-"""What ranks do with a tensor: nothing, add theirs, join their parts, add theirs and keep a part each, keep a part."""
+"""Nothing; all-reduce; all-gather; reduce-scatter; keep this rank's part. Tensors are summed and cut in equal parts."""
 
 
 @torch.library.custom_op("torchsplit::exchange", mutates_args=())  # type: ignore[untyped-decorator]
 def exchange(tensor: Tensor, forward: str, backward: str, dim: int, group: str) -> Tensor:
-    """The tensor after the step `forward` over a process group; its gradient goes through the step `backward`.
+    """The tensor after the step `forward` over a process group; its gradient passes the step `backward`.
 
-    `dim`: the dimension that is joined or cut.
+    `dim`: the dimension that is concatenated or cut.
     """
     ranks = _resolve_process_group(group)
     if forward == "sum":
@@ -71,7 +71,7 @@ exchange.register_autograd(_exchange_gradient, setup_context=_save_steps)
 
 
 class Exchanges:
-    """The exchanges of a mesh of one dimension."""
+    """Exchanges between the ranks of a mesh of one dimension."""
 
     def __init__(self, mesh: DeviceMesh) -> None:
         self.ranks, self.group = mesh.size(), mesh.get_group().group_name
@@ -82,20 +82,26 @@ class Exchanges:
 
 
 class TracedParts:
-    """The parts that a rank has of weights while its model is traced, by the weights' names in the model.
+    """Weights of which this rank holds a part while its model is traced.
 
-    `mesh`: the ranks that have the parts, a dimension of the mesh of the run.
+    `mesh`: the ranks that hold the parts, one dimension of the run's mesh.
     """
 
     def __init__(self, model: nn.Module, mesh: DeviceMesh) -> None:
         self.mesh, self.exchanges = mesh, Exchanges(mesh)
-        self._names = {id(weight): name for name, weight in model.named_parameters()}
+        self._names = {weight: name for name, weight in model.named_parameters()}
         self._cut: dict[str, tuple[int, torch.Size]] = {}
 
     def cut(self, module: nn.Module, leaf: str, dim: int, where: str) -> None:
-        """Leave this rank's part of a module's weight in its place. Raises InputFault where it cannot be cut."""
+        """Replace a weight by this rank's part. Raises InputFault if it is a part already, or cannot be cut."""
         weight, ranks = module.get_parameter(leaf), self.mesh.size()
-        name = self._names[id(weight)]
+        if weight not in self._names:
+            raise InputFault(
+                where,
+                "names a module that another entry cuts",
+                "Give each module one style, colwise or rowwise.",
+            )
+        name = self._names[weight]
         if weight.shape[dim] % ranks:
             raise InputFault(
                 where,
@@ -106,8 +112,11 @@ class TracedParts:
         self._cut[name] = dim, weight.shape
         setattr(module, leaf, nn.Parameter(part, weight.requires_grad))
 
-    def restore(self, module: nn.Module, name_in_model: Any) -> None:
-        """Make the parts DTensors that know the whole weights, in a module that has them under other names."""
+    def restore(self, module: nn.Module, name_in_model: Callable[[str], str]) -> None:
+        """Replace the parts in a module by DTensors of the whole weights.
+
+        `name_in_model`: from a weight's name in that module to its name in the model.
+        """
         for name, part in list(module.named_parameters()):
             if name_in_model(name) not in self._cut:
                 continue
@@ -121,9 +130,10 @@ class TracedParts:
 
 
 class TracedColwise(ParallelStyle):  # type: ignore[misc]
-    """Products, or an embedding, of which each rank computes its columns.
+    """A linear layer or an embedding, of whose output each rank computes a part of the width.
 
-    `sequence_dim`: that of the input's parts, which are joined first; None where each rank has the whole input.
+    `sequence_dim`: the dimension along which the input is divided; None if each rank has the whole input. `gathered`: a
+    module around it has gathered the input already.
     """
 
     def __init__(self, parts: TracedParts, where: str, sequence_dim: int | None, *, gathered: bool) -> None:
@@ -151,9 +161,9 @@ class TracedColwise(ParallelStyle):  # type: ignore[misc]
 
 
 class TracedRowwise(ParallelStyle):  # type: ignore[misc]
-    """Products of which each rank has the rows of its part of the input, and whose sums are added.
+    """A linear layer whose input's width is divided over the ranks, so that their products are summed.
 
-    `sequence_dim`: along which each rank keeps a part of the sum; None where each has it whole.
+    `sequence_dim`: the dimension along which each rank keeps a part of the sum; None if each keeps all of it.
     """
 
     def __init__(self, parts: TracedParts, where: str, sequence_dim: int | None) -> None:
@@ -180,7 +190,7 @@ class TracedRowwise(ParallelStyle):  # type: ignore[misc]
 
 
 class TracedSequence(ParallelStyle):  # type: ignore[misc]
-    """A module that each rank computes for its part of the sequence, so that gradients of its weights are added."""
+    """A module that each rank computes for its part of the sequence, so that gradients of its weights are summed."""
 
     def __init__(self, parts: TracedParts) -> None:
         super().__init__()
@@ -201,7 +211,7 @@ class TracedSequence(ParallelStyle):  # type: ignore[misc]
 
 
 class TracedScatter(ParallelStyle):  # type: ignore[misc]
-    """Of a module's output, the same on all ranks, each goes on with its part of the sequence."""
+    """Each rank keeps its part of the sequence of a module's output, which is the same on all ranks."""
 
     def __init__(self, parts: TracedParts, sequence_dim: int) -> None:
         super().__init__()
@@ -215,9 +225,9 @@ class TracedScatter(ParallelStyle):  # type: ignore[misc]
 
 
 class TracedGather(ParallelStyle):  # type: ignore[misc]
-    """A module's first argument, of which each rank has a part of the sequence, is whole for it.
+    """Gathers a module's first argument, of which each rank has a part of the sequence.
 
-    `added`: its products are cut by columns, so that each rank has a part of the gradient.
+    `added`: only colwise layers read it, so that each rank has a summand of its gradient.
     """
 
     def __init__(self, parts: TracedParts, sequence_dim: int, *, added: bool) -> None:
@@ -234,7 +244,7 @@ class TracedGather(ParallelStyle):  # type: ignore[misc]
 
 @contextmanager
 def local_weights(module: nn.Module) -> Iterator[None]:
-    """Inside, the module computes with this rank's parts of the weights that are DTensors."""
+    """Inside, the module's weights that are DTensors are plain tensors: this rank's parts."""
     weights: Mapping[str, Tensor] = {
         name: weight.to_local() for name, weight in module.named_parameters() if isinstance(weight, DTensor)
     }

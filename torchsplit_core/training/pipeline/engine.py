@@ -117,7 +117,7 @@ class PipelineEngine:
         self.model = PipelineStages(local_stages, _rest(model, chain, device) if place == 0 else {})
         if parts:
             parts.restore(self.model, name_in_model)
-        # What other processes have is given back.
+        # Free the weights that other processes hold.
         model.to("meta")
         for stage in local_stages:
             apply_recompute(stage, choices.recompute)
@@ -166,7 +166,7 @@ class PipelineEngine:
         return counted
 
     def _batch(self, indices: Sequence[int]) -> tuple[tuple[Any, ...], Any]:
-        """Inputs and targets of these samples, or what this rank has of their sequences."""
+        """Inputs and targets of these samples; with context parallelism, this rank's part of their sequences."""
         batch = self.batches.batch(indices)
         inputs, targets = self._context.part(batch) if self._context else batch
         return tuple(inputs), targets
@@ -292,7 +292,7 @@ def _parallelize_stage(stage: StageModule, mesh: DeviceMesh, strategy: RunStrate
     choices = strategy.choices
     if choices.shard in SHARDED:
         return apply_fsdp(stage, mesh, choices, strategy.job.precision)
-    # DDP takes no DTensors: the run averages their gradients.
+    # DDP accepts no DTensors: the training loop averages their gradients.
     if (
         choices.data * choices.context == 1
         or choices.tensor > 1

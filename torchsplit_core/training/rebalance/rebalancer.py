@@ -162,7 +162,7 @@ class Rebalancer:
     ) -> None:
         assert isinstance(self.feed, StageBatches)
         self.pending_move = None
-        # The ranks of the first stage have all samples of the step, those of one copy the same.
+        # The data ranks of the first stage have all samples of the step among them.
         stage_ranks = len(reports) // balancer.processes
         stage = reports[: stage_ranks : stage_ranks // self.feed.ranks]
         if sum(report.samples for report in stage) != self.feed.global_batch:
