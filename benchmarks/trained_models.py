@@ -115,10 +115,10 @@ class Untimed(Staged):
 
         made = PipelineEngine.__init__
 
-        def untimed(self: PipelineEngine, *given: Any, timed: bool) -> None:
-            made(self, *given, timed=False)
+        def untimed(self: PipelineEngine, *given: Any, timed: bool, **named: Any) -> None:
+            made(self, *given, timed=False, **named)
 
-        PipelineEngine.__init__ = untimed  # type: ignore[assignment,method-assign]
+        PipelineEngine.__init__ = untimed  # type: ignore[method-assign]
         return super().get_model()
 
 

@@ -48,7 +48,7 @@ def render(workspace: Workspace, stored_training: StoredTraining) -> None:
         may_need = st.multiselect(
             "May need", sorted({limit.choice for limit in LIMITS} | {*request.may_need}), request.may_need,
             key=f"training-may-need {mark}",
-            help="Choices that a strategy may have although neither a run nor a file carries them out yet.",
+            help="Choices that a strategy may have although a run or a file does not carry them out yet.",
         )  # fmt: skip
         calibrate = None
         if isinstance(request.model, SourceSizes):

@@ -292,16 +292,14 @@ def test_nothing_that_fits_says_what_is_missing() -> None:
     assert found.considered == sum(one.count for one in found.refused)
 
 
-def test_what_is_found_for_a_graph_runs_and_the_best_that_does_not_is_named() -> None:
+def test_what_fits_of_a_graph_runs() -> None:
     request = asked(pipeline=2)
     for runners in (RUNNERS, TRAIN):
         outcome = search_graph_strategy(replace(request, top_k=1000), chain(), runners=runners)
         shards = {(entry.shard, entry.offload) for entry in outcome.candidates}
-        assert (("fsdp", "parameters") in shards) == (runners == RUNNERS)
+        assert ("fsdp", "parameters") in shards
         assert outcome.considered == len(outcome.candidates) + sum(entry.count for entry in outcome.refused)
-        not_run = [entry for entry in outcome.refused if entry.reason == NOT_RUN]
-        assert bool(not_run) == (runners == TRAIN)
-    assert not_run[0].nearest is not None and "parameters offloaded" in not_run[0].nearest
+        assert not [entry for entry in outcome.refused if entry.reason == NOT_RUN]
     half = replace(request, training=TrainingJob(32, "fp16"))
     with pytest.raises(InputFault, match='add "precision" to may_need'):
         search_graph_strategy(half, chain())

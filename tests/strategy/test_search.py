@@ -17,7 +17,7 @@ from torchsplit_core.strategy.search.homogeneous import NOT_RUN, HomogeneousSear
 from torchsplit_core.strategy.search.machines import read_fleet
 from torchsplit_core.strategy.search.software import EAGER, SOFTWARE
 from torchsplit_core.strategy.search.space import SearchSpace
-from torchsplit_core.strategy.supported import TRAIN, Runnable, Runner, refusals, traits_of
+from torchsplit_core.strategy.supported import EXPORT, RUNNERS, TRAIN, Runnable, Runner, refusals, traits_of
 from torchsplit_core.strategy.table_input.errors import RowError
 from torchsplit_core.strategy.table_input.gpu_text import read_machine
 from torchsplit_core.values import InputFault
@@ -277,7 +277,7 @@ def test_what_is_found_runs_and_the_best_that_does_not_is_named() -> None:
     outcome = search_strategy(request)
     assert len(outcome.candidates) == 50
     assert all(
-        runs(candidate, request, "train") or runs(candidate, request, "export")
+        runs(candidate, request, "train") and runs(candidate, request, "export")
         for candidate in outcome.candidates
     )
     (not_run,) = [refusal for refusal in outcome.refused if refusal.reason == NOT_RUN]
@@ -285,19 +285,24 @@ def test_what_is_found_runs_and_the_best_that_does_not_is_named() -> None:
     best = next(
         candidate
         for candidate in every_choice
-        if not runs(candidate, request, "train") and not runs(candidate, request, "export")
+        if not runs(candidate, request, "train") or not runs(candidate, request, "export")
     )
     assert not_run.nearest == f"{describe_choices(best.choices)}: {best.seconds_per_step:.4g} s a step"
     assert not_run.count > 100
 
 
-def test_a_search_for_a_run_alone_has_nothing_that_only_a_file_carries_out() -> None:
-    request = asked(tensor=2, pipeline=2, may_need=())
-    assert all(runs(candidate, request, "export") for candidate in search_strategy(request).candidates)
-    with pytest.raises(InputFault, match="which no training run carries out yet: the traced stages"):
-        search_strategy(request, runners=TRAIN)
-    outcome = search_strategy(asked(may_need=(), top_k=50), runners=TRAIN)
-    assert all(runs(candidate, asked(), "train") for candidate in outcome.candidates)
+def test_a_search_for_one_runner_has_nothing_that_only_the_other_carries_out() -> None:
+    beside_stages = asked(MIXTURE, expert=2, pipeline=2, may_need=())
+    tensors = asked(MIXTURE, tensor=2, expert=1, may_need=())
+    for request, runners, lacking in (
+        (beside_stages, EXPORT, "training run"),
+        (tensors, TRAIN, "exported file"),
+    ):
+        for others in (RUNNERS, tuple(runner for runner in RUNNERS if runner not in runners)):
+            with pytest.raises(InputFault, match=f"which no {lacking} carries out yet: "):
+                search_strategy(request, runners=others)
+        candidates = search_strategy(replace(request, top_k=50), runners=runners).candidates
+        assert candidates and all(runs(candidate, request, runners[0]) for candidate in candidates)
 
 
 @pytest.mark.parametrize(

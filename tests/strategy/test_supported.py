@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -39,12 +40,14 @@ def test_every_row_refuses_something_that_no_row_before_it_of_its_runner_does(li
     raise AssertionError("another row refuses all that it refuses")
 
 
-def test_a_choice_runs_where_one_of_the_runners_carries_it_out() -> None:
-    three = ParallelConfig(data=2, tensor=2, pipeline=2)
-    plain = ModelTraits(kv_heads=2)
-    assert Runnable("bf16", plain).includes(three) and Runnable("bf16", plain, (), EXPORT).includes(three)
+def test_a_choice_runs_where_all_the_runners_carry_it_out() -> None:
+    three = ParallelConfig(data=2, pipeline=2, expert=2)
+    plain = ModelTraits(experts=2, kv_heads=2)
+    assert Runnable("bf16", plain, (), EXPORT).includes(three)
     assert not Runnable("bf16", plain, (), TRAIN).includes(three)
-    assert not Runnable("fp16", plain).includes(three)
+    assert not Runnable("bf16", plain).includes(three)
+    assert Runnable("bf16", plain).includes(replace(three, pipeline=1))
+    assert not Runnable("fp16", plain, (), EXPORT).includes(three)
 
 
 def test_what_a_request_may_need_is_no_limit() -> None:

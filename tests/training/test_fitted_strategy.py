@@ -64,6 +64,13 @@ def test_a_pipeline_has_the_most_stages_that_divide_the_processes(
     assert bool(found.layers) == (stages == 4)
 
 
+def test_stages_are_of_whole_tensor_groups() -> None:
+    """Six processes are three stages of one group of two."""
+    for processes, stages, ranks in ((6, 3, 1), (2, 1, 1), (16, 4, 2)):
+        found = fit_to_world_size(strategy(pipeline=4, tensor=2), processes)
+        assert (found.choices.pipeline, found.choices.data) == (stages, ranks)
+
+
 def test_a_pipeline_across_entries_that_are_alike_keeps_its_layers() -> None:
     outcome = read_file(ROOT / "examples" / "strategy.json")[1]
     stage = {one.name: getattr(outcome.candidates[0], one.name, 1) for one in fields(StrategyStage)}
@@ -80,11 +87,9 @@ def test_a_pipeline_across_entries_that_are_alike_keeps_its_layers() -> None:
 
 @pytest.mark.parametrize(("choices", "processes", "word"), [
     ({"tensor": 2, "shard": "fsdp"}, 3, "multiple of the 2"), ({}, 0, "multiple"), ({}, 9, "8 samples"),
-    ({"context": 2}, 3, "multiple of the 2"), ({"context": 2, "pipeline": 2}, 4, "no attention to divide"),
+    ({"context": 2}, 3, "multiple of the 2"),
     ({"expert": 2, "pipeline": 2}, 4, "beside a pipeline"), ({"expert": 2, "shard": "zero1"}, 2, "has others"),
     ({"interleave": 2}, 2, "interleave"),
-    ({"pipeline": 2, "tensor": 2}, 4, "to cut by tensors"), ({"pipeline": 2, "shard": "hsdp"}, 4, "beside a pipeline"),
-    ({"pipeline": 2, "shard": "fsdp", "offload": "parameters"}, 4, "keep their weights on the device"),
     ({"offload": "optimizer"}, 1, "together"), ({"offload": "parameters"}, 1, "does not shard the weights"),
 ])  # fmt: skip
 def test_what_is_not_run_is_refused(choices: dict[str, object], processes: int, word: str) -> None:

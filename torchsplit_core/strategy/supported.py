@@ -64,10 +64,6 @@ TRAIN: tuple[Runner, ...] = ("train",)
 EXPORT: tuple[Runner, ...] = ("export",)
 LIMITS = (
     _Limit(
-        "context", TRAIN, lambda choices, *_: choices.pipeline > 1 and choices.context > 1,
-        "the traced stages of a pipeline have no attention to divide", "Fix context to 1, or pipeline to 1.",
-    ),
-    _Limit(
         "expert", TRAIN, lambda choices, *_: choices.expert > 1 and (choices.pipeline > 1 or choices.tensor > 1),
         "a run does not divide experts beside a pipeline or tensor parallelism",
         "Fix expert to 1, or pipeline and tensor to 1.",
@@ -90,25 +86,12 @@ LIMITS = (
         "heads of the keys would have to be repeated", "Fix tensor to a divisor of them.",
     ),
     _Limit(
-        "tensor", TRAIN, lambda choices, *_: choices.pipeline > 1 and choices.tensor > 1,
-        "the traced stages of a pipeline have no modules to cut by tensors", "Fix tensor to 1, or pipeline to 1.",
-    ),
-    _Limit(
-        "shard", TRAIN, lambda choices, *_: choices.shard == "hsdp" and choices.pipeline > 1,
-        "a run has no replicas beside a pipeline", "Fix shard to none, zero1, zero2 or fsdp, or pipeline to 1.",
-    ),
-    _Limit(
         "offload", RUNNERS, lambda choices, *_: choices.offload == "optimizer",
         "PyTorch moves weights, gradients and optimizer together", "Fix offload to parameters or none.",
     ),
     _Limit(
         "offload", RUNNERS, lambda choices, *_: choices.offload == "parameters" and choices.shard not in SHARDED,
         "shard {shard} does not shard the weights", "Fix shard to fsdp.",
-    ),
-    _Limit(
-        "offload", TRAIN, lambda choices, *_: choices.offload == "parameters" and choices.pipeline > 1,
-        "the stages of a pipeline keep their weights on the device in all passes",
-        "Fix offload to none, or pipeline to 1.",
     ),
     _Limit(
         "interleave", RUNNERS, lambda choices, *_: choices.interleave > 1 and choices.pipeline == 1,
@@ -146,7 +129,7 @@ def refusals(
 
 @dataclass(frozen=True, slots=True)
 class Runnable:
-    """Choices that one of the runners supports, apart from those that the request may need."""
+    """Choices that all the runners support, apart from those that the request may need."""
 
     precision: Precision
     model: ModelTraits
@@ -155,7 +138,7 @@ class Runnable:
 
     def includes(self, choices: ParallelConfig) -> bool:
         """Whether the choices can be run."""
-        return any(not self.missing(choices, runner) for runner in self.runners)
+        return all(not self.missing(choices, runner) for runner in self.runners)
 
     def missing(self, choices: ParallelConfig, runner: Runner) -> list[Refusal]:
         """What this runner lacks for the choices."""
@@ -185,21 +168,22 @@ class Runnable:
         """Raises InputFault for a precision or fixed choices that never run, whatever the free ones are."""
         given = fix.given()
         nearest: Refusal | None = None
-        fewest = len(LIMITS) + 1
+        fewest, lacking = len(RUNNERS) * len(LIMITS) + 1, self.runners
         for counts in product((1, 2), repeat=len(COUNTS)):
             for shard, offload in product(SHARDS, OFFLOADS):
                 free = dict(zip(COUNTS, counts, strict=True)) | {"shard": shard, "offload": offload}
                 choices = ParallelConfig(**(free | given))  # type: ignore[arg-type]
-                for runner in self.runners:
-                    missing = self.missing(choices, runner)
-                    if not missing:
-                        return
-                    if len(missing) < fewest:
-                        fewest, nearest = len(missing), missing[0]
+                missing = {runner: self.missing(choices, runner) for runner in self.runners}
+                reasons = [refusal for refused in missing.values() for refusal in refused]
+                if not reasons:
+                    return
+                if len(reasons) < fewest:
+                    fewest, nearest = len(reasons), reasons[0]
+                    lacking = tuple(runner for runner in self.runners if missing[runner])
         assert nearest is not None, "a choice that does not run has a reason"
         value = nearest.value if isinstance(nearest.value, int) else quoted(nearest.value)
         by = {TRAIN: "no training run carries", EXPORT: "no exported file carries"}.get(
-            self.runners, "neither a training run nor an exported file carries"
+            lacking, "neither a training run nor an exported file carries"
         )
         raise InputFault(
             "training.precision" if nearest.choice == "precision" else f"fix.{nearest.choice}",

@@ -146,7 +146,10 @@ def fit_to_world_size(strategy: RunStrategy, processes: int) -> RunStrategy:
 
 
 def _reduce_stages(choices: ParallelConfig, processes: int) -> ParallelConfig:
-    stages = next((count for count in range(choices.pipeline, 0, -1) if processes % count == 0), 1)
+    stage_ranks = choices.tensor * choices.context
+    stages = next(
+        (count for count in range(choices.pipeline, 0, -1) if processes % (count * stage_ranks) == 0), 1
+    )
     return replace(choices, pipeline=stages, interleave=choices.interleave if stages > 1 else 1)
 
 

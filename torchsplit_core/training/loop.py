@@ -111,13 +111,13 @@ class TrainingRun:
         self.digest = model_digest(model)
         before = dict(model.named_parameters())
         self._context: ContextParallel | None = None
-        self.pipeline = self._make_pipeline(model.train(), mesh)
+        if choices.context > 1:
+            self._context = ContextParallel(model, choices, context_plan, self.device)
+        self.pipeline = self._make_pipeline(model.train(), mesh, tensor_plan)
         if self.pipeline:
             self.model = model = self.pipeline.model
         else:
             model.to(self.device)
-            if choices.context > 1:
-                self._context = ContextParallel(model, choices, context_plan, self.device)
             if precision == "bf16" and choices.shard not in SHARDED:
                 apply_autocast_bf16(model, self.device.type)
             self.model = parallelize(
@@ -131,7 +131,7 @@ class TrainingRun:
             )
         self._average: GradientAverage | None = None
         dtensors = choices.tensor > 1 or choices.expert > 1
-        if dtensors and mesh.size() > choices.tensor and choices.shard not in SHARDED:
+        if dtensors and choices.data * choices.context > 1 and choices.shard not in SHARDED:
             self._average = GradientAverage(self.model, mesh)
         after = {
             name_in_model(key.replace(_CHECKPOINT_PREFIX, "")): weight
@@ -173,7 +173,9 @@ class TrainingRun:
                 folder, self.rank, began_s or time.time(), self.rebalancer, self.checkpointer
             )
 
-    def _make_pipeline(self, model: nn.Module, mesh: DeviceMesh) -> PipelineEngine | None:
+    def _make_pipeline(
+        self, model: nn.Module, mesh: DeviceMesh, tensor_plan: Mapping[str, str] | None
+    ) -> PipelineEngine | None:
         """The pipeline's engine; None if the strategy has no pipeline."""
         if not isinstance(self.batches, StageBatches):
             return None
@@ -181,7 +183,16 @@ class TrainingRun:
         from torchsplit_core.training.pipeline.engine import PipelineEngine
 
         timed = self.options.balance or self.device.type == "cpu"
-        return PipelineEngine(model, self.batches, mesh, self.strategy, self.device, timed=timed)
+        return PipelineEngine(
+            model,
+            self.batches,
+            mesh,
+            self.strategy,
+            self.device,
+            timed=timed,
+            tensor_plan=tensor_plan,
+            context=self._context,
+        )
 
     def _facts(self) -> dict[str, Any]:
         """The contents of run.json."""
@@ -205,10 +216,10 @@ class TrainingRun:
     def _notes(self, tensor_plan: Mapping[str, str] | None) -> tuple[str, ...]:
         """Notes of the first event on how the model is divided."""
         choices = self.strategy.choices
+        notes: tuple[str, ...] = (self._context.describe(),) if self._context else ()
         if self.pipeline:
             stages = ", ".join(self.pipeline.describe_stages())
-            return (f"{choices.pipeline} stages of blocks: {stages}",)
-        notes: tuple[str, ...] = (self._context.describe(),) if self._context else ()
+            notes += (f"{choices.pipeline} stages of blocks: {stages}",)
         if choices.tensor > 1 and choices.sequence_parallel and not divides_sequences(choices, tensor_plan):
             notes += (
                 "without sequence parallelism: the results are the same, activations take more than was reckoned",
@@ -230,7 +241,11 @@ class TrainingRun:
             self._rank_samples = self.pipeline.fetch(self.step)
             self.reporter.record_phase("data")
             self._heartbeat("stages", self.step)
+            if self._average:
+                self._average.last = False
             self._loss_sum = self.pipeline.step(self._rank_samples, self._step_samples, loss_of)
+            if self._average:
+                self._average.exchange_all()
             self.reporter.record_phases("waiting for stages", self.pipeline.seconds)
             self.rebalancer.record(sum(self.pipeline.seconds.values()))
             self.reporter.blocks_s = self.pipeline.local_blocks()
@@ -310,7 +325,7 @@ class TrainingRun:
         if self._average:
             self._average.finish()
         if self._tensor_group:
-            check_replicated_gradients(self.model, self._tensor_group)
+            check_replicated_gradients(self.model, self._tensor_group, name_in_model)
             self._tensor_group = None
         reports = self._gather_reports()
         # Ranks of a tensor group have the same samples, ranks of a context group parts of the same samples; in a

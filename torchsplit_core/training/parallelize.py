@@ -48,25 +48,30 @@ def mesh_of(choices: ParallelConfig, device: str, ranks_per_node: int) -> Device
     `data` includes the ranks of a context group, as neighbours: they hold weights and gradients as copies do. If
     experts are divided, `data` is copies × the ranks that share the experts.
 
-    A replica of hsdp is a node; on one node it is half of the ranks if they can be halved. The mesh of a pipeline is
-    stages × data, with neighbours in the data ranks of a stage.
+    A replica of hsdp is a node; on one node it is half of the ranks if they can be halved. In a pipeline each stage has
+    such a mesh of its own, of consecutive ranks.
     """
-    if choices.pipeline > 1:
-        return init_device_mesh(device, (choices.pipeline, choices.data), mesh_dim_names=("pipeline", "data"))
     copies = choices.data * choices.context
+    dims = {"pipeline": choices.pipeline} if choices.pipeline > 1 else {}
     if choices.expert > 1:
-        sizes = (copies // choices.expert, choices.expert, choices.tensor)
-        mesh = init_device_mesh(device, sizes, mesh_dim_names=("copy", EXPERT, "tensor"))
+        dims |= {"copy": copies // choices.expert, EXPERT: choices.expert}
+    elif choices.shard == "hsdp":
+        dims |= dict(zip(("replica", "shard"), _replicas(choices, ranks_per_node), strict=True))
+    else:
+        dims |= {"data": copies}
+    dims |= {"tensor": choices.tensor}
+    mesh = init_device_mesh(device, (*dims.values(),), mesh_dim_names=(*dims,))
+    if choices.expert > 1:
         mesh["copy", EXPERT]._flatten("data")
-        return mesh
-    if choices.shard != "hsdp":
-        return init_device_mesh(device, (copies, choices.tensor), mesh_dim_names=("data", "tensor"))
-    per_node = ranks_per_node // choices.tensor
+    return mesh
+
+
+def _replicas(choices: ParallelConfig, ranks_per_node: int) -> tuple[int, int]:
+    """The number of replicas of hsdp, and of shards of each."""
+    copies, per_node = choices.data * choices.context, ranks_per_node // choices.tensor
     inside = per_node if per_node < copies else copies // 2
     inside = inside if inside and copies % inside == 0 else copies
-    return init_device_mesh(
-        device, (copies // inside, inside, choices.tensor), mesh_dim_names=("replica", "shard", "tensor")
-    )
+    return copies // inside, inside
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:
@@ -245,7 +250,7 @@ def local_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
 
 def data_rank(choices: ParallelConfig, rank: int) -> int:
     """The data-parallel rank whose samples this rank has, in the order of `mesh_of`."""
-    return rank % choices.data if choices.pipeline > 1 else rank // (choices.tensor * choices.context)
+    return rank // (choices.tensor * choices.context) % choices.data
 
 
 def finite_gradients(model: nn.Module) -> float:

@@ -33,8 +33,9 @@ def strategy(
 ) -> StrategyOutcome:
     """The fastest strategies to train a model on a fleet. Raises InputFault for an invalid request.
 
-    One of `runners` (a training run, an exported file) can execute every candidate, except for features that the
-    request allows in addition; a candidate that cannot be exported says why.
+    All of `runners` (a training run, an exported file) can execute every candidate, except for features that the
+    request allows in addition, and for divisions over unlike nodes, which only a training run executes; a candidate
+    that cannot be exported says why.
     For a model of kind source: `graph` (traced if None), `profile`, and `track`: follow the best candidate with
     torch's memory tracker, which executes the model in a child. `identity`: by which runs of the model are known, where
     its source is no path here (`training.monitor.measured_steps`).

@@ -86,7 +86,7 @@ def search_graph_strategy(
     runs: tuple[RunStep, ...] = (),
     progress: Progress = ignore_progress,
 ) -> StrategyOutcome:
-    """The fastest fitting choices for a graph that one of the runners supports, with the refused ones and why.
+    """The fastest fitting choices for a graph that all the runners support, with the refused ones and why.
 
     `profile`: measured rows of the model, which calibrate their device. `tracker` checks the best choices in torch.
     `runs`: steps of finished runs on a device like the fleet's, newest first, which calibrate where fewer than three

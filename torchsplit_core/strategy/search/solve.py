@@ -39,7 +39,7 @@ def search_strategy(
     runners: tuple[Runner, ...] = RUNNERS,
     progress: Progress = ignore_progress,
 ) -> StrategyOutcome:
-    """The fastest fitting choices that one of the runners supports, with the refused ones and why.
+    """The fastest fitting choices that all the runners support, with the refused ones and why.
 
     Raises InputFault for inconsistent sizes, unknown GPUs, links of 0, a precision that a card lacks, and fixes that
     contradict each other or cannot be run.

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.experimental import context_parallel
 from torch.utils import _pytree as pytree
 
+from torchsplit_core.training.division.traced import Exchanges
 from torchsplit_core.values import InputFault, quoted, suggestion
 from torchsplit_core.values.training import ParallelConfig
 
@@ -56,12 +56,14 @@ class ContextParallel:
                 f"lacks {' and '.join(missing)}",
                 "Give dimensions of inputs and targets, and the argument that takes positions (None if none does).",
             )
-        names, sizes = ("data", "context", "tensor"), (choices.data, choices.context, choices.tensor)
+        names = ("pipeline", "data", "context", "tensor")
+        sizes = (choices.pipeline, choices.data, choices.context, choices.tensor)
         self.mesh = init_device_mesh(device.type, sizes, mesh_dim_names=names)["context"]
-        self.device = device
+        # A pipeline is traced on the CPU, and a trace does not hold torch's ring.
+        self.device = device if choices.pipeline == 1 else torch.device("cpu")
         self.dims = (tuple(plan["inputs"]), tuple(plan["targets"]))
-        self.ring = device.type == "cuda" and bool(plan.get("causal"))
-        self._positions = torch.empty(0)
+        self.ring = self.device.type == "cuda" and bool(plan.get("causal"))
+        self._length, self._positions = 0, torch.empty(0)
         self._attention: _GatheredAttention | None = None
         if plan["positions"] is not None:
             model.register_forward_pre_hook(
@@ -81,24 +83,30 @@ class ContextParallel:
 
         Raises InputFault if the sequences are not as the plan says.
         """
-        if not (isinstance(batch, list | tuple) and len(batch) == len(self.dims)):
+        with self.divided_attention(batch):
+            yield self.part(batch)
+
+    def part(self, batch: Any) -> Any:
+        """This rank's part of a batch `(inputs, targets)`.
+
+        Raises InputFault if its sequences are not as long as those for which attention was divided.
+        """
+        length = self._length_of(batch)
+        if length != self._length:
             raise InputFault(
-                "the data", "gives batches that are not (inputs, targets)", "Give these, or fix context to 1."
+                "the data",
+                f"has sequences of {length} positions, but those before had {self._length}",
+                "Pad the samples to one size, or fix pipeline to 1.",
             )
-        leaves = [pytree.tree_flatten(half) for half in batch]
-        length = self._length([flat for flat, _ in leaves])
-        with self._divided_attention(length):
+        halves = []
+        for half, dims in zip(batch, self.dims, strict=True):
+            flat, spec = pytree.tree_flatten(half)
             parts = [
-                pytree.tree_unflatten(
-                    [
-                        leaf if dim is None else leaf.index_select(dim, self._positions)
-                        for leaf, dim in zip(flat, dims, strict=True)
-                    ],
-                    spec,
-                )
-                for (flat, spec), dims in zip(leaves, self.dims, strict=True)
+                leaf if dim is None else leaf.index_select(dim, self._positions)
+                for leaf, dim in zip(flat, dims, strict=True)
             ]
-            yield parts
+            halves.append(pytree.tree_unflatten(parts, spec))
+        return halves
 
     def check_attended(self) -> None:
         """Raises InputFault if no part of a sequence attended to the others in the forward pass."""
@@ -111,8 +119,10 @@ class ContextParallel:
             )
 
     @contextmanager
-    def _divided_attention(self, length: int) -> Iterator[None]:
-        whole = torch.arange(length, device=self.device)
+    def divided_attention(self, batch: Any) -> Iterator[None]:
+        """Inside, attention is from this rank's part of a sequence as long as the batch's to all parts."""
+        self._length = self._length_of(batch)
+        whole = torch.arange(self._length, device=self.device)
         if self.ring:
             # torch cuts the positions as its ring needs them; everything else is cut by these positions.
             with context_parallel(
@@ -125,7 +135,7 @@ class ContextParallel:
         blocks = whole.chunk(2 * ranks)
         parts = [torch.cat([blocks[rank], blocks[2 * ranks - 1 - rank]]) for rank in range(ranks)]
         self._positions = parts[self.mesh.get_local_rank()]
-        self._attention = _GatheredAttention(self.mesh, self._positions, torch.cat(parts))
+        self._attention = _GatheredAttention(Exchanges(self.mesh), self._positions, torch.cat(parts))
         # A torch function mode would be off while the backward pass recomputes layers.
         F.scaled_dot_product_attention = self._attention  # type: ignore[assignment]
         try:
@@ -133,8 +143,13 @@ class ContextParallel:
         finally:
             F.scaled_dot_product_attention = ATTENTION
 
-    def _length(self, halves: list[list[Any]]) -> int:
+    def _length_of(self, batch: Any) -> int:
         """The length of the batch's sequences. Raises InputFault if it does not suit the plan or the ranks."""
+        if not (isinstance(batch, list | tuple) and len(batch) == len(self.dims)):
+            raise InputFault(
+                "the data", "gives batches that are not (inputs, targets)", "Give these, or fix context to 1."
+            )
+        halves = [pytree.tree_leaves(half) for half in batch]
         for name, flat, dims in zip(("inputs", "targets"), halves, self.dims, strict=True):
             if len(flat) != len(dims):
                 raise InputFault(WHERE, f"has {len(dims)} {name}, but a sample has {len(flat)}", REMEDY)
@@ -168,8 +183,8 @@ class _GatheredAttention:
     Gradients of keys and values are summed over ranks and scattered back.
     """
 
-    def __init__(self, mesh: DeviceMesh, positions: Tensor, gathered_positions: Tensor) -> None:
-        self.mesh, self.calls = mesh, 0
+    def __init__(self, exchanges: Exchanges, positions: Tensor, gathered_positions: Tensor) -> None:
+        self.exchanges, self.calls = exchanges, 0
         self.positions, self.gathered_positions = positions, gathered_positions
 
     def __call__(
@@ -209,6 +224,4 @@ class _GatheredAttention:
 
     def _gather(self, tensor: Tensor, dim: int) -> Tensor:
         """The parts of all ranks, concatenated. The gradient is summed over ranks, and each rank receives its part."""
-        part = DTensor.from_local(tensor, self.mesh, [Shard(tensor.dim() + dim)], run_check=False)
-        gathered: Tensor = part.redistribute(placements=[Replicate()]).to_local(grad_placements=[Partial()])
-        return gathered
+        return self.exchanges(tensor, "gather", "scatter_sum", tensor.dim() + dim)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -21,6 +21,14 @@ from torch.distributed.tensor.parallel import (
 )
 
 from torchsplit_core.training.division.experts import holds_experts
+from torchsplit_core.training.division.traced import (
+    TracedColwise,
+    TracedGather,
+    TracedParts,
+    TracedRowwise,
+    TracedScatter,
+    TracedSequence,
+)
 from torchsplit_core.values import InputFault, quoted, suggestion
 from torchsplit_core.values.training import ParallelConfig
 
@@ -79,10 +87,15 @@ def divides_sequences(choices: ParallelConfig, plan: Mapping[str, str] | None) -
 
 
 def apply_tensor_parallel(
-    model: nn.Module, mesh: DeviceMesh, plan: Mapping[str, str] | None, choices: ParallelConfig
+    model: nn.Module,
+    mesh: DeviceMesh,
+    plan: Mapping[str, str] | None,
+    choices: ParallelConfig,
+    parts: TracedParts | None = None,
 ) -> None:
     """Divide the modules that the plan names over the tensor ranks; with sequence parallelism, also what lies between.
 
+    `parts`: holds this rank's weights of a model that is traced afterwards; None for a model that is not traced.
     Raises InputFault if there is no plan, a style is unknown, or a size cannot be divided.
     """
     if not plan:
@@ -99,7 +112,12 @@ def apply_tensor_parallel(
                 suggestion(style, (*TENSOR_STYLES, *SEQUENCE_STYLES), "styles"),
             )
     divided = divides_sequences(choices, plan)
-    styles = {name: _style(name, plan) if divided else _plain_style(style) for name, style in plan.items()}
+    if parts:
+        styles = {name: _traced_style(name, plan, parts, divided=divided) for name in plan}
+    else:
+        styles = {
+            name: _style(name, plan) if divided else _plain_style(style) for name, style in plan.items()
+        }
     parallelize_module(model, mesh, {name: style for name, style in styles.items() if style})
 
 
@@ -112,8 +130,7 @@ def _style(name: str, plan: Mapping[str, str]) -> ParallelStyle:
     """The style of a module with sequence parallelism: between products each rank has a part of the sequence."""
     style, part = plan[name], Shard(SEQUENCE_DIM)
     if style == "gather":
-        inside = any(other.startswith(f"{name}.") and cut == "colwise" for other, cut in plan.items())
-        return GatherSequence(as_dtensor=inside)
+        return GatherSequence(as_dtensor=_has_columns(name, plan))
     if style == "sequence":
         return SequenceParallel(sequence_dim=SEQUENCE_DIM, use_local_output=True)
     if style == "scatter":
@@ -123,16 +140,43 @@ def _style(name: str, plan: Mapping[str, str]) -> ParallelStyle:
     return RowwiseParallel(output_layouts=part)
 
 
-def check_replicated_gradients(model: nn.Module, group: dist.ProcessGroup) -> None:
+def _traced_style(
+    name: str, plan: Mapping[str, str], parts: TracedParts, *, divided: bool
+) -> ParallelStyle | None:
+    """The style of a module of a model that is traced. `divided`: the result of `divides_sequences`."""
+    style, where, dim = plan[name], f"tensor_plan[{name!r}]", SEQUENCE_DIM if divided else None
+    if style == "colwise":
+        around = (other for other, cut in plan.items() if cut == "gather" and name.startswith(f"{other}."))
+        return TracedColwise(parts, where, dim, gathered=divided and any(around))
+    if style == "rowwise":
+        return TracedRowwise(parts, where, dim)
+    if dim is None:
+        return None
+    if style == "sequence":
+        return TracedSequence(parts)
+    if style == "scatter":
+        return TracedScatter(parts, dim)
+    return TracedGather(parts, dim, added=_has_columns(name, plan))
+
+
+def _has_columns(name: str, plan: Mapping[str, str]) -> bool:
+    """Whether products inside the module are cut by columns."""
+    return any(other.startswith(f"{name}.") and style == "colwise" for other, style in plan.items())
+
+
+def check_replicated_gradients(
+    model: nn.Module, group: dist.ProcessGroup, name_in_model: Callable[[str], str]
+) -> None:
     """Raises InputFault if the ranks of a tensor group have different gradients of a weight that each holds whole.
 
-    Then the plan leaves out a module that works on only a part of the sequence or of the width.
+    Then the plan leaves out a module that works on only a part of the sequence or of the width. `name_in_model`: from
+    a weight's name in `model` to its name in the user's.
     """
     names, norms = [], []
     for name, parameter in model.named_parameters():
         cut = isinstance(parameter, DTensor) and "tensor" in (parameter.device_mesh.mesh_dim_names or ())
         if parameter.grad is not None and not cut:
-            names.append(name.replace(_CHECKPOINT_PREFIX, ""))
+            names.append(name_in_model(name.replace(_CHECKPOINT_PREFIX, "")))
             norms.append(local_tensor(parameter.grad).norm().double())
     if not norms:
         return
@@ -157,15 +201,21 @@ class GradientAverage:
 
     DDP accepts no DTensors. Gradients of divided experts already include the rows of all ranks that share the experts,
     so they are summed only over the ranks with the same experts. `last`: whether the next backward pass is the last of
-    its step, in which ranks exchange.
+    its step, in which ranks exchange. A pipeline does not know it, and calls `exchange_all` after the last pass.
     """
 
     def __init__(self, model: nn.Module, mesh: DeviceMesh) -> None:
         self.mesh, self.group, self.last = mesh, mesh["data"].get_group(), True
         self._pending: list[tuple[dist.Work, torch.Tensor]] = []
-        for parameter in model.parameters():
-            if parameter.requires_grad:
-                parameter.register_post_accumulate_grad_hook(self._begin)
+        self._weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        for parameter in self._weights:
+            parameter.register_post_accumulate_grad_hook(self._begin)
+
+    def exchange_all(self) -> None:
+        """Begin the exchange of all gradients."""
+        self.last = True
+        for parameter in self._weights:
+            self._begin(parameter)
 
     def _begin(self, parameter: torch.Tensor) -> None:
         if self.last and parameter.grad is not None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from statistics import median_low
 from typing import Any
 
@@ -19,8 +20,12 @@ from torch.distributed.pipelining import (
 )
 from torch.utils import _pytree as pytree
 
+from torchsplit_core.training.division.context import ContextParallel
+from torchsplit_core.training.division.tensor import apply_tensor_parallel
+from torchsplit_core.training.division.traced import TracedParts
 from torchsplit_core.training.parallelize import apply_ddp, apply_fsdp, apply_recompute, to_device
 from torchsplit_core.training.pipeline.device_timer import DeviceTimer, Timestamp
+from torchsplit_core.training.pipeline.parameter_names import name_in_model
 from torchsplit_core.training.pipeline.split_program import SplitProgram, partition_stages, split_model
 from torchsplit_core.training.pipeline.stage_batches import Loss, StageBatches, scalar_loss
 from torchsplit_core.training.pipeline.stage_modules import PipelineStages, StageModule
@@ -78,14 +83,24 @@ class PipelineEngine:
         device: torch.device,
         *,
         timed: bool,
+        tensor_plan: Mapping[str, str] | None = None,
+        context: ContextParallel | None = None,
     ) -> None:
         choices, precision = strategy.choices, strategy.job.precision
         self.batches, self.device, self.data_ranks = batches, device, choices.data
         self._group, place = mesh["pipeline"].get_group(), mesh["pipeline"].get_local_rank()
         self._count, self._processes = choices.pipeline * choices.interleave, choices.pipeline
-        chain = split_model(
-            model, lambda count: tuple(batches.batch([index % batches.samples for index in range(count)])[0])
-        )
+        parts: TracedParts | None = None
+        if choices.tensor > 1:
+            parts = TracedParts(model, mesh["tensor"])
+            apply_tensor_parallel(model, parts.mesh, tensor_plan, choices, parts)
+        self._context = context
+        with context.divided_attention(batches.batch([0])) if context else nullcontext():
+            chain = split_model(
+                model, lambda count: self._batch([index % batches.samples for index in range(count)])[0]
+            )
+        if context:
+            context.check_attended()
         self.cut = partition_stages(chain, self._count, strategy.layers)
         self.blocks, self._values, self._inputs = chain.blocks, chain.values, chain.inputs
         self._result = chain.result
@@ -100,6 +115,8 @@ class PipelineEngine:
             for number in self._numbers
         ]  # fmt: skip
         self.model = PipelineStages(local_stages, _rest(model, chain, device) if place == 0 else {})
+        if parts:
+            parts.restore(self.model, name_in_model)
         # Free the weights that other processes hold.
         model.to("meta")
         for stage in local_stages:
@@ -138,8 +155,8 @@ class PipelineEngine:
         self._inputs_of_micro_batch, self._targets = [], []
         self._size = len(batches[0])
         for indices in batches if self._fetches else ():
-            inputs, targets = self.batches.batch(indices)
-            leaves = pytree.tree_leaves((tuple(inputs), {}))
+            inputs, targets = self._batch(indices)
+            leaves = pytree.tree_leaves((inputs, {}))
             self._check(leaves)
             self._inputs_of_micro_batch.append(
                 to_device(dict(zip(self._inputs, leaves, strict=True)), self.device)
@@ -147,6 +164,12 @@ class PipelineEngine:
             self._targets.append(to_device(targets, self.device))
         self._number = len(batches)
         return counted
+
+    def _batch(self, indices: Sequence[int]) -> tuple[tuple[Any, ...], Any]:
+        """Inputs and targets of these samples; with context parallelism, this rank's part of their sequences."""
+        batch = self.batches.batch(indices)
+        inputs, targets = self._context.part(batch) if self._context else batch
+        return tuple(inputs), targets
 
     def _check(self, leaves: Sequence[Any]) -> None:
         """Raises InputFault for inputs of other sizes or types than those with which the stages were traced."""
@@ -269,6 +292,11 @@ def _parallelize_stage(stage: StageModule, mesh: DeviceMesh, strategy: RunStrate
     choices = strategy.choices
     if choices.shard in SHARDED:
         return apply_fsdp(stage, mesh, choices, strategy.job.precision)
-    if choices.data == 1 or not any(parameter.requires_grad for parameter in stage.parameters()):
+    # DDP accepts no DTensors: the training loop averages their gradients.
+    if (
+        choices.data * choices.context == 1
+        or choices.tensor > 1
+        or not any(parameter.requires_grad for parameter in stage.parameters())
+    ):
         return stage
     return apply_ddp(stage, mesh, unused_weights=False)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.export.passes import move_to_device_pass
 
 from torchsplit_core.partitioning.extraction.stage_program import build_program
+from torchsplit_core.training.division.traced import local_weights
 from torchsplit_core.training.pipeline.device_timer import DeviceTimer, Timestamp
 from torchsplit_core.training.pipeline.parameter_names import REST, STAGES
 from torchsplit_core.training.pipeline.split_program import SplitProgram
@@ -31,7 +32,8 @@ class BlockModule(nn.Module):  # type: ignore[misc]
         self.input_names, self.output_names = draft.inputs, draft.outputs
 
     def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
-        outputs: tuple[Tensor, ...] = self.program(*given)
+        with local_weights(self.program):
+            outputs: tuple[Tensor, ...] = self.program(*given)
         return outputs
 
 

@@ -162,8 +162,10 @@ class Rebalancer:
     ) -> None:
         assert isinstance(self.feed, StageBatches)
         self.pending_move = None
-        # The ranks of the first stage have all samples of the step among them.
-        if sum(report.samples for report in reports[: self.feed.ranks]) != self.feed.global_batch:
+        # The data ranks of the first stage have all samples of the step among them.
+        stage_ranks = len(reports) // balancer.processes
+        stage = reports[: stage_ranks : stage_ranks // self.feed.ranks]
+        if sum(report.samples for report in stage) != self.feed.global_batch:
             balancer.skip_step(reports)
             return
         balancer.record_step(reports, self.feed.most_micro_batches, self.feed.largest_micro_batch)
@@ -172,7 +174,7 @@ class Rebalancer:
             self.completed_move = None
         self.pending_move = balancer.propose(reports, steps_left)
         if self.pending_move:
-            rank = self.pending_move.longest % balancer.processes * self.feed.ranks
+            rank = self.pending_move.longest % balancer.processes * stage_ranks
             words = (
                 f"moves {self.pending_move.what} after step {step}: {self.pending_move.why}; "
                 f"{steps_left} steps are left"

@@ -137,7 +137,7 @@ class StrategySolver:
 class StrategyRequest:
     """The whole question. `top_k`: candidates wanted.
 
-    `may_need`: choices that candidates may have although neither a training run nor an exported file carries them out
+    `may_need`: choices that candidates may have although a training run or an exported file does not carry them out
     yet.
     """
 
