@@ -23,6 +23,7 @@ from torchsplit_core.planning.patterns.feasibility import (
     PatternPlan,
     PatternSearch,
 )
+from torchsplit_core.planning.patterns.leximin_levels import MIN_BOUND_S, MIN_FIRST_PLAN_S
 from torchsplit_core.planning.patterns.master import solve_relaxation
 from torchsplit_core.planning.tolerance import TOLERANCE
 
@@ -62,13 +63,14 @@ def cheapest_plan(search: PatternSearch, costs: Sequence[float], deadline: float
     result = CheapestPlan()
     by_column = np.array(costs)[search.capacity.group_of]
     search.start_from_divisible_prices(range(len(search.options)))
-    first = search.decide(MINIMA, deadline, prove=True)
+    # A first plan and its bound take milliseconds, which a shorter limit must allow.
+    first = search.decide(MINIMA, max(deadline, time.perf_counter() + MIN_FIRST_PLAN_S), prove=True)
     if first.plan is None:
         result.infeasible = first.verdict == "none"
         return result
     _accept(search, result, first.plan, by_column)
     step = _cost_step(costs)
-    bound = _bound_by_prices(search, by_column, deadline)
+    bound = _bound_by_prices(search, by_column, max(deadline, time.perf_counter() + MIN_BOUND_S))
     result.bound = _round_up(bound, step)
     _search_margins(search, result, bound, by_column, step, deadline)
     return result

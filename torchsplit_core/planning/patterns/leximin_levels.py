@@ -38,6 +38,9 @@ BOUND_SHARE, MAX_BOUND_RESERVE_S = 0.15, 1.5
 MAX_BOUND_STEPS = 16
 """Tests by prices alone, level by level."""
 
+FIRST_PLAN_PART = 0.7
+"""Part of the first bound at which a first plan is sought."""
+
 FIRST_STEP = 0.01
 """Relative distance from what parts of patterns reach at which whole patterns are tried first."""
 
@@ -82,10 +85,9 @@ def raise_levels(
     """Raise the levels 1 … `count` of these tier groups one after the other until all are proven or time is up."""
     level_result = LevelResult(tier_groups)
     ceilings = level_result.levels_at(search.demand.ceilings)
-    # A first plan takes milliseconds, which a shorter limit must allow.
-    first = search.decide(
-        FeasibilityProblem((0.0,)), max(deadline, time.perf_counter() + MIN_FIRST_PLAN_S), prove=True
-    )
+    search.start_from_divisible_prices(tier_groups[0].models)
+    ceilings[0] = min(ceilings[0], _linear_bound(search, level_result, 0))
+    first = _first_plan(search, level_result, ceilings[0], deadline)
     if first.verdict != "found":
         level_result.infeasible = first.verdict == "none"
         return level_result
@@ -105,6 +107,19 @@ def raise_levels(
             level_result.proven = k + 1
     _bound_open_level(search, level_result, ceilings, deadline)
     return level_result
+
+
+def _first_plan(search: PatternSearch, level_result: LevelResult, bound: float, deadline: float) -> Decision:
+    """A plan at a part of the bound of the first level, else any that meets the minima.
+
+    It takes hundredths of a second, which a shorter limit must allow.
+    """
+    until = max(deadline, time.perf_counter() + MIN_FIRST_PLAN_S)
+    if len(level_result.tier_groups) == 1 and 0 < bound < float("inf"):
+        decision = search.decide(FeasibilityProblem((FIRST_PLAN_PART * bound,)), until, prove=False)
+        if decision.verdict == "found":
+            return decision
+    return search.decide(FeasibilityProblem((0.0,)), until, prove=True)
 
 
 def _bound_open_level(
