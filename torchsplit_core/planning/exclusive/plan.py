@@ -98,11 +98,14 @@ def _solve(problem: Problem, deadline: float, progress: Progress, watch: Stopwat
             if relaxed.bounds and goal.fair:
                 # Slightly above, so that rounding never cuts off a plan that reaches the bound.
                 value_bound = relaxed.bounds[0] * (1 + TOLERANCE)
-                from_patterns = (
-                    from_patterns
-                    or _restore_colocations(problem, free, relaxed, deadline, watch)
-                    or _without_soft_colocations(problem, free, relaxed)
-                )
+                # A small plan that is proven is dealt out by the program, which misses no way to do it.
+                small = relaxed.status == "optimal" and len(problem.choices) <= MAX_SPREAD_CHOICES
+                if small or from_patterns is None:
+                    from_patterns = (
+                        _restore_colocations(problem, free, relaxed, deadline, watch)
+                        or from_patterns
+                        or _without_soft_colocations(problem, free, relaxed)
+                    )
         if from_patterns is not None and (
             from_patterns.levels.status == "optimal"
             or len(problem.choices) > (MAX_SPREAD_CHOICES if spread else MAX_CHOICES)
