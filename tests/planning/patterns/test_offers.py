@@ -92,6 +92,47 @@ def test_a_demand_of_nothing_is_met_by_nothing():
     assert priced.least == 0.0 and priced.patterns[0].rate == 0.0 and not priced.patterns[0].usage.any()
 
 
+def covers_after_loss(
+    rates: NDArray[np.float64], demand: float, least: float, most: NDArray[np.int64]
+) -> dict[bytes, bool]:
+    """All counts that meet the demand, and the least without their largest slice; True: they need every slice."""
+
+    def holds(counts: NDArray[np.int64]) -> bool:
+        total, used = float(rates @ counts), rates[counts > 0]
+        return total >= demand and total - float(used.max(initial=0.0)) >= least
+
+    grid = [np.array(counts, dtype=np.int64) for counts in product(*(range(count + 1) for count in most))]
+    covers = [counts for counts in grid if holds(counts)]
+    return {
+        counts.tobytes(): not any(
+            counts[pool] and holds(counts - np.eye(3, dtype=np.int64)[pool]) for pool in range(3)
+        )
+        for counts in covers
+    }
+
+
+@in_blocks("seed", range(60))
+def test_patterns_keep_the_least_without_their_largest_slice(seed):
+    rng = np.random.default_rng(seed)
+    rates = np.array([0.0, *rng.choice([1.0, 3.0, 4.5, 10.0], 2)])
+    rates[0] = rng.choice([0.0, 2.0, 6.0])
+    prices, most = rng.uniform(0.3, 3.0, 3), rng.integers(1, 4, 3)
+    demand, least = float(rng.choice([2.0, 8.0, 11.0])), float(rng.choice([1.0, 4.0, 8.0]))
+    options = ModelOptions([ModelOption((StageOption(rates, (-1,) * 3, least),))])
+    usable = np.where(rates > 0, most, 0)
+    every = covers_after_loss(rates, demand, least, usable)
+    costs = {key: float(prices @ np.frombuffer(key, dtype=np.int64)) for key in every}
+    cheapest = min(costs.values(), default=float("inf"))
+    priced = price_patterns(options, prices, demand, most, keep=4)
+    assert bool(priced.patterns) == bool(every)
+    assert priced.least == pytest.approx(cheapest, rel=EDGE)
+    within = 2.0 * min(cheapest, 10.0)
+    full = price_patterns(options, prices, demand, most, max_cost=within, keep=10_000)
+    patterns = {pattern.stages[0].tobytes() for pattern in full.patterns}
+    assert patterns <= every.keys() and len(patterns) == len(full.patterns)
+    assert {key for key, tight in every.items() if tight and costs[key] <= within * (1 - EDGE)} <= patterns
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_unit_costs_are_those_of_divisible_slices(seed):
     options, prices, _, _ = runs(seed)

@@ -31,4 +31,5 @@ def searching(request: PlanRequest) -> PatternSearch | None:
     ]
     tiers = np.array([spec.tier for spec in models])
     demands = LevelDemand(units, minima, caps, np.minimum(caps, np.array(alone) / units), tiers)
-    return PatternSearch(supply, options, demands, 1.0 / np.maximum(supply.max_slices, 1))
+    most = np.tile(supply.max_slices, (len(models), 1))
+    return PatternSearch(supply, options, demands, 1.0 / np.maximum(supply.max_slices, 1), most)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 from torchsplit_core.planning.exclusive.colocated_assignment import assign_colocated
+from torchsplit_core.planning.exclusive.surviving import SurvivingPlan, plan_surviving
 from torchsplit_core.planning.formulation.build import build
 from torchsplit_core.planning.formulation.leximin import LevelsResult
 from torchsplit_core.planning.formulation.model import Formulation
@@ -17,7 +19,7 @@ from torchsplit_core.planning.outcome.assignment import (
     build_planned_gpus,
 )
 from torchsplit_core.planning.outcome.build import build_planned_models
-from torchsplit_core.planning.outcome.figures import separated_bytes
+from torchsplit_core.planning.outcome.figures import level_values, separated_bytes
 from torchsplit_core.planning.patterns import PatternSolution, solve_patterns
 from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.request.objective import (
@@ -38,8 +40,14 @@ FALLBACK_S = 1.0
 RELAXED_SHARE = 0.4
 """Part of the time for the plan without co-locations and penalties: its bound holds, and often the plan too."""
 
+CHEAPEST_SHARE = 0.15
+"""The same for the cheapest plan: its bound is far from what a small fleet needs to survive a loss."""
+
 MAX_CHOICES = 20_000
 """Choices up to which the program is searched although a plan is known."""
+
+MAX_SPREAD_CHOICES = 1_000
+"""The same where a loss must be survived: every GPU is then a group of its own, with a row for each stage."""
 
 COLOCATED_SHARE = 0.3
 """Part of the remaining time for assigning that plan to GPUs with the co-locations."""
@@ -74,27 +82,37 @@ def _solve(problem: Problem, deadline: float, progress: Progress, watch: Stopwat
         if pattern_solution.status in ("optimal", "feasible"):
             best.assignment = pattern_solution.assign(problem)
         return best
-    # From here on programs are written.
-    deadline += watch.load_solver()
     value_bound = float("inf")
     from_patterns: ExclusiveResult | None = None
-    if goal_of(problem.request).fair:
+    goal, spread = goal_of(problem.request), _is_spread(problem)
+    if goal.fair or spread:
         relaxed_solution = _solve_relaxed(problem, deadline, progress, watch)
+        # From here on programs are written.
+        deadline += watch.load_solver()
         if relaxed_solution is not None:
-            free, relaxed = relaxed_solution
+            free, relaxed, surviving = relaxed_solution
             if relaxed.status == "infeasible":
                 return ExclusiveResult(problem, _levels_of_patterns(relaxed))
-            if relaxed.bounds:
+            if surviving is not None and surviving.assignment is not None:
+                from_patterns = _spread_plan(problem, free, surviving, surviving.assignment)
+            if relaxed.bounds and goal.fair:
                 # Slightly above, so that rounding never cuts off a plan that reaches the bound.
                 value_bound = relaxed.bounds[0] * (1 + TOLERANCE)
-                from_patterns = _restore_colocations(
-                    problem, free, relaxed, deadline, watch
-                ) or _without_soft_colocations(problem, free, relaxed)
+                # A small plan that is proven is dealt out by the program, which misses no way to do it.
+                small = relaxed.status == "optimal" and len(problem.choices) <= MAX_SPREAD_CHOICES
+                if small or from_patterns is None:
+                    from_patterns = (
+                        _restore_colocations(problem, free, relaxed, deadline, watch)
+                        or from_patterns
+                        or _without_soft_colocations(problem, free, relaxed)
+                    )
         if from_patterns is not None and (
-            from_patterns.levels.status == "optimal" or len(problem.choices) > MAX_CHOICES
+            from_patterns.levels.status == "optimal"
+            or len(problem.choices) > (MAX_SPREAD_CHOICES if spread else MAX_CHOICES)
         ):
             return from_patterns
     else:
+        deadline += watch.load_solver()
         from_patterns = _solve_sum_uncolocated(
             problem, partial_deadline(deadline, RELAXED_SHARE), progress, watch
         )
@@ -137,10 +155,11 @@ def _levels_of_patterns(pattern_solution: PatternSolution) -> LevelsResult:
 
 def _solve_relaxed(
     constrained: Problem, deadline: float, progress: Progress, watch: Stopwatch
-) -> tuple[Problem, PatternSolution] | None:
+) -> tuple[Problem, PatternSolution, SurvivingPlan | None] | None:
     """The plan without co-locations, penalties and the loss of a GPU: its bound holds for the request too.
 
-    None if there is nothing to drop, or patterns do not apply.
+    None if there is nothing to drop, or patterns do not apply. Where only the loss was dropped, also the plan that
+    survives it.
     """
     request = constrained.request
     objective = request.objective
@@ -150,13 +169,45 @@ def _solve_relaxed(
     if relaxed_request == request:
         # Nothing was dropped, and patterns have been tried.
         return None
-    until = partial_deadline(deadline, RELAXED_SHARE)
+    until = partial_deadline(deadline, RELAXED_SHARE if goal_of(request).fair else CHEAPEST_SHARE)
     problem = build_problem(relaxed_request)
+    if _is_spread(constrained):
+        if len(constrained.choices) > MAX_SPREAD_CHOICES:
+            until = deadline
+        problem = replace(problem, on_incumbent=constrained.on_incumbent)
+        with watch.searching():
+            surviving = plan_surviving(request, problem, until, progress)
+        return None if surviving is None else (problem, surviving.relaxed, surviving)
     if _only_soft_colocations(request) and not requires_resilience(request):
         problem = replace(problem, on_incumbent=constrained.on_incumbent)
     with watch.searching():
         pattern_solution = solve_patterns(problem, until, progress)
-    return None if pattern_solution is None else (problem, pattern_solution)
+    return None if pattern_solution is None else (problem, pattern_solution, None)
+
+
+def _is_spread(problem: Problem) -> bool:
+    """Whether a plan by patterns has only to be spread over GPUs to answer the request."""
+    request, goal = problem.request, goal_of(problem.request)
+    pays = request.objective.memory_violation_penalty and any(
+        choice.excess_gib > 0 for choice in problem.choices
+    )
+    return (
+        requires_resilience(request) and (goal.fair or goal.by_cost) and not request.colocations and not pays
+    )
+
+
+def _spread_plan(
+    problem: Problem, free: Problem, surviving: SurvivingPlan, assignment: Assignment
+) -> ExclusiveResult:
+    """The plan that survives, with what the first counts prove of it."""
+    levels_result = _levels_of_patterns(surviving.relaxed)
+    levels_result.values = list(surviving.values)
+    reached = map(equal, levels_result.values, _values(free, surviving.relaxed.assign(free, complete=False)))
+    same = sum(1 for _ in takewhile(bool, reached))
+    if same < len(levels_result.values):
+        levels_result.proven = min(levels_result.proven, same)
+        levels_result.status = "feasible"
+    return ExclusiveResult(problem, levels_result, assignment, {"method": "patterns, dealt out"})
 
 
 def _with_spare_capacity(request: PlanRequest) -> PlanRequest:
@@ -197,7 +248,8 @@ def _restore_colocations(
         colocated = assign_colocated(formulation, free, relaxed, seconds)
     if colocated is None:
         return None
-    before, after = _levels(free, relaxed.assign(free)), _levels(problem, colocated.assignment)
+    before = _levels(free, relaxed.assign(free, complete=False))
+    after = _levels(problem, colocated.assignment)
     if not all(map(equal, before, after)):
         raise InternalFault("Dealing a plan out changed what its models get.")
     problem.report(after[0], lambda: build_planned_gpus(request, colocated.assignment))
@@ -280,6 +332,12 @@ def _is_better(from_program: ExclusiveResult, from_patterns: ExclusiveResult) ->
 def _separated_bytes(problem: Problem, assignment: Assignment) -> float:
     """The bytes of soft co-locations that are separated."""
     return separated_bytes(problem.request, build_planned_gpus(problem.request, assignment))
+
+
+def _values(problem: Problem, assignment: Assignment) -> list[float]:
+    """The value at every level of the objective."""
+    gpus, models = build_planned_gpus(problem.request, assignment), build_planned_models(problem, assignment)
+    return list(level_values(problem.request, gpus, models))
 
 
 def _levels(problem: Problem, assignment: Assignment) -> list[float]:

@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING
 from torchsplit_core.on_demand import on_demand
 
 if TYPE_CHECKING:
-    from torchsplit_core.planning.patterns.solve import PatternSolution, patterns_meet_minima, solve_patterns
+    from torchsplit_core.planning.patterns.solve import (
+        LossLimits,
+        PatternSolution,
+        patterns_meet_minima,
+        solve_patterns,
+    )
 
-__all__ = ["PatternSolution", "patterns_meet_minima", "solve_patterns"]
+__all__ = ["LossLimits", "PatternSolution", "patterns_meet_minima", "solve_patterns"]
 
 __getattr__ = on_demand(
     __name__,
     {
-        "solve": "PatternSolution solve_patterns patterns_meet_minima",
+        "solve": "LossLimits PatternSolution solve_patterns patterns_meet_minima",
     },
 )

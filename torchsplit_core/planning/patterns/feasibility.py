@@ -16,8 +16,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from torchsplit_core.planning.patterns.capacity import FleetCapacity, Vector
+from torchsplit_core.planning.patterns.capacity import Counts, FleetCapacity, Vector
 from torchsplit_core.planning.patterns.divisible import divisible_prices
+from torchsplit_core.planning.patterns.knapsack_cover import DEMAND_SLACK
 from torchsplit_core.planning.patterns.master import Column, Duals, Flags, solve_integer, solve_relaxation
 from torchsplit_core.planning.patterns.options import ModelOptions
 from torchsplit_core.planning.patterns.pricing import Pattern, PricedPatterns, price_patterns
@@ -99,6 +100,7 @@ class Decision:
 class PatternSearch:
     """The known patterns and the last prices, shared by all feasibility problems of one request.
 
+    `most[model, pool]`: the most slices of a pool in a stage of the model.
     `on_better` gets each better plan with its first level.
     """
 
@@ -106,6 +108,7 @@ class PatternSearch:
     options: Sequence[ModelOptions]
     demand: LevelDemand
     prices: Vector
+    most: Counts
     pool: list[dict[tuple[int, bytes], Pattern]] = field(default_factory=list)
     on_better: Callable[[float, PatternPlan], None] = lambda level, plan: None
 
@@ -117,6 +120,26 @@ class PatternSearch:
         prices = divisible_prices(self.capacity, self.options, self.demand.units, self.demand.minima, rising)
         if prices is not None:
             self.take_prices(prices)
+
+    def take_patterns(self, before: PatternSearch) -> None:
+        """Begin with the prices of another search of these options, and with its patterns that the limits allow."""
+        self.take_prices(before.prices)
+        for model, patterns in enumerate(before.pool):
+            for pattern in patterns.values():
+                if self._is_allowed(model, pattern):
+                    self._add_to_pool(model, pattern)
+
+    def _is_allowed(self, model: int, pattern: Pattern) -> bool:
+        """Whether the pattern keeps to the most slices, and enough of each stage without its largest slice."""
+        if (pattern.stages > self.most[model]).any():
+            return False
+        offers = self.options[model].options[pattern.option].stages if pattern.option >= 0 else ()
+        return all(
+            float(offer.rates @ counts) - float(offer.rates[counts > 0].max())
+            >= offer.least_after_loss_rps * (1 - DEMAND_SLACK)
+            for offer, counts in zip(offers, pattern.stages, strict=True)
+            if offer.least_after_loss_rps > 0
+        )
 
     def take_prices(self, prices: Vector) -> None:
         """Price slices anew, none of them at 0."""
@@ -220,7 +243,7 @@ class PatternSearch:
                 self.options[model],
                 prices,
                 self.demand.required_rps(model, level),
-                self.capacity.max_slices,
+                self.most[model],
                 keep=keep,
             )
             least = min(least, priced_patterns.least + float(penalties[number]))
@@ -355,7 +378,7 @@ class PatternSearch:
                     self.options[model],
                     prices,
                     demand,
-                    self.capacity.max_slices,
+                    self.most[model],
                     max_cost=within,
                     keep=MOST_PER_MODEL,
                 )

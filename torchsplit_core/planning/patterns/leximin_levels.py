@@ -47,6 +47,9 @@ FIRST_STEP = 0.01
 BRACKET_WIDTH = 2e-3
 """Relative width at which the bracket of a first bound is narrow enough."""
 
+EXPECTED_STEPS = (0.01, 0.05, 0.2)
+"""Relative distances below an expected level at which a first plan is sought, one after the other."""
+
 PRICE_STEP = 1e-3
 """First relative step down from a bound that prices are asked to refute."""
 
@@ -81,13 +84,17 @@ def raise_levels(
     count: int,
     deadline: float,
     progress: Callable[[float], None] = lambda part: None,
+    expected: float = 0.0,
 ) -> LevelResult:
-    """Raise the levels 1 … `count` of these tier groups one after the other until all are proven or time is up."""
+    """Raise the levels 1 … `count` of these tier groups one after the other until all are proven or time is up.
+
+    A first plan is sought somewhat below `expected`, if that is above 0.
+    """
     level_result = LevelResult(tier_groups)
     ceilings = level_result.levels_at(search.demand.ceilings)
     search.start_from_divisible_prices(tier_groups[0].models)
     ceilings[0] = min(ceilings[0], _linear_bound(search, level_result, 0))
-    first = _first_plan(search, level_result, ceilings[0], deadline)
+    first = _first_plan(search, level_result, expected, ceilings[0], deadline)
     if first.verdict != "found":
         level_result.infeasible = first.verdict == "none"
         return level_result
@@ -109,16 +116,20 @@ def raise_levels(
     return level_result
 
 
-def _first_plan(search: PatternSearch, level_result: LevelResult, bound: float, deadline: float) -> Decision:
-    """A plan at a part of the bound of the first level, else any that meets the minima.
+def _first_plan(
+    search: PatternSearch, level_result: LevelResult, expected: float, bound: float, deadline: float
+) -> Decision:
+    """A plan near the expected level or at a part of the bound of the first one, else any that meets the minima.
 
     It takes hundredths of a second, which a shorter limit must allow.
     """
     until = max(deadline, time.perf_counter() + MIN_FIRST_PLAN_S)
     if len(level_result.tier_groups) == 1 and 0 < bound < float("inf"):
-        decision = search.decide(FeasibilityProblem((FIRST_PLAN_PART * bound,)), until, prove=False)
-        if decision.verdict == "found":
-            return decision
+        near = [expected * (1 - step) for step in EXPECTED_STEPS] if expected > 0 else []
+        for level in (*near, FIRST_PLAN_PART * bound):
+            decision = search.decide(FeasibilityProblem((level,)), until, prove=False)
+            if decision.verdict == "found":
+                return decision
     return search.decide(FeasibilityProblem((0.0,)), until, prove=True)
 
 

@@ -22,10 +22,14 @@ MOST_OPTIONS = 1500
 
 @dataclass(frozen=True)
 class StageOption:
-    """Requests/s of one slice by pool (0: unusable), and the index of the choice that gives it (-1: none)."""
+    """Requests/s of one slice by pool (0: unusable), and the index of the choice that gives it (-1: none).
+
+    `least_after_loss_rps`: what all slices but one of the highest rate must give, requests/s; 0: nothing.
+    """
 
     rates: Vector
     choices: tuple[int, ...]
+    least_after_loss_rps: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -57,8 +61,13 @@ class ModelOptions:
         return (self._inverse * prices).min(axis=2).sum(axis=1)  # type: ignore[no-any-return]
 
 
-def build_options(problem: Problem, capacity: FleetCapacity) -> tuple[ModelOptions, ...] | None:
-    """The options of every model; None if a model has too many combinations of latencies."""
+def build_options(
+    problem: Problem, capacity: FleetCapacity, least_after_loss: Sequence[float] = ()
+) -> tuple[ModelOptions, ...] | None:
+    """The options of every model; None if a model has too many combinations of latencies.
+
+    `least_after_loss`: for every model the requests/s that each stage must have without one of its slices; or none.
+    """
     by_model: list[list[ModelOption]] = [[] for _ in problem.request.models]
     by_stage: dict[tuple[int, int], list[int]] = {}
     for number, choice in enumerate(problem.choices):
@@ -70,7 +79,13 @@ def build_options(problem: Problem, capacity: FleetCapacity) -> tuple[ModelOptio
             return None
         for limit in limits:
             stage_options = tuple(
-                _stage_option(problem.choices, capacity, stage, most)
+                _stage_option(
+                    problem.choices,
+                    capacity,
+                    stage,
+                    most,
+                    least_after_loss[case.model] if least_after_loss else 0.0,
+                )
                 for stage, most in zip(stages, limit, strict=True)
             )
             if all(stage_option.rates.any() for stage_option in stage_options):
@@ -110,7 +125,11 @@ def _latency_limits(
 
 
 def _stage_option(
-    choices: Sequence[Choice], capacity: FleetCapacity, stage: Sequence[int], longest_ms: float
+    choices: Sequence[Choice],
+    capacity: FleetCapacity,
+    stage: Sequence[int],
+    longest_ms: float,
+    least_after_loss_rps: float,
 ) -> StageOption:
     rates = np.zeros(len(capacity.pools))
     chosen = [-1] * len(capacity.pools)
@@ -121,7 +140,7 @@ def _stage_option(
         if choice.point.latency_ms <= longest_ms and choice.rate_rps > rates[row]:
             rates[row] = choice.rate_rps
             chosen[row] = number
-    return StageOption(rates, tuple(chosen))
+    return StageOption(rates, tuple(chosen), least_after_loss_rps)
 
 
 def _distinct_options(options: list[ModelOption]) -> list[ModelOption]:

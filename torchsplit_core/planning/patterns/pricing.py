@@ -8,7 +8,10 @@ import numpy as np
 
 from torchsplit_core.planning.patterns.capacity import Counts, Vector
 from torchsplit_core.planning.patterns.knapsack_cover import CoverSet, enumerate_minimal_covers
-from torchsplit_core.planning.patterns.options import ModelOption, ModelOptions
+from torchsplit_core.planning.patterns.options import ModelOption, ModelOptions, StageOption
+
+ROUNDING = 1e-9
+"""Relative part of a cost beyond which covers are enumerated, so that rounding leaves none of it out."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ def price_patterns(
             break
         waste = limit - float(linear[number])
         parts = [
-            enumerate_minimal_covers(stage.rates, prices, demand, most, waste, cheapest_only=max_cost is None)
+            _stage_covers(stage, prices, demand, most, waste, cheapest_only=max_cost is None)
             for stage in options.options[number].stages
         ]
         costs, counts, known, short = _join_stages(parts, 2 * keep)
@@ -81,6 +84,49 @@ def price_patterns(
         priced = priced[:keep]
     patterns = tuple(build_pattern(options.options[number], number, stages) for _, number, stages in priced)
     return PricedPatterns(np.array([cost for cost, _, _ in priced]), patterns, complete, cut)
+
+
+def _stage_covers(
+    stage: StageOption, prices: Vector, demand: float, most: Counts, waste: float, *, cheapest_only: bool
+) -> CoverSet:
+    """The minimal covers of a stage that also keep its least after the loss of a slice.
+
+    Those whose highest rate is ρ are the covers of the least and ρ. `waste` is beyond the linear cost of `demand`.
+    """
+    least = stage.least_after_loss_rps
+    if least <= 0:
+        return enumerate_minimal_covers(stage.rates, prices, demand, most, waste, cheapest_only=cheapest_only)
+    highest = np.unique(stage.rates[(stage.rates > 0) & (most > 0)])
+    # Up to these the demand leaves enough anyway; the highest of them allows all that the others do.
+    enough = int((highest + least <= demand).sum())
+    highest = highest[max(enough - 1, 0) :]
+    needs = np.maximum(highest + least, demand)
+    with np.errstate(divide="ignore"):
+        unit_prices = prices / stage.rates
+    linear = np.array([unit_prices[stage.rates <= rate].min() for rate in highest]) * needs
+    within = float(unit_prices.min()) * demand + waste
+    costs, counts, complete = [np.zeros(0)], [np.zeros((0, len(prices)), dtype=np.int64)], float("inf")
+    for number in np.argsort(linear, kind="stable").tolist():
+        if linear[number] > within:
+            complete = min(complete, float(linear[number]))
+            break
+        rates = np.where(stage.rates <= highest[number], stage.rates, 0.0)
+        room = within - float(linear[number]) + ROUNDING * within if within < float("inf") else within
+        cover_set = enumerate_minimal_covers(
+            rates, prices, float(needs[number]), most, room, cheapest_only=cheapest_only
+        )
+        complete = min(complete, cover_set.complete_below)
+        chosen = np.arange(len(cover_set.costs))
+        if number or not enough:
+            # A cover without a slice of this rate belongs to a lower one, where it may be more than is needed.
+            chosen = np.flatnonzero(cover_set.counts[:, rates == highest[number]].any(axis=1))
+        costs.append(cover_set.costs[chosen])
+        counts.append(cover_set.counts[chosen])
+        if cheapest_only and len(costs[-1]):
+            within = min(within, float(costs[-1][0]))
+    joined = np.concatenate(costs)
+    rank = np.argsort(joined, kind="stable")
+    return CoverSet(joined[rank], np.concatenate(counts)[rank], complete)
 
 
 def build_pattern(option: ModelOption, number: int, stages: Counts) -> Pattern:

@@ -6,12 +6,13 @@ program of `formulation` decides.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from torchsplit_core.planning.outcome.assignment import Assignment, assign_instances, build_planned_gpus
+from torchsplit_core.planning.outcome.spread_assignment import assign_spread
 from torchsplit_core.planning.patterns.capacity import FleetCapacity, Vector, fleet_capacity
 from torchsplit_core.planning.patterns.feasibility import (
     FeasibilityProblem,
@@ -25,6 +26,7 @@ from torchsplit_core.planning.patterns.options import ModelOption, ModelOptions,
 from torchsplit_core.planning.problem.build import Problem
 from torchsplit_core.planning.request.objective import (
     goal_of,
+    has_tiers,
     level_count,
     requires_resilience,
     tier_groups,
@@ -35,11 +37,26 @@ from torchsplit_core.values.status import SolveStatus
 
 
 @dataclass(frozen=True)
+class LossLimits:
+    """By model the requests/s that a lost GPU must leave, and those that a stage has without its largest slice.
+
+    `least` may differ from the `minima`: less bounds every plan too, more makes up for a GPU with several slices.
+    `most`: the most slices of a (model, group, profile) in a stage, for those that could not be spread over GPUs.
+    """
+
+    minima: tuple[float, ...]
+    least: tuple[float, ...]
+    most: Mapping[tuple[int, int, str], int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class PatternSolution:
     """GPUs by (group, layout) and instances by choice (its index in the problem), with what is proven.
 
     `profiles`: the whole layout of every (group, layout) in use. `bounds`: a proven bound of each level. `proven`: the
-    number of first levels that are proven.
+    number of first levels that are proven. `loss`: what the loss of a GPU must leave, if it counts.
+    `search` has the patterns that are known then, with which a search of the same problem may begin; `level` is the
+    first level of a fair plan.
     """
 
     status: SolveStatus
@@ -48,31 +65,66 @@ class PatternSolution:
     amounts: Mapping[int, int] = field(default_factory=dict)
     bounds: tuple[float, ...] = ()
     proven: int = 0
+    loss: LossLimits | None = None
+    search: PatternSearch | None = field(default=None, repr=False, compare=False)
+    level: float = 0.0
 
-    def assign(self, problem: Problem) -> Assignment:
-        """The instances on slices of the problem's GPUs."""
+    def assign(self, problem: Problem, *, complete: bool = True) -> Assignment:
+        """The instances on slices of the problem's GPUs.
+
+        If a loss counts each stage is spread over many GPUs; `complete` adds instances where it would still lose too
+        much.
+        """
         amounts = [(problem.choices[index], count) for index, count in sorted(self.amounts.items())]
+        if self.loss is not None:
+            return assign_spread(problem, self.layouts, amounts, self.loss.minima, complete=complete)
         return assign_instances(problem, self.layouts, amounts)
 
 
 def solve_patterns(
-    problem: Problem, deadline: float, progress: Progress, weight_factors: Mapping[int, float] | None = None
+    problem: Problem,
+    deadline: float,
+    progress: Progress,
+    weight_factors: Mapping[int, float] | None = None,
+    loss: LossLimits | None = None,
+    before: PatternSolution | None = None,
+    on_counts: Callable[[float, Callable[[], PatternSolution]], None] | None = None,
 ) -> PatternSolution | None:
     """The fairest, or the cheapest, whole-slice plan found before `deadline`; None if patterns do not apply.
 
     `weight_factors` multiplies the requests/s that a level of 1 needs of a model (by index), also in the bounds.
+    With `loss` each stage keeps its least without its largest slice. A plan that survives the loss of any GPU does, so
+    bounds without `most` hold for it; whether a plan of these counts survives depends on how they are spread over GPUs.
+    `before`: a solution of the same problem with other limits, with whose patterns and level the search begins.
+    `on_counts` gets the first level of each better plan, and what makes its counts, in place of the problem's `report`.
     """
     request = problem.request
     if not goal_of(request).fair and not goal_of(request).by_cost:
         return None
-    search = _build_search(problem, weight_factors or {})
+    search = _build_search(problem, weight_factors or {}, loss)
     if search is None:
         return None
-    search.on_better = lambda level, plan: problem.report(
-        level, lambda: build_planned_gpus(request, _to_solution(problem, search, plan).assign(problem))
-    )
+    if before is not None and before.search is not None:
+        search.take_patterns(before.search)
+
+    def counted(plan: PatternPlan) -> PatternSolution:
+        return replace(_to_solution(problem, search, plan), loss=loss, search=search)
+
+    def report(level: float, plan: PatternPlan) -> None:
+        if on_counts is not None:
+            on_counts(level, lambda: counted(plan))
+        else:
+            problem.report(level, lambda: build_planned_gpus(request, counted(plan).assign(problem)))
+
+    search.on_better = report
     if goal_of(request).by_cost:
-        return _to_cheapest(problem, search, deadline)
+        cheapest = cheapest_plan(search, [group.cost for group in problem.groups], deadline)
+        if cheapest.plan is None:
+            return PatternSolution("infeasible" if cheapest.infeasible else "timeout")
+        status: SolveStatus = "optimal" if cheapest.proven else "feasible"
+        return replace(
+            counted(cheapest.plan), status=status, bounds=(cheapest.bound,), proven=int(cheapest.proven)
+        )
     count = level_count(request)
     level_result = raise_levels(
         search,
@@ -80,25 +132,17 @@ def solve_patterns(
         count,
         deadline,
         lambda part: progress(part, "Raising the worst-served models"),
+        before.level if before is not None and not has_tiers(request) else 0.0,
     )
     if level_result.infeasible:
         return PatternSolution("infeasible")
     if level_result.plan is None:
         return PatternSolution("timeout")
     bounds, proven = tuple(level_result.bounds), level_result.proven
-    counts = _to_solution(problem, search, level_result.plan)
-    return replace(counts, status="optimal" if proven == count else "feasible", bounds=bounds, proven=proven)
-
-
-def _to_cheapest(problem: Problem, search: PatternSearch, deadline: float) -> PatternSolution:
-    cheapest = cheapest_plan(search, [group.cost for group in problem.groups], deadline)
-    if cheapest.infeasible:
-        return PatternSolution("infeasible")
-    if cheapest.plan is None:
-        return PatternSolution("timeout")
-    counts = _to_solution(problem, search, cheapest.plan)
-    status: SolveStatus = "optimal" if cheapest.proven else "feasible"
-    return replace(counts, status=status, bounds=(cheapest.bound,), proven=int(cheapest.proven))
+    status = "optimal" if proven == count else "feasible"
+    return replace(
+        counted(level_result.plan), status=status, bounds=bounds, proven=proven, level=level_result.levels[0]
+    )
 
 
 def patterns_meet_minima(problem: Problem, deadline: float) -> bool | None:
@@ -110,10 +154,12 @@ def patterns_meet_minima(problem: Problem, deadline: float) -> bool | None:
     return None if verdict == "unknown" else verdict == "found"
 
 
-def _build_search(problem: Problem, weight_factors: Mapping[int, float]) -> PatternSearch | None:
+def _build_search(
+    problem: Problem, weight_factors: Mapping[int, float], loss: LossLimits | None = None
+) -> PatternSearch | None:
     """The search for a problem; None if GPUs are told apart or the objective pays for memory.
 
-    Patterns count slices of equal GPUs together, so they do not know what the loss of a GPU takes.
+    Patterns count slices of equal GPUs together, so they know of the loss of a GPU only `loss`.
     """
     request = problem.request
     gamma = request.objective.memory_violation_penalty
@@ -124,12 +170,15 @@ def _build_search(problem: Problem, weight_factors: Mapping[int, float]) -> Patt
     ):
         return None
     capacity = fleet_capacity(problem)
-    options = build_options(problem, capacity)
+    options = build_options(problem, capacity, () if loss is None else loss.least)
     if options is None or not len(capacity.pools):
         return None
     start = 1.0 / np.maximum(capacity.max_slices, 1)
     scale = np.array([weight_factors.get(index, 1.0) for index in range(len(request.models))])
-    return PatternSearch(capacity, options, _level_demand(problem, capacity, options, scale), start)
+    most = np.tile(capacity.max_slices, (len(request.models), 1))
+    for (model, group, profile), count in ({} if loss is None else loss.most).items():
+        most[model, capacity.pools.index((group, profile))] = count
+    return PatternSearch(capacity, options, _level_demand(problem, capacity, options, scale), start, most)
 
 
 def _level_demand(

@@ -1,0 +1,160 @@
+"""Plans that survive the loss of a GPU by patterns: against every plan, and spread over fleets of many GPUs."""
+
+import random
+import time
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from tests.support.planning.oracle import best_plan, levels_of
+from tests.support.seeds import repeated
+from torchsplit_core.planning import plan
+from torchsplit_core.planning.exclusive.surviving import plan_surviving
+from torchsplit_core.planning.outcome.assignment import Assignment, build_planned_gpus
+from torchsplit_core.planning.outcome.resilience import survives_failure
+from torchsplit_core.planning.outcome.spread_assignment import assign_spread
+from torchsplit_core.planning.problem.build import Problem, build_problem
+from torchsplit_core.planning.request.objective import goal_of
+from torchsplit_core.values import (
+    FleetEntry,
+    Objective,
+    PlanModel,
+    PlanRequest,
+    Point,
+    SolverOptions,
+    Stage,
+    Variant,
+    ignore_progress,
+)
+
+A30 = "A30-24GB"
+RATES = {"1g.6gb": 10.0, "2g.12gb": 19.0, "4g.24gb": 35.0}
+QUARTERS, HALVES = ("1g.6gb",) * 4, ("2g.12gb",) * 2
+
+
+def model(name: str, minimum: float | None, factor: float = 1.0, parts: int = 1) -> PlanModel:
+    stages = tuple(
+        Stage(f"s{part}", tuple(
+            Point(A30, profile, 1, rate * factor * (part + 1), 5.0) for profile, rate in RATES.items()
+        ))
+        for part in range(parts)
+    )  # fmt: skip
+    variant = Variant("cut" if parts > 1 else "whole", stages, (0.0,) * (parts - 1))
+    return PlanModel(name, (variant,), demand_rps=10.0, min_throughput_rps=minimum)
+
+
+def asked(models: list[PlanModel], gpus: tuple[FleetEntry, ...], kind: str = "leximin") -> PlanRequest:
+    return PlanRequest(
+        gpus,
+        tuple(models),
+        objective=Objective(kind, survives=1),  # type: ignore[arg-type]
+        solver=SolverOptions(30.0),
+    )
+
+
+def counted(request: PlanRequest) -> Problem:
+    return build_problem(replace(request, objective=replace(request.objective, survives=0)))
+
+
+def small(seed: int) -> PlanRequest:
+    """One or two models, some cut, on three or four GPUs that are equal but for their layouts."""
+    rng = random.Random(f"surviving{seed}")
+    models = [
+        model(
+            f"m{number}",
+            rng.choice([None, 5.0, 12.0, 25.0]),
+            rng.choice([0.7, 1.0, 1.3]),
+            rng.choice([1, 1, 2]),
+        )
+        for number in range(rng.choice([1, 2]))
+    ]
+    models[0] = replace(models[0], min_throughput_rps=rng.choice([5.0, 12.0, 25.0, 40.0]))
+    layouts = rng.choice([(QUARTERS,), (HALVES,), (QUARTERS, ("4g.24gb",)), (HALVES, ("4g.24gb",))])
+    gpus = (FleetEntry(A30, count=rng.choice([2, 3]), layouts=layouts, cost=rng.choice([1.0, 2.5])),)
+    return asked(models, gpus, rng.choice(["leximin", "max_min", "min_gpus"]))
+
+
+@repeated("block", range(4), kept=2)
+def test_what_patterns_prove_and_find_agrees_with_every_plan(block):
+    plans = proven = infeasible = 0
+    for seed in range(block * 15, block * 15 + 15):
+        request = small(seed)
+        expected = best_plan(request)
+        surviving = plan_surviving(request, counted(request), time.perf_counter() + 20.0, ignore_progress)
+        assert surviving is not None, seed
+        if expected is None:
+            assert surviving.assignment is None, seed
+            infeasible += surviving.relaxed.status == "infeasible"
+            continue
+        best, minimised = expected[0], goal_of(request).minimised
+        assert surviving.relaxed.status != "infeasible", seed
+        bound = surviving.relaxed.bounds[0] * (-1 if minimised else 1)
+        assert bound >= best[0] - 1e-6 * abs(best[0]), seed
+        if surviving.assignment is None:
+            continue
+        plans += 1
+        assert survives_failure(request, build_planned_gpus(request, surviving.assignment)), seed
+        reached = surviving.values[0] * (-1 if minimised else 1)
+        assert reached <= best[0] + 1e-6 * abs(best[0]), seed
+        outcome = plan(request, reasons=False)
+        if outcome.status == "optimal":
+            proven += 1
+            assert levels_of(request, outcome) == pytest.approx(best, rel=1e-6), seed
+    assert plans >= 5 and proven >= 5 and infeasible >= 1
+
+
+@pytest.mark.parametrize("kind", ["leximin", "max_min", "min_gpus"])
+def test_a_fleet_is_planned_without_the_program(kind, monkeypatch):
+    """40 GPUs, on which each of ten models must lose any one: the program would have 1,200 whole numbers."""
+    monkeypatch.setattr(
+        "torchsplit_core.planning.exclusive.plan.build",
+        lambda *given, **named: pytest.fail("a program is built"),
+    )
+    models = [model(f"m{number}", 20.0 + 7 * number, 0.8 + 0.05 * number) for number in range(10)]
+    outcome = plan(asked(models, (FleetEntry(A30, count=40),), kind))
+    request = asked(models, (FleetEntry(A30, count=40),), kind)
+    assert survives_failure(request, outcome.gpus) and outcome.objective.gap is not None
+    # The least that survives is above the minima: without an instance the model still has its own.
+    for spec, planned in zip(request.models, outcome.models, strict=True):
+        assert planned.throughput_rps > (spec.min_throughput_rps or 0.0)
+    assert outcome.objective.gap < 0.05
+
+
+def test_a_small_model_gets_a_second_instance_elsewhere():
+    request = asked([model("tiny", 2.0), model("large", 60.0)], (FleetEntry(A30, count=40),), "min_gpus")
+    outcome = plan(request)
+    homes = [gpu.id for gpu in outcome.gpus for item in gpu.slices for t in item.tenants if t.model == "tiny"]
+    assert len(set(homes)) >= 2
+
+
+def per_gpu(assignment: Assignment) -> Counter[tuple[int, str]]:
+    return Counter(
+        (choice.model, slice_.gpu_id) for slice_ in assignment.slices for choice, _ in slice_.tenants
+    )
+
+
+def test_no_gpu_has_two_of_a_model_where_there_is_room():
+    problem = counted(
+        asked([model(f"m{i}", 25.0) for i in range(4)], (FleetEntry(A30, count=4, layouts=(QUARTERS,)),))
+    )
+    amounts = [(choice, 4) for choice in problem.choices]
+    assignment = assign_spread(problem, {(0, 0): 4}, amounts, [30.0] * 4)
+    assert set(per_gpu(assignment).values()) == {1} and len(per_gpu(assignment)) == 16
+
+
+def test_what_a_gpu_has_too_much_of_gets_more_elsewhere():
+    problem = counted(asked([model("m", 30.0)], (FleetEntry(A30, count=3, layouts=(QUARTERS,)),)))
+    amounts = [(problem.choices[0], 4)]
+    # Two GPUs have two instances each, so that 20 of 40 are left; one more on the third GPU makes it 30.
+    short = assign_spread(problem, {(0, 0): 2}, amounts, [30.0])
+    assert sorted(per_gpu(short).values()) == [2, 2]
+    complete = assign_spread(problem, {(0, 0): 2}, amounts, [30.0], complete=True)
+    assert sorted(per_gpu(complete).values()) == [1, 2, 2]
+
+
+def test_nothing_is_added_where_the_fleet_has_no_more():
+    problem = counted(asked([model("m", 30.0)], (FleetEntry(A30, count=2, layouts=(HALVES,)),)))
+    amounts = [(problem.choices[0], 4)]
+    complete = assign_spread(problem, {(0, 0): 2}, amounts, [60.0], complete=True)
+    assert sorted(per_gpu(complete).values()) == [2, 2]
