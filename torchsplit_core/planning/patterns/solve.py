@@ -65,7 +65,7 @@ def solve_patterns(
     request = problem.request
     if not goal_of(request).fair and not goal_of(request).by_cost:
         return None
-    search = _build_search(problem, weight_factors or {})
+    search = build_search(problem, weight_factors or {})
     if search is None:
         return None
     search.on_better = lambda level, plan: problem.report(
@@ -103,14 +103,14 @@ def _to_cheapest(problem: Problem, search: PatternSearch, deadline: float) -> Pa
 
 def patterns_meet_minima(problem: Problem, deadline: float) -> bool | None:
     """Whether whole slices can meet every minimum; None if unknown in time or patterns do not apply."""
-    search = _build_search(problem, {})
+    search = build_search(problem, {})
     if search is None:
         return None
     verdict = search.decide(FeasibilityProblem((0.0,)), deadline, prove=True).verdict
     return None if verdict == "unknown" else verdict == "found"
 
 
-def _build_search(problem: Problem, weight_factors: Mapping[int, float]) -> PatternSearch | None:
+def build_search(problem: Problem, weight_factors: Mapping[int, float]) -> PatternSearch | None:
     """The search for a problem; None if GPUs are told apart or the objective pays for memory.
 
     Patterns count slices of equal GPUs together, so they do not know what the loss of a GPU takes.
