@@ -121,7 +121,7 @@ def test_a_search_counts_also_where_its_plan_is_not_taken(monkeypatch):
 SHARED = {
     "free": (
         published(sharing="fractional", max_tenants_per_slice=2),
-        ("aggregate_shares", "pack_shares", "solve_patterns", "add_second_tenants"),
+        ("aggregate_shares", "pack_shares", "solve_patterns", "add_second_tenants", "count_tenancies"),
     ),
     "together": (
         published(1, sharing="fractional", colocations=PAIR),

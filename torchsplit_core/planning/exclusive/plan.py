@@ -21,6 +21,7 @@ from torchsplit_core.planning.outcome.assignment import (
 from torchsplit_core.planning.outcome.build import build_planned_models
 from torchsplit_core.planning.outcome.figures import level_values, separated_bytes
 from torchsplit_core.planning.patterns import PatternSolution, solve_patterns
+from torchsplit_core.planning.patterns.colocated import ColocatedPlan, plan_colocated
 from torchsplit_core.planning.problem.build import Problem, build_problem
 from torchsplit_core.planning.request.objective import (
     goal_of,
@@ -52,6 +53,12 @@ MAX_SPREAD_CHOICES = 1_000
 COLOCATED_SHARE = 0.3
 """Part of the remaining time for assigning that plan to GPUs with the co-locations."""
 
+MAX_LAYOUTS = 500
+"""Layouts by the members present up to which a program with hard co-locations is solved in seconds."""
+
+SETS_SHARE = 0.5
+"""Part of the remaining time for hard co-locations by patterns, if a program follows."""
+
 
 @dataclass
 class ExclusiveResult:
@@ -82,6 +89,11 @@ def _solve(problem: Problem, deadline: float, progress: Progress, watch: Stopwat
         if pattern_solution.status in ("optimal", "feasible"):
             best.assignment = pattern_solution.assign(problem)
         return best
+    if not _has_few_layouts(problem):
+        with watch.searching():
+            colocated = plan_colocated(problem, deadline, progress)
+        if colocated is not None:
+            return _result_of_sets(colocated)
     value_bound = float("inf")
     from_patterns: ExclusiveResult | None = None
     goal, spread = goal_of(problem.request), _is_spread(problem)
@@ -105,7 +117,11 @@ def _solve(problem: Problem, deadline: float, progress: Progress, watch: Stopwat
                         _restore_colocations(problem, free, relaxed, deadline, watch)
                         or from_patterns
                         or _without_soft_colocations(problem, free, relaxed)
+                        or _plan_sets(problem, relaxed, deadline, watch)
                     )
+                bound = None if from_patterns is None else next(iter(from_patterns.levels.bounds), None)
+                if bound is not None:
+                    value_bound = min(value_bound, bound * (1 + TOLERANCE))
         if from_patterns is not None and (
             from_patterns.levels.status == "optimal"
             or len(problem.choices) > (MAX_SPREAD_CHOICES if spread else MAX_CHOICES)
@@ -258,6 +274,43 @@ def _restore_colocations(
         # The levels are proven, the fewest separations are not: other instances might be separated less.
         levels_result.status = "feasible"
     return ExclusiveResult(problem, levels_result, colocated.assignment, {"method": "patterns, dealt out"})
+
+
+def _has_few_layouts(problem: Problem) -> bool:
+    """Whether a program can distinguish layouts by the members present, if there are hard co-locations."""
+    hard = any(item.mode == "hard" for item in problem.request.colocations)
+    layouts = sum(len(group.layouts) for group in problem.groups)
+    return not hard or (bool(problem.colocated) and layouts <= MAX_LAYOUTS)
+
+
+def _plan_sets(
+    problem: Problem, relaxed: PatternSolution, deadline: float, watch: Stopwatch
+) -> ExclusiveResult | None:
+    """The plan by co-located sets, proven as far as it reaches the proven levels of the plan without co-locations."""
+    with watch.searching():
+        colocated = plan_colocated(problem, partial_deadline(deadline, SETS_SHARE))
+    if colocated is None:
+        return None
+    levels = _levels(colocated.problem, colocated.assignment)
+    proven = 0
+    while proven < relaxed.proven and equal(levels[proven], relaxed.bounds[proven]):
+        proven += 1
+    if proven:
+        return _result_of_sets(replace(colocated, bounds=relaxed.bounds, proven=proven))
+    bounds = (min(colocated.bounds[0], relaxed.bounds[0]), *colocated.bounds[1:])
+    return _result_of_sets(replace(colocated, bounds=bounds))
+
+
+def _result_of_sets(colocated: ColocatedPlan) -> ExclusiveResult:
+    request = colocated.problem.request
+    only_hard = all(item.mode == "hard" for item in request.colocations)
+    optimal = only_hard and colocated.proven == level_count(request)
+    levels_result = LevelsResult(
+        "optimal" if optimal else "feasible", proven=colocated.proven, bounds=list(colocated.bounds)
+    )
+    return ExclusiveResult(
+        colocated.problem, levels_result, colocated.assignment, {"method": "patterns, with co-located sets"}
+    )
 
 
 def _without_soft_colocations(

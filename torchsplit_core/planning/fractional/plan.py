@@ -42,14 +42,12 @@ from torchsplit_core.planning.outcome.assignment import (
     build_planned_gpus,
 )
 from torchsplit_core.planning.outcome.build import build_plan_outcome
-from torchsplit_core.planning.outcome.canonical_layout import canonicalised
 from torchsplit_core.planning.outcome.resilience import survives_failure
 from torchsplit_core.planning.problem.build import CandidateLayout, Choice, Problem, build_problem
 from torchsplit_core.planning.request.fleet import list_gpus
 from torchsplit_core.planning.request.objective import Goal, first_bound, goal_of, reached_levels
 from torchsplit_core.planning.timing import OutOfTime, Stopwatch, build_deadline, partial_deadline
 from torchsplit_core.planning.tolerance import TOLERANCE, equal
-from torchsplit_core.planning.verification.outcome import violations
 from torchsplit_core.values import FleetEntry, PlannedGpu, PlanOutcome, PlanRequest, PlanStatistics, Progress
 from torchsplit_core.values.status import SolveStatus
 
@@ -192,13 +190,10 @@ class _SearchSteps:
     def _add_plan(
         self, step: str, problem: Problem, assignment: Assignment, levels_result: LevelsResult
     ) -> bool:
-        """Add a plan that holds; whether it is the optimum."""
+        """Add a plan; whether it is the optimum."""
         plan = _proven_outcome(
             problem, assignment, self.relaxation, levels_result, self.watch.statistics(self.details)
         )
-        if any(violations(self.request, canonicalised(self.request, plan))):
-            # The solver's tolerance may leave a share a little too small for its limit.
-            return False
         self.plans.append(plan)
         value = reached_levels(plan.objective)[0]
         self.details[f"{step}_value"] = value
@@ -276,9 +271,10 @@ class _SearchSteps:
             model, until, progress=lambda a, b: self.progress(0.3 + 0.1 * a, b), level_one_only=True
         )
         self.watch.searched_s += local.seconds
-        if local.best is None:
+        assignment = None if local.best is None else assign_shares(model, local.best)
+        if assignment is None or not _shares_keep_limits(few, assignment):
             return False
-        return self._add_plan("counted", few, assign_shares(model, local.best), LevelsResult())
+        return self._add_plan("counted", few, assignment, LevelsResult())
 
     def _plan_exclusive(self) -> bool:
         """Whole slices are shares of 1, so the exclusive optimum is also a plan here, and often a good one."""
@@ -450,6 +446,23 @@ def _reduce_points(problem: Problem) -> Problem:
                 best[key] = choice
     chosen = {id(choice) for choice in best.values()}
     return replace(problem, choices=tuple(choice for choice in problem.choices if id(choice) in chosen))
+
+
+def _shares_keep_limits(problem: Problem, assignment: Assignment) -> bool:
+    """Whether no share is below its least by more than rounding: the solver keeps rows to 10⁻⁶ only."""
+    shares: dict[int, list[float]] = {}
+    longest: dict[tuple[int, int], float] = {}
+    for item in assignment.slices:
+        for choice, share in item.tenants:
+            if problem.cases[choice.case].has_latency_levels:
+                shares.setdefault(choice.case, []).append(share)
+                key = choice.case, choice.stage
+                longest[key] = max(longest.get(key, 0.0), choice.point.latency_ms)
+    return all(
+        min(case_shares) * (problem.cases[case].budget_ms or float("inf"))
+        >= sum(latency for (of, _), latency in longest.items() if of == case) * (1 - TOLERANCE / 2)
+        for case, case_shares in shares.items()
+    )
 
 
 def tenancy_count(problem: Problem) -> int:

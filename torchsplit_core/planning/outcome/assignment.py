@@ -77,13 +77,46 @@ def assign_integer(formulation: Formulation, solution: Solution) -> Assignment:
     return assignment
 
 
+@dataclass(frozen=True)
+class ColocatedGpus:
+    """`count` GPUs with a layout (group, number), and the instances by choice that each of them has together."""
+
+    column: tuple[int, int]
+    instances: tuple[tuple[Choice, int], ...]
+    count: int
+
+
 def assign_instances(
-    problem: Problem, layouts: Mapping[tuple[int, int], int], amounts: Sequence[tuple[Choice, int]]
+    problem: Problem,
+    layouts: Mapping[tuple[int, int], int],
+    amounts: Sequence[tuple[Choice, int]],
+    together: Sequence[ColocatedGpus] = (),
 ) -> Assignment:
-    """Assign whole instances (exclusive) to slices of their group and profile, in the given order."""
+    """Assign whole instances (exclusive) to slices of their group and profile, in the given order.
+
+    Those of the GPUs `together` come first, each on a GPU of its own.
+    """
     assignment = assign_layouts(problem, layouts)
+    if together:
+        _assign_together(assignment, together)
     _assign_anywhere(assignment, amounts)
     return assignment
+
+
+def _assign_together(assignment: Assignment, together: Sequence[ColocatedGpus]) -> None:
+    unused: dict[tuple[int, int], list[str]] = {}
+    for gpu_id, column in assignment.columns.items():
+        unused.setdefault(column, []).append(gpu_id)
+    by_gpu: dict[str, list[AssignedSlice]] = {}
+    for slice_ in assignment.slices:
+        by_gpu.setdefault(slice_.gpu_id, []).append(slice_)
+    for part in together:
+        for _ in range(part.count):
+            free = by_gpu[unused[part.column].pop()]
+            for choice, times in part.instances:
+                same = [item for item in free if item.profile == choice.profile and not item.tenants]
+                for slice_ in same[:times]:
+                    slice_.tenants.append((choice, 1.0))
 
 
 def _assign_anywhere(assignment: Assignment, amounts: Sequence[tuple[Choice, int]]) -> None:

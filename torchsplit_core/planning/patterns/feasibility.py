@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,7 +101,7 @@ class PatternSearch:
     """The known patterns and the last prices, shared by all feasibility problems of one request.
 
     `most[model, pool]`: the most slices of a pool in a stage of the model.
-    `on_better` gets each better plan with its first level.
+    `on_better` gets each better plan with its first level. A model in `closed` (an index) takes no idle slices.
     """
 
     capacity: FleetCapacity
@@ -111,6 +111,11 @@ class PatternSearch:
     most: Counts
     pool: list[dict[tuple[int, bytes], Pattern]] = field(default_factory=list)
     on_better: Callable[[float, PatternPlan], None] = lambda level, plan: None
+    closed: frozenset[int] = frozenset()
+    quick_share: ClassVar[float] = 0.1
+    """Part of the remaining time of a master whose "none" proves nothing."""
+    quick_patterns: ClassVar[int] = 40
+    """Its patterns of a model."""
 
     def __post_init__(self) -> None:
         self.pool = [{} for _ in self.options]
@@ -165,9 +170,12 @@ class PatternSearch:
         if not prove:
             # A feasible plan is mostly found at once.
             until = min(
-                deadline, time.perf_counter() + max(MIN_MASTER_S, 0.1 * (deadline - time.perf_counter()))
+                deadline,
+                time.perf_counter() + max(MIN_MASTER_S, self.quick_share * (deadline - time.perf_counter())),
             )
-        decision = self._solve_master(problem, until, self.cheapest_columns(problem, duals.below))
+        decision = self._solve_master(
+            problem, until, self.cheapest_columns(problem, duals.below, self.quick_patterns)
+        )
         if decision.verdict == "found":
             return replace(decision, zeta=duals.zeta)
         worth = self.capacity.worth(self.prices)
@@ -232,6 +240,19 @@ class PatternSearch:
             if applies and self._reachable(model, level):
                 yield number, level
 
+    def price_level(
+        self, model: int, level: float, prices: Vector, *, max_cost: float | None = None, keep: int
+    ) -> PricedPatterns:
+        """The `keep` cheapest patterns of the model that reach the level; all up to `max_cost` if given."""
+        return price_patterns(
+            self.options[model],
+            prices,
+            self.demand.required_rps(model, level),
+            self.most[model],
+            max_cost=max_cost,
+            keep=keep,
+        )
+
     def _price_model(
         self, model: int, problem: FeasibilityProblem, prices: Vector, penalties: Vector, keep: int = 1
     ) -> tuple[float, list[PricedPatterns]]:
@@ -239,13 +260,7 @@ class PatternSearch:
         least = float("inf")
         priced = []
         for number, level in self._reachable_levels(problem, model):
-            priced_patterns = price_patterns(
-                self.options[model],
-                prices,
-                self.demand.required_rps(model, level),
-                self.most[model],
-                keep=keep,
-            )
+            priced_patterns = self.price_level(model, level, prices, keep=keep)
             least = min(least, priced_patterns.least + float(penalties[number]))
             priced.append(priced_patterns)
         return least, priced
@@ -373,15 +388,7 @@ class PatternSearch:
             for number, level in self._reachable_levels(problem, model):
                 # The budget of this class: the least cost and the slack, minus the penalty of its class.
                 within = least + slack - float(penalties[model, number])
-                demand = self.demand.required_rps(model, level)
-                priced_patterns = price_patterns(
-                    self.options[model],
-                    prices,
-                    demand,
-                    self.most[model],
-                    max_cost=within,
-                    keep=MOST_PER_MODEL,
-                )
+                priced_patterns = self.price_level(model, level, prices, max_cost=within, keep=MOST_PER_MODEL)
                 complete = (
                     complete
                     and not priced_patterns.truncated

@@ -19,8 +19,9 @@ def use_idle_slices(
     demand: LevelDemand,
     plan: PatternPlan,
     prices: Vector,
+    closed: frozenset[int] = frozenset(),
 ) -> PatternPlan:
-    """The plan with its idle slices, and those of idle GPUs, given to the worst-served models."""
+    """The plan with its idle slices, and those of idle GPUs, given to the worst-served models not in `closed`."""
     layouts = _assign_all_gpus(capacity, plan.layouts, prices)
     idle = capacity.slices @ layouts
     for pattern in plan.patterns:
@@ -29,7 +30,11 @@ def use_idle_slices(
     chosen = [pattern.option for pattern in plan.patterns]
     rates = [pattern.rate for pattern in plan.patterns]
     units = demand.units
-    queue = [(demand.priority(model, rate / units[model]), model) for model, rate in enumerate(rates)]
+    queue = [
+        (demand.priority(model, rate / units[model]), model)
+        for model, rate in enumerate(rates)
+        if model not in closed
+    ]
     heapq.heapify(queue)
     while queue and idle.any():
         (_, level), model = heapq.heappop(queue)
@@ -58,7 +63,7 @@ def use_idle_slices(
     filled: list[Pattern] = []
     for model, pattern in enumerate(plan.patterns):
         better = pattern
-        if chosen[model] >= 0:
+        if chosen[model] >= 0 and model not in closed:
             better = build_pattern(options[model].options[chosen[model]], chosen[model], stages[model])
         filled.append(better)
     return PatternPlan(tuple(filled), layouts)

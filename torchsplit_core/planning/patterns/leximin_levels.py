@@ -85,16 +85,19 @@ def raise_levels(
     deadline: float,
     progress: Callable[[float], None] = lambda part: None,
     expected: float = 0.0,
+    least_share: float = 0.5,
+    start: Decision | None = None,
 ) -> LevelResult:
     """Raise the levels 1 … `count` of these tier groups one after the other until all are proven or time is up.
 
-    A first plan is sought somewhat below `expected`, if that is above 0.
+    A first plan is sought somewhat below `expected`, if that is above 0; `start` has a plan to begin with. Each level
+    may take `least_share` of the remaining time.
     """
     level_result = LevelResult(tier_groups)
     ceilings = level_result.levels_at(search.demand.ceilings)
     search.start_from_divisible_prices(tier_groups[0].models)
     ceilings[0] = min(ceilings[0], _linear_bound(search, level_result, 0))
-    first = _first_plan(search, level_result, expected, ceilings[0], deadline)
+    first = start or _first_plan(search, level_result, expected, ceilings[0], deadline)
     if first.verdict != "found":
         level_result.infeasible = first.verdict == "none"
         return level_result
@@ -107,7 +110,7 @@ def raise_levels(
             level_result.bounds += ceilings[k:count]
             break
         # The first levels get more of the remaining time: they matter most.
-        part = max(0.5, 1.0 / (count - k))
+        part = max(least_share, 1.0 / (count - k))
         bound = _raise_level(search, level_result, k, ceilings[k], partial_deadline(until, part))
         level_result.bounds.append(max(bound, level_result.levels[k]))
         if level_result.proven == k and bound <= level_result.levels[k] * (1 + 2 * PROOF_STEP):
@@ -193,7 +196,7 @@ def _raise_level(
         search.start_from_divisible_prices(tier_group.models)
         high = min(ceiling, max(_linear_bound(search, level_result, k), level_result.levels[k]))
         high, reach = _lower_bound(search, level_result, k, high, deadline)
-        trial = max(trial, reach * (1 - FIRST_STEP))
+        trial = max(trial, reach * (1 - FIRST_STEP), (level_result.levels[k] + reach) / 2)
     unreached, bracketed = high, high < ceiling
     while time.perf_counter() < deadline:
         low = level_result.levels[k]
@@ -300,7 +303,9 @@ def _level_problem(level_result: LevelResult, k: int, trial: float) -> Feasibili
 def _accept_plan(search: PatternSearch, level_result: LevelResult, decision: Decision, k: int) -> None:
     """Take the decision's plan, with idle slices used, if it is better from level k on."""
     assert decision.plan is not None
-    plan = use_idle_slices(search.capacity, search.options, search.demand, decision.plan, search.prices)
+    plan = use_idle_slices(
+        search.capacity, search.options, search.demand, decision.plan, search.prices, search.closed
+    )
     levels = level_result.levels_at(_model_levels(search, plan))
     if level_result.plan is None or levels[k:] > level_result.levels[k:]:
         level_result.plan, level_result.levels = plan, levels

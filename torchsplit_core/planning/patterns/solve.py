@@ -101,7 +101,7 @@ def solve_patterns(
     request = problem.request
     if not goal_of(request).fair and not goal_of(request).by_cost:
         return None
-    search = _build_search(problem, weight_factors or {}, loss)
+    search = build_search(problem, weight_factors or {}, loss)
     if search is None:
         return None
     if before is not None and before.search is not None:
@@ -147,14 +147,14 @@ def solve_patterns(
 
 def patterns_meet_minima(problem: Problem, deadline: float) -> bool | None:
     """Whether whole slices can meet every minimum; None if unknown in time or patterns do not apply."""
-    search = _build_search(problem, {})
+    search = build_search(problem, {})
     if search is None:
         return None
     verdict = search.decide(FeasibilityProblem((0.0,)), deadline, prove=True).verdict
     return None if verdict == "unknown" else verdict == "found"
 
 
-def _build_search(
+def build_search(
     problem: Problem, weight_factors: Mapping[int, float], loss: LossLimits | None = None
 ) -> PatternSearch | None:
     """The search for a problem; None if GPUs are told apart or the objective pays for memory.
