@@ -190,7 +190,9 @@ class _SearchSteps:
     def _add_plan(
         self, step: str, problem: Problem, assignment: Assignment, levels_result: LevelsResult
     ) -> bool:
-        """Add a plan; whether it is the optimum."""
+        """Add a plan, if its shares keep the limits; whether it is the optimum."""
+        if not _shares_keep_limits(problem, assignment):
+            return False
         plan = _proven_outcome(
             problem, assignment, self.relaxation, levels_result, self.watch.statistics(self.details)
         )
@@ -271,10 +273,9 @@ class _SearchSteps:
             model, until, progress=lambda a, b: self.progress(0.3 + 0.1 * a, b), level_one_only=True
         )
         self.watch.searched_s += local.seconds
-        assignment = None if local.best is None else assign_shares(model, local.best)
-        if assignment is None or not _shares_keep_limits(few, assignment):
+        if local.best is None:
             return False
-        return self._add_plan("counted", few, assignment, LevelsResult())
+        return self._add_plan("counted", few, assign_shares(model, local.best), LevelsResult())
 
     def _plan_exclusive(self) -> bool:
         """Whole slices are shares of 1, so the exclusive optimum is also a plan here, and often a good one."""
