@@ -10,6 +10,8 @@ import pytest
 from tests.support.planning.requests import published, random_request
 from tests.support.seeds import in_blocks
 from torchsplit_core.planning import plan, planner
+from torchsplit_core.planning.exclusive.plan import ExclusiveResult
+from torchsplit_core.planning.formulation.leximin import LevelsResult
 from torchsplit_core.planning.infeasibility.notes import NO_CONFLICT, NO_RELAXATION, unsettled_notes
 from torchsplit_core.planning.request.objective import goal_of, reached_levels
 from torchsplit_core.planning.verification.outcome import violations
@@ -94,6 +96,25 @@ def test_a_rule_has_the_first_plan_that_keeps_pairs_together(monkeypatch):
     request = published(4, colocations=(Colocation(PAIR, "hard"),))
     (handed,) = plans_before("plan_exclusive", request, monkeypatch)
     assert not list(violations(request, handed))
+
+
+@pytest.mark.parametrize("found", ["nothing", "a worse plan"])
+def test_what_was_handed_out_is_not_lost_at_the_end(found, monkeypatch):
+    request = published(4)
+    whole = planner.plan_exclusive
+
+    def ends_early(problem, deadline, progress):
+        result = whole(problem, deadline, progress)
+        worse = ExclusiveResult(problem, LevelsResult(bounds=[100.0]))
+        if found == "a worse plan":
+            worse.assignment = replace(result.assignment, slices=result.assignment.slices[:1])
+        return worse
+
+    monkeypatch.setattr(planner, "plan_exclusive", ends_early)
+    handed, outcome = plan_with_handed(request)
+    assert outcome.status == "feasible" and outcome.gpus == handed[-1].gpus
+    assert outcome.objective.value == handed[-1].objective.value
+    assert outcome.objective.bound == (100.0 if found == "a worse plan" else None)
 
 
 def test_a_plan_that_fails_its_check_is_not_handed_out(monkeypatch):

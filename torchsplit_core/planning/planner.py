@@ -88,6 +88,8 @@ def plan(
             incumbents.hand_out(by_rule)
     until = partial_deadline(deadline, OBJECTIVE_SHARE) if by_traffic else deadline
     outcome = _search(problem, watch, until, progress)
+    if on_plan is not None:
+        outcome = incumbents.no_worse(outcome)
     if by_traffic and outcome.gpus:
         progress(0.9, "Keeping requests on their GPU")
         outcome = minimize_cross_gpu_traffic(request, outcome, deadline, watch)
@@ -111,6 +113,7 @@ class _Incumbents:
     watch: Stopwatch
     warnings: tuple[str, ...]
     value: float | None = None
+    last: PlanOutcome | None = None
 
     def __call__(self, value: float, gpus: Callable[[], tuple[PlannedGpu, ...]]) -> None:
         goal = goal_of(self.request)
@@ -122,8 +125,24 @@ class _Incumbents:
         outcome = canonicalised(self.request, outcome)
         # A plan that fails its check is left out: the search goes on, and its outcome is checked by itself.
         if (outcome.objective.value or 0.0) > 0 and not any(violations(self.request, outcome)):
-            self.value = reached_levels(outcome.objective)[0]
+            self.value, self.last = reached_levels(outcome.objective)[0], outcome
             self.on_plan(replace(outcome, warnings=(*self.warnings, *outcome.warnings)))
+
+    def no_worse(self, outcome: PlanOutcome) -> PlanOutcome:
+        """The outcome, or the last plan handed out if the search ends without a plan that is as good."""
+        goal, objective = goal_of(self.request), outcome.objective
+        if self.last is None or self.value is None or outcome.status in ("optimal", "infeasible"):
+            return outcome
+        if outcome.gpus and not goal.better((self.value,), reached_levels(objective)[:1]):
+            return outcome
+        bound = None if objective.proven_levels else objective.bound
+        bound = None if bound is None else goal.clamp_bound(bound, self.value)
+        gap = None if bound is None else goal.gap(self.value, bound)
+        return replace(
+            self.last,
+            objective=replace(self.last.objective, bound=bound, gap=gap),
+            statistics=outcome.statistics,
+        )
 
 
 def _search(problem: Problem, watch: Stopwatch, deadline: float, progress: Progress) -> PlanOutcome:
