@@ -67,7 +67,7 @@ def test_divided_stages_have_the_losses_of_one_process(
     )
 
 
-@repeated("name", DECODERS, kept=2)
+@repeated("name", DECODERS, kept=1)
 def test_divided_stages_of_a_decoder_have_the_losses_of_one_process(
     name: str, decoder_alone: list[float], tmp_path: Path
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.fleet_instances import Family, fleet_instance
 from tests.support.planning.oracle import best_plan
 from tests.support.planning.requests import A30, model, on_a30, simple
-from tests.support.seeds import in_blocks
+from tests.support.seeds import in_blocks, repeated
 from torchsplit_core.planning import plan, violations
 from torchsplit_core.planning.exclusive import plan as exclusive
 from torchsplit_core.planning.outcome.build import build_plan_outcome
@@ -149,7 +149,7 @@ def test_what_does_not_apply_is_left_to_the_program():
     assert [planned(other, 2.0) for other in others] == [None] * len(others)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@repeated("seed", range(2), kept=1)
 def test_large_fleet_ends_near_its_bound(seed):
     """With eight pairs there are 163 sets of members that a GPU may have, each with every layout."""
     request = fleet_instance(24, 64, seed=seed, family=Family(pairs=8, kind="max_min"), seconds=60)
