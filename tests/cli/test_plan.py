@@ -117,7 +117,7 @@ def test_the_progress_line_has_the_first_plan_and_nothing_else_has(tmp_path, std
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     lines = stderr_of("plan", asked, "-o", planned, code=0).split("\r\033[K")
     assert "first plan" not in quiet and lines[-1] == quiet
-    assert lines[1] == "  0% first plan: least normalised rate 20"
+    assert lines[1] == "  0% first plan: least normalised rate 30"
     assert lines[-2] == "  0% Raising the worst-served models; first plan: least normalised rate 30"
     assert read_file(planned)[1].objective.value == pytest.approx(30.0)
 

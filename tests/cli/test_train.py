@@ -109,7 +109,7 @@ def test_a_fleet_that_is_larger_than_this_machine_is_refused_with_what_to_do(
 
 def test_what_a_run_cannot_carry_out_is_not_searched_for_it(tmp_path, stderr_of):
     request = free_request(tmp_path, gpus_per_node=4)
-    request.write_text(request.read_text().replace('"pipeline": 1', '"pipeline": 2, "tensor": 2'))
+    request.write_text(request.read_text().replace('"pipeline": 1', '"pipeline": 1, "offload": "optimizer"'))
     said = stderr_of(
         "train", "sample:llama", "--strategy", request, "--processes", "4", "-o", tmp_path / "run"
     )

@@ -167,9 +167,9 @@ def test_a_strategy_of_a_sample_is_trained_by_at_one_press(page, workspace, star
 def test_what_does_not_run_is_asked_for_by_name(page, workspace, started):
     found(workspace, "small", SMALL)
     opened = page("training", workspace)
-    opened.multiselect[0].set_value(["context", "expert"]).run()
+    opened.multiselect[0].set_value(["expert", "offload"]).run()
     next(element for element in opened.button if element.key == "training-find").click().run()
-    assert workspace.get("strategy_request", "small").may_need == ("context", "expert")
+    assert workspace.get("strategy_request", "small").may_need == ("expert", "offload")
 
 
 def test_an_edited_request_is_searched_again_and_the_old_answer_is_not_shown(page, workspace, started):
