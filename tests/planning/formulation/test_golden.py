@@ -18,15 +18,14 @@ from tests.support.planning.golden import (
     table,
 )
 from torchsplit_core.planning.formulation import build as formulation_build
-from torchsplit_core.planning.fractional import share_program
-from torchsplit_core.planning.patterns import master
+from torchsplit_core.planning.patterns import master, share_program
 
 FAMILIES = "| family | formula | function |\n"
 ROWS = "| row | formula |\n"
 LEVELS = "## Objectives"
 PROGRAMS: dict[str, ModuleType] = {
     "planning/patterns/master.py": master,
-    "planning/fractional/share_program.py": share_program,
+    "planning/patterns/share_program.py": share_program,
 }
 """Modules that hand a matrix to HiGHS, by the path under which the document names them."""
 

@@ -7,8 +7,8 @@ from benchmarks.fleet_instances import FIVE_TYPES, Family, fleet_instance
 from tests.support.planning.pattern_search import searching
 from torchsplit_core.planning.fractional import relaxation
 from torchsplit_core.planning.fractional.relaxation import aggregate_shares
-from torchsplit_core.planning.fractional.share_program import Share, ShareProgram
 from torchsplit_core.planning.patterns import divisible, leximin_levels
+from torchsplit_core.planning.patterns.share_program import Share, ShareProgram, share_demand
 from torchsplit_core.planning.problem.build import build_problem
 from torchsplit_core.planning.request.objective import tier_groups
 from torchsplit_core.solver.highs import run
@@ -46,7 +46,9 @@ def test_models_that_do_not_rise_take_what_their_minima_cost():
     level = (capacity.worth(prices) - costs[1:] @ demand.minima[1:]) / (costs[0] * demand.units[0])
     uses = relaxation._best_uses(problem, capacity)
     shares = [Share(*use[:3], problem.choices[use[3]].rate_rps) for use in uses]
-    program = ShareProgram(request.models, range(4), shares, np.zeros(len(capacity.pools)), capacity)
+    program = ShareProgram(
+        share_demand(request.models), range(4), shares, np.zeros(len(capacity.pools)), capacity
+    )
     program.set_floors(program.floors, np.array([True, False, False, False]))
     assert run(program.highs) == "optimal"
     assert level == pytest.approx(program.value(program.t), rel=1e-5) and level > 1
@@ -56,6 +58,6 @@ def test_a_program_that_is_too_large_gives_no_prices(monkeypatch):
     search = searching(fleet_instance(4, 6, seed=1))
     assert search is not None
     before = search.prices
-    monkeypatch.setattr(divisible, "MOST_COLUMNS", 3)
+    monkeypatch.setattr(divisible, "MOST_SHARES", 3)
     search.start_from_divisible_prices((0, 1, 2, 3))
     assert search.prices is before

@@ -22,9 +22,9 @@ from torchsplit_core.planning.formulation.build import build
 from torchsplit_core.planning.formulation.model import Formulation, Mode
 from torchsplit_core.planning.formulation.objectives import solve_objective
 from torchsplit_core.planning.fractional import relaxation
-from torchsplit_core.planning.fractional.share_program import ShareProgram
 from torchsplit_core.planning.patterns.capacity import fleet_capacity
 from torchsplit_core.planning.patterns.master import Column, _build_program
+from torchsplit_core.planning.patterns.share_program import ShareProgram
 from torchsplit_core.planning.problem.build import build_problem
 from torchsplit_core.values import (
     Colocation,

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from torchsplit_core.planning.formulation.solution import NEGLIGIBLE_SHARE
-from torchsplit_core.planning.fractional.share_program import OutOfScale, Share, ShareProgram
 from torchsplit_core.planning.outcome.assignment import AssignedSlice, Assignment, assign_layouts
+from torchsplit_core.planning.patterns.share_program import OutOfScale, Share, ShareProgram, share_demand
 from torchsplit_core.planning.problem.build import Choice, Problem
 
 SHARE_TOLERANCE = 1e-9
@@ -79,7 +79,8 @@ def equalise_shares(problem: Problem, assignment: Assignment) -> Assignment | No
         return None if any(spec.min_throughput_rps for spec in problem.request.models) else assignment
     owners = [case.model for case in cases]
     try:
-        program = ShareProgram(problem.request.models, owners, shares, np.ones(len(assignment.slices)))
+        demand = share_demand(problem.request.models)
+        program = ShareProgram(demand, owners, shares, np.ones(len(assignment.slices)))
     except OutOfScale:
         return None
     if program.raise_levels() is None:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from torchsplit_core.planning.fractional.share_program import OutOfScale, Share, ShareProgram
 from torchsplit_core.planning.patterns.capacity import FleetCapacity, fleet_capacity
+from torchsplit_core.planning.patterns.share_program import OutOfScale, Share, ShareProgram, share_demand
 from torchsplit_core.planning.problem.build import Problem
 from torchsplit_core.planning.request.objective import goal_of, has_tiers, requires_resilience
 from torchsplit_core.solver.highs import INF, run, set_integrality
@@ -90,11 +90,12 @@ def _solve_shares(
 ) -> AggregatedShares | None:
     request = problem.request
     slots = np.zeros(len(capacity.pools))
-    scale_program = ShareProgram(request.models, owners, shares, slots, capacity)
+    demand = share_demand(request.models)
+    scale_program = ShareProgram(demand, owners, shares, slots, capacity)
     if scale_program.raise_levels(stop_at_price=True) is None:
         return None
     unit = max(scale_program.value(scale_program.t), MIN_LEVEL) / LEVEL_SCALE
-    program = ShareProgram(request.models, owners, shares, slots, capacity, unit)
+    program = ShareProgram(demand, owners, shares, slots, capacity, unit)
     raised = program.raise_levels(stop_at_price=True)
     if raised is None:
         return None
@@ -132,7 +133,7 @@ def relaxation_meets_minima(problem: Problem) -> bool:
     owners = [case.model for case in problem.cases]
     try:
         program = ShareProgram(
-            problem.request.models, owners, shares, np.zeros(len(capacity.pools)), capacity
+            share_demand(problem.request.models), owners, shares, np.zeros(len(capacity.pools)), capacity
         )
     except OutOfScale:
         return True

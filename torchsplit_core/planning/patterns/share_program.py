@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchsplit_core.planning.patterns.capacity import FleetCapacity
-from torchsplit_core.planning.request.objective import tier_groups, unit_rps
+from torchsplit_core.planning.request.objective import TierGroup, tier_groups, unit_rps
 from torchsplit_core.solver.highs import INF, csc_from_entries, load_program, run
 from torchsplit_core.values import PlanModel
 
@@ -52,6 +52,27 @@ class Share:
     most: float = INF
 
 
+@dataclass(frozen=True)
+class ShareDemand:
+    """By model the requests/s for a level of 1, the level above which nothing counts, and the least requests/s.
+
+    The models of a tier group rise together, one group after the other.
+    """
+
+    units: Vector
+    caps: Vector
+    minima: Vector
+    tier_groups: Sequence[TierGroup]
+
+
+def share_demand(specs: Sequence[PlanModel]) -> ShareDemand:
+    """The demand of a request's models."""
+    units = np.array([unit_rps(spec) for spec in specs])
+    caps = np.array([spec.demand_rps if spec.cap_at_demand else np.inf for spec in specs])
+    minima = np.array([spec.min_throughput_rps or 0.0 for spec in specs])
+    return ShareDemand(units, caps / units, minima, tier_groups(specs))
+
+
 class OutOfScale(Exception):
     """Rates so far apart that HiGHS would reject the program: another method is needed."""
 
@@ -66,7 +87,7 @@ class ShareProgram:
 
     def __init__(
         self,
-        specs: Sequence[PlanModel],
+        demand: ShareDemand,
         owners: Sequence[int],
         shares: Sequence[Share],
         slots: Vector,
@@ -74,11 +95,10 @@ class ShareProgram:
         unit: float = 1.0,
     ) -> None:
         self.shares, self.owners, self.slots, self.capacity = shares, owners, slots, capacity
-        self.unit, self.tier_groups = unit, tier_groups(specs)
-        self.units = np.array([unit_rps(spec) for spec in specs]) * unit
-        caps = np.array([spec.demand_rps if spec.cap_at_demand else np.inf for spec in specs])
-        self.caps: Vector = caps / self.units
-        self.floors: Vector = np.array([spec.min_throughput_rps or 0.0 for spec in specs]) / self.units
+        self.unit, self.tier_groups = unit, demand.tier_groups
+        self.units = demand.units * unit
+        self.caps: Vector = demand.caps / unit
+        self.floors: Vector = demand.minima / self.units
         self.layouts = len(capacity.columns) if capacity is not None else 0
         self.layout_at = len(shares)
         self.case_at = self.layout_at + self.layouts
@@ -145,6 +165,12 @@ class ShareProgram:
         rows = np.array(self.highs.getSolution().row_dual)
         duals: Vector = np.abs(rows[self.rising_at : self.rising_at + len(self.units)])
         return duals
+
+    def pool_prices(self) -> Vector:
+        """The price of a slice by pool."""
+        rows = np.array(self.highs.getSolution().row_dual)
+        prices: Vector = np.maximum(-rows[: len(self.slots)], 0.0)
+        return prices
 
     def _build_program(self) -> Any:
         pools = len(self.slots)
