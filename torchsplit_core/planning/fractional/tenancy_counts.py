@@ -32,11 +32,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from torchsplit_core.planning.fractional.restricted_master import add_layout_columns, slices_per_column
+from torchsplit_core.planning.outcome.instances import PointKey, point_key
 from torchsplit_core.planning.problem.build import Choice, Problem
 from torchsplit_core.planning.request.objective import goal_of, has_tiers, requires_resilience, unit_rps
 from torchsplit_core.solver.highs import INF, ProgramRejected
 from torchsplit_core.solver.row_program import RowProgram, RowSolution
-from torchsplit_core.values import PlanModel, PlannedGpu, Tenant
+from torchsplit_core.values import PlanModel, PlannedGpu
 from torchsplit_core.values.status import ProgramStatus
 
 MAX_USES = 6000
@@ -102,7 +104,11 @@ def count_tenancies(
 def counts_of(problem: Problem, gpus: Sequence[PlannedGpu]) -> PlannedCounts | None:
     """The counts of a plan; None if a GPU's slices are in none of the problem's layouts."""
     group_of = {gpu: g for g, group in enumerate(problem.groups) for gpu in group.gpu_ids}
-    models = {spec.name: (model, spec) for model, spec in enumerate(problem.request.models)}
+    models = problem.request.models
+    choice_of = {
+        (choice.group, _choice_key(models[choice.model], choice)): number
+        for number, choice in reversed(list(enumerate(problem.choices)))
+    }
     layouts: Counter[tuple[int, int]] = Counter()
     tenancies: Counter[int] = Counter()
     for gpu in gpus:
@@ -118,34 +124,21 @@ def counts_of(problem: Problem, gpus: Sequence[PlannedGpu]) -> PlannedCounts | N
         if not fitting:
             return None
         layouts[g, fitting[0]] += 1
-        for item in gpu.slices:
-            for tenant in item.tenants:
-                model, spec = models[tenant.model]
-                place = (model, g, item.profile)
-                index = next(
-                    index
-                    for index, choice in enumerate(problem.choices)
-                    if (choice.model, choice.group, choice.profile) == place
-                    and _is_run_by(spec, choice, tenant)
-                )
-                tenancies[index] += 1
+        tenancies.update(
+            choice_of[g, point_key(gpu.type, item.profile, tenant)]
+            for item in gpu.slices
+            for tenant in item.tenants
+        )
     return PlannedCounts(layouts, tenancies)
 
 
-def _is_run_by(spec: PlanModel, choice: Choice, tenant: Tenant) -> bool:
-    """Whether the tenant of this model runs the choice's point."""
-    variant = spec.variants[choice.variant]
+def _choice_key(spec: PlanModel, choice: Choice) -> PointKey:
+    """The key of a choice's point."""
+    variant, point = spec.variants[choice.variant], choice.point
+    stage = variant.stages[choice.stage].name
     return (
-        variant.name,
-        variant.stages[choice.stage].name,
-        choice.point.batch_size,
-        choice.point.processes,
-    ) == (
-        tenant.variant,
-        tenant.stage,
-        tenant.batch_size,
-        tenant.processes,
-    )
+        spec.name, variant.name, stage, point.gpu_type, point.profile, point.batch_size, point.processes
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,14 +237,9 @@ class _CountProgram:
         self.shares = self.rows.add_columns([0.0] * count, [INF] * count)
         self.rows.continuous.update(range(self.shares, self.shares + count))
         self.counts = self.rows.add_columns([0.0] * count, [INF] * count)
-        self.layouts: dict[tuple[int, int], int] = {}
-        for g, group in enumerate(problem.groups):
-            cost = group.cost * self.scale if self.goal.by_cost else 0.0
-            most = float(len(group.gpu_ids))
-            columns = [self.rows.add_columns([cost], [most]) for _ in group.layouts]
-            self.layouts.update({(g, number): column for number, column in enumerate(columns)})
-            if columns:
-                self.rows.add_row(-INF, most, columns, [1.0] * len(columns))
+        self.layouts = add_layout_columns(
+            self.rows, problem, INF, 1.0 / self.scale, minimised=self.goal.by_cost
+        )
         by_pool: dict[tuple[int, str], list[int]] = {}
         for number, use in enumerate(self.uses):
             choice = problem.choices[use.choice]
@@ -307,20 +295,15 @@ class _CountProgram:
         return values
 
     def _add_pool(self, pool: tuple[int, str], numbers: list[int]) -> None:
-        group, profile = pool
-        supply = [
-            (self.layouts[group, number], float(layout.usable_counts.get(profile, 0)))
-            for number, layout in enumerate(self.problem.groups[group].layouts)
-        ]
-        supply = [(column, count) for column, count in supply if count]
-        size = self.problem.slice_memory_gib(group, profile)
+        size = self.problem.slice_memory_gib(*pool)
+        supply = slices_per_column(self.problem, pool, self.layouts).items()
         alone = {u: self.problem.choices[self.uses[u].choice].needs_own_slice for u in numbers}
         memory = {u: self.problem.choices[self.uses[u].choice].memory_gib for u in numbers}
 
         def at_most(limit: float, terms: Iterable[tuple[int, float]]) -> None:
             parts = [(column, part) for column, part in terms if part > 0]
             if parts:
-                parts += [(column, -limit * count) for column, count in supply]
+                parts += [(column, -limit * count) for column, count in supply if count]
                 self.rows.add_row(-INF, 0.0, [column for column, _ in parts], [part for _, part in parts])
 
         at_most(1.0, [((self.counts if alone[u] else self.shares) + u, 1.0) for u in numbers])
