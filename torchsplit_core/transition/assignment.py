@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from torchsplit_core.hardware import gpu_type
+from torchsplit_core.hardware.host_state.validity import has_mig
 from torchsplit_core.transition.pairing import Pair, pair_gpus
-from torchsplit_core.transition.state import has_mig
 from torchsplit_core.values import WHOLE_GPU, HostState, PlannedGpu, PlanOutcome, StateGpu
 
 MOST_ALTERNATIVES = 200

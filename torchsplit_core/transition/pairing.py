@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from torchsplit_core.hardware import gpu_type
+from torchsplit_core.hardware.host_state.validity import tenant_key
 from torchsplit_core.hardware.layouts import layout_fault
-from torchsplit_core.transition.state import tenant_key
 from torchsplit_core.values import GpuType, PlacedProfile, PlannedSlice, StateInstance
 
 Value = tuple[int, int, int]

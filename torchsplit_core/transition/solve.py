@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torchsplit_core.hardware import gpu_type
+from torchsplit_core.hardware.host_state.validity import check_state, has_mig
 from torchsplit_core.transition.assignment import Assignment, Match, best_assignments, is_mig_on, unplaceable
 from torchsplit_core.transition.order import Order, best_order, evaluate
 from torchsplit_core.transition.parts import ChangePart, bridged, parts_of
 from torchsplit_core.transition.rates import Losses, Running, Throughputs
-from torchsplit_core.transition.state import check_state, has_mig
 from torchsplit_core.transition.times import ChangeTimes
 from torchsplit_core.transition.verification import transition_fault
 from torchsplit_core.values import (

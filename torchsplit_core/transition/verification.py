@@ -7,8 +7,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from torchsplit_core.hardware import gpu_type
+from torchsplit_core.hardware.host_state.validity import tenant_key
 from torchsplit_core.hardware.layouts import layout_fault
-from torchsplit_core.transition.state import tenant_key
 from torchsplit_core.values import (
     WHOLE_GPU,
     ForeignTenant,

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from itertools import permutations
 
 from torchsplit_core.hardware import gpu_type, legal_layouts
+from torchsplit_core.hardware.host_state.validity import tenant_key
 from torchsplit_core.hardware.layouts import layout_fault
-from torchsplit_core.transition.state import tenant_key
 from torchsplit_core.values import (
     ForeignTenant,
     GpuType,
