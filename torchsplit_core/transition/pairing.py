@@ -26,7 +26,7 @@ _Spot = tuple[str, int, tuple[tuple[Hashable, int], ...] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class GpuPairing:
     """The best starts of a target's slices on a host: `starts` in the order of the slices."""
 
     evicted: int
@@ -42,7 +42,7 @@ def tenant_counts(tenants: Sequence[object]) -> Counter[Hashable]:
 
 def pair_gpus(
     type_name: str, slices: Sequence[PlannedSlice], instances: Sequence[StateInstance], *, evict: bool
-) -> Pair | None:
+) -> GpuPairing | None:
     """The best pair of these slices and instances of one type; None where instances of others leave no room.
 
     `evict`: those of others give way where there is no other room.
@@ -71,7 +71,7 @@ def pair_gpus(
         return None
     (evicted, untouched, kept_instances), starts_of = result
     waiting = {key: list(starts) for key, starts in starts_of}
-    return Pair(-evicted, untouched, kept_instances, tuple(waiting[key].pop(0) for key in classes))
+    return GpuPairing(-evicted, untouched, kept_instances, tuple(waiting[key].pop(0) for key in classes))
 
 
 def _restricted(counts: Counter[Hashable], keys: set[Hashable]) -> Counter[Hashable]:
