@@ -16,7 +16,7 @@ from scipy.optimize import linear_sum_assignment
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.hardware.host_state.validity import has_mig
-from torchsplit_core.transition.pairing import GpuPairing, pair_gpus
+from torchsplit_core.transition.pairing import GpuPairing, Slices, pair_gpus, slices_of
 from torchsplit_core.values import WHOLE_GPU, HostState, PlannedGpu, PlanOutcome, StateGpu
 
 MOST_ALTERNATIVES = 200
@@ -123,7 +123,12 @@ class _TypeProblem:
         self, targets: Sequence[PlannedGpu], hosts: Sequence[StateGpu], evict: bool, touched: bool
     ) -> None:
         self.targets, self.hosts = targets, hosts
-        self.matches = [[_match(host, target, evict) for target in targets] for host in hosts]
+        sides = [(target, slices_of(target.slices)) for target in targets]
+        self.matches = [
+            [_match(host, present, target, planned, evict) for target, planned in sides]
+            for host in hosts
+            for present in [slices_of(host.instances)]
+        ]
         self.unused = [Match(host, None, None) for host in hosts]
         tenants = sum(len(item.tenants) for gpu in targets for item in gpu.slices)
         slices = sum(len(gpu.slices) for gpu in targets)
@@ -189,8 +194,8 @@ class _TypeProblem:
                     yield swapped
 
 
-def _match(host: StateGpu, target: PlannedGpu, evict: bool) -> Match | None:
-    pair = pair_gpus(target.type, target.slices, host.instances, evict=evict)
+def _match(host: StateGpu, present: Slices, target: PlannedGpu, planned: Slices, evict: bool) -> Match | None:
+    pair = pair_gpus(target.type, planned, present, evict=evict)
     if pair is None or (_needs_mode(host, target) and _holds_mode(host, evict)):
         return None
     return Match(host, target, pair)
