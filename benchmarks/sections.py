@@ -146,6 +146,15 @@ BENCHMARKS = (
         ("--families", "three types", "least cost", "--size", "6", "4", "2", "--seeds", "1"),
     ),
     Benchmark(
+        "From one plan to the next",
+        "benchmarks.transition_losses",
+        "Random fleets of three GPU types planned twice, with every demand multiplied by 0.5 to 2 in between, medians "
+        "over the seeds. Rewriting: each GPU whose instances differ is emptied and made anew, in the order of ids. "
+        "Seconds of steps are those of docs/file-formats.md, the same on both sides; the ratio is of the worst model's "
+        "model-seconds below demand, rewriting over transition, where the transition loses any.",
+        ("--sizes", "4x4", "--seeds", "1"),
+    ),
+    Benchmark(
         "Planning again after one change",
         "benchmarks.planner_replan",
         "Twenty single changes (a demand, a weight, a GPU more or less, a minimum, a cap, a point less, a latency "
