@@ -12,6 +12,7 @@ from tests.support.planning.requests import A30, on_a30, random_request, whole_m
 from tests.support.seeds import in_blocks
 from torchsplit_core.hardware import gpu_type, layout_multisets, place_layout
 from torchsplit_core.planning import plan, violations
+from torchsplit_core.planning.sweep.points import SweepRequest, sweep_points, sweep_requests
 from torchsplit_core.values import (
     FleetEntry,
     ForeignTenant,
@@ -163,3 +164,12 @@ def test_shared_slices_stay_with_their_shares():
 def test_a_state_of_another_fleet_is_refused(change, words):
     with pytest.raises(InputFault, match=words):
         plan(replace(two_gpus(1), **change))
+
+
+def test_how_many_gpus_may_change_is_swept_with_bounds_that_grow():
+    request = two_gpus(None, StateInstance("1g.6gb", 2, None, (tenant("a"),)))
+    sweep = SweepRequest("touched_gpus", "", (0.0, 1.0, 2.0))
+    outcomes = {value: plan(asked) for value, asked in sweep_requests(request, sweep)}
+    points = sweep_points(request, sweep, outcomes)
+    assert [point.objective for point in points] == [0.0, 10.0, 40.0]
+    assert [point.bound for point in points] == [0.0, 10.0, 40.0]

@@ -21,6 +21,7 @@ from torchsplit_core.cli.arguments.request_options import (
     request_keywords,
     with_colocations,
 )
+from torchsplit_core.cli.arguments.state_options import current_option, with_current
 from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, with_progress, write_outcome
 from torchsplit_core.values import InputFault, Objective, ObjectiveKind
 from torchsplit_core.values.errors import quoted
@@ -103,11 +104,7 @@ def add_plan_commands(command: Command, output: Options) -> None:
         help="also print response times (p95) at the arrivals of the request, waits included",
     )
     add_plan_at(parser)
-    parser.add_argument(
-        "--current",
-        metavar="STATE",
-        help="what runs on the fleet now: a host state (torchsplit capture), or an earlier plan outcome",
-    )
+    current_option(parser)
     parser.add_argument(
         "--max-touched",
         type=int,
@@ -171,7 +168,11 @@ def _plan(options: argparse.Namespace) -> int:
     request = _apply_time_limit(
         _apply_demands_as_minima(_apply_plan_at(request, options.plan_at), options), options.time_limit
     )
-    request = _apply_current(request, options)
+    request = with_current(request, options)
+    if options.max_touched is not None:
+        limit = options.max_touched
+        print(f"note: this answers the request with objective.max_touched_gpus {limit}", file=sys.stderr)
+        request = replace(request, objective=replace(request.objective, max_touched_gpus=limit))
     if options.save_request:
         files.write_file(request, options.save_request)
     if options.spare is not None:
@@ -220,22 +221,6 @@ def _apply_plan_at(request: PlanRequest, plan_at: Literal["nominal", "low"] | No
         file=sys.stderr,
     )
     return replace(request, solver=replace(request.solver, plan_at=plan_at))
-
-
-def _apply_current(request: PlanRequest, options: argparse.Namespace) -> PlanRequest:
-    """Apply `--current` and `--max-touched` to the request; print a note for each."""
-    if options.current is not None:
-        from torchsplit_core.cli.transition import read_state_file
-
-        request = replace(request, current=read_state_file(options.current))
-        print(
-            f"note: planned from {options.current}, so this answers the request with current", file=sys.stderr
-        )
-    if options.max_touched is not None:
-        limit = options.max_touched
-        print(f"note: this answers the request with objective.max_touched_gpus {limit}", file=sys.stderr)
-        request = replace(request, objective=replace(request.objective, max_touched_gpus=limit))
-    return request
 
 
 def _apply_demands_as_minima(request: PlanRequest, options: argparse.Namespace) -> PlanRequest:

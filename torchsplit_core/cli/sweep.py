@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from torchsplit_core import files
 from torchsplit_core.cli.arguments.outputs import output_option
 from torchsplit_core.cli.arguments.request_options import apply_demands_as_minima, demands_as_minima_option
+from torchsplit_core.cli.arguments.state_options import current_option, with_current
 from torchsplit_core.cli.common import Command, with_progress
 from torchsplit_core.values import InputFault
 from torchsplit_core.values.errors import quoted, suggestion
@@ -38,8 +39,10 @@ def add_sweep_command(command: Command) -> None:
         "--vary",
         required=True,
         metavar="WHAT:WHICH=VALUES",
-        help="gpus:A100-80GB=1..8, demand:bert=10,20,40, weight:bert=0.5..2/4 (4 values), min_throughput:bert=5..20",
+        help="gpus:A100-80GB=1..8, demand:bert=10,20,40, weight:bert=0.5..2/4 (4 values), min_throughput:bert=5..20, "
+        "touched_gpus=0..4 (of the current state)",
     )
+    current_option(parser)
     parser.add_argument(
         "--time-limit", type=float, default=60.0, metavar="S", help="for all points (default 60)"
     )
@@ -52,11 +55,14 @@ def parse_vary(text: str) -> SweepRequest:
     """Parse `gpus:A100-80GB=1..8`. Raises InputFault."""
     from torchsplit_core.planning.sweep.points import PARAMETERS, SweepRequest
 
-    name, colon, rest = text.partition(":")
-    target, equals, values = rest.rpartition("=")
-    if not (colon and equals and target.strip()):
+    what, equals, values = text.rpartition("=")
+    name, _, target = what.partition(":")
+    # How many GPUs may change is of the whole fleet.
+    if not equals or (name != "touched_gpus") is not bool(target.strip()):
         raise InputFault(
-            "--vary", f"{quoted(text)} is not WHAT:WHICH=VALUES", "Write for example gpus:A100-80GB=1..8."
+            "--vary",
+            f"{quoted(text)} is not WHAT:WHICH=VALUES",
+            "Write for example gpus:A100-80GB=1..8, or touched_gpus=0..4.",
         )
     if name not in PARAMETERS:
         raise InputFault(
@@ -67,13 +73,13 @@ def parse_vary(text: str) -> SweepRequest:
 
 def _values(parameter: Parameter, text: str) -> tuple[float, ...]:
     """Parse `1..8`, `0.5..2/4` (four values) or `10,20,40`."""
-    from torchsplit_core.planning.sweep.points import MAX_VALUES, spread_values
+    from torchsplit_core.planning.sweep.points import COUNTS, MAX_VALUES, spread_values
 
     match = _RANGE.fullmatch(text.strip())
     if match is None:
         return tuple(_number(part) for part in text.split(","))
     start, stop = _number(match["start"]), _number(match["stop"])
-    if match["steps"] is None and parameter == "gpus" and stop - start < MAX_VALUES:
+    if match["steps"] is None and parameter in COUNTS and stop - start < MAX_VALUES:
         return spread_values(parameter, start, stop, max(1, int(stop - start) + 1))
     steps = _number(match["steps"] or str(DEFAULT_STEPS))
     if steps != int(steps):
@@ -107,7 +113,7 @@ def _sweep(options: argparse.Namespace) -> int:
             "Give a name that ends in one of them.",
         )
     _, request = files.read_file(options.request, expected="torchsplit.plan_request")
-    request = apply_demands_as_minima(request, options)
+    request = with_current(apply_demands_as_minima(request, options), options)
     points = with_progress(
         lambda progress: sweep(request, what, time_limit_s=options.time_limit, progress=progress)
     )

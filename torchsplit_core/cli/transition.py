@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from torchsplit_core import files
+from torchsplit_core.cli.arguments.state_options import read_state_file
 from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, write_outcome
 from torchsplit_core.values import HostState, InputFault, PlanOutcome, Transition, quoted
 from torchsplit_core.values.limits import check_number
@@ -82,20 +83,6 @@ def planned_transition(options: argparse.Namespace) -> tuple[PlanOutcome, HostSt
         times=_times(options.start_s, options.drain_s),
     )
     return plan, state, outcome
-
-
-def read_state_file(path: str) -> HostState:
-    """A host state, or that of an earlier plan outcome. Raises InputFault."""
-    from torchsplit_core.transition import read_state
-
-    name, value = files.read_file(path)
-    if name not in ("torchsplit.host_state", "torchsplit.plan"):
-        raise InputFault(
-            path,
-            f"is a {name} file, not a state",
-            "Pass a host state (torchsplit capture) or a plan outcome.",
-        )
-    return read_state(value, path)
 
 
 def _times(starts: Sequence[str], drain_s: float | None) -> ChangeTimes:

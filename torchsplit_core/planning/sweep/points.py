@@ -29,16 +29,19 @@ from torchsplit_core.values import (
 from torchsplit_core.values.errors import quoted, suggestion
 from torchsplit_core.values.status import SolveStatus
 
-Parameter = Literal["gpus", "weight", "demand", "min_throughput"]
+Parameter = Literal["gpus", "weight", "demand", "min_throughput", "touched_gpus"]
 PARAMETERS: tuple[Parameter, ...] = get_args(Parameter)
 MAX_VALUES = 64
 """Most points of a curve; each is a plan."""
+COUNTS: tuple[Parameter, ...] = ("gpus", "touched_gpus")
+"""Parameters that are whole numbers."""
 _FIELD = {"weight": "weight", "demand": "demand_rps", "min_throughput": "min_throughput_rps"}
 
 
 @dataclass(frozen=True, slots=True)
 class SweepRequest:
-    """The parameter: the number of GPUs of type `target`, or a demand of model `target`, over ascending values.
+    """The parameter: the number of GPUs of type `target`, a demand of model `target`, or (`target` empty) how many GPUs
+    of the request's current state may change, over ascending values.
 
     Units: GPUs; weights have none; demand and min_throughput are requests per second. Raises InputFault for anything
     but 1 to 64 finite, ascending values of 0 or more (whole ones for GPUs).
@@ -65,7 +68,7 @@ class SweepRequest:
                 raise InputFault(where, f"value {quoted(value)} is not a finite number", "Give a number.")
             if value < 0:
                 raise InputFault(where, f"value {value:g} is below 0", "Begin at 0 or above.")
-            if self.parameter == "gpus" and value != int(value):
+            if self.parameter in COUNTS and value != int(value):
                 raise InputFault(where, f"{value:g} is not a whole number of GPUs", "Round it.")
         for early, late in pairwise(self.values):
             if late <= early:
@@ -116,7 +119,7 @@ def spread_values(parameter: Parameter, start: float, stop: float, steps: int) -
         raise InputFault(where, f"has {steps} steps, not 1 to {MAX_VALUES}", "Ask for fewer or more steps.")
     gaps = max(1, steps - 1)
     values = [start + (stop - start) * number / gaps for number in range(steps)]
-    if parameter == "gpus":
+    if parameter in COUNTS:
         return tuple(sorted({float(round(value)) for value in values}))
     return tuple(sorted({float(f"{value:.6g}") for value in values}))
 
@@ -133,6 +136,8 @@ def request_at(request: PlanRequest, sweep: SweepRequest, value: float) -> PlanR
     """The request with the parameter at one value. Raises InputFault for a target it does not have."""
     if sweep.parameter == "gpus":
         return replace(request, gpus=_fleet_with_count(request, sweep.target, int(value)))
+    if sweep.parameter == "touched_gpus":
+        return replace(request, objective=replace(request.objective, max_touched_gpus=int(value)))
     known = [model.name for model in request.models]
     if sweep.target not in known:
         raise InputFault(
@@ -150,9 +155,12 @@ def request_at(request: PlanRequest, sweep: SweepRequest, value: float) -> PlanR
 
 
 def present_value(request: PlanRequest, parameter: Parameter, target: str) -> float | None:
-    """The request's own value; None for a missing minimum. Raises InputFault for an unknown model."""
+    """The request's own value; None for a missing minimum or limit. Raises InputFault for an unknown model."""
     if parameter == "gpus":
         return float(sum(entry.count for entry in request.gpus if entry.type == target))
+    if parameter == "touched_gpus":
+        most = request.objective.max_touched_gpus
+        return None if most is None else float(most)
     for model in request.models:
         if model.name == target:
             value = getattr(model, _FIELD[parameter])
@@ -285,7 +293,7 @@ def _gap(value: float | None, bound: float | None) -> float | None:
 def _monotone(request: PlanRequest, sweep: SweepRequest) -> tuple[bool, bool]:
     """Whether the best value of the objective never falls, and never rises, as the parameter grows."""
     goal = goal_of(request)
-    if sweep.parameter == "gpus":
+    if sweep.parameter in COUNTS:
         return not goal.minimised, goal.minimised
     if sweep.parameter == "min_throughput":
         return goal.minimised, not goal.minimised

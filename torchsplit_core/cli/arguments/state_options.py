@@ -1,0 +1,41 @@
+"""States of hosts as arguments: what runs now."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+
+from torchsplit_core import files
+from torchsplit_core.values import HostState, InputFault, PlanRequest
+
+
+def current_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--current`."""
+    parser.add_argument(
+        "--current",
+        metavar="STATE",
+        help="what runs on the fleet now: a host state (torchsplit capture), or an earlier plan outcome",
+    )
+
+
+def with_current(request: PlanRequest, options: argparse.Namespace) -> PlanRequest:
+    """The request from the state of `--current`; prints a note if it is given. Raises InputFault."""
+    if options.current is None:
+        return request
+    print(f"note: planned from {options.current}, so this answers the request with current", file=sys.stderr)
+    return replace(request, current=read_state_file(options.current))
+
+
+def read_state_file(path: str) -> HostState:
+    """A host state, or that of an earlier plan outcome. Raises InputFault."""
+    from torchsplit_core.transition import read_state
+
+    name, value = files.read_file(path)
+    if name not in ("torchsplit.host_state", "torchsplit.plan"):
+        raise InputFault(
+            path,
+            f"is a {name} file, not a state",
+            "Pass a host state (torchsplit capture) or a plan outcome.",
+        )
+    return read_state(value, path)
