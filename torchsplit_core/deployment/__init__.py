@@ -4,6 +4,7 @@ Nothing here touches a GPU or runs a model. Every file is written from the plan 
 models' written parts), after the plan's slices were checked against the catalogue; scripts change nothing by default.
 """
 
+from torchsplit_core.deployment.allocator import ClusterForecast, forecast_cluster
 from torchsplit_core.deployment.custom_images import CustomImage, custom_images, has_source
 from torchsplit_core.deployment.deploy import (
     FORMATS,
@@ -25,10 +26,12 @@ __all__ = [
     "LAYOUT_FORMATS",
     "REMOVES",
     "WORKLOAD_FORMATS",
+    "ClusterForecast",
     "CustomImage",
     "DeploymentFile",
     "custom_images",
     "deploy",
+    "forecast_cluster",
     "has_source",
     "models_to_write",
     "omitted_by",
