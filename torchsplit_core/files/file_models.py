@@ -13,7 +13,7 @@ from operator import or_
 from types import GenericAlias, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, create_model
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, FailFast, Field, Tag, create_model
 from pydantic_core import PydanticCustomError
 
 from torchsplit_core.values import quoted
@@ -174,12 +174,26 @@ def checked_type(annotation: Any, earlier: bool = False, marks: tuple[Any, ...] 
         values = [checked_type(part, earlier) for part in inner if _is_value(part)]
         others = [checked_type(part, earlier) for part in inner if not _is_value(part)]
         if len(values) > 1:
-            values = [Annotated[reduce(or_, values), Field(discriminator="kind")]]
+            values = [_union([part for part in inner if _is_value(part)], values)]
         checked = reduce(or_, values + others)
     for mark in marks:
         checked = _limited(checked, mark)
     # Not pydantic's tuple: beside its first fault it complains of a least length.
     return Annotated[checked, AfterValidator(tuple)] if origin is tuple else checked
+
+
+def _union(kinds: list[type], checked: list[Any]) -> Any:
+    """One of several values: by its field `kind`, or else the first that lacks none of its necessary fields."""
+    if all(any(field.name == "kind" for field in value_fields(kind)) for kind in kinds):
+        return Annotated[reduce(or_, checked), Field(discriminator="kind")]
+    necessary = [{field.key(False) for field in value_fields(kind) if field.default is ...} for kind in kinds]
+
+    def tag(data: Any) -> str:
+        keys = set(data) if isinstance(data, Mapping) else set()
+        return str(next((index for index, names in enumerate(necessary) if names <= keys), 0))
+
+    members = [Annotated[part, Tag(str(index))] for index, part in enumerate(checked)]
+    return Annotated[reduce(or_, members), Discriminator(tag)]
 
 
 def _limited(checked: Any, mark: Any) -> Any:

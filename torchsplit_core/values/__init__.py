@@ -136,6 +136,16 @@ if TYPE_CHECKING:
         TraceArrivals,
     )
     from torchsplit_core.values.stages import StageLink, StageManifest, StagePart, StageSlot, StageValue
+    from torchsplit_core.values.transition.host_state import ForeignTenant, HostState, StateGpu, StateInstance
+    from torchsplit_core.values.transition.outcome import (
+        MappedGpu,
+        MappedInstance,
+        ModelDuring,
+        StepAction,
+        Transition,
+        TransitionCounts,
+        TransitionStep,
+    )
 
 __all__ = [
     "CLIENT_TEMPLATE",
@@ -151,6 +161,7 @@ __all__ = [
     "DeviceKind",
     "FailureReason",
     "FleetEntry",
+    "ForeignTenant",
     "FrontierPoint",
     "GammaArrivals",
     "GpuType",
@@ -158,6 +169,7 @@ __all__ = [
     "GraphNode",
     "HalfWidths",
     "HighestLoad",
+    "HostState",
     "InputFault",
     "InternalFault",
     "LatencyPercentiles",
@@ -165,10 +177,13 @@ __all__ = [
     "LayoutReason",
     "LinearCoefficients",
     "LinearThroughput",
+    "MappedGpu",
+    "MappedInstance",
     "MaxLoadSearch",
     "MemoryParts",
     "MmppArrivals",
     "ModelBinding",
+    "ModelDuring",
     "ModelLimit",
     "ModelLoad",
     "NodeProfile",
@@ -232,11 +247,17 @@ __all__ = [
     "StagePart",
     "StageSlot",
     "StageValue",
+    "StateGpu",
+    "StateInstance",
+    "StepAction",
     "TableThroughput",
     "Tenant",
     "ThroughputRow",
     "TraceArrivals",
     "TrainClient",
+    "Transition",
+    "TransitionCounts",
+    "TransitionStep",
     "Variant",
     "WaitTimes",
     "at_first_length",
@@ -293,5 +314,9 @@ __getattr__ = on_demand(
             "Service SimulatedModel SimulationRequest TraceArrivals"
         ),
         "stages": "StageLink StageManifest StagePart StageSlot StageValue",
+        "transition.host_state": "ForeignTenant HostState StateGpu StateInstance",
+        "transition.outcome": (
+            "MappedGpu MappedInstance ModelDuring StepAction Transition TransitionCounts TransitionStep"
+        ),
     },
 )
