@@ -16,16 +16,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
 from torchsplit_core.deployment.hosts import Host, HostGpu
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.hardware.layouts import layout_fault
-from torchsplit_core.values import PlacedProfile
+from torchsplit_core.values import PlacedProfile, PlannedSlice, PlanOutcome, point_type
 
 Positions = tuple[PlacedProfile, ...]
 """Slices at their starts."""
+Allocation = tuple[int, Positions]
+"""The GPU of a claim, by its index, and its slices there."""
 
 MOST_ORDERS = 100
 _MOST_PODS = 20_000
@@ -74,11 +76,16 @@ class StrandedForecast:
 
 @dataclass(frozen=True, slots=True)
 class ClusterForecast:
-    """Of one way to make slices (`dynamic`): with a claim for each pod, and with a claim for each GPU."""
+    """Of one way to make slices (`dynamic`): with a claim for each pod, and with a claim for each GPU.
+
+    `worst`: where the pods land in the order in which most strand with a claim each: GPU and start of the plan's slice,
+    and those of the one it gets, None for none.
+    """
 
     dynamic: bool
     by_pod: StrandedForecast
     by_gpu: StrandedForecast
+    worst: Mapping[tuple[str, int], tuple[str, int] | None]
 
     @property
     def way(self) -> str:
@@ -93,36 +100,59 @@ def forecast_cluster(hosts: tuple[Host, ...]) -> tuple[ClusterForecast, ...]:
     A pod is a slice with tenants. Claims by GPU hold the free slices too.
     """
     used = [(host, gpu) for host in hosts for gpu in host.gpus if not gpu.is_cpu]
-    by_pod = [
-        Claim((item.profile,), _hosts_with(gpu.type, used))
-        for _, gpu in used
-        for item in gpu.slices
-        if item.tenants
-    ]
-    by_gpu = [
-        (Claim(tuple(item.profile for item in gpu.slices), frozenset({host.name}), gpu.type), pods)
-        for host, gpu in used
-        if (pods := sum(bool(item.tenants) for item in gpu.slices))
-    ]
-    if not by_pod:
+    pods = [(gpu, item) for _, gpu in used for item in gpu.slices if item.tenants]
+    if not pods:
         return ()
-    return tuple(
-        ClusterForecast(
-            dynamic,
-            _forecast(fleet, [(claim, 1) for claim in by_pod]),
-            _forecast(fleet, by_gpu),
+    hosts_of: dict[str, set[str | None]] = {}
+    for host, gpu in used:
+        hosts_of.setdefault(gpu.type, set()).add(host.name)
+    by_pod = [(Claim((item.profile,), frozenset(hosts_of[gpu.type])), 1) for gpu, item in pods]
+    by_gpu = [
+        (Claim(tuple(item.profile for item in gpu.slices), frozenset({host.name}), gpu.type), count)
+        for host, gpu in used
+        if (count := sum(bool(item.tenants) for item in gpu.slices))
+    ]
+    forecasts = []
+    for dynamic in (False, True):
+        fleet = [_published(host, gpu, dynamic=dynamic) for host, gpu in used]
+        single, results = _forecast(fleet, by_pod)
+        worst = {
+            (gpu.id, item.start): None if result is None else (used[result[0]][1].id, result[1][0].start)
+            for (gpu, item), result in zip(pods, results, strict=True)
+        }
+        forecasts.append(ClusterForecast(dynamic, single, _forecast(fleet, by_gpu)[0], worst))
+    return tuple(forecasts)
+
+
+def placed_plan(plan: PlanOutcome, forecast: ClusterForecast) -> tuple[PlanOutcome, tuple[PlannedSlice, ...]]:
+    """The plan with its pods where `worst` puts them, and the slices of those without a place.
+
+    Free slices, which no pod asks for, are gone. Its figures are still the plan's.
+    """
+    landed: dict[str, list[PlannedSlice]] = {}
+    stranded = []
+    for gpu in plan.gpus:
+        for item in gpu.slices:
+            place = forecast.worst.get((gpu.id, item.start))
+            if place is not None:
+                landed.setdefault(place[0], []).append(replace(item, start=place[1]))
+            elif (gpu.id, item.start) in forecast.worst:
+                stranded.append(item)
+    gpus = []
+    for gpu in plan.gpus:
+        slices = tuple(sorted(landed.get(gpu.id, ()), key=lambda item: item.start))
+        gpus.append(
+            gpu if point_type(gpu.type) != gpu.type else replace(gpu, used=bool(slices), slices=slices)
         )
-        for dynamic in (False, True)
-        for fleet in [tuple(_published(host, gpu, dynamic=dynamic) for host, gpu in used)]
-    )
+    return replace(plan, gpus=tuple(gpus)), tuple(stranded)
 
 
-def allocate(gpus: Sequence[ClusterGpu], claims: Sequence[Claim]) -> tuple[tuple[int, Positions] | None, ...]:
+def allocate(gpus: Sequence[ClusterGpu], claims: Sequence[Claim]) -> tuple[Allocation | None, ...]:
     """The GPU (its index) and slices that each claim gets, in order of arrival; None for a claim that strands."""
     taken: list[Positions] = [()] * len(gpus)
     # What is taken stays, so a GPU that is too full for a claim is so for equal claims after it.
     first_gpu: dict[Claim, int] = {}
-    results: list[tuple[int, Positions] | None] = []
+    results: list[Allocation | None] = []
     for claim in claims:
         result = None
         for index in range(first_gpu.get(claim, 0), len(gpus)):
@@ -138,23 +168,22 @@ def allocate(gpus: Sequence[ClusterGpu], claims: Sequence[Claim]) -> tuple[tuple
     return tuple(results)
 
 
-def _forecast(gpus: Sequence[ClusterGpu], claims: Sequence[tuple[Claim, int]]) -> StrandedForecast:
-    """`claims`: each with its number of pods."""
+def _forecast(
+    gpus: Sequence[ClusterGpu], claims: Sequence[tuple[Claim, int]]
+) -> tuple[StrandedForecast, list[Allocation | None]]:
+    """Of claims with their numbers of pods; and what each gets in the order that strands most."""
     pods = sum(count for _, count in claims)
     orders = max(1, min(MOST_ORDERS, _MOST_PODS // pods))
     generator = random.Random(0)
     stranded = []
+    worst: list[Allocation | None] = []
     for _ in range(orders):
-        order = generator.sample(claims, len(claims))
-        results = allocate(gpus, [claim for claim, _ in order])
-        stranded.append(
-            sum(count for (_, count), result in zip(order, results, strict=True) if result is None)
-        )
-    return StrandedForecast(pods, orders, min(stranded), max(stranded), sum(map(bool, stranded)))
-
-
-def _hosts_with(type_name: str, used: Sequence[tuple[Host, HostGpu]]) -> frozenset[str | None]:
-    return frozenset(host.name for host, gpu in used if gpu.type == type_name)
+        order = generator.sample(range(len(claims)), len(claims))
+        results = dict(zip(order, allocate(gpus, [claims[number][0] for number in order]), strict=True))
+        stranded.append(sum(count for number, (_, count) in enumerate(claims) if results[number] is None))
+        if stranded[-1] > max(stranded[:-1], default=-1):
+            worst = [results[number] for number in range(len(claims))]
+    return StrandedForecast(pods, orders, min(stranded), max(stranded), sum(map(bool, stranded))), worst
 
 
 def _published(host: Host, gpu: HostGpu, *, dynamic: bool) -> ClusterGpu:
