@@ -127,11 +127,13 @@ _DRA = """
 `components: [dra]` in `kubernetes/kustomization.yaml`, before other components, replaces the Deployments of the device
 plugin: each GPU is one ResourceClaim with all its slices as named requests on one parent GPU, and the pod of each slice
 names its request. So models that the plan puts on one GPU stay together, on the plan's host where it has a name. It
-needs Kubernetes 1.34, NVIDIA's DRA driver with GPU resources switched on, and on these nodes no device plugin (label
-`nvidia.com/gpu.deploy.device-plugin=false`). With dynamic MIG, which is alpha, off by default and needs 1.36 or the
-gate `DRAPartitionableDevices`, the driver makes the slices, and steps 1 to 3 fall away: do not cut such nodes yourself,
-and switch MIG mode on beforehand on an A100 or A30. Product names select the GPU type: compare them with
-`kubectl get resourceslices -o yaml`.
+needs Kubernetes 1.34, NVIDIA's DRA driver with GPU resources switched on (`gpuResourcesEnabledOverride=true` in Helm),
+and on these nodes no device plugin (label `nvidia.com/gpu.deploy.device-plugin=false`). Product names select the GPU
+type: compare them with `kubectl get resourceslices -o yaml`.
+
+With dynamic MIG, which is alpha, off by default and needs 1.36 or the gate `DRAPartitionableDevices`, the driver makes
+the slices, and steps 1 to 3 fall away: do not cut such nodes yourself, and switch MIG mode on beforehand on an A100 or
+A30.
 
 To come over from the device plugin, `kubectl apply -f kubernetes/dra/device-classes.yaml` (1.35, gate
 `DRAExtendedResource`): pods that ask for `nvidia.com/mig-…` then get their slices from the DRA driver, each by a claim

@@ -15,10 +15,11 @@ _HEAD = (
     "<th title=\"Who makes the MIG slices: an administrator before any pod comes, or NVIDIA's DRA driver when a claim "
     'is allocated">slices are made</th>'
     '<th title="Pods without a slice where each asks for its slice by itself, over random orders of arrival">'
-    "a claim for each pod</th>"
+    "without a slice, a claim for each pod</th>"
     '<th title="Pods without a slice where each GPU is one claim that its pods share, as in dra/claims.yaml">'
-    "the claims of these files</th>"
+    "without a slice, the claims of these files</th>"
 )
+_WAYS = {False: "With slices cut beforehand", True: "With dynamic MIG"}
 
 
 def render(name: str, plan: PlanOutcome, request: PlanRequest | None) -> None:
@@ -54,21 +55,22 @@ def render(name: str, plan: PlanOutcome, request: PlanRequest | None) -> None:
 
 def sentence(forecasts: tuple[ClusterForecast, ...]) -> str:
     """What the two shapes of claims strand, in words."""
-    by_pod = max((forecast.by_pod for forecast in forecasts), key=lambda figures: figures.most)
-    by_gpu = max((forecast.by_gpu for forecast in forecasts), key=lambda figures: figures.most)
-    if by_gpu.most:
+    by_pod = max(forecasts, key=lambda forecast: forecast.by_pod.most)
+    by_gpu = max(forecasts, key=lambda forecast: forecast.by_gpu.most)
+    pods = counted(by_pod.by_pod.pods, "pod")
+    if by_gpu.by_gpu.most:
         return (
-            f"Up to {by_gpu.most} of {counted(by_gpu.pods, 'pod')} find no slice even with the claims of these files: "
-            "a GPU has another's slices and more. Let the pods of GPUs with more slices come first."
+            f"{_WAYS[by_gpu.dynamic]} up to {by_gpu.by_gpu.most} of {pods} find no slice even with the claims of these "
+            "files: a GPU has another's slices and more. Let the pods of GPUs with more slices come first."
         )
-    if by_pod.most:
+    if by_pod.by_pod.most:
         return (
-            f"Up to {by_pod.most} of {counted(by_pod.pods, 'pod')} find no slice where each has a claim of its own; "
-            "with the claims of these files (dra/) all do."
+            f"{_WAYS[by_pod.dynamic]} up to {by_pod.by_pod.most} of {pods} find no slice where each has a claim of its "
+            "own; with the claims of these files (dra/) all do."
         )
     return (
-        f"{'The pod finds its slice' if by_pod.pods == 1 else f'All {by_pod.pods} pods find a slice'} either way; only "
-        "the claims of these files keep together what the plan puts on one GPU."
+        f"{'The pod finds its slice' if by_pod.by_pod.pods == 1 else f'All {pods} find a slice'} either way; only the "
+        "claims of these files keep together what the plan puts on one GPU."
     )
 
 

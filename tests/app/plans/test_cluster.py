@@ -14,7 +14,7 @@ from torchsplit_core.values import FleetEntry, PlanOutcome
 def test_the_tab_says_what_strands_and_draws_the_worst_order_when_it_is_opened(page, filled):
     opened = page("deploy", filled)
     text = said(opened)
-    assert "Up to 1 of 2 pods find no slice where each has a claim of its own" in text
+    assert "With dynamic MIG up to 1 of 2 pods find no slice where each has a claim of its own" in text
     assert "not tried on a cluster" in text
     assert text.count("<td>none of 2</td>") == 3 and "<td>0 to 1 of 2, some in" in text
     assert "Without a slice:" not in text
@@ -41,4 +41,6 @@ def test_the_sentence_follows_what_strands():
     )
     assert words(plan_of(planned_gpu("gpu0", "A100-80GB", ones[:1]))).startswith("The pod finds its slice")
     part = plan_of(planned_gpu("gpu0", "A100-80GB", ones), planned_gpu("gpu1", "A100-80GB", ones[:2]))
-    assert words(part).startswith("Up to 7 of 9 pods find no slice even with the claims of these files")
+    assert words(part).startswith(
+        "With slices cut beforehand up to 7 of 9 pods find no slice even with the claims of these files"
+    )

@@ -186,8 +186,8 @@ def test_the_component_replaces_the_deployments_of_the_device_plugin_and_those_a
 def test_pods_of_own_images_name_their_requests_and_a_plan_of_cores_has_no_claims():
     slices = [("1g.10gb", 0, "a"), ("1g.10gb", 1, "a"), ("2g.20gb", 2, "b")]
     world = asked(plan_of(planned_gpu("gpu0", "A100-80GB", slices)))
-    own = custom_images(world.request, {"a": "me/a:1"})
-    files = deploy(world.plan, ["kubernetes"], world.request, world.manifests, own)
+    images = custom_images(world.request, {"a": "me/a:1"})
+    files = deploy(world.plan, ["kubernetes"], world.request, world.manifests, images)
     documents = checked(*(file.text for file in files if file.name.startswith("kubernetes/dra/")))
     pods = [row["spec"]["template"]["spec"] for row in documents if row["kind"] == "Deployment"]
     assert sorted(pod["containers"][0]["resources"]["claims"][0]["request"] for pod in pods) == [
