@@ -21,7 +21,7 @@ LAYERS = (
     ("files", "drawing"),
     ("checkpoints",),
     ("model_source",),
-    ("tables", "tracing", "profiling", "partitioning", "planning", "placement", "simulation"),
+    ("tables", "tracing", "profiling", "partitioning", "planning", "placement", "simulation", "transition"),
     ("deployment", "latency_slo", "strategy", "pictures"),
     ("evaluation",),
     ("workspace",),

@@ -111,6 +111,13 @@ COMMANDS: tuple[tuple[str, tuple[Options, ...], dict[str, str]], ...] = (
         },
     ),
     (
+        "torchsplit_core.cli.transition:add_transition_command",
+        (_output_options,),
+        {
+            "transition": "from what runs now to a plan: what stays, which steps, what each model loses meanwhile"
+        },
+    ),
+    (
         "torchsplit_core.cli.evaluate:add_evaluate_command",
         (),
         {

@@ -80,7 +80,6 @@ if TYPE_CHECKING:
         Relaxation,
         ResponsePercentiles,
         RoutedBytes,
-        Tenant,
         tenants_on,
     )
     from torchsplit_core.values.plan.request import (
@@ -96,6 +95,7 @@ if TYPE_CHECKING:
         Stage,
         Variant,
     )
+    from torchsplit_core.values.plan.tenant import Tenant
     from torchsplit_core.values.profile import (
         FailureReason,
         LatencyPercentiles,
@@ -295,12 +295,13 @@ __getattr__ = on_demand(
         "plan.fault": "PlanFault slice_name",
         "plan.outcome": (
             "Conflict Demand ObjectiveValue PlannedGpu PlannedModel PlannedSlice PlanOutcome "
-            "PlanStatistics Relaxation ResponsePercentiles RoutedBytes Tenant tenants_on"
+            "PlanStatistics Relaxation ResponsePercentiles RoutedBytes tenants_on"
         ),
         "plan.request": (
             "Colocation ColocationMode FleetEntry Objective ObjectiveKind PlanModel PlanRequest Point SolverOptions "
             "Stage Variant"
         ),
+        "plan.tenant": "Tenant",
         "profile": (
             "FailureReason LatencyPercentiles MemoryParts NodeProfile NodeTimes Pace Percentile Profile "
             "ProfileFailure ProfileRow at_first_length at_sequence_length sequence_lengths stage_shares"

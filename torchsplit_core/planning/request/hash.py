@@ -32,10 +32,10 @@ _LATER_DEFAULTS: dict[Any, dict[str, Any]] = {
         "bytes_per_request": None,
         "tier": 0.0,
     },
-    Objective: {"survives": 0.0},
+    Objective: {"survives": 0.0, "max_touched_gpus": None},
     FleetEntry: {"node": None, "mig": True},
     SolverOptions: {"plan_at": "nominal"},
-    PlanRequest: {"network_gb_per_s": None, "front": None},
+    PlanRequest: {"network_gb_per_s": None, "front": None, "current": None},
 }
 """Fields that later versions added: omitted at their default, so that older requests keep their fingerprint."""
 

@@ -6,33 +6,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from torchsplit_core.values.fields import Added, Count, Facts, FileField, Finite, Name, NonNegative, Whole
+from torchsplit_core.values.fields import Added, Facts, FileField, Finite, Name, NonNegative, Whole
 from torchsplit_core.values.hardware import WHOLE_GPU
 from torchsplit_core.values.plan.explanation import PlanExplanation
 from torchsplit_core.values.plan.front import PlannedFront
 from torchsplit_core.values.plan.request import ObjectiveKind
+from torchsplit_core.values.plan.tenant import Tenant
 from torchsplit_core.values.profile import Basis
 from torchsplit_core.values.status import SolveStatus
-
-
-@dataclass(frozen=True, slots=True)
-class Tenant:
-    """One instance of a stage on a slice, with its share of the slice's time.
-
-    `throughput_rps` is its share of its point's; `low_rps` and `high_rps` are the interval of the point itself.
-    """
-
-    model: Name
-    variant: Name
-    stage: Name
-    share: NonNegative
-    batch_size: Count
-    processes: Count
-    throughput_rps: NonNegative
-    memory_gib: NonNegative | None
-    basis: Basis | None = None
-    low_rps: NonNegative | None = None
-    high_rps: NonNegative | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +159,7 @@ class PlanOutcome:
 
     `explanation`: if requested, and only of a plan. `cost_per_hour` is that of the GPUs in use, None if one of them
     has no price; `cost_per_million_requests` is of those served: of each model its throughput, up to
-    its demand.
+    its demand. `touched_gpus` have other instances or tenants than in the request's `current`; None without one.
     """
 
     request_sha256: str
@@ -194,3 +175,4 @@ class PlanOutcome:
     front: Added[PlannedFront | None] = None
     cost_per_hour: Added[NonNegative | None] = None
     cost_per_million_requests: Added[NonNegative | None] = None
+    touched_gpus: Added[Whole | None] = None

@@ -18,11 +18,13 @@ from torchsplit_core.values.fields import (
     PercentileRank,
     Text,
     Tier,
+    Whole,
 )
 from torchsplit_core.values.hardware import WHOLE_GPU
 from torchsplit_core.values.plan.front import FrontCosts
 from torchsplit_core.values.profile import Basis, Pace
 from torchsplit_core.values.simulation.request import Arrivals, PoissonArrivals
+from torchsplit_core.values.transition.host_state import HostState
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,13 +167,15 @@ ObjectiveKind = Literal["leximin", "max_min", "weighted_sum", "min_gpus"]
 class Objective:
     """`memory_violation_penalty` γ None: memory is a limit. `separation_weight` 0: separations break ties.
 
-    `survives` 1: every minimum still holds with the instances of any one GPU gone.
+    `survives` 1: every minimum still holds with the instances of any one GPU gone. `max_touched_gpus`: at most so many
+    GPUs have other instances or tenants than in the request's `current`; None: any number.
     """
 
     kind: ObjectiveKind = "leximin"
     memory_violation_penalty: Amount | None = None
     separation_weight: Amount = 0.0
     survives: Added[Literal[0, 1]] = 0
+    max_touched_gpus: Added[Whole | None] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +191,8 @@ class PlanRequest:
     """The whole question. `link_gb_per_s` None: transfers between stages take no time.
 
     `network_gb_per_s` applies, if slower, to a variant with instances on more than one node. Both in 10^9 bytes a
-    second. `front`: costs of the front if the plan is served from one host; None: ignored.
+    second. `front`: costs of the front if the plan is served from one host; None: ignored. `current`: what runs on the
+    fleet now, by the ids of its GPUs; those it does not name are empty.
     """
 
     gpus: tuple[FleetEntry, ...]
@@ -200,3 +205,4 @@ class PlanRequest:
     max_tenants_per_slice: Count | None = None
     solver: SolverOptions = field(default_factory=SolverOptions)
     front: Added[FrontCosts | None] = None
+    current: Added[HostState | None] = None

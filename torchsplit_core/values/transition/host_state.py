@@ -7,7 +7,7 @@ from typing import Annotated
 
 from torchsplit_core.values.fields import Added, FileField, Name, Required, Whole
 from torchsplit_core.values.hardware import WHOLE_GPU
-from torchsplit_core.values.plan.outcome import Tenant
+from torchsplit_core.values.plan.tenant import Tenant
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,136 @@
+"""The command transition: from what runs now to a plan, step by step."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from torchsplit_core import files
+from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, write_outcome
+from torchsplit_core.values import HostState, InputFault, PlanOutcome, Transition, quoted
+from torchsplit_core.values.limits import check_number
+
+if TYPE_CHECKING:
+    from torchsplit_core.transition import ChangeTimes
+
+
+def add_transition_command(command: Command, output: Options) -> None:
+    """Add transition to the command line through its `command(name, run)` and its shared options."""
+    parser = command("transition", _transition)
+    parser.add_argument("plan", metavar="PLAN", help="a file of a plan outcome, or -")
+    transition_options(parser)
+    parser.add_argument(
+        "--text",
+        action="store_true",
+        help="print the table of steps instead of the outcome: who stops, when, for how long",
+    )
+    output(parser)
+
+
+def transition_options(parser: argparse.ArgumentParser) -> None:
+    """Add what makes a transition of a plan, beside the plan."""
+    parser.add_argument(
+        "--from",
+        dest="state",
+        required=True,
+        metavar="STATE",
+        help="a host state (torchsplit capture), or an earlier plan outcome that runs",
+    )
+    parser.add_argument(
+        "--request",
+        metavar="PLAN_REQUEST",
+        help="of the plan: gives the demands (without it: the lesser of a model's rates before and after)",
+    )
+    parser.add_argument(
+        "--prefer",
+        choices=("gpus", "loss"),
+        default="gpus",
+        help="of transitions that keep as much: touch fewest GPUs first (default), or lose least first",
+    )
+    parser.add_argument(
+        "--evict-foreign", action="store_true", help="stop tenants of others where the plan needs their place"
+    )
+    parser.add_argument(
+        "--start-s",
+        action="append",
+        default=[],
+        metavar="S|MODEL=S",
+        help="seconds until an instance serves: start, load, warm-up (default 20, assumed)",
+    )
+    parser.add_argument(
+        "--drain-s", type=float, default=None, metavar="S", help="seconds of a drain (default 5, assumed)"
+    )
+
+
+def planned_transition(options: argparse.Namespace) -> tuple[PlanOutcome, HostState, Transition]:
+    """The plan, the state and the transition that the options ask for. Raises InputFault."""
+    from torchsplit_core.transition import plan_transition, read_state
+
+    _, plan = files.read_file(options.plan, expected="torchsplit.plan")
+    state = read_state(_state(options.state), options.state)
+    request = None
+    if options.request:
+        request = files.read_file(options.request, expected="torchsplit.plan_request")[1]
+    outcome = plan_transition(
+        plan,
+        state,
+        request=request,
+        prefer_loss=options.prefer == "loss",
+        evict_foreign=options.evict_foreign,
+        times=_times(options.start_s, options.drain_s),
+    )
+    return plan, state, outcome
+
+
+def _state(path: str) -> Any:
+    name, value = files.read_file(path)
+    if name not in ("torchsplit.host_state", "torchsplit.plan"):
+        raise InputFault(
+            path,
+            f"is a {name} file, not a state",
+            "Pass a host state (torchsplit capture) or a plan outcome.",
+        )
+    return value
+
+
+def _times(starts: Sequence[str], drain_s: float | None) -> ChangeTimes:
+    from torchsplit_core.transition import ChangeTimes
+
+    times, by_model = ChangeTimes(), {}
+    start_s = times.start_s
+    for entry in (part for text in starts for part in text.split(",")):
+        name, separator, value = entry.rpartition("=")
+        try:
+            seconds = float(value)
+        except ValueError:
+            remedy = "Write for example 20, or bert=35."
+            raise InputFault(
+                "--start-s", f"{quoted(entry)} is neither a number nor MODEL=NUMBER", remedy
+            ) from None
+        check_number("--start-s", seconds)
+        if separator:
+            by_model[name.strip()] = seconds
+        else:
+            start_s = seconds
+    if drain_s is not None:
+        check_number("--drain-s", drain_s)
+    return ChangeTimes(
+        drain_s=times.drain_s if drain_s is None else drain_s, start_s=start_s, model_start_s=by_model
+    )
+
+
+def _transition(options: argparse.Namespace) -> int:
+    from torchsplit_core.transition import transition_table
+
+    _, _, outcome = planned_transition(options)
+    table = transition_table(outcome)
+    if options.text:
+        if options.output:
+            files.write_file(outcome, options.output)
+        print("\n".join(table))
+    else:
+        write_outcome(outcome, options)
+        print(table[0], file=sys.stderr)
+    return EXIT_OF_STATUS[outcome.status]

@@ -1,0 +1,28 @@
+"""Who uses a slice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torchsplit_core.values.fields import Count, Name, NonNegative
+from torchsplit_core.values.profile import Basis
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """One instance of a stage on a slice, with its share of the slice's time.
+
+    `throughput_rps` is its share of its point's; `low_rps` and `high_rps` are the interval of the point itself.
+    """
+
+    model: Name
+    variant: Name
+    stage: Name
+    share: NonNegative
+    batch_size: Count
+    processes: Count
+    throughput_rps: NonNegative
+    memory_gib: NonNegative | None
+    basis: Basis | None = None
+    low_rps: NonNegative | None = None
+    high_rps: NonNegative | None = None
