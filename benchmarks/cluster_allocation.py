@@ -12,7 +12,7 @@ import random
 import sys
 from collections.abc import Sequence
 
-from torchsplit_core.deployment.allocator import Claim, ClusterGpu, allocate
+from torchsplit_core.deployment.allocator import ClusterGpu, SliceClaim, allocate
 from torchsplit_core.hardware import catalogue, legal_layouts
 from torchsplit_core.hardware.layouts import layout_fault
 from torchsplit_core.values import GpuType, PlacedProfile
@@ -21,7 +21,7 @@ TYPES = ("A100-80GB", "A30-24GB")
 ANYWHERE = frozenset({None})
 
 
-def stranded(kind: GpuType, gpus: int, claims: Sequence[Claim]) -> int:
+def stranded(kind: GpuType, gpus: int, claims: Sequence[SliceClaim]) -> int:
     """Slices without a place. Raises AssertionError where what is placed is not legal or not what was asked for."""
     results = allocate([ClusterGpu(None, kind.name, None)] * gpus, claims)
     placed: list[list[PlacedProfile]] = [[] for _ in range(gpus)]
@@ -60,9 +60,9 @@ def main() -> int:
                 by_size = sorted(profiles, key=lambda profile: -sizes[profile])
                 for number, order in enumerate((profiles, by_size)):
                     counts[number].append(
-                        stranded(kind, gpus, [Claim((profile,), ANYWHERE) for profile in order])
+                        stranded(kind, gpus, [SliceClaim((profile,), ANYWHERE) for profile in order])
                     )
-                claims = [Claim(tuple(part), ANYWHERE, name) for part in mix]
+                claims = [SliceClaim(tuple(part), ANYWHERE, name) for part in mix]
                 counts[2].append(stranded(kind, gpus, claims))
             cells = [f"{sum(map(bool, row)) / mixes:.1%}, {sum(row) / slices:.1%}" for row in counts]
             print(f"| {name} | {gpus} | {' | '.join(cells)} |")

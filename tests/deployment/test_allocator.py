@@ -7,7 +7,13 @@ import pytest
 
 from tests.support.deployment.cluster import Node, plain_claim, published
 from tests.support.deployment.helpers import plan_of, planned_gpu
-from torchsplit_core.deployment.allocator import Claim, ClusterGpu, allocate, forecast_cluster, placed_plan
+from torchsplit_core.deployment.allocator import (
+    ClusterGpu,
+    SliceClaim,
+    allocate,
+    forecast_cluster,
+    placed_plan,
+)
 from torchsplit_core.deployment.hosts import group_by_host
 from torchsplit_core.hardware import catalogue, legal_layouts
 from torchsplit_core.values import PlacedProfile
@@ -35,18 +41,18 @@ def test_claims_of_single_slices_get_what_a_plain_search_gives_them(seed):
     devices = [device for index in range(count) for device in published(gpu_type, "", index)]
     node = Node(devices, {("", index): gpu_type for index in range(count)})
     expected = [node.allocate(plain_claim(profile)) for profile in wanted]
-    results = allocate(dynamic(gpu_type, count), [Claim((profile,), ANYWHERE) for profile in wanted])
+    results = allocate(dynamic(gpu_type, count), [SliceClaim((profile,), ANYWHERE) for profile in wanted])
     assert [result and (result[0], result[1][0].start) for result in results] == [
         devices and (devices[0].gpu[1], int(devices[0].order[2].rpartition("-")[2])) for devices in expected
     ]
 
 
 def test_the_lowest_start_that_is_taken_first_may_be_the_only_one_of_a_larger_slice():
-    small_first = [Claim((profile,), ANYWHERE) for profile in ("1g.10gb", "4g.40gb", "2g.20gb")]
+    small_first = [SliceClaim((profile,), ANYWHERE) for profile in ("1g.10gb", "4g.40gb", "2g.20gb")]
     first, second, third = allocate(dynamic("A100-80GB", 1), small_first)
     assert first == (0, (PlacedProfile("1g.10gb", 0),)) and second is None and third is not None
     (together,) = allocate(
-        dynamic("A100-80GB", 1), [Claim(("1g.10gb", "4g.40gb", "2g.20gb"), ANYWHERE, "A100-80GB")]
+        dynamic("A100-80GB", 1), [SliceClaim(("1g.10gb", "4g.40gb", "2g.20gb"), ANYWHERE, "A100-80GB")]
     )
     assert together is not None
     assert {(item.profile, item.start) for item in together[1]} == {
@@ -58,7 +64,7 @@ def test_the_lowest_start_that_is_taken_first_may_be_the_only_one_of_a_larger_sl
 def test_every_layout_lands_as_one_claim_on_an_empty_gpu(gpu_type):
     for layout in legal_layouts(catalogue()[gpu_type]):
         if layout.placed:
-            claim = Claim(largest_first(gpu_type, layout.profiles), ANYWHERE, gpu_type)
+            claim = SliceClaim(largest_first(gpu_type, layout.profiles), ANYWHERE, gpu_type)
             ((index, placed),) = allocate(dynamic(gpu_type, 1), [claim])
             assert index == 0 and sorted(item.profile for item in placed) == list(layout.profiles)
 
@@ -68,7 +74,9 @@ def test_claims_of_gpus_land_in_every_order_beside_each_other():
     layouts = [layout for layout in legal_layouts(catalogue()["A100-80GB"]) if layout.placed]
     for _ in range(30):
         mix = generator.sample(layouts, 3)
-        claims = [Claim(largest_first("A100-80GB", layout.profiles), ANYWHERE, "A100-80GB") for layout in mix]
+        claims = [
+            SliceClaim(largest_first("A100-80GB", layout.profiles), ANYWHERE, "A100-80GB") for layout in mix
+        ]
         for order in itertools.permutations(claims):
             assert None not in allocate(dynamic("A100-80GB", 3), order)
 
@@ -76,11 +84,11 @@ def test_claims_of_gpus_land_in_every_order_beside_each_other():
 def test_a_claim_stays_on_its_hosts_and_type():
     fleet = [ClusterGpu("a", "A100-80GB", None), ClusterGpu("b", "H100-SXM5-80GB", None)]
     b, h100 = frozenset({"b"}), frozenset({"a", "b"})
-    assert allocate(fleet, [Claim(("1g.10gb",), b)]) == ((1, (PlacedProfile("1g.10gb", 0),)),)
-    assert allocate(fleet, [Claim(("1g.10gb",), h100, "H100-SXM5-80GB")]) == (
+    assert allocate(fleet, [SliceClaim(("1g.10gb",), b)]) == ((1, (PlacedProfile("1g.10gb", 0),)),)
+    assert allocate(fleet, [SliceClaim(("1g.10gb",), h100, "H100-SXM5-80GB")]) == (
         (1, (PlacedProfile("1g.10gb", 0),)),
     )
-    assert allocate(fleet, [Claim(("1g.10gb",), frozenset({"c"}))]) == (None,)
+    assert allocate(fleet, [SliceClaim(("1g.10gb",), frozenset({"c"}))]) == (None,)
 
 
 def test_a_plan_is_forecast_cut_beforehand_and_under_dynamic_mig():

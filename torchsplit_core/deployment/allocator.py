@@ -44,7 +44,7 @@ class ClusterGpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class SliceClaim:
     """Slices that have to be on one GPU, by profile, tried in this order; of that type on these hosts.
 
     `type` None: any, since types share names of profiles.
@@ -106,9 +106,9 @@ def forecast_cluster(hosts: tuple[Host, ...]) -> tuple[ClusterForecast, ...]:
     hosts_of: dict[str, set[str | None]] = {}
     for host, gpu in used:
         hosts_of.setdefault(gpu.type, set()).add(host.name)
-    by_pod = [(Claim((item.profile,), frozenset(hosts_of[gpu.type])), 1) for gpu, item in pods]
+    by_pod = [(SliceClaim((item.profile,), frozenset(hosts_of[gpu.type])), 1) for gpu, item in pods]
     by_gpu = [
-        (Claim(tuple(item.profile for item in gpu.slices), frozenset({host.name}), gpu.type), count)
+        (SliceClaim(tuple(item.profile for item in gpu.slices), frozenset({host.name}), gpu.type), count)
         for host, gpu in used
         if (count := sum(bool(item.tenants) for item in gpu.slices))
     ]
@@ -147,11 +147,11 @@ def placed_plan(plan: PlanOutcome, forecast: ClusterForecast) -> tuple[PlanOutco
     return replace(plan, gpus=tuple(gpus)), tuple(stranded)
 
 
-def allocate(gpus: Sequence[ClusterGpu], claims: Sequence[Claim]) -> tuple[Allocation | None, ...]:
+def allocate(gpus: Sequence[ClusterGpu], claims: Sequence[SliceClaim]) -> tuple[Allocation | None, ...]:
     """The GPU (its index) and slices that each claim gets, in order of arrival; None for a claim that strands."""
     taken: list[Positions] = [()] * len(gpus)
     # What is taken stays, so a GPU that is too full for a claim is so for equal claims after it.
-    first_gpu: dict[Claim, int] = {}
+    first_gpu: dict[SliceClaim, int] = {}
     results: list[Allocation | None] = []
     for claim in claims:
         result = None
@@ -169,7 +169,7 @@ def allocate(gpus: Sequence[ClusterGpu], claims: Sequence[Claim]) -> tuple[Alloc
 
 
 def _forecast(
-    gpus: Sequence[ClusterGpu], claims: Sequence[tuple[Claim, int]]
+    gpus: Sequence[ClusterGpu], claims: Sequence[tuple[SliceClaim, int]]
 ) -> tuple[StrandedForecast, list[Allocation | None]]:
     """Of claims with their numbers of pods; and what each gets in the order that strands most."""
     pods = sum(count for _, count in claims)
