@@ -17,7 +17,7 @@ from tests.support.deployment.cluster import (
     selects,
 )
 from tests.support.deployment.helpers import plan_of, planned_gpu
-from tests.support.deployment.kubernetes import checked, deployments, manifests, texts
+from tests.support.deployment.kubernetes import checked, deployments, manifests, served, texts
 from tests.support.deployment.kubernetes import selects as service_selects
 from torchsplit_core.deployment import custom_images, deploy
 from torchsplit_core.deployment.formats.kubernetes_pods import ALLOCATED_BY, DRA, PLUGIN
@@ -87,16 +87,26 @@ def test_every_slice_with_tenants_is_a_pod_that_names_a_request_of_its_claim_and
         assert use["name"] == reference["name"]
         request = requests_of(claims[reference["resourceClaimName"]])[use["request"]]
         named.add((reference["resourceClaimName"], use["request"]))
-        profile = next(
-            (row for row in deployment["metadata"]["name"].split("-at")[0].split("-") if row.endswith("g")),
-            "",
-        )
-        assert f".profile == '{profile}." in str(request) if profile else "gpu.nvidia.com'" in str(request)
+        _, serves = served(plan, deployment)
+        ((gpu,),) = (serves.gpus,)
+        devices = published(gpu.type, whole=gpu.slices[0].profile == WHOLE_GPU)
+        assert {
+            dict(device.attributes).get("profile", "") for device in devices if matches(request, device)
+        } == {gpu.slices[0].profile}
         ((term,),) = (affinity["nodeSelectorTerms"] for affinity in pod["affinity"]["nodeAffinity"].values())
         host = reference["resourceClaimName"].partition("-")[0]
         assert term == {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [host]}]}
     slices = sum(bool(item.tenants) for gpu in plan.gpus for item in gpu.slices if item.profile != "4c")
     assert len(named) == len(deployments(plan, (DRA,))) == slices
+
+
+def test_the_readme_says_what_a_cluster_would_strand_and_when_claims_need_an_order(plan):
+    text = texts(plan)["README.md"]
+    assert "Not tried on a cluster" in text and "| dynamic MIG (alpha, off by default) | 0 to " in text
+    assert "- `node1`: `LABEL` is `torchsplit-2`" in text and "first." not in text.partition("### As your")[2]
+    ones = [("1g.10gb", start, "a") for start in range(7)]
+    part = plan_of(planned_gpu("gpu0", "A100-80GB", ones), planned_gpu("gpu1", "A100-80GB", ones[:2]))
+    assert "start those of the GPUs with more slices first." in texts(part)["README.md"].replace("\n", " ")
 
 
 def test_the_claims_land_whatever_their_order_where_claims_of_single_pods_do_not(plan):
