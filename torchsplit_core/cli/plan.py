@@ -104,6 +104,17 @@ def add_plan_commands(command: Command, output: Options) -> None:
     )
     add_plan_at(parser)
     parser.add_argument(
+        "--current",
+        metavar="STATE",
+        help="what runs on the fleet now: a host state (torchsplit capture), or an earlier plan outcome",
+    )
+    parser.add_argument(
+        "--max-touched",
+        type=int,
+        metavar="N",
+        help="change at most N GPUs of the current state (objective.max_touched_gpus)",
+    )
+    parser.add_argument(
         "--save-request", action=OutputFile, metavar="FILE", help="write the request that the plan answers"
     )
     output(parser)
@@ -160,6 +171,7 @@ def _plan(options: argparse.Namespace) -> int:
     request = _apply_time_limit(
         _apply_demands_as_minima(_apply_plan_at(request, options.plan_at), options), options.time_limit
     )
+    request = _apply_current(request, options)
     if options.save_request:
         files.write_file(request, options.save_request)
     if options.spare is not None:
@@ -208,6 +220,22 @@ def _apply_plan_at(request: PlanRequest, plan_at: Literal["nominal", "low"] | No
         file=sys.stderr,
     )
     return replace(request, solver=replace(request.solver, plan_at=plan_at))
+
+
+def _apply_current(request: PlanRequest, options: argparse.Namespace) -> PlanRequest:
+    """Apply `--current` and `--max-touched` to the request; print a note for each."""
+    if options.current is not None:
+        from torchsplit_core.cli.transition import read_state_file
+
+        request = replace(request, current=read_state_file(options.current))
+        print(
+            f"note: planned from {options.current}, so this answers the request with current", file=sys.stderr
+        )
+    if options.max_touched is not None:
+        limit = options.max_touched
+        print(f"note: this answers the request with objective.max_touched_gpus {limit}", file=sys.stderr)
+        request = replace(request, objective=replace(request.objective, max_touched_gpus=limit))
+    return request
 
 
 def _apply_demands_as_minima(request: PlanRequest, options: argparse.Namespace) -> PlanRequest:

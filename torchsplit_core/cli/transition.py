@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchsplit_core import files
 from torchsplit_core.cli.common import EXIT_OF_STATUS, Command, Options, write_outcome
@@ -66,10 +66,10 @@ def transition_options(parser: argparse.ArgumentParser) -> None:
 
 def planned_transition(options: argparse.Namespace) -> tuple[PlanOutcome, HostState, Transition]:
     """The plan, the state and the transition that the options ask for. Raises InputFault."""
-    from torchsplit_core.transition import plan_transition, read_state
+    from torchsplit_core.transition import plan_transition
 
     _, plan = files.read_file(options.plan, expected="torchsplit.plan")
-    state = read_state(_state(options.state), options.state)
+    state = read_state_file(options.state)
     request = None
     if options.request:
         request = files.read_file(options.request, expected="torchsplit.plan_request")[1]
@@ -84,7 +84,10 @@ def planned_transition(options: argparse.Namespace) -> tuple[PlanOutcome, HostSt
     return plan, state, outcome
 
 
-def _state(path: str) -> Any:
+def read_state_file(path: str) -> HostState:
+    """A host state, or that of an earlier plan outcome. Raises InputFault."""
+    from torchsplit_core.transition import read_state
+
     name, value = files.read_file(path)
     if name not in ("torchsplit.host_state", "torchsplit.plan"):
         raise InputFault(
@@ -92,7 +95,7 @@ def _state(path: str) -> Any:
             f"is a {name} file, not a state",
             "Pass a host state (torchsplit capture) or a plan outcome.",
         )
-    return value
+    return read_state(value, path)
 
 
 def _times(starts: Sequence[str], drain_s: float | None) -> ChangeTimes:

@@ -16,6 +16,7 @@ from torchsplit_core.planning.outcome.build import build_plan_outcome, no_plan
 from torchsplit_core.planning.outcome.canonical_layout import canonicalised
 from torchsplit_core.planning.outcome.figures import unproven_outcome
 from torchsplit_core.planning.problem.build import Problem, build_problem
+from torchsplit_core.planning.problem.held_gpus import touched_gpus
 from torchsplit_core.planning.request.hash import request_hash
 from torchsplit_core.planning.request.objective import goal_of, reached_levels
 from torchsplit_core.planning.request.validate import validate
@@ -78,6 +79,8 @@ def plan(
     validate(request)
     watch = Stopwatch()
     deadline = watch.begun + SEARCH_SHARE * request.solver.time_limit_s
+    if request.objective.max_touched_gpus is not None:
+        return _plan_limited_change(request, watch, deadline, progress, with_reasons=reasons)
     by_traffic = ranks_by_traffic(request)
     problem = build_problem(without_soft_colocations(request) if by_traffic else request)
     if on_plan is not None:
@@ -102,6 +105,31 @@ def plan(
     if on_plan is not None and ended.status == "infeasible":
         on_plan(replace(ended, warnings=(*ended.warnings, NO_RELAXATION, NO_CONFLICT)))
     return _explain_failure(request, ended, progress, with_reasons=reasons)
+
+
+def _plan_limited_change(
+    request: PlanRequest, watch: Stopwatch, deadline: float, progress: Progress, *, with_reasons: bool
+) -> PlanOutcome:
+    """The plan that touches few GPUs; if there is none, the reasons of the request without that limit, if it has any.
+
+    Starts are those of now where a GPU stays, so they are not made canonical.
+    """
+    from torchsplit_core.planning.limited_change import plan_limited_change
+
+    outcome = plan_limited_change(request, watch, deadline, progress)
+    if outcome.gpus or outcome.status == "timeout":
+        verify(request, outcome)
+        return outcome
+    free = replace(request, objective=replace(request.objective, max_touched_gpus=None))
+    unlimited = plan(free, progress=progress, reasons=with_reasons)
+    if unlimited.status == "infeasible":
+        return replace(unlimited, request_sha256=request_hash(request))
+    limit = request.objective.max_touched_gpus
+    note = f"No plan that changes at most {limit} GPUs of the current state meets every demand."
+    if unlimited.gpus:
+        touched = touched_gpus(request, unlimited.gpus)
+        note += f" One that changes {touched} does; fewer may suffice."
+    return replace(outcome, warnings=(*outcome.warnings, note))
 
 
 @dataclass

@@ -91,7 +91,7 @@ def asked(*models: PlanModel, count: int = 2, kind: ObjectiveKind = "max_min", *
     )
 
 
-def whole(request: PlanRequest, **how: bool) -> Formulation:
+def whole(request: PlanRequest, **how: Any) -> Formulation:
     """The program of whole slices."""
     return build(build_problem(request, **how), "exclusive")
 

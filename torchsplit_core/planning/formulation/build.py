@@ -10,6 +10,9 @@ is a profile of a group, or one slice of it where slices are told apart (`concre
 | slice_capacity | Σ_u∈pool x[u] ≤ Σ_l slices(l, pool) · y[g,l] | add_capacity |
 | home_capacity | Σ_u∈(g,l,p) x[u] ≤ slices(l, p) · y[g,l], co-located u only | add_assignment_links |
 | home_presence | Σ_u∈(n,g,l) x[u] ≥ y[g,l] for n present with l, implied by no stage | add_assignment_links |
+| held | y[stays] + Σ_l y[anew,l] ≤ GPUs that hold the same now | add_held |
+| held_use | x[u] = instances (shares) of now · y[stays], over the cases | add_held |
+| touch_limit | Σ GPUs that do not stay + Σ layouts of empty ones ≤ max_touched_gpus | add_held |
 | twin_order | Σ_l l·y[g,l] ≥ Σ_l l·y[g+1,l] for swappable GPUs | add_layouts |
 | one_variant | Σ_c∈m w[c] ≤ 1 | add_variants |
 | variant_use | x[u] ≤ X · w[c] | add_variants |
@@ -47,6 +50,7 @@ from dataclasses import replace
 
 from torchsplit_core.planning.formulation import constraints
 from torchsplit_core.planning.formulation.flows import add_flows
+from torchsplit_core.planning.formulation.held import add_held
 from torchsplit_core.planning.formulation.model import Formulation, Mode, Pools, SliceUse
 from torchsplit_core.planning.problem.build import Problem
 from torchsplit_core.planning.timing import check_deadline
@@ -87,6 +91,8 @@ def build(
     constraints.add_latency(formulation, upper_bounds)
     if mode == "concrete":
         constraints.add_tenants(formulation, pools)
+    if problem.request.objective.max_touched_gpus is not None:
+        add_held(formulation)
     if presence and mode != "pooled":
         # Pooled shares have no GPU; dropping co-location only enlarges the relaxation.
         constraints.add_colocation(formulation, upper_bounds)

@@ -15,6 +15,7 @@ from torchsplit_core.planning.problem.colocation_sets import colocation_sets
 from torchsplit_core.planning.problem.core_sizes import undominated_core_sizes
 from torchsplit_core.planning.problem.dominance import drop_dominated_layouts
 from torchsplit_core.planning.problem.effective_rate import EffectivePoint
+from torchsplit_core.planning.problem.held_gpus import HeldGpu
 from torchsplit_core.planning.problem.latency_cases import CasePoints, VariantCase, admissible_cases
 from torchsplit_core.planning.request.allowed_layouts import allowed_layouts, allowed_profiles, core_divisions
 from torchsplit_core.planning.request.colocation_index import ColocationIndex, index_colocations
@@ -44,7 +45,9 @@ class CandidateLayout:
 class GpuGroup:
     """GPUs that are equal to the planner. `layouts` pairs useful slices with the whole layout.
 
-    `twin_of`: the previous group with the same GPUs (they could be swapped), else None.
+    `twin_of`: the previous group with the same GPUs (they could be swapped), else None. `held`: its GPUs stay as they
+    are now; those that are planned anew are the others of the same `gpu_ids`, in group `instead`. `must_change`: what
+    its GPUs hold now cannot stay.
     """
 
     type: str
@@ -52,6 +55,9 @@ class GpuGroup:
     cost: float
     layouts: tuple[CandidateLayout, ...]
     twin_of: int | None = None
+    held: HeldGpu | None = None
+    instead: int | None = None
+    must_change: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +152,12 @@ def check_admissible(request: PlanRequest) -> None:
 
 
 def build_problem(
-    request: PlanRequest, *, per_gpu: bool = False, elastic: bool = False, elastic_latency: bool = False
+    request: PlanRequest,
+    *,
+    per_gpu: bool = False,
+    elastic: bool = False,
+    elastic_latency: bool = False,
+    in_use: frozenset[Point] = frozenset(),
 ) -> Problem:
     """Expand a valid request.
 
@@ -154,7 +165,7 @@ def build_problem(
     the loss of one must be survived. With whole slices, co-location splits every layout by the members present; only if
     there are too many such sets, or requests flow between members, does every GPU get its own group. For the least
     relaxation, `elastic` allows lower minima, and `elastic_latency` higher limits, so it keeps points that only a limit
-    forbids.
+    forbids. Points `in_use` stay, though others may be better.
     """
     gpus = list_gpus(request.gpus)
     warnings = [*figure_warnings(request), *_profile_warnings(gpus)]
@@ -168,7 +179,7 @@ def build_problem(
         present_sets = colocation_sets(colocation_index)
         per_gpu = present_sets is None
     capacity = _slice_memories(request, gpus)
-    cases, notes, exact = _all_cases(request, gpus, capacity, elastic_latency=elastic_latency)
+    cases, notes, exact = _all_cases(request, gpus, capacity, elastic_latency=elastic_latency, in_use=in_use)
     warnings += notes
     by_node = not all(prepared.case.anywhere for prepared in cases)
     gpu_classes = _gpu_classes(gpus, by_cost=goal_of(request).by_cost, by_node=by_node)
@@ -185,6 +196,7 @@ def build_problem(
                 if len(colocation_index.minimal_members(present)) <= sum(layout.usable_counts.values())
             )
         kind = point_type(gpu.type)
+        in_use_there = {point.profile for point in in_use if point.gpu_type == kind} & useful.keys()
         candidates = [
             (
                 case_number,
@@ -194,7 +206,7 @@ def build_problem(
                 effective,
                 _excess(effective, capacity[kind, name]),
             )
-            for name in sorted({name for layout in layouts for name in layout.usable_counts})
+            for name in sorted({name for layout in layouts for name in layout.usable_counts} | in_use_there)
             for case_number, stage, effective in useful[name]
         ]
         for count, members in enumerate([(name,) for name in ids] if per_gpu else [ids]):
@@ -226,6 +238,7 @@ def _all_cases(
     capacity: Mapping[tuple[str, str], float],
     *,
     elastic_latency: bool,
+    in_use: frozenset[Point],
 ) -> tuple[list[CasePoints], list[str], bool]:
     """The cases of all models on this fleet, notes on what was left out, and whether these are all cases."""
     nodes = tuple(dict.fromkeys(gpu.node for gpu in gpus))
@@ -233,7 +246,7 @@ def _all_cases(
     notes: list[str] = []
     exact = True
     for index in range(len(request.models)):
-        case_set = admissible_cases(request, index, capacity, nodes, elastic=elastic_latency)
+        case_set = admissible_cases(request, index, capacity, nodes, elastic=elastic_latency, in_use=in_use)
         cases += case_set.cases
         notes += case_set.notes
         exact = exact and case_set.exact

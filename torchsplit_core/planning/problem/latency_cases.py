@@ -82,8 +82,10 @@ def admissible_cases(
     nodes: Sequence[str | None],
     *,
     elastic: bool,
+    in_use: frozenset[Point] = frozenset(),
 ) -> CaseSet:
-    """The cases of a model on a fleet's `nodes`. `elastic`: limits may grow, so no point is dropped for one."""
+    """The cases of a model on a fleet's `nodes`. `elastic`: limits may grow, so no point is dropped for one; points
+    `in_use` are not dropped for better ones."""
     model = request.models[index]
     cases: list[CasePoints] = []
     offered, too_large, exact = 0, 0, True
@@ -101,7 +103,7 @@ def admissible_cases(
                 case = _build_case(request, index, number, fitting, batch_caps, scope, elastic=elastic)
                 if case is not None and not any(_dominates(other, case) for other in variant_cases):
                     variant_cases.append(case)
-        cases += [_prune(request, case, capacity) for case in variant_cases]
+        cases += [_prune(request, case, capacity, in_use) for case in variant_cases]
     notes = list(_excluded_notes(model, too_large, exact))
     # `coverage` reports models without any figures for the fleet.
     if not cases and has_figures(request, model):
@@ -245,10 +247,15 @@ def _dominates(wide: CasePoints, narrow: CasePoints) -> bool:
     return True
 
 
-def _prune(request: PlanRequest, case_points: CasePoints, capacity: Capacity) -> CasePoints:
-    """Without the points that another point of the same profile matches or beats."""
-    undominated = (
-        tuple(pareto_points(points, request, capacity, by_latency=case_points.case.has_latency_levels))
-        for points in case_points.stages
-    )
-    return CasePoints(case_points.case, tuple(undominated))
+def _prune(
+    request: PlanRequest, case_points: CasePoints, capacity: Capacity, in_use: frozenset[Point]
+) -> CasePoints:
+    """Without the points that another point of the same profile matches or beats, but with those in use."""
+    stages = []
+    for points in case_points.stages:
+        undominated = pareto_points(points, request, capacity, by_latency=case_points.case.has_latency_levels)
+        left = {id(effective) for effective in undominated}
+        stages.append(
+            (*undominated, *(item for item in points if item.point in in_use and id(item) not in left))
+        )
+    return CasePoints(case_points.case, tuple(stages))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from torchsplit_core.hardware import MOST_CORES, gpu_type, place_layout, profile_cores
+from torchsplit_core.hardware.host_state.validity import check_state
 from torchsplit_core.planning.request.colocation_index import flows_of, members_of
-from torchsplit_core.planning.request.fleet import is_unpartitioned
+from torchsplit_core.planning.request.fleet import is_unpartitioned, list_gpus
 from torchsplit_core.planning.request.objective import GOALS, goal_of, has_no_minimum
 from torchsplit_core.values import (
     CPU,
@@ -56,6 +57,7 @@ def validate(request: PlanRequest) -> None:
         _check_model(model)
     _check_tiers(request)
     _check_colocations(request)
+    _check_current(request)
 
 
 def check_minima(request: PlanRequest) -> None:
@@ -69,6 +71,35 @@ def check_minima(request: PlanRequest) -> None:
             "no model has a minimum, so the fewest GPUs is none",
             "Give a model a minimum (min_throughput_rps), or take the demands as minima (--demands-as-minima).",
         )
+
+
+def _check_current(request: PlanRequest) -> None:
+    most = request.objective.max_touched_gpus
+    if most is not None:
+        check_whole("objective.max_touched_gpus", most, least=0)
+        if request.current is None:
+            raise InputFault(
+                "objective.max_touched_gpus",
+                f"is {most}, and the request has no current state to count changes from",
+                "Add current, a host state (torchsplit plan --current STATE).",
+            )
+    if request.current is None:
+        return
+    check_state(request.current, "current")
+    fleet = {gpu.id: gpu.type for gpu in list_gpus(request.gpus)}
+    for gpu in request.current.gpus:
+        if gpu.id not in fleet:
+            raise InputFault(
+                "current",
+                f"has the GPU {quoted(gpu.id)}, which is not in the fleet",
+                suggestion(gpu.id, fleet, "GPUs"),
+            )
+        if gpu.type != fleet[gpu.id]:
+            raise InputFault(
+                f"current: {gpu.id}",
+                f"is {quoted(gpu.type)}, and the fleet has it as {quoted(fleet[gpu.id])}",
+                "Give both the same type.",
+            )
 
 
 def _check_frontend(front: FrontCosts) -> None:

@@ -24,6 +24,7 @@ from torchsplit_core.planning.verification.flows import flow_faults
 from torchsplit_core.planning.verification.layout import layout_faults
 from torchsplit_core.planning.verification.models import check_models, demand_faults
 from torchsplit_core.planning.verification.objective import check_objective
+from torchsplit_core.planning.verification.touched import is_untouched, touch_faults
 from torchsplit_core.values import (
     InternalFault,
     PlanFault,
@@ -59,12 +60,13 @@ def violations(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFault
         yield false_claim("is a plan, and has conflicts or a relaxation")
     for check in (
         lambda: _fleet_faults(request, outcome),
-        lambda: (*_use_faults(outcome.gpus), *slice_faults(request, outcome.gpus)),
+        lambda: (*_use_faults(request, outcome.gpus), *slice_faults(request, outcome.gpus)),
         lambda: _point_faults(request, outcome.gpus),
         lambda: (*demand_faults(request, outcome.gpus), *check_models(request, outcome)),
         lambda: check_objective(request, outcome),
         lambda: flow_faults(request, outcome),
         lambda: check_costs(request, outcome),
+        lambda: touch_faults(request, outcome),
     ):
         faults = tuple(check())
         yield from faults
@@ -79,12 +81,14 @@ def _fleet_faults(request: PlanRequest, outcome: PlanOutcome) -> Iterator[PlanFa
         yield false_claim("its GPUs are not those of the request, in their order")
 
 
-def _use_faults(gpus: Iterable[PlannedGpu]) -> Iterator[PlanFault]:
+def _use_faults(request: PlanRequest, gpus: Iterable[PlannedGpu]) -> Iterator[PlanFault]:
+    limited = request.objective.max_touched_gpus is not None
     for gpu in gpus:
         busy = any(item.tenants for item in gpu.slices)
         if gpu.used != busy:
             yield false_claim(f"used is {gpu.used}, and it has {'a' if busy else 'no'} tenant", gpu=gpu.id)
-        if not gpu.used and gpu.slices:
+        # Where changes are limited, instances on which nothing runs may stay.
+        if not gpu.used and gpu.slices and not (limited and is_untouched(request, gpu)):
             yield false_claim(f"is not used, and has {len(gpu.slices)} slices", gpu=gpu.id)
 
 
