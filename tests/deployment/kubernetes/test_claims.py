@@ -17,10 +17,11 @@ from tests.support.deployment.cluster import (
     selects,
 )
 from tests.support.deployment.helpers import plan_of, planned_gpu
-from tests.support.deployment.kubernetes import checked, deployments, manifests, served, texts
+from tests.support.deployment.kubernetes import checked, deployments, environment, manifests, texts
 from tests.support.deployment.kubernetes import selects as service_selects
 from torchsplit_core.deployment import custom_images, deploy
 from torchsplit_core.deployment.formats.kubernetes_pods import ALLOCATED_BY, DRA, PLUGIN
+from torchsplit_core.files import read_text
 from torchsplit_core.values import WHOLE_GPU, PlanOutcome
 
 FULL = [("1g.10gb", 6, "ocr"), ("4g.40gb", 0, "clip"), ("2g.20gb", 4, "bert")]
@@ -79,6 +80,7 @@ def test_each_gpu_that_serves_is_one_claim_of_all_its_slices_on_one_parent(plan)
 def test_every_slice_with_tenants_is_a_pod_that_names_a_request_of_its_claim_and_no_two_the_same(plan):
     named = set()
     claims = claims_of(plan)
+    maps = {row["metadata"]["name"]: row["data"] for row in manifests(plan) if row["kind"] == "ConfigMap"}
     for deployment in deployments(plan, (DRA,)):
         pod = deployment["spec"]["template"]["spec"]
         ((reference,), (container,)) = pod["resourceClaims"], pod["containers"]
@@ -87,7 +89,7 @@ def test_every_slice_with_tenants_is_a_pod_that_names_a_request_of_its_claim_and
         assert use["name"] == reference["name"]
         request = requests_of(claims[reference["resourceClaimName"]])[use["request"]]
         named.add((reference["resourceClaimName"], use["request"]))
-        _, serves = served(plan, deployment)
+        _, serves = read_text(maps[environment(deployment)["TORCHSPLIT_SERVER"]]["plan.json"])
         ((gpu,),) = (serves.gpus,)
         devices = published(gpu.type, whole=gpu.slices[0].profile == WHOLE_GPU)
         assert {
@@ -186,9 +188,9 @@ def test_the_component_replaces_the_deployments_of_the_device_plugin_and_those_a
     replaced, others = deployments(plan, (PLUGIN,)), deployments(plan, ("",))
     assert sum(row["spec"]["replicas"] for row in replaced) == len(deployments(plan, (DRA,)))
     assert [row["metadata"]["name"] for row in others if "cpu" not in row["metadata"]["name"]] == []
+    claimed = [*deployments(plan, (DRA,)), *others]
     for service in (row for row in manifests(plan) if row["kind"] == "Service"):
-        behind = [row for row in deployments(plan, (DRA, "")) if service_selects(service, row)]
-        assert sum(row["spec"]["replicas"] for row in behind) == sum(
+        assert sum(row["spec"]["replicas"] for row in claimed if service_selects(service, row)) == sum(
             row["spec"]["replicas"] for row in (*replaced, *others) if service_selects(service, row)
         )
 
