@@ -131,17 +131,17 @@ def test_a_type_that_shares_its_profiles_takes_the_slices_of_a_pod_that_names_no
 
 def test_the_worst_order_is_a_plan_that_holds_what_landed_and_names_what_did_not():
     plan = plan_of(
-        *(planned_gpu(f"n/gpu{index}", "A100-80GB", MIXED_STARTS) for index in range(2)),
-        planned_gpu("n/gpu2", "A100-80GB", ()),
+        *(planned_gpu(f"n/gpu{index}", "A100-80GB", MIXED_STARTS) for index in range(5)),
+        planned_gpu("n/gpu5", "A100-80GB", ()),
         planned_gpu("n/cpu0", "CPU-4c", [("4c", 0, "d")]),
     )
     beforehand, by_driver = forecast_cluster(group_by_host(plan))
     placed, stranded = placed_plan(plan, by_driver)
     assert len(stranded) == by_driver.by_pod.most > 0
     group_by_host(placed)  # refuses what no GPU can hold
-    slices = [item for gpu in (*placed.gpus[:3],) for item in gpu.slices]
+    slices = [item for gpu in placed.gpus[:5] for item in gpu.slices]
     assert sorted(item.profile for item in (*slices, *stranded)) == sorted(
-        item.profile for gpu in plan.gpus[:2] for item in gpu.slices
+        item.profile for gpu in plan.gpus[:5] for item in gpu.slices
     )
-    assert placed.gpus[2:] == plan.gpus[2:]
+    assert placed.gpus[5:] == plan.gpus[5:]
     assert placed_plan(plan, beforehand)[1] == ()
