@@ -14,22 +14,26 @@ from pathlib import Path
 from tools.example_placements import decode_70b, thirty_gpus, tiny_placement
 from torchsplit_core import workflow
 from torchsplit_core.evaluation.run import evaluate
-from torchsplit_core.files import write_file
+from torchsplit_core.files import read_file, write_file
 from torchsplit_core.planning.request.build import build_request
 from torchsplit_core.profiling.library import mix_request, serving_mixes
 from torchsplit_core.serving.settings import LoadSettings, ServeSettings
 from torchsplit_core.stages import export_stages
+from torchsplit_core.transition import plan_transition
 from torchsplit_core.values import (
     WHOLE_GPU,
     FleetEntry,
+    ForeignTenant,
     GammaArrivals,
     GraphEdge,
+    HostState,
     MaxLoadSearch,
     Objective,
     PartitionDevices,
     PartitionNode,
     PartitionOutcome,
     PartitionRequest,
+    PlanOutcome,
     PlanRequest,
     PoissonArrivals,
     Server,
@@ -37,6 +41,9 @@ from torchsplit_core.values import (
     SimulatedModel,
     SimulationRequest,
     StageManifest,
+    StateGpu,
+    StateInstance,
+    Tenant,
 )
 from torchsplit_core.values.evaluation.outcome import CaseKey, EvaluationSettings
 from torchsplit_core.values.serving.routes import (
@@ -253,6 +260,25 @@ def routes() -> Routes:
     return Routes((model,))
 
 
+def state_before(plan: PlanOutcome) -> HostState:
+    """A host that runs part of the plan, something older in place of the rest, and a notebook; a second GPU is free."""
+    (gpu,) = plan.gpus
+    older = Tenant("bert", "whole", "whole", 1.0, 64, 1, 120.0, 3.0)
+    notebook = ForeignTenant("a notebook (process 4711)")
+    kept_slices = [StateInstance(i.profile, i.start, None, i.tenants) for i in gpu.slices if i.start < 2]
+    other = StateInstance("2g.20gb", 2, None, (older,))
+    busy = StateGpu("node0/gpu0", gpu.type, None, True, (*kept_slices, other))
+    free = StateGpu("node0/gpu1", gpu.type, None, True, (StateInstance("1g.10gb", 6, None, (notebook,)),))
+    return HostState((busy, free))
+
+
+def write_transition() -> None:
+    """From a host's state to the plan of the walk."""
+    _, plan = read_file(FOLDER / "plan.json", expected="torchsplit.plan")
+    _, request = read_file(FOLDER / "plan_request.json", expected="torchsplit.plan_request")
+    write_file(plan_transition(plan, state_before(plan), request=request), FOLDER / "transition.json")
+
+
 def write_evaluation() -> None:
     """Two cases of the published mix S1: first fit, and the planner."""
     first_fit = CaseKey("S1", "stock", "exclusive", "off", "equal", "first_fit")
@@ -299,6 +325,7 @@ PARTS: Mapping[str, Callable[[], None]] = {
     "simulation": write_simulation,
     "strategy": write_strategy,
     "routes": write_routes,
+    "transition": write_transition,
     "evaluation": write_evaluation,
     "measurement": write_measurement,
     "walk": write_walk,

@@ -23,6 +23,7 @@ FILES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "request": (("profile", "partition"), ("plan request",)),
     "plan": (("plan request",), ("plan", "plan request")),
     "sweep": (("plan request",), ("sweep",)),
+    "transition": (("plan", "plan request"), ("transition",)),
     "simulate": (("plan", "plan request", "simulation request"), ("simulation", "simulation request")),
     "serve": (("plan", "plan request"), ()),
     "measure": (("plan", "plan request"), ("measurement",)),

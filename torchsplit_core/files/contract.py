@@ -53,7 +53,7 @@ FORMATS: Mapping[str, str] = {
     "torchsplit.strategy": "torchsplit_core.values.strategy.outcome:StrategyOutcome",
     "torchsplit.routes": "torchsplit_core.values.serving.routes:Routes",
     "torchsplit.evaluation": "torchsplit_core.values.evaluation.outcome:EvaluationOutcome",
-    "torchsplit.host_state": "torchsplit_core.values.transition.host_state:HostState",
+    "torchsplit.host_state": "torchsplit_core.values.plan.host_state:HostState",
     "torchsplit.transition": "torchsplit_core.values.transition.outcome:Transition",
 }
 """Format name → value class, imported when the format is first read."""

@@ -16,7 +16,7 @@ from scipy.optimize import linear_sum_assignment
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.hardware.host_state.validity import has_mig
-from torchsplit_core.transition.pairing import Pair, pair_gpus
+from torchsplit_core.transition.pairing import GpuPairing, Slices, pair_gpus, slices_of
 from torchsplit_core.values import WHOLE_GPU, HostState, PlannedGpu, PlanOutcome, StateGpu
 
 MOST_ALTERNATIVES = 200
@@ -29,7 +29,7 @@ class Match:
 
     host: StateGpu
     target: PlannedGpu | None
-    pair: Pair | None
+    pair: GpuPairing | None
 
     @property
     def is_touched(self) -> bool:
@@ -48,7 +48,7 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class FleetAssignment:
     """A match for every GPU of the host, in its order. Counts are sums over them."""
 
     matches: tuple[Match, ...]
@@ -67,7 +67,7 @@ class Assignment:
 
 def best_assignments(
     plan: PlanOutcome, state: HostState, *, evict: bool, touched: bool = True
-) -> Iterator[Assignment]:
+) -> Iterator[FleetAssignment]:
     """The best assignment, then others of the same value, at most MOST_ALTERNATIVES; none where there is none.
 
     `touched` False: whatever the number of touched GPUs.
@@ -123,7 +123,12 @@ class _TypeProblem:
         self, targets: Sequence[PlannedGpu], hosts: Sequence[StateGpu], evict: bool, touched: bool
     ) -> None:
         self.targets, self.hosts = targets, hosts
-        self.matches = [[_match(host, target, evict) for target in targets] for host in hosts]
+        sides = [(target, slices_of(target.slices)) for target in targets]
+        self.matches = [
+            [_match(host, present, target, planned, evict) for target, planned in sides]
+            for host in hosts
+            for present in [slices_of(host.instances)]
+        ]
         self.unused = [Match(host, None, None) for host in hosts]
         tenants = sum(len(item.tenants) for gpu in targets for item in gpu.slices)
         slices = sum(len(gpu.slices) for gpu in targets)
@@ -189,8 +194,8 @@ class _TypeProblem:
                     yield swapped
 
 
-def _match(host: StateGpu, target: PlannedGpu, evict: bool) -> Match | None:
-    pair = pair_gpus(target.type, target.slices, host.instances, evict=evict)
+def _match(host: StateGpu, present: Slices, target: PlannedGpu, planned: Slices, evict: bool) -> Match | None:
+    pair = pair_gpus(target.type, planned, present, evict=evict)
     if pair is None or (_needs_mode(host, target) and _holds_mode(host, evict)):
         return None
     return Match(host, target, pair)
@@ -217,11 +222,11 @@ def is_mig_on(host: StateGpu) -> bool | None:
 
 def _joined(
     problems: Sequence[_TypeProblem], chosen: Sequence[Sequence[int | None]], state: HostState
-) -> Assignment:
+) -> FleetAssignment:
     by_id: dict[str, Match] = {}
     for problem, columns in zip(problems, chosen, strict=True):
         for row, column in enumerate(columns):
             match = problem.unused[row] if column is None else problem.matches[row][column]
             assert match is not None
             by_id[match.host.id] = match
-    return Assignment(tuple(by_id[gpu.id] for gpu in state.gpus))
+    return FleetAssignment(tuple(by_id[gpu.id] for gpu in state.gpus))

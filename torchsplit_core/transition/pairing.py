@@ -6,8 +6,8 @@ fixed. So a dynamic program over the slots, from the left, with the slices that 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -26,7 +26,7 @@ _Spot = tuple[str, int, tuple[tuple[Hashable, int], ...] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class GpuPairing:
     """The best starts of a target's slices on a host: `starts` in the order of the slices."""
 
     evicted: int
@@ -35,51 +35,54 @@ class Pair:
     starts: tuple[int, ...]
 
 
-def tenant_counts(tenants: Sequence[object]) -> Counter[Hashable]:
-    """How many of which tenants."""
-    return Counter(tenant_key(tenant) for tenant in tenants)  # type: ignore[arg-type]
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """Slices of a plan's GPU, or instances of a host's: profile, start and how many of which tenants; None: of somebody
+    else. `keys`: all tenants by profile."""
+
+    items: tuple[tuple[str, int, Counter[Hashable] | None], ...]
+    keys: Mapping[str, frozenset[Hashable]]
 
 
-def pair_gpus(
-    type_name: str, slices: Sequence[PlannedSlice], instances: Sequence[StateInstance], *, evict: bool
-) -> Pair | None:
-    """The best pair of these slices and instances of one type; None where instances of others leave no room.
+def slices_of(items: Sequence[PlannedSlice | StateInstance]) -> Slices:
+    """Made once for each GPU, since each is paired with many."""
+    listed, keys = [], defaultdict[str, set[Hashable]](set)
+    for item in items:
+        tenants = item.tenants
+        if isinstance(item, StateInstance):
+            tenants = None if item.foreign else item.planned_tenants
+        counts = None if tenants is None else Counter(map(tenant_key, tenants))
+        listed.append((item.profile, item.start, counts))
+        keys[item.profile].update(counts or ())
+    return Slices(tuple(listed), {profile: frozenset(names) for profile, names in keys.items()})
+
+
+def pair_gpus(type_name: str, target: Slices, host: Slices, *, evict: bool) -> GpuPairing | None:
+    """The best pairing of a plan's GPU and a host's of one type; None where instances of others leave no room.
 
     `evict`: those of others give way where there is no other room.
     """
+    # Only a tenant that both have under the same profile can stay: to the pair, all others are alike.
+    common = {profile: names & host.keys.get(profile, frozenset()) for profile, names in target.keys.items()}
+    classes = [(profile, _shared(counts, common[profile])) for profile, _, counts in target.items]
     spots = tuple(
-        (
-            item.profile,
-            item.start,
-            None if item.foreign else _sorted_counts(tenant_counts(item.tenants or ())),
-        )
-        for item in sorted(instances, key=lambda item: item.start)
+        (profile, start, None if counts is None else _shared(counts, common.get(profile, frozenset())))
+        for profile, start, counts in host.items
+        if counts is None or profile in common
     )
-    # Only what a host's instance of the same profile has can stay: all else of the slices is alike to it.
-    present: dict[str, set[Hashable]] = {}
-    for profile, _, counts in spots:
-        present.setdefault(profile, set()).update(key for key, _ in counts or ())
-    classes = [
-        (
-            item.profile,
-            _sorted_counts(_restricted(tenant_counts(item.tenants), present.get(item.profile, set()))),
-        )
-        for item in slices
-    ]
-    result = _best_starts(type_name, tuple(sorted(Counter(classes).items(), key=repr)), spots, evict)
+    counted = Counter(classes)
+    result = _best_starts(type_name, tuple(sorted(counted.items(), key=repr)), spots, evict)
     if result is None:
         return None
     (evicted, untouched, kept_instances), starts_of = result
     waiting = {key: list(starts) for key, starts in starts_of}
-    return Pair(-evicted, untouched, kept_instances, tuple(waiting[key].pop(0) for key in classes))
+    return GpuPairing(-evicted, untouched, kept_instances, tuple(waiting[key].pop(0) for key in classes))
 
 
-def _restricted(counts: Counter[Hashable], keys: set[Hashable]) -> Counter[Hashable]:
-    return Counter({key: count for key, count in counts.items() if key in keys})
-
-
-def _sorted_counts(counts: Counter[Hashable]) -> tuple[tuple[Hashable, int], ...]:
-    return tuple(sorted(counts.items(), key=repr))
+def _shared(counts: Counter[Hashable] | None, names: frozenset[Hashable]) -> tuple[tuple[Hashable, int], ...]:
+    if not counts or not names:
+        return ()
+    return tuple(sorted(((key, count) for key, count in counts.items() if key in names), key=repr))
 
 
 @cache

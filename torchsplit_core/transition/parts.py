@@ -40,7 +40,7 @@ class ChangePart:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuChange:
+class InstanceChanges:
     """What changes on a GPU: instances that go, those that come, and tenants that stop and start on those kept."""
 
     removed: tuple[StateInstance, ...]
@@ -48,7 +48,7 @@ class GpuChange:
     retained: tuple[tuple[PlannedSlice, tuple[AnyTenant, ...], tuple[Tenant, ...]], ...]
 
 
-def gpu_change(match: Match) -> GpuChange:
+def gpu_change(match: Match) -> InstanceChanges:
     """The change of a match. Created and retained slices stand at their starts on the host."""
     kind = gpu_type(match.host.type)
     slices: list[PlannedSlice] = []
@@ -74,7 +74,7 @@ def gpu_change(match: Match) -> GpuChange:
             if stopped or started:
                 retained.append((item, stopped, started))
     created = tuple(item for item in slices if (item.profile, item.start) not in kept_places)
-    return GpuChange(removed, created, tuple(retained))
+    return InstanceChanges(removed, created, tuple(retained))
 
 
 def parts_of(match: Match, times: ChangeTimes) -> tuple[ChangePart, ...]:
@@ -169,7 +169,7 @@ def _slots(kind: GpuType, item: PlannedSlice | StateInstance) -> set[int]:
     return set(range(item.start, item.start + kind.profile(item.profile).memory_slices))
 
 
-def _fit_side_by_side(kind: GpuType, match: Match, change: GpuChange) -> bool:
+def _fit_side_by_side(kind: GpuType, match: Match, change: InstanceChanges) -> bool:
     """Whether compute slices and numbers of instances suffice for all that stands before and after at once."""
     profiles = [*(item.profile for item in match.host.instances), *(item.profile for item in change.created)]
     compute = sum(kind.profile(profile).compute_slices for profile in profiles)
@@ -180,7 +180,7 @@ def _fit_side_by_side(kind: GpuType, match: Match, change: GpuChange) -> bool:
 
 
 def _groups(
-    kind: GpuType, change: GpuChange
+    kind: GpuType, change: InstanceChanges
 ) -> list[tuple[tuple[StateInstance, ...], tuple[PlannedSlice, ...]]]:
     """What goes and comes, by what shares memory slots."""
     groups: list[tuple[set[int], list[StateInstance], list[PlannedSlice]]] = []

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 
 from torchsplit_core.hardware import gpu_type
 from torchsplit_core.hardware.host_state.validity import check_state, has_mig
-from torchsplit_core.transition.assignment import Assignment, Match, best_assignments, is_mig_on, unplaceable
+from torchsplit_core.transition.assignment import (
+    FleetAssignment,
+    Match,
+    best_assignments,
+    is_mig_on,
+    unplaceable,
+)
 from torchsplit_core.transition.order import Order, best_order, evaluate
 from torchsplit_core.transition.parts import ChangePart, bridged, parts_of
 from torchsplit_core.transition.rates import Losses, Running, Throughputs
@@ -72,7 +78,7 @@ def plan_transition(
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    assignment: Assignment
+    assignment: FleetAssignment
     order: Order
     spare: str | None
 
@@ -110,12 +116,12 @@ class _Search:
                     chosen = candidate
         return self._outcome(chosen, first)
 
-    def _candidate(self, assignment: Assignment) -> _Candidate:
+    def _candidate(self, assignment: FleetAssignment) -> _Candidate:
         parts = [part for match in assignment.matches for part in parts_of(match, self.times)]
         order = best_order(parts, self.losses, self.running)
         return self._with_spare(assignment, order)
 
-    def _with_spare(self, assignment: Assignment, order: Order) -> _Candidate:
+    def _with_spare(self, assignment: FleetAssignment, order: Order) -> _Candidate:
         """With bridges over the free GPU that helps the worst model most."""
         best = _Candidate(assignment, order, None)
         tried: set[tuple[str, bool | None]] = set()
@@ -129,7 +135,7 @@ class _Search:
                 best = candidate
         return best
 
-    def _bridged(self, assignment: Assignment, order: Order, spare: StateGpu) -> _Candidate:
+    def _bridged(self, assignment: FleetAssignment, order: Order, spare: StateGpu) -> _Candidate:
         """Parts bridged one by one, each time the one that helps most where it stands; then in their best order."""
         first = order
         for _ in range(MOST_BRIDGES):
@@ -148,7 +154,7 @@ class _Search:
         ordered = best_order(order.parts, self.losses, self.running)
         return _Candidate(assignment, min(order, ordered, key=lambda option: option.value), spare.id)
 
-    def _outcome(self, chosen: _Candidate, first: Assignment) -> Transition:
+    def _outcome(self, chosen: _Candidate, first: FleetAssignment) -> Transition:
         matches, steps = (
             chosen.assignment.matches,
             [step for part in chosen.order.parts for step in part.steps],

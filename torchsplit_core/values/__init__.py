@@ -68,6 +68,7 @@ if TYPE_CHECKING:
         PriceStep,
     )
     from torchsplit_core.values.plan.fault import PlanFault, slice_name
+    from torchsplit_core.values.plan.host_state import ForeignTenant, HostState, StateGpu, StateInstance
     from torchsplit_core.values.plan.outcome import (
         Conflict,
         Demand,
@@ -136,7 +137,6 @@ if TYPE_CHECKING:
         TraceArrivals,
     )
     from torchsplit_core.values.stages import StageLink, StageManifest, StagePart, StageSlot, StageValue
-    from torchsplit_core.values.transition.host_state import ForeignTenant, HostState, StateGpu, StateInstance
     from torchsplit_core.values.transition.outcome import (
         MappedGpu,
         MappedInstance,
@@ -293,6 +293,7 @@ __getattr__ = on_demand(
         ),
         "plan.explanation": "ChangeEffect LayoutReason ModelBinding ModelLimit PlanExplanation PriceStep",
         "plan.fault": "PlanFault slice_name",
+        "plan.host_state": "ForeignTenant HostState StateGpu StateInstance",
         "plan.outcome": (
             "Conflict Demand ObjectiveValue PlannedGpu PlannedModel PlannedSlice PlanOutcome "
             "PlanStatistics Relaxation ResponsePercentiles RoutedBytes tenants_on"
@@ -315,7 +316,6 @@ __getattr__ = on_demand(
             "Service SimulatedModel SimulationRequest TraceArrivals"
         ),
         "stages": "StageLink StageManifest StagePart StageSlot StageValue",
-        "transition.host_state": "ForeignTenant HostState StateGpu StateInstance",
         "transition.outcome": (
             "MappedGpu MappedInstance ModelDuring StepAction Transition TransitionCounts TransitionStep"
         ),

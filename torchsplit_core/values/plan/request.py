@@ -22,9 +22,9 @@ from torchsplit_core.values.fields import (
 )
 from torchsplit_core.values.hardware import WHOLE_GPU
 from torchsplit_core.values.plan.front import FrontCosts
+from torchsplit_core.values.plan.host_state import HostState
 from torchsplit_core.values.profile import Basis, Pace
 from torchsplit_core.values.simulation.request import Arrivals, PoissonArrivals
-from torchsplit_core.values.transition.host_state import HostState
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""What runs on a host's GPUs now, and how to get from there to a plan."""
+"""How to get from what runs now to a plan."""

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from torchsplit_core.values.fields import Added, FileField, Name, NonNegative, Sha256, Whole
 from torchsplit_core.values.hardware import WHOLE_GPU
+from torchsplit_core.values.plan.host_state import ForeignTenant
 from torchsplit_core.values.plan.tenant import Tenant
 from torchsplit_core.values.status import SolveStatus
-from torchsplit_core.values.transition.host_state import ForeignTenant
 
 StepAction = Literal["stop", "destroy", "create", "start", "enable_mig", "disable_mig"]
 
