@@ -429,6 +429,15 @@ BENCHMARKS = (
         ("--samples", "diamond"),
     ),
     Benchmark(
+        "What the allocator of Kubernetes strands",
+        "benchmarks.cluster_allocation",
+        "Full mixes of slices under dynamic MIG, each a maximal layout (78 of an A100, 5 of an A30) for each GPU, by a "
+        "model of the scheduler's allocator (`torchsplit_core/deployment/allocator.py`; not tried on a cluster). All "
+        "mixes fit. A claim for each GPU is what `deploy --format kubernetes` writes in `dra/`; the command fails "
+        "where one strands.",
+        ("--mixes", "30"),
+    ),
+    Benchmark(
         "Served plans against what was predicted of them",
         "benchmarks.serving_accuracy",
         "Models of four samples' architectures (`benchmarks/served_models.py`) served on slices of this host's cores, "

@@ -76,8 +76,8 @@ def test_a_plan_without_slices_or_with_broken_ids_is_refused():
 def test_the_readme_says_what_is_disrupted_and_lists_every_file_and_slice(mixed_plan):
     text = readme(mixed_plan)
     assert "do not survive a reboot" in text
-    assert REMOVES in text and "all GPU pods" not in readme(mixed_plan, "mig-parted")
-    assert "stops all GPU pods" in readme(mixed_plan, "kubernetes")
+    assert REMOVES in text and "own GPU pods" not in readme(mixed_plan, "mig-parted")
+    assert "restarts its own GPU pods" in readme(mixed_plan, "kubernetes")
     assert "`node0/gpu1`" in text
     for name in asked(mixed_plan).files("mig-parted", "nvidia-smi", "kubernetes"):
         assert name == "README.md" or f"| `{name}` |" in readme(

@@ -3,47 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Literal
 
 import pytest
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import ValidationError
 
 from tests.support.deployment.helpers import MIXED, plan_of, planned_gpu
+from tests.support.deployment.mig_parted import MigConfigSpec, Spec
 from torchsplit_core.deployment import deploy
 from torchsplit_core.hardware import catalogue, place_layout
 from torchsplit_core.values import InputFault, PlanOutcome
-
-# MigProfile names as mig-parted parses them: an optional compute part, slices, memory, attributes.
-ProfileName = Annotated[str, StringConstraints(pattern=r"^(\d+c\.)?\d+g\.\d+gb([+-][a-z.]+)?$")]
-
-
-class MigConfigSpec(BaseModel):
-    """api/spec/v1/spec.go: devices and mig-enabled required, anything else unexpected."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-    device_filter: str | list[str] | None = Field(default=None, alias="device-filter")
-    devices: Literal["all"] | list[Annotated[int, Field(ge=0)]]
-    mig_enabled: bool = Field(alias="mig-enabled")
-    mig_devices: dict[ProfileName, Annotated[int, Field(ge=1)]] | None = Field(
-        default=None, alias="mig-devices"
-    )
-
-    @model_validator(mode="after")
-    def together(self) -> MigConfigSpec:
-        if self.mig_enabled and self.mig_devices is None:
-            raise ValueError("missing required field 'mig-devices' when 'mig-enabled' is true")
-        if not self.mig_enabled and self.mig_devices:
-            raise ValueError("MIG devices included when 'mig-enabled' is false")
-        return self
-
-
-class Spec(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-    version: Literal["v1"]
-    mig_configs: dict[str, Annotated[list[MigConfigSpec], Field(min_length=1)]] = Field(
-        alias="mig-configs", min_length=1
-    )
 
 
 def config_of(plan: PlanOutcome) -> tuple[str, dict[str, list[MigConfigSpec]]]:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
 
+from torchsplit_core.deployment.allocator import ClusterForecast, forecast_cluster
 from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.formats.mig_parted import config_labels
 from torchsplit_core.deployment.hosts import Host
@@ -45,25 +46,33 @@ and leaves alone a GPU that is as planned. Copy each script to its host and run 
     "kubernetes": """\
 ## kubernetes/
 
-For the NVIDIA GPU operator with `mig.strategy=mixed`:
+Not tried on a cluster. To cut the nodes, by the GPU operator with `mig.strategy=mixed`:
 
-1. `kubectl apply -n gpu-operator -f kubernetes/mig-config.yaml`, and set the operator's
-   `migManager.config.name` to `torchsplit-mig-config`.
-2. `bash kubernetes/label-nodes.sh` shows the labels, `--apply` sets them. The operator then stops
-   the GPU pods of these nodes, cuts the GPUs, and sets `nvidia.com/mig.config.state` to `success`.
-3. Build the image, where there is one, and push it to your registry; set its name there, and those of images that
-   stand as placeholders, as `newName` in `kubernetes/kustomization.yaml`. Then `kubectl apply -k kubernetes/`.
+1. `kubectl apply -n gpu-operator -f kubernetes/mig-config.yaml`, and set the operator's `migManager.config.name` to
+   `torchsplit-mig-config`. The operator merges such a file with nothing and uses it on every node. So it has what the
+   operator would generate too (`all-…`, for GPU types whose PCI ids are known); add other configurations of yours.
+2. End what runs on the GPUs of a node: `kubectl cordon NODE`, then delete its pods that use them. The operator does
+   not stop your pods, and does not cut a GPU that is in use: `nvidia.com/mig.config.state` turns `failed`.
+3. `bash kubernetes/label-nodes.sh` shows the labels, `nvidia.com/mig.config=LABEL`, and `--apply` sets them. On that
+   node the operator ends and starts its device plugin, GPU feature discovery, DCGM, DCGM exporter and validators, and
+   DaemonSets that select `nvidia.com/gpu.deploy.client`. The DRA driver finds slices only as it starts: delete its
+   kubelet plugin's pod on the node afterwards. Once the state is `success`, `kubectl uncordon NODE`.
+
+{labels}
+
+To run the models, build the image, where there is one, and push it to your registry; set its name there, and those of
+images that stand as placeholders, as `newName` in `kubernetes/kustomization.yaml`. Then `kubectl apply -k kubernetes/`.
 
 A model is at its Service, `http://model-NAME:8000/v2/models/…`; requests for a cut model go to the router, which
 leads them through the Services of its parts. A pod is ready once its models are warm; on its end it leaves its
 Services first and answers what it has taken. The component `models-volume` takes the parts from a volume claim
 instead of the image.
 
-The scheduler takes any free slice of the profile on the plan's nodes: models that the plan puts on one GPU may
-land on different ones. GPUs of different types on one node have slices of the same name in part (`1g.10gb` of an
-A100 and of an H100): Kubernetes does not tell those apart. Cores are a pod's own only where the kubelet's CPU
+By the device plugin a pod gets any free slice of the profile on the plan's nodes: models that the plan puts on one GPU
+may land on different ones. GPUs of different types on one node have slices of the same name in part (`1g.10gb` of an
+A100 and of an H100): the device plugin does not tell those apart. Cores are a pod's own only where the kubelet's CPU
 manager is `static`; elsewhere pods on cores may meet on the same ones.
-""",
+{dra}""",
     "ray-serve": """\
 ## ray-serve/
 
@@ -111,6 +120,37 @@ torchsplit.target`. All models that TorchSplit serves are at port 8000. After a 
 TorchSplit serves at port 8000 of the node. Slurm gives a step any free slice of its profile on the node.
 """,
 }
+
+_DRA = """
+### Dynamic Resource Allocation
+
+`components: [dra]` in `kubernetes/kustomization.yaml`, before other components, replaces the Deployments of the device
+plugin: each GPU is one ResourceClaim with all its slices as named requests on one parent GPU, and the pod of each slice
+names its request. So models that the plan puts on one GPU stay together, on the plan's host where it has a name. It
+needs Kubernetes 1.34, NVIDIA's DRA driver with GPU resources switched on (`gpuResourcesEnabledOverride=true` in Helm),
+and on these nodes no device plugin (label `nvidia.com/gpu.deploy.device-plugin=false`). Product names select the GPU
+type: compare them with `kubectl get resourceslices -o yaml`.
+
+With dynamic MIG, which is alpha, off by default and needs 1.36 or the gate `DRAPartitionableDevices`, the driver makes
+the slices, and steps 1 to 3 fall away: do not cut such nodes yourself, and switch MIG mode on beforehand on an A100 or
+A30.
+
+To come over from the device plugin, `kubectl apply -f kubernetes/dra/device-classes.yaml` (1.35, gate
+`DRAExtendedResource`): pods that ask for `nvidia.com/mig-…` then get their slices from the DRA driver, each by a claim
+of its own. Only one class may stand for such a name. Change to the component afterwards.
+
+### As your cluster would place it
+
+Pods of this plan that would find no slice, by a model of the scheduler's allocator: it takes the first device that
+fits, in the order in which the driver publishes them, and reconsiders only within one claim. Over random orders of
+arrival, with nothing else on these GPUs:
+
+{placement}
+"""
+_NOT_LANDING = """
+Some claims can take the slices of another GPU of the host that has theirs and more. If pods stay pending, delete the
+pods of such claims and start those of the GPUs with more slices first.
+"""
 
 _IMAGE = """\
 ## image/
@@ -183,7 +223,8 @@ def readme_file(
         "## Before you apply anything",
         f"- **{REMOVES}**\n"
         + (
-            "- On Kubernetes the operator stops all GPU pods of a node that it cuts.\n"
+            "- On Kubernetes the operator restarts its own GPU pods of a node that it cuts. It does not stop yours: "
+            "they have to end first.\n"
             if "kubernetes" in formats
             else ""
         )
@@ -207,8 +248,9 @@ def readme_file(
         f"- {_code(host.display_name)}: `LABEL` is `{label}`"
         for host, label in zip(hosts, config_labels(hosts), strict=True)
     )
+    forecasts = forecast_cluster(hosts) if "kubernetes" in formats else ()
     scripts = ", ".join(file.name for file in files if file.name.startswith("apply-mig"))
-    fields = {"labels": labels, "scripts": scripts, **_workload_fields(workload)}
+    fields = {"labels": labels, "scripts": scripts, "dra": _dra(forecasts), **_workload_fields(workload)}
     if workload is not None and workload.kinds:
         parts.append(_substitute(_IMAGE, fields))
     if workload is not None and workload.containers:
@@ -220,6 +262,18 @@ def readme_file(
         )
     parts += [_substitute(_INSTRUCTIONS[name], fields) for name in formats]
     return DeploymentFile("README.md", "\n\n".join(part.rstrip() for part in parts) + "\n")
+
+
+def _dra(forecasts: Sequence[ClusterForecast]) -> str:
+    """What to do with the files of DRA, and what they are for; empty without GPUs."""
+    if not forecasts:
+        return ""
+    table = _table(
+        ("how slices are made", "a claim for each pod", "the claims of these files"),
+        [(forecast.way, str(forecast.by_pod), str(forecast.by_gpu)) for forecast in forecasts],
+    )
+    text = _DRA.replace("{placement}", table)
+    return text + _NOT_LANDING if any(forecast.by_gpu.most for forecast in forecasts) else text
 
 
 def _substitute(text: str, fields: Mapping[str, str]) -> str:
@@ -270,6 +324,16 @@ _PURPOSES = (
     ("kubernetes/router.yaml", "leads requests for cut models through their parts"),
     ("kubernetes/kustomization.yaml", "what `kubectl apply -k` applies, and the image's name"),
     ("kubernetes/models-volume/*", "a component: the parts from a volume claim"),
+    (
+        "kubernetes/dra/kustomization.yaml",
+        "a component: slices by ResourceClaims instead of the device plugin",
+    ),
+    ("kubernetes/dra/claims.yaml", "a ResourceClaim for each GPU, with every slice as a named request"),
+    ("kubernetes/dra/deployments.yaml", "a Deployment for each slice, whose pod names its request"),
+    (
+        "kubernetes/dra/device-classes.yaml",
+        "the device plugin's resource names by DRA, for pods that use them",
+    ),
     ("*/find-slices.sh", "finds the UUIDs of one host's slices; changes nothing on a GPU"),
     ("ray-serve/serve.yaml", "the application for `serve deploy`"),
     ("*/start.sh", "starts one host's servers; shows the commands without `--apply`"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import streamlit as st
 
+from app.plans.deploy import cluster
 from app.plans.verdict import verdict_of
 from app.shell import frame, widgets
 from torchsplit_core import deployment
@@ -17,7 +18,10 @@ from torchsplit_core.pictures.numbers import counted, escape_markdown
 from torchsplit_core.values import PlanOutcome, PlanRequest, point_type
 
 WORKLOADS = {
-    "kubernetes": "Deployments with probes, a Service for each model, a router for cut ones; for the GPU operator",
+    "kubernetes": (
+        "Deployments with probes, a Service for each model, a router for cut ones; for the GPU operator, with the "
+        "device plugin or (dra/) with ResourceClaims"
+    ),
     "ray-serve": "a Ray Serve application: a deployment for each part on each kind of slice",
     "triton": "a model repository for each kind of slice, ensembles for cut models",
     "compose": "a container for each slice of a host, by its UUID",
@@ -115,6 +119,8 @@ def _format(kind: str, name: str, plan: PlanOutcome, request: PlanRequest | None
     """A format's files, or why there are none; whether they are shown."""
     if kind in WORKLOADS:
         st.caption(f"{WORKLOADS[kind][0].upper()}{WORKLOADS[kind][1:]}.")
+    if kind == "kubernetes":
+        cluster.render(name, plan, request)
     omitted, everything = deployment.omitted_by(plan, kind, images)
     if omitted:
         st.info(f"Left out: {escape_markdown(omitted)}.")

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,10 @@ import yaml
 
 from tests.support.deployment.helpers import MIXED, FakeHost, plan_of, planned_gpu
 from tests.support.deployment.kubernetes import manifests, texts
+from tests.support.deployment.mig_parted import Spec
 from torchsplit_core.deployment import deploy
+from torchsplit_core.deployment.formats.mig_parted import standard_configs
+from torchsplit_core.hardware import catalogue, place_layout
 from torchsplit_core.values import InputFault
 
 
@@ -19,12 +23,35 @@ def test_the_config_map_holds_the_mig_parted_configuration(mixed_plan):
         for document in manifests(mixed_plan)
         if document["kind"] == "ConfigMap" and "config.yaml" in document["data"]
     )
-    inner = yaml.safe_load(config_map["data"]["config.yaml"])
+    inner = Spec.model_validate(yaml.safe_load(config_map["data"]["config.yaml"])).mig_configs
     outer = yaml.safe_load(
         next(file.text for file in deploy(mixed_plan, ["mig-parted"]) if file.name == "mig-parted.yaml")
     )
-    assert inner["mig-configs"].pop("all-disabled") == [{"devices": "all", "mig-enabled": False}]
-    assert inner == outer
+    planned = Spec.model_validate(outer).mig_configs
+    assert {label: inner[label] for label in planned} == planned
+    assert list(inner)[: len(planned)] == list(planned)
+
+
+def test_the_config_map_has_what_the_operator_generates_for_other_nodes():
+    configs = Spec.model_validate({"version": "v1", "mig-configs": standard_configs()}).mig_configs
+    ((disabled,), (enabled,)) = configs.pop("all-disabled"), configs.pop("all-enabled")
+    assert not disabled.mig_enabled and enabled.mig_enabled and enabled.mig_devices == {}
+    types = {pci: kind for kind in catalogue().values() for pci in kind.pci_device_ids}
+    labels = {pci: set() for pci in types}
+    for label, entries in configs.items():
+        pci_ids = [pci for entry in entries for pci in entry.device_filter]
+        assert len(pci_ids) == len(set(pci_ids))
+        for entry in entries:
+            for pci in entry.device_filter:
+                labels[pci].add(label)
+                if all(types[pci].profile(name).placement_starts for name in entry.mig_devices):
+                    assert place_layout(types[pci], list(Counter(entry.mig_devices).elements())) is not None
+    for pci, kind in types.items():
+        profiles = {f"all-{profile.name.replace('+', '.')}" for profile in kind.profiles}
+        assert labels[pci] - {"all-balanced"} == profiles
+    (balanced,) = (entry for entry in configs["all-balanced"] if "0x20B210DE" in entry.device_filter)
+    assert balanced.mig_devices == {"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1}
+    assert all(re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", label) for label in configs)
 
 
 def kubectl(host: FakeHost) -> Path:

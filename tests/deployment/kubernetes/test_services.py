@@ -56,7 +56,7 @@ def test_stages_are_wired_in_a_row_by_the_router():
 def test_the_kustomization_names_every_manifest_and_takes_parts_from_a_volume(tmp_path, mixed_plan):
     files = texts(mixed_plan)
     document = yaml.safe_load(files["kubernetes/kustomization.yaml"])
-    beside = {name.removeprefix("kubernetes/") for name in files if name.startswith("kubernetes/")}
+    beside = {name.removeprefix("kubernetes/") for name in files if name.count("/") == 1}
     assert set(document["resources"]) == {
         name for name in beside if name.endswith(".yaml") and "kustomization" not in name
     } - {"mig-config.yaml"}

@@ -9,6 +9,7 @@ import kubernetes_validate
 import yaml
 
 from tests.support.deployment.asked import asked
+from torchsplit_core.deployment.formats.kubernetes_pods import ALLOCATED_BY, PLUGIN
 from torchsplit_core.deployment.formats.kubernetes_workload import ROUTER
 from torchsplit_core.files import read_text
 from torchsplit_core.planning.verification.outcome import verify
@@ -35,16 +36,19 @@ def checked(*files: str) -> list[dict[str, Any]]:
     for document in found:
         for version in VERSIONS:
             kubernetes_validate.validate(document, version, strict=True)
-        assert RFC_1123.fullmatch(document["metadata"]["name"])
+        assert all(map(RFC_1123.fullmatch, document["metadata"]["name"].split(".")))
     assert len({(document["kind"], document["metadata"]["name"]) for document in found}) == len(found)
     return found
 
 
-def deployments(plan: PlanOutcome) -> list[dict[str, Any]]:
+def deployments(plan: PlanOutcome, allocated_by: tuple[str, ...] = (PLUGIN, "")) -> list[dict[str, Any]]:
+    """Those of servers: of the device plugin and on cores, or of the component dra."""
     return [
         document
         for document in manifests(plan)
-        if document["kind"] == "Deployment" and document["metadata"]["name"] != ROUTER
+        if document["kind"] == "Deployment"
+        and document["metadata"]["name"] != ROUTER
+        and document["metadata"]["labels"].get(ALLOCATED_BY, "") in allocated_by
     ]
 
 

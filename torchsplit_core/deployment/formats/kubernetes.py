@@ -11,7 +11,12 @@ import shlex
 from torchsplit_core.deployment.addresses import LONGEST_NODE, NODE, check_nodes
 from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.formats.kubernetes_workload import MIG_LABEL, workload_files
-from torchsplit_core.deployment.formats.mig_parted import config_labels, dump, mig_config
+from torchsplit_core.deployment.formats.mig_parted import (
+    config_labels,
+    dump,
+    mig_config,
+    standard_configs,
+)
 from torchsplit_core.deployment.hosts import Host
 from torchsplit_core.deployment.workload import Workload
 from torchsplit_core.deployment.yaml_text import BlockText, document
@@ -21,7 +26,7 @@ _LABEL_SCRIPT = r"""#!/usr/bin/env bash
 # Labels the nodes of plan {plan}, so that the GPU operator cuts their GPUs. Not tested on hardware.
 #
 #   bash label-nodes.sh           shows the commands
-#   bash label-nodes.sh --apply   runs them: GPU pods on these nodes stop while they are cut anew
+#   bash label-nodes.sh --apply   runs them: the operator pauses its own GPU pods and cuts; yours have to end first
 set -euo pipefail
 LC_ALL=C # so that a-z are these 26 letters
 
@@ -67,9 +72,9 @@ def kubernetes_files(
 
 
 def _config_map(short: str, hosts: tuple[Host, ...]) -> str:
-    # The operator's default for unlabelled nodes is all-disabled, which must exist.
-    configs: dict[str, object] = {"all-disabled": [{"devices": "all", "mig-enabled": False}]}
-    configs.update((label, entries) for label, entries in mig_config(hosts).items() if entries)
+    # The operator takes one file for all nodes: what other nodes' labels name has to be in it.
+    configs = {label: entries for label, entries in mig_config(hosts).items() if entries}
+    configs |= standard_configs()
     manifest = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -80,7 +85,11 @@ def _config_map(short: str, hosts: tuple[Host, ...]) -> str:
         },
         "data": {"config.yaml": BlockText(dump({"version": "v1", "mig-configs": configs}))},
     }
-    return "# Apply in the namespace of the GPU operator. Not tested on hardware.\n" + document(manifest)
+    head = (
+        "# Apply in the namespace of the GPU operator. Not tested on hardware, not tried on a cluster.\n"
+        "# Complete, since it replaces what the operator generates on every node. First come the plan's.\n"
+    )
+    return head + document(manifest)
 
 
 def _label_script(short: str, hosts: tuple[Host, ...], labels: tuple[str, ...]) -> str:

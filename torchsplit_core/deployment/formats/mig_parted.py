@@ -14,12 +14,18 @@ import yaml
 from torchsplit_core.deployment.files import DeploymentFile
 from torchsplit_core.deployment.hosts import Host, gpu_hosts
 from torchsplit_core.deployment.safe_text import one_line
+from torchsplit_core.hardware import catalogue
 from torchsplit_core.planning.confidence.formatting import format_models
-from torchsplit_core.values import WHOLE_GPU, PlanOutcome
+from torchsplit_core.values import WHOLE_GPU, GpuType, PlanOutcome
 
 _WHOLE = ((WHOLE_GPU, 1),)
 
-_GpuShape = tuple[int, str, tuple[tuple[str, int], ...]]
+_BALANCED = {7: {1: 2, 2: 1, 3: 1}, 4: {1: 2, 2: 1}}
+"""Slices of all-balanced by compute slices of the GPU and of the slice, as mig-parted generates it."""
+
+_Counts = tuple[tuple[str, int], ...]
+"""Profiles with their counts."""
+_GpuShape = tuple[int, str, _Counts]
 
 
 def config_labels(hosts: tuple[Host, ...]) -> tuple[str, ...]:
@@ -37,7 +43,7 @@ def mig_config(hosts: tuple[Host, ...]) -> dict[str, list[dict[str, object]]]:
     """The value of `mig-configs`: for each label its entries, equal GPUs of a host in one entry."""
     configs: dict[str, list[dict[str, object]]] = {}
     for label, host in zip(config_labels(hosts), hosts, strict=True):
-        indices_by_slices: dict[tuple[tuple[str, int], ...], list[int]] = {}
+        indices_by_slices: dict[_Counts, list[int]] = {}
         for index, _, counts in _shape(host):
             indices_by_slices.setdefault(counts, []).append(index)
         configs.setdefault(
@@ -50,6 +56,48 @@ def mig_config(hosts: tuple[Host, ...]) -> dict[str, list[dict[str, object]]]:
             ],
         )
     return configs
+
+
+def standard_configs() -> dict[str, list[dict[str, object]]]:
+    """The configurations that mig-parted generates from a node's GPUs, for every type whose PCI id is known.
+
+    A file of one's own replaces them on all nodes, so a node with such a label would fail without them.
+    """
+    ids: dict[str, dict[_Counts, list[str]]] = {}
+    for kind in catalogue().values():
+        for label, counts in _standard_counts(kind):
+            ids.setdefault(label, {}).setdefault(counts, []).extend(kind.pci_device_ids)
+    configs: dict[str, list[dict[str, object]]] = {
+        "all-disabled": [{"devices": "all", "mig-enabled": False}],
+        "all-enabled": [{"devices": "all", "mig-enabled": True, "mig-devices": {}}],
+    }
+    for label, by_counts in ids.items():
+        entries: list[dict[str, object]] = [
+            {"devices": "all", "device-filter": known, "mig-enabled": True, "mig-devices": dict(counts)}
+            for counts, known in by_counts.items()
+            if known  # an empty filter matches every GPU
+        ]
+        if entries:
+            configs[label] = entries
+    return configs
+
+
+def _standard_counts(kind: GpuType) -> list[tuple[str, _Counts]]:
+    """Each label of a GPU type with profiles and their counts."""
+    labels: list[tuple[str, _Counts]] = [
+        (f"all-{profile.name.replace('+', '.')}", ((profile.name, profile.max_instances),))
+        for profile in kind.profiles
+    ]
+    smallest = {  # of each size, the profile of which most fit
+        profile.compute_slices: profile.name
+        for profile in sorted(kind.profiles, key=lambda profile: profile.max_instances)
+        if not {"+", "-"} & set(profile.name)
+    }
+    balanced = _BALANCED.get(kind.compute_slices, {})
+    if balanced and balanced.keys() <= smallest.keys():
+        counts = tuple((smallest[size], count) for size, count in balanced.items())
+        labels.append(("all-balanced", counts))
+    return labels
 
 
 def mig_parted_files(plan: PlanOutcome, hosts: tuple[Host, ...]) -> tuple[DeploymentFile, ...]:
@@ -75,14 +123,14 @@ def mig_parted_files(plan: PlanOutcome, hosts: tuple[Host, ...]) -> tuple[Deploy
 
 
 class _FlowIndices(yaml.SafeDumper):
-    """Writes device indices on one line, without aliases."""
+    """Writes device indices and PCI ids on one line, without aliases."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True
 
 
 def _sequence(dumper: yaml.SafeDumper, data: list[object]) -> yaml.Node:
-    flow = all(isinstance(item, int) for item in data)
+    flow = all(isinstance(item, int | str) for item in data)
     return dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=flow)
 
 
