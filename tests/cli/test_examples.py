@@ -26,6 +26,7 @@ ANSWERS = {
     "placement_frontier.json": "what `place` writes",
     "simulation.json": "what `simulate` writes",
     "stages.json": "what `partition --export` writes beside the parts",
+    "host_state.json": "what `capture` writes",
     "routes.json": "what `deploy` writes; `route` serves it until stopped: tests/serving/router",
 }
 """Files that no command reads, or none that ends."""

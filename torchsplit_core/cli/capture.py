@@ -10,6 +10,7 @@ from pathlib import Path
 from torchsplit_core import files
 from torchsplit_core.cli.common import Command, Options, write_outcome
 from torchsplit_core.values import HostState, InputFault
+from torchsplit_core.values.errors import quoted
 
 
 def add_capture_command(command: Command, output_options: Options) -> None:
@@ -43,8 +44,12 @@ def add_capture_command(command: Command, output_options: Options) -> None:
 
 def _capture(options: argparse.Namespace) -> int:
     if options.host is not None and (not options.host.strip() or not options.host.isprintable()):
-        raise InputFault("--host", f"is {options.host!r}, which names no host", "Give the host's name.")
+        raise InputFault("--host", f"is {quoted(options.host)}, which names no host", "Give the host's name.")
     if options.script:
+        given = [name for name in ("smi", "lgi", "mig_parted", "gpus") if getattr(options, name)]
+        if given:
+            option = "--" + given[0].replace("_", "-")
+            raise InputFault("--script", f"is given with {option}", "Leave one of them out.")
         from torchsplit_core.hardware.host_state.products import site_program
 
         if options.output:

@@ -318,7 +318,7 @@ def test_bad_files_are_refused(tmp_path):
     path = tmp_path / "list.txt"
     for data, problem in (
         (b"GPU 0: \xff\xfe", "is not text from byte 7 on"),
-        (b" " * (LARGEST_TEXT_BYTES + 1), "has more than the 256 KiB of a listing"),
+        (b" " * (LARGEST_TEXT_BYTES + 1), "has more than the 64 KiB of a listing"),
     ):
         path.write_bytes(data)
         with pytest.raises(InputFault, match=problem):

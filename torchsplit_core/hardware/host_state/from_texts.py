@@ -22,7 +22,7 @@ from torchsplit_core.hardware.host_state.smi_listings import (
 )
 from torchsplit_core.values import HostState, InputFault, StateGpu, quoted, system_reason
 
-LARGEST_TEXT_BYTES = 256 * 2**10
+LARGEST_TEXT_BYTES = 64 * 2**10
 """Of a listing; one of 16 GPUs with seven instances each has 10 KiB."""
 
 
