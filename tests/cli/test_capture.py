@@ -37,9 +37,9 @@ def test_this_host_by_its_driver(tmp_path, monkeypatch, stderr_of):
     monkeypatch.setenv(REPLAY_VARIABLE, str(nvml.path))
     monkeypatch.setattr("socket.gethostname", lambda: "node3")
     out = tmp_path / "state.json"
-    told = stderr_of("capture", "-o", out, code=0)
+    said = stderr_of("capture", "-o", out, code=0)
     assert (
-        f"note: {nvml.origin}\n" in told and "GPUs: 1, instances: 2, of them with unknown tenants: 0" in told
+        f"note: {nvml.origin}\n" in said and "GPUs: 1, instances: 2, of them with unknown tenants: 0" in said
     )
     assert state(out).gpus == state_of_driver(nvml, "node3")[0].gpus
     stderr_of("capture", "--host", "rack/node9", "-o", out, code=0)

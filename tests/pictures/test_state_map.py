@@ -58,7 +58,12 @@ def test_every_instance_is_at_its_slots_and_says_who_uses_it():
 
 def test_unknown_tenants_whole_gpus_and_idle_ones_say_so():
     unknown, idle, whole = cards(UNKNOWN, IDLE, WHOLE)
-    assert title(next(of_class(unknown, "foreign"))).startswith("unknown tenants\n4g.40gb at slot 0")
+    hint = "unknown tenants\n4g.40gb at slot 0\nnothing says what runs here"
+    assert title(next(of_class(unknown, "foreign"))) == hint
+    (small,) = of_class(cards(replace(UNKNOWN, instances=(StateInstance("1g.10gb", 6),)))[0], "foreign")
+    assert [text.text for text in small.iter("text")] == ["1g", "?"] and title(small).startswith(
+        "unknown tenants\n"
+    )
     assert title(next(of_class(idle, "gap"))).startswith("A100-80GB: nothing runs on it")
     assert "MIG off" in "".join(idle.itertext()) and "MIG" not in "".join(whole.itertext())
     assert span(next(of_class(whole, "foreign"))) == pytest.approx((GAP / 2, WIDTH - GAP))
@@ -78,7 +83,7 @@ def test_equal_gpus_share_a_card_and_others_do_not():
     assert "process 4711, a &lt;pod&gt;" in state_svg(HostState(tuple(twins)), {})
     assert len(cards(MIXED, replace(MIXED, mig_enabled=None, id="x"))) == 2
     text = state_svg(HostState((MIXED, UNKNOWN)), {})
-    assert "not placed by a plan</span>" in text and "free slice</span>" in text
+    assert "not placed by a plan, or not known</span>" in text and "free slice</span>" in text
     assert "not placed" not in state_svg(HostState((IDLE,)), {})
 
 

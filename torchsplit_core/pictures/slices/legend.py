@@ -6,7 +6,7 @@ from torchsplit_core.hardware import gpu_type
 from torchsplit_core.pictures.colours import FAINTEST_STAGE, FULL_STAGE
 from torchsplit_core.pictures.slice_values import GpuGroup, empty_slots, overloaded
 from torchsplit_core.pictures.slices.drawing import OVER, hatch
-from torchsplit_core.pictures.slices.tenant import NOT_PLANNED, MapStyle, foreign_ground
+from torchsplit_core.pictures.slices.tenant import MapStyle, foreign_ground
 
 _LOAD = "load at the planned demand; the rest is headroom"
 _WIDE, _HIGH = 30, 14
@@ -46,7 +46,11 @@ def legend(groups: tuple[GpuGroup, ...], style: MapStyle, *, strips: bool = True
         (known, f"{bar}{filled}", load),
         (over_load, over, "load above 100 %: the demand is not met"),
         (cut, _shades(), "stages of a cut model: first pale, last full"),
-        (any(other for _, other in users), foreign_ground(_WIDE, _HIGH), NOT_PLANNED),
+        (
+            any(other for _, other in users),
+            foreign_ground(_WIDE, _HIGH),
+            "not placed by a plan, or not known",
+        ),
         (free, f"{hatch(_WIDE, _HIGH)}{outline}/>", "free slice"),
         (empty, f'{hatch(_WIDE, _HIGH)}{outline} stroke-dasharray="3 3"/>', "no slice there"),
         (strips and bool(groups), f'{slots}".28"/>', "memory slots"),

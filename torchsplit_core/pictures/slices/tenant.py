@@ -21,13 +21,14 @@ from torchsplit_core.pictures.svg_text import (
     text_width,
     wrapped,
 )
-from torchsplit_core.values import GpuType, PlannedSlice, Tenant
+from torchsplit_core.values import GpuType, PlannedSlice, StateInstance, Tenant
 
 GAUGE_MARGIN = 5.0
 """Pixels between the gauge and either side of the tenant."""
 TAG_HEIGHT = 16 / 11
 """Height of an overload's tag, in units of its font size."""
-NOT_PLANNED = "not placed by a plan"
+UNKNOWN_TENANTS = StateInstance("", 0).foreign
+"""What a state says of an instance where nothing says who uses it."""
 WIDE = 70.0
 """Pixels of room from which on a slice shows all its text."""
 
@@ -112,8 +113,10 @@ def _foreign(
 ) -> str:
     """A slice in grey that somebody uses whom no plan placed, or may use."""
     names = ", ".join([*dict.fromkeys(tenant.model for tenant in item.tenants), other])
-    stand_in = Tenant(names, "", "", 1.0, 1, 1, math.nan, 0.0)
-    title = f"{names}\n{place_words(item)}\n{NOT_PLANNED}"
+    is_known = other != UNKNOWN_TENANTS
+    shown = names if is_known or text_width(names, 12, bold=True) <= width - 11 else "?"
+    stand_in = Tenant(shown, "", "", 1.0, 1, 1, math.nan, 0.0)
+    title = f"{names}\n{place_words(item)}\n{'not placed by a plan' if is_known else 'nothing says what runs here'}"
     words = slice_style.words(profile_name(item.profile, width), stand_in, None, width, False)
     return (
         f'<svg class="foreign"{chosen_by(place)} x="{left:.2f}" y="0" width="{width:.2f}"'
